@@ -14,7 +14,7 @@ pub const CHUNK_BYTES: usize = 256 << 10;
 /// Maximum number of chunks of a configuration. Each is a condition of a transaction, of which etcd allows 128.
 pub const CHUNKS_MAX: usize = 100;
 
-/// The reason for which a pointer without the right code is not used.
+/// The reason why a pointer with an invalid MAC is not used.
 pub(crate) const NOT_AUTHENTIC: &str = "the configuration was published with a different group key or by an earlier \
      version, or was changed in etcd; publish it again";
 
@@ -34,7 +34,7 @@ pub(crate) fn text_digest(text: &str, key: Option<&GroupKey>) -> String {
 /// Splits a text into chunks, which are sealed if there is a group key. Returns each chunk with its digest.
 ///
 /// # Errors
-/// Returns a message of one line if the text is too large or cannot be sealed.
+/// Returns a one-line message if the text is too large or cannot be sealed.
 pub(crate) fn split(text: &str, key: Option<&GroupKey>) -> Result<Vec<(String, Vec<u8>)>, String> {
     let parts = text.as_bytes().chunks(CHUNK_BYTES);
     if parts.len() > CHUNKS_MAX {
@@ -56,7 +56,7 @@ pub(crate) fn split(text: &str, key: Option<&GroupKey>) -> Result<Vec<(String, V
 /// Returns the text of the configuration that a pointer identifies.
 ///
 /// # Errors
-/// Returns a message of one line if the pointer or a chunk is missing, damaged, or sealed with a different key. With a
+/// Returns a one-line message if the pointer or a chunk is missing, damaged, or sealed with a different key. With a
 /// group key, also returns a message if the chunks are not sealed, because a writer without the key may have written
 /// them.
 pub(crate) fn join(

@@ -50,5 +50,5 @@ impl Lag {
 /// Returns the error message for a lag that is too long.
 pub(crate) fn error_message() -> String {
     let seconds = WATCH_LAG_MAX.as_secs();
-    format!("the watch reported nothing for {seconds} s")
+    format!("the watch has not reported any changes for {seconds} s")
 }

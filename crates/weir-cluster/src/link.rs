@@ -16,7 +16,7 @@ pub enum Link {
     /// The mirror of the keys is complete.
     Connected,
     /// etcd does not respond, so the group continues with its current state.
-    Away {
+    Disconnected {
         /// Time of the last connection or of the start, on the driver's clock.
         since: Duration,
         /// The last error; empty if there is none yet.
@@ -27,7 +27,7 @@ pub enum Link {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     /// etcd does not respond.
-    Away {
+    Disconnected {
         /// Time of the next attempt.
         retry: Duration,
     },
@@ -78,7 +78,7 @@ pub(crate) struct Connection {
 impl Connection {
     pub(crate) const fn new(now: Duration) -> Self {
         Self {
-            state: State::Away { retry: now },
+            state: State::Disconnected { retry: now },
             lease: Lease::None,
             error: None,
             since: now,
@@ -98,7 +98,7 @@ impl Connection {
         self.failures += 1;
         // The text may come from etcd.
         self.error = Some(sanitize_line(error));
-        self.state = State::Away {
+        self.state = State::Disconnected {
             retry: now + self.pause,
         };
         self.pause = (self.pause * 2).min(PAUSE_MAX);
@@ -146,7 +146,7 @@ impl Connection {
     pub(crate) fn synced_for(&self, now: Duration) -> Option<Duration> {
         match self.state {
             State::Watching { since } => Some(now.saturating_sub(since)),
-            State::Away { .. } | State::Listing => None,
+            State::Disconnected { .. } | State::Listing => None,
         }
     }
 

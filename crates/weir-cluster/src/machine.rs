@@ -10,9 +10,9 @@ use crate::key::{Key, Keys};
 use crate::lag::{self, Lag};
 use crate::link::{Connection, Lease, Link, State};
 use crate::record::MemberRecord;
-use crate::rollout::{AppliedConfig, Context, Rollout, Step};
+use crate::rollout::{Context, GroupConfig, Rollout, Step};
 use crate::seal::GroupKey;
-use crate::serving::{self, Serving};
+use crate::serving::{self, AnnouncedVips};
 use crate::settling::Settling;
 use crate::shared::{SharedEntries, SharedKey, SharedState, SharedStore};
 use crate::store::{Compare, Entry, Event, Mirror, Put, Txn, TxnResult, Write, too_large_message};
@@ -24,7 +24,7 @@ const NO_LEASE: &str = "requested lease not found";
 /// Time for which the status lists an absent member.
 const ABSENT_RETENTION: Duration = Duration::from_secs(24 * 3600);
 /// Maximum number of members in the status.
-const SEEN_MAX: usize = 1024;
+const KNOWN_MEMBERS_MAX: usize = 1024;
 
 /// Maximum number of consecutive responses that are older than the watch's last report. Above this limit, the keys
 /// are read again.
@@ -80,12 +80,12 @@ pub struct Machine {
     rollout: Rollout,
     shared: SharedEntries,
     settling: Settling,
-    serving: Serving,
+    serving: AnnouncedVips,
     verdicts: Verdicts,
     /// VIPs that stay announced although their services cannot serve.
     held: BTreeSet<IpAddr>,
     /// Present and recently absent members, each with its last record and the time at which it was last present.
-    seen: BTreeMap<String, (MemberRecord, Duration)>,
+    known_members: BTreeMap<String, (MemberRecord, Duration)>,
     in_flight: Option<InFlight>,
     /// Number of the last transaction.
     transactions: u64,
@@ -110,7 +110,7 @@ impl Machine {
         shared: SharedState,
         now: Duration,
     ) -> Self {
-        let applied = applied.map(|(version, text)| AppliedConfig {
+        let applied = applied.map(|(version, text)| GroupConfig {
             version,
             digest: crate::chunk::text_digest(&text, settings.key.as_ref()),
             text,
@@ -133,10 +133,10 @@ impl Machine {
             rollout: Rollout::new(applied.unwrap_or_default()),
             shared,
             settling: Settling::default(),
-            serving: Serving::default(),
+            serving: AnnouncedVips::default(),
             verdicts: Verdicts::new(),
             held: BTreeSet::new(),
-            seen: BTreeMap::new(),
+            known_members: BTreeMap::new(),
             in_flight: None,
             transactions: 0,
             lag: Lag::default(),
@@ -233,7 +233,7 @@ impl Machine {
             Lease::Held { .. } | Lease::None | Lease::Granting => tick,
         };
         match self.connection.state {
-            State::Away { retry } => retry.min(tick),
+            State::Disconnected { retry } => retry.min(tick),
             State::Listing | State::Watching { .. } => lease.min(tick),
         }
     }
@@ -308,7 +308,7 @@ impl Machine {
                 started
             }
             State::Watching { .. } => Err("this director is not a member of the group".to_owned()),
-            State::Away { .. } | State::Listing => Err(match &self.connection.error {
+            State::Disconnected { .. } | State::Listing => Err(match &self.connection.error {
                 Some(error) => format!("etcd does not respond: {error}"),
                 None => "etcd does not respond yet".to_owned(),
             }),
@@ -421,7 +421,7 @@ impl Machine {
         self.record_members(now);
         self.expire_publication(now);
         match self.connection.state {
-            State::Away { retry } => {
+            State::Disconnected { retry } => {
                 if now >= retry {
                     self.connection.state = State::Listing;
                     self.outputs.push_back(Output::List);
@@ -452,11 +452,13 @@ impl Machine {
             return;
         }
         for (name, record) in self.context(now).members() {
-            if self.seen.len() < SEEN_MAX || self.seen.contains_key(&name) {
-                self.seen.insert(name, (record, now));
+            if self.known_members.len() < KNOWN_MEMBERS_MAX
+                || self.known_members.contains_key(&name)
+            {
+                self.known_members.insert(name, (record, now));
             }
         }
-        self.seen
+        self.known_members
             .retain(|_, (_, seen)| now < *seen + ABSENT_RETENTION);
     }
 
@@ -470,7 +472,7 @@ impl Machine {
             keys,
             mirror: &self.mirror,
             key,
-            is_common: members.all(|(name, it)| it.is_authentic(keys, name, key)),
+            members_share_key: members.all(|(name, it)| it.is_authentic(keys, name, key)),
         };
         let changes = self.shared.reconcile(&store);
         let newest = changes.iter().map(|(.., revision)| *revision).max();
@@ -542,7 +544,7 @@ impl Machine {
         self.rollout = rollout;
         match step {
             Step::Write(txn) => return self.start_txn(txn, Purpose::Rollout, now),
-            Step::Apply(AppliedConfig {
+            Step::Apply(GroupConfig {
                 version,
                 digest,
                 text,
@@ -688,7 +690,7 @@ impl Machine {
     pub(crate) fn link(&self) -> Link {
         match self.connection.state {
             State::Watching { .. } => Link::Connected,
-            State::Away { .. } | State::Listing => Link::Away {
+            State::Disconnected { .. } | State::Listing => Link::Disconnected {
                 since: self.connection.since,
                 error: self.connection.error.clone().unwrap_or_default(),
             },
@@ -705,8 +707,8 @@ impl Machine {
         self.refused.as_ref().map(|(reason, _)| reason.as_str())
     }
 
-    pub(crate) const fn seen(&self) -> &BTreeMap<String, (MemberRecord, Duration)> {
-        &self.seen
+    pub(crate) const fn known_members(&self) -> &BTreeMap<String, (MemberRecord, Duration)> {
+        &self.known_members
     }
 
     pub(crate) fn pending(&self) -> usize {

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::key::Keys;
 use crate::seal::GroupKey;
 
-/// Maximum length of a text of another director or of etcd in the status and the log.
+/// Maximum length of text from another director or from etcd in the status and the log.
 const LINE_MAX_CHARS: usize = 500;
 
 /// Identifies the configuration that the group should have.
@@ -29,7 +29,7 @@ pub struct Pointer {
     /// Time for which each director guards the new configuration, in milliseconds; 0 = no guard.
     #[serde(default)]
     pub guard_ms: u64,
-    /// With a group key, the code of all other fields and the group's prefix. It prevents writers to etcd without the
+    /// With a group key, the MAC of all other fields and the group's prefix. It prevents writers to etcd without the
     /// key from publishing the chunks of an older configuration with a new version. Empty = there is no group key, or
     /// an earlier version of Weir wrote the pointer.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -37,7 +37,7 @@ pub struct Pointer {
 }
 
 impl Pointer {
-    /// Returns the fields that the code covers.
+    /// Returns the fields that the MAC covers.
     fn signed_fields<'a>(&'a self, keys: &'a Keys) -> impl Serialize + 'a {
         (
             "pointer",
@@ -52,7 +52,7 @@ impl Pointer {
         )
     }
 
-    /// Adds the code if there is a group key.
+    /// Adds the MAC if there is a group key.
     pub(crate) fn sign(mut self, keys: &Keys, key: Option<&GroupKey>) -> Self {
         if let Some(key) = key {
             let mac = key.mac(&self.signed_fields(keys));
@@ -63,7 +63,7 @@ impl Pointer {
 
     /// Returns whether a director of the group has written the pointer. Without a key this is unknown: returns true.
     pub(crate) fn is_authentic(&self, keys: &Keys, key: Option<&GroupKey>) -> bool {
-        key.is_none_or(|key| key.is_mac(&self.signed_fields(keys), &self.mac))
+        key.is_none_or(|key| key.verify_mac(&self.signed_fields(keys), &self.mac))
     }
 }
 
@@ -119,19 +119,19 @@ pub struct MemberRecord {
     /// moved flows its peers have received. `None` = no flow synchronization, or an earlier version.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub settled: Option<i64>,
-    /// With a group key, the code of the group's prefix and the member's name, version and digest. It prevents a
-    /// made-up member from determining the number of the next version.
+    /// With a group key, the MAC of the group's prefix and the member's name, version and digest. It prevents a forged
+    /// member record from determining the number of the next version.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub mac: String,
 }
 
 impl MemberRecord {
-    /// Returns the fields that the code covers.
+    /// Returns the fields that the MAC covers.
     fn signed_fields<'a>(&'a self, keys: &'a Keys, name: &'a str) -> impl Serialize + 'a {
         ("member", keys.prefix(), name, self.version, &self.digest)
     }
 
-    /// Adds the code if there is a group key.
+    /// Adds the MAC if there is a group key.
     pub(crate) fn sign(mut self, keys: &Keys, name: &str, key: Option<&GroupKey>) -> Self {
         if let Some(key) = key {
             let mac = key.mac(&self.signed_fields(keys, name));
@@ -142,11 +142,11 @@ impl MemberRecord {
 
     /// Returns whether a director of the group has written the record, like [`Pointer::is_authentic`].
     pub(crate) fn is_authentic(&self, keys: &Keys, name: &str, key: Option<&GroupKey>) -> bool {
-        key.is_none_or(|key| key.is_mac(&self.signed_fields(keys, name), &self.mac))
+        key.is_none_or(|key| key.verify_mac(&self.signed_fields(keys, name), &self.mac))
     }
 }
 
-/// Prepares a text of another director or of etcd for a terminal or the log: truncates the text, and replaces control
+/// Prepares text from another director or from etcd for a terminal or the log: truncates the text, and replaces control
 /// characters with spaces.
 pub(crate) fn sanitize_line(text: &str) -> String {
     let characters = text.chars().take(LINE_MAX_CHARS);

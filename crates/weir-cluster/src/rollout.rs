@@ -22,15 +22,15 @@ const PUBLISH_TIMEOUT: Duration = Duration::from_secs(60);
 /// Maximum number of deletions in one transaction.
 const DELETIONS_MAX: usize = 50;
 
-/// A configuration of the group that this director has applied or is applying.
+/// A configuration of the group.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct AppliedConfig {
+pub(crate) struct GroupConfig {
     /// 0 = none.
     pub(crate) version: u64,
     pub(crate) digest: String,
     pub(crate) text: String,
     pub(crate) guard_ms: u64,
-    /// Code of the pointer.
+    /// MAC of the pointer.
     pub(crate) mac: String,
 }
 
@@ -125,17 +125,17 @@ pub(crate) enum Step {
     Nothing,
     Write(Txn),
     /// Apply a configuration; the result is reported by [`Rollout::finish`].
-    Apply(AppliedConfig),
+    Apply(GroupConfig),
 }
 
 /// A publication in progress.
 #[derive(Clone, Debug)]
 struct Publication {
     /// Number of the request; `None` = this director writes its applied configuration again, because etcd has lost the
-    /// configuration or has a wrong code.
+    /// configuration or has an invalid MAC.
     request: Option<u64>,
     /// Whether the pointer is also written to the key of the last configuration that all members have applied.
-    completes: bool,
+    marks_complete: bool,
     pointer: Pointer,
     chunks: Vec<(String, Vec<u8>)>,
     /// Revision of the pointer that is replaced; 0 = there is none.
@@ -147,27 +147,26 @@ struct Publication {
 /// The state of the rollout of the group's configuration.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rollout {
-    pub(crate) applied: AppliedConfig,
+    pub(crate) applied: GroupConfig,
     /// The configuration that this director is applying.
-    applying: Option<AppliedConfig>,
+    applying: Option<GroupConfig>,
     /// A configuration and its result, until the result is recorded in etcd.
-    outcome: Option<(AppliedConfig, Result<(), String>)>,
+    outcome: Option<(GroupConfig, Result<(), String>)>,
     /// The configuration that this director failed to apply.
-    failed: Option<AppliedConfig>,
+    failed: Option<GroupConfig>,
     /// With a group key, the newest version that the store has had. Its number is never used for another configuration,
     /// even if the pointer is removed.
     newest: u64,
     publication: Option<Publication>,
-    /// Directors that are applying the configuration but whose process is absent, and the time since which it is
-    /// absent.
+    /// Directors whose process became absent while applying the configuration, and when the absence was first observed.
     absent: BTreeMap<String, Duration>,
-    /// The time since which there are unused chunks, and the revision of the pointer at that time.
+    /// When unused chunks were first observed, and the revision of the pointer at that time.
     garbage: Option<(Duration, i64)>,
 }
 
 impl Rollout {
     /// Creates the state from the configuration that this director has applied.
-    pub(crate) fn new(applied: AppliedConfig) -> Self {
+    pub(crate) fn new(applied: GroupConfig) -> Self {
         Self {
             applied,
             ..Self::default()
@@ -186,7 +185,7 @@ impl Rollout {
             }
             Err(_) => {
                 let text = String::new();
-                self.failed = Some(AppliedConfig {
+                self.failed = Some(GroupConfig {
                     text,
                     ..applied.clone()
                 });
@@ -198,7 +197,7 @@ impl Rollout {
     /// Starts a publication.
     ///
     /// # Errors
-    /// Returns a message of one line if another publication is in progress, a director is applying a configuration, or
+    /// Returns a one-line message if another publication is in progress, a director is applying a configuration, or
     /// the text cannot be published.
     pub(crate) fn publish(
         &mut self,
@@ -413,7 +412,7 @@ impl Rollout {
         if must_wait || self.has_failed(pointer) {
             return Step::Nothing;
         }
-        let mut configuration = AppliedConfig {
+        let mut configuration = GroupConfig {
             version: pointer.version,
             digest: pointer.digest.clone(),
             text: String::new(),
@@ -538,8 +537,8 @@ impl Rollout {
     }
 
     /// Writes the applied configuration again, with the same version.
-    fn rewrite(&mut self, context: &Context<'_>, completes: bool) -> Step {
-        let AppliedConfig {
+    fn rewrite(&mut self, context: &Context<'_>, marks_complete: bool) -> Step {
+        let GroupConfig {
             version,
             text,
             guard_ms,
@@ -547,7 +546,7 @@ impl Rollout {
         } = self.applied.clone();
         if let Ok(publication) = new_publication(context, None, &text, version, guard_ms) {
             self.publication = Some(Publication {
-                completes,
+                marks_complete,
                 ..publication
             });
         }
@@ -591,7 +590,7 @@ impl Rollout {
             context.put(&Key::Current, &publication.pointer),
             context.delete(&Key::Stopped),
         ];
-        if publication.completes {
+        if publication.marks_complete {
             writes.push(context.put(&Key::Complete, &publication.pointer));
         }
         Some(Txn { compares, writes })
@@ -637,9 +636,9 @@ impl Rollout {
         })
     }
 
-    /// Handles that the keys were read again. Returns the number and result of a requested publication that has ended:
-    /// it was executed and the response was lost, or another publication was executed in the meantime. Abandons a
-    /// restoration, so that it is decided again.
+    /// Handles a new listing of the keys. Returns the number and result of a requested publication that has ended: it
+    /// was executed and the response was lost, or another publication was executed in the meantime. Abandons a
+    /// restoration; the next step determines whether it is still necessary.
     pub(crate) fn resume(&mut self, context: &Context<'_>) -> Option<(u64, Result<u64, String>)> {
         let publication = self.publication.as_mut()?;
         let Some(request) = publication.request else {
@@ -699,7 +698,7 @@ fn may_join(context: &Context<'_>, current: &Pointer) -> bool {
 /// Prepares a publication.
 ///
 /// # Errors
-/// Returns a message of one line if the text is too large or cannot be sealed.
+/// Returns a one-line message if the text is too large or cannot be sealed.
 fn new_publication(
     context: &Context<'_>,
     request: Option<u64>,
@@ -723,7 +722,7 @@ fn new_publication(
     };
     Ok(Publication {
         request,
-        completes: false,
+        marks_complete: false,
         pointer: pointer.sign(context.keys, context.key),
         chunks,
         base,

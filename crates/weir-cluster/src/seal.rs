@@ -113,15 +113,15 @@ impl GroupKey {
         encode_hex(hmac::sign(&self.digest, text).as_ref())
     }
 
-    /// Returns a code that only a director with the key can compute, for a value in etcd that is not secret. The value
-    /// must include its purpose, so that the code is not valid elsewhere.
+    /// Returns the MAC of a value in etcd that is not secret. The value must include its purpose, so that the MAC is
+    /// not valid elsewhere.
     pub(crate) fn mac(&self, value: &impl Serialize) -> String {
         let bytes = serde_json::to_vec(value).unwrap_or_default();
         encode_hex(hmac::sign(&self.mac, &bytes).as_ref())
     }
 
-    /// Returns whether `mac` is the code of this value.
-    pub(crate) fn is_mac(&self, value: &impl Serialize, mac: &str) -> bool {
+    /// Returns whether `mac` is the MAC of this value.
+    pub(crate) fn verify_mac(&self, value: &impl Serialize, mac: &str) -> bool {
         let expected = self.mac(value);
         constant_time::verify_slices_are_equal(expected.as_bytes(), mac.as_bytes()).is_ok()
     }

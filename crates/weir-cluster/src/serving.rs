@@ -13,9 +13,9 @@ use crate::store::{Compare, Mirror, Put, Txn, Write};
 
 /// The VIPs that this member announces.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Serving {
+pub(crate) struct AnnouncedVips {
     /// The VIPs that this director may announce, and whether their services can serve.
-    wanted: BTreeMap<IpAddr, bool>,
+    candidates: BTreeMap<IpAddr, bool>,
     /// The VIPs that this member announces.
     announced: BTreeSet<IpAddr>,
 }
@@ -41,10 +41,10 @@ fn other_announcers<'a>(
     })
 }
 
-impl Serving {
+impl AnnouncedVips {
     /// Returns the VIPs that must stay announced although their services cannot serve.
     pub(crate) fn held_vips(&self) -> BTreeSet<IpAddr> {
-        let cannot_serve = |vip: &&IpAddr| self.wanted.get(vip) == Some(&false);
+        let cannot_serve = |vip: &&IpAddr| self.candidates.get(vip) == Some(&false);
         self.announced
             .iter()
             .filter(cannot_serve)
@@ -58,11 +58,11 @@ impl Serving {
 
     /// Sets the VIPs that this director may announce. Withdraws all others, because they were removed from the
     /// configuration or the node is drained.
-    pub(crate) fn set(&mut self, wanted: BTreeMap<IpAddr, bool>) {
-        self.announced.retain(|vip| wanted.contains_key(vip));
-        let serving = wanted.iter().filter(|(_, serves)| **serves);
+    pub(crate) fn set(&mut self, candidates: BTreeMap<IpAddr, bool>) {
+        self.announced.retain(|vip| candidates.contains_key(vip));
+        let serving = candidates.iter().filter(|(_, serves)| **serves);
         self.announced.extend(serving.map(|(vip, _)| *vip));
-        self.wanted = wanted;
+        self.candidates = candidates;
     }
 
     /// Withdraws VIPs that another member announces according to the last known records. Used while etcd does not
@@ -108,9 +108,9 @@ impl Serving {
     /// Withdraws VIPs after the transaction succeeded.
     pub(crate) fn withdraw(&mut self, vips: &BTreeSet<IpAddr>) {
         // A service may have recovered in the meantime.
-        let wanted = &self.wanted;
+        let candidates = &self.candidates;
         self.announced
-            .retain(|vip| !vips.contains(vip) || wanted.get(vip) == Some(&true));
+            .retain(|vip| !vips.contains(vip) || candidates.get(vip) == Some(&true));
     }
 }
 
@@ -156,7 +156,7 @@ mod tests {
     #[test]
     fn vip_is_withdrawn_only_if_another_member_announces_it() {
         let keys = Keys::new("edge");
-        let mut serving = Serving::default();
+        let mut serving = AnnouncedVips::default();
         serving.set(BTreeMap::from([(vip(), false)]));
         assert!(
             serving.held_vips().is_empty(),
@@ -182,7 +182,7 @@ mod tests {
     #[test]
     fn last_known_announcers_decide_without_etcd() {
         let keys = Keys::new("edge");
-        let mut serving = Serving::default();
+        let mut serving = AnnouncedVips::default();
         serving.set(BTreeMap::from([(vip(), true)]));
         serving.set(BTreeMap::from([(vip(), false)]));
         serving.withdraw_without_etcd(&keys, &mirror(&[("a", 1)]), "a");

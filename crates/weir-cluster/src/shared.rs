@@ -5,9 +5,9 @@
 //! replaces a newer one. Entries are never deleted: `ready` and `removed` are values. An entry that etcd has lost is
 //! written again.
 //!
-//! With a group key, each value has a code and a number that grows with each change ([`Seal`]). A value without the
-//! right code is not adopted, and a value with a lower number is replaced with the newer value. A writer
-//! to etcd without the key can therefore neither add a server nor restore a former value.
+//! With a group key, each value has a MAC and a number that grows with each change ([`Seal`]). A value without a
+//! valid MAC is not adopted, and a value with a lower number is replaced with the newer value. A writer to etcd
+//! without the key can therefore neither add a server nor restore a former value.
 
 use std::collections::BTreeMap;
 
@@ -29,7 +29,7 @@ const SEAL: &str = "seal";
 struct Seal {
     /// Number, which grows with each change of the value.
     number: u64,
-    /// The code of the key's name in etcd, the number and the value.
+    /// The MAC of the key's name in etcd, the number and the value.
     mac: String,
 }
 
@@ -39,7 +39,7 @@ pub(crate) struct SharedStore<'a> {
     pub(crate) mirror: &'a Mirror,
     pub(crate) key: Option<&'a GroupKey>,
     /// Whether all members have the same group key.
-    pub(crate) is_common: bool,
+    pub(crate) members_share_key: bool,
 }
 
 impl SharedStore<'_> {
@@ -57,14 +57,14 @@ impl SharedStore<'_> {
             return Some(own_entry.map_or(0, |own_entry| own_entry.stored));
         };
         let seal: Seal = serde_json::from_value(seal?).ok()?;
-        // Computing the codes of all values at each event would be expensive.
+        // Computing the MACs of all values at each event would be expensive.
         let is_known = own_entry.is_some_and(|own_entry| {
             own_entry.is_verified
                 && (own_entry.base, own_entry.stored, &own_entry.value)
                     == (revision, seal.number, &*value)
         });
         let signed = (SEAL, name, seal.number, &*value);
-        (is_known || key.is_mac(&signed, &seal.mac)).then_some(seal.number)
+        (is_known || key.verify_mac(&signed, &seal.mac)).then_some(seal.number)
     }
 }
 
@@ -214,8 +214,8 @@ impl SharedEntries {
             let newest = own_entry.as_ref().map_or(0, |own_entry| own_entry.stored);
             let Some(number) = number.filter(|number| *number >= newest) else {
                 if let Some(own_entry) = own_entry {
-                    // A former value has the right code, so the members do not have different keys.
-                    own_entry.dirty |= number.is_some() || store.is_common;
+                    // A former value has a valid MAC, so the members do not have different keys.
+                    own_entry.dirty |= number.is_some() || store.members_share_key;
                     (own_entry.base, own_entry.is_verified) = (stored.revision, false);
                 }
                 continue;
@@ -301,7 +301,7 @@ mod tests {
             keys,
             mirror,
             key: None,
-            is_common: true,
+            members_share_key: true,
         }
     }
 
@@ -376,12 +376,12 @@ mod tests {
             };
             put.value.clone()
         };
-        let reconcile = |entries: &mut SharedEntries, mirror: &Mirror, is_common| {
+        let reconcile = |entries: &mut SharedEntries, mirror: &Mirror, members_share_key| {
             entries.reconcile(&SharedStore {
                 keys: &keys,
                 mirror,
                 key: Some(&group_key),
-                is_common,
+                members_share_key,
             })
         };
         let mut author = SharedEntries::default();

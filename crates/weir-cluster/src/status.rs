@@ -171,7 +171,7 @@ impl Machine {
         let own_record = self.own_record();
         let present: BTreeMap<String, MemberRecord> = context.members().into_iter().collect();
         let mut members: Vec<MemberStatus> = Vec::new();
-        for (name, (record, seen)) in self.seen() {
+        for (name, (record, seen)) in self.known_members() {
             let is_present = present.contains_key(name);
             let serving = mirror.read(&keys.name(&Key::Serving(name.clone())));
             let health: Option<crate::HealthView> =

@@ -118,7 +118,7 @@ const MIRROR_BYTES_MAX: usize = 96 << 20;
 /// Returns the error message for a group whose keys are too large for the mirror.
 pub(crate) fn too_large_message() -> String {
     format!(
-        "the group's keys and values have more than {} MiB",
+        "the group's keys and values exceed {} MiB",
         MIRROR_BYTES_MAX >> 20
     )
 }

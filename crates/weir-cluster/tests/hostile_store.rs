@@ -176,7 +176,7 @@ fn errors_of_etcd_have_no_control_characters() {
         },
         now,
     );
-    let Link::Away { error, .. } = machine.status(now).link else {
+    let Link::Disconnected { error, .. } = machine.status(now).link else {
         panic!("{:?}", machine.status(now));
     };
     assert!(
@@ -306,8 +306,8 @@ fn connection_fails_if_keys_are_too_large() {
     let events = (0..100).map(entry).collect();
     let watched = Input::Watched { events };
     machine.handle(watched, now);
-    let weir_cluster::Link::Away { error, .. } = machine.status(now).link else {
+    let weir_cluster::Link::Disconnected { error, .. } = machine.status(now).link else {
         panic!("connected");
     };
-    assert!(error.contains("more than 96 MiB"), "{error}");
+    assert!(error.contains("exceed 96 MiB"), "{error}");
 }

@@ -210,7 +210,7 @@ fn pointer_that_was_changed_in_etcd_is_not_used() {
         fixture.run(|_| true);
         assert_eq!(fixture.machine.status(fixture.now).version, 2, "{forged}");
     }
-    // A made-up member has the highest version.
+    // A forged member record has the highest version.
     let lb9 =
         serde_json::json!({ "version": u64::MAX, "digest": "d", "instance": 9, "identity": 9 });
     fixture.put("/weir/edge/member/lb9", &lb9);
@@ -257,10 +257,10 @@ fn pointer_of_another_group_key_is_kept_until_next_publication() {
     assert_eq!(fixture.machine.status(fixture.now).version, 2);
 }
 
-/// An earlier version of Weir writes pointers without a code. A director that has the configuration adds the code, and
+/// An earlier version of Weir writes pointers without a MAC. A director that has the configuration adds the MAC, and
 /// then other directors apply the configuration.
 #[test]
-fn pointer_of_earlier_version_gets_code() {
+fn pointer_of_earlier_version_gets_mac() {
     let key = GroupKey::new(b"sixteen bytes or more").expect("a key");
     let mut fixture = Fixture::with_key(Some(&key));
     fixture.publish(1, "# first\n");

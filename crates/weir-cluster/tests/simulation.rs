@@ -69,12 +69,12 @@ struct Director {
     /// Responses in transit, with the time of their arrival.
     responses: Vec<(Duration, Input)>,
     /// Whether the director is partitioned from etcd.
-    is_cut: bool,
+    is_partitioned: bool,
     instance: u64,
     /// Whether the director's service can serve.
     serves: bool,
     /// Whether the director announces the VIP although its service cannot serve.
-    holds: bool,
+    holds_vip: bool,
     verdicts: BTreeSet<String>,
 }
 
@@ -123,10 +123,10 @@ impl Simulation {
             watch: None,
             is_watch_stuck: false,
             responses: Vec::new(),
-            is_cut: false,
+            is_partitioned: false,
             instance: 0,
             serves: true,
-            holds: false,
+            holds_vip: false,
             verdicts: BTreeSet::new(),
         };
         let mut simulation = Self {
@@ -174,7 +174,7 @@ impl Simulation {
         };
         let (applied, saved) = (director.applied.clone(), director.saved.clone());
         director.machine = Some(Machine::new(settings, applied, saved, self.now));
-        (director.holds, director.verdicts) = (false, BTreeSet::new());
+        (director.holds_vip, director.verdicts) = (false, BTreeSet::new());
         self.report(n);
     }
 
@@ -249,8 +249,8 @@ impl Simulation {
     fn cause_event(&mut self) {
         let n = usize::try_from(self.random.below(DIRECTORS as u64)).expect("index fits");
         match self.random.below(19) {
-            0 | 1 => self.directors[n].is_cut = true,
-            2 | 3 => self.directors[n].is_cut = false,
+            0 | 1 => self.directors[n].is_partitioned = true,
+            2 | 3 => self.directors[n].is_partitioned = false,
             4 => self.store.has_majority = false,
             5 | 6 => self.store.has_majority = true,
             7 => {
@@ -328,7 +328,7 @@ impl Simulation {
             return;
         }
         // A watch that is partitioned or stuck reports nothing.
-        if director.is_cut
+        if director.is_partitioned
             || director.is_watch_stuck
             || !self.store.has_majority
             || self.random.chance(50)
@@ -412,7 +412,7 @@ impl Simulation {
             Output::List | Output::Grant { .. } | Output::Renew { .. } | Output::Txn { .. } => {
                 self.request(n, output)
             }
-            Output::Held(held) => self.directors[n].holds = held.contains(&vip()),
+            Output::Held(held) => self.directors[n].holds_vip = held.contains(&vip()),
             Output::Verdicts(verdicts) => {
                 // At most one director at a time sees the server down, so there is never a majority.
                 assert!(!verdicts.contains_key(GOOD), "lb{n}: {verdicts:?}");
@@ -424,7 +424,7 @@ impl Simulation {
 
     /// Handles a request to etcd. The response is delayed, or an error arrives instead.
     fn request(&mut self, n: usize, output: Output) {
-        let is_unreachable = self.directors[n].is_cut || !self.store.has_majority;
+        let is_unreachable = self.directors[n].is_partitioned || !self.store.has_majority;
         let loses_response = !self.is_healed && self.random.chance(2);
         let response = match (is_unreachable, &output) {
             (true, _) => None,
@@ -513,7 +513,7 @@ impl Simulation {
         self.is_healed = true;
         self.store.has_majority = true;
         for n in 0..DIRECTORS {
-            self.directors[n].is_cut = false;
+            self.directors[n].is_partitioned = false;
             if self.directors[n].machine.is_none() {
                 self.start(n);
             }
@@ -563,9 +563,12 @@ impl Simulation {
 
     /// Asserts that a director that cannot serve announces the VIP only if no other director does.
     fn assert_announced(&self) {
-        let announces = |it: &&Director| it.serves || it.holds;
+        let announces = |it: &&Director| it.serves || it.holds_vip;
         let announcers = self.directors.iter().filter(announces).count();
-        let held = self.directors.iter().filter(|it| !it.serves && it.holds);
+        let held = self
+            .directors
+            .iter()
+            .filter(|it| !it.serves && it.holds_vip);
         assert!(
             held.count() == 0 || announcers == 1,
             "a director holds the VIP although {announcers} directors announce it"

@@ -1,6 +1,6 @@
 //! Requests to etcd.
 //!
-//! One connection is kept for transactions and one for lease requests, each for one request at a time; every
+//! There is a persistent connection for transactions and one for lease requests, each for one request at a time; every
 //! other request opens its own connection. A large configuration that is being written or read therefore never delays
 //! the renewal of the lease. The time limit of a request grows with its size and with the size of its response.
 
@@ -89,10 +89,10 @@ const UNAUTHENTICATED: i64 = 16;
 
 pub(crate) type Sender = SendRequest<Full<Bytes>>;
 
-/// A kept connection and the index of its endpoint; `None` = not connected.
+/// A persistent connection and the index of its endpoint; `None` = not connected.
 type Connection = Option<(usize, Sender)>;
 
-/// The purpose of a kept connection.
+/// The purpose of a persistent connection.
 #[derive(Clone, Copy, Debug)]
 enum Purpose {
     /// Transactions.
@@ -110,7 +110,7 @@ pub struct Client {
     limit: Duration,
     /// Number of failures; modulo the number of endpoints, the index of the endpoint in use.
     active: AtomicUsize,
-    /// Kept connections, by [`Purpose`].
+    /// Persistent connections, by [`Purpose`].
     connections: [Mutex<Connection>; 2],
     /// Authentication token; `None` = not requested yet.
     token: Mutex<Option<String>>,
@@ -222,7 +222,7 @@ impl Client {
         Ok(message::parse_integer(&response["result"]["TTL"]) > 0)
     }
 
-    /// Ends a lease, which removes its keys.
+    /// Revokes a lease, which deletes its keys.
     ///
     /// # Errors
     /// See [`Error`].
@@ -276,7 +276,7 @@ impl Client {
         })
     }
 
-    /// Sends a request on the kept connection for a purpose; `None` = on a separate connection. If the token has
+    /// Sends a request on the persistent connection for a purpose; `None` = on a separate connection. If the token has
     /// expired, requests another token and repeats the request.
     async fn call(
         &self,

@@ -31,7 +31,7 @@ pub struct Settings {
 
 /// Messages from the daemon.
 #[derive(Debug)]
-pub enum ToGroup {
+pub enum GroupInput {
     /// An event for the state machine.
     Input(Box<Input>),
     /// The daemon is stopping: the director leaves the group immediately instead of when the lease expires.
@@ -39,15 +39,15 @@ pub enum ToGroup {
 }
 
 /// Messages to the daemon: outputs of the state machine, except requests to etcd.
-pub type FromGroup = Output;
+pub type GroupOutput = Output;
 
 /// A running state machine. Its thread ends when this value is dropped.
 #[derive(Debug)]
 pub struct Driver {
-    inputs: UnboundedSender<ToGroup>,
+    inputs: UnboundedSender<GroupInput>,
     /// The last status, its time, and the endpoint in use.
     status: Arc<Mutex<Option<(Status, Duration, String)>>>,
-    /// Zero of the state machine's clock.
+    /// Origin of the state machine's clock.
     started: Instant,
     thread: Option<JoinHandle<()>>,
 }
@@ -57,7 +57,7 @@ impl Driver {
     ///
     /// # Errors
     /// Returns an error if the runtime or the thread cannot be started.
-    pub fn start(settings: Settings) -> io::Result<(Self, UnboundedReceiver<FromGroup>)> {
+    pub fn start(settings: Settings) -> io::Result<(Self, UnboundedReceiver<GroupOutput>)> {
         let (input_sender, inputs) = unbounded_channel();
         let (outputs, output_receiver) = unbounded_channel();
         let status = Arc::default();
@@ -84,7 +84,7 @@ impl Driver {
 
     /// Sends an event to the state machine.
     pub fn send(&self, input: Input) {
-        let _ = self.inputs.send(ToGroup::Input(Box::new(input)));
+        let _ = self.inputs.send(GroupInput::Input(Box::new(input)));
     }
 
     /// Returns the last status of the group and the endpoint in use; `None` if there is no status yet.
@@ -102,7 +102,7 @@ impl Driver {
 
     /// Leaves the group, and waits for the thread to end. Waits at most half a second for etcd.
     pub fn leave(mut self) {
-        let _ = self.inputs.send(ToGroup::Leave);
+        let _ = self.inputs.send(GroupInput::Leave);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
@@ -118,7 +118,7 @@ struct Runner {
     client: Arc<Client>,
     /// First key and end of the range of the group's keys.
     range: (String, String),
-    outputs: UnboundedSender<FromGroup>,
+    outputs: UnboundedSender<GroupOutput>,
     status: Arc<Mutex<Option<(Status, Duration, String)>>>,
     started: Instant,
     responses: (UnboundedSender<Response>, UnboundedReceiver<Response>),
@@ -137,7 +137,7 @@ struct Runner {
 impl Runner {
     fn new(
         settings: Settings,
-        outputs: UnboundedSender<FromGroup>,
+        outputs: UnboundedSender<GroupOutput>,
         status: Arc<Mutex<Option<(Status, Duration, String)>>>,
         started: Instant,
     ) -> Self {
@@ -160,7 +160,7 @@ impl Runner {
     }
 
     /// Runs until the daemon stops or the driver is dropped.
-    async fn run(mut self, mut inputs: UnboundedReceiver<ToGroup>) {
+    async fn run(mut self, mut inputs: UnboundedReceiver<GroupInput>) {
         self.machine.handle_time(self.started.elapsed());
         loop {
             self.drain_outputs();
@@ -168,10 +168,10 @@ impl Runner {
             let pause = self.machine.next_deadline(now).saturating_sub(now);
             tokio::select! {
                 input = inputs.recv() => match input {
-                    Some(ToGroup::Input(input)) => {
+                    Some(GroupInput::Input(input)) => {
                         self.machine.handle(*input, self.started.elapsed());
                     }
-                    Some(ToGroup::Leave) => {
+                    Some(GroupInput::Leave) => {
                         self.leave().await;
                         return;
                     }
@@ -314,18 +314,20 @@ impl Runner {
     }
 }
 
-/// Logs changes of the connection, and the reason for which this director is not a member.
+/// Logs connection changes, and the reason why this director is not a member.
 fn log_changes(previous: &Status, current: &Status, endpoint: &str) {
     use weir_cluster::Link;
     match (&previous.link, &current.link) {
-        (Link::Away { .. }, Link::Connected) => tracing::info!(endpoint, "connected to etcd"),
-        (Link::Connected, Link::Away { error, .. }) => {
+        (Link::Disconnected { .. }, Link::Connected) => {
+            tracing::info!(endpoint, "connected to etcd")
+        }
+        (Link::Connected, Link::Disconnected { error, .. }) => {
             tracing::warn!(
                 error,
                 "etcd does not respond; this director continues with its current state"
             );
         }
-        (Link::Away { error: old, .. }, Link::Away { error, .. })
+        (Link::Disconnected { error: old, .. }, Link::Disconnected { error, .. })
             if old.is_empty() && !error.is_empty() =>
         {
             tracing::warn!(error, "etcd does not respond");

@@ -9,4 +9,4 @@ mod message;
 mod watch;
 
 pub use client::{Client, Error};
-pub use driver::{Driver, FromGroup, Settings, ToGroup};
+pub use driver::{Driver, GroupInput, GroupOutput, Settings};

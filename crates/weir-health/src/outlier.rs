@@ -3,7 +3,7 @@
 //!
 //! The input is the number of SYNs sent to a server and the number of flows that became established. This works whether
 //! or not the server's replies pass through the director, and whether the server drops SYNs or resets connections. A
-//! server is ejected if three conditions are met: it answered none of its SYNs for a while; another server of the pool
+//! server is ejected if three conditions are met: it has not answered any SYN for a while; another server of the pool
 //! did answer (otherwise the clients or a flood may be the cause); the pool's limit for ejections is not exceeded. An
 //! ejected server returns on trial. If the trial fails, the next ejection lasts twice as long.
 
@@ -121,7 +121,7 @@ impl Outliers {
             .values()
             .filter(|watch| watch.ejected_until.is_some());
         let mut ejected_count = ejected_count.count() as u64;
-        let mut answers = Answers::from_watches(watches);
+        let mut answers = LatestAnswers::from_watches(watches);
         for (server, _) in samples {
             if ejected_count >= max_ejected {
                 break;
@@ -134,7 +134,7 @@ impl Outliers {
             }
             if let Some(ejection) = watch.eject(now) {
                 ejected_count += 1;
-                answers = Answers::from_watches(watches);
+                answers = LatestAnswers::from_watches(watches);
                 changes.push(EjectionChange {
                     server: (*server).to_owned(),
                     ejection: Some(ejection),
@@ -151,20 +151,20 @@ impl Outliers {
         }
     }
 
-    /// Removes the groups for which `stays` returns false.
-    pub fn retain(&mut self, stays: impl Fn(&str) -> bool) {
-        self.groups.retain(|group, _| stays(group));
+    /// Removes the groups for which `keep` returns false.
+    pub fn retain(&mut self, keep: impl Fn(&str) -> bool) {
+        self.groups.retain(|group, _| keep(group));
     }
 }
 
-/// Latest times at which servers that are not ejected answered: of the last server, and of the last other server.
+/// Times of the latest answers of the two servers that answered last, without ejected servers.
 #[derive(Clone, Copy, Debug, Default)]
-struct Answers {
+struct LatestAnswers {
     latest: Option<Duration>,
     second: Option<Duration>,
 }
 
-impl Answers {
+impl LatestAnswers {
     fn from_watches(watches: &BTreeMap<String, Watch>) -> Self {
         let mut answers = Self::default();
         for watch in watches

@@ -30,7 +30,7 @@ const CLIENTS_MAX: usize = 256;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Silence {
     /// The server never sent a reply.
-    Always,
+    NeverReplied,
     /// Since the first unanswered SYN, which was observed at this time.
     Since(Duration),
 }
@@ -40,7 +40,7 @@ impl Silence {
     /// a probe passed after the first unanswered SYN. `last_pass` is the time at which a probe last passed.
     pub fn is_alive(self, last_pass: Option<Duration>) -> bool {
         match self {
-            Self::Always => true,
+            Self::NeverReplied => true,
             Self::Since(since) => last_pass.is_some_and(|last_pass| last_pass > since),
         }
     }
@@ -84,7 +84,7 @@ pub struct NoReplyWarning {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Finding {
     /// Nothing changed.
-    Same,
+    Unchanged,
     /// Enough SYNs went unanswered for long enough: pass their clients to [`ReplyWatch::add_clients`].
     Suspect,
     /// The server replied after a warning.
@@ -137,7 +137,7 @@ impl ReplyWatch {
         let watch = self.watches.get(&key)?;
         let since = watch.silent_since?;
         Some(if watch.has_never_replied() {
-            Silence::Always
+            Silence::NeverReplied
         } else {
             Silence::Since(since)
         })
@@ -166,7 +166,7 @@ impl ReplyWatch {
             return if had_warning {
                 Finding::Replied
             } else {
-                Finding::Same
+                Finding::Unchanged
             };
         }
         let syns = counted.syns - watch.syns;
@@ -188,7 +188,7 @@ impl ReplyWatch {
                 return Finding::Suspect;
             }
         }
-        Finding::Same
+        Finding::Unchanged
     }
 
     /// Adds clients that are waiting for a reply from a suspect server; `is_neighbour` returns whether a client is on
@@ -224,10 +224,10 @@ impl ReplyWatch {
         watch.warning.as_ref()
     }
 
-    /// Ends a round: removes the state and warnings of servers for which `stays` returns false.
-    pub fn retain(&mut self, stays: impl Fn(Key) -> bool) {
+    /// Ends a round: removes the state and warnings of servers for which `keep` returns false.
+    pub fn retain(&mut self, keep: impl Fn(Key) -> bool) {
         self.first_round_done = true;
-        self.watches.retain(|key, _| stays(*key));
+        self.watches.retain(|key, _| keep(*key));
     }
 
     /// Returns the warning about a server, if any.
@@ -276,8 +276,12 @@ mod tests {
         let observe = |watch: &mut ReplyWatch, syns, millis| {
             watch.observe(KEY, counters(syns, 9, 9), after_ms(millis))
         };
-        assert_eq!(observe(&mut watch, 4, 0), Finding::Same);
-        assert_eq!(observe(&mut watch, 5, 9_000), Finding::Same, "just now");
+        assert_eq!(observe(&mut watch, 4, 0), Finding::Unchanged);
+        assert_eq!(
+            observe(&mut watch, 5, 9_000),
+            Finding::Unchanged,
+            "just now"
+        );
         assert_eq!(observe(&mut watch, 5, 10_500), Finding::Suspect);
         assert_eq!(
             watch.add_clients(KEY, 5, client_list(2), |_| false, after_ms(10_500)),
@@ -312,9 +316,9 @@ mod tests {
         assert_eq!(watch.warning(KEY), None);
         for millis in [60_000, 62_000] {
             let finding = watch.observe(KEY, counters(9, 9, 10), after_ms(millis));
-            assert_eq!(finding, Finding::Same, "four since then");
+            assert_eq!(finding, Finding::Unchanged, "four since then");
         }
-        for (millis, finding) in [(70_000, Finding::Same), (72_000, Finding::Suspect)] {
+        for (millis, finding) in [(70_000, Finding::Unchanged), (72_000, Finding::Suspect)] {
             let silent_since = watch.observe(KEY, counters(10, 9, 10), after_ms(millis));
             assert_eq!(silent_since, finding, "five since then, at {millis}");
         }
@@ -350,9 +354,9 @@ mod tests {
         };
         let client = Some(client_list(1)[0].0);
         assert_eq!(find(0, 3, 9_000), (Finding::Suspect, client));
-        assert_eq!(find(0, 3, 8_900), (Finding::Same, None), "too early");
-        assert_eq!(find(0, 2, 9_000), (Finding::Same, None), "too few");
-        assert_eq!(find(9, 4, 9_000), (Finding::Same, None), "has replied");
+        assert_eq!(find(0, 3, 8_900), (Finding::Unchanged, None), "too early");
+        assert_eq!(find(0, 2, 9_000), (Finding::Unchanged, None), "too few");
+        assert_eq!(find(9, 4, 9_000), (Finding::Unchanged, None), "has replied");
     }
 
     #[test]
@@ -366,7 +370,10 @@ mod tests {
             finding_after_two_rounds(counters(7, 0, 0)),
             Finding::Suspect
         );
-        assert_eq!(finding_after_two_rounds(counters(7, 0, 1)), Finding::Same);
+        assert_eq!(
+            finding_after_two_rounds(counters(7, 0, 1)),
+            Finding::Unchanged
+        );
     }
 
     #[test]
@@ -410,10 +417,14 @@ mod tests {
         watch.observe(KEY, counters(9, 0, 0), after_ms(0));
         watch.retain(|_| false);
         let finding = watch.observe(KEY, counters(20, 0, 0), after_ms(60_000));
-        assert_eq!(finding, Finding::Same, "earlier SYNs went to a dead server");
+        assert_eq!(
+            finding,
+            Finding::Unchanged,
+            "earlier SYNs went to a dead server"
+        );
         assert_eq!(
             watch.observe(KEY, counters(24, 0, 0), after_ms(70_000)),
-            Finding::Same
+            Finding::Unchanged
         );
     }
 }

@@ -148,8 +148,8 @@ pub(crate) fn find_deciding<'a, T>(
 }
 
 /// Returns whether a server that is down must be removed: a failed check has `on_failure = "remove"`.
-pub(crate) fn requires_removal<'a>(uses: impl Iterator<Item = (&'a Machine, OnFailure)>) -> bool {
-    uses.into_iter().any(|(machine, on_failure)| {
+pub(crate) fn requires_removal<'a>(probes: impl Iterator<Item = (&'a Machine, OnFailure)>) -> bool {
+    probes.into_iter().any(|(machine, on_failure)| {
         machine.state() == State::Down && on_failure == OnFailure::Remove
     })
 }

@@ -146,7 +146,7 @@ impl Simulation {
     fn drain(&mut self, cause: Option<(IpAddr, bool)>) {
         while let Some(output) = self.monitor.poll_output() {
             match output {
-                Output::Probe(order) => self.start_probe(order),
+                Output::Probe(request) => self.start_probe(request),
                 Output::Server {
                     pool,
                     server,
@@ -252,7 +252,7 @@ impl Simulation {
     }
 
     fn deliver(&mut self, index: usize) {
-        let (_, order, alive) = self.in_flight.swap_remove(index);
+        let (_, request, alive) = self.in_flight.swap_remove(index);
         let outcome = || {
             if alive {
                 Outcome::passed("tcp connected")
@@ -260,21 +260,21 @@ impl Simulation {
                 Outcome::failed("connection refused")
             }
         };
-        let address = order.target.address;
+        let address = request.target.address;
         self.results.entry(address).or_default().push(alive);
-        self.monitor.handle_result(order.id, outcome(), self.now);
+        self.monitor.handle_result(request.id, outcome(), self.now);
         self.drain(Some((address, alive)));
         // A repeated result is ignored.
-        self.monitor.handle_result(order.id, outcome(), self.now);
+        self.monitor.handle_result(request.id, outcome(), self.now);
         assert!(self.monitor.poll_output().is_none(), "{:#?}", self.log);
     }
 
     /// Asserts that at most one probe per target is in flight.
     fn assert_single_probes(&mut self) {
         let mut by_target: HashMap<*const weir_health::Target, u32> = HashMap::new();
-        for (_, order, _) in &self.in_flight {
+        for (_, request, _) in &self.in_flight {
             *by_target
-                .entry(std::sync::Arc::as_ptr(&order.target))
+                .entry(std::sync::Arc::as_ptr(&request.target))
                 .or_default() += 1;
         }
         assert!(
@@ -285,7 +285,7 @@ impl Simulation {
         self.probed = self
             .in_flight
             .iter()
-            .map(|(_, order, _)| order.target.address)
+            .map(|(_, request, _)| request.target.address)
             .collect();
     }
 

@@ -94,7 +94,7 @@ pub enum LabError {
         source: std::io::Error,
     },
     /// The output of `ab` lacks a line that the lab reads.
-    #[error("ab printed no \"{field}\" line; its output ended with: {tail}")]
+    #[error("ab did not print a \"{field}\" line; its output ended with: {tail}")]
     AbOutput {
         /// The expected label.
         field: &'static str,

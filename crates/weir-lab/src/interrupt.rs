@@ -1,7 +1,7 @@
 //! Handles SIGINT and SIGTERM with a flag that all waiting functions of the lab check.
 //!
 //! After the first signal all waiting functions return [`LabError::Interrupted`], so that guards are dropped and clean
-//! up. The second signal terminates the process immediately; the next run then removes the remains.
+//! up. The second signal terminates the process immediately; the next run then cleans up.
 
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};

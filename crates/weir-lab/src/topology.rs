@@ -106,7 +106,7 @@ impl Topology {
             wire,
         };
         topology.connect(plan.link)?;
-        topology.address(plan)?;
+        topology.add_addresses(plan)?;
         topology.set_sysctls()?;
         Ok(topology)
     }
@@ -150,7 +150,7 @@ impl Topology {
         Ok(())
     }
 
-    fn address(&self, plan: Plan) -> Result<()> {
+    fn add_addresses(&self, plan: Plan) -> Result<()> {
         let apply = |host: &Host, commands: String| {
             let up = "link set dev eth0 addrgenmode none\nlink set dev eth0 up\n";
             let batch = format!("{up}{commands}");

@@ -296,10 +296,12 @@ fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// Name and manifest directory of each crate, with its dependencies as `(name, is for tests only)`.
+/// A crate of the workspace.
 struct Member {
     name: String,
+    /// The directory of its manifest.
     directory: PathBuf,
+    /// Names of its dependencies, and whether each is a dev-dependency.
     dependencies: Vec<(String, bool)>,
 }
 
@@ -363,9 +365,9 @@ fn crates_depend_only_on_permitted_crates() {
             ));
             continue;
         };
-        for (dependency, only_tests) in &member.dependencies {
+        for (dependency, is_dev) in &member.dependencies {
             let is_internal = names.contains(dependency.as_str());
-            if is_internal && !only_tests && !allowed.contains(&dependency.as_str()) {
+            if is_internal && !is_dev && !allowed.contains(&dependency.as_str()) {
                 wrong.push(format!("{} must not depend on {dependency}", member.name));
             }
         }
@@ -380,8 +382,8 @@ fn pure_crates_do_not_depend_on_crates_that_do_io() {
         .iter()
         .filter(|member| PURE.contains(&member.name.as_str()))
     {
-        for (dependency, only_tests) in &member.dependencies {
-            if !only_tests && IMPURE_DEPENDENCIES.contains(&dependency.as_str()) {
+        for (dependency, is_dev) in &member.dependencies {
+            if !is_dev && IMPURE_DEPENDENCIES.contains(&dependency.as_str()) {
                 wrong.push(format!(
                     "{} is pure and must not depend on {dependency}",
                     member.name

@@ -1,4 +1,4 @@
-//! `access_log` of a proxy service: destination and format of log lines.
+//! The `access_log` setting of a proxy service: destination and format of log lines.
 
 use crate::Variable;
 

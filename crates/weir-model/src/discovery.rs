@@ -1,4 +1,4 @@
-//! `servers_dns` of a pool: servers discovered through DNS.
+//! The `servers_dns` setting of a pool: servers discovered through DNS.
 
 use std::net::SocketAddr;
 

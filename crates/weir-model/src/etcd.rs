@@ -15,7 +15,7 @@ pub struct EtcdEndpoint {
 
 /// A text that is not the URL of an etcd member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BadEndpoint;
+pub struct InvalidEndpoint;
 
 /// Default port.
 const PORT: u16 = 2379;
@@ -24,24 +24,24 @@ impl EtcdEndpoint {
     /// Parses a URL without a path.
     ///
     /// # Errors
-    /// Returns [`BadEndpoint`] if the text is not such a URL.
-    pub fn parse(text: &str) -> Result<Self, BadEndpoint> {
-        let (scheme, rest) = text.split_once("://").ok_or(BadEndpoint)?;
+    /// Returns [`InvalidEndpoint`] if the text is not such a URL.
+    pub fn parse(text: &str) -> Result<Self, InvalidEndpoint> {
+        let (scheme, rest) = text.split_once("://").ok_or(InvalidEndpoint)?;
         let tls = match scheme {
             "https" => true,
             "http" => false,
-            _ => return Err(BadEndpoint),
+            _ => return Err(InvalidEndpoint),
         };
         let rest = rest.strip_suffix('/').unwrap_or(rest);
         let (host, port) = match rest.strip_prefix('[') {
             Some(rest) => {
-                let (host, port) = rest.split_once(']').ok_or(BadEndpoint)?;
+                let (host, port) = rest.split_once(']').ok_or(InvalidEndpoint)?;
                 host.parse::<std::net::Ipv6Addr>()
-                    .map_err(|_| BadEndpoint)?;
+                    .map_err(|_| InvalidEndpoint)?;
                 let port = match port.strip_prefix(':') {
                     Some(port) => Some(port),
                     None if port.is_empty() => None,
-                    None => return Err(BadEndpoint),
+                    None => return Err(InvalidEndpoint),
                 };
                 (host, port)
             }
@@ -52,14 +52,14 @@ impl EtcdEndpoint {
         };
         let is_host_char = |c: char| c.is_ascii_alphanumeric() || "-.:_".contains(c);
         if host.is_empty() || !host.chars().all(is_host_char) {
-            return Err(BadEndpoint);
+            return Err(InvalidEndpoint);
         }
         let port = match port {
-            Some(port) => port.parse().map_err(|_| BadEndpoint)?,
+            Some(port) => port.parse().map_err(|_| InvalidEndpoint)?,
             None => PORT,
         };
         if port == 0 {
-            return Err(BadEndpoint);
+            return Err(InvalidEndpoint);
         }
         Ok(Self {
             tls,
@@ -121,7 +121,7 @@ mod tests {
             "http://a:b",
             "http://user@a",
         ] {
-            assert_eq!(EtcdEndpoint::parse(wrong), Err(BadEndpoint), "{wrong}");
+            assert_eq!(EtcdEndpoint::parse(wrong), Err(InvalidEndpoint), "{wrong}");
         }
     }
 }

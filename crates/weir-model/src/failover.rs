@@ -9,7 +9,7 @@ use crate::{Desired, Forward, Pool, Scheduler, SchedulerKind, Service};
 
 /// Why connections end when another director takes over the VIP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum EndsAtFailover {
+pub enum FailoverLoss {
     /// A server uses `nat`: the translation is part of the flow.
     Nat,
     /// Servers of persistent clients are stored in a table.
@@ -20,7 +20,7 @@ pub enum EndsAtFailover {
     Scheduler(SchedulerKind),
 }
 
-impl fmt::Display for EndsAtFailover {
+impl fmt::Display for FailoverLoss {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Nat => f.write_str(
@@ -45,10 +45,10 @@ impl fmt::Display for EndsAtFailover {
 impl Desired {
     /// Returns why the connections of `service` end when another director takes over the VIP; `None` = they continue.
     /// With `[sync]` they continue, because the other director has their flows.
-    pub fn ends_at_failover(&self, service: &Service) -> Option<EndsAtFailover> {
+    pub fn failover_loss(&self, service: &Service) -> Option<FailoverLoss> {
         match &self.sync {
             Some(_) => None,
-            None => service.ends_at_failover(self.pool(&service.pool)?),
+            None => service.failover_loss(self.pool(&service.pool)?),
         }
     }
 }
@@ -56,22 +56,22 @@ impl Desired {
 impl Service {
     /// Returns why the connections of this service with pool `pool` end when another director takes over the VIP
     /// without `[sync]`; `None` = they continue.
-    fn ends_at_failover(&self, pool: &Pool) -> Option<EndsAtFailover> {
+    fn failover_loss(&self, pool: &Pool) -> Option<FailoverLoss> {
         let mut forwards = pool
             .servers
             .iter()
             .map(|server| server.forward.unwrap_or(self.forward));
         if self.forward == Forward::Nat || forwards.any(|forward| forward == Forward::Nat) {
-            return Some(EndsAtFailover::Nat);
+            return Some(FailoverLoss::Nat);
         }
         if self.persistence.is_some() {
-            return Some(EndsAtFailover::Persistence);
+            return Some(FailoverLoss::Persistence);
         }
         let scheduler = pool.scheduler.unwrap_or(Scheduler::L4_DEFAULT);
         if !scheduler.kind.is_stateless() {
-            return Some(EndsAtFailover::Scheduler(scheduler.kind));
+            return Some(FailoverLoss::Scheduler(scheduler.kind));
         }
-        scheduler.max_load_percent.map(|_| EndsAtFailover::Bound)
+        scheduler.max_load_percent.map(|_| FailoverLoss::Bound)
     }
 }
 
@@ -88,10 +88,10 @@ mod tests {
         pool.servers
             .push(Server::new("10.0.0.1", "10.0.0.1".parse().unwrap(), None));
         let service = Service::new("web", Forward::Direct, "web");
-        let wlc = EndsAtFailover::Scheduler(SchedulerKind::Wlc);
-        assert_eq!(service.ends_at_failover(&pool), Some(wlc));
+        let wlc = FailoverLoss::Scheduler(SchedulerKind::Wlc);
+        assert_eq!(service.failover_loss(&pool), Some(wlc));
         pool.scheduler = Some(Scheduler::new(SchedulerKind::Maglev));
-        assert_eq!(service.ends_at_failover(&pool), None);
+        assert_eq!(service.failover_loss(&pool), None);
         let mut persistent = service.clone();
         persistent.persistence = Some(Persistence {
             timeout: Duration::from_secs(300),
@@ -99,18 +99,15 @@ mod tests {
             netmask6: 128,
         });
         assert_eq!(
-            persistent.ends_at_failover(&pool),
-            Some(EndsAtFailover::Persistence)
+            persistent.failover_loss(&pool),
+            Some(FailoverLoss::Persistence)
         );
         let mut bounded = pool.clone();
         bounded.scheduler.as_mut().unwrap().max_load_percent = Some(125);
-        assert_eq!(
-            service.ends_at_failover(&bounded),
-            Some(EndsAtFailover::Bound)
-        );
+        assert_eq!(service.failover_loss(&bounded), Some(FailoverLoss::Bound));
         let nat = Service::new("web", Forward::Nat, "web");
-        assert_eq!(nat.ends_at_failover(&pool), Some(EndsAtFailover::Nat));
+        assert_eq!(nat.failover_loss(&pool), Some(FailoverLoss::Nat));
         pool.servers[0].forward = Some(Forward::Nat);
-        assert_eq!(service.ends_at_failover(&pool), Some(EndsAtFailover::Nat));
+        assert_eq!(service.failover_loss(&pool), Some(FailoverLoss::Nat));
     }
 }

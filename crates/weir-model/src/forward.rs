@@ -177,7 +177,7 @@ impl Default for Snat {
 impl fmt::Display for Snat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.addresses.is_empty() {
-            f.write_str("own addresses")?;
+            f.write_str("the director's addresses")?;
         }
         for (index, address) in self.addresses.iter().enumerate() {
             write!(f, "{}{address}", if index == 0 { "" } else { ", " })?;

@@ -14,13 +14,13 @@ pub struct Indexed {
     pools: HashMap<String, usize>,
     services: HashMap<String, usize>,
     /// Indexes of the services of each pool, in order.
-    users: HashMap<String, Vec<usize>>,
+    services_by_pool: HashMap<String, Vec<usize>>,
     /// Indexes of the services at each address, in order.
-    listening: HashMap<IpAddr, Vec<usize>>,
+    services_by_address: HashMap<IpAddr, Vec<usize>>,
     /// Addresses of proxy services.
-    proxied: HashSet<IpAddr>,
+    proxy_addresses: HashSet<IpAddr>,
     /// Addresses of virtual routers that accept only packets of services.
-    unaccepted: HashSet<IpAddr>,
+    restricted_addresses: HashSet<IpAddr>,
     /// For each service, a hash of everything that its map rows depend on.
     hashes: Vec<u64>,
     hash: u64,
@@ -47,8 +47,8 @@ impl From<Desired> for Indexed {
         let mut indexed = Self {
             pools: HashMap::with_capacity(desired.pools.len()),
             services: HashMap::with_capacity(desired.services.len()),
-            users: HashMap::with_capacity(desired.pools.len()),
-            listening: HashMap::with_capacity(desired.services.len()),
+            services_by_pool: HashMap::with_capacity(desired.pools.len()),
+            services_by_address: HashMap::with_capacity(desired.services.len()),
             ..Self::default()
         };
         for (index, pool) in desired.pools.iter().enumerate() {
@@ -59,23 +59,30 @@ impl From<Desired> for Indexed {
                 .services
                 .entry(service.name.clone())
                 .or_insert(index);
-            match indexed.users.get_mut(&service.pool) {
-                Some(users) => users.push(index),
-                None => drop(indexed.users.insert(service.pool.clone(), vec![index])),
+            match indexed.services_by_pool.get_mut(&service.pool) {
+                Some(services) => services.push(index),
+                None => drop(
+                    indexed
+                        .services_by_pool
+                        .insert(service.pool.clone(), vec![index]),
+                ),
             }
             // The VIP of a socket service need not be an address of a machine.
             let addressed = service.forward.handles_packets();
             for listener in service.listen.iter().filter(|_| addressed) {
-                let services = indexed.listening.entry(listener.address).or_default();
+                let services = indexed
+                    .services_by_address
+                    .entry(listener.address)
+                    .or_default();
                 if services.last() != Some(&index) {
                     services.push(index);
                 }
             }
         }
-        indexed.proxied = desired.proxy_addresses().collect();
+        indexed.proxy_addresses = desired.proxy_addresses().collect();
         let strict = desired.vrrp.iter().filter(|it| it.accept != Accept::All);
         let addresses = strict.flat_map(|it| it.managed_addresses().map(|network| network.address));
-        indexed.unaccepted = addresses.collect();
+        indexed.restricted_addresses = addresses.collect();
         indexed.desired = desired;
         indexed.compute_hashes();
         indexed
@@ -109,7 +116,7 @@ impl Indexed {
 
     /// Returns whether the director, while it has the address, accepts packets to it that are not for a service.
     pub fn accepts(&self, address: IpAddr) -> bool {
-        !self.unaccepted.contains(&address)
+        !self.restricted_addresses.contains(&address)
     }
 
     /// Returns the services that use a pool, in order.
@@ -117,7 +124,7 @@ impl Indexed {
         &'a self,
         pool: &str,
     ) -> impl ExactSizeIterator<Item = &'a Service> + use<'a> {
-        self.services_at(self.users.get(pool))
+        self.services_at(self.services_by_pool.get(pool))
     }
 
     /// Returns the services that listen on an address, in order.
@@ -125,19 +132,23 @@ impl Indexed {
         &self,
         address: IpAddr,
     ) -> impl ExactSizeIterator<Item = &Service> + use<'_> {
-        self.services_at(self.listening.get(&address))
+        self.services_at(self.services_by_address.get(&address))
     }
 
     /// Returns every address that a layer 4 or proxy service listens on.
     pub fn addresses(&self) -> impl Iterator<Item = IpAddr> + use<'_> {
-        let proxied = self.proxied.iter().copied();
-        let proxied = proxied.filter(|address| !self.listening.contains_key(address));
-        self.listening.keys().copied().chain(proxied)
+        let proxy_addresses = self.proxy_addresses.iter().copied();
+        let proxy_addresses =
+            proxy_addresses.filter(|address| !self.services_by_address.contains_key(address));
+        self.services_by_address
+            .keys()
+            .copied()
+            .chain(proxy_addresses)
     }
 
     /// Returns whether a layer 4 or proxy service listens on an address.
     pub fn has_address(&self, address: IpAddr) -> bool {
-        self.listening.contains_key(&address) || self.proxied.contains(&address)
+        self.services_by_address.contains_key(&address) || self.proxy_addresses.contains(&address)
     }
 
     /// Returns a hash of the configuration without source positions; it is the same in every process of one build.
@@ -185,7 +196,7 @@ impl Indexed {
             pools,
             services,
             proxies,
-            // The data plane depends only on `accept` of virtual routers, through `unaccepted`.
+            // The data plane depends only on `accept` of virtual routers, through `restricted_addresses`.
             vrrp: _,
             // The data plane does not depend on these.
             announce: _,

@@ -76,8 +76,8 @@ pub use desired::{
 pub use diff::{Change, Edit, diff};
 pub use discovery::{ServersDns, ServersRecord};
 pub use duration::{DURATION_UNITS, format_duration};
-pub use etcd::{BadEndpoint, EtcdEndpoint};
-pub use failover::EndsAtFailover;
+pub use etcd::{EtcdEndpoint, InvalidEndpoint};
+pub use failover::FailoverLoss;
 pub use forward::{Forward, Snat, Tunnel, TunnelChecksum, TunnelKind};
 pub use hash::HashKey;
 pub use host_pattern::HostPattern;

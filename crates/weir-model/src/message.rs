@@ -45,7 +45,7 @@ impl ClientField {
     }
 }
 
-/// `x_forwarded` of a proxy service: rules for single fields, instead of `forwarded`.
+/// The `x_forwarded` setting of a proxy service: rules for single fields, instead of `forwarded`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct ClientFields([Option<FieldRule>; 5]);
 
@@ -75,7 +75,7 @@ impl ClientFields {
     }
 }
 
-/// `x_forwarded` of a route, instead of the service's.
+/// The `x_forwarded` setting of a route, instead of the service's.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct RouteClientFields {
     /// The rules.
@@ -84,7 +84,7 @@ pub struct RouteClientFields {
     pub except: Vec<crate::Network>,
 }
 
-/// `forwarded` of a proxy service: header fields that carry client information to servers.
+/// The `forwarded` setting of a proxy service: header fields that carry client information to servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Forwarded {
     /// No fields; fields sent by clients are kept.
@@ -114,8 +114,8 @@ impl Forwarded {
 }
 
 named_enum! {
-    /// `underscores` of a proxy service: treatment of request fields with `_` in their names. Servers that pass fields
-    /// to programs as variables (CGI, FastCGI, WSGI, PHP) cannot distinguish `_` from `-`.
+    /// The `underscores` setting of a proxy service: treatment of request fields with `_` in their names. Servers that
+    /// pass fields to programs as variables (CGI, FastCGI, WSGI, PHP) cannot distinguish `_` from `-`.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
     pub enum Underscores {
         /// The fields are removed before routing.
@@ -152,7 +152,7 @@ named_enum! {
     }
 }
 
-/// `compression` of a proxy service.
+/// The `compression` setting of a proxy service.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Compression {
     /// Enabled codings, in order of preference when a client accepts several equally.

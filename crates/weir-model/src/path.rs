@@ -1,4 +1,4 @@
-//! `normalize_path` of a proxy service: how request paths are compared and passed on.
+//! The `normalize_path` setting of a proxy service: how request paths are compared and passed on.
 
 named_enum! {
     /// An encoded slash or backslash in a path (`%2F`, `%5C`, and `\`, which a URI may not contain).
@@ -26,7 +26,7 @@ named_enum! {
     }
 }
 
-/// `normalize_path` of a proxy service.
+/// The `normalize_path` setting of a proxy service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct NormalizePath {
     /// Whether `//` is merged into `/`.

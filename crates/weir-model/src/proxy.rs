@@ -24,7 +24,7 @@ named_enum! {
     }
 }
 
-/// `timeouts` of a proxy service.
+/// The `timeouts` setting of a proxy service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ProxyTimeouts {
     /// Time to receive a complete request head, from its first byte; on a new connection, from the accept.
@@ -66,7 +66,7 @@ impl Default for ProxyTimeouts {
     }
 }
 
-/// `limits` of a proxy service.
+/// The `limits` setting of a proxy service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ProxyLimits {
     /// Maximum size of a request or response head, in bytes.

@@ -15,7 +15,7 @@ named_enum! {
     }
 }
 
-/// `retry_on` of a proxy service.
+/// The `retry_on` setting of a proxy service.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct RetryOn {
     /// Conditions, sorted, without duplicates.

@@ -66,7 +66,7 @@ impl RestartAt {
     }
 }
 
-/// `split` of a route: pools that share its requests.
+/// The `split` setting of a route: pools that share its requests.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Split {
     /// Pools and their weights, at least one of which is not 0.
@@ -224,8 +224,8 @@ pub struct RouteOptions {
     pub forward_auth: Option<ForwardAuth>,
 }
 
-/// `forward_auth` of a route: for each request an authorization request is sent to a pool, and its response determines
-/// whether the request is allowed.
+/// The `forward_auth` setting of a route: for each request an authorization request is sent to a pool, and its response
+/// determines whether the request is allowed.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ForwardAuth {
     /// The pool of the authorizing servers.
@@ -287,7 +287,7 @@ impl fmt::Display for ForwardAuth {
     }
 }
 
-/// `mirror` of a route: copies of its requests; the responses to the copies are discarded.
+/// The `mirror` setting of a route: copies of its requests; the responses to the copies are discarded.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Mirror {
     /// The pool whose servers receive the copies.
@@ -345,7 +345,7 @@ impl fmt::Display for Mirror {
     }
 }
 
-/// `limits` of a route, which apply in addition to those of its service.
+/// The `limits` setting of a route, which applies in addition to those of its service.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct RouteLimits {
     /// Maximum number of requests of one client per minute; 0 = no limit.
@@ -490,7 +490,7 @@ impl Route {
     }
 
     /// Returns whether the route matches every request, and does not restart the selection.
-    pub fn is_for_all(&self) -> bool {
+    pub fn always_applies(&self) -> bool {
         self.when.is_empty() && self.not.is_none() && !self.restarts()
     }
 
@@ -505,8 +505,8 @@ impl Route {
 
     /// Returns whether a `tcp` service supports the route: there are only conditions on hosts and client addresses, no
     /// edits or options, and the action is a pool, a random split or `close`.
-    pub fn is_for_connections(&self) -> bool {
-        self.conditions().all(Conditions::is_about_connection)
+    pub fn is_valid_for_tcp(&self) -> bool {
+        self.conditions().all(Conditions::needs_only_connection)
             && self.edits == RouteEdits::default()
             && self.options.is_none()
             && match &self.action {

@@ -1,4 +1,4 @@
-//! `files` of a route: a directory with files that Weir itself sends.
+//! The `files` setting of a route: a directory with files that Weir itself sends.
 
 use std::fmt;
 

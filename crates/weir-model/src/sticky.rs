@@ -1,4 +1,4 @@
-//! `sticky` of a pool: session affinity for `http` services, with a cookie.
+//! The `sticky` setting of a pool: session affinity for `http` services, with a cookie.
 
 use crate::Secret;
 

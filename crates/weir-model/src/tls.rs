@@ -40,7 +40,7 @@ named_enum! {
     }
 }
 
-/// `tls` of a proxy service.
+/// The `tls` setting of a proxy service.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ServiceTls {
     /// Paths of certificate files, and of directories that contain them; at least one.
@@ -77,7 +77,7 @@ impl ServiceTls {
     pub const TICKET_KEY_BYTES_MIN: usize = 32;
 }
 
-/// `tls` of a pool: TLS to the servers, in proxy services.
+/// The `tls` setting of a pool: TLS to the servers, in proxy services.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ServerTls {
     /// Whether the server's certificate is verified: trusted CA and matching name.

@@ -105,7 +105,8 @@ pub struct RouterAnnouncements {
     /// Frames per address at a takeover.
     pub repeat: u32,
     /// Time from a takeover to the second announcement; zero = no second announcement.
-    pub again: Duration,
+    #[serde(rename = "again")]
+    pub second_after: Duration,
     /// Interval of further announcements; zero = no further announcements.
     pub refresh: Duration,
     /// Frames per address at each of the further announcements.

@@ -168,11 +168,11 @@ fn changed_keys_of_checks_are_edits() {
             ),
             (
                 |it| check_of(it).target.port = Some(81),
-                "check.port the server's -> 81",
+                "check.port inherited from the server -> 81",
             ),
             (
                 |it| check_of(it).target.address = Some([10, 0, 0, 7].into()),
-                "check.address the server's -> 10.0.0.7",
+                "check.address inherited from the server -> 10.0.0.7",
             ),
             (
                 |it| check_of(it).target.source = Some([10, 0, 0, 8].into()),

@@ -402,10 +402,10 @@ fn routes_with_one_condition() -> Vec<Route> {
 
 #[test]
 fn route_without_conditions_matches_all_requests_and_covers_all_routes() {
-    assert!(route().is_for_all());
+    assert!(route().always_applies());
     assert!(route().covers(&route()));
     for conditional in routes_with_one_condition() {
-        assert!(!conditional.is_for_all(), "{conditional}");
+        assert!(!conditional.always_applies(), "{conditional}");
         assert!(route().covers(&conditional), "{conditional}");
         assert!(conditional.covers(&conditional), "{conditional}");
         assert!(!conditional.covers(&route()), "{conditional}");
@@ -428,7 +428,7 @@ fn route_without_conditions_matches_all_requests_and_covers_all_routes() {
             not: Some(Box::new(conditional.when.clone())),
             ..route()
         };
-        assert!(!negated.is_for_all(), "{negated}");
+        assert!(!negated.always_applies(), "{negated}");
         assert!(
             route().covers(&negated) && !negated.covers(&route()),
             "{negated}"
@@ -506,23 +506,23 @@ fn wider_conditions_cover_narrower_ones() {
 
 #[test]
 fn routes_for_connections_compare_host_and_source() {
-    assert!(route().is_for_connections());
+    assert!(route().is_valid_for_tcp());
     for conditional in routes_with_one_condition() {
         let is_supported = !conditional.when.hosts.is_empty() || conditional.when.sources.is_some();
         assert_eq!(
-            conditional.is_for_connections(),
+            conditional.is_valid_for_tcp(),
             is_supported,
             "{conditional}"
         );
     }
     let split = RouteAction::Split(vec![(text("p"), 1)].into());
-    assert!(Route::new(split).is_for_connections());
+    assert!(Route::new(split).is_valid_for_tcp());
     let answer = RouteAction::Answer {
         status: 200,
         body: Template::default(),
     };
-    assert!(!Route::new(answer).is_for_connections());
+    assert!(!Route::new(answer).is_valid_for_tcp());
     let mut edits = route();
     edits.edits.request.remove = vec![text("x")];
-    assert!(!edits.is_for_connections());
+    assert!(!edits.is_valid_for_tcp());
 }

@@ -210,7 +210,7 @@ fn snat_and_tunnel_display_settings() {
         ports: (1000, 2000),
     };
     for (addresses, shown) in [
-        (&[][..], "own addresses ports 1000-2000"),
+        (&[][..], "the director's addresses ports 1000-2000"),
         (&["192.0.2.1"], "192.0.2.1 ports 1000-2000"),
         (&["192.0.2.1", "::1"], "192.0.2.1, ::1 ports 1000-2000"),
     ] {
@@ -290,18 +290,18 @@ fn schedulers_display_flags_and_bound() {
 
 #[test]
 fn failover_reasons_are_formatted() {
-    let scheduler = EndsAtFailover::Scheduler(SchedulerKind::Wlc);
+    let scheduler = FailoverLoss::Scheduler(SchedulerKind::Wlc);
     for (reason, prefix) in [
         (
-            EndsAtFailover::Nat,
+            FailoverLoss::Nat,
             "with `nat`, the address translation of connections is",
         ),
         (
-            EndsAtFailover::Persistence,
+            FailoverLoss::Persistence,
             "the servers of persistent clients are",
         ),
         (
-            EndsAtFailover::Bound,
+            FailoverLoss::Bound,
             "the servers selected because of `max_load` are",
         ),
         (scheduler, "the servers selected by `wlc` are"),

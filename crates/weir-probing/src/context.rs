@@ -14,17 +14,17 @@ use crate::tls::ClientConfigs;
 pub(crate) struct Context {
     /// The data plane's table of probes through a path; `None` = there is no data plane.
     path_table: Mutex<Option<PathTable>>,
-    /// Addresses of services. A probe uses one as its source only if it is configured as the source.
+    /// Addresses of services. A probe uses a VIP as its source only if the check configures it.
     vips: Mutex<Arc<HashSet<IpAddr>>>,
     /// TLS configurations of probes.
-    pub(crate) tls_clients: ClientConfigs,
+    pub(crate) tls_configs: ClientConfigs,
 }
 
 impl Context {
     /// Replaces the values with those of a configuration.
     pub(crate) fn set(&self, desired: &Desired, path_table: Option<PathTable>) {
         *lock(&self.path_table) = path_table;
-        self.tls_clients.clear();
+        self.tls_configs.clear();
         let listeners = desired.services.iter().flat_map(|service| &service.listen);
         *lock(&self.vips) = Arc::new(listeners.map(|listener| listener.address).collect());
     }
@@ -38,8 +38,7 @@ impl Context {
     }
 }
 
-/// Locks a mutex, even if it is poisoned: the monitor does not call other code while it is lock, so its data is
-/// consistent.
+/// Locks a mutex, even if it is poisoned: no other code is called while it is locked, so the data is consistent.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

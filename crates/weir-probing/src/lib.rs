@@ -183,7 +183,7 @@ impl Checks {
     }
 
     /// Returns the time, since the Unix epoch, at which a direct probe of a server last passed.
-    pub fn passed(&self, pool: &str, server: &str) -> Option<Duration> {
+    pub fn last_pass(&self, pool: &str, server: &str) -> Option<Duration> {
         self.shared.monitor().last_pass(pool, server)
     }
 

@@ -33,7 +33,7 @@ pub enum PostError {
     Io(#[from] io::Error),
     /// The TLS configuration cannot be built, for example because the file of CA certificates is invalid.
     #[error("{0}")]
-    Authorities(String),
+    TlsConfig(String),
     /// The status is not 2xx.
     #[error("the server responded {line:?}")]
     Refused {
@@ -49,7 +49,7 @@ impl PostError {
     pub const fn is_transient(&self) -> bool {
         match self {
             Self::Io(_) => true,
-            Self::Authorities(_) => false,
+            Self::TlsConfig(_) => false,
             Self::Refused { status, .. } => matches!(status, 429 | 502 | 503 | 504),
         }
     }
@@ -83,7 +83,7 @@ impl Poster {
         if let Some(tls) = &self.tls {
             return Ok(Arc::clone(tls));
         }
-        let failed = |error: &dyn std::fmt::Display| PostError::Authorities(error.to_string());
+        let failed = |error: &dyn std::fmt::Display| PostError::TlsConfig(error.to_string());
         let verifier =
             server_verifier(self.receiver.ca.as_deref()).map_err(|error| failed(&error))?;
         let provider = Arc::new(aws_lc_rs::default_provider());

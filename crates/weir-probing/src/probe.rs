@@ -76,14 +76,16 @@ async fn probe_stream(context: &Context, target: &Target, path: Option<&PathProb
         stream.reset_on_close();
         return outcome;
     };
-    match handshake(&context.tls_clients, tls, target, stream).await {
+    match handshake(&context.tls_configs, tls, target, stream).await {
         Handshake::Done(mut stream) => {
             let outcome = run_over(stream.as_mut(), target, "tls handshake completed").await;
             stream.get_ref().0.reset_on_close();
             outcome
         }
         Handshake::Failed(error) => ConnectError::from(error).outcome(),
-        Handshake::Unable(error) => Outcome::unknown(format!("the director cannot probe: {error}")),
+        Handshake::InvalidSettings(error) => {
+            Outcome::unknown(format!("the director cannot probe: {error}"))
+        }
     }
 }
 

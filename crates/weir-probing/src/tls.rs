@@ -52,12 +52,12 @@ pub(crate) enum Handshake {
     /// The handshake failed, for example because of the server's certificate.
     Failed(io::Error),
     /// The director cannot probe with these settings.
-    Unable(String),
+    InvalidSettings(String),
 }
 
 /// Performs a handshake. The caller enforces the deadline.
 pub(crate) async fn handshake(
-    clients: &ClientConfigs,
+    configs: &ClientConfigs,
     tls: &CheckTls,
     target: &Target,
     stream: Stream,
@@ -67,13 +67,13 @@ pub(crate) async fn handshake(
         Some(name) => ServerName::try_from(name.clone()),
         None => Ok(ServerName::IpAddress(target.address.into())),
     };
-    match (clients.get(tls, uses_http2), name) {
+    match (configs.get(tls, uses_http2), name) {
         (Ok(config), Ok(name)) => match TlsConnector::from(config).connect(name, stream).await {
             Ok(stream) => Handshake::Done(Box::new(stream)),
             Err(error) => Handshake::Failed(error),
         },
-        (Err(error), _) => Handshake::Unable(error),
-        (_, Err(error)) => Handshake::Unable(error.to_string()),
+        (Err(error), _) => Handshake::InvalidSettings(error),
+        (_, Err(error)) => Handshake::InvalidSettings(error.to_string()),
     }
 }
 

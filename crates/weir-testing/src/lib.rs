@@ -32,7 +32,8 @@ pub fn require(requirement: &str, is_met: bool) -> bool {
 
 /// Returns whether the test runs as root. If it does not, reports that the test is skipped.
 ///
-/// # Panics See [`require`].
+/// # Panics
+/// See [`require`].
 #[must_use]
 pub fn require_root() -> bool {
     require("root", rustix::process::geteuid().is_root())

@@ -33,6 +33,6 @@ fn reset_attack_leaves_no_request_at_server() {
     let row = report.rows.first().expect("table has a row");
     // An attack that sends nothing tests nothing.
     assert!(row.sent_per_second > 500.0, "{row:?}");
-    assert_eq!(row.requests_left(), 0.0, "{row:?}");
+    assert_eq!(row.remaining_requests(), 0.0, "{row:?}");
     assert!(report.passed());
 }

@@ -25,7 +25,7 @@ fn assert_experiment_succeeds(experiment: &str, method: &str) {
         serde_json::from_slice(&output.stdout).expect("output is valid JSON");
     let rows = status["rows"].as_array().expect("rows is an array");
     let names: Vec<&str> = rows.iter().filter_map(|row| row["name"].as_str()).collect();
-    let expected = ["before", "stopped", "back"].map(|phase| format!("{method}/{phase}"));
+    let expected = ["before", "stopped", "restarted"].map(|phase| format!("{method}/{phase}"));
     assert_eq!(names, expected);
     assert_eq!(
         (&rows[0]["failed"], &rows[2]["failed"]),

@@ -191,7 +191,7 @@ fn verify_routes(
                 report_unseen_headers(sink, proxy, route);
             }
             // Only the SNI and the client's address are known there.
-            Some(_) if route.route.is_for_connections() => {}
+            Some(_) if route.route.is_valid_for_tcp() => {}
             Some(proxy) => sink.push(
                 Diagnostic::new(
                     Code::Contradiction,
@@ -334,7 +334,7 @@ fn report_no_servers(
             .map(|(_, route)| route)
     };
     let is_pool_of_route = routes().any(|route| route.action.pools().contains(&name));
-    let is_default_pool = proxy.proxy.pool == name && !routes().any(Route::is_for_all);
+    let is_default_pool = proxy.proxy.pool == name && !routes().any(Route::always_applies);
     let what = match (is_default_pool, is_pool_of_route) {
         (false, false) => return,
         (true, _) if routes().next().is_none() => "this service rejects all clients",

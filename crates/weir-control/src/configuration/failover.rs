@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::net::IpAddr;
 
-use weir_model::{Desired, EndsAtFailover, Source, VirtualRouter};
+use weir_model::{Desired, FailoverLoss, Source, VirtualRouter};
 
 /// The directory of keepalived's configuration file and of the files that it usually includes.
 const KEEPALIVED: &str = "/etc/keepalived";
@@ -25,7 +25,7 @@ pub struct Failover {
     /// The position of the service in the file.
     pub source: Source,
     /// The reason why its connections end.
-    pub reason: EndsAtFailover,
+    pub reason: FailoverLoss,
 }
 
 impl Failover {
@@ -80,7 +80,7 @@ fn find_failovers(desired: &Desired, moving: &BTreeSet<IpAddr>) -> Vec<Failover>
         let mut addresses = service.listen.iter().map(|listener| listener.address);
         Some(Failover {
             address: addresses.find(|address| moving.contains(address))?,
-            reason: desired.ends_at_failover(service)?,
+            reason: desired.failover_loss(service)?,
             service: service.name.clone(),
             source: service.source,
         })

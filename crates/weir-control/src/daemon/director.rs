@@ -257,7 +257,7 @@ impl<P: Plane> Director<P> {
     pub fn read_handshakes(&mut self) -> Result<(), P::Error> {
         let checks = &self.checks;
         self.plane
-            .read_handshakes(&|pool, server| checks.passed(pool, server))
+            .read_handshakes(&|pool, server| checks.last_pass(pool, server))
     }
 
     /// Waits for check results. Cancel-safe.

@@ -20,7 +20,7 @@ use serde_json::Value;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::{Mutex, oneshot};
 use weir_cluster::{Input, Kind, SharedKey, SharedState, Verdicts};
-use weir_etcd::{Driver, FromGroup};
+use weir_etcd::{Driver, GroupOutput};
 use weir_health::{Standing, State};
 use weir_model::{Cluster, Desired};
 use weir_state::HealthEvent;
@@ -47,7 +47,7 @@ const FLOW_SYNC_POLL_INTERVAL: Duration = Duration::from_millis(10);
 #[derive(Debug)]
 pub(super) enum GroupEvent {
     /// A command from the state machine.
-    Command(FromGroup),
+    Command(GroupOutput),
     /// It is time to check whether flows were sent, or a delayed reply has timed out.
     Settling,
     /// The reload that a command started has finished.
@@ -58,7 +58,7 @@ pub(super) enum GroupEvent {
 
 #[derive(Debug, Default)]
 struct Inbox {
-    commands: Option<UnboundedReceiver<FromGroup>>,
+    commands: Option<UnboundedReceiver<GroupOutput>>,
     applying: Option<oneshot::Receiver<Result<ReloadResponse, ApiError>>>,
     /// A delayed result, and when to report it.
     delayed: Option<(tokio::time::Instant, Result<ReloadResponse, ApiError>)>,
@@ -165,7 +165,7 @@ impl Group {
     fn start(
         &mut self,
         config: &Cluster,
-    ) -> Result<(Driver, UnboundedReceiver<FromGroup>), String> {
+    ) -> Result<(Driver, UnboundedReceiver<GroupOutput>), String> {
         if self.record.identity == 0 {
             self.record.identity = connection::random()?;
             self.save();
@@ -205,7 +205,7 @@ impl Group {
     pub(super) async fn next(&self) -> GroupEvent {
         let mut inbox = self.inbox.lock().await;
         if let Some((key, value)) = inbox.retries.pop_front() {
-            return GroupEvent::Command(FromGroup::Shared { key, value });
+            return GroupEvent::Command(GroupOutput::Shared { key, value });
         }
         let Inbox {
             commands,

@@ -45,7 +45,7 @@ const fn depends_on_checks(state: ServerState) -> bool {
 /// Returns the slow start share in thousandths of the weight (`None` = complete), and the status of each check.
 fn slow_start_and_checks(view: ServerView) -> (Option<u32>, Vec<CheckStatus>) {
     let checks = view.checks.into_iter().map(|check| CheckStatus {
-        what: check.what,
+        what: check.target,
         state: state_name(check.state),
         reason: check.reason,
         results: check.results,

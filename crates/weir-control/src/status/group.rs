@@ -103,7 +103,7 @@ impl Group {
         };
         let (etcd, disconnected_since, error) = match status.link {
             Link::Connected => ("connected", None, None),
-            Link::Away { since, error } => ("away", Some(to_rfc3339(since)), Some(error)),
+            Link::Disconnected { since, error } => ("away", Some(to_rfc3339(since)), Some(error)),
         };
         let members = status.members.into_iter().map(|member| GroupMember {
             name: member.name,

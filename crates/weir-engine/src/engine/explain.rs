@@ -106,7 +106,7 @@ impl Engine {
             return None;
         }
         let vip = packet.destination.ip();
-        Some(match self.desired.ends_at_failover(service) {
+        Some(match self.desired.failover_loss(service) {
             None if self.desired.sync.is_some() => format!(
                 "the connection continues with the same server if another director takes over {vip}: [sync] sends \
                      the flow to it once the connection is established"

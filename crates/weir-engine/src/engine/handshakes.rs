@@ -84,7 +84,7 @@ impl Engine {
         let dests = slot.into_iter().flat_map(|slot| &slot.dests);
         for dest in dests.filter(|dest| dest.removed.is_none() && !dest.sorry) {
             match self.silence(dest) {
-                Some(Silence::Always) => continue,
+                Some(Silence::NeverReplied) => continue,
                 Some(Silence::Since(since)) => silent.push((samples.len(), since)),
                 None => {}
             }

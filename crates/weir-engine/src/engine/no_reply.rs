@@ -71,7 +71,7 @@ impl Engine {
                     server = watched.server,
                     "replies of a server pass through the director again"
                 ),
-                Finding::Same => {}
+                Finding::Unchanged => {}
             }
         }
         if !suspects.is_empty() && Instant::now() >= reply_monitor.next_scan {

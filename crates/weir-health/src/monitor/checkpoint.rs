@@ -98,7 +98,7 @@ impl Monitor {
                 let before = server.standing.clone();
                 if let Some(saved) = saved
                     && server
-                        .uses
+                        .probes
                         .iter()
                         .any(|entry| restored.contains(&entry.slot))
                 {
@@ -164,11 +164,11 @@ mod tests {
         let mut last = None;
         while let Some(output) = monitor.poll_output() {
             match output {
-                Output::Probe(order) if passes => {
-                    monitor.handle_result(order.id, Outcome::passed("ok"), now);
+                Output::Probe(request) if passes => {
+                    monitor.handle_result(request.id, Outcome::passed("ok"), now);
                 }
-                Output::Probe(order) => {
-                    monitor.handle_result(order.id, Outcome::failed("refused"), now);
+                Output::Probe(request) => {
+                    monitor.handle_result(request.id, Outcome::failed("refused"), now);
                 }
                 Output::Server { standing, .. } => last = standing.map(|it| it.state),
             }

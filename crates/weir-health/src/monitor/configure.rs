@@ -8,7 +8,8 @@ use weir_model::{Check, Desired, Pool, Server, Service, Start, Via};
 
 use super::timer::Event;
 use super::{
-    Monitor, Output, PoolWatch, SavedState, ServerKey, ServerWatch, Slot, SuspendedServers, Use,
+    Monitor, Output, PoolWatch, SavedState, ServerKey, ServerProbe, ServerWatch, Slot,
+    SuspendedServers,
 };
 use crate::machine::{Machine, State};
 use crate::standing::Standing;
@@ -59,9 +60,9 @@ fn resume_machine(target: &Target, saved: Option<State>) -> Machine {
 }
 
 /// Returns those services whose paths the server's probes use.
-fn services_with_paths<'a>(services: &'a [String], uses: &[Use]) -> Vec<&'a str> {
+fn services_with_paths<'a>(services: &'a [String], probes: &[ServerProbe]) -> Vec<&'a str> {
     let services = services.iter().enumerate();
-    let used = services.filter(|(index, _)| uses.iter().any(|probe| probe.path == Some(*index)));
+    let used = services.filter(|(index, _)| probes.iter().any(|probe| probe.path == Some(*index)));
     used.map(|(_, service)| service.as_str()).collect()
 }
 
@@ -124,29 +125,29 @@ impl Monitor {
             };
             let name = (pool.name.clone(), server.name.clone());
             let is_suspended = input.suspended.contains(&name);
-            let uses = if is_suspended {
+            let probes = if is_suspended {
                 Vec::new()
             } else {
-                self.uses_of_server(input, server, (pool_index, key), previous.as_ref(), added)
+                self.probes_of_server(input, server, (pool_index, key), previous.as_ref(), added)
             };
-            if uses.is_empty() && !(is_suspended && previous.is_some()) {
+            if probes.is_empty() && !(is_suspended && previous.is_some()) {
                 continue;
             }
             let standing = former_server
                 .map(|former_server| former_server.standing.clone())
                 .or_else(|| previous.map(Standing::from))
-                .unwrap_or_else(|| Standing::new(self.combined_state(watch.require, &uses), now));
+                .unwrap_or_else(|| Standing::new(self.combined_state(watch.require, &probes), now));
             let standing = if is_suspended {
                 standing
             } else {
-                standing.with_services(&services_with_paths(&watch.services, &uses))
+                standing.with_services(&services_with_paths(&watch.services, &probes))
             };
             watch.names.insert(server.name.clone(), key);
             watch.servers.insert(
                 key,
                 ServerWatch {
                     name: server.name.clone(),
-                    uses,
+                    probes,
                     standing,
                 },
             );
@@ -156,15 +157,15 @@ impl Monitor {
     }
 
     /// Returns the probes of a server's checks. The indices of new slots are appended to `added`.
-    fn uses_of_server(
+    fn probes_of_server(
         &mut self,
         input: &PoolInput<'_>,
         server: &Server,
         user: (usize, ServerKey),
         previous: Option<&SavedState>,
         added: &mut Vec<usize>,
-    ) -> Vec<Use> {
-        let mut uses = Vec::new();
+    ) -> Vec<ServerProbe> {
+        let mut probes = Vec::new();
         for (check_index, check) in input.pool.checks_of(server).iter().enumerate() {
             for (path, target) in check_targets(input, check, server) {
                 let service = path.map(|path| input.services[path].name.as_str());
@@ -172,7 +173,7 @@ impl Monitor {
                     let path = service.and_then(|service| saved.paths.get(service));
                     path.unwrap_or(saved).state
                 });
-                uses.push(Use {
+                probes.push(ServerProbe {
                     slot: self.slot_of(target, user, state, added),
                     on_failure: check.on_failure,
                     check: check_index,
@@ -180,7 +181,7 @@ impl Monitor {
                 });
             }
         }
-        uses
+        probes
     }
 
     /// Returns the slot of a target and adds `user` to it.

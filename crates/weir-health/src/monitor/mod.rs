@@ -116,7 +116,7 @@ type ServerKey = (IpAddr, Option<u16>);
 
 /// A probe that contributes to a server's state.
 #[derive(Clone, Copy, Debug)]
-struct Use {
+struct ServerProbe {
     slot: usize,
     on_failure: OnFailure,
     /// Index of the check in the server's list: all probes of one check must pass.
@@ -128,16 +128,17 @@ struct Use {
 #[derive(Clone, Debug)]
 struct ServerWatch {
     name: String,
-    uses: Vec<Use>,
+    probes: Vec<ServerProbe>,
     standing: Standing,
 }
 
 impl ServerWatch {
     /// Returns the probes that apply to one of several services: those through its path, and those directly to the
     /// server.
-    fn uses_in(&self, path: usize) -> Vec<Use> {
-        let uses = self.uses.iter().copied();
-        uses.filter(|probe| probe.path.is_none_or(|other| other == path))
+    fn probes_in(&self, path: usize) -> Vec<ServerProbe> {
+        let probes = self.probes.iter().copied();
+        probes
+            .filter(|probe| probe.path.is_none_or(|other| other == path))
             .collect()
     }
 }

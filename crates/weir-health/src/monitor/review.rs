@@ -5,7 +5,7 @@ use std::time::Duration;
 use weir_model::Require;
 
 use super::timer::Event;
-use super::{Monitor, Output, PoolWatch, ServerKey, Slot, Use};
+use super::{Monitor, Output, PoolWatch, ServerKey, ServerProbe, Slot};
 use crate::machine::{Machine, State};
 use crate::standing::{Standing, combine, find_deciding, requires_removal};
 
@@ -30,7 +30,7 @@ impl Monitor {
             return false;
         };
         let server = pool.servers.get(&key);
-        let Some(server) = server.filter(|server| !server.uses.is_empty()) else {
+        let Some(server) = server.filter(|server| !server.probes.is_empty()) else {
             return false;
         };
         let context = ReviewContext { pool, now, is_new };
@@ -39,23 +39,26 @@ impl Monitor {
         let mut paths = Vec::new();
         for (index, service) in pool.services.iter().enumerate() {
             if let Some(path) = next.paths.get_mut(service) {
-                let uses = server.uses_in(index);
-                let state = self.combined_state(pool.require, &uses);
-                self.set_state(&context, path, state, &uses);
-                paths.push((state, uses));
+                let probes = server.probes_in(index);
+                let state = self.combined_state(pool.require, &probes);
+                self.set_state(&context, path, state, &probes);
+                paths.push((state, probes));
             }
         }
-        let (state, uses) = if paths.is_empty() {
+        let (state, probes) = if paths.is_empty() {
             (
-                self.combined_state(pool.require, &server.uses),
-                server.uses.clone(),
+                self.combined_state(pool.require, &server.probes),
+                server.probes.clone(),
             )
         } else {
             let best = combine(Require::Any, paths.iter().map(|(state, _)| *state));
             let deciding_path = paths.into_iter().find(|(state, _)| *state == best);
-            (best, deciding_path.map_or_else(Vec::new, |(_, uses)| uses))
+            (
+                best,
+                deciding_path.map_or_else(Vec::new, |(_, probes)| probes),
+            )
         };
-        let from = self.set_state(&context, &mut next, state, &uses);
+        let from = self.set_state(&context, &mut next, state, &probes);
         let changed_paths = if is_new {
             Vec::new()
         } else {
@@ -81,11 +84,11 @@ impl Monitor {
         context: &ReviewContext<'_>,
         standing: &mut Standing,
         state: State,
-        uses: &[Use],
+        probes: &[ServerProbe],
     ) -> Option<State> {
         let machines = || {
-            let uses = uses.iter();
-            uses.filter_map(|probe| Some((&self.slot(probe)?.machine, probe.on_failure)))
+            let probes = probes.iter();
+            probes.filter_map(|probe| Some((&self.slot(probe)?.machine, probe.on_failure)))
         };
         standing.weights = machines()
             .filter_map(|(machine, _)| machine.weight())
@@ -101,7 +104,7 @@ impl Monitor {
         let slow_start = context.pool.slow_start;
         if state != before {
             standing.since = context.now;
-            standing.reason = self.explain(state, uses, &|machine| machine.note().to_owned());
+            standing.reason = self.explain(state, probes, &|machine| machine.note().to_owned());
             let starts_slowly =
                 before == State::Down && state == State::Up && !slow_start.is_zero();
             standing.ramp = if starts_slowly { 1 } else { 1000 };
@@ -132,29 +135,29 @@ impl Monitor {
         }
     }
 
-    pub(super) fn slot(&self, used: &Use) -> Option<&Slot> {
+    pub(super) fn slot(&self, used: &ServerProbe) -> Option<&Slot> {
         self.slots.get(used.slot)?.as_ref()
     }
 
     /// Returns the combined state of a server's checks; all probes of one check must pass.
-    pub(super) fn combined_state(&self, require: Require, uses: &[Use]) -> State {
-        let state_of_check = |uses: &[Use]| {
-            let slots = uses.iter().filter_map(|it| self.slot(it));
+    pub(super) fn combined_state(&self, require: Require, probes: &[ServerProbe]) -> State {
+        let state_of_check = |probes: &[ServerProbe]| {
+            let slots = probes.iter().filter_map(|it| self.slot(it));
             combine(Require::All, slots.map(|slot| slot.machine.state()))
         };
-        let checks = uses.chunk_by(|a, b| a.check == b.check);
+        let checks = probes.chunk_by(|a, b| a.check == b.check);
         combine(require, checks.map(state_of_check))
     }
 
-    /// Returns the reason for a state, with `describe` of the deciding probe. If a direct probe passes but that through
-    /// the path fails, the reason reports both.
+    /// Returns the reason for a state: the result of `describe` for the deciding probe. If a direct probe passes but
+    /// the probe through the path fails, the reason includes both.
     pub(super) fn explain(
         &self,
         state: State,
-        uses: &[Use],
+        probes: &[ServerProbe],
         describe: &dyn Fn(&Machine) -> String,
     ) -> String {
-        let slots = || uses.iter().filter_map(|it| self.slot(it));
+        let slots = || probes.iter().filter_map(|it| self.slot(it));
         let deciding = find_deciding(state, slots(), |slot| slot.machine.state());
         let Some(slot) = deciding else {
             return String::new();

@@ -13,7 +13,7 @@ use super::{Lateness, Monitor};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckView {
     /// The check's target, for example `http 10.0.0.5:80`.
-    pub what: String,
+    pub target: String,
     /// The check's state.
     pub state: State,
     /// Description of the last result, with the progress towards a state change.
@@ -43,22 +43,22 @@ impl Monitor {
         let server = pool.servers.get(pool.names.get(server)?)?;
         let path = service.filter(|service| server.standing.paths.contains_key(*service));
         let path = path.and_then(|path| pool.services.iter().position(|it| it == path));
-        let uses = match path {
-            Some(path) => server.uses_in(path),
-            None => server.uses.clone(),
+        let probes = match path {
+            Some(path) => server.probes_in(path),
+            None => server.probes.clone(),
         };
         let standing = service.map_or(&server.standing, |it| server.standing.in_service(it));
         // The saved reason is shown until the deciding check has a result.
-        let slots = uses.iter().filter_map(|it| self.slot(it));
+        let slots = probes.iter().filter_map(|it| self.slot(it));
         let deciding_slot = find_deciding(standing.state, slots, |slot| slot.machine.state());
         let is_new = deciding_slot.is_none_or(|slot| slot.machine.history().is_empty());
         let keeps_saved = is_new && !standing.reason.is_empty();
         // Services with the same path share its probes.
         let mut listed_slots = HashSet::new();
-        let checks = uses.iter().filter_map(|it| {
+        let checks = probes.iter().filter_map(|it| {
             let slot = self.slot(it).filter(|_| listed_slots.insert(it.slot))?;
             Some(CheckView {
-                what: slot.target.describe(),
+                target: slot.target.describe(),
                 state: slot.machine.state(),
                 reason: slot.machine.reason(),
                 results: slot.machine.history().to_string(),
@@ -73,7 +73,7 @@ impl Monitor {
             reason: if keeps_saved {
                 standing.reason.clone()
             } else {
-                self.explain(standing.state, &uses, &Machine::reason)
+                self.explain(standing.state, &probes, &Machine::reason)
             },
             checks: checks.collect(),
         })
@@ -83,7 +83,7 @@ impl Monitor {
     pub fn last_pass(&self, pool: &str, server: &str) -> Option<Duration> {
         let pool = self.pools.get(*self.by_name.get(pool)?)?;
         let server = pool.servers.get(pool.names.get(server)?)?;
-        let direct = server.uses.iter().filter(|it| it.path.is_none());
+        let direct = server.probes.iter().filter(|it| it.path.is_none());
         direct.filter_map(|it| self.slot(it)?.last_pass).max()
     }
 

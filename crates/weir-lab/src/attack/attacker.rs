@@ -25,7 +25,7 @@ pub(crate) struct Work {
     /// Connections opened.
     pub(crate) opened: u64,
     /// Connections that the proxy closed, including with GOAWAY.
-    pub(crate) ended: u64,
+    pub(crate) closed_by_proxy: u64,
 }
 
 struct Connection {
@@ -147,7 +147,7 @@ impl<'a> Attacker<'a> {
         }
         self.work.sent += u64::from(attack.batch);
         if !socket::flush(&mut connection.socket, &mut connection.pending) {
-            self.remove_ended(index);
+            self.remove_closed(index);
         } else {
             self.close_if_done(index);
         }
@@ -158,7 +158,7 @@ impl<'a> Attacker<'a> {
     fn close_if_done(&mut self, index: usize) {
         let limit = self.attack.units_per_connection;
         let done = self.slots[index].as_ref().is_some_and(|it| {
-            limit > 0 && it.units >= limit && it.pending.is_empty() && !self.attack.holds
+            limit > 0 && it.units >= limit && it.pending.is_empty() && !self.attack.stays_open
         });
         if done {
             self.close(index);
@@ -186,9 +186,9 @@ impl<'a> Attacker<'a> {
         }
     }
 
-    fn remove_ended(&mut self, index: usize) {
+    fn remove_closed(&mut self, index: usize) {
         self.slots[index] = None;
-        self.work.ended += 1;
+        self.work.closed_by_proxy += 1;
     }
 
     fn handle(&mut self, event: Event) {
@@ -196,15 +196,15 @@ impl<'a> Attacker<'a> {
         let Some(connection) = self.slots.get_mut(index).and_then(Option::as_mut) else {
             return;
         };
-        if event.writable && !event.ended {
+        if event.writable && !event.closed {
             connection.connected = true;
         }
         let mut is_open = !event.readable || connection.read();
         if event.writable && is_open {
             is_open = socket::flush(&mut connection.socket, &mut connection.pending);
         }
-        if !is_open || event.ended {
-            self.remove_ended(index);
+        if !is_open || event.closed {
+            self.remove_closed(index);
         } else {
             self.close_if_done(index);
         }
@@ -263,7 +263,7 @@ impl Pace {
         due as usize
     }
 
-    /// Returns units that were not done.
+    /// Returns units that were not sent.
     fn return_units(&mut self, count: usize) {
         self.done -= count as f64;
     }

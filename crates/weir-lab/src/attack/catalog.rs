@@ -48,7 +48,7 @@ pub(crate) struct Attack {
     /// Number of units after which a connection is done; 0 = unlimited.
     pub(crate) units_per_connection: u32,
     /// Whether a connection remains open after its last unit.
-    pub(crate) holds: bool,
+    pub(crate) stays_open: bool,
     /// Time after the opening data at which a connection is closed.
     pub(crate) closes_after: Option<Duration>,
     pub(crate) close: Close,
@@ -66,7 +66,7 @@ const STREAMS: Attack = Attack {
     batch: 1,
     unit: |_, _| (),
     units_per_connection: 60,
-    holds: false,
+    stays_open: false,
     closes_after: None,
     close: Close::Fin,
 };
@@ -251,7 +251,7 @@ pub(crate) const ATTACKS: &[Attack] = &[
             );
         },
         units_per_connection: 100,
-        holds: true,
+        stays_open: true,
         ..STREAMS
     },
     Attack {

@@ -184,7 +184,7 @@ impl<'a> Origin<'a> {
             }
         }
         is_open = is_open && connection.write();
-        if !is_open || event.ended {
+        if !is_open || event.closed {
             self.close(index);
         }
     }

@@ -57,7 +57,7 @@ impl Probes {
 struct Connection {
     socket: TcpStream,
     pending: Vec<u8>,
-    kept: bool,
+    keep_alive: bool,
     /// Time at which the request in flight was issued.
     issued: Option<Instant>,
     stream: u32,
@@ -70,7 +70,7 @@ struct Connection {
 enum Outcome {
     Waiting,
     Done(bool),
-    Ended,
+    Closed,
 }
 
 /// The other clients; see the module.
@@ -102,11 +102,11 @@ impl<'a> Prober<'a> {
         let mut next = Instant::now();
         let mut number = 0_u64;
         loop {
-            let stops = self.probes.stop.load(Ordering::Relaxed);
-            if stops && self.connections.values().all(|it| it.issued.is_none()) {
+            let is_stopping = self.probes.stop.load(Ordering::Relaxed);
+            if is_stopping && self.connections.values().all(|it| it.issued.is_none()) {
                 return Ok(());
             }
-            if !stops && Instant::now() >= next {
+            if !is_stopping && Instant::now() >= next {
                 self.issue(number.is_multiple_of(2), next);
                 number += 1;
                 next += REQUEST_INTERVAL;
@@ -119,9 +119,9 @@ impl<'a> Prober<'a> {
     }
 
     /// Issues a request. Its latency is measured from the time at which it was due.
-    fn issue(&mut self, kept: bool, due: Instant) {
-        let idle = if kept { self.idle.pop() } else { None };
-        let token = match idle.map_or_else(|| self.open(kept), Ok) {
+    fn issue(&mut self, keep_alive: bool, due: Instant) {
+        let idle = if keep_alive { self.idle.pop() } else { None };
+        let token = match idle.map_or_else(|| self.open(keep_alive), Ok) {
             Ok(token) => token,
             Err(_) => return self.record(due, false),
         };
@@ -135,7 +135,7 @@ impl<'a> Prober<'a> {
         }
     }
 
-    fn open(&mut self, kept: bool) -> io::Result<u64> {
+    fn open(&mut self, keep_alive: bool) -> io::Result<u64> {
         let socket = socket::connect(SOURCE, self.address)?;
         let token = self.next_token;
         self.next_token += 1;
@@ -147,7 +147,7 @@ impl<'a> Prober<'a> {
             } else {
                 Vec::new()
             },
-            kept,
+            keep_alive,
             issued: None,
             stream: 0,
             succeeded: false,
@@ -169,13 +169,13 @@ impl<'a> Prober<'a> {
             outcome = connection.read(http2);
         }
         if event.writable && !socket::flush(&mut connection.socket, &mut connection.pending) {
-            outcome = Outcome::Ended;
+            outcome = Outcome::Closed;
         }
         match outcome {
-            Outcome::Waiting if !event.ended => {}
-            Outcome::Waiting | Outcome::Ended => self.fail(event.token),
+            Outcome::Waiting if !event.closed => {}
+            Outcome::Waiting | Outcome::Closed => self.fail(event.token),
             Outcome::Done(succeeded) => {
-                let is_reusable = connection.kept && succeeded && !event.ended;
+                let is_reusable = connection.keep_alive && succeeded && !event.closed;
                 if let Some(issued) = connection.issued.take() {
                     self.record(issued, succeeded);
                 }
@@ -262,7 +262,7 @@ impl Connection {
             self.read_text()
         };
         match outcome {
-            Outcome::Waiting if !is_open => Outcome::Ended,
+            Outcome::Waiting if !is_open => Outcome::Closed,
             outcome => outcome,
         }
     }
@@ -286,7 +286,7 @@ impl Connection {
                     self.settings_seen = true;
                     frame::append_frame(&mut self.pending, SETTINGS, ACK, 0, &[]);
                 }
-                GOAWAY if !matches!(outcome, Outcome::Done(_)) => outcome = Outcome::Ended,
+                GOAWAY if !matches!(outcome, Outcome::Done(_)) => outcome = Outcome::Closed,
                 HEADERS if is_own_stream => {
                     self.succeeded = frame::is_success(received.flags, &received.payload);
                 }

@@ -38,7 +38,7 @@ pub struct AttackRow {
 
 impl AttackRow {
     /// Returns the maximum number of requests that remained at the server after a round.
-    pub fn requests_left(&self) -> f64 {
+    pub fn remaining_requests(&self) -> f64 {
         self.values[Column::Remaining as usize]
     }
 
@@ -110,8 +110,8 @@ impl AttackReport {
             floors.join(", ")
         ));
         header.push(
-            "\"left\", the requests that remain at the server, must be 0 if a peer has 0. It is the maximum of the \
-             rounds; all other columns are medians.".into(),
+            "\"remaining\", the requests that remain at the server, must be 0 if a peer has 0. It is the maximum of \
+             the rounds; all other columns are medians.".into(),
         );
         let configuration = |candidate: &Candidate| {
             let text = candidate.configuration(directory, &directory.join("certificate.pem"));

@@ -54,7 +54,7 @@ impl Column {
             Column::Cpu => "CPU ms/s",
             Column::Memory => "memory MiB",
             Column::Descriptors => "descriptors",
-            Column::Remaining => "left",
+            Column::Remaining => "remaining",
             Column::Latency => "p99 ms",
             Column::Recovery => "recovery s",
         }

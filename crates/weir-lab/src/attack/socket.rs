@@ -22,7 +22,7 @@ pub(crate) struct Event {
     /// The connection is established, or the socket is writable again.
     pub(crate) writable: bool,
     /// The peer has closed or reset the connection.
-    pub(crate) ended: bool,
+    pub(crate) closed: bool,
 }
 
 /// An epoll set.
@@ -66,7 +66,7 @@ impl Poll {
                 token: event.data.u64(),
                 readable: flags.intersects(epoll::EventFlags::IN | epoll::EventFlags::RDHUP),
                 writable: flags.contains(epoll::EventFlags::OUT),
-                ended: flags.intersects(
+                closed: flags.intersects(
                     epoll::EventFlags::RDHUP | epoll::EventFlags::HUP | epoll::EventFlags::ERR,
                 ),
             }

@@ -110,7 +110,7 @@ fn report(experiment: &Experiment, setup: &Setup, phases: &Phases) -> Report {
     report.rows = vec![
         row(&phases.before, "before"),
         row(&phases.stopped, "stopped"),
-        row(&phases.restarted, "back"),
+        row(&phases.restarted, "restarted"),
     ];
     let window = failure_window();
     // If the machine is too busy for the check's intervals, the test does not fail; the notes contain both times.

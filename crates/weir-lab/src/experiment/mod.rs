@@ -294,7 +294,7 @@ fn note_facts(trials: &[Trial]) -> note::Facts {
         haproxy: has_balancer(Balancer::Haproxy),
         nftables_direct: has_balancer(Balancer::NftablesDirect),
         disturbed: has_disturbance(trials, |it| it != Disturbance::Membership),
-        members: has_disturbance(trials, |it| it == Disturbance::Membership),
+        membership_changes: has_disturbance(trials, |it| it == Disturbance::Membership),
         paced: trials.iter().any(|trial| trial.site == Site::Paced),
         side_by_side: round::batches(trials).iter().any(|batch| batch.len() > 1),
     }

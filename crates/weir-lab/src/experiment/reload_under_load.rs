@@ -1,8 +1,8 @@
 //! Experiment 2: how clients are affected by a balancer that is constantly reloaded, as with service discovery,
 //! upgraded or killed.
 //!
-//! Each method runs four times: undisturbed and disturbed, each with a new connection per request (`ab`) and with kept
-//! connections (`wrk`).
+//! Each method runs four times: undisturbed and disturbed, each with a new connection per request (`ab`) and with
+//! persistent connections (`wrk`).
 
 use super::disturbance::{Disturbance, Subject};
 use super::trial::{Balancer, Method, Site, Trial, Workload};

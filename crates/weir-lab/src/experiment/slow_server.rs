@@ -16,7 +16,7 @@ const REQUESTS: u32 = 10_000;
 const CONCURRENCY: u32 = 16;
 
 const PHASES: [(&str, Pace); 6] = [
-    ("well", Pace::Normal),
+    ("healthy", Pace::Normal),
     ("1ms", Pace::Slower(Duration::from_millis(1))),
     ("5ms", Pace::Slower(Duration::from_millis(5))),
     ("20ms", Pace::Slower(Duration::from_millis(20))),

@@ -102,7 +102,7 @@ pub(super) enum Site {
 pub(super) struct TimedRun {
     /// Whether the balancer is disturbed during the run.
     pub(super) disturbed: bool,
-    /// Duration of a run with wrk, which keeps its connections; `None` = the client is `ab`.
+    /// Duration of a run with wrk, which keeps its connections open; `None` = the client is `ab`.
     pub(super) wrk: Option<Duration>,
 }
 
@@ -119,7 +119,7 @@ pub(super) struct Workload {
     pub(super) requests: u32,
     pub(super) concurrency: u32,
     pub(super) any_length: bool,
-    /// Whether connections are kept for several requests.
+    /// Whether connections are reused for further requests.
     pub(super) keep_alive: bool,
     /// Length of a response, to compute the transfer time.
     pub(super) response_bytes: u64,
@@ -151,7 +151,7 @@ impl Workload {
         }
     }
 
-    /// Creates four runs: undisturbed and disturbed, each with a new connection per request (`ab`) and with kept
+    /// Creates four runs: undisturbed and disturbed, each with a new connection per request (`ab`) and with persistent
     /// connections (`wrk`). Options can change the number of requests and the concurrency.
     pub(super) fn undisturbed_and_disturbed(
         options: &RunOptions,
@@ -163,8 +163,8 @@ impl Workload {
         [
             ("quiet", false, None),
             ("disturbed", true, None),
-            ("kept-quiet", false, wrk),
-            ("kept-disturbed", true, wrk),
+            ("keep-alive-quiet", false, wrk),
+            ("keep-alive-disturbed", true, wrk),
         ]
         .map(|(name, disturbed, wrk)| Self {
             name: Some(name.into()),

@@ -243,7 +243,7 @@ impl FaultRow for Row {
     fn label(&self) -> Option<String> {
         let (median, p95, worst) = (self.outage_ms?, self.p95_ms?, self.worst_ms?);
         Some(format!(
-            "{median} ms, 95 % {p95} ms, at most {worst} ms; {} of {} flows broken",
+            "median {median} ms, 95th percentile {p95} ms, maximum {worst} ms; {} of {} flows broken",
             self.broken.unwrap_or(0),
             self.flows
         ))
@@ -306,7 +306,7 @@ mod tests {
         );
         assert_eq!(
             row.label().as_deref(),
-            Some("200 ms, 95 % 300 ms, at most 300 ms; 2 of 50 flows broken")
+            Some("median 200 ms, 95th percentile 300 ms, maximum 300 ms; 2 of 50 flows broken")
         );
     }
 

@@ -218,7 +218,7 @@ mod tests {
             .expect("written");
         let mut text = String::new();
         stream.read_to_string(&mut text).expect("read");
-        thread.join().expect("ended").expect("answered");
+        thread.join().expect("join the thread").expect("respond");
         assert!(text.starts_with("HTTP/1.0 200") && text.ends_with("Up\n"));
         assert!(started_at.elapsed() >= NORMAL_TIME + Duration::from_millis(10));
         assert_eq!(shared.responses.load(Ordering::Relaxed), 1);

@@ -30,7 +30,7 @@ pub(crate) fn comparisons(report: &Report) -> Vec<Comparison> {
     let measured = |name: Option<&str>, figure: &Figure| figure.metric.value(name?, &report.rows);
     let lines = field.figures.iter().map(|figure| Comparison {
         experiment: report.experiment.clone(),
-        what: figure.what,
+        what: figure.label,
         unit: figure.metric.unit(),
         reported: figure.reported,
         peer: measured(figure.peer, figure),
@@ -150,9 +150,7 @@ mod tests {
             "{page}"
         );
         assert!(
-            page.contains(
-                "<tr><td>direct routing against the proxy</td><td>\u{d7}</td><td>3.89</td>"
-            )
+            page.contains("<tr><td>direct routing vs. the proxy</td><td>\u{d7}</td><td>3.89</td>")
         );
         assert!(page.contains("<td>504</td>") && page.contains("slow-server: no results"));
         assert!(page.contains("Differences from the report"));

@@ -20,7 +20,7 @@ pub(crate) struct FieldReport {
 /// A figure of a report.
 #[derive(Debug)]
 pub(crate) struct Figure {
-    pub(crate) what: &'static str,
+    pub(crate) label: &'static str,
     /// The author's value; `None` = the report has none.
     pub(crate) reported: Option<f64>,
     pub(crate) metric: Metric,
@@ -73,14 +73,14 @@ impl Metric {
 }
 
 const fn figure(
-    what: &'static str,
+    label: &'static str,
     reported: f64,
     metric: Metric,
     peer: &'static str,
     weir: &'static str,
 ) -> Figure {
     Figure {
-        what,
+        label,
         reported: Some(reported),
         metric,
         peer: non_empty(peer),
@@ -90,13 +90,13 @@ const fn figure(
 
 /// Creates a figure that the report does not have.
 const fn unreported_figure(
-    what: &'static str,
+    label: &'static str,
     metric: Metric,
     peer: &'static str,
     weir: &'static str,
 ) -> Figure {
     Figure {
-        what,
+        label,
         reported: None,
         metric,
         peer: non_empty(peer),
@@ -153,7 +153,7 @@ pub(crate) static REPORTS: [FieldReport; 7] = [
                 "direct",
             ),
             figure(
-                "direct routing against the proxy",
+                "direct routing vs. the proxy",
                 3.89,
                 Times("haproxy"),
                 "nftables",
@@ -179,14 +179,14 @@ pub(crate) static REPORTS: [FieldReport; 7] = [
                 "proxy/disturbed",
             ),
             figure(
-                "plain reload: 50 %",
+                "plain reload: median",
                 2.0,
                 Latency(0.5),
                 "haproxy/disturbed",
                 "proxy/disturbed",
             ),
             figure(
-                "plain reload: 99 %",
+                "plain reload: 99th percentile",
                 3.0,
                 Latency(0.99),
                 "haproxy/disturbed",
@@ -207,7 +207,7 @@ pub(crate) static REPORTS: [FieldReport; 7] = [
                 "direct/disturbed",
             ),
             figure(
-                "SYNs dropped: 99 %",
+                "SYNs dropped: 99th percentile",
                 6.0,
                 Latency(0.99),
                 "haproxy-no-syns/disturbed",
@@ -228,7 +228,7 @@ pub(crate) static REPORTS: [FieldReport; 7] = [
                 "proxy/disturbed",
             ),
             figure(
-                "SYNs held: 99 %",
+                "SYNs held: 99th percentile",
                 8.0,
                 Latency(0.99),
                 "haproxy-protect/disturbed",
@@ -244,7 +244,7 @@ pub(crate) static REPORTS: [FieldReport; 7] = [
         ],
         differences: &[
             "HAProxy is the installed version, not 1.5. Since 1.8 it can pass its sockets to the next process.",
-            "SYNs are held by `weir protect` instead of a plug qdisc, which also works for traffic from outside.",
+            "`weir protect` holds SYNs, instead of a plug qdisc; it also works for traffic from other hosts.",
             "Weir's rows are reloads of Weir itself; it needs no protection, because its sockets stay open.",
         ],
     },
@@ -252,8 +252,8 @@ pub(crate) static REPORTS: [FieldReport; 7] = [
         experiment: "stateless-direct",
         title: "Direct routing without state: nftables compared with nginx",
         setup: "Two servers with nginx and PHP behind a router; ab -n 10000 -c 100. The author ranks the \
-                methods, with few numbers: nftables is the fastest with large pages, slightly faster with small pages \
-                (400 to 500 requests/s), and slower with pages that sleep.",
+                methods, but gives few figures: nftables is the fastest with large pages, slightly faster with small \
+                pages (400 to 500 requests/s), and slower with pages that sleep.",
         figures: &[
             figure(
                 "small pages (approximate)",
@@ -263,25 +263,25 @@ pub(crate) static REPORTS: [FieldReport; 7] = [
                 "l3dsr-sh/small",
             ),
             unreported_figure(
-                "small pages: against nginx hash",
+                "small pages vs. nginx hash",
                 Times("nginx-hash/small"),
                 "nftables/small",
                 "l3dsr-sh/small",
             ),
             unreported_figure(
-                "sleeping pages: against nginx hash",
+                "sleeping pages vs. nginx hash",
                 Times("nginx-hash/rand"),
                 "nftables/rand",
                 "l3dsr-wlc/rand",
             ),
             unreported_figure(
-                "64 KB: against nginx hash",
+                "64 KB vs. nginx hash",
                 Times("nginx-hash/size-65535"),
                 "nftables/size-65535",
                 "l3dsr-sh/size-65535",
             ),
             unreported_figure(
-                "640 KB: against nginx hash",
+                "640 KB vs. nginx hash",
                 Times("nginx-hash/size-655350"),
                 "nftables/size-655350",
                 "l3dsr-sh/size-655350",
@@ -314,7 +314,7 @@ pub(crate) static REPORTS: [FieldReport; 7] = [
                 "ldirectord/close",
             ),
             figure(
-                "two nodes against one",
+                "two nodes vs. one",
                 1.79,
                 Times("one-server/close"),
                 "",
@@ -335,7 +335,7 @@ pub(crate) static REPORTS: [FieldReport; 7] = [
                 "ldirectord/keep-alive",
             ),
             figure(
-                "keep-alive, two nodes against one",
+                "keep-alive, two nodes vs. one",
                 1.94,
                 Times("one-server/keep-alive"),
                 "",
@@ -369,7 +369,7 @@ pub(crate) static REPORTS: [FieldReport; 7] = [
                 "nat/c1000",
             ),
             figure(
-                "NAT against one server, 1000 clients",
+                "NAT vs. one server, 1000 clients",
                 1.6,
                 Times("one-server/c1000"),
                 "nftables/c1000",
@@ -390,7 +390,7 @@ pub(crate) static REPORTS: [FieldReport; 7] = [
                 "nat/c100",
             ),
             figure(
-                "NAT against one server, 100 clients",
+                "NAT vs. one server, 100 clients",
                 0.524,
                 Times("one-server/c100"),
                 "nftables/c100",
@@ -410,13 +410,13 @@ pub(crate) static REPORTS: [FieldReport; 7] = [
                 balancer without a proxy.",
         figures: &[
             unreported_figure(
-                "quiet: 99 %",
+                "quiet: 99th percentile",
                 Latency(0.99),
                 "haproxy/quiet",
                 "socket/quiet",
             ),
             unreported_figure(
-                "members change: 99 %",
+                "members change: 99th percentile",
                 Latency(0.99),
                 "haproxy/disturbed",
                 "socket/disturbed",
@@ -428,7 +428,7 @@ pub(crate) static REPORTS: [FieldReport; 7] = [
                 "socket/disturbed",
             ),
             unreported_figure(
-                "requests against a direct connection",
+                "requests vs. a direct connection",
                 Times("one-server/quiet"),
                 "haproxy/quiet",
                 "socket/quiet",
@@ -445,19 +445,19 @@ pub(crate) static REPORTS: [FieldReport; 7] = [
                 the balancer never receives replies.",
         figures: &[
             unreported_figure(
-                "5 ms slower: 99 %",
+                "5 ms slower: 99th percentile",
                 Latency(0.99),
                 "haproxy-leastconn/5ms",
                 "direct-least-time/5ms",
             ),
             unreported_figure(
-                "20 ms slower: 99 %",
+                "20 ms slower: 99th percentile",
                 Latency(0.99),
                 "haproxy-leastconn/20ms",
                 "direct-least-time/20ms",
             ),
             unreported_figure(
-                "lack of CPU time: 99 %",
+                "lack of CPU time: 99th percentile",
                 Latency(0.99),
                 "haproxy-leastconn/starved",
                 "direct-least-time/starved",

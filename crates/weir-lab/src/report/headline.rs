@@ -163,7 +163,7 @@ mod tests {
         let report = example::timed_report();
         assert_eq!(
             headline(&report),
-            "The slowest request over 3 changes took 31.0 ms (proxy/kept-disturbed); no request failed."
+            "The slowest request over 3 changes took 31.0 ms (proxy/keep-alive-disturbed); no request failed."
         );
     }
 

@@ -64,7 +64,7 @@ pub(super) fn titles(report: &Report) -> Vec<String> {
     if report.has_shares() {
         titles.push("slow share %".to_owned());
     } else {
-        titles.extend(["times", "each ms", "refused"].map(str::to_owned));
+        titles.extend(["changes", "change ms", "refused"].map(str::to_owned));
     }
     titles
 }
@@ -143,12 +143,12 @@ pub(super) fn chart(method: &str, rows: &[&Row]) -> String {
     svg
 }
 
-/// Returns the class of a line. Runs with kept connections have a different colour.
+/// Returns the class of a line. Runs with persistent connections have a different colour.
 pub(super) fn class(workload: &str) -> &'static str {
     match workload {
         "quiet" => "s1",
         "disturbed" => "director",
-        "kept-quiet" => "client",
+        "keep-alive-quiet" => "client",
         _ => "receive",
     }
 }

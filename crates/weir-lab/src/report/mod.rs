@@ -223,8 +223,8 @@ pub(crate) mod example {
         report.rows = vec![
             timed_row("proxy/quiet", &[]),
             timed_row("proxy/disturbed", &[3.0, 5.0]),
-            timed_row("proxy/kept-quiet", &[]),
-            timed_row("proxy/kept-disturbed", &[4.0]),
+            timed_row("proxy/keep-alive-quiet", &[]),
+            timed_row("proxy/keep-alive-disturbed", &[4.0]),
         ];
         report
     }

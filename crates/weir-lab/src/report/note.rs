@@ -19,7 +19,7 @@ pub(crate) struct Facts {
     /// Whether balancers were disturbed.
     pub(crate) disturbed: bool,
     /// Whether servers joined and left.
-    pub(crate) members: bool,
+    pub(crate) membership_changes: bool,
     /// Whether the lab's own servers ran, one of them slower.
     pub(crate) paced: bool,
 }
@@ -46,16 +46,17 @@ pub(crate) fn for_run(options: &RunOptions, facts: &Facts, weir: Option<&Path>) 
         notes.push(
             "The balancer is reloaded every 100 ms, each time with one server more or less than before. If SYNs are \
              dropped, a reload starts one second after the previous one has ended. Upgrades and kills (-9) of the \
-             daemon start every second. \"kept\": the client is wrk, which keeps its connections. Otherwise it is \
-             ab, which opens one connection per request and counts a broken connection up to three times."
+             daemon start every second. \"keep-alive\": the client is wrk, which keeps its connections open. In \
+             other runs, it is ab, which opens one connection per request and counts a broken connection up to \
+             three times."
                 .into(),
         );
     }
-    if facts.members {
+    if facts.membership_changes {
         notes.push(
             "Clients run on the director. In disturbed runs, one server joins or leaves every 60 ms: through \
-             Weir's API, or by a reload of HAProxy, which takes longer. \"kept\": the client is wrk, which keeps \
-             its connections. Otherwise it is ab, which opens one connection per request."
+             Weir's API, or by a reload of HAProxy, which takes longer. \"keep-alive\": the client is wrk, which \
+             keeps its connections open. In other runs, it is ab, which opens one connection per request."
                 .into(),
         );
     }
@@ -142,7 +143,7 @@ mod tests {
                 nftables_direct: true,
                 side_by_side: false,
                 disturbed: false,
-                members: false,
+                membership_changes: false,
                 paced: false,
             };
             schedulers(&facts).expect("has a note")

@@ -1,4 +1,4 @@
-//! The chart of the slow server's share over time: a method's runs one after another.
+//! The chart of the slow server's share over time: the runs of one method in sequence.
 
 use std::fmt::Write as _;
 
@@ -77,8 +77,8 @@ mod tests {
     use crate::sample::Shares;
 
     #[test]
-    fn runs_are_drawn_one_after_another_within_the_picture() {
-        let rows = ["direct-lc/well", "direct-lc/20ms"].map(|name| Row {
+    fn runs_are_drawn_in_sequence_within_chart() {
+        let rows = ["direct-lc/healthy", "direct-lc/20ms"].map(|name| Row {
             shares: Some(Shares {
                 mean: 0.25,
                 seconds: vec![0.5, 1.0],

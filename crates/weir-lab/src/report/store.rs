@@ -78,7 +78,8 @@ pub(super) fn write(report: &Report, directory: &Path) -> Result<()> {
 
 /// Reads the report of an experiment; `None` = there is none.
 ///
-/// # Errors The file cannot be read, or has a different version.
+/// # Errors
+/// The file cannot be read, or has a different version.
 pub(crate) fn read(directory: &Path, experiment: &str) -> Result<Option<Report>> {
     let path = directory.join(format!("{experiment}.json"));
     let text = match std::fs::read_to_string(&path) {
@@ -239,7 +240,7 @@ mod tests {
 
     #[test]
     fn missing_report_is_none_and_invalid_file_is_an_error() {
-        let directory = std::env::temp_dir().join(format!("weir-kept-{}", std::process::id()));
+        let directory = std::env::temp_dir().join(format!("weir-store-{}", std::process::id()));
         std::fs::create_dir_all(&directory).expect("create the directory");
         assert!(
             read(&directory, "saturated-uplink")

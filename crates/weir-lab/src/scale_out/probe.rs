@@ -171,13 +171,13 @@ impl Connection {
 }
 
 /// A flow of datagrams.
-struct Datagrams {
+struct DatagramFlow {
     socket: UdpSocket,
     last: Instant,
     longest: Duration,
 }
 
-impl Datagrams {
+impl DatagramFlow {
     fn open() -> std::io::Result<Self> {
         let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
         socket.connect((VIP, PORT))?;
@@ -202,7 +202,7 @@ impl Datagrams {
 /// The client's sockets.
 pub(super) struct Client {
     connections: Vec<Connection>,
-    flows: Vec<Datagrams>,
+    flows: Vec<DatagramFlow>,
 }
 
 impl Client {
@@ -216,7 +216,7 @@ impl Client {
                 }
                 opened.push(Connection::open().map_err(socket_error)?);
             }
-            let flows = (0..DATAGRAM_FLOWS).map(|_| Datagrams::open());
+            let flows = (0..DATAGRAM_FLOWS).map(|_| DatagramFlow::open());
             let flows: std::io::Result<Vec<_>> = flows.collect();
             Ok(Self {
                 connections: opened,

@@ -259,8 +259,8 @@ impl<'a> Rig<'a> {
         }
     }
 
-    /// Changes the pool to the first `count` servers. A server that leaves is removed: its connections continue,
-    /// because that is the default of `on_remove`.
+    /// Changes the pool to the first `count` servers. Connections to removed servers continue, which is the default of
+    /// `on_remove`.
     fn change_servers(&self, count: u8) -> Result<()> {
         match self.method.balancer {
             Balancer::Rules => {

@@ -88,10 +88,16 @@ fn timing(edits: Edits, old: &Timing, new: &Timing) -> Edits {
 fn target(edits: Edits, old: &ProbeTarget, new: &ProbeTarget) -> Edits {
     edits
         .compare("address", old.address, new.address, |address| {
-            address.map_or_else(|| "the server's".to_owned(), |address| address.to_string())
+            address.map_or_else(
+                || "inherited from the server".to_owned(),
+                |address| address.to_string(),
+            )
         })
         .compare("port", old.port, new.port, |port| {
-            port.map_or_else(|| "the server's".to_owned(), |port| port.to_string())
+            port.map_or_else(
+                || "inherited from the server".to_owned(),
+                |port| port.to_string(),
+            )
         })
         .compare("source", old.source, new.source, |it| or_none(it.as_ref()))
         .compare("interface", &old.interface, &new.interface, |it| {

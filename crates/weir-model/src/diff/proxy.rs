@@ -145,7 +145,7 @@ fn options(edits: Edits, old: &Route, new: &Route) -> Edits {
     let default = RouteOptions::default();
     let old = old.options.as_deref().unwrap_or(&default);
     let new = new.options.as_deref().unwrap_or(&default);
-    let as_service = "as the service";
+    let as_service = "inherited from the service";
     let auth_request = |it: &RouteOptions| it.forward_auth.as_ref().map(ToString::to_string);
     // Field values are not shown.
     let both = old.forward_auth.as_ref().zip(new.forward_auth.as_ref());
@@ -215,7 +215,7 @@ fn options(edits: Edits, old: &Route, new: &Route) -> Edits {
     })
 }
 
-/// Compares `x_forwarded` of a route.
+/// Compares the `x_forwarded` setting of a route.
 fn client_fields(
     edits: Edits,
     old: Option<&RouteClientFields>,
@@ -223,7 +223,7 @@ fn client_fields(
 ) -> Edits {
     edits.compare("x_forwarded", old, new, |it| {
         let Some(it) = it else {
-            return "as the service".to_owned();
+            return "inherited from the service".to_owned();
         };
         let rule = |field: ClientField| {
             let rule = it.rules.rule(field)?;
@@ -238,7 +238,7 @@ fn client_fields(
 /// Formats the users of a route.
 fn users(options: &RouteOptions) -> String {
     match &options.basic_auth {
-        None => "as the service".to_owned(),
+        None => "inherited from the service".to_owned(),
         Some(None) => "false".to_owned(),
         Some(Some(auth)) => auth.to_string(),
     }

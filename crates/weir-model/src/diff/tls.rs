@@ -3,7 +3,7 @@
 use super::edit::{Edits, or_none};
 use crate::{Secret, ServerTls, ServiceTls, SniHost, TlsVersion};
 
-/// Compares `tls` of a service, or of the admin address.
+/// Compares the `tls` setting of a service, or of the admin address.
 pub(super) fn of_service(
     edits: Edits,
     old: Option<&ServiceTls>,
@@ -43,7 +43,7 @@ pub(super) fn of_service(
     edits.compare_secrets("tls.ticket_keys", &ticket_keys(old), &ticket_keys(new))
 }
 
-/// Compares `tls` of a pool.
+/// Compares the `tls` setting of a pool.
 pub(super) fn of_pool(edits: Edits, old: Option<&ServerTls>, new: Option<&ServerTls>) -> Edits {
     edits.table("tls", old, new, pool_summary, |edits, old, new| {
         edits

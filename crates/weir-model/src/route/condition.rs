@@ -204,7 +204,7 @@ impl Conditions {
     }
 
     /// Returns whether there are only conditions on the host and the client's address.
-    pub fn is_about_connection(&self) -> bool {
+    pub fn needs_only_connection(&self) -> bool {
         let is_other =
             |key: &&ConditionKey| !matches!(key, ConditionKey::Host | ConditionKey::Source);
         !ConditionKey::ALL

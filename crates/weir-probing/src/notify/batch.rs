@@ -191,11 +191,15 @@ async fn send(notifier: &Notifier, batch: &[Entry], lost: u64) {
     }
 }
 
-fn log_result(notify: &str, by: &str, result: Result<io::Result<()>, tokio::time::error::Elapsed>) {
+fn log_result(
+    notify: &str,
+    method: &str,
+    result: Result<io::Result<()>, tokio::time::error::Elapsed>,
+) {
     match result {
         Ok(Ok(())) => {}
-        Ok(Err(error)) => tracing::warn!(notify, by, %error, "failed to send a notification"),
-        Err(_) => tracing::warn!(notify, by, "a notification timed out"),
+        Ok(Err(error)) => tracing::warn!(notify, method, %error, "failed to send a notification"),
+        Err(_) => tracing::warn!(notify, method, "a notification timed out"),
     }
 }
 
@@ -206,7 +210,7 @@ fn render_text(batch: &[Entry], lost: u64) -> String {
         .map(|entry| entry.format_line() + "\n")
         .collect();
     if lost > 0 {
-        text.push_str(&format!("{lost} more changes were left out\n"));
+        text.push_str(&format!("{lost} more changes were omitted\n"));
     }
     text
 }
@@ -405,10 +409,7 @@ mod tests {
             mail.contains("Subject: [weir lb1] 2 state changes\r\n"),
             "{mail}"
         );
-        assert!(
-            mail.ends_with("3 more changes were left out\r\n."),
-            "{mail}"
-        );
+        assert!(mail.ends_with("3 more changes were omitted\r\n."), "{mail}");
         assert_eq!(mail.matches("\r\n.").count(), 1);
     }
 }

@@ -48,7 +48,7 @@ impl Agent {
 fn config(router: &VirtualRouter) -> Config {
     let RouterAnnouncements {
         repeat,
-        again,
+        second_after,
         refresh,
         refresh_repeat,
     } = router.announcements;
@@ -84,7 +84,7 @@ fn config(router: &VirtualRouter) -> Config {
         },
         announcements: Announcements {
             repeat,
-            second_after: again,
+            second_after,
             refresh,
             refresh_repeat,
         },

@@ -166,7 +166,7 @@ fn endless_responses_fail() {
     assert_eq!(result.as_deref(), Some("body too long"));
 }
 
-const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nUp since\n";
+const RESPONSE: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nUp since\n";
 
 #[test]
 fn body_must_match_patterns() {
@@ -178,17 +178,17 @@ fn body_must_match_patterns() {
     assert_eq!(
         outcome_of(
             &expected(Some("^Up\\s"), Some("maintenance")),
-            ANSWER,
+            RESPONSE,
             false
         ),
         "Passed: http 200"
     );
     assert_eq!(
-        outcome_of(&expected(Some("^since"), None), ANSWER, false),
+        outcome_of(&expected(Some("^since"), None), RESPONSE, false),
         "Failed: http 200, body does not match /^since/"
     );
     assert_eq!(
-        outcome_of(&expected(None, Some("(?i)UP")), ANSWER, false),
+        outcome_of(&expected(None, Some("(?i)UP")), RESPONSE, false),
         "Failed: http 200, body matches /(?i)UP/"
     );
     let endless = [b"HTTP/1.1 200 OK\r\n\r\n".as_slice(), &[b'x'; 2 << 20]].concat();
@@ -224,7 +224,7 @@ fn body_must_have_the_expected_digest() {
         0xb8, 0x55,
     ];
     assert_eq!(
-        outcome_of(&expected(Digest::Md5(md5)), ANSWER, false),
+        outcome_of(&expected(Digest::Md5(md5)), RESPONSE, false),
         "Passed: http 200"
     );
     let nothing = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";

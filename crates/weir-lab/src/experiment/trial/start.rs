@@ -121,7 +121,7 @@ impl Trial {
         daemon.wait_ready("ldirectord's table", START_LIMIT, || {
             Ok(director.ipvsadm_server_count()? == servers.len())
         })?;
-        Ok(RunningBalancer::Both {
+        Ok(RunningBalancer::Ldirectord {
             _daemon: daemon,
             _director: director,
         })
@@ -169,7 +169,7 @@ pub(super) enum RunningBalancer<'a> {
     },
     Disturbed(LiveBalancer<'a>),
     /// The daemon is dropped first, because it changes the director until it exits.
-    Both {
+    Ldirectord {
         _daemon: Daemon,
         _director: weir::Director<'a>,
     },
