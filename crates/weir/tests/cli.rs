@@ -133,7 +133,7 @@ fn check_reports_missing_file() {
 #[test]
 fn doctor_on_a_real_server_names_the_command_for_servers() {
     let scratch = Scratch::new("");
-    let hint = "`weir real-server doctor` checks it";
+    let hint = "use `weir real-server doctor`";
     let printed = scratch.run("doctor -c nothing.toml");
     assert!(!printed.contains(hint), "{printed}");
     fs::create_dir(scratch.path.join("run")).unwrap();
@@ -379,7 +379,7 @@ fn doctor_help_excludes_director_repairs() {
     let scratch = Scratch::new(GOOD);
     let printed = scratch.run("doctor --help");
     assert!(
-        printed.contains("changes nothing for a director's findings"),
+        printed.contains("has no effect on a director's findings"),
         "{printed}"
     );
 }
@@ -581,7 +581,7 @@ fn explain_describes_a_code() {
             "{code}"
         );
         assert!(
-            printed.contains(&format!("[{code}]: ")) && printed.contains("\nTo do: "),
+            printed.contains(&format!("[{code}]: ")) && printed.contains("\nFix: "),
             "{printed}"
         );
     }

@@ -3,12 +3,12 @@
 
 mod world;
 
-#[path = "sync/cut.rs"]
-mod cut;
-#[path = "sync/removed.rs"]
-mod removed;
-#[path = "sync/translated.rs"]
-mod translated;
+#[path = "sync/link_failure.rs"]
+mod link_failure;
+#[path = "sync/removed_server.rs"]
+mod removed_server;
+#[path = "sync/translation.rs"]
+mod translation;
 
 use std::fs;
 use std::io::{Read, Write};

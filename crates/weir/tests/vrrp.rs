@@ -4,8 +4,8 @@ mod world;
 
 #[path = "vrrp/accept.rs"]
 mod accept;
-#[path = "vrrp/corner.rs"]
-mod corner;
+#[path = "vrrp/corner_cases.rs"]
+mod corner_cases;
 #[path = "vrrp/frr.rs"]
 mod frr;
 #[path = "vrrp/groups.rs"]
@@ -20,14 +20,14 @@ mod keys;
 mod other_interface;
 #[path = "vrrp/pair.rs"]
 mod pair;
-#[path = "vrrp/present.rs"]
-mod present;
+#[path = "vrrp/existing_address.rs"]
+mod existing_address;
 #[path = "vrrp/recorder.rs"]
 mod recorder;
 #[path = "vrrp/schedules.rs"]
 mod schedules;
-#[path = "vrrp/steady.rs"]
-mod steady;
+#[path = "vrrp/busy_cpus.rs"]
+mod busy_cpus;
 #[path = "vrrp/upgrade.rs"]
 mod upgrade;
 
@@ -80,18 +80,18 @@ fn vip_moves_on_release_stop_and_link_failure() {
     pair.wait_for_holder("director");
 
     // The active director's link is cut, but its carrier stays: the director cannot detect this and keeps the address.
-    pair.cut("director");
+    pair.disconnect("director");
     pair.wait_for("the second director", || pair.holds("second", VIP));
     pair.wait_for("the client to use the second director", || {
         let command = format!("ping -c 1 -W 1 {VIP}");
         pair.world.output("client", &command);
-        pair.uses("client", "second")
+        pair.resolves_vip_to("client", "second")
     });
     pair.reconnect("director");
     pair.wait_for_holder("director");
     // This director was active all the time, but clients have the other one's MAC address.
     pair.wait_for("the client to use the director", || {
-        pair.uses("client", "director")
+        pair.resolves_vip_to("client", "director")
     });
 
     // A graceful stop hands over with priority 0 and removes the address.

@@ -111,7 +111,7 @@ fn full_disk_keeps_the_last_state_and_is_reported() {
     wait_for("the error", TIMEOUT, || !group.is_recorded(1));
     let error = group.group(1)["record_error"].to_string();
     assert!(error.contains("No space left on device"), "{error}");
-    let status = group.succeed(1, &["cluster", "status"]);
+    let status = group.run_weir(1, &["cluster", "status"]);
     assert!(status.contains("state is not saved"), "{status}");
     let doctor = group.weir(1, &["doctor"]);
     let doctor = String::from_utf8_lossy(&doctor.stdout).into_owned();
@@ -148,7 +148,7 @@ fn full_runtime_directory_rejects_a_publication_and_not_a_failed_server() {
     if !privileged() {
         return;
     }
-    let mut group = Group::with(1, 2, 3, false);
+    let mut group = Group::with_options(1, 2, 3, false);
     group.has_local_services = false;
     let runtime = group.world.path(&format!("run-{}", DIRECTORS[1]));
     let disk = SmallDisk::mount(&runtime, 2048);

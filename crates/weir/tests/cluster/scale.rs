@@ -89,7 +89,7 @@ impl Group {
         let path = path.to_str().expect("path is valid UTF-8").to_owned();
         let (before, begin) = (self.cpu_ticks(), Instant::now());
         let words = ["cluster", "publish", &path, "--guard", "0s", "--no-wait"];
-        let output = self.succeed(3, &words);
+        let output = self.run_weir(3, &words);
         let version = output
             .trim()
             .rsplit(' ')

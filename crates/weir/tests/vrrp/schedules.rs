@@ -50,7 +50,7 @@ fn priority(host: &str) -> u8 {
 
 fn cause(pair: &mut Pair, host: &str, fault: Fault) {
     match fault {
-        Fault::Cut => pair.cut(host),
+        Fault::Cut => pair.disconnect(host),
         Fault::Pause => pair.suspend(pair.process_id(host, "vrrp-agent")),
         Fault::KillAgent => pair.kill(pair.process_id(host, "vrrp-agent")),
         Fault::KillHelper => pair.kill(pair.process_id(host, "helper")),

@@ -255,7 +255,7 @@ impl World {
     }
 
     /// Returns the number of packets that a host has received.
-    pub fn received(&self, host: &str) -> u64 {
+    pub fn received_packets(&self, host: &str) -> u64 {
         let output = self.output(host, "cat /proc/thread-self/net/dev");
         let text = String::from_utf8_lossy(&output.stdout);
         let line = text

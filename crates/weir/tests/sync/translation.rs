@@ -119,7 +119,7 @@ fn replies_of_received_flows_are_translated_without_forwarding() {
         .command("server0", "socat")
         .args(["TCP-LISTEN:81,fork,reuseaddr", loops])
         .spawn();
-    pair.world.adopt(clock.expect("start socat"));
+    pair.world.kill_on_drop(clock.expect("start socat"));
     for host in ["director", "second"] {
         world::sh(&format!(
             "ip netns exec {} sysctl -qw net.ipv4.ip_forward=0",
