@@ -208,7 +208,7 @@ pub(crate) enum Command {
         #[command(subcommand)]
         what: Generate,
     },
-    /// Show a live view of services, pools and servers; keys drain servers
+    /// Show a live view of services, pools and servers, with keys to drain servers
     Top,
     /// Show requests to a proxy service as they complete
     Tap(Tap),

@@ -249,7 +249,7 @@ fn assert_upgrades_fail_no_request(mode: Option<&'static str>) {
         let connections = world.status()["services"][0]["connections"].as_u64();
         assert!(
             connections >= Some(last_count),
-            "{connections:?}, was {last_count}"
+            "{connections:?} connections, {last_count} before"
         );
         last_count = connections.unwrap_or(0);
         world.run_weir(&["upgrade"]);

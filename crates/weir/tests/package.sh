@@ -10,7 +10,7 @@ system=$(realpath "$3")
 cd "$2"
 mkdir upper work root www
 mount -t overlay overlay -o "lowerdir=$system,upperdir=upper,workdir=work" root
-for place in proc sys dev; do mount --rbind "/$place" "root/$place"; done
+for directory in proc sys dev; do mount --rbind "/$directory" "root/$directory"; done
 # Copy dpkg's database, because another package that is installed on this machine meanwhile would disturb dpkg.
 cp -a "$system/var/lib/dpkg" dpkg
 rm -f dpkg/updates/*

@@ -154,7 +154,7 @@ fn crashed_process_keeps_vip_and_paused_agent_loses_it() {
         log.matches("virtual routers are configured").count() > 1
     });
     pair.wait_for("the agent to be old enough", || {
-        pair.age("director", "vrrp-agent") > MIN_PROCESS_AGE
+        pair.process_age("director", "vrrp-agent") > MIN_PROCESS_AGE
     });
     let before = takeovers();
     for kill in [&["vrrp-agent"][..], &["helper"], &["vrrp-agent", "helper"]] {
@@ -176,7 +176,7 @@ fn crashed_process_keeps_vip_and_paused_agent_loses_it() {
         assert!(pair.holds("director", VIP));
         pair.wait_for("processes to be old enough", || {
             kill.iter()
-                .all(|name| pair.age("director", name) > MIN_PROCESS_AGE)
+                .all(|name| pair.process_age("director", name) > MIN_PROCESS_AGE)
         });
     }
     assert_eq!(

@@ -28,8 +28,8 @@ pub(super) fn run(global: &GlobalOptions) -> Outcome {
 /// Runs the keeper on this thread: the kernel kills the daemon when the thread that started it exits
 /// (PR_SET_PDEATHSIG).
 fn run_keeper(global: &GlobalOptions) -> Outcome {
-    // An unprivileged user's program may get CAP_NET_BIND_SERVICE from its file at each exec; no_new_privs would prevent
-    // that.
+    // An unprivileged user's program may get CAP_NET_BIND_SERVICE from its file at each exec; no_new_privs would
+    // prevent that.
     if rustix::process::geteuid().is_root() {
         weir_sys::forbid_new_privileges().map_err(Failure::failed)?;
     }

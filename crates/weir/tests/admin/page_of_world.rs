@@ -135,7 +135,7 @@ impl Fixture {
     }
 
     /// Stops the traffic, so that the page and the document can be compared.
-    fn end_load(&mut self) {
+    fn stop_load(&mut self) {
         if let Some(mut load) = self.load.take() {
             let _ = load.kill();
             let _ = load.wait();
@@ -165,7 +165,7 @@ impl Fixture {
 
 impl Drop for Fixture {
     fn drop(&mut self) {
-        self.end_load();
+        self.stop_load();
     }
 }
 
@@ -197,7 +197,7 @@ fn every_part_of_page_matches_status_at_length() {
         "rates of the servers",
         "return rows.some((it) => it.rate > 0)",
     );
-    fixture.end_load();
+    fixture.stop_load();
     // Counters stop when the last request has ended.
     let revision = fixture.world.status()["revision"].clone();
     let counters = || {

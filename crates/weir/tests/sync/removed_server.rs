@@ -68,7 +68,7 @@ fn connections_continue_if_standby_has_removed_their_server_first() {
     for connection in &mut held {
         let server = connection.server.clone();
         assert!(
-            connection.is_still_served(),
+            connection.reaches_same_server(),
             "a connection to {server} broke"
         );
     }

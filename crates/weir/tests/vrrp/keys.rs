@@ -34,7 +34,7 @@ fn routes_and_rules_follow_state() {
     // A restarted helper keeps the route and the rule.
     let helper = pair.process_id("director", "helper");
     pair.wait_for("the helper to be old enough", || {
-        pair.age("director", "helper") > super::MIN_PROCESS_AGE
+        pair.process_age("director", "helper") > super::MIN_PROCESS_AGE
     });
     pair.kill(helper);
     pair.wait_for("the next helper", || {

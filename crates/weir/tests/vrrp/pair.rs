@@ -204,7 +204,7 @@ impl Pair {
     }
 
     /// Returns how long a child of a host's keeper has been running, or zero if there is none.
-    pub(crate) fn age(&self, host: &str, command: &str) -> Duration {
+    pub(crate) fn process_age(&self, host: &str, command: &str) -> Duration {
         let Some(pid) = self.find_process(host, command) else {
             return Duration::ZERO;
         };
