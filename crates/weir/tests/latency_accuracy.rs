@@ -100,7 +100,7 @@ const WORKLOADS: [Workload; 9] = [
         "sh REPEAT 6 redis-benchmark -h VIP -c 1 -n 40 -t get -q",
     ),
     plain_workload(
-        "kept",
+        "persistent",
         82,
         "sh REPEAT 15 wrk -t 1 -c 1 -d 1 http://VIP:82/page",
     ),
@@ -139,7 +139,7 @@ fn start_servers(world: &mut World) {
     fs::write(directory.join("page"), vec![b'x'; 20_000]).expect("write the page");
     fs::write(directory.join("small"), vec![b'x'; 100]).expect("write the page");
     fs::write(world.path("upload"), vec![b'x'; 100_000]).expect("write the file");
-    fs::write(world.path("spread"), REPEAT).expect("write the script");
+    fs::write(world.path("repeat"), REPEAT).expect("write the script");
     fs::write(world.path("query"), "SELECT 1;\n").expect("write the script");
     let path = directory.display();
     sh(&format!(
@@ -222,7 +222,7 @@ fn measure_true_latency(world: &World, workload: &Workload, requests: u32) -> Va
     assert_eq!(line, "ready\n");
     let vip = Family::V4.vip().to_string();
     let file = world.path("upload").display().to_string();
-    let script = world.path("spread").display().to_string();
+    let script = world.path("repeat").display().to_string();
     let load = workload.load.replace("VIP", &vip).replace("FILE", &file);
     let load = load
         .replace("REPEAT", &script)
