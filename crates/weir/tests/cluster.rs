@@ -2,16 +2,16 @@
 
 #[path = "cluster/clock.rs"]
 mod clock;
-#[path = "cluster/disk.rs"]
-mod disk;
-#[path = "cluster/layer4.rs"]
-mod layer4;
 #[path = "cluster/connections.rs"]
 mod connections;
-#[path = "cluster/scale.rs"]
-mod scale;
+#[path = "cluster/disk.rs"]
+mod disk;
 #[path = "cluster/etcd_security.rs"]
 mod etcd_security;
+#[path = "cluster/layer4.rs"]
+mod layer4;
+#[path = "cluster/scale.rs"]
+mod scale;
 #[path = "cluster/slow_etcd.rs"]
 mod slow_etcd;
 mod world;

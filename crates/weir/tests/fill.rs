@@ -49,7 +49,12 @@ fn active_flows(world: &World) -> u64 {
 fn assert_all_flows_have_entries(world: &World, flows: u64) {
     let all_are_counted = || active_flows(world) + world.packet_count("drop_no_place") >= flows;
     wait_for("flows", Duration::from_secs(20), all_are_counted);
-    assert_eq!(world.packet_count("drop_no_place"), 0, "{:#}", world.status());
+    assert_eq!(
+        world.packet_count("drop_no_place"),
+        0,
+        "{:#}",
+        world.status()
+    );
     assert_eq!(active_flows(world), flows);
 }
 

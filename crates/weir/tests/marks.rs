@@ -334,7 +334,11 @@ fn cache_bypass_passes_packets_without_usable_server() {
         assert_eq!(body, b"server0\n");
         fetch(family.vip()).expect_err("request to the director's own address must fail");
     }
-    assert!(world.packet_count("pass_bypass") >= 2, "{:#}", world.status());
+    assert!(
+        world.packet_count("pass_bypass") >= 2,
+        "{:#}",
+        world.status()
+    );
 }
 
 /// Changes rules, routes and devices like `networkctl reconfigure`, a script, or an operator's mistake.

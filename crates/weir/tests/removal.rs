@@ -209,7 +209,11 @@ fn assert_removal_rejects_clients_of_routed_vip(family: Family, forward: &str) {
         "{forward} {family:?}"
     );
     assert!(body.ends_with("server1\n"), "{forward} {family:?}: {body}");
-    assert!(world.packet_count("reject_removed") >= 2, "{:#}", world.status());
+    assert!(
+        world.packet_count("reject_removed") >= 2,
+        "{:#}",
+        world.status()
+    );
     let removed_server = world.server_status(family.server(0));
     assert_eq!(
         (

@@ -4,8 +4,12 @@ mod world;
 
 #[path = "vrrp/accept.rs"]
 mod accept;
+#[path = "vrrp/busy_cpus.rs"]
+mod busy_cpus;
 #[path = "vrrp/corner_cases.rs"]
 mod corner_cases;
+#[path = "vrrp/existing_address.rs"]
+mod existing_address;
 #[path = "vrrp/frr.rs"]
 mod frr;
 #[path = "vrrp/groups.rs"]
@@ -20,14 +24,10 @@ mod keys;
 mod other_interface;
 #[path = "vrrp/pair.rs"]
 mod pair;
-#[path = "vrrp/existing_address.rs"]
-mod existing_address;
 #[path = "vrrp/recorder.rs"]
 mod recorder;
 #[path = "vrrp/schedules.rs"]
 mod schedules;
-#[path = "vrrp/busy_cpus.rs"]
-mod busy_cpus;
 #[path = "vrrp/upgrade.rs"]
 mod upgrade;
 

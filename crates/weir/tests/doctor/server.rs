@@ -210,7 +210,10 @@ fn vip_used_as_source_address_is_reported() {
     let (v4_text, v6_text) = (v4.to_string(), v6.to_string());
     world.prepare_servers(&["--forward", "direct", "--vip", &v4_text, "--vip", &v6_text]);
     let source = "as their source";
-    assert_eq!(fix_command(&world, "server0", &DOCTOR, "not deprecated"), None);
+    assert_eq!(
+        fix_command(&world, "server0", &DOCTOR, "not deprecated"),
+        None
+    );
     assert_eq!(fix_command(&world, "server0", &DOCTOR, source), None);
 
     // The state after a boot script that does not set preferred_lft.

@@ -40,7 +40,11 @@ fn service_without_servers_rejects_immediately() {
             world.start_director(&without_servers(&config(family, node, "nat"), family));
             let kind = connection_error(&world, family, TIMEOUT);
             assert_eq!(kind, ErrorKind::ConnectionRefused, "{node}{family:?}");
-            assert!(world.packet_count("reject_no_server") > 0, "{}", world.status());
+            assert!(
+                world.packet_count("reject_no_server") > 0,
+                "{}",
+                world.status()
+            );
         }
     }
 }

@@ -150,7 +150,12 @@ fn processes_are_not_dumpable() {
     }
     let origin = Origin::start("o");
     let test_directory = TestDirectory::new("trace");
-    chown(test_directory.0.join("run"), Some(OTHER_USER), Some(OTHER_USER)).expect("change owner");
+    chown(
+        test_directory.0.join("run"),
+        Some(OTHER_USER),
+        Some(OTHER_USER),
+    )
+    .expect("change owner");
     let text = configuration(super::free_address(), "http", &[origin.address()], "");
     fs::write(test_directory.0.join("weir.toml"), text).expect("write file");
     let as_other_user = || {

@@ -138,7 +138,8 @@ fn assert_vip_stays(services: &str, prefixes: (u8, u8)) {
     pair.wait_for("the election", || is_active(&pair));
     probes.wait_for_more(&pair);
     pair.wait_for("the prefix", || {
-        has_permanent_address(&pair, &format!("{VIP}/{}", prefixes.0)) && has_permanent_address(&pair, VIP6)
+        has_permanent_address(&pair, &format!("{VIP}/{}", prefixes.0))
+            && has_permanent_address(&pair, VIP6)
     });
     probes.assert_none_failed("vip_interface -> [vrrp]");
 
