@@ -130,7 +130,7 @@ fn start_daemon(world: &mut World, forward: &str, host: &str) -> u32 {
         .spawn()
         .expect("start weir");
     let keeper = child.id();
-    world.adopt(child);
+    world.kill_on_drop(child);
     wait_for("the daemon", TIMEOUT, || {
         world
             .weir(host)

@@ -104,7 +104,7 @@ pub(crate) enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Show what a reload would change, and how many live flows it affects
+    /// Show what a reload would change, and how many live flows it would affect
     Plan {
         /// Print JSON
         #[arg(long)]
@@ -119,7 +119,7 @@ pub(crate) enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Show services, and servers with their states and flows
+    /// Show services and servers, with their states and flows
     Status {
         /// Show only this pool, with the reason for the state of each server
         pool: Option<String>,
@@ -208,7 +208,7 @@ pub(crate) enum Command {
         #[command(subcommand)]
         what: Generate,
     },
-    /// Show a live view of services, pools and servers; keys drain servers
+    /// Show a live view of services, pools and servers, with keys to drain servers
     Top,
     /// Show requests to a proxy service as they complete
     Tap(Tap),
@@ -324,7 +324,7 @@ pub(crate) struct Vrrp {
 pub(crate) enum VrrpAction {
     /// Become backup, and do not become active until `resume`
     Release,
-    /// End a release
+    /// Undo a release
     Resume,
 }
 
@@ -343,7 +343,7 @@ pub(crate) enum TokenAction {
     },
 }
 
-/// Arguments that clap passes on unparsed.
+/// Arguments that clap does not parse.
 #[derive(Debug, Args)]
 #[command(disable_help_flag = true)]
 pub(crate) struct UnparsedArguments {
@@ -438,7 +438,7 @@ pub(crate) struct ServerName {
 pub(crate) enum ServerAction {
     /// Send no new flows to the server
     Drain {
-        /// Return when its last connection has ended
+        /// Return only after the server's last connection has ended
         #[arg(long)]
         wait: bool,
         /// With --wait: fail if connections remain after this time; the server stays drained
@@ -479,7 +479,7 @@ pub(crate) enum RealServer {
 
 #[derive(Debug, Args)]
 pub(crate) struct Doctor {
-    /// Repair settings made by `real-server`; changes nothing for a director's findings
+    /// Repair settings made by `real-server`; has no effect on a director's findings
     #[arg(long)]
     pub(crate) fix: bool,
     /// Print JSON

@@ -30,7 +30,8 @@ pub(crate) enum Failure {
         /// One line.
         message: String,
     },
-    /// Failure of a command that passes on the exit code of the program that it runs, so its own codes must differ.
+    /// Failure of a command that otherwise exits with the code of the program that it runs; the codes of its own
+    /// failures must be different.
     #[error("{message}")]
     Wrapper {
         /// One line.
@@ -81,7 +82,7 @@ pub(crate) fn is_root() -> bool {
 /// Returns an error's message, with advice to run as root if the kernel denied permission to an unprivileged user.
 pub(crate) fn with_advice(error: &(dyn Error + 'static)) -> String {
     let message = error.to_string();
-    if !is_root() && is_denied(error) {
+    if !is_root() && is_permission_denied(error) {
         message + ": run as root"
     } else {
         message
@@ -89,10 +90,10 @@ pub(crate) fn with_advice(error: &(dyn Error + 'static)) -> String {
 }
 
 /// Returns whether the error or one of its sources is EACCES or EPERM.
-fn is_denied(error: &(dyn Error + 'static)) -> bool {
+fn is_permission_denied(error: &(dyn Error + 'static)) -> bool {
     let io_error = error.downcast_ref::<io::Error>();
     io_error.is_some_and(|it| it.kind() == io::ErrorKind::PermissionDenied)
-        || error.source().is_some_and(is_denied)
+        || error.source().is_some_and(is_permission_denied)
 }
 
 impl From<client::Error> for Failure {

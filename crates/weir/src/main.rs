@@ -50,7 +50,7 @@ const EQUIVALENTS: [(&[&str], &str); 9] = [
     ),
     (
         &["stop", "restart", "quit", "shutdown"],
-        "SIGTERM ends the daemon; under systemd: `systemctl stop weir`. Layer 4 continues until `weir clean`",
+        "SIGTERM stops the daemon; under systemd: `systemctl stop weir`. Layer 4 continues until `weir clean`",
     ),
     (
         &["-L", "-l", "-Ln", "-A", "-a", "-E", "-e", "-S", "-R", "-Z"],

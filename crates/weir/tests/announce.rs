@@ -65,7 +65,7 @@ impl Fabric {
         command.arg("-f").arg("-c").arg(&file);
         command.arg("-s").arg(self.path(host, "bird.ctl"));
         let child = command.spawn().expect("start bird");
-        self.world.adopt(child);
+        self.world.kill_on_drop(child);
         let socket = self.path(host, "bird.ctl");
         wait_for("BIRD's socket", TIMEOUT, || socket.exists());
     }

@@ -57,7 +57,7 @@ impl Drop for Scratch {
     }
 }
 
-const GOOD: &str = r#"[pool.images]
+const VALID: &str = r#"[pool.images]
 scheduler = "leastconn"
 servers = ["10.0.0.5", "10.0.0.6:8080"]
 
@@ -67,7 +67,7 @@ forward = "nat"
 pool = "images"
 "#;
 
-const BAD: &str = r#"[pool.images]
+const INVALID: &str = r#"[pool.images]
 servers = ["10.0.0.5"]
 weigth = 3
 
@@ -79,7 +79,7 @@ pool = "imges"
 
 #[test]
 fn check_prints_findings_as_json() {
-    let scratch = Scratch::new(BAD);
+    let scratch = Scratch::new(INVALID);
     let output = scratch.output("check -c weir.toml --json");
     assert_eq!(output.status.code(), Some(1));
     let found: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -100,7 +100,7 @@ fn check_prints_findings_as_json() {
     assert!(typo["code"].as_str().unwrap().starts_with('E'), "{typo}");
     assert!(found.len() >= 3, "{found:?}");
 
-    let good = Scratch::new(GOOD);
+    let good = Scratch::new(VALID);
     let output = good.output("check -c weir.toml --json");
     assert_eq!(output.status.code(), Some(0));
     let found: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -115,14 +115,14 @@ fn check_prints_findings_as_json() {
 
 #[test]
 fn check_accepts_valid_file() {
-    let scratch = Scratch::new(GOOD);
+    let scratch = Scratch::new(VALID);
     insta::assert_snapshot!(scratch.run("check -c weir.toml"));
     insta::assert_snapshot!("strict", scratch.run("check -c weir.toml --strict"));
 }
 
 #[test]
 fn check_reports_every_mistake() {
-    insta::assert_snapshot!(Scratch::new(BAD).run("-c weir.toml check"));
+    insta::assert_snapshot!(Scratch::new(INVALID).run("-c weir.toml check"));
 }
 
 #[test]
@@ -133,7 +133,7 @@ fn check_reports_missing_file() {
 #[test]
 fn doctor_on_a_real_server_names_the_command_for_servers() {
     let scratch = Scratch::new("");
-    let hint = "`weir real-server doctor` checks it";
+    let hint = "use `weir real-server doctor`";
     let printed = scratch.run("doctor -c nothing.toml");
     assert!(!printed.contains(hint), "{printed}");
     fs::create_dir(scratch.path.join("run")).unwrap();
@@ -160,7 +160,7 @@ fn json_configuration_is_equivalent() {
 
 #[test]
 fn plan_without_daemon_compares_with_empty_configuration() {
-    insta::assert_snapshot!(Scratch::new(GOOD).run("plan -c weir.toml"));
+    insta::assert_snapshot!(Scratch::new(VALID).run("plan -c weir.toml"));
 }
 
 #[test]
@@ -172,7 +172,7 @@ fn run_rejects_invalid_file_first() {
 
 #[test]
 fn exit_code_is_3_without_daemon() {
-    let scratch = Scratch::new(GOOD);
+    let scratch = Scratch::new(VALID);
     let lines = [
         "status",
         "status --watch",
@@ -184,7 +184,7 @@ fn exit_code_is_3_without_daemon() {
 
 #[test]
 fn usage_errors_exit_with_2() {
-    let scratch = Scratch::new(GOOD);
+    let scratch = Scratch::new(VALID);
     let lines = [
         "",
         "frobnicate",
@@ -254,7 +254,7 @@ fn closed_pipe_and_full_disk_do_not_panic() {
 
 #[test]
 fn colours_require_a_terminal() {
-    let output = Scratch::new(BAD).output("check -c weir.toml");
+    let output = Scratch::new(INVALID).output("check -c weir.toml");
     assert!(!output.stderr.contains(&0x1b));
 }
 
@@ -363,7 +363,7 @@ fn import_waits_two_seconds_for_dns_in_total() {
 
 #[test]
 fn explain_without_arguments_prints_usage() {
-    let scratch = Scratch::new(GOOD);
+    let scratch = Scratch::new(VALID);
     let printed = scratch.run("explain");
     assert!(printed.ends_with("exit 2\n"), "{printed}");
     assert!(printed.contains("weir explain --packet 'tcp "), "{printed}");
@@ -376,17 +376,17 @@ fn explain_without_arguments_prints_usage() {
 
 #[test]
 fn doctor_help_excludes_director_repairs() {
-    let scratch = Scratch::new(GOOD);
+    let scratch = Scratch::new(VALID);
     let printed = scratch.run("doctor --help");
     assert!(
-        printed.contains("changes nothing for a director's findings"),
+        printed.contains("has no effect on a director's findings"),
         "{printed}"
     );
 }
 
 #[test]
 fn durations_use_configuration_syntax() {
-    let scratch = Scratch::new(GOOD);
+    let scratch = Scratch::new(VALID);
     for time in ["500ms", "30s", "5m", "1h", "1d"] {
         let printed = scratch.run(&format!("reload --guard {time}"));
         // The error about the missing daemon shows that the duration was accepted.
@@ -464,7 +464,7 @@ fn server_name_error_mentions_servers_dns() {
 
 #[test]
 fn malformed_request_is_usage_error() {
-    let scratch = Scratch::new(GOOD);
+    let scratch = Scratch::new(VALID);
     for line in ["explain --request nonsense", "explain --request x -H y"] {
         let output = scratch.output(line);
         let printed = String::from_utf8(output.stderr).unwrap();
@@ -512,7 +512,7 @@ fn request_is_explained_from_file_without_daemon() {
 
 #[test]
 fn hidden_commands_are_not_suggested() {
-    let scratch = Scratch::new(GOOD);
+    let scratch = Scratch::new(VALID);
     let near = scratch.run("nosuch");
     assert!(
         near.contains("exit 2") && !near.contains("similar"),
@@ -527,7 +527,7 @@ fn hidden_commands_are_not_suggested() {
 
 #[test]
 fn commands_of_other_programs_suggest_weirs_command() {
-    let scratch = Scratch::new(GOOD);
+    let scratch = Scratch::new(VALID);
     for (line, command) in [
         ("-t", "weir check"),
         ("-s reload", "weir reload"),
@@ -561,7 +561,7 @@ fn commands_of_other_programs_suggest_weirs_command() {
 
 #[test]
 fn one_option_takes_several_vips() {
-    let scratch = Scratch::new(GOOD);
+    let scratch = Scratch::new(VALID);
     let line = "real-server up --forward direct --vip 192.0.2.1 192.0.2.2:x";
     let printed = scratch.run(line);
     assert!(printed.contains("'192.0.2.2:x' for '--vip"), "{printed}");
@@ -569,7 +569,7 @@ fn one_option_takes_several_vips() {
 
 #[test]
 fn explain_describes_a_code() {
-    let scratch = Scratch::new(GOOD);
+    let scratch = Scratch::new(VALID);
     insta::assert_snapshot!(scratch.run("explain e016"));
     insta::assert_snapshot!(scratch.run("explain E016 --json"));
     insta::assert_snapshot!(scratch.run("explain E999"));
@@ -581,7 +581,7 @@ fn explain_describes_a_code() {
             "{code}"
         );
         assert!(
-            printed.contains(&format!("[{code}]: ")) && printed.contains("\nTo do: "),
+            printed.contains(&format!("[{code}]: ")) && printed.contains("\nFix: "),
             "{printed}"
         );
     }
@@ -589,7 +589,7 @@ fn explain_describes_a_code() {
 
 #[test]
 fn import_that_drops_access_rule_fails() {
-    let scratch = Scratch::new(GOOD);
+    let scratch = Scratch::new(VALID);
     let file = "frontend web\n mode http\n bind :80\n option httplog\n acl internal src 10.0.0.0/8\n http-request deny \
      if { path_beg /admin } !{ src_conn_cur gt 10 }\n log global\n default_backend app\nbackend app\n mode http\n \
      server a 10.0.0.5:80\n";
@@ -655,7 +655,7 @@ const IMPORTED: &[(&str, &str, &str, &str)] = &[
 
 #[test]
 fn import_with_visible_differences_fails() {
-    let scratch = Scratch::new(GOOD);
+    let scratch = Scratch::new(VALID);
     let write = |text: &str| fs::write(scratch.path.join("theirs"), text).unwrap();
     for (program, text, loss, harmless) in IMPORTED {
         let import = format!("import {program} theirs");
@@ -683,7 +683,7 @@ fn import_with_visible_differences_fails() {
 
 #[test]
 fn import_reads_files_below_root_option() {
-    let scratch = Scratch::new(GOOD);
+    let scratch = Scratch::new(VALID);
     let copy = scratch.path.join("copy/etc/keepalived");
     fs::create_dir_all(copy.join("conf.d")).unwrap();
     let (_, text, ..) = IMPORTED[1];
@@ -699,7 +699,7 @@ fn import_reads_files_below_root_option() {
 
 #[test]
 fn status_reports_starting_daemon() {
-    let scratch = Scratch::new(GOOD);
+    let scratch = Scratch::new(VALID);
     let directory = scratch.path.join("run");
     fs::create_dir(&directory).unwrap();
     let lock = fs::File::create(directory.join("lock")).unwrap();

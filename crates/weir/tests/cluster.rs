@@ -2,18 +2,18 @@
 
 #[path = "cluster/clock.rs"]
 mod clock;
+#[path = "cluster/connections.rs"]
+mod connections;
 #[path = "cluster/disk.rs"]
 mod disk;
+#[path = "cluster/etcd_security.rs"]
+mod etcd_security;
 #[path = "cluster/layer4.rs"]
 mod layer4;
-#[path = "cluster/live.rs"]
-mod live;
 #[path = "cluster/scale.rs"]
 mod scale;
-#[path = "cluster/secured.rs"]
-mod secured;
-#[path = "cluster/slow.rs"]
-mod slow;
+#[path = "cluster/slow_etcd.rs"]
+mod slow_etcd;
 mod world;
 
 use std::fs;
@@ -43,7 +43,7 @@ struct Group {
     world: World,
     etcd: Vec<Option<Child>>,
     directors: Vec<Option<Child>>,
-    /// Whether etcd requires client certificates and passwords: see [`secured`].
+    /// Whether etcd requires client certificates and passwords: see [`etcd_security`].
     is_secured: bool,
     /// Whether the directors have services of their own, in addition to published ones.
     has_local_services: bool,
@@ -57,10 +57,10 @@ struct Group {
 
 impl Group {
     fn new(etcd: usize, directors: usize) -> Self {
-        Self::with(etcd, directors, 2, false)
+        Self::with_options(etcd, directors, 2, false)
     }
 
-    fn with(etcd: usize, directors: usize, servers: usize, is_secured: bool) -> Self {
+    fn with_options(etcd: usize, directors: usize, servers: usize, is_secured: bool) -> Self {
         let mut world = World::new(servers);
         world.start_nginx(64);
         for n in 0..etcd {
@@ -242,7 +242,7 @@ impl Group {
     }
 
     /// Runs `weir ARGUMENTS` on a director and asserts that it succeeds. Returns its output.
-    fn succeed(&self, n: usize, arguments: &[&str]) -> String {
+    fn run_weir(&self, n: usize, arguments: &[&str]) -> String {
         let output = self.weir(n, arguments);
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         let errors = String::from_utf8_lossy(&output.stderr);
@@ -359,7 +359,7 @@ fn publication_is_applied_by_all_directors_or_rolled_back() {
     }
     assert!(
         group
-            .succeed(1, &["cluster", "status"])
+            .run_weir(1, &["cluster", "status"])
             .contains("rollout complete")
     );
     let metrics = group.world.metrics();
@@ -399,13 +399,13 @@ fn publication_is_applied_by_all_directors_or_rolled_back() {
     }
 
     // Overrides and added servers are shared.
-    group.succeed(2, &["server", "web/10.71.0.20:80", "drain"]);
+    group.run_weir(2, &["server", "web/10.71.0.20:80", "drain"]);
     for n in 0..3 {
         wait_for("the override", TIMEOUT, || {
             group.state(n, "10.71.0.20:80") == "drain"
         });
     }
-    group.succeed(0, &["server", "web/10.71.0.20:80", "ready"]);
+    group.run_weir(0, &["server", "web/10.71.0.20:80", "ready"]);
     for n in 0..3 {
         wait_for("no override", TIMEOUT, || {
             group.state(n, "10.71.0.20:80") == "up"
@@ -443,7 +443,7 @@ fn loss_of_etcd_or_its_data_does_not_affect_service() {
     // Each etcd member fails once; the group stays connected to the others.
     for n in 0..3 {
         group.kill_etcd(n);
-        group.succeed(
+        group.run_weir(
             0,
             &[
                 "server",
@@ -471,7 +471,7 @@ fn loss_of_etcd_or_its_data_does_not_affect_service() {
             group.group(n)["etcd"] == "away"
         });
     }
-    group.succeed(0, &["server", "web/10.71.0.21:80", "maint"]);
+    group.run_weir(0, &["server", "web/10.71.0.21:80", "maint"]);
     assert_eq!(group.state(0, "10.71.0.21:80"), "maint");
     assert_eq!(group.group(0)["pending"], 1);
     let rejected = group.publish(0, &config(8081, &SERVERS), "0s");

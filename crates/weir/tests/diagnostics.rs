@@ -10,8 +10,8 @@ mod gateway;
 mod log_line;
 #[path = "diagnostics/log_lines.rs"]
 mod log_lines;
-#[path = "diagnostics/routed.rs"]
-mod routed;
+#[path = "diagnostics/routed_pools.rs"]
+mod routed_pools;
 
 use std::time::Duration;
 

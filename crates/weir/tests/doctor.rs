@@ -83,7 +83,7 @@ fn run_shell(world: &World, host: &str, line: &str) {
 
 /// Returns the fix command of the finding with this text: empty if an operator must decide, `None` if there is no such
 /// finding.
-fn fix_of(world: &World, host: &str, arguments: &[&str], seen: &str) -> Option<String> {
+fn fix_command(world: &World, host: &str, arguments: &[&str], seen: &str) -> Option<String> {
     let mut arguments = arguments.to_vec();
     arguments.push("--json");
     let (_, text) = run_on(world, host, &arguments);
@@ -99,12 +99,12 @@ fn fix_of(world: &World, host: &str, arguments: &[&str], seen: &str) -> Option<S
 
 /// Asserts that the finding is reported, and that it is gone after its fix command was executed.
 fn assert_fixed_by_command(world: &World, host: &str, arguments: &[&str], seen: &str) {
-    let command = fix_of(world, host, arguments, seen);
+    let command = fix_command(world, host, arguments, seen);
     let command = command.unwrap_or_else(|| {
         panic!("{seen}: {}", run_on(world, host, arguments).1);
     });
     run_shell(world, host, &command);
-    let remaining = fix_of(world, host, arguments, seen);
+    let remaining = fix_command(world, host, arguments, seen);
     assert_eq!(remaining, None, "after {command}");
 }
 

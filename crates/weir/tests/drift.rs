@@ -251,7 +251,7 @@ fn real_server_settings_are_restored() {
         .stderr(file)
         .spawn()
         .expect("start the daemon");
-    world.adopt(daemon);
+    world.kill_on_drop(daemon);
     let status = || -> serde_json::Value {
         let output = world.weir("server0").args(["status", "--json"]).output();
         serde_json::from_slice(&output.expect("run weir").stdout).unwrap_or_default()

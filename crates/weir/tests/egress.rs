@@ -70,7 +70,7 @@ fn assert_flushed_neighbours_resolved_in_mode(
         );
     }
     // At tc, the program itself uses the stack's neighbour table.
-    let uses_tc = world.packets("pass_to_tc") > 0;
+    let uses_tc = world.packet_count("pass_to_tc") > 0;
     assert_eq!(uses_tc, mode.is_some(), "{:#}", world.status());
 }
 
@@ -200,7 +200,7 @@ fn assert_egress_through_bridge(mode: Option<&'static str>) {
             body.len()
         );
     }
-    let uses_tc = world.packets("pass_to_tc") > 0;
+    let uses_tc = world.packet_count("pass_to_tc") > 0;
     assert_eq!(uses_tc, mode.is_some(), "{:#}", world.status());
 }
 
@@ -251,7 +251,7 @@ fn failure_of_one_of_two_gateways_breaks_nothing() {
     }
     for router in 0..2 {
         assert!(
-            world.received(&format!("router{router}")) > 20,
+            world.received_packets(&format!("router{router}")) > 20,
             "both routers must be used"
         );
     }

@@ -48,7 +48,7 @@ impl Pair {
     }
 
     /// Opens connections and sends a first request on each.
-    fn hold(&self) -> Vec<TcpStream> {
+    fn open_connections(&self) -> Vec<TcpStream> {
         let opened = self.world.spawn_on("client", || {
             let open = |_| {
                 let mut stream = TcpStream::connect((VIP, 80)).expect("connect");
@@ -131,7 +131,7 @@ fn count_survivors_of_move(scheduler: &str) -> usize {
     pair.world
         .ip("director", &format!("addr add {VIP}/32 dev eth0"));
     pair.start(&config(scheduler));
-    let mut held = pair.hold();
+    let mut held = pair.open_connections();
     let packet = format!(
         "tcp {} {VIP}:80",
         held[0].local_addr().expect("read the local address")
@@ -156,7 +156,7 @@ fn count_survivors_of_move(scheduler: &str) -> usize {
         &format!("neigh replace {VIP} lladdr {mac} dev eth0"),
     );
     // New connections must be served, so that failures of old ones are not caused by the network.
-    let new = pair.hold();
+    let new = pair.open_connections();
     assert_eq!(new.len(), HELD_CONNECTIONS);
     count_served(&mut held)
 }
@@ -247,7 +247,7 @@ fn keepalived_recipe_keeps_every_connection() {
             .stderr(Stdio::null())
             .spawn()
             .expect("start keepalived");
-        pair.world.adopt(child);
+        pair.world.kill_on_drop(child);
         processes.push((host, pid));
         if host == "director" {
             // The second one starts later, so that it is the standby regardless of the machine's load.
@@ -256,7 +256,7 @@ fn keepalived_recipe_keeps_every_connection() {
             });
         }
     }
-    let mut held = pair.hold();
+    let mut held = pair.open_connections();
     let (_, pid) = &processes[0];
     let pid = fs::read_to_string(pid).expect("read keepalived's process id");
     world::sh(&format!("kill -TERM {}", pid.trim()));

@@ -47,9 +47,14 @@ fn active_flows(world: &World) -> u64 {
 /// Asserts that all flows have entries, and that none was rejected.
 #[track_caller]
 fn assert_all_flows_have_entries(world: &World, flows: u64) {
-    let all_are_counted = || active_flows(world) + world.packets("drop_no_place") >= flows;
+    let all_are_counted = || active_flows(world) + world.packet_count("drop_no_place") >= flows;
     wait_for("flows", Duration::from_secs(20), all_are_counted);
-    assert_eq!(world.packets("drop_no_place"), 0, "{:#}", world.status());
+    assert_eq!(
+        world.packet_count("drop_no_place"),
+        0,
+        "{:#}",
+        world.status()
+    );
     assert_eq!(active_flows(world), flows);
 }
 
@@ -74,7 +79,7 @@ fn nat_accepts_clients_up_to_90_percent_full() {
     assert_all_flows_have_entries(&world, large.into());
     // A full table rejects flows, which is reported.
     send_from(&world, first + large..first + large + 1500);
-    let has_rejected = || world.packets("drop_no_place") > 0;
+    let has_rejected = || world.packet_count("drop_no_place") > 0;
     wait_for("rejected flows", Duration::from_secs(20), has_rejected);
     assert!(
         active_flows(&world) > u64::from(large),

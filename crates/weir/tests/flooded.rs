@@ -77,7 +77,7 @@ impl Hub {
     }
 
     /// Returns the number of frames to a VIP that the director ignored because they are for another MAC address.
-    fn foreign_frames(&self, host: &str) -> u64 {
+    fn ignored_frames(&self, host: &str) -> u64 {
         let status = self.status(host);
         let mut reasons = status["reasons"]
             .as_array()
@@ -90,7 +90,7 @@ impl Hub {
     /// Sends requests. Asserts that `forwarder` forwards them, and that `other` receives them, but forwards none.
     fn assert_forwarded_by(&self, address: &str, forwarder: &str, other: &str) {
         let before = [self.connections(forwarder), self.connections(other)];
-        let foreign = self.foreign_frames(other);
+        let ignored_before = self.ignored_frames(other);
         for _ in 0..REQUESTS {
             let url = format!("http://{address}/big");
             self.world.get_within(10, &url).expect("get a response");
@@ -105,7 +105,7 @@ impl Hub {
             REQUESTS,
             "{forwarder} must count each connection once"
         );
-        let flooded = self.foreign_frames(other) - foreign;
+        let flooded = self.ignored_frames(other) - ignored_before;
         assert!(flooded >= REQUESTS, "{flooded} frames were flooded");
     }
 

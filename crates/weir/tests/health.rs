@@ -107,9 +107,9 @@ fn dead_server_is_removed_and_returns_under_load() {
     assert!(reason.starts_with("http 200 in "), "{reason}");
 
     let ab = start_ab(&world, 20_000);
-    let before = world.received("server1");
+    let before = world.received_packets("server1");
     wait_for("load on the server", TIMEOUT, || {
-        world.received("server1") > before + 200
+        world.received_packets("server1") > before + 200
     });
     world.kill_nginx(1);
     wait_for_states(&world, &["up", "down", "up"]);

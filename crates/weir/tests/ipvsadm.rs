@@ -50,7 +50,7 @@ fn ipvsadm_with_input(world: &World, line: &str, input: &str) -> CommandResult {
 }
 
 /// Runs a line and asserts that it succeeds without errors. Returns its output.
-fn succeed(world: &World, line: &str) -> String {
+fn run_ipvsadm(world: &World, line: &str) -> String {
     let (code, output, errors) = ipvsadm(world, line);
     assert_eq!((code, errors.as_str()), (0, ""), "{line}: {output}");
     output
@@ -88,21 +88,21 @@ fn ipvsadm_service_balances_and_survives_daemon() {
     let service = format!("-t {}:80", Family::V4.vip());
     let server = |n| format!("{service} -r {}", Family::V4.server(n));
     let pid = world.start_director(NODE);
-    succeed(&world, &format!("-A {service} -s rr"));
+    run_ipvsadm(&world, &format!("-A {service} -s rr"));
     for n in 0..2 {
-        succeed(&world, &format!("-a {} -g", server(n)));
+        run_ipvsadm(&world, &format!("-a {} -g", server(n)));
     }
     let mut servers: Vec<String> = (0..4).map(|_| responding_server(&world)).collect();
     servers.sort();
     servers.dedup();
     assert_eq!(servers.len(), 2, "{servers:?}");
-    let listed = succeed(&world, "-L -n --stats");
+    let listed = run_ipvsadm(&world, "-L -n --stats");
     let line = listed
         .lines()
         .find(|line| line.starts_with("TCP"))
         .expect("the service should exist");
     assert_eq!(line.split_whitespace().nth(2), Some("4"), "{listed}");
-    let connections = succeed(&world, "-L -n -c");
+    let connections = run_ipvsadm(&world, "-L -n -c");
     assert_eq!(connections.matches("TCP ").count(), 4, "{connections}");
     assert!(
         world
@@ -112,8 +112,8 @@ fn ipvsadm_service_balances_and_survives_daemon() {
     );
 
     // `-Z` resets only the counters of the listing.
-    succeed(&world, "-Z");
-    let listed = succeed(&world, "-L -n --stats --exact");
+    run_ipvsadm(&world, "-Z");
+    let listed = run_ipvsadm(&world, "-L -n --stats --exact");
     let line = listed
         .lines()
         .find(|line| line.starts_with("TCP"))
@@ -121,25 +121,25 @@ fn ipvsadm_service_balances_and_survives_daemon() {
     assert_eq!(line.split_whitespace().nth(2), Some("0"), "{listed}");
     assert_eq!(world.status()["services"][0]["connections"], 4);
 
-    let saved = succeed(&world, "-S -n");
+    let saved = run_ipvsadm(&world, "-S -n");
     world.kill_director(pid);
     responding_server(&world);
-    assert_eq!(succeed(&world, "-S -n"), saved, "without a daemon");
-    succeed(&world, &format!("-e {} -g -w 0", server(0)));
+    assert_eq!(run_ipvsadm(&world, "-S -n"), saved, "without a daemon");
+    run_ipvsadm(&world, &format!("-e {} -g -w 0", server(0)));
     let only: Vec<String> = (0..4).map(|_| responding_server(&world)).collect();
     assert!(only.iter().all(|name| *name == only[0]), "{only:?}");
-    succeed(&world, "--set 100 0 50");
+    run_ipvsadm(&world, "--set 100 0 50");
     // Concurrent calls wait for each other.
     std::thread::scope(|calls| {
         for _ in 0..3 {
-            calls.spawn(|| succeed(&world, "-Z"));
+            calls.spawn(|| run_ipvsadm(&world, "-Z"));
         }
     });
 
     world.start_director(NODE);
     let timeouts = "Timeout (tcp tcpfin udp): 100 120 50\n";
-    assert_eq!(succeed(&world, "-L --timeout"), timeouts);
-    let listed = succeed(&world, "-L -n");
+    assert_eq!(run_ipvsadm(&world, "-L --timeout"), timeouts);
+    let listed = run_ipvsadm(&world, "-L -n");
     assert!(
         listed.contains(&format!(
             "  -> {}:80                Route   0 ",
@@ -153,7 +153,7 @@ fn ipvsadm_service_balances_and_survives_daemon() {
 
     // An override also applies to these servers.
     let other = Family::V4.server(usize::from(only[0] == "server1"));
-    succeed(&world, &format!("-e {} -g -w 1", server(0)));
+    run_ipvsadm(&world, &format!("-e {} -g -w 1", server(0)));
     let name = format!("ipvsadm:tcp/{}:80/{other}:80", Family::V4.vip());
     world.run_weir(&["server", &name, "drain"]);
     assert!(world.status().to_string().contains("\"state\":\"drain\""));
@@ -165,11 +165,11 @@ fn ipvsadm_service_balances_and_survives_daemon() {
     world.run_weir(&["server", &name, "ready"]);
 
     // Without a scheduler no new flow begins.
-    succeed(&world, &format!("-E {service} -s none"));
+    run_ipvsadm(&world, &format!("-E {service} -s none"));
     let url = format!("http://{}/name", Family::V4.vip());
     assert!(world.get_within(2, &url).is_err());
-    succeed(&world, &format!("-D {service}"));
-    assert_eq!(succeed(&world, "-S -n"), "");
+    run_ipvsadm(&world, &format!("-D {service}"));
+    assert_eq!(run_ipvsadm(&world, "-S -n"), "");
 }
 
 #[test]
@@ -180,9 +180,9 @@ fn persistent_client_is_listed_as_template() {
     let mut world = two_servers();
     world.start_director(NODE);
     let service = format!("-t {}:80", Family::V4.vip());
-    succeed(&world, &format!("-A {service} -s rr -p 300"));
+    run_ipvsadm(&world, &format!("-A {service} -s rr -p 300"));
     for n in 0..2 {
-        succeed(
+        run_ipvsadm(
             &world,
             &format!("-a {service} -r {} -g", Family::V4.server(n)),
         );
@@ -191,14 +191,14 @@ fn persistent_client_is_listed_as_template() {
     for _ in 0..3 {
         assert_eq!(responding_server(&world), first);
     }
-    let listed = succeed(&world, "-L -n --persistent-conn");
+    let listed = run_ipvsadm(&world, "-L -n --persistent-conn");
     let counted = |line: &str| line.split_whitespace().nth(3) == Some("1");
     assert_eq!(
         listed.lines().filter(|line| counted(line)).count(),
         1,
         "{listed}"
     );
-    let connections = succeed(&world, "-L -n -c");
+    let connections = run_ipvsadm(&world, "-L -n -c");
     let template = format!("{}:0 ", Family::V4.client());
     let rows: Vec<&str> = connections
         .lines()
@@ -220,13 +220,13 @@ fn rates_rise_with_traffic() {
     let mut world = two_servers();
     world.start_director(NODE);
     let service = format!("-t {}:80", Family::V4.vip());
-    succeed(&world, &format!("-A {service}"));
-    succeed(
+    run_ipvsadm(&world, &format!("-A {service}"));
+    run_ipvsadm(
         &world,
         &format!("-a {service} -r {} -g", Family::V4.server(0)),
     );
     let rate = || {
-        let listed = succeed(&world, "-L -n --rate");
+        let listed = run_ipvsadm(&world, "-L -n --rate");
         let line = listed
             .lines()
             .find(|line| line.starts_with("TCP"))
@@ -257,9 +257,9 @@ fn configured_services_are_listed_and_read_only() {
     let mut world = World::new(2);
     world.start_director(&format!("{NODE}{FILE}"));
     let web = "-t 10.71.0.10:80";
-    succeed(&world, "-A -u 10.71.0.10:53 -s rr");
-    succeed(&world, "-A --sctp-service 10.71.0.10:3868");
-    let before = succeed(&world, "-S -n");
+    run_ipvsadm(&world, "-A -u 10.71.0.10:53 -s rr");
+    run_ipvsadm(&world, "-A --sctp-service 10.71.0.10:3868");
+    let before = run_ipvsadm(&world, "-S -n");
     assert!(
         before.contains("-a -t 10.71.0.10:80 -r 10.71.0.20:80 -g -w 1\n"),
         "{before}"
@@ -304,22 +304,22 @@ fn configured_services_are_listed_and_read_only() {
         255,
         "No daemon is running\n",
     );
-    succeed(&world, "-A -f 7 -6 -s rr -p 100");
+    run_ipvsadm(&world, "-A -f 7 -6 -s rr -p 100");
     assert_rejected(&world, "-A -f 7 -6", 255, "Service already exists\n");
     assert_rejected(&world, "-E -f 7 -s wlc", 255, "No such service\n");
-    let saved = succeed(&world, "-S -n");
+    let saved = run_ipvsadm(&world, "-S -n");
     assert!(saved.contains("-A -f 7 -6 -s rr -p 100\n"), "{saved}");
-    succeed(&world, "-D -f 7 -6");
-    assert_eq!(succeed(&world, "-L --daemon"), "");
-    assert_eq!(succeed(&world, "-S -n"), before);
+    run_ipvsadm(&world, "-D -f 7 -6");
+    assert_eq!(run_ipvsadm(&world, "-L --daemon"), "");
+    assert_eq!(run_ipvsadm(&world, "-S -n"), before);
 
     // A changed weight is an override. Setting the weight of the file removes the override.
-    succeed(&world, &format!("-e {web} -r 10.71.0.20 -w 0"));
+    run_ipvsadm(&world, &format!("-e {web} -r 10.71.0.20 -w 0"));
     assert_eq!(
         world.server_status("10.71.0.20".parse().expect("parse the address"))["override"],
         "weight 0"
     );
-    succeed(&world, &format!("-e {web} -r 10.71.0.20 -w 1"));
+    run_ipvsadm(&world, &format!("-e {web} -r 10.71.0.20 -w 1"));
     assert!(
         world.server_status("10.71.0.20".parse().expect("parse the address"))["override"].is_null()
     );
@@ -342,10 +342,10 @@ fn configured_services_are_listed_and_read_only() {
     ] {
         assert!(errors.contains(part), "{errors}");
     }
-    assert_eq!(succeed(&world, "-S -n"), before);
+    assert_eq!(run_ipvsadm(&world, "-S -n"), before);
 
-    succeed(&world, "-C");
-    let remaining = succeed(&world, "-S -n");
+    run_ipvsadm(&world, "-C");
+    let remaining = run_ipvsadm(&world, "-S -n");
     assert!(
         remaining.contains("-A -t 10.71.0.10:80") && !remaining.contains("-u "),
         "{remaining}"
@@ -363,11 +363,11 @@ fn restore_continues_after_rejections_and_stops_at_syntax_errors() {
     let table = "-A -t 10.71.0.10:80 -s rr\n\n-a -t 10.71.0.10:80 -r 10.71.0.20:80 -g -w 3\n\
                  -A -u 10.71.0.10:53 -s sh -p 30 -M 255.255.255.0 -b sh-port\n-A -t [fd71::10]:80 -s none\n";
     assert_eq!(restore(table), (0, String::new(), String::new()));
-    let saved = succeed(&world, "-S -n");
+    let saved = run_ipvsadm(&world, "-S -n");
     assert_eq!(saved.lines().count(), 4, "{saved}");
-    succeed(&world, "-C");
+    run_ipvsadm(&world, "-C");
     assert_eq!(restore(&saved).0, 0);
-    assert_eq!(succeed(&world, "-S -n"), saved, "after a round trip");
+    assert_eq!(run_ipvsadm(&world, "-S -n"), saved, "after a round trip");
 
     // A rejected line is reported, and the next one is executed; the exit code is that of the last line.
     let (code, _, errors) = restore("-A -t 10.71.0.11:80 -s nope\nipvsadm -A -t 10.71.0.12:80\n");
@@ -375,7 +375,7 @@ fn restore_continues_after_rejections_and_stops_at_syntax_errors() {
         (code, errors.as_str()),
         (0, "Scheduler or persistence engine not found\n")
     );
-    assert!(succeed(&world, "-S -n").contains("10.71.0.12:80"));
+    assert!(run_ipvsadm(&world, "-S -n").contains("10.71.0.12:80"));
     assert_eq!(restore("-D -t 10.71.0.12:80\n-D -t 10.71.0.12:80").0, 255);
     let (code, _, errors) = restore("-L -q\n-A -t 10.71.0.13:80\n");
     assert_eq!((code, errors.as_str()), (0, "-q: unknown option\n"));
@@ -386,7 +386,7 @@ fn restore_continues_after_rejections_and_stops_at_syntax_errors() {
         (code, errors.as_str()),
         (2, "Zero port specified for non-persistent service\n")
     );
-    let listed = succeed(&world, "-S -n");
+    let listed = run_ipvsadm(&world, "-S -n");
     assert!(
         listed.contains("10.71.0.14:80") && !listed.contains("10.71.0.16"),
         "{listed}"
@@ -419,8 +419,8 @@ fn weights_above_65535_are_used_unchanged() {
                  -a -t 10.71.0.10:80 -r 10.71.0.21:80 -g -w 1000000000\n";
     let (code, _, errors) = ipvsadm_with_input(&world, "-R", table);
     assert_eq!((code, errors.as_str()), (0, ""));
-    assert_eq!(succeed(&world, "-S -n"), table);
-    assert!(succeed(&world, "-L -n").contains("Route   2000000000 "));
+    assert_eq!(run_ipvsadm(&world, "-S -n"), table);
+    assert!(run_ipvsadm(&world, "-L -n").contains("Route   2000000000 "));
     let mut counts = std::collections::BTreeMap::<String, u32>::new();
     for _ in 0..30 {
         *counts.entry(responding_server(&world)).or_default() += 1;
@@ -442,8 +442,8 @@ fn listing_states_that_sctp_is_not_balanced() {
     }
     let mut world = World::new(0);
     world.start_director(NODE);
-    succeed(&world, "-A -t 10.71.0.10:80 -s rr");
-    succeed(&world, "-A --sctp-service 10.71.0.10:3868 -s rr");
+    run_ipvsadm(&world, "-A -t 10.71.0.10:80 -s rr");
+    run_ipvsadm(&world, "-A --sctp-service 10.71.0.10:3868 -s rr");
     let note = "note: SCTP services are kept and listed; their packets are not balanced\n";
     for line in ["-L -n", "-L -n --sctp-service 10.71.0.10:3868"] {
         let (code, output, errors) = ipvsadm(&world, line);
@@ -454,8 +454,8 @@ fn listing_states_that_sctp_is_not_balanced() {
         assert!(output.contains("\nSCTP 10.71.0.10:3868 rr"), "{output}");
         assert!(!output.contains("note") && code == 0, "{output}");
     }
-    succeed(&world, "-L -n -t 10.71.0.10:80");
-    succeed(&world, "-S -n");
+    run_ipvsadm(&world, "-L -n -t 10.71.0.10:80");
+    run_ipvsadm(&world, "-S -n");
 }
 
 #[test]
@@ -508,7 +508,7 @@ fn imported_table_is_valid_configuration() {
     world.run_weir(&["check", "-c", path.to_str().expect("path is valid UTF-8")]);
 
     world.start_director(&format!("{NODE}{text}"));
-    let listed = succeed(&world, "-S -n");
+    let listed = run_ipvsadm(&world, "-S -n");
     let imported: Vec<&str> = table
         .lines()
         .filter(|line| !line.contains("sctp") && !line.contains("--pe"))

@@ -89,8 +89,8 @@ fn connections_survive_director_that_joins_after_drain() {
     );
 }
 
-/// All directors insert the flows of a removed server, whichever of them removes it first, also a director that had no
-/// flows, and a director that starts afterwards.
+/// All directors insert the flows of a removed server, whichever of them removes it first, including one that had no
+/// flows and one that starts afterwards.
 #[test]
 fn connections_to_removed_server_survive_change_of_directors() {
     if !privileged() {

@@ -70,7 +70,7 @@ const WORKLOADS: [Workload; 9] = [
         ..plain_workload(
             "http2",
             445,
-            "sh SPREAD 4 h2load -n 6 -c 1 -t 1 https://VIP:445/page",
+            "sh REPEAT 4 h2load -n 6 -c 1 -t 1 https://VIP:445/page",
         )
     },
     plain_workload(
@@ -83,7 +83,7 @@ const WORKLOADS: [Workload; 9] = [
         ..plain_workload(
             "continue",
             85,
-            "sh SPREAD 2 curl -s -o /dev/null -H Expect:100-continue --data-binary @FILE http://VIP:85/up",
+            "sh REPEAT 2 curl -s -o /dev/null -H Expect:100-continue --data-binary @FILE http://VIP:85/up",
         )
     },
     Workload {
@@ -97,17 +97,17 @@ const WORKLOADS: [Workload; 9] = [
     plain_workload(
         "redis",
         6379,
-        "sh SPREAD 6 redis-benchmark -h VIP -c 1 -n 40 -t get -q",
+        "sh REPEAT 6 redis-benchmark -h VIP -c 1 -n 40 -t get -q",
     ),
     plain_workload(
-        "kept",
+        "persistent",
         82,
-        "sh SPREAD 15 wrk -t 1 -c 1 -d 1 http://VIP:82/page",
+        "sh REPEAT 15 wrk -t 1 -c 1 -d 1 http://VIP:82/page",
     ),
 ];
 
 /// Shell script that runs a command 60 times, several at once.
-const SPREAD: &str = "at_once=$1; shift; seq 60 | xargs -P $at_once -I{} \"$@\" >/dev/null";
+const REPEAT: &str = "at_once=$1; shift; seq 60 | xargs -P $at_once -I{} \"$@\" >/dev/null";
 
 /// Number of requests of `ab`.
 const REQUESTS: u32 = 400;
@@ -139,7 +139,7 @@ fn start_servers(world: &mut World) {
     fs::write(directory.join("page"), vec![b'x'; 20_000]).expect("write the page");
     fs::write(directory.join("small"), vec![b'x'; 100]).expect("write the page");
     fs::write(world.path("upload"), vec![b'x'; 100_000]).expect("write the file");
-    fs::write(world.path("spread"), SPREAD).expect("write the script");
+    fs::write(world.path("repeat"), REPEAT).expect("write the script");
     fs::write(world.path("query"), "SELECT 1;\n").expect("write the script");
     let path = directory.display();
     sh(&format!(
@@ -189,7 +189,7 @@ fn start_servers(world: &mut World) {
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn();
-        world.adopt(child.expect("start the process"));
+        world.kill_on_drop(child.expect("start the process"));
     }
 }
 
@@ -222,10 +222,10 @@ fn measure_true_latency(world: &World, workload: &Workload, requests: u32) -> Va
     assert_eq!(line, "ready\n");
     let vip = Family::V4.vip().to_string();
     let file = world.path("upload").display().to_string();
-    let script = world.path("spread").display().to_string();
+    let script = world.path("repeat").display().to_string();
     let load = workload.load.replace("VIP", &vip).replace("FILE", &file);
     let load = load
-        .replace("SPREAD", &script)
+        .replace("REPEAT", &script)
         .replace("NUMBER", &requests.to_string())
         .replace("QUERY", &world.path("query").display().to_string());
     let result = world.output("client", &load);

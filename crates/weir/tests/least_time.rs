@@ -78,7 +78,7 @@ impl Servers {
         self.delays_us[n].store(delay_us, Ordering::Relaxed);
     }
 
-    fn end(self) {
+    fn stop(self) {
         self.stop.store(true, Ordering::Relaxed);
         for thread in self.threads {
             thread.join().expect("server thread panicked");
@@ -134,7 +134,7 @@ impl Clients {
     }
 
     /// Stops the clients. Returns the number of failed requests.
-    fn end(self) -> u64 {
+    fn stop(self) -> u64 {
         self.stop.store(true, Ordering::Relaxed);
         for thread in self.threads {
             thread.join().expect("client thread panicked");
@@ -226,8 +226,8 @@ fn slow_server_gets_fewer_connections_with_direct() {
 
     servers.set_delay(0, Duration::from_millis(1));
     wait_for_share(&world, "an equal share again", |percent| percent > 20.0);
-    assert_eq!(clients.end(), 0, "failed requests");
-    servers.end();
+    assert_eq!(clients.stop(), 0, "failed requests");
+    servers.stop();
 }
 
 /// Starts a network with servers and clients that uses `direct`.
@@ -283,8 +283,8 @@ fn weights_follow_latency_and_flows_stay() {
         let (min, max) = (weights.iter().min(), weights.iter().max());
         min.zip(max).is_some_and(|(min, max)| min * 3 > max * 2)
     });
-    assert_eq!(clients.end(), 0, "failed requests");
-    servers.end();
+    assert_eq!(clients.stop(), 0, "failed requests");
+    servers.stop();
 }
 
 #[test]
@@ -310,8 +310,8 @@ fn server_above_max_latency_is_ejected_and_reported_by_doctor() {
     });
     servers.set_delay(0, Duration::from_millis(1));
     wait_for("the end of the ejection", TIMEOUT, || ejected() == "null");
-    assert_eq!(clients.end(), 0, "failed requests");
-    servers.end();
+    assert_eq!(clients.stop(), 0, "failed requests");
+    servers.stop();
 }
 
 #[test]
@@ -341,6 +341,6 @@ fn latency_estimation_can_be_disabled() {
     wait_for("samples after the reload", TIMEOUT, || {
         latency(&world, 0)["samples"].as_u64() > Some(10)
     });
-    assert_eq!(clients.end(), 0, "failed requests");
-    servers.end();
+    assert_eq!(clients.stop(), 0, "failed requests");
+    servers.stop();
 }

@@ -302,9 +302,11 @@ fn counts_are_exact_after_kills() {
         (vec![5, 5], 1)
     );
     client.kill();
-    wait_for("all sockets to be uncounted", TIMEOUT, || {
-        fixture.total_connections("web") == 0 && fixture.total_connections("dns") == 0
-    });
+    wait_for(
+        "the counts of the closed sockets to be removed",
+        TIMEOUT,
+        || fixture.total_connections("web") == 0 && fixture.total_connections("dns") == 0,
+    );
     let pins = fixture.world.pin_dir("director");
     fixture.world.kill_director(daemon);
     fixture.world.run_weir(&["clean", "--force"]);

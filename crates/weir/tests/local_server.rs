@@ -129,7 +129,7 @@ fn director_connects_to_its_own_vip() {
     );
     assert!(opened >= 2, "both ports must be used: {opened}");
     assert!(
-        world.packets("drop_snat_exhausted") > 0,
+        world.packet_count("drop_snat_exhausted") > 0,
         "{:#}",
         world.status()
     );

@@ -130,9 +130,9 @@ fn assert_kills_fail_no_request(mode: Option<&'static str>) {
     let ab = start_ab(&world, requests);
     for _ in 0..3 {
         world.kill_director(pid);
-        let before = world.received("server0");
+        let before = world.received_packets("server0");
         wait_for("traffic without a daemon", Duration::from_secs(10), || {
-            world.received("server0") > before + 1000
+            world.received_packets("server0") > before + 1000
         });
         pid = world.start_director(&config(2));
     }
@@ -249,7 +249,7 @@ fn assert_upgrades_fail_no_request(mode: Option<&'static str>) {
         let connections = world.status()["services"][0]["connections"].as_u64();
         assert!(
             connections >= Some(last_count),
-            "{connections:?}, was {last_count}"
+            "{connections:?} connections, {last_count} before"
         );
         last_count = connections.unwrap_or(0);
         world.run_weir(&["upgrade"]);

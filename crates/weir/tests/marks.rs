@@ -207,7 +207,7 @@ fn mark_without_server_is_rejected_and_other_marks_pass() {
         assert!(error.contains("(7)"), "{error}");
     }
     assert!(
-        world.packets("reject_no_server") >= 2,
+        world.packet_count("reject_no_server") >= 2,
         "{:#}",
         world.status()
     );
@@ -334,7 +334,11 @@ fn cache_bypass_passes_packets_without_usable_server() {
         assert_eq!(body, b"server0\n");
         fetch(family.vip()).expect_err("request to the director's own address must fail");
     }
-    assert!(world.packets("pass_bypass") >= 2, "{:#}", world.status());
+    assert!(
+        world.packet_count("pass_bypass") >= 2,
+        "{:#}",
+        world.status()
+    );
 }
 
 /// Changes rules, routes and devices like `networkctl reconfigure`, a script, or an operator's mistake.

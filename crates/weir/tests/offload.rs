@@ -10,8 +10,8 @@ mod container;
 mod frames;
 #[path = "offload/mode.rs"]
 mod mode;
-#[path = "offload/refused.rs"]
-mod refused;
+#[path = "offload/rejection.rs"]
+mod rejection;
 #[path = "offload/software.rs"]
 mod software;
 mod world;
@@ -176,7 +176,7 @@ fn assert_transfer(
         .collect::<Vec<_>>();
     let to = SocketAddr::new(family.vip(), PORT);
     let bulk = bulk::transfer(world, family, from, to, bytes);
-    let counts: Vec<FrameCounts> = captures.into_iter().map(Capture::end).collect();
+    let counts: Vec<FrameCounts> = captures.into_iter().map(Capture::stop).collect();
     assert!(
         counts.iter().all(|counts| counts.wrong == 0),
         "{forward} {family:?}: wrong checksums in frames to {hosts:?}: {counts:?}"
@@ -263,7 +263,7 @@ fn bulk_transfer_works_with_nat_at_length() {
         "attach = \"xdp\"; veth: packets may carry partial checksums, which go to tc",
         "{status:#}"
     );
-    assert!(xdp.packets("pass_unfinished") > 0, "{status:#}");
+    assert!(xdp.packet_count("pass_unfinished") > 0, "{status:#}");
     assert!(status["ways"]["tc"].as_u64() > Some(0), "{status:#}");
 }
 

@@ -78,7 +78,7 @@ fn packages_install_upgrade_and_purge_cleanly() {
             lines[..],
             [
                 steps, "servers: both", "sample: 644 600", "documented", "without documents", "configured again",
-        "rotated", ipvsadm, upgrade, "answers: some, others: 0", "version: 0.2.0", "kept: 2", "removed",
+        "rotated", ipvsadm, upgrade, "responses: some, others: 0", "version: 0.2.0", "kept: 2", "removed",
                 "cleaned", "purged"
             ]
                 if has_few_steps(steps)

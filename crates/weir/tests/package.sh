@@ -10,7 +10,7 @@ system=$(realpath "$3")
 cd "$2"
 mkdir upper work root www
 mount -t overlay overlay -o "lowerdir=$system,upperdir=upper,workdir=work" root
-for place in proc sys dev; do mount --rbind "/$place" "root/$place"; done
+for directory in proc sys dev; do mount --rbind "/$directory" "root/$directory"; done
 # Copy dpkg's database, because another package that is installed on this machine meanwhile would disturb dpkg.
 cp -a "$system/var/lib/dpkg" dpkg
 rm -f dpkg/updates/*
@@ -198,15 +198,15 @@ ipvsadm -A -t 10.9.0.101:80
 # Clients during the upgrade.
 (while [ ! -e /run/enough ]; do
   curl -sSf --max-time 20 http://127.0.0.1:8080/ || echo failed
-done >/run/answers 2>&1) &
+done >/run/responses 2>&1) &
 clients=$!
 rm /etc/apt/preferences.d/weir
 apt-get -q -y install weir >/run/apt.log 2>&1 </dev/null || { cat /run/apt.log; exit 1; }
 grep "has taken over" /run/apt.log
 touch /run/enough
 wait $clients
-echo "answers: $(grep -cE '^(one|two)$' /run/answers | sed 's/[1-9][0-9]*/some/')," \
-  "others: $(grep -cvE '^(one|two)$' /run/answers || true)"
+echo "responses: $(grep -cE '^(one|two)$' /run/responses | sed 's/[1-9][0-9]*/some/')," \
+  "others: $(grep -cvE '^(one|two)$' /run/responses || true)"
 echo "version: $(dpkg-query -W -f '${Version}' weir)"
 echo "kept: $(ipvsadm -Ln | grep -c 'TCP  10.9.0.10[01]:80')"
 touch /etc/weir/mine

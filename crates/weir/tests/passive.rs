@@ -57,7 +57,7 @@ fn assert_ejected_and_returns(family: Family, forward: &str, fault: &str, repair
     }
     world.start_director(&config(family, forward, 3, ""));
     let clients = start_clients(&world, family);
-    world.adopt(clients);
+    world.kill_on_drop(clients);
     wait_for("traffic on every server", TIMEOUT, || {
         (0..3).all(|n| {
             let server = world.server_status(family.server(n));
@@ -138,7 +138,7 @@ fn ejections_stay_below_max_ejected() {
     world.prepare_direct_servers(&vip);
     world.start_director(&config(family, "direct", 3, ""));
     let clients = start_clients(&world, family);
-    world.adopt(clients);
+    world.kill_on_drop(clients);
     for n in [0, 1] {
         world.kill_nginx(n);
     }

@@ -47,8 +47,8 @@ fn sysctl(world: &World, host: &str, assignment: &str) {
     assert!(output.status.success(), "{assignment}: {output:?}");
 }
 
-/// Asserts that a missing VIP is reported: it is removed from the server and added again. For forwarding methods whose
-/// servers reply directly.
+/// Removes the VIP from the server, asserts that this is reported, and adds the VIP again. Only for forwarding methods
+/// whose servers reply directly.
 fn assert_missing_vip_reported(family: Family, forward: &str, options: &[&str]) {
     if !privileged() {
         return;

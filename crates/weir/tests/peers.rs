@@ -48,7 +48,7 @@ fn start(world: &mut World, program: &str, arguments: &[&str]) {
         .stderr(log)
         .spawn()
         .expect("start the process");
-    world.adopt(child);
+    world.kill_on_drop(child);
 }
 
 /// Waits until something listens on a port of server 0.

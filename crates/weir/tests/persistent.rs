@@ -268,7 +268,7 @@ fn upper_threshold_limits_connections() {
     let overloaded = |n: usize| world.server_status(family.server(n))["overloaded"].clone();
     assert_eq!((overloaded(0), overloaded(1)), (true.into(), true.into()));
     assert!(
-        world.packets("reject_no_server") > 0,
+        world.packet_count("reject_no_server") > 0,
         "clients must be rejected"
     );
     world.reload(&text(3, 4));

@@ -7,13 +7,13 @@ mod failed_upgrade;
 mod scenario;
 mod world;
 
-use scenario::{DIRECT, DirectorUnderLoad, NAT, Scene, older_program};
+use scenario::{DIRECT, DirectorUnderLoad, NAT, Setup, older_program};
 use world::privileged;
 use world::program::program_under_test;
 
-fn assert_state_is_adopted(scene: &Scene) {
+fn assert_state_is_adopted(setup: &Setup) {
     let older = older_program();
-    let (mut director, mut pid) = DirectorUnderLoad::start(scene, &older);
+    let (mut director, mut pid) = DirectorUnderLoad::start(setup, &older);
     for next in [program_under_test(), &older, program_under_test()] {
         director.world.kill_director(pid);
         pid = director
@@ -21,7 +21,7 @@ fn assert_state_is_adopted(scene: &Scene) {
             .start_director_with(next, &director.config.clone());
         director.assert_unchanged();
     }
-    director.end();
+    director.stop();
 }
 
 #[test]
@@ -38,9 +38,9 @@ fn state_of_previous_build_is_adopted_with_nat() {
     }
 }
 
-fn assert_upgrades_and_downgrades_keep_state(scene: &Scene) {
+fn assert_upgrades_and_downgrades_keep_state(setup: &Setup) {
     let older = older_program();
-    let (mut director, _) = DirectorUnderLoad::start(scene, &older);
+    let (mut director, _) = DirectorUnderLoad::start(setup, &older);
     for (command, target) in [
         (&*older, program_under_test()),
         (program_under_test(), &*older),
@@ -52,7 +52,7 @@ fn assert_upgrades_and_downgrades_keep_state(scene: &Scene) {
         assert!(succeeded, "to {}: {output}", target.display());
         director.assert_unchanged();
     }
-    director.end();
+    director.stop();
 }
 
 #[test]
@@ -70,15 +70,15 @@ fn upgrade_and_downgrade_keep_state_with_nat() {
 }
 
 /// Downgrades to the older build, which has not created any state before.
-fn assert_downgrades_keep_state(scene: &Scene) {
+fn assert_downgrades_keep_state(setup: &Setup) {
     let older = older_program();
-    let (mut director, _) = DirectorUnderLoad::start(scene, program_under_test());
+    let (mut director, _) = DirectorUnderLoad::start(setup, program_under_test());
     for target in [&*older, program_under_test(), &*older] {
         let (succeeded, output) = director.upgrade(program_under_test(), target);
         assert!(succeeded, "to {}: {output}", target.display());
         director.assert_unchanged();
     }
-    director.end();
+    director.stop();
 }
 
 #[test]

@@ -91,8 +91,8 @@ fn probes_of_real_peers_pass() {
         "--pid-file=",
         "--address=/www.example/10.9.8.7",
     ]));
-    world.adopt(redis);
-    world.adopt(dns);
+    world.kill_on_drop(redis);
+    world.kill_on_drop(dns);
     world.start_udp_echo(7000, |n| Family::V4.server(n));
     let weight = world.path("weight");
     std::fs::write(&weight, "42\n").expect("write the file");
@@ -292,7 +292,7 @@ fn probes_over_tls_check_certificate_and_response() {
         .stderr(Stdio::null())
         .spawn()
         .expect("start nginx");
-    world.adopt(nginx);
+    world.kill_on_drop(nginx);
     start_hostile_server(&world, 84, |mut client| {
         let _ = client.write_all(b"SSH-2.0-nothing\r\n");
         let _ = client.read(&mut [0; 64]);

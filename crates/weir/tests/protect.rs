@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use world::{Family, World, privileged, wait_for};
 
 const PORT: u16 = 16_000;
-const ORIGIN: u16 = 8_001;
+const ORIGIN_PORT: u16 = 8_001;
 
 fn is_soak() -> bool {
     std::env::var_os("WEIR_SOAK").is_some()
@@ -31,7 +31,7 @@ impl Balancer {
         let nginx_file = format!(
             "worker_processes 1; daemon off; pid {}; error_log {};\nevents {{ worker_connections 4096; }}\nhttp {{ \
              access_log off; \
-             server {{ listen 127.0.0.1:{ORIGIN} backlog=4096; location / {{ return 200 \"pong\\n\"; }} }} }}\n",
+             server {{ listen 127.0.0.1:{ORIGIN_PORT} backlog=4096; location / {{ return 200 \"pong\\n\"; }} }} }}\n",
             path("nginx.pid"),
             path("nginx.log")
         );
@@ -41,7 +41,7 @@ impl Balancer {
              30s\n  timeout \
              server 30s\nfrontend f\n  bind 0.0.0.0:{PORT}\n  bind [::]:{PORT} v6only\n  default_backend b\nbackend \
              b\n  server s \
-             127.0.0.1:{ORIGIN}\n",
+             127.0.0.1:{ORIGIN_PORT}\n",
             path("haproxy.pid")
         );
         fs::write(world.path("haproxy.cfg"), haproxy_file).expect("write the file");

@@ -200,7 +200,7 @@ fn readme_quick_start_works_as_printed() {
             "director" if command.ends_with("weir run") => {
                 let mut shell = director.shell(&command);
                 let child = shell.stderr(fs::File::create(&log).expect("create the log file"));
-                world.adopt(child.spawn().expect("start the process"));
+                world.kill_on_drop(child.spawn().expect("start the process"));
             }
             "director" => {
                 // A reader repeats this command until the checks have results.

@@ -209,7 +209,11 @@ fn assert_removal_rejects_clients_of_routed_vip(family: Family, forward: &str) {
         "{forward} {family:?}"
     );
     assert!(body.ends_with("server1\n"), "{forward} {family:?}: {body}");
-    assert!(world.packets("reject_removed") >= 2, "{:#}", world.status());
+    assert!(
+        world.packet_count("reject_removed") >= 2,
+        "{:#}",
+        world.status()
+    );
     let removed_server = world.server_status(family.server(0));
     assert_eq!(
         (
@@ -256,7 +260,7 @@ fn reschedule_moves_flows_to_another_server() {
 }
 
 #[test]
-fn weight_zero_keeps_flows_but_accepts_none() {
+fn weight_zero_keeps_flows_but_accepts_no_new_ones() {
     if !privileged() {
         return;
     }

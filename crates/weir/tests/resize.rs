@@ -36,7 +36,7 @@ fn assert_resize_loses_nothing(family: Family, forward: &str) {
         world.reload(&config(family, forward, sizes[round % sizes.len()]));
         load.wait_for_more(100);
     }
-    assert_nothing_lost(&world, load.end());
+    assert_nothing_lost(&world, load.stop());
 }
 
 #[test]
@@ -119,7 +119,7 @@ fn assert_previous_layout_adopted(forward: &str) {
     );
     assert!(world.log().contains("flows moved"), "{}", world.log());
     load.wait_for_more(100);
-    assert_nothing_lost(&world, load.end());
+    assert_nothing_lost(&world, load.stop());
 }
 
 #[test]

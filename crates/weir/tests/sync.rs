@@ -3,12 +3,12 @@
 
 mod world;
 
-#[path = "sync/cut.rs"]
-mod cut;
-#[path = "sync/removed.rs"]
-mod removed;
-#[path = "sync/translated.rs"]
-mod translated;
+#[path = "sync/link_failure.rs"]
+mod link_failure;
+#[path = "sync/removed_server.rs"]
+mod removed_server;
+#[path = "sync/translation.rs"]
+mod translation;
 
 use std::fs;
 use std::io::{Read, Write};
@@ -269,7 +269,7 @@ impl Connection {
     }
 
     /// Sends another request. Returns whether the same server responds.
-    fn is_still_served(&mut self) -> bool {
+    fn reaches_same_server(&mut self) -> bool {
         request_server_name(&mut self.stream).is_some_and(|server| server == self.server)
     }
 }
@@ -310,7 +310,7 @@ fn count_surviving_connections(setup: Setup) -> usize {
     pair.move_to("second", Some("director"));
     let continued = held
         .iter_mut()
-        .map(|it| usize::from(it.is_still_served()))
+        .map(|it| usize::from(it.reaches_same_server()))
         .sum();
     // New connections must be served, so that failures of old ones are not caused by a broken network.
     assert_eq!(pair.open_connections(4).len(), 4);
@@ -370,7 +370,7 @@ fn maglev_connections_continue_after_server_change() {
     pair.move_to("second", Some("director"));
     let continued = held
         .iter_mut()
-        .map(|it| usize::from(it.is_still_served()))
+        .map(|it| usize::from(it.reaches_same_server()))
         .sum::<usize>();
     assert_eq!(continued, HELD_CONNECTIONS);
 }
@@ -391,7 +391,7 @@ fn director_that_starts_later_receives_all_flows() {
         pair.peer("director")["state"] == "established" && pair.peer("second")["complete"] == true
     });
     pair.move_to("second", Some("director"));
-    assert!(held.iter_mut().all(Connection::is_still_served));
+    assert!(held.iter_mut().all(Connection::reaches_same_server));
     wait_for("a silent peer", TIMEOUT, || {
         pair.peer("second")["state"] == "silent"
     });

@@ -176,7 +176,7 @@ fn missing_daemon_or_terminal_is_reported() {
         .expect("run weir");
     assert_eq!(output.status.code(), Some(2));
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(text.contains("top needs a terminal"), "{text}");
+    assert!(text.contains("top requires a terminal"), "{text}");
 }
 
 /// Runs `weir status` of a pool in a window of 80 columns. Returns the lines without wrapping.

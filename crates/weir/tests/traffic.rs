@@ -80,11 +80,11 @@ fn assert_carries_traffic(world: &mut World, family: Family) {
             ),
         );
     }
-    let drops_before = world.packets("drop_too_big");
+    let drops_before = world.packet_count("drop_too_big");
     wait_for("upload with small MTU", Duration::from_secs(15), || {
         let received = world.upload(sink, MIB).expect("upload");
         assert_eq!(received, upload_digest(MIB));
-        world.packets("drop_too_big") > drops_before
+        world.packet_count("drop_too_big") > drops_before
     });
 
     let status = world.status();

@@ -216,7 +216,7 @@ fn clean_in_another_namespace_is_refused() {
     let (code, printed) = clean(&["--force"]);
     assert_eq!(code, Some(0), "{printed}");
     let expected = format!(
-        "10.71.0.12 on eth0 in /run/netns/{} is not removed",
+        "10.71.0.12 on eth0 in /run/netns/{} was not removed",
         world.namespace("director")
     );
     assert!(printed.contains(&expected), "{printed}");

@@ -4,8 +4,12 @@ mod world;
 
 #[path = "vrrp/accept.rs"]
 mod accept;
-#[path = "vrrp/corner.rs"]
-mod corner;
+#[path = "vrrp/busy_cpus.rs"]
+mod busy_cpus;
+#[path = "vrrp/corner_cases.rs"]
+mod corner_cases;
+#[path = "vrrp/existing_address.rs"]
+mod existing_address;
 #[path = "vrrp/frr.rs"]
 mod frr;
 #[path = "vrrp/groups.rs"]
@@ -20,14 +24,10 @@ mod keys;
 mod other_interface;
 #[path = "vrrp/pair.rs"]
 mod pair;
-#[path = "vrrp/present.rs"]
-mod present;
 #[path = "vrrp/recorder.rs"]
 mod recorder;
 #[path = "vrrp/schedules.rs"]
 mod schedules;
-#[path = "vrrp/steady.rs"]
-mod steady;
 #[path = "vrrp/upgrade.rs"]
 mod upgrade;
 
@@ -80,18 +80,18 @@ fn vip_moves_on_release_stop_and_link_failure() {
     pair.wait_for_holder("director");
 
     // The active director's link is cut, but its carrier stays: the director cannot detect this and keeps the address.
-    pair.cut("director");
+    pair.disconnect("director");
     pair.wait_for("the second director", || pair.holds("second", VIP));
     pair.wait_for("the client to use the second director", || {
         let command = format!("ping -c 1 -W 1 {VIP}");
         pair.world.output("client", &command);
-        pair.uses("client", "second")
+        pair.resolves_vip_to("client", "second")
     });
     pair.reconnect("director");
     pair.wait_for_holder("director");
     // This director was active all the time, but clients have the other one's MAC address.
     pair.wait_for("the client to use the director", || {
-        pair.uses("client", "director")
+        pair.resolves_vip_to("client", "director")
     });
 
     // A graceful stop hands over with priority 0 and removes the address.
@@ -154,7 +154,7 @@ fn crashed_process_keeps_vip_and_paused_agent_loses_it() {
         log.matches("virtual routers are configured").count() > 1
     });
     pair.wait_for("the agent to be old enough", || {
-        pair.age("director", "vrrp-agent") > MIN_PROCESS_AGE
+        pair.process_age("director", "vrrp-agent") > MIN_PROCESS_AGE
     });
     let before = takeovers();
     for kill in [&["vrrp-agent"][..], &["helper"], &["vrrp-agent", "helper"]] {
@@ -176,7 +176,7 @@ fn crashed_process_keeps_vip_and_paused_agent_loses_it() {
         assert!(pair.holds("director", VIP));
         pair.wait_for("processes to be old enough", || {
             kill.iter()
-                .all(|name| pair.age("director", name) > MIN_PROCESS_AGE)
+                .all(|name| pair.process_age("director", name) > MIN_PROCESS_AGE)
         });
     }
     assert_eq!(

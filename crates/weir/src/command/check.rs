@@ -28,7 +28,7 @@ pub(super) fn check(global: &GlobalOptions, strict: bool, json: bool) -> Outcome
     };
     let mut problems = configuration::certificate_problems(&loaded.desired);
     problems.extend(occupied_listeners(global, &loaded)?);
-    let rejected = problems.iter().any(|problem| problem.fatal);
+    let has_fatal_problem = problems.iter().any(|problem| problem.fatal);
     let added = added_vips(&global.runtime_dir);
     // If the addresses cannot be read, only the file is checked.
     let absent = block_on(configuration::absent_vips(&loaded.desired, &added))?.unwrap_or_default();
@@ -51,16 +51,16 @@ pub(super) fn check(global: &GlobalOptions, strict: bool, json: bool) -> Outcome
         let findings: Vec<Finding> = loaded.found.into_iter().chain(host_findings).collect();
         print(&findings)?;
         return Ok(ExitCode::from(u8::from(
-            rejected || (strict && has_warnings),
+            has_fatal_problem || (strict && has_warnings),
         )));
     }
     terminal::eprint(&loaded.findings);
     for finding in &host_findings {
         terminal::eprint(&finding.render());
     }
-    if rejected {
+    if has_fatal_problem {
         return Err(Failure::Failed {
-            message: "files that the configuration refers to cannot be used".to_owned(),
+            message: "the configuration refers to files that cannot be used".to_owned(),
         });
     }
     if strict && has_warnings {

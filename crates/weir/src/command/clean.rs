@@ -36,7 +36,7 @@ pub(super) fn clean(global: &GlobalOptions, force: bool) -> Outcome {
         let remaining = weir_engine::discard_changes(&paths).map_err(Failure::failed)?;
         for (interface, address) in remaining {
             text.push_str(&format!(
-                "{address} on {interface} in {other} is not removed\n"
+                "{address} on {interface} in {other} was not removed\n"
             ));
         }
     }
@@ -44,7 +44,7 @@ pub(super) fn clean(global: &GlobalOptions, force: bool) -> Outcome {
     let reverted = block_on(undo(&options, &paths, force, in_this_namespace))??;
     weir_protect::restore(&global.runtime_dir);
     let removed_files = lock.remove_state_files().map_err(Failure::failed)?;
-    text.push_str(&reverted.list(global, removed_files));
+    text.push_str(&reverted.to_text(global, removed_files));
     if text.is_empty() {
         text.push_str("nothing to remove\n");
     }
@@ -94,7 +94,7 @@ async fn undo(
 impl RevertedChanges {
     /// Returns one line for each setting of `real-server`, the data plane, each address, and each count of other
     /// objects. `removed_files` = number of files removed from the runtime directory.
-    fn list(&self, global: &GlobalOptions, removed_files: usize) -> String {
+    fn to_text(&self, global: &GlobalOptions, removed_files: usize) -> String {
         let mut text: String = self.steps.iter().map(|step| format!("{step}\n")).collect();
         if self.cleaned.data_plane {
             let directory = global.pin_dir.display();

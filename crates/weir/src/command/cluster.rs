@@ -127,7 +127,7 @@ fn progress_line(group: &Group) -> String {
     let applying = group.rollout_member.as_ref();
     let applying = applying.map_or(String::new(), |member| format!(", {member} is applying it"));
     format!(
-        "version {}: {done} of {all} directors{applying}",
+        "version {}: applied by {done} of {all} directors{applying}",
         group.published
     )
 }

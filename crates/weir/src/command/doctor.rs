@@ -23,7 +23,7 @@ pub(super) fn director(global: &GlobalOptions, arguments: &Doctor) -> Outcome {
         let mut findings = rejected.diagnostics;
         if !file.exists() && weir_real_server::is_recorded(&global.runtime_dir) {
             findings +=
-                "this machine is prepared as a real server: `weir real-server doctor` checks it\n";
+                "this machine is configured as a real server: use `weir real-server doctor`\n";
         }
         Failure::Findings { findings }
     })?;
@@ -31,7 +31,7 @@ pub(super) fn director(global: &GlobalOptions, arguments: &Doctor) -> Outcome {
     let client = Client::new(&global.runtime_dir).within(STATUS_TIMEOUT);
     if !is_root() {
         terminal::eprint(
-            "weir: without root privileges, services created with ipvsadm, firewall rules and ARP replies may be \
+            "weir: without root privileges, findings about ipvsadm's services, firewall rules and ARP replies may be \
              missing: run as root to see everything\n",
         );
     }
@@ -57,7 +57,7 @@ pub(super) fn director(global: &GlobalOptions, arguments: &Doctor) -> Outcome {
     findings.extend(daemon_findings);
     if arguments.fix {
         terminal::eprint(
-            "weir: --fix changes nothing on a director: the daemon maintains its own settings\n",
+            "weir: --fix has no effect on a director: the daemon maintains its own settings\n",
         );
     }
     print_findings(&findings, arguments)

@@ -92,7 +92,7 @@ fn explain_code(number: &str, json: bool) -> Outcome {
         });
         serde_json::to_string_pretty(&value).map_err(Failure::failed)? + "\n"
     } else {
-        format!("{severity}[{code}]: {title}\n\n{cause}\n\nTo do: {fix}\n")
+        format!("{severity}[{code}]: {title}\n\n{cause}\n\nFix: {fix}\n")
     };
     terminal::print(&text)?;
     Ok(ExitCode::SUCCESS)

@@ -48,7 +48,7 @@ pub(crate) fn execute(arguments: &Arguments) -> Outcome {
         Command::Plan { json } => plan::plan(global, *json),
         Command::Reload { guard, json } => reload::reload(global, *guard, *json),
         Command::Status { .. } => status::status(global, &arguments.command),
-        Command::Explain(question) => explain::explain(global, question),
+        Command::Explain(arguments) => explain::explain(global, arguments),
         Command::Server(server) => server::server(global, server),
         Command::Clean { force } => clean::clean(global, *force),
         Command::Schema => schema::schema(),

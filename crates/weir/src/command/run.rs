@@ -28,11 +28,12 @@ pub(super) fn run(global: &GlobalOptions) -> Outcome {
 /// Runs the keeper on this thread: the kernel kills the daemon when the thread that started it exits
 /// (PR_SET_PDEATHSIG).
 fn run_keeper(global: &GlobalOptions) -> Outcome {
-    // An unprivileged user's program may get CAP_NET_BIND_SERVICE from its file at each exec, which this would prevent.
+    // An unprivileged user's program may get CAP_NET_BIND_SERVICE from its file at each exec; no_new_privs would
+    // prevent that.
     if rustix::process::geteuid().is_root() {
         weir_sys::forbid_new_privileges().map_err(Failure::failed)?;
     }
-    // Errors in the file are reported before anything is created. From here on, only daemons read it.
+    // Errors in the file are reported before anything is created. After that, only daemons read it.
     let file = std::path::absolute(global.config())?;
     // An unprivileged keeper cannot read the file; its first daemon reads it.
     if keeper::configured_socket().is_none() {

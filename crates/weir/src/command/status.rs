@@ -179,7 +179,7 @@ async fn print_pinned(global: &GlobalOptions, query: &Query, error: client::Erro
     let desired = weir_engine::with_ipvsadm_services(&global.runtime_dir, desired);
     let is_starting = matches!(error, client::Error::NoDaemon { .. })
         && runtime_dir::is_locked(&global.runtime_dir);
-    let absent = match is_starting {
+    let no_daemon = match is_starting {
         true => format!("{error} yet, but one is starting: its log reports when it is ready"),
         false => error.to_string(),
     };
@@ -187,9 +187,9 @@ async fn print_pinned(global: &GlobalOptions, query: &Query, error: client::Erro
     let message = match read {
         Ok(report) => {
             terminal::print(&render(report, query)?)?;
-            format!("{absent}: showing the pinned data plane")
+            format!("{no_daemon}: showing the pinned data plane")
         }
-        Err(error) => format!("{absent}; {error}"),
+        Err(error) => format!("{no_daemon}; {error}"),
     };
     Err(Failure::NoDaemon { message })
 }

@@ -19,13 +19,13 @@ pub(super) fn add(global: &GlobalOptions, file: &Path, name: &str, role: Role) -
     terminal::eprint(&format!(
         "weir: added the hash of this token to {} for {name}, role {role}; {}\n",
         file.display(),
-        activation(global, file)
+        activation_advice(global, file)
     ));
     Ok(ExitCode::SUCCESS)
 }
 
 /// Returns what the operator must do to activate the tokens in a file.
-fn activation(global: &GlobalOptions, file: &Path) -> String {
+fn activation_advice(global: &GlobalOptions, file: &Path) -> String {
     let active = daemon::last_configuration(&global.runtime_dir);
     let configuration = global.config.as_deref().or(active.as_deref());
     let configuration = configuration.unwrap_or(global.config());
@@ -37,7 +37,7 @@ fn activation(global: &GlobalOptions, file: &Path) -> String {
         return "run `weir reload` to activate it".to_owned();
     }
     format!(
-        "to activate it, write `tokens = \"{}\"` in [node.admin] of {} and run `weir reload`",
+        "to activate it, set `tokens = \"{}\"` in [node.admin] of {} and run `weir reload`",
         path.display(),
         configuration.display()
     )

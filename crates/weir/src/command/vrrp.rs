@@ -50,7 +50,7 @@ fn no_agent_failure(global: &GlobalOptions, error: &weir_vrrp_agent::Error) -> F
     match UnixStream::connect(global.runtime_dir.join("weir.sock")) {
         Ok(_) => Failure::Failed {
             message: format!(
-                "{message}; a daemon is running, so no [vrrp.NAME] is configured, or its agent has failed"
+                "{message}; a daemon is running, so either no [vrrp.NAME] is configured or the agent has failed"
             ),
         },
         Err(_) => Failure::NoDaemon { message },

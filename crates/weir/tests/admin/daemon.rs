@@ -37,7 +37,7 @@ impl Response {
         field.map(|(_, value)| value.trim())
     }
 
-    /// Returns what follows the header.
+    /// Returns the body.
     pub fn body(&self) -> &str {
         self.0.split_once("\r\n\r\n").map_or("", |(_, body)| body)
     }

@@ -83,14 +83,14 @@ fn splice(client: &TcpStream, server: &UnixStream) {
 }
 
 /// A network with traffic, and its director's dashboard in a browser.
-struct Scene {
+struct Fixture {
     world: World,
     browser: Browser,
     page: String,
     load: Option<std::process::Child>,
 }
 
-impl Scene {
+impl Fixture {
     fn new() -> Self {
         let mut world = World::new(2);
         world.start_nginx(64 << 10);
@@ -135,7 +135,7 @@ impl Scene {
     }
 
     /// Stops the traffic, so that the page and the document can be compared.
-    fn end_load(&mut self) {
+    fn stop_load(&mut self) {
         if let Some(mut load) = self.load.take() {
             let _ = load.kill();
             let _ = load.wait();
@@ -163,9 +163,9 @@ impl Scene {
     }
 }
 
-impl Drop for Scene {
+impl Drop for Fixture {
     fn drop(&mut self) {
-        self.end_load();
+        self.stop_load();
     }
 }
 
@@ -180,28 +180,28 @@ fn every_part_of_page_matches_status_at_length() {
     if !is_soak() || !privileged() {
         return;
     }
-    let mut scene = Scene::new();
+    let mut fixture = Fixture::new();
     // The director recorded points before the page was opened.
-    scene.browser.wait_for(
+    fixture.browser.wait_for(
         "the history",
         "const points = series.get('all') || []; return points.length > 1 && points[0].time < performance.timeOrigin",
     );
     let charts = "return [...document.querySelectorAll('#charts canvas')].filter((it) => it.ariaLabel || \
                   it.getAttribute('aria-label')).length";
-    assert_eq!(scene.browser.run(charts), 6);
-    scene.browser.wait_for(
+    assert_eq!(fixture.browser.run(charts), 6);
+    fixture.browser.wait_for(
         "rates in the chart",
         "return rate('all', 'requests').some((it) => it[1] > 1) && latency('all', 0.5).length > 0",
     );
-    scene.browser.wait_for(
+    fixture.browser.wait_for(
         "rates of the servers",
         "return rows.some((it) => it.rate > 0)",
     );
-    scene.end_load();
+    fixture.stop_load();
     // Counters stop when the last request has ended.
-    let revision = scene.world.status()["revision"].clone();
+    let revision = fixture.world.status()["revision"].clone();
     let counters = || {
-        let mut status = scene.world.status();
+        let mut status = fixture.world.status();
         for service in status["services"]
             .as_array_mut()
             .expect("services is an array")
@@ -225,23 +225,23 @@ fn every_part_of_page_matches_status_at_length() {
         let current = counters();
         std::mem::replace(&mut before, current.clone()) == current
     });
-    scene.browser.run("return refresh()");
-    let status = scene.world.status();
-    let shown = scene
+    fixture.browser.run("return refresh()");
+    let status = fixture.world.status();
+    let shown = fixture
         .browser
         .run("return document.documentElement.dataset.revision");
     assert_eq!(
         (shown.as_str(), &status["revision"]),
         (Some("2"), &revision)
     );
-    assert_services_match(&scene, &status);
-    assert_servers_match(&scene, &status);
-    assert_other_parts_match(&scene, &status);
-    assert_eq!(scene.browser.console_errors(), Vec::<Value>::new());
+    assert_services_match(&fixture, &status);
+    assert_servers_match(&fixture, &status);
+    assert_other_parts_match(&fixture, &status);
+    assert_eq!(fixture.browser.console_errors(), Vec::<Value>::new());
 }
 
-fn assert_services_match(scene: &Scene, status: &Value) {
-    let rows = scene.table("services");
+fn assert_services_match(fixture: &Fixture, status: &Value) {
+    let rows = fixture.table("services");
     for service in status["services"].as_array().expect("services is an array") {
         let name = text(&service["name"]);
         let row = rows.iter().find(|row| row["Service"] == name);
@@ -276,8 +276,8 @@ fn assert_services_match(scene: &Scene, status: &Value) {
     );
 }
 
-fn assert_servers_match(scene: &Scene, status: &Value) {
-    let rows = scene.table("list");
+fn assert_servers_match(fixture: &Fixture, status: &Value) {
+    let rows = fixture.table("list");
     assert_eq!(rows[0]["State"], "down", "the worst state must be first");
     let mut compared = 0;
     for service in status["services"].as_array().expect("services is an array") {
@@ -324,8 +324,8 @@ fn assert_servers_match(scene: &Scene, status: &Value) {
     assert_eq!(compared, 8);
 }
 
-fn assert_other_parts_match(scene: &Scene, status: &Value) {
-    let interfaces = scene.table("interfaces");
+fn assert_other_parts_match(fixture: &Fixture, status: &Value) {
+    let interfaces = fixture.table("interfaces");
     assert_eq!(interfaces.len(), 1);
     for (column, field) in [
         ("Interface", "interface"),
@@ -334,18 +334,18 @@ fn assert_other_parts_match(scene: &Scene, status: &Value) {
     ] {
         assert_eq!(interfaces[0][column], text(&status["xdp"][0][field]));
     }
-    let paths = scene
+    let paths = fixture
         .browser
         .run("return document.getElementById('ways').textContent");
     assert!(text(&paths).starts_with("fast path: "), "{paths}");
-    let packets = scene.table("packets");
+    let packets = fixture.table("packets");
     let reasons = status["reasons"].as_array().expect("reasons is an array");
     assert_eq!(packets.len(), reasons.len());
     for (row, reason) in packets.iter().zip(reasons) {
         assert_eq!(row["Outcome"], text(&reason["reason"]));
         assert_eq!(row["Meaning"], text(&reason["description"]));
     }
-    let reloads = scene
+    let reloads = fixture
         .browser
         .run("return document.getElementById('reloads').textContent");
     let change = text(&status["reloads"][0]["changes"][0]);
@@ -354,7 +354,7 @@ fn assert_other_parts_match(scene: &Scene, status: &Value) {
         "{reloads}"
     );
     assert!(text(&reloads).contains("revision 2"), "{reloads}");
-    let summary = scene
+    let summary = fixture
         .browser
         .run("return document.getElementById('summary').textContent");
     assert_eq!(
@@ -368,25 +368,25 @@ fn keyboard_filters_and_actions_work_at_length() {
     if !is_soak() || !privileged() {
         return;
     }
-    let scene = Scene::new();
-    let browser = &scene.browser;
+    let fixture = Fixture::new();
+    let browser = &fixture.browser;
     assert_eq!(browser.run("return role"), "write");
     // Filter, search and sort.
     browser.run(
         "const state = document.getElementById('state'); state.value = 'down'; state.dispatchEvent(new \
          Event('change'))",
     );
-    assert_eq!(scene.table("list").len(), 2);
+    assert_eq!(fixture.table("list").len(), 2);
     browser.run(
         "const state = document.getElementById('state'); state.value = ''; state.dispatchEvent(new Event('change'))",
     );
-    scene.press("/images");
+    fixture.press("/images");
     browser.wait_for(
         "the search",
         "return shown.length === 2 && shown.every((it) => it.pool === 'images')",
     );
     // Escape leaves the search field, which keeps its text. Otherwise the keys below would be added to the search.
-    scene.press("\u{e00c}");
+    fixture.press("\u{e00c}");
     browser.run(
         "const search = document.getElementById('search'); search.value = 'shop'; search.dispatchEvent(new \
          Event('input')); [...document.querySelectorAll('#list thead button')].find((it) => \
@@ -401,47 +401,47 @@ fn keyboard_filters_and_actions_work_at_length() {
     assert_eq!(browser.run(order), json!([3, 1, 0]));
     browser.run("document.activeElement.blur()");
     // The keyboard selects, opens, closes and drains the first row.
-    scene.press("j");
+    fixture.press("j");
     browser.wait_for("the selection", "return selected === shown[0].id");
-    scene.press("\u{e007}");
+    fixture.press("\u{e007}");
     browser.wait_for("the server", "return document.getElementById('panel').open");
     let facts = browser.run("return document.getElementById('panel-facts').textContent");
     for part in ["configured 3", "Check http", "Bytes in, out"] {
         assert!(text(&facts).contains(part), "{part}: {facts}");
     }
     assert!(text(&browser.run("return location.hash")).contains("shop"));
-    scene.press("\u{e00c}");
+    fixture.press("\u{e00c}");
     browser.wait_for("the list", "return !document.getElementById('panel').open");
     let confirm = "return document.getElementById('confirm').open";
-    scene.press("d");
+    fixture.press("d");
     browser.wait_for("the question", confirm);
     browser.run("document.querySelector('#confirm button[value=no]').click()");
-    assert_eq!(scene.server(0, 1)["state"], "up");
+    assert_eq!(fixture.server(0, 1)["state"], "up");
     for (key, state) in [("d", "drain"), ("m", "maint"), ("r", "up")] {
-        scene.press(key);
+        fixture.press(key);
         browser.wait_for("the question", confirm);
         browser.run("document.querySelector('#confirm button[value=yes]').click()");
         let row =
             format!("return rows.find((it) => it.id === selected).server.state === '{state}'");
         wait_for("the state", Duration::from_secs(20), || {
-            scene.server(0, 1)["state"] == state
+            fixture.server(0, 1)["state"] == state
         });
         browser.wait_for(state, &row);
     }
-    open_server_by_link(&scene);
+    open_server_by_link(&fixture);
     assert_eq!(browser.console_errors(), Vec::<Value>::new());
 }
 
 /// Opens a server's panel through a link, and sets the server's weight in it.
-fn open_server_by_link(scene: &Scene) {
-    let browser = &scene.browser;
+fn open_server_by_link(fixture: &Fixture) {
+    let browser = &fixture.browser;
     browser.open("about:blank");
     let id = format!("shop web {}:80", Family::V4.server(0));
-    browser.open(&format!("{}#{}", scene.page, id.replace(' ', "%20")));
+    browser.open(&format!("{}#{}", fixture.page, id.replace(' ', "%20")));
     browser.wait_for("the server", "return document.getElementById('panel').open");
     // Changing the address of the open page also opens the panel, and the browser's back button closes it.
     browser.open("about:blank");
-    browser.open(&scene.page);
+    browser.open(&fixture.page);
     browser.wait_for("the rows", "return rows.length === 8");
     browser.run(&format!("location.hash = {}", json!(id)));
     browser.wait_for("the server", "return document.getElementById('panel').open");
@@ -462,7 +462,7 @@ fn open_server_by_link(scene: &Scene) {
         "the layers of the weight",
         "return document.getElementById('panel-facts').textContent.includes('configured 1, override weight 7: 7')",
     );
-    assert_eq!(scene.server(0, 0)["effective_weight"], 7);
+    assert_eq!(fixture.server(0, 0)["effective_weight"], 7);
     browser.run("history.back()");
     browser.wait_for("the list", "return !document.getElementById('panel').open");
 }
@@ -473,8 +473,8 @@ fn page_is_accessible_at_length() {
     if !is_soak() || !privileged() {
         return;
     }
-    let scene = Scene::new();
-    let browser = &scene.browser;
+    let fixture = Fixture::new();
+    let browser = &fixture.browser;
     browser.load_axe();
     browser.run("document.body.append(document.createElement('img'))");
     let control = browser.accessibility_violations();
@@ -525,15 +525,15 @@ fn pictures_of_the_manual_are_small_at_length() {
         return;
     }
     let directory = std::env::var_os(PICTURES).map(PathBuf::from);
-    let scene = Scene::new();
-    let browser = &scene.browser;
+    let fixture = Fixture::new();
+    let browser = &fixture.browser;
     // Wait until the charts have points.
     let minutes = if directory.is_some() { 6 } else { 0 };
     wait_for(
         "the history",
         Duration::from_secs(60 * minutes + 30),
         || {
-            let history = scene.world.api("/v1/history");
+            let history = fixture.world.api("/v1/history");
             let history: Value = serde_json::from_str(&history).expect("output is valid JSON");
             let first = history["points"][0]["at_ms"]
                 .as_u64()

@@ -138,7 +138,7 @@ impl Group {
     }
 }
 
-/// Leases are etcd's, and directors measure durations with the monotonic clock.
+/// etcd measures leases, and directors measure durations with the monotonic clock.
 #[test]
 fn jumps_of_the_clock_do_not_affect_the_group() {
     if !privileged() {
@@ -164,7 +164,7 @@ fn jumps_of_the_clock_do_not_affect_the_group() {
         // More than a lease.
         group.assert_stable(Duration::from_secs(3));
         let weight = round.to_string();
-        group.succeed(1, &["server", "web/10.71.0.20:80", "weight", &weight]);
+        group.run_weir(1, &["server", "web/10.71.0.20:80", "weight", &weight]);
         wait_for("the weight", TIMEOUT, || {
             group.servers(0)[0]["effective_weight"] == round
         });
@@ -189,7 +189,7 @@ fn suspended_director_adopts_newer_state() {
     group.start_all();
     let published = group.publish(0, &config(8080, &SERVERS), "0s");
     assert!(published.status.success(), "{published:?}");
-    group.succeed(1, &["server", "web/10.71.0.20:80", "weight", "5"]);
+    group.run_weir(1, &["server", "web/10.71.0.20:80", "weight", "5"]);
     wait_for("the weight", TIMEOUT, || {
         group.servers(0)[0]["effective_weight"] == 5
     });
@@ -197,7 +197,7 @@ fn suspended_director_adopts_newer_state() {
     wait_for("the end of the lease", TIMEOUT, || {
         group.present_members(0) == 1
     });
-    group.succeed(0, &["server", "web/10.71.0.20:80", "weight", "9"]);
+    group.run_weir(0, &["server", "web/10.71.0.20:80", "weight", "9"]);
     let published = group.publish(0, &config(8081, &SERVERS), "0s");
     assert!(published.status.success(), "{published:?}");
     group.signal(1, Signal::CONT);

@@ -38,7 +38,7 @@ impl SmallDisk {
         while file.write_all(&[0; 512]).is_ok() {}
     }
 
-    fn free(&self) {
+    fn remove_filler(&self) {
         fs::remove_file(self.filler()).expect("remove the file");
     }
 
@@ -84,7 +84,7 @@ impl Group {
 }
 
 /// Returns a configuration whose record does not fit on the small disk together with others.
-fn large(port: u16) -> String {
+fn large_config(port: u16) -> String {
     format!("{}# {}\n", config(port, &SERVERS), "x".repeat(100_000))
 }
 
@@ -96,7 +96,7 @@ fn full_disk_keeps_the_last_state_and_is_reported() {
     let mut group = Group::new(1, 2);
     let disk = SmallDisk::mount(&group.state_dir(1), 512);
     group.start_all();
-    let output = group.publish(0, &large(8080), "0s");
+    let output = group.publish(0, &large_config(8080), "0s");
     assert!(output.status.success(), "{output:?}");
     wait_for("the record", TIMEOUT, || {
         disk.files() == ["cluster.json"] && Group::recorded_version(&disk.directory) == 1
@@ -105,13 +105,13 @@ fn full_disk_keeps_the_last_state_and_is_reported() {
 
     // The publication is applied. The previous record remains, and is complete.
     disk.fill();
-    let output = group.publish(0, &large(8081), "0s");
+    let output = group.publish(0, &large_config(8081), "0s");
     assert!(output.status.success(), "{output:?}");
     assert!(group.serves(1, 8081) && group.group(1)["version"] == 2);
     wait_for("the error", TIMEOUT, || !group.is_recorded(1));
     let error = group.group(1)["record_error"].to_string();
     assert!(error.contains("No space left on device"), "{error}");
-    let status = group.succeed(1, &["cluster", "status"]);
+    let status = group.run_weir(1, &["cluster", "status"]);
     assert!(
         status.contains("failed to save the group's state"),
         "{status}"
@@ -137,7 +137,7 @@ fn full_disk_keeps_the_last_state_and_is_reported() {
     wait_for("version 2", TIMEOUT, || group.serves(1, 8081));
     wait_for("the error", TIMEOUT, || !group.is_recorded(1));
     assert_eq!(Group::recorded_version(&disk.directory), 1);
-    disk.free();
+    disk.remove_filler();
     wait_for("the record", TIMEOUT, || {
         group.is_recorded(1) && Group::recorded_version(&disk.directory) == 2
     });
@@ -147,11 +147,11 @@ fn full_disk_keeps_the_last_state_and_is_reported() {
 
 /// The engine's state is in the runtime directory.
 #[test]
-fn full_runtime_directory_rejects_a_publication_and_not_a_failed_server() {
+fn full_runtime_directory_rejects_publication_but_applies_check_results() {
     if !privileged() {
         return;
     }
-    let mut group = Group::with(1, 2, 3, false);
+    let mut group = Group::with_options(1, 2, 3, false);
     group.has_local_services = false;
     let runtime = group.world.path(&format!("run-{}", DIRECTORS[1]));
     let disk = SmallDisk::mount(&runtime, 2048);
@@ -194,7 +194,7 @@ fn full_runtime_directory_rejects_a_publication_and_not_a_failed_server() {
     // An override is also applied after the disk has space.
     let output = group.weir(0, &["server", "web/10.71.0.20", "weight", "7"]);
     assert!(output.status.success(), "{output:?}");
-    disk.free();
+    disk.remove_filler();
     wait_for("the weight", TIMEOUT, || {
         group.servers(1)[0]["effective_weight"] == 7
     });

@@ -35,7 +35,7 @@ pub(super) fn published_config(forward: &str, servers: &[&str]) -> String {
 impl Group {
     /// Starts a cluster whose directors have no local services.
     pub(super) fn layer4(etcd: usize, directors: usize, servers: usize) -> Self {
-        let mut group = Self::with(etcd, directors, servers, false);
+        let mut group = Self::with_options(etcd, directors, servers, false);
         group.has_local_services = false;
         group.start_all();
         group
@@ -83,7 +83,7 @@ impl Group {
     fn responding_server(&self, client_port: u16, port: u16) -> String {
         let work = move || {
             let mut stream = connect(client_port, port)?;
-            request_name(&mut stream)
+            request_server_name(&mut stream)
         };
         let server_name = self.world.spawn_on("client", work).join();
         server_name
@@ -165,10 +165,11 @@ fn connect(local_port: u16, port: u16) -> std::io::Result<TcpStream> {
 }
 
 /// Requests the server's name on a connection that stays open.
-fn request_name(stream: &mut TcpStream) -> std::io::Result<String> {
+fn request_server_name(stream: &mut TcpStream) -> std::io::Result<String> {
     stream.write_all(b"GET /name HTTP/1.1\r\nhost: a\r\n\r\n")?;
     let mut response = Vec::new();
     let mut buffer = [0; 1024];
+    // The body is a single line. The head ends with an empty line.
     while !response.ends_with(b"\n")
         || !response.windows(4).any(|it| it == b"\r\n\r\n")
         || response.ends_with(b"\r\n\r\n")
@@ -182,7 +183,7 @@ fn request_name(stream: &mut TcpStream) -> std::io::Result<String> {
     Ok(text.lines().last().unwrap_or_default().to_owned())
 }
 
-/// Returns the response body of nginx on the server with this address.
+/// Returns the name with which the server at this address responds.
 fn server_name(address: &str) -> String {
     let last: u16 = address
         .rsplit('.')
@@ -210,7 +211,7 @@ fn all_directors_choose_same_server() {
         contains(it, POOL[0]) && contains(it, POOL[1]) && !contains(it, "none")
     });
 
-    // A publication adds a server. The nat service selects the same servers.
+    // Publish a configuration with a third server. The nat service selects the same servers.
     let output = group.publish(1, &published_config("direct", &POOL), "0s");
     assert!(output.status.success(), "{output:?}");
     group.wait_for_agreement("the third server", 80, |it| {
@@ -235,14 +236,14 @@ fn all_directors_choose_same_server() {
     }
 
     // Weights and overrides reach the tables of all directors.
-    group.succeed(2, &["server", "web/10.71.0.20", "weight", "20"]);
+    group.run_weir(2, &["server", "web/10.71.0.20", "weight", "20"]);
     let first_count = |it: &[String]| it.iter().filter(|server| *server == POOL[0]).count();
     group.wait_for_agreement("the weight", 8080, |it| {
         first_count(it) > usize::from(FLOWS) * 3 / 4
     });
-    group.succeed(0, &["server", "web/10.71.0.20", "drain"]);
+    group.run_weir(0, &["server", "web/10.71.0.20", "drain"]);
     group.wait_for_agreement("the drain", 8080, |it| first_count(it) == 0);
-    group.succeed(1, &["server", "web/10.71.0.20", "ready"]);
+    group.run_weir(1, &["server", "web/10.71.0.20", "ready"]);
     group.wait_for_agreement("the end of the override", 8080, |it| first_count(it) > 0);
 
     // Only the director that cannot reach a server skips it. Its choices for other flows do not change.
@@ -300,11 +301,11 @@ fn gue_config(servers: &[&str]) -> String {
 
 impl Group {
     /// Opens a connection from the port of each flow. Returns the connections with the names of their servers.
-    fn open(&self) -> Vec<(TcpStream, String)> {
+    fn open_connections(&self) -> Vec<(TcpStream, String)> {
         let work = || {
             let open = |flow: u16| {
                 let mut stream = connect(50_000 + flow, 80).expect("connect");
-                let server = request_name(&mut stream).expect("receive a response");
+                let server = request_server_name(&mut stream).expect("receive a response");
                 (stream, server)
             };
             (0..FLOWS).map(open).collect()
@@ -343,7 +344,7 @@ fn connections_survive_new_server_and_director_failure() {
         pool[..3].iter().all(|server| contains(it, server))
     });
     group.route_to(0);
-    let mut connections = group.open();
+    let mut connections = group.open_connections();
 
     // Only the first director has entries for the connections. It fails right after the pool changes.
     let output = group.publish(1, &gue_config(&pool), "0s");
@@ -363,7 +364,7 @@ fn connections_survive_new_server_and_director_failure() {
     );
     let mut broken = 0;
     for (stream, server) in &mut connections {
-        match request_name(stream) {
+        match request_server_name(stream) {
             Ok(server_name) => assert_eq!(&server_name, server),
             Err(error) => {
                 eprintln!("a connection to {server} broke: {error}");

@@ -56,7 +56,7 @@ impl Group {
         for weight in first..first + rounds {
             // The daemon closes idle connections.
             let mut api = self.api(0);
-            let ordered = SystemTime::now();
+            let requested_at = SystemTime::now();
             let path = format!("/v1/servers/web/{}", POOL[0]);
             api.post(&path, &serde_json::json!({ "weight": weight }));
             api.receive();
@@ -68,7 +68,7 @@ impl Group {
                 applied.len() == count
             });
             let last = applied.iter().max().expect("group has directors");
-            times.push(duration_until(ordered, last));
+            times.push(duration_until(requested_at, last));
         }
         let used_ticks = (self.cpu_ticks() - before) as f64 - idle * begin.elapsed().as_secs_f64();
         times.sort_unstable();
@@ -89,7 +89,7 @@ impl Group {
         let path = path.to_str().expect("path is valid UTF-8").to_owned();
         let (before, begin) = (self.cpu_ticks(), Instant::now());
         let words = ["cluster", "publish", &path, "--guard", "0s", "--no-wait"];
-        let output = self.succeed(3, &words);
+        let output = self.run_weir(3, &words);
         let version = output
             .trim()
             .rsplit(' ')

@@ -48,10 +48,10 @@ fn assert_own_packets_not_counted(family: Family) {
     let url = format!("http://{}:83/name", bracketed(vip));
     assert_eq!(world.get(&url).as_deref(), Ok(&b"server0\n"[..]));
     // A reply that arrives after its probe has timed out belongs to no socket.
-    let late_replies = world.packets("pass_no_service");
+    let late_replies = world.packet_count("pass_no_service");
     assert!(late_replies <= 3, "{:#}", world.status()["reasons"]);
     assert!(
-        world.packets("pass_local_socket") > 20,
+        world.packet_count("pass_local_socket") > 20,
         "{:#}",
         world.status()["reasons"]
     );
@@ -61,7 +61,7 @@ fn assert_own_packets_not_counted(family: Family) {
     world
         .get_within(2, &url)
         .expect_err("request to a closed port must fail");
-    assert!(world.packets("pass_no_service") > late_replies);
+    assert!(world.packet_count("pass_no_service") > late_replies);
 }
 
 #[test]

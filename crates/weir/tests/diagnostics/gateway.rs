@@ -279,7 +279,8 @@ fn server_with_wrong_gateway_is_not_ejected_while_its_check_passes() {
     assert!(!doctor.contains("is ejected"), "{doctor}");
 }
 
-/// The gateway of a server changes while it serves. The server may be considered dead until a later probe has passed.
+/// The gateway of a server changes while the server has clients. The server may be considered dead until a later probe
+/// has passed.
 #[test]
 fn server_with_changed_gateway_returns_with_a_warning() {
     if !privileged() {
@@ -333,7 +334,7 @@ fn ejection_affects_only_the_unanswered_service() {
     assert!(!doctor.contains("of second is ejected"), "{doctor}");
 }
 
-/// Someone who tries the service has one client.
+/// An operator who tries out a service may use a single client.
 #[test]
 fn one_client_on_the_segment_of_the_servers_is_sufficient() {
     if !privileged() {
@@ -354,7 +355,7 @@ fn one_client_on_the_segment_of_the_servers_is_sufficient() {
         .args(["-s", "-m", "60", "--interface", &client, &url])
         .spawn()
         .expect("start curl");
-    world.adopt(curl);
+    world.kill_on_drop(curl);
     let reasons = || {
         (0..2).filter_map(|n| {
             warning(&world, family, n)["reason"]

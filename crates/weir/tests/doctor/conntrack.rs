@@ -77,7 +77,7 @@ fn nearly_full_conntrack_table_is_reported() {
     );
     let max_entries = read_number("nf_conntrack_max");
     assert_eq!(
-        fix_of(&world, "server0", &DOCTOR, "the conntrack table contains"),
+        fix_command(&world, "server0", &DOCTOR, "the conntrack table contains"),
         None
     );
     let target = max_entries / 100 * 93;
@@ -90,7 +90,7 @@ fn nearly_full_conntrack_table_is_reported() {
     });
     flood.join().expect("flood thread panicked");
     let seen = "the conntrack table contains";
-    let command = fix_of(&world, "server0", &DOCTOR, seen);
+    let command = fix_command(&world, "server0", &DOCTOR, seen);
     let command =
         command.unwrap_or_else(|| panic!("{} of {max_entries}", read_number("nf_conntrack_count")));
     assert_eq!(
@@ -101,6 +101,6 @@ fn nearly_full_conntrack_table_is_reported() {
         )
     );
     wait_for("entries to expire", Duration::from_secs(120), || {
-        fix_of(&world, "server0", &DOCTOR, seen).is_none()
+        fix_command(&world, "server0", &DOCTOR, seen).is_none()
     });
 }

@@ -66,7 +66,7 @@ fn director_firewall_rules_are_reported() {
         &world,
         &format!("table inet filter {{\n{input} tcp dport 80 accept\n }}\n}}"),
     );
-    let down = || fix_of(&world, "director", &doctor, "is down").is_some();
+    let down = || fix_command(&world, "director", &doctor, "is down").is_some();
     wait_for("the check to mark the server as down", TIMEOUT, down);
     assert_fixed_by_command(
         &world,
@@ -194,7 +194,7 @@ fn duplicate_ipv6_vip_is_reported() {
     world.ip("director", &format!("addr add {vip}/128 dev eth0"));
     let failed = "failed duplicate address detection";
     wait_for("the duplicate", TIMEOUT, || {
-        fix_of(&world, "director", &doctor, failed).is_some()
+        fix_command(&world, "director", &doctor, failed).is_some()
     });
     let claim = "answers neighbour solicitations for the VIP";
     assert_finds(
@@ -204,12 +204,12 @@ fn duplicate_ipv6_vip_is_reported() {
         &[claim, "ip addr del fd71::a dev INTERFACE"],
     );
     world.ip("server1", &format!("addr del {vip}/128 dev eth0"));
-    assert_eq!(fix_of(&world, "director", &doctor, claim), None);
+    assert_eq!(fix_command(&world, "director", &doctor, claim), None);
     assert_fixed_by_command(&world, "director", &doctor, failed);
     wait_for_no_findings(&world, &doctor);
 }
 
-/// One server lacks the VIP, and then its listener.
+/// A server first lacks the VIP, then a listener.
 #[test]
 fn server_that_does_not_answer_is_reported() {
     if !privileged() {
@@ -233,14 +233,14 @@ fn server_that_does_not_answer_is_reported() {
     );
     let (code, text) = run_on(&world, "server1", &["real-server", "doctor", "--fix"]);
     assert!(text.contains("(fixed)"), "{code} {text}");
-    assert_eq!(fix_of(&world, "director", &doctor, silent), None);
+    assert_eq!(fix_command(&world, "director", &doctor, silent), None);
     world.kill_nginx(1);
     let refuses = "server 10.71.0.21 of web refuses connections to 10.71.0.10:80";
     wait_for("a refusal", TIMEOUT, || {
-        fix_of(&world, "director", &doctor, refuses).is_some()
+        fix_command(&world, "director", &doctor, refuses).is_some()
     });
     world.start_nginx_on("server1", 1, "");
-    assert_eq!(fix_of(&world, "director", &doctor, refuses), None);
+    assert_eq!(fix_command(&world, "director", &doctor, refuses), None);
 }
 
 /// A server has the VIP on its network interface, where the ARP sysctls have no effect.

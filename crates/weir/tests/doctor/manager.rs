@@ -58,7 +58,7 @@ impl<'w> Networkd<'w> {
         assert!(output.status.success(), "{line}: {output:?}");
     }
 
-    fn fix(&self, doctor: &[&str], seen: &str) -> Option<String> {
+    fn fix_command(&self, doctor: &[&str], seen: &str) -> Option<String> {
         let line = format!("{} {} --json", env!("CARGO_BIN_EXE_weir"), doctor.join(" "));
         let output = self.shell(&line);
         let found: serde_json::Value = serde_json::from_slice(&output.stdout)
@@ -108,17 +108,17 @@ fn networkd_removing_foreign_addresses_is_reported() {
         let output = world.output("director", "ip -br addr show dev eth0");
         String::from_utf8_lossy(&output.stdout).contains(&format!("{vip}/32"))
     };
-    assert!(has_vip() && networkd.fix(&doctor, &seen).is_some());
+    assert!(has_vip() && networkd.fix_command(&doctor, &seen).is_some());
     networkd.run_shell("networkctl reconfigure eth0");
     wait_for("the removal of the VIP", TIMEOUT, || !has_vip());
 
     world.ip("director", &format!("addr add {vip}/32 dev eth0"));
     networkd.run_shell(
         &networkd
-            .fix(&doctor, &seen)
+            .fix_command(&doctor, &seen)
             .expect("finding is reported again"),
     );
-    assert_eq!(networkd.fix(&doctor, &seen), None);
+    assert_eq!(networkd.fix_command(&doctor, &seen), None);
     networkd.wait_until_configured();
     networkd.run_shell("networkctl reconfigure eth0");
     networkd.wait_until_configured();

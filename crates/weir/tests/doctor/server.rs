@@ -172,7 +172,7 @@ fn settings_lost_at_reboot_are_reported() {
         .args(["real-server", "down"])
         .output()
         .expect("run weir");
-    assert_eq!(fix_of(&world, "server0", &DOCTOR, "next boot"), None);
+    assert_eq!(fix_command(&world, "server0", &DOCTOR, "next boot"), None);
 }
 
 #[test]
@@ -184,7 +184,7 @@ fn tentative_ipv6_vip_is_reported() {
     let vip = Family::V6.vip();
     world.prepare_direct_servers(&vip);
     assert_eq!(
-        fix_of(&world, "server0", &DOCTOR, "duplicate address"),
+        fix_command(&world, "server0", &DOCTOR, "duplicate address"),
         None
     );
     world.ip("server0", &format!("addr del {vip}/128 dev lo"));
@@ -210,8 +210,11 @@ fn vip_used_as_source_address_is_reported() {
     let (v4_text, v6_text) = (v4.to_string(), v6.to_string());
     world.prepare_servers(&["--forward", "direct", "--vip", &v4_text, "--vip", &v6_text]);
     let source = "as their source";
-    assert_eq!(fix_of(&world, "server0", &DOCTOR, "not deprecated"), None);
-    assert_eq!(fix_of(&world, "server0", &DOCTOR, source), None);
+    assert_eq!(
+        fix_command(&world, "server0", &DOCTOR, "not deprecated"),
+        None
+    );
+    assert_eq!(fix_command(&world, "server0", &DOCTOR, source), None);
 
     // The state after a boot script that does not set preferred_lft.
     world.ip(
@@ -227,11 +230,11 @@ fn vip_used_as_source_address_is_reported() {
     );
     let seen = format!("to 198.51.100.1 have the VIP {v4}");
     assert_eq!(
-        fix_of(&world, "server0", &DOCTOR, &seen).as_deref(),
+        fix_command(&world, "server0", &DOCTOR, &seen).as_deref(),
         Some("")
     );
     world.ip("server0", "route del 198.51.100.0/24 dev eth0");
-    assert_eq!(fix_of(&world, "server0", &DOCTOR, source), None);
+    assert_eq!(fix_command(&world, "server0", &DOCTOR, source), None);
 }
 
 /// A VIP that was added by hand, without `weir real-server up`.
@@ -258,12 +261,12 @@ fn bare_vip_on_loopback_is_reported() {
     assert!(!text.contains("not prepared for any VIP"), "{text}");
     let program = env!("CARGO_BIN_EXE_weir");
     let assert_fixed = |seen: &str| {
-        let fix = fix_of(&world, "server0", &DOCTOR, seen).expect("the finding has a fix");
+        let fix = fix_command(&world, "server0", &DOCTOR, seen).expect("the finding has a fix");
         let fix = fix
             .strip_prefix("weir")
             .expect("the fix is a command of Weir");
         run_shell(&world, "server0", &format!("{program}{fix}"));
-        assert_eq!(fix_of(&world, "server0", &DOCTOR, seen), None);
+        assert_eq!(fix_command(&world, "server0", &DOCTOR, seen), None);
     };
     assert_fixed(&unprotected);
     assert!(!answers_arp());

@@ -64,7 +64,7 @@ impl Fixture {
             .stdout(Stdio::null())
             .stderr(Stdio::null());
         let child: Child = command.spawn().expect("start sh");
-        self.world.adopt(child);
+        self.world.kill_on_drop(child);
     }
 
     /// Runs a shell command in the cgroup.

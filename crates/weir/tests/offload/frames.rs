@@ -61,7 +61,7 @@ impl Capture {
         Self { stop, thread }
     }
 
-    pub(crate) fn end(self) -> FrameCounts {
+    pub(crate) fn stop(self) -> FrameCounts {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.join().expect("capture thread panicked")
     }

@@ -48,7 +48,8 @@ fn attach_mode_change_breaks_no_connection() {
 }
 
 /// Clients send continuously, with ethtool's defaults. A BPF program that received packets before its settings are
-/// correct would send wrong checksums. A daemon that starts after one with native XDP also moves the path to tc.
+/// correct would send wrong checksums. A daemon that starts after one
+/// with native XDP also switches to tc.
 #[test]
 fn attach_mode_change_under_load_loses_no_packet() {
     if !privileged() {
@@ -69,7 +70,7 @@ fn attach_mode_change_under_load_loses_no_packet() {
         assert_mode(&world, mode);
     }
     load.wait_for_more(150);
-    assert_nothing_lost(&world, load.end());
+    assert_nothing_lost(&world, load.stop());
     for host in ["client", "server0"] {
         assert_eq!(tcp_counter(&world, host, "InCsumErrors"), 0, "{host}");
     }

@@ -126,7 +126,7 @@ fn change_from_generic_xdp_to_tc_breaks_no_connection() {
     assert_at_tc(&world);
     load.wait_for_more(150);
 
-    assert_nothing_lost(&world, load.end());
+    assert_nothing_lost(&world, load.stop());
 
     world.kill_director(pid);
     world.run_weir(&["clean"]);

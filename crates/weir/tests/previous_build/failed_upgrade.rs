@@ -48,7 +48,7 @@ fn upgrade_to_invalid_program_changes_nothing() {
     assert_upgrade_fails(&mut director, &text, "Permission denied");
     assert_upgrade_fails(&mut director, &directory, "Permission denied");
     assert_upgrade_fails(&mut director, Path::new("/nonexistent"), "No such file");
-    director.end();
+    director.stop();
 }
 
 /// Makes the next program fail when everything except its socket is ready and it has taken over the data plane: the
@@ -108,7 +108,7 @@ fn upgrade_that_fails_at_the_end_is_reverted() {
     let (mut director, pid) = DirectorUnderLoad::start(&DIRECT, program_under_test());
     assert_upgrade_fails_late(&mut director, &older_program());
     assert_override_applies(&mut director, pid);
-    director.end();
+    director.stop();
 }
 
 /// The other build has already created new maps and moved all flows to them.
@@ -134,7 +134,7 @@ fn upgrade_that_fails_after_map_replacement_is_reverted() {
     assert!(!filter.exists(), "the new maps must be removed");
     assert!(director.world.log().contains("reverting its changes"));
     assert_override_applies(&mut director, pid);
-    director.end();
+    director.stop();
 }
 
 /// The new program is killed at an arbitrary time, or soon after it has taken over.
@@ -163,5 +163,5 @@ fn upgrade_killed_at_any_time_loses_nothing() {
         director.world.wait_for_daemon();
         director.assert_unchanged();
     }
-    director.end();
+    director.stop();
 }

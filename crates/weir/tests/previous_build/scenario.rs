@@ -18,24 +18,24 @@ pub(crate) fn older_program() -> PathBuf {
 }
 
 /// Forwarding methods, each on a separate port, and one service with persistence.
-pub(crate) struct Scene {
+pub(crate) struct Setup {
     forwards: &'static [(u16, &'static str)],
     sticky: u16,
 }
 
 /// Servers reply directly, except to persistent clients.
-pub(crate) const DIRECT: Scene = Scene {
+pub(crate) const DIRECT: Setup = Setup {
     forwards: &[(80, "direct"), (82, "tunnel")],
     sticky: 83,
 };
 
 /// Replies go through the director.
-pub(crate) const NAT: Scene = Scene {
+pub(crate) const NAT: Setup = Setup {
     forwards: &[(80, "nat")],
     sticky: 83,
 };
 
-impl Scene {
+impl Setup {
     fn config(&self) -> String {
         let family = Family::V4;
         let vip = family.vip();
@@ -94,8 +94,8 @@ pub(crate) struct DirectorUnderLoad {
 }
 
 impl DirectorUnderLoad {
-    pub(crate) fn start(scene: &Scene, program: &Path) -> (Self, u32) {
-        let (mut world, config) = (scene.world(), scene.config());
+    pub(crate) fn start(setup: &Setup, program: &Path) -> (Self, u32) {
+        let (mut world, config) = (setup.world(), setup.config());
         let pid = world.start_director_with(program, &config);
         let vip = Family::V4.vip();
         // An ipvsadm service, and an override.
@@ -120,8 +120,8 @@ impl DirectorUnderLoad {
             );
         }
         let load = |(port, _): &(u16, _)| Load::start(&world, SocketAddr::new(vip, *port));
-        let loads: Vec<Load> = scene.forwards.iter().map(load).collect();
-        let sticky_url = format!("http://{vip}:{}/name", scene.sticky);
+        let loads: Vec<Load> = setup.forwards.iter().map(load).collect();
+        let sticky_url = format!("http://{vip}:{}/name", setup.sticky);
         let mut director = Self {
             sticky_server: text(&world.get(&sticky_url).expect("receive a response")),
             ipvsadm_lines: String::new(),
@@ -221,9 +221,9 @@ impl DirectorUnderLoad {
         (output.status.success(), text(&printed))
     }
 
-    pub(crate) fn end(self) {
-        let ended = self.loads.into_iter().flat_map(Load::end).collect();
-        assert_nothing_lost(&self.world, ended);
+    pub(crate) fn stop(self) {
+        let results = self.loads.into_iter().flat_map(Load::stop).collect();
+        assert_nothing_lost(&self.world, results);
     }
 }
 

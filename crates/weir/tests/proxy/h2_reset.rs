@@ -66,8 +66,8 @@ async fn serve(
             }
         }
         if text.starts_with(b"GET /quick ") {
-            let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
-            stream.write_all(answer).await?;
+            let response = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+            stream.write_all(response).await?;
             continue;
         }
         requests.fetch_add(1, Ordering::SeqCst);

@@ -44,7 +44,7 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
 }
 
 /// Returns a SETTINGS frame with SETTINGS_MAX_CONCURRENT_STREAMS.
-fn allow(limit: u32) -> Vec<u8> {
+fn max_streams_frame(limit: u32) -> Vec<u8> {
     frame(
         SETTINGS,
         0,
@@ -88,7 +88,7 @@ fn serve(
     requests_in_progress: &AtomicU64,
 ) -> std::io::Result<()> {
     stream.set_nodelay(true)?;
-    stream.write_all(&allow((behavior.stream_limit)(number)))?;
+    stream.write_all(&max_streams_frame((behavior.stream_limit)(number)))?;
     let mut reader = stream.try_clone()?;
     let (sender, frames) = std::sync::mpsc::channel();
     std::thread::spawn(move || read_frames(&mut reader, &sender));
@@ -115,7 +115,7 @@ fn serve(
                 if let Some(limit_after_response) = behavior.limit_after_response
                     && std::mem::take(&mut is_first)
                 {
-                    stream.write_all(&allow(limit_after_response))?;
+                    stream.write_all(&max_streams_frame(limit_after_response))?;
                 }
             }
         }

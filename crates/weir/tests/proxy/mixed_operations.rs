@@ -213,7 +213,7 @@ enum Outcome {
     /// A complete response from this server.
     Served(String),
     /// A response from Weir itself.
-    Failed(String),
+    WeirResponse(String),
     /// The response began and was cut off.
     CutOff,
     /// The connection ended without a response.
@@ -268,7 +268,7 @@ fn fetch(stream: &TcpStream, reader: &mut impl BufRead, number: u64) -> (Outcome
     let is_reusable = !head.contains("\r\nConnection: close\r\n");
     if !head.starts_with("HTTP/1.1 200 ") {
         let is_complete = read_body(&head, reader, false).is_ok();
-        return (Outcome::Failed(head), is_reusable && is_complete);
+        return (Outcome::WeirResponse(head), is_reusable && is_complete);
     }
     let received = match method {
         "HEAD" => Ok(Vec::new()),
@@ -439,7 +439,7 @@ fn verify(ledger: &[(u64, Outcome)], servers: &[Server], rounds: usize, total: u
                     "request {number}: {server} did not record it"
                 );
             }
-            Outcome::Failed(head) => {
+            Outcome::WeirResponse(head) => {
                 assert!(!repeatable, "request {number} was not retried: {head}");
                 lost.push(number);
             }

@@ -13,7 +13,7 @@ const SECRET: &str = "TOPSECRET-sticky-7f3a";
 
 /// Returns the files of a directory whose mode differs from the expected one, which is `socket_mode` for the control
 /// socket.
-fn wrong_modes(directory: &Path, socket_mode: u32) -> Vec<String> {
+fn files_with_wrong_mode(directory: &Path, socket_mode: u32) -> Vec<String> {
     let mut found = Vec::new();
     for entry in fs::read_dir(directory).expect("read directory").flatten() {
         let Ok(metadata) = fs::symlink_metadata(entry.path()) else {
@@ -24,7 +24,7 @@ fn wrong_modes(directory: &Path, socket_mode: u32) -> Vec<String> {
         let is_expected = match metadata.mode() & 0o170_000 {
             0o120_000 => continue,
             0o040_000 => {
-                found.extend(wrong_modes(&entry.path(), socket_mode));
+                found.extend(files_with_wrong_mode(&entry.path(), socket_mode));
                 mode & 0o077 == 0 || mode == 0o750
             }
             0o140_000 if name.ends_with("/weir.sock") => mode == socket_mode,
@@ -77,9 +77,9 @@ fn run_rejected(directory: &Path) -> String {
 }
 
 /// A directory without a daemon. Removed on drop.
-pub(super) struct Sandbox(pub(super) PathBuf);
+pub(super) struct TestDirectory(pub(super) PathBuf);
 
-impl Sandbox {
+impl TestDirectory {
     pub(super) fn new(name: &str) -> Self {
         let path = std::env::temp_dir().join(format!("weir-files-{}-{name}", std::process::id()));
         let _ = fs::remove_dir_all(&path);
@@ -88,7 +88,7 @@ impl Sandbox {
     }
 }
 
-impl Drop for Sandbox {
+impl Drop for TestDirectory {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }
@@ -118,7 +118,7 @@ fn runtime_files_are_private_under_any_umask() {
     for name in ["proxy-left.json", "proxy.json", "in-force.toml"] {
         wait_until(&format!("{name} exists"), || run.join(name).exists());
     }
-    assert_eq!(wrong_modes(&run, 0o600), Vec::<String>::new());
+    assert_eq!(files_with_wrong_mode(&run, 0o600), Vec::<String>::new());
     assert_eq!(
         fs::metadata(&run).expect("read metadata").mode() & 0o7777,
         0o700
@@ -149,19 +149,24 @@ fn processes_are_not_dumpable() {
         return;
     }
     let origin = Origin::start("o");
-    let sandbox = Sandbox::new("trace");
-    chown(sandbox.0.join("run"), Some(OTHER_USER), Some(OTHER_USER)).expect("change owner");
+    let test_directory = TestDirectory::new("trace");
+    chown(
+        test_directory.0.join("run"),
+        Some(OTHER_USER),
+        Some(OTHER_USER),
+    )
+    .expect("change owner");
     let text = configuration(super::free_address(), "http", &[origin.address()], "");
-    fs::write(sandbox.0.join("weir.toml"), text).expect("write file");
+    fs::write(test_directory.0.join("weir.toml"), text).expect("write file");
     let as_other_user = || {
         let mut command = as_user(OTHER_USER, OTHER_USER, PROGRAM);
-        Proxy::set_directories(&mut command, &sandbox.0);
+        Proxy::set_directories(&mut command, &test_directory.0);
         command
     };
-    let log = fs::File::create(sandbox.0.join("log")).expect("create log file");
+    let log = fs::File::create(test_directory.0.join("log")).expect("create log file");
     let mut child = as_other_user()
         .args(["run", "-c"])
-        .arg(sandbox.0.join("weir.toml"))
+        .arg(test_directory.0.join("weir.toml"))
         .stderr(log)
         .spawn()
         .expect("start weir");
@@ -182,7 +187,7 @@ fn processes_are_not_dumpable() {
     };
     let keeper = child.id();
     let errors = [keeper, daemon(keeper).unsigned_abs()].map(read);
-    let modes = wrong_modes(&sandbox.0.join("run"), 0o600);
+    let modes = files_with_wrong_mode(&test_directory.0.join("run"), 0o600);
     let pid = rustix::process::Pid::from_child(&child);
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("send signal");
     child.wait().expect("wait for the process");
@@ -200,10 +205,10 @@ fn runtime_directory_of_another_user_is_rejected() {
     if !weir_testing::require_root() {
         return;
     }
-    let sandbox = Sandbox::new("owner");
-    let run = sandbox.0.join("run");
+    let test_directory = TestDirectory::new("owner");
+    let run = test_directory.0.join("run");
     chown(&run, Some(OTHER_USER), None).expect("change owner");
-    let output = run_rejected(&sandbox.0);
+    let output = run_rejected(&test_directory.0);
     assert!(output.contains("/run belongs to user nobody"), "{output}");
     assert!(!run.join("lock").exists());
     // The directory now belongs to root, but contains a file of another user.
@@ -211,18 +216,18 @@ fn runtime_directory_of_another_user_is_rejected() {
     let token = run.join("token");
     fs::write(&token, "a token of at least thirty-two characters").expect("write file");
     chown(&token, Some(OTHER_USER), None).expect("change owner");
-    let output = run_rejected(&sandbox.0);
+    let output = run_rejected(&test_directory.0);
     assert!(output.contains("/token belongs to user nobody"), "{output}");
 }
 
 #[test]
 fn planted_symlink_is_not_followed() {
-    let sandbox = Sandbox::new("link");
-    let victim = sandbox.0.join("victim");
+    let test_directory = TestDirectory::new("link");
+    let victim = test_directory.0.join("victim");
     for name in ["lock", "state.json", "in-force.toml", "proxy.json", "token"] {
-        let link = sandbox.0.join("run").join(name);
+        let link = test_directory.0.join("run").join(name);
         symlink(&victim, &link).expect("create link");
-        let output = run_rejected(&sandbox.0);
+        let output = run_rejected(&test_directory.0);
         let expected = format!("/{name} is a symbolic link, but must be a regular file");
         assert!(output.contains(&expected), "{output}");
         assert!(!victim.exists(), "{name} was written through");
@@ -248,14 +253,14 @@ fn previous_builds_directory_is_adopted_with_corrected_modes() {
             }
         }
         fs::set_permissions(&run, Permissions::from_mode(0o755)).expect("set permissions");
-        assert!(!wrong_modes(&run, 0o600).is_empty());
+        assert!(!files_with_wrong_mode(&run, 0o600).is_empty());
     };
     let weight = |proxy: &Proxy| proxy.status()["services"][0]["servers"][0]["weight"].clone();
     // While the keeper of the older build runs.
     widen();
     let (succeeded, output) = proxy.upgrade();
     assert!(succeeded, "{output}");
-    assert_eq!(wrong_modes(&run, 0o600), Vec::<String>::new());
+    assert_eq!(files_with_wrong_mode(&run, 0o600), Vec::<String>::new());
     assert_eq!(
         fs::metadata(&run).expect("read metadata").mode() & 0o7777,
         0o700
@@ -265,7 +270,7 @@ fn previous_builds_directory_is_adopted_with_corrected_modes() {
     widen();
     let before = fs::read(run.join("token")).expect("read token");
     proxy.start_again();
-    assert_eq!(wrong_modes(&run, 0o600), Vec::<String>::new());
+    assert_eq!(files_with_wrong_mode(&run, 0o600), Vec::<String>::new());
     assert_eq!(
         fs::metadata(&run).expect("read metadata").mode() & 0o7777,
         0o700
@@ -313,7 +318,7 @@ fn socket_group_can_use_only_the_socket() {
     );
     proxy.reload(&configuration_with("socket_group = \"daemon\""));
     assert!(can_connect(daemons) && !can_connect(games));
-    assert_eq!(wrong_modes(&run, 0o660), Vec::<String>::new());
+    assert_eq!(files_with_wrong_mode(&run, 0o660), Vec::<String>::new());
     let metadata = fs::metadata(&run).expect("read metadata");
     assert_eq!((metadata.mode() & 0o7777, metadata.gid()), (0o750, daemons));
     let mut cat = as_user(OTHER_USER, daemons, "cat");
@@ -332,7 +337,7 @@ fn socket_group_can_use_only_the_socket() {
     // The group also applies after a crash.
     super::keeper::kill_daemon(&proxy);
     assert!(can_connect(games));
-    assert_eq!(wrong_modes(&run, 0o660), Vec::<String>::new());
+    assert_eq!(files_with_wrong_mode(&run, 0o660), Vec::<String>::new());
     let file = proxy.directory.join("weir.toml");
     fs::write(
         &file,

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use rustls::HandshakeKind;
 
 use super::keeper::{kill_daemon, wait_until};
-use super::runtime_dir::Sandbox;
+use super::runtime_dir::TestDirectory;
 use super::tls::{Authority, connect, fetch};
 use super::{Client, GET, Origin, PROGRAM, Proxy, configuration};
 
@@ -184,17 +184,17 @@ fn missing_secret_is_reported_at_its_key() {
 fn daemon_does_not_start_without_its_secret() {
     let origin = Origin::start("o");
     let proxy = Proxy::start("http", &[origin.address()], "");
-    let sandbox = Sandbox::new("secret");
+    let test_directory = TestDirectory::new("secret");
     fs::write(
-        sandbox.0.join("weir.toml"),
+        test_directory.0.join("weir.toml"),
         with_secret(&proxy, &origin, "{}"),
     )
     .expect("write file");
     let mut command = Command::new("timeout");
-    Proxy::set_directories(&mut command, &sandbox.0);
+    Proxy::set_directories(&mut command, &test_directory.0);
     let output = command
         .args(["10", PROGRAM, "run", "-c"])
-        .arg(sandbox.0.join("weir.toml"))
+        .arg(test_directory.0.join("weir.toml"))
         .output();
     let output = output.expect("run weir");
     let error = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -328,7 +328,7 @@ fn clients_and_weir_read_the_same_responses() {
     for (number, (group, text)) in cases.iter().enumerate() {
         for (version, is_http10) in [("1.1", false), ("1.0", true)] {
             let request = format!(
-                "GET /answer/{number} HTTP/{version}\r\nHost: a\r\nConnection: close\r\n\r\n"
+                "GET /response/{number} HTTP/{version}\r\nHost: a\r\nConnection: close\r\n\r\n"
             );
             let response = exchange(proxy.listen, &request, false);
             tally.record(

@@ -22,19 +22,19 @@ fn relay(path: &Path, address: SocketAddr) {
                 server.try_clone().expect("duplicate descriptor"),
                 client.try_clone().expect("duplicate descriptor"),
             );
-            std::thread::spawn(move || forward(client, server));
-            std::thread::spawn(move || forward_back(reverse));
+            std::thread::spawn(move || copy_to_server(client, server));
+            std::thread::spawn(move || copy_to_client(reverse));
         }
     });
 }
 
-fn forward(mut client: UnixStream, mut server: TcpStream) {
+fn copy_to_server(mut client: UnixStream, mut server: TcpStream) {
     // The test closes connections intentionally.
     let _ = std::io::copy(&mut client, &mut server);
     let _ = server.shutdown(Shutdown::Write);
 }
 
-fn forward_back((mut server, mut client): (TcpStream, UnixStream)) {
+fn copy_to_client((mut server, mut client): (TcpStream, UnixStream)) {
     let _ = std::io::copy(&mut server, &mut client);
     let _ = client.shutdown(Shutdown::Write);
 }

@@ -61,7 +61,7 @@ fn start_servers(pair: &mut Pair) {
             .arg(format!("SYSTEM:head -c 1 >/dev/null; printf {byte}"))
             .spawn()
             .expect("start socat");
-        pair.world.adopt(server);
+        pair.world.kill_on_drop(server);
     }
 }
 

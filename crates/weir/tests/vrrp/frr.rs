@@ -119,7 +119,7 @@ impl Frr {
                 .spawn()
                 .unwrap_or_else(|error| panic!("{program} in {namespace}: {error}"));
             let pid = child.id();
-            pair.world.adopt(child);
+            pair.world.kill_on_drop(child);
             pid
         };
         start("zebra");

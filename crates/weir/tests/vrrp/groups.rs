@@ -85,7 +85,7 @@ fn group_does_not_flap_while_one_segment_is_cut() {
         let routers = pair.routers("director");
         (0..2).all(|index| routers[index]["active_peer"].is_string())
     });
-    pair.cut("director");
+    pair.disconnect("director");
     let router = |name: &str| {
         let routers = pair.routers("director");
         let routers = routers.as_array().cloned().unwrap_or_default();

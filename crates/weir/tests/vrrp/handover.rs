@@ -78,7 +78,7 @@ impl Probes {
         assert_eq!(failed, 0, "{after}: of {attempts} attempts");
     }
 
-    fn end(self) {
+    fn stop(self) {
         self.stop.store(true, Ordering::Relaxed);
         for thread in self.threads {
             thread.join().expect("the thread ends");
@@ -97,15 +97,15 @@ fn routers(prefixes: (u8, u8), more: &str) -> String {
         )
 }
 
-fn shown(pair: &Pair) -> String {
+fn ip_addresses(pair: &Pair) -> String {
     let output = pair.world.output("director", "ip -o addr show dev eth0");
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
 /// Returns whether the address is present, with an unlimited lifetime.
-fn has_permanently(pair: &Pair, address: &str) -> bool {
-    let shown = shown(pair);
-    let mut lines = shown.lines().filter(|line| line.contains(address));
+fn has_permanent_address(pair: &Pair, address: &str) -> bool {
+    let text = ip_addresses(pair);
+    let mut lines = text.lines().filter(|line| line.contains(address));
     lines
         .next()
         .is_some_and(|line| line.contains("valid_lft forever") && !line.contains("dynamic"))
@@ -138,7 +138,8 @@ fn assert_vip_stays(services: &str, prefixes: (u8, u8)) {
     pair.wait_for("the election", || is_active(&pair));
     probes.wait_for_more(&pair);
     pair.wait_for("the prefix", || {
-        has_permanently(&pair, &format!("{VIP}/{}", prefixes.0)) && has_permanently(&pair, VIP6)
+        has_permanent_address(&pair, &format!("{VIP}/{}", prefixes.0))
+            && has_permanent_address(&pair, VIP6)
     });
     probes.assert_none_failed("vip_interface -> [vrrp]");
 
@@ -155,12 +156,12 @@ fn assert_vip_stays(services: &str, prefixes: (u8, u8)) {
         !pair.try_weir("director", &["vrrp"]).status.success()
     });
     pair.wait_for("the next owner", || {
-        has_permanently(&pair, &format!("{VIP}/32")) && has_permanently(&pair, VIP6)
+        has_permanent_address(&pair, &format!("{VIP}/32")) && has_permanent_address(&pair, VIP6)
     });
     probes.wait_for_more(&pair);
     probes.assert_none_failed("[vrrp] -> vip_interface");
     assert!(!pair.holds("director", "10.0.0.77"));
-    probes.end();
+    probes.stop();
     pair.stop_and_wait("director");
     pair.weir("director", &["clean"]);
     assert!(!pair.holds("director", VIP) && !pair.holds("director", VIP6));
@@ -215,6 +216,6 @@ fn vip_is_removed_in_first_election_if_another_director_is_active() {
     pair.wait_for_holder("director");
     pair.reload("director", WITHOUT_ROUTER);
     pair.wait_for("the next owner", || {
-        has_permanently(&pair, &format!("{VIP}/32"))
+        has_permanent_address(&pair, &format!("{VIP}/32"))
     });
 }

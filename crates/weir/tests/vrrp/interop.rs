@@ -160,7 +160,7 @@ pub(super) fn start_keepalived(pair: &mut Pair, config: &str) {
         .stderr(Stdio::null())
         .spawn()
         .expect("start keepalived");
-    pair.world.adopt(child);
+    pair.world.kill_on_drop(child);
 }
 
 pub(super) fn stop_keepalived(pair: &Pair) {

@@ -34,7 +34,7 @@ fn routes_and_rules_follow_state() {
     // A restarted helper keeps the route and the rule.
     let helper = pair.process_id("director", "helper");
     pair.wait_for("the helper to be old enough", || {
-        pair.age("director", "helper") > super::MIN_PROCESS_AGE
+        pair.process_age("director", "helper") > super::MIN_PROCESS_AGE
     });
     pair.kill(helper);
     pair.wait_for("the next helper", || {
@@ -290,7 +290,7 @@ fn proxied_connection_is_reset_after_failover() {
         .args(["TCP-LISTEN:9,fork,reuseaddr,bind=127.0.0.1", "EXEC:cat"])
         .spawn()
         .expect("start socat");
-    pair.world.adopt(server);
+    pair.world.kill_on_drop(server);
     let client = pair.world.spawn_on("client", || {
         let mut attempts = 0;
         loop {
@@ -309,7 +309,7 @@ fn proxied_connection_is_reset_after_failover() {
         }
     });
     let mut stream = client.join().expect("thread panicked");
-    pair.cut("director");
+    pair.disconnect("director");
     pair.wait_for("the second director", || pair.holds("second", VIP));
     let error = loop {
         let sent = stream.write_all(b"b");

@@ -64,7 +64,7 @@ impl Pair {
             .spawn()
             .expect("start the process");
         self.keepers.insert(host.to_owned(), child.id());
-        self.world.adopt(child);
+        self.world.kill_on_drop(child);
     }
 
     fn write(&self, host: &str, config: &str) -> PathBuf {
@@ -146,7 +146,7 @@ impl Pair {
     }
 
     /// Returns whether a host's neighbour entry for the VIP has the MAC address of this director.
-    pub(crate) fn uses(&self, host: &str, director: &str) -> bool {
+    pub(crate) fn resolves_vip_to(&self, host: &str, director: &str) -> bool {
         let shown = |host: &str, command: &str| {
             let output = self.world.output(host, command);
             String::from_utf8_lossy(&output.stdout).into_owned()
@@ -204,7 +204,7 @@ impl Pair {
     }
 
     /// Returns how long a child of a host's keeper has been running, or zero if there is none.
-    pub(crate) fn age(&self, host: &str, command: &str) -> Duration {
+    pub(crate) fn process_age(&self, host: &str, command: &str) -> Duration {
         let Some(pid) = self.find_process(host, command) else {
             return Duration::ZERO;
         };
@@ -266,7 +266,7 @@ impl Pair {
     }
 
     /// Removes the host's port from the bridge: no packet passes, but the link keeps its carrier.
-    pub(crate) fn cut(&self, host: &str) {
+    pub(crate) fn disconnect(&self, host: &str) {
         sh(&format!(
             "ip -n {} link set {host} nomaster",
             self.world.namespace("wire")

@@ -23,7 +23,7 @@ const HOSTS: [&str; 2] = ["director", "second"];
 /// A fault of a director, which is repaired afterwards.
 #[derive(Clone, Copy, Debug)]
 enum Fault {
-    Cut,
+    Disconnect,
     Pause,
     KillAgent,
     KillHelper,
@@ -34,7 +34,7 @@ enum Fault {
 }
 
 const FAULTS: [Fault; 8] = [
-    Fault::Cut,
+    Fault::Disconnect,
     Fault::Pause,
     Fault::KillAgent,
     Fault::KillHelper,
@@ -50,7 +50,7 @@ fn priority(host: &str) -> u8 {
 
 fn cause(pair: &mut Pair, host: &str, fault: Fault) {
     match fault {
-        Fault::Cut => pair.cut(host),
+        Fault::Disconnect => pair.disconnect(host),
         Fault::Pause => pair.suspend(pair.process_id(host, "vrrp-agent")),
         Fault::KillAgent => pair.kill(pair.process_id(host, "vrrp-agent")),
         Fault::KillHelper => pair.kill(pair.process_id(host, "helper")),
@@ -63,7 +63,7 @@ fn cause(pair: &mut Pair, host: &str, fault: Fault) {
 
 fn repair(pair: &mut Pair, host: &str, fault: Fault) {
     match fault {
-        Fault::Cut => pair.reconnect(host),
+        Fault::Disconnect => pair.reconnect(host),
         Fault::Pause => pair.resume(pair.process_id(host, "vrrp-agent")),
         Fault::Release => drop(pair.weir(host, &["vrrp", "outside", "resume"])),
         Fault::Reload => pair.reload(host, &config(priority(host), "")),
@@ -89,7 +89,7 @@ fn run_schedule(pair: &mut Pair, random: &mut SplitMix64) -> Vec<(&'static str, 
         // A process that ends soon after its start is not replaced immediately, which would be a different fault.
         for name in ["run", "vrrp-agent", "helper"] {
             pair.wait_for("processes to be old enough", || {
-                pair.age(host, name) > super::MIN_PROCESS_AGE
+                pair.process_age(host, name) > super::MIN_PROCESS_AGE
             });
         }
         cause(pair, host, fault);

@@ -78,7 +78,7 @@ impl Load {
     }
 
     /// Stops the clients and returns the result of each one.
-    pub fn end(self) -> Vec<std::io::Result<()>> {
+    pub fn stop(self) -> Vec<std::io::Result<()>> {
         self.stop.store(true, Ordering::Relaxed);
         let clients = self.clients.into_iter();
         clients
@@ -100,10 +100,10 @@ pub fn losses(world: &World) -> Vec<String> {
 }
 
 /// Asserts that no client failed, that no packet was lost, and that each server's counts match the flow table.
-pub fn assert_nothing_lost(world: &World, ended: Vec<std::io::Result<()>>) {
+pub fn assert_nothing_lost(world: &World, results: Vec<std::io::Result<()>>) {
     assert!(
-        ended.iter().all(Result::is_ok),
-        "{ended:?} {:#}",
+        results.iter().all(Result::is_ok),
+        "{results:?} {:#}",
         world.status()
     );
     assert_eq!(losses(world), [""; 0], "{:#}", world.status());
@@ -117,7 +117,7 @@ pub fn assert_nothing_lost(world: &World, ended: Vec<std::io::Result<()>>) {
                 .as_array()
                 .expect("services is an array")
                 .iter();
-            let counted: u64 = services.map(entries_of).sum();
+            let counted: u64 = services.map(expected_entries).sum();
             let entries = status["flows"]["entries"]
                 .as_u64()
                 .expect("count is a number");
@@ -127,7 +127,7 @@ pub fn assert_nothing_lost(world: &World, ended: Vec<std::io::Result<()>>) {
 }
 
 /// Returns the number of table entries that a service's counts imply: two per `nat` flow, one per persistent client.
-fn entries_of(service: &serde_json::Value) -> u64 {
+fn expected_entries(service: &serde_json::Value) -> u64 {
     let directions = if service["forward"] == "nat" { 2 } else { 1 };
     let servers = service["servers"]
         .as_array()

@@ -255,7 +255,7 @@ impl World {
     }
 
     /// Returns the number of packets that a host has received.
-    pub fn received(&self, host: &str) -> u64 {
+    pub fn received_packets(&self, host: &str) -> u64 {
         let output = self.output(host, "cat /proc/thread-self/net/dev");
         let text = String::from_utf8_lossy(&output.stdout);
         let line = text
@@ -308,7 +308,7 @@ pub fn remove_tree(path: &Path) {
 }
 
 /// Kills every process in a namespace, including the children of killed shells, and deletes the namespace.
-fn end_namespace(name: &str) {
+fn delete_namespace(name: &str) {
     let ip = |arguments: [&str; 3]| Command::new("ip").args(arguments).output();
     if let Ok(output) = ip(["netns", "pids", name]) {
         let pids = String::from_utf8_lossy(&output.stdout);
@@ -346,7 +346,7 @@ impl Drop for World {
             .chain(self.more_hosts.drain(..).collect::<Vec<_>>())
             .chain((0..self.servers).map(|n| format!("server{n}")))
         {
-            end_namespace(&self.namespace(&host));
+            delete_namespace(&self.namespace(&host));
         }
         remove_tree(&self.directory);
     }

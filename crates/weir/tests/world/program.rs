@@ -166,7 +166,7 @@ impl World {
     }
 
     /// Returns the director's packet count for `reason`.
-    pub fn packets(&self, reason: &str) -> u64 {
+    pub fn packet_count(&self, reason: &str) -> u64 {
         let status = self.status();
         let reasons = status["reasons"].as_array().expect("reasons is an array");
         let row = reasons.iter().find(|row| row["reason"] == reason);

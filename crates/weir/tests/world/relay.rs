@@ -43,6 +43,6 @@ impl World {
             .read_line(&mut line)
             .expect("read the line `ready`");
         assert_eq!(line, "ready\n");
-        self.adopt(child);
+        self.kill_on_drop(child);
     }
 }

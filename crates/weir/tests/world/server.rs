@@ -91,7 +91,7 @@ impl World {
     }
 
     /// Kills `child` when the world is dropped.
-    pub fn adopt(&mut self, child: std::process::Child) {
+    pub fn kill_on_drop(&mut self, child: std::process::Child) {
         self.children.push(child);
     }
 

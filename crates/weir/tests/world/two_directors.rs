@@ -37,6 +37,6 @@ impl World {
             .stderr(log)
             .spawn()
             .expect("start weir");
-        self.adopt(child);
+        self.kill_on_drop(child);
     }
 }

@@ -33,7 +33,9 @@ const MAX_QUEUED_EVENTS: usize = 64;
 pub(super) fn top(global: &GlobalOptions) -> Outcome {
     if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
         return Err(Failure::Usage {
-            message: "top needs a terminal; use `weir status`, with --json for programs".to_owned(),
+            message:
+                "top requires a terminal; use `weir status`, or `weir status --json` in scripts"
+                    .to_owned(),
         });
     }
     let client = Client::new(&global.runtime_dir);

@@ -259,7 +259,7 @@ pub(super) fn cases() -> Vec<Case> {
     cases
 }
 
-/// Starts a server that responds to `/answer/N` with the case of that number, and to every other path with the path.
+/// Starts a server that responds to `/response/N` with the case of that number, and to every other path with the path.
 pub(super) fn serve(cases: Arc<Vec<Case>>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("bind a listener");
     let address = listener.local_addr().expect("get local address");
@@ -285,7 +285,7 @@ fn serve_connection(mut stream: TcpStream, cases: &[Case]) -> std::io::Result<()
         let text = String::from_utf8_lossy(&head);
         let path = text.split(' ').nth(1).unwrap_or_default();
         let number = path
-            .strip_prefix("/answer/")
+            .strip_prefix("/response/")
             .and_then(|number| number.parse::<usize>().ok());
         match number.and_then(|number| cases.get(number)) {
             Some((_, bytes)) => {

@@ -110,7 +110,7 @@ fn start_servers(group: &mut Group) {
         // If the program fails, it ends without printing a line.
         output.take(100).read_line(&mut line).expect("read a line");
         assert_eq!(line, "listening\n");
-        group.world.adopt(child);
+        group.world.kill_on_drop(child);
     }
     let vip: IpAddr = VIP.parse().expect("parse the address");
     group.world.start_udp_echo(PORT, |_| vip);

@@ -135,7 +135,7 @@ fn group_works_with_tls_and_users_in_etcd() {
     if !privileged() {
         return;
     }
-    let mut group = Group::with(1, 2, 2, true);
+    let mut group = Group::with_options(1, 2, 2, true);
     group.enable_users();
     fs::write(group.world.path("password"), "wrong").expect("write the file");
     group.start(0);
@@ -204,7 +204,7 @@ fn group_works_with_tls_and_users_in_etcd() {
             reason.contains("changed in etcd")
         });
     }
-    group.succeed(0, &["server", &format!("web/{}", SERVERS[1]), "drain"]);
+    group.run_weir(0, &["server", &format!("web/{}", SERVERS[1]), "drain"]);
     for n in 0..2 {
         wait_for("the drain", TIMEOUT, || {
             group.state(n, SERVERS[1]) == "drain"

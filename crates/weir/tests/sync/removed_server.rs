@@ -28,7 +28,7 @@ impl Pair {
     }
 
     /// Returns whether a director still has the row of the removed server.
-    fn knows_removed_server(&self, host: &str) -> bool {
+    fn has_removed_server(&self, host: &str) -> bool {
         let status = self.status(host);
         let servers = status["services"][0]["servers"].as_array().cloned();
         let mut servers = servers.unwrap_or_default().into_iter();
@@ -57,7 +57,7 @@ fn connections_continue_if_standby_has_removed_their_server_first() {
     // Rows of ended flows are freed once per second.
     let end = Instant::now() + Duration::from_secs(3);
     while Instant::now() < end {
-        assert!(pair.knows_removed_server("second"), "the row was freed");
+        assert!(pair.has_removed_server("second"), "the row was freed");
         std::thread::sleep(Duration::from_millis(200));
     }
     pair.remove_server("director");
@@ -68,7 +68,7 @@ fn connections_continue_if_standby_has_removed_their_server_first() {
     for connection in &mut held {
         let server = connection.server.clone();
         assert!(
-            connection.is_still_served(),
+            connection.reaches_same_server(),
             "a connection to {server} broke"
         );
     }

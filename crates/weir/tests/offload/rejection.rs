@@ -40,7 +40,11 @@ fn service_without_servers_rejects_immediately() {
             world.start_director(&without_servers(&config(family, node, "nat"), family));
             let kind = connection_error(&world, family, TIMEOUT);
             assert_eq!(kind, ErrorKind::ConnectionRefused, "{node}{family:?}");
-            assert!(world.packets("reject_no_server") > 0, "{}", world.status());
+            assert!(
+                world.packet_count("reject_no_server") > 0,
+                "{}",
+                world.status()
+            );
         }
     }
 }
@@ -83,7 +87,7 @@ fn dropped_packets_do_not_reach_the_local_stack() {
                 }
             });
             clients.join().expect("thread panicked");
-            world.packets("drop_no_server") > 0
+            world.packet_count("drop_no_server") > 0
         });
         assert_eq!(tcp_counter(&world, "director", "OutRsts"), 0, "{node}");
     }

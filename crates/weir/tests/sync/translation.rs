@@ -92,7 +92,9 @@ fn directors_assign_different_source_ports_concurrently() {
         "server0",
         &format!("route replace {SNAT}/32 via 10.0.0.4 table 101"),
     );
-    let surviving = held.iter_mut().map(|it| usize::from(it.is_still_served()));
+    let surviving = held
+        .iter_mut()
+        .map(|it| usize::from(it.reaches_same_server()));
     assert_eq!(surviving.sum::<usize>(), 2 * HELD_CONNECTIONS);
     assert_eq!(pair.open_connections(4).len(), 4);
 }
@@ -119,7 +121,7 @@ fn replies_of_received_flows_are_translated_without_forwarding() {
         .command("server0", "socat")
         .args(["TCP-LISTEN:81,fork,reuseaddr", loops])
         .spawn();
-    pair.world.adopt(clock.expect("start socat"));
+    pair.world.kill_on_drop(clock.expect("start socat"));
     for host in ["director", "second"] {
         world::sh(&format!(
             "ip netns exec {} sysctl -qw net.ipv4.ip_forward=0",
@@ -160,6 +162,8 @@ fn replies_of_received_flows_are_translated_without_forwarding() {
     receiver
         .read_exact(&mut [0; 20])
         .expect("read lines through the second director");
-    let surviving = held.iter_mut().map(|it| usize::from(it.is_still_served()));
+    let surviving = held
+        .iter_mut()
+        .map(|it| usize::from(it.reaches_same_server()));
     assert_eq!(surviving.sum::<usize>(), HELD_CONNECTIONS);
 }

@@ -46,7 +46,7 @@ impl Download {
     }
 
     /// Reads the rest of the download. Returns whether it is complete.
-    fn is_complete(&mut self) -> bool {
+    fn finish(&mut self) -> bool {
         if self.stream.read_to_end(&mut self.received).is_err() {
             return false;
         }
@@ -86,11 +86,11 @@ fn count_broken(setup: Setup, count: usize) -> (usize, usize) {
     let broken = |surviving: usize| count - surviving;
     let idle = held
         .iter_mut()
-        .map(|it| usize::from(Connection::is_still_served(it)))
+        .map(|it| usize::from(Connection::reaches_same_server(it)))
         .sum();
     let complete = downloads
         .iter_mut()
-        .map(|it| usize::from(it.is_complete()))
+        .map(|it| usize::from(it.finish()))
         .sum();
     // A new connection shows that the network and the second director work.
     assert_eq!(pair.open_connections(4).len(), 4);
