@@ -629,7 +629,7 @@ fn push_route(
     match &rule.action {
         Action::Redirect { to, status } if rule::drops_query(to) => {
             let Some(redirects) = rule::routes_without_query(&condition, to) else {
-                let reason = "a route's `redirect` cannot drop the query: no group can be added to the route's expression";
+                let reason = "a route's `redirect` cannot drop the query: no group can be added to its expression";
                 return rule.line.reject(notes, reason);
             };
             routes.extend(redirects.into_iter().map(|(condition, to)| {

@@ -143,13 +143,8 @@ pub(super) fn block_routes(
     }
     let server_action = action(context, server, scheme, "/", &levels, &mut routes, notes);
     if let Some((action, position)) = server_action {
-        let edits = edits_of(
-            context,
-            &action,
-            &levels,
-            ServerVariables::new(scheme, &routes.name),
-            notes,
-        );
+        let variables = ServerVariables::new(scheme, &routes.name);
+        let edits = edits_of(context, &action, &levels, variables, notes);
         routes.all.push(BlockRoute {
             edits,
             ..BlockRoute::catch_all(position, action)
@@ -215,13 +210,8 @@ fn add_server_files(
         return;
     };
     let cases = access_rules(context, levels, notes);
-    let edits = edits_of(
-        context,
-        &action,
-        levels,
-        ServerVariables::new(scheme, &routes.name),
-        notes,
-    );
+    let variables = ServerVariables::new(scheme, &routes.name);
+    let edits = edits_of(context, &action, levels, variables, notes);
     for (networks, allowed) in cases {
         let (action, edits) = match allowed {
             true => (action.clone(), edits.clone()),
@@ -314,13 +304,8 @@ fn add_if_blocks(
         let levels: Vec<&[Node]> = std::iter::once(block.inner())
             .chain(levels.iter().copied())
             .collect();
-        let edits = edits_of(
-            context,
-            &action,
-            &levels,
-            ServerVariables::new(scheme, &routes.name),
-            notes,
-        );
+        let variables = ServerVariables::new(scheme, &routes.name);
+        let edits = edits_of(context, &action, &levels, variables, notes);
         note_unused_lines(context, block, notes);
         // The following directives handle a path that the rewrite does not change.
         let is_last = !matches!(action, Action::Restart { .. });
