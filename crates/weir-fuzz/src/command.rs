@@ -1,5 +1,5 @@
-//! Implements the commands that do not fuzz. They list the targets and convert a corpus to the form that libFuzzer
-//! reads, one file per input in a directory, and back.
+//! Implements the commands that do not fuzz. They list the targets, and convert a corpus to the form that libFuzzer
+//! reads (a directory with one file per input) and back.
 //!
 //! The commands are `list`, `longest TARGET`, `unpack TARGET DIRECTORY` and `pack TARGET DIRECTORY`. `pack` keeps the
 //! smallest inputs, up to [`MAX_CORPUS_BYTES`] of text, which limits the size of the repository.
@@ -33,12 +33,14 @@ pub fn run(command: &str) -> Result<(), Box<dyn Error>> {
         }
         ["unpack", target, directory] => unpack(target, Path::new(directory)),
         ["pack", target, directory] => pack(target, Path::new(directory)),
-        _ => Err("list | longest TARGET | unpack TARGET DIRECTORY | pack TARGET DIRECTORY".into()),
+        _ => Err(
+            "usage: list | longest TARGET | unpack TARGET DIRECTORY | pack TARGET DIRECTORY".into(),
+        ),
     }
 }
 
 fn find_target(name: &str) -> Result<&'static Target, Box<dyn Error>> {
-    find(name).ok_or_else(|| format!("there is no target {name}").into())
+    find(name).ok_or_else(|| format!("no such target: {name}").into())
 }
 
 fn corpus_file(target: &str) -> Result<PathBuf, Box<dyn Error>> {

@@ -45,7 +45,7 @@ pub fn parse_input(line: &str) -> Result<Vec<u8>, String> {
                 let pair = digit().zip(digit());
                 let value = pair.map(|(high, low)| high << 4 | low);
                 let value = value.and_then(|value| u8::try_from(value).ok());
-                value.ok_or_else(|| "\\x needs two hexadecimal digits".to_owned())?
+                value.ok_or_else(|| "\\x requires two hexadecimal digits".to_owned())?
             }
             other => return Err(format!("unknown escape \\{:?}", other.map(char::from))),
         });

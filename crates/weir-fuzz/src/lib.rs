@@ -4,10 +4,10 @@
 //! bounded time and with bounded memory. Where possible, a target also compares two results: of the same input in
 //! pieces of different sizes, or of an accepted text before and after it is written and parsed again. `tools/fuzz.sh`
 //! runs the targets with libFuzzer and stores the inputs that reach new code in `corpus/`, in one file per target with
-//! one input per line (see [`corpus`]). The tests of this crate run all stored inputs and all seeds again, so that an
-//! input that has failed once is tested without a fuzzer as well.
+//! one input per line (see [`corpus`]). The tests of this crate run all stored inputs and all seeds again: an input
+//! that has failed once is also tested without a fuzzer.
 //!
-//! The crate opens no sockets, and no files except those of the corpora.
+//! The crate does not open sockets, or files other than those of the corpora.
 
 pub mod command;
 pub mod corpus;

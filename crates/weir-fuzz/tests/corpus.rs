@@ -1,5 +1,4 @@
-//! Runs all stored inputs of the fuzzer and all seeds, so that an input that has failed once is tested without a fuzzer
-//! as well.
+//! Runs all stored inputs of the fuzzer and all seeds: an input that has failed once is also tested without a fuzzer.
 
 use std::fs;
 use std::path::Path;

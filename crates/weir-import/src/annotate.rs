@@ -26,7 +26,7 @@ pub(crate) fn annotate(document: &Document, text: &Text, notes: &Notes) -> Strin
             comments_before.entry(*start).or_default().extend(comments);
         }
     }
-    let lost = notes.lost();
+    let lost = notes.losses_by_line();
     for (position, note) in &lost {
         let nearest = first_tables.range(..=*position).next_back();
         let nearest = nearest.map(|(_, start)| *start);

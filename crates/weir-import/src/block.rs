@@ -14,7 +14,7 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// Returns a directive without a text of its arguments.
+    /// Returns a directive with an empty argument text.
     pub(crate) const fn new(
         position: Position,
         words: Vec<String>,
@@ -55,26 +55,26 @@ impl Node {
     }
 
     /// Adds notes that the directive and every line of its block are not imported.
-    pub(crate) fn reject(&self, notes: &mut Notes, why: &str) {
-        notes.add(self.position, format!("not imported: {why}"));
-        let why = format!(
+    pub(crate) fn reject(&self, notes: &mut Notes, reason: &str) {
+        notes.add(self.position, format!("not imported: {reason}"));
+        let reason = format!(
             "not imported: it is in the block of line {}, which is not imported",
             self.position.line()
         );
         for position in self.block_positions() {
             match position.is_on_same_line(self.position) {
-                true => notes.add_covered(position),
-                false => notes.add(position, &why),
+                true => notes.mark_covered(position),
+                false => notes.add(position, &reason),
             }
         }
     }
 
     /// Adds remarks that the program uses neither the directive nor any line of its block, or that Weir needs none of
     /// them.
-    pub(crate) fn ignore(&self, notes: &mut Notes, why: &str) {
-        let why = format!("not imported: {why}");
+    pub(crate) fn ignore(&self, notes: &mut Notes, reason: &str) {
+        let reason = format!("not imported: {reason}");
         for position in self.block_positions().into_iter().chain([self.position]) {
-            notes.remark(position, &why);
+            notes.remark(position, &reason);
         }
     }
 }

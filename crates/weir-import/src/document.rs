@@ -60,9 +60,9 @@ pub(crate) struct Table {
     pub(crate) entries: Vec<Entry>,
     /// For a route: the status of a response that replaces its action if a required part of the route is rejected.
     /// Without this response, its requests would match a later route.
-    pub(crate) refusal: Option<u64>,
+    pub(crate) rejection_status: Option<u64>,
     /// Source lines that depend on this table, in addition to the lines of its entries.
-    pub(crate) covers: Vec<Position>,
+    pub(crate) dependent_lines: Vec<Position>,
     pub(crate) removed: bool,
 }
 
@@ -185,8 +185,8 @@ impl Table {
             repeated: false,
             position,
             entries: Vec::new(),
-            refusal: None,
-            covers: Vec::new(),
+            rejection_status: None,
+            dependent_lines: Vec::new(),
             removed: false,
         }
     }

@@ -114,7 +114,7 @@ impl Fields {
     }
 
     /// Removes the fields of responses with a file.
-    fn remove_those_of_files(&mut self) {
+    fn remove_file_fields(&mut self) {
         let files = std::mem::take(&mut self.files);
         self.add
             .retain(|(name, ..)| !files.contains_key(&name.to_ascii_lowercase()));
@@ -190,7 +190,7 @@ impl Fields {
 
 /// Rewrites `^/a(/.*)$` and `{1}` as `^/a/(.*)$` and `/{1}`: a route's rewritten path must begin with a literal
 /// slash, not with a group. Returns `None` if the path cannot be written that way.
-pub(crate) fn beginning_with_slash(regex: &str, path: &str) -> Option<(String, String)> {
+pub(crate) fn with_leading_slash(regex: &str, path: &str) -> Option<(String, String)> {
     if path.starts_with('/') {
         return Some((regex.to_owned(), path.to_owned()));
     }
@@ -245,7 +245,7 @@ impl Edits {
     pub(crate) fn for_generated_response(&self) -> Self {
         let mut response = self.response.clone();
         response.remove.clear();
-        response.remove_those_of_files();
+        response.remove_file_fields();
         Self {
             response,
             ..Self::default()
@@ -272,7 +272,7 @@ mod tests {
 
     #[test]
     fn path_gets_literal_leading_slash() {
-        let rewritten = |regex, path| beginning_with_slash(regex, path);
+        let rewritten = |regex, path| with_leading_slash(regex, path);
         let both = |regex: &str, path: &str| Some((regex.to_owned(), path.to_owned()));
         assert_eq!(rewritten("^/a(/.*)$", "{1}"), both("^/a/(.*)$", "/{1}"));
         assert_eq!(rewritten("^/a(.*)$", "/b{1}"), both("^/a(.*)$", "/b{1}"));

@@ -1,4 +1,4 @@
-//! Lines of haproxy.cfg and nginx.conf that keep clients out. Losing such a line is a security problem, not only a
+//! Lines of haproxy.cfg and nginx.conf that restrict access. Losing such a line is a security problem, not only a
 //! missing feature.
 //!
 //! If in doubt, list a keyword: a superfluous entry makes the operator check a line, a missing entry may admit clients.
@@ -30,7 +30,7 @@ const REJECTING: &[&str] = &[
 /// Options of `bind` and `server` that verify the peer's certificate.
 pub(crate) const CERTIFICATE_OPTIONS: &[&str] = &["crl-file", "ca-verify-file", "verifyhost"];
 
-/// Returns whether a line of haproxy.cfg keeps clients out, or selects their backend by a condition.
+/// Returns whether a line of haproxy.cfg restricts access, or selects a backend by a condition.
 pub(crate) fn is_haproxy_guard(words: &[String]) -> bool {
     let mut words = words.iter().map(String::as_str);
     let Some(keyword) = words.next() else {
@@ -62,7 +62,7 @@ pub(crate) fn is_haproxy_guard(words: &[String]) -> bool {
     }
 }
 
-/// Directives of nginx that keep clients out.
+/// Directives of nginx that restrict access.
 const DIRECTIVES: &[&str] = &[
     "deny",
     "allow",
@@ -93,7 +93,7 @@ const DIRECTIVES: &[&str] = &[
     "proxy_ssl_crl",
 ];
 
-/// Returns whether a directive of nginx.conf keeps clients out; `return` does so with certain statuses.
+/// Returns whether a directive of nginx.conf restricts access; `return` does so with certain statuses.
 pub(crate) fn is_nginx_guard(words: &[String]) -> bool {
     let word = |index: usize| words.get(index).map_or("", String::as_str);
     match word(0) {

@@ -104,7 +104,7 @@ pub(crate) struct Writer {
     pub(crate) document: Document,
     checks: Vec<(String, Probe)>,
     /// The pool without servers, if a service needed one.
-    pub(crate) no_servers: Option<String>,
+    pub(crate) empty_pool: Option<String>,
     pub(crate) mails: Vec<Mail>,
 }
 
@@ -176,7 +176,7 @@ impl Writer {
                 _ => self.names.claim(&format!("{name}-{}", index + 1)),
             };
             let mut service = service_table((&service_name, &name), listen, &spec, position);
-            service.covers.clone_from(&spec.lines);
+            service.dependent_lines.clone_from(&spec.lines);
             self.document.push(service);
         }
         name

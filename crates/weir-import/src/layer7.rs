@@ -11,7 +11,7 @@ use crate::probe::Probe;
 
 /// A server of a pool.
 #[derive(Clone, Debug)]
-pub(crate) struct Upstream {
+pub(crate) struct PoolServer {
     pub(crate) position: Position,
     pub(crate) entries: Vec<Entry>,
     pub(crate) probes: Vec<Probe>,
@@ -25,7 +25,7 @@ pub(crate) struct Pool {
     pub(crate) name: String,
     /// Keys other than `servers`.
     pub(crate) entries: Vec<Entry>,
-    pub(crate) servers: Vec<Upstream>,
+    pub(crate) servers: Vec<PoolServer>,
     /// Checks of the servers from DNS; `None` = there are no such servers.
     pub(crate) probes: Option<Vec<Probe>>,
     /// All source lines of the pool.
@@ -56,7 +56,7 @@ pub(crate) struct Condition {
 pub(crate) enum Action {
     Pool(String),
     /// A pool, with a different path in the request.
-    Rewritten {
+    PoolWithPath {
         pool: String,
         path: String,
     },
@@ -75,18 +75,18 @@ pub(crate) enum Action {
         fields: Vec<String>,
     },
     /// The pool that a map selects: the map, and the pool for requests without an entry.
-    Mapped(String, String),
-    /// Pools with their weights; the hash of `by` selects a pool.
+    PoolFromMap(String, String),
+    /// Pools with their weights; the hash of `hashed_text` selects a pool.
     Split {
         pools: Vec<(String, u64)>,
-        by: String,
+        hashed_text: String,
     },
-    /// Rewrites a path that the regular expression matches, and selects a route for the new path. `at` = the value of
-    /// `restart`: the search starts at the first or at the next route.
+    /// Rewrites a path that the regular expression matches, and selects a route for the new path. `start` = the
+    /// value of `restart`: the search starts at the first or at the next route.
     Restart {
         regex: String,
         to: String,
-        at: &'static str,
+        start: &'static str,
     },
     /// Closes the connection without a response.
     Close,
@@ -98,8 +98,8 @@ impl Action {
     /// Returns the target pool.
     pub(crate) fn pool(&self) -> Option<&str> {
         match self {
-            Self::Pool(pool) | Self::Rewritten { pool, .. } => Some(pool),
-            Self::Mapped(_, pool) => Some(pool),
+            Self::Pool(pool) | Self::PoolWithPath { pool, .. } => Some(pool),
+            Self::PoolFromMap(_, pool) => Some(pool),
             Self::Split { pools, .. } => pools.first().map(|(pool, _)| pool.as_str()),
             Self::Redirect { .. }
             | Self::Respond { .. }
@@ -113,7 +113,7 @@ impl Action {
 
 impl Condition {
     /// Returns whether the condition depends only on the client's address, not on its request.
-    pub(crate) fn is_about_client(&self) -> bool {
+    pub(crate) fn depends_only_on_client(&self) -> bool {
         let client_part = Self {
             sources: self.sources.clone(),
             ..Self::default()
@@ -212,7 +212,7 @@ impl Condition {
         let mut keys: Vec<(&'static str, Vec<String>)> = fields.into();
         // Values of one field are alternatives: none of them may be present.
         keys.extend(
-            by_name(&self.headers)
+            group_by_name(&self.headers)
                 .into_iter()
                 .map(|values| ("header", values)),
         );
@@ -262,7 +262,7 @@ impl Condition {
 }
 
 /// Groups conditions on header fields by the name of the field.
-fn by_name(headers: &[String]) -> Vec<Vec<String>> {
+fn group_by_name(headers: &[String]) -> Vec<Vec<String>> {
     let name = |text: &str| {
         text.split(':')
             .next()
@@ -288,8 +288,8 @@ fn combine_fields(first: &[String], second: &[String]) -> Option<Vec<String>> {
             .unwrap_or_default()
             .to_ascii_lowercase()
     };
-    let mut fields = by_name(first);
-    for field in by_name(second) {
+    let mut fields = group_by_name(first);
+    for field in group_by_name(second) {
         match fields.iter_mut().find(|it| name(&it[0]) == name(&field[0])) {
             None => fields.push(field),
             Some(existing) if *existing == field || !field[0].contains(':') => {}
@@ -388,35 +388,35 @@ pub(crate) fn servers_dns(mut names: Vec<Item>) -> Option<Entry> {
 fn push_action(table: &mut Table, action: &Action) {
     match action {
         Action::Files(keys, position) => {
-            table.refusal = Some(404);
+            table.rejection_status = Some(404);
             table.push(Entry::new("files", keys.clone(), *position).essential());
         }
-        Action::Mapped(map, pool) => {
+        Action::PoolFromMap(map, pool) => {
             let keys = vec![
                 Entry::implied("map", map.as_str()).essential(),
                 Entry::implied("default", pool.as_str()).essential(),
             ];
             table.push(Entry::implied("pool", keys).essential());
         }
-        Action::Split { pools, by } => {
+        Action::Split { pools, hashed_text } => {
             let parts = pools
                 .iter()
                 .map(|(pool, weight)| format!("{pool}:{weight}"));
             let parts: Vec<String> = parts.collect();
             table.push(Entry::implied("split", parts).essential());
-            table.push(Entry::implied("split_by", by.as_str()).essential());
+            table.push(Entry::implied("split_by", hashed_text.as_str()).essential());
         }
-        Action::Restart { regex, to, at } => {
+        Action::Restart { regex, to, start } => {
             let keys = vec![
                 Entry::implied("regex", regex.as_str()).essential(),
                 Entry::implied("to", to.as_str()).essential(),
             ];
             table.push(Entry::implied("rewrite", keys).essential());
-            table.push(Entry::implied("restart", *at).essential());
+            table.push(Entry::implied("restart", *start).essential());
         }
         Action::Close => table.push(Entry::implied("close", true).essential()),
         Action::Pool(pool) => table.push(Entry::implied("pool", pool.as_str()).essential()),
-        Action::Rewritten { pool, path } => {
+        Action::PoolWithPath { pool, path } => {
             table.push(Entry::implied("pool", pool.as_str()).essential());
             table.push(Entry::implied("rewrite", path.as_str()).essential());
         }
@@ -478,7 +478,7 @@ impl Writer {
             servers.push(Item::new(entries, Some(server.position)));
         }
         table.push(Entry::implied("servers", servers));
-        table.covers = pool.lines;
+        table.dependent_lines = pool.lines;
         self.document.push(table);
         for probe in shared.iter().flatten() {
             let mut table = Table::new(&["pool", &pool.name, "check"], probe.position);
@@ -532,7 +532,7 @@ impl Writer {
                 regex: Some(regex.clone()),
                 ..condition.clone()
             };
-            let rewritten = Action::Rewritten {
+            let rewritten = Action::PoolWithPath {
                 pool: pool.to_owned(),
                 path: path.clone(),
             };
@@ -556,7 +556,7 @@ impl Writer {
         if let Some(table) = self.document.tables.last_mut() {
             table.entries.extend(edits.keys.iter().cloned());
             if edits.keys.iter().any(|key| key.key == "basic_auth") {
-                table.refusal = Some(401);
+                table.rejection_status = Some(401);
             }
         }
     }
@@ -617,14 +617,14 @@ impl Writer {
 
     /// Returns the pool without servers, for services that never use their pool.
     pub(crate) fn pool_without_servers(&mut self, position: Position) -> String {
-        if let Some(name) = &self.no_servers {
+        if let Some(name) = &self.empty_pool {
             return name.clone();
         }
         let name = self.names.claim("no-servers");
         let mut table = Table::new(&["pool", &name], position);
         table.push(Entry::implied("servers", Vec::<Item>::new()));
         self.document.push(table);
-        self.no_servers = Some(name.clone());
+        self.empty_pool = Some(name.clone());
         name
     }
 }

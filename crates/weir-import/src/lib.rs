@@ -1,6 +1,6 @@
 //! Converts configurations of haproxy, keepalived, ldirectord and nginx to `weir.toml`.
 //!
-//! Each importer parses its program's language like the program does, and writes what weir.toml supports. Every line
+//! Each importer parses a configuration like the program that it is for, and writes what weir.toml supports. Every line
 //! that is not supported, or that its program rejects, gets a note with its number and the reason; nothing is dropped
 //! silently. The output always passes `weir check`: everything that the configuration parser rejects is removed and
 //! reported, so that an importer may write keys that this build does not support.

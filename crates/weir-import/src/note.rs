@@ -20,7 +20,7 @@ pub(crate) struct Notes {
     seen: HashSet<(Position, String)>,
     /// Positions that have a note or are covered by a note.
     positions: HashSet<Position>,
-    /// Lines that keep clients out.
+    /// Lines that restrict access.
     guards: HashSet<Position>,
     /// Directives that do not affect clients or servers.
     inert: HashSet<Position>,
@@ -33,7 +33,7 @@ struct Note {
     line: Position,
     /// Position of the directive on the line.
     directive: Position,
-    why: String,
+    reason: String,
     /// Whether the note reports no loss.
     is_remark: bool,
 }
@@ -52,24 +52,24 @@ impl Notes {
     }
 
     /// Adds a note about a loss; duplicates are ignored.
-    pub(crate) fn add(&mut self, position: Position, why: impl Into<String>) {
-        self.push_note(position, why.into(), false);
+    pub(crate) fn add(&mut self, position: Position, reason: impl Into<String>) {
+        self.push_note(position, reason.into(), false);
     }
 
     /// Adds a note that reports no loss, for example about a default of the other program, or about a line without
     /// effect there.
-    pub(crate) fn remark(&mut self, position: Position, why: impl Into<String>) {
-        self.push_note(position, why.into(), true);
+    pub(crate) fn remark(&mut self, position: Position, reason: impl Into<String>) {
+        self.push_note(position, reason.into(), true);
     }
 
-    fn push_note(&mut self, position: Position, why: String, is_remark: bool) {
+    fn push_note(&mut self, position: Position, reason: String, is_remark: bool) {
         self.positions.insert(position);
         let line = position.whole_line();
-        if self.seen.insert((line, why.clone())) {
+        if self.seen.insert((line, reason.clone())) {
             self.notes.push(Note {
                 line,
                 directive: position,
-                why,
+                reason,
                 is_remark,
             });
         }
@@ -86,7 +86,7 @@ impl Notes {
     }
 
     /// Records that an existing note covers this position too.
-    pub(crate) fn add_covered(&mut self, position: Position) {
+    pub(crate) fn mark_covered(&mut self, position: Position) {
         self.positions.insert(position);
     }
 
@@ -96,22 +96,22 @@ impl Notes {
     }
 
     /// Returns whether a note reports a loss on this line.
-    pub(crate) fn is_lost(&self, position: Position) -> bool {
+    pub(crate) fn has_loss(&self, position: Position) -> bool {
         let mut notes = self.notes.iter();
         notes.any(|note| note.line == position.whole_line() && self.is_loss(note))
     }
 
-    /// Records that the line keeps clients out, so that its loss is a loss of protection.
+    /// Records that the line restricts access: if it is lost, clients may be admitted that the file rejects.
     pub(crate) fn mark_guard(&mut self, position: Position) {
         self.guards.insert(position.whole_line());
     }
 
-    /// Records that the output keeps out the same clients as the line, although the output differs in other ways.
+    /// Records that the output rejects the same clients as the line, although the output differs in other ways.
     pub(crate) fn unmark_guard(&mut self, position: Position) {
         self.guards.remove(&position.whole_line());
     }
 
-    /// Returns the losses of lines that keep clients out, in the format of [`Self::finish`].
+    /// Returns the losses of lines that restrict access, in the format of [`Self::finish`].
     pub(crate) fn unguarded(&mut self) -> Vec<String> {
         self.render(|notes, note| !note.is_remark && notes.guards.contains(&note.line))
     }
@@ -122,7 +122,7 @@ impl Notes {
     }
 
     /// Returns the losses that affect clients or servers in file order, each with its line.
-    pub(crate) fn lost(&self) -> Vec<(Position, String)> {
+    pub(crate) fn losses_by_line(&self) -> Vec<(Position, String)> {
         let mut lost: Vec<&Note> = self
             .notes
             .iter()
@@ -163,10 +163,10 @@ impl Notes {
             _ => format!("{name} "),
         };
         let line = position.line;
-        let why = &note.why;
+        let reason = &note.reason;
         match text {
-            "" => format!("{file}line {line}: {why}"),
-            text => format!("{file}line {line}: {text}: {why}"),
+            "" => format!("{file}line {line}: {reason}"),
+            text => format!("{file}line {line}: {text}: {reason}"),
         }
     }
 

@@ -4,7 +4,7 @@ use crate::document::{Document, Entry, Table, visit_positions};
 use crate::note::Notes;
 
 /// Replaces equal checks of several pools with one named check. Returns whether checks were replaced.
-pub(crate) fn share(document: &mut Document, notes: &Notes) -> bool {
+pub(crate) fn merge_equal_checks(document: &mut Document, notes: &Notes) -> bool {
     let mut groups: Vec<Vec<usize>> = Vec::new();
     for (index, table) in document.tables.iter().enumerate() {
         if !is_named(table) && !is_only_check_of_pool(table) {
@@ -46,15 +46,15 @@ fn merge_group(document: &mut Document, group: &[usize]) {
         .iter()
         .copied()
         .find(|index| is_named(&document.tables[*index]));
-    let kept = named_index.unwrap_or(group[0]);
+    let shared_index = named_index.unwrap_or(group[0]);
     let name = match named_index {
         Some(index) => document.tables[index].path[1].clone(),
         None => {
-            let kind = document.tables[kept].text("kind").unwrap_or("tcp");
+            let kind = document.tables[shared_index].text("kind").unwrap_or("tcp");
             document.free_name("check", kind)
         }
     };
-    let mut covers = Vec::new();
+    let mut dependent_lines = Vec::new();
     for index in group
         .iter()
         .copied()
@@ -63,19 +63,21 @@ fn merge_group(document: &mut Document, group: &[usize]) {
         let table = &mut document.tables[index];
         let from = table.position;
         let pool = table.path[..2].to_vec();
-        if index != kept {
+        if index != shared_index {
             table.removed = true;
-            covers.push(from);
-            visit_positions(&table.entries, &mut |position| covers.push(position));
+            dependent_lines.push(from);
+            visit_positions(&table.entries, &mut |position| {
+                dependent_lines.push(position)
+            });
         }
         let mut tables = document.tables.iter_mut();
         if let Some(pool) = tables.find(|table| table.path == pool) {
             pool.push(Entry::new("check", name.as_str(), from));
         }
     }
-    let table = &mut document.tables[kept];
+    let table = &mut document.tables[shared_index];
     table.path = vec!["check".to_owned(), name];
-    table.covers.extend(covers);
+    table.dependent_lines.extend(dependent_lines);
 }
 
 #[cfg(test)]
@@ -102,13 +104,13 @@ mod tests {
         }
         let mut notes = Notes::default();
         notes.add_file("f", "word\nword\nword\n");
-        assert!(share(&mut document, &notes));
+        assert!(merge_equal_checks(&mut document, &notes));
         assert_eq!(
             document.render().text,
             "[pool.a]\ncheck = \"tcp\"\n\n[check.tcp]\nkind = \"tcp\"\ninterval = \"1s\"\n\n[pool.b]\n\n\
              [pool.b.check]\nkind = \"tcp\"\ninterval = \"2s\"\n\n[pool.c]\ncheck = \"tcp\"\n"
         );
-        assert!(!share(&mut document, &notes));
+        assert!(!merge_equal_checks(&mut document, &notes));
     }
 
     #[test]
@@ -121,6 +123,6 @@ mod tests {
         }
         let mut notes = Notes::default();
         notes.add_file("f", "word\n# the other one\nword\n");
-        assert!(!share(&mut document, &notes));
+        assert!(!merge_equal_checks(&mut document, &notes));
     }
 }

@@ -72,7 +72,8 @@ fn suites(text: &str, version: TlsVersion) -> Result<(Vec<CipherSuite>, Vec<Stri
     };
     if let Some(class) = names(text).find(|name| !is_suite(name)) {
         return Err(format!(
-            "{class} is a class of suites, and `ciphers` takes names; by default, Weir offers all suites it supports"
+            "{class} is a class of suites, but `ciphers` accepts only names; by default, Weir offers all suites it \
+             supports"
         ));
     }
     let parse_suite =

@@ -14,11 +14,11 @@ use crate::document::{
     Document, Entry, Item, Path, Table, Text, Value, visit_item_positions, visit_positions,
 };
 use crate::note::{Notes, Position};
-use crate::shared_check::share;
+use crate::shared_check::merge_equal_checks;
 
 /// Returns weir.toml without the parts that the parser rejects, and the notes about the source.
 pub(crate) fn validate(mut document: Document, mut notes: Notes) -> Imported {
-    let mut checks_were_shared = false;
+    let mut checks_were_merged = false;
     loop {
         let text = document.render();
         let diagnostics = match weir_config::parse(&text.text, &Host::default()) {
@@ -27,10 +27,10 @@ pub(crate) fn validate(mut document: Document, mut notes: Notes) -> Imported {
             {
                 continue;
             }
-            // Checks are shared last, so that each line of a rejected check gets its note.
+            // Equal checks are merged last: until then, each line of a rejected check gets its own note.
             Ok(_)
-                if !std::mem::replace(&mut checks_were_shared, true)
-                    && share(&mut document, &notes) =>
+                if !std::mem::replace(&mut checks_were_merged, true)
+                    && merge_equal_checks(&mut document, &notes) =>
             {
                 continue;
             }
@@ -95,7 +95,7 @@ fn remove_unreachable(
             document.tables[*earlier].position,
         );
         if lines_in_use.contains(&position.whole_line()) {
-            notes.add_covered(position);
+            notes.mark_covered(position);
         } else {
             let line = earlier_from.line();
             notes.remark(
@@ -151,7 +151,7 @@ fn mark_error(document: &mut Document, text: &Text, error: &Diagnostic, notes: &
     let Some(table) = document.tables.get_mut(*table) else {
         return;
     };
-    let message = format!("not imported: {}", reason(error));
+    let message = format!("not imported: {}", diagnostic_text(error));
     let Some((entry, inner_path)) = inner_path.split_first() else {
         table.removed = true;
         notes.add(table.position, message);
@@ -168,17 +168,17 @@ fn mark_entry(
     entry: &mut Entry,
     path: &[usize],
     position: Position,
-    why: String,
+    reason: String,
     notes: &mut Notes,
 ) {
     let position = entry.item.position.unwrap_or(position);
     let inner = match (&mut entry.item.value, path.split_first()) {
         (Value::List(items), Some((index, path))) => items
             .get_mut(*index)
-            .map(|item| mark_item(item, path, position, &why, notes)),
+            .map(|item| mark_item(item, path, position, &reason, notes)),
         (Value::Table(entries), Some((index, path))) => entries
             .get_mut(*index)
-            .map(|entry| mark_entry(entry, path, position, why.clone(), notes)),
+            .map(|entry| mark_entry(entry, path, position, reason.clone(), notes)),
         _ => None,
     };
     if inner.is_some() {
@@ -188,33 +188,33 @@ fn mark_entry(
         Some(fallback) => {
             notes.add(
                 position,
-                format!("{why}; {} is used instead", display_value(&fallback)),
+                format!("{reason}; {} is used instead", display_value(&fallback)),
             );
             entry.item.value = fallback;
         }
-        None => mark_removed(&mut entry.item, position, &why, notes),
+        None => mark_removed(&mut entry.item, position, &reason, notes),
     }
 }
 
 /// Marks a value as removed, with a note for each of its source lines.
-fn mark_removed(item: &mut Item, from: Position, why: &str, notes: &mut Notes) {
+fn mark_removed(item: &mut Item, from: Position, reason: &str, notes: &mut Notes) {
     item.removed = true;
-    notes.add(from, why);
-    visit_item_positions(item, &mut |position| notes.add(position, why));
+    notes.add(from, reason);
+    visit_item_positions(item, &mut |position| notes.add(position, reason));
 }
 
-fn mark_item(item: &mut Item, path: &[usize], position: Position, why: &str, notes: &mut Notes) {
+fn mark_item(item: &mut Item, path: &[usize], position: Position, reason: &str, notes: &mut Notes) {
     let position = item.position.unwrap_or(position);
     if let (Value::Table(entries), Some((index, path))) = (&mut item.value, path.split_first())
         && let Some(entry) = entries.get_mut(*index)
     {
-        return mark_entry(entry, path, position, why.to_owned(), notes);
+        return mark_entry(entry, path, position, reason.to_owned(), notes);
     }
-    mark_removed(item, position, why, notes);
+    mark_removed(item, position, reason, notes);
 }
 
 /// Returns the message without backquotes, followed by the cause if the error has no label.
-fn reason(error: &Diagnostic) -> String {
+fn diagnostic_text(error: &Diagnostic) -> String {
     let message = error.message.replace('`', "");
     match &error.cause {
         Some(cause) if error.label.is_empty() => format!("{message} ({})", cause.replace('`', "")),
@@ -236,7 +236,7 @@ fn display_value(value: &Value) -> String {
 fn remove_marked(document: &mut Document, notes: &mut Notes) {
     let mut lines_before = source_lines(document);
     for table in &mut document.tables {
-        if let Some(status) = table.refusal
+        if let Some(status) = table.rejection_status
             && table
                 .entries
                 .iter()
@@ -267,7 +267,7 @@ fn remove_marked(document: &mut Document, notes: &mut Notes) {
     for table in document.tables.iter().filter(|table| table.removed) {
         lines_before.extend(
             table
-                .covers
+                .dependent_lines
                 .iter()
                 .map(|position| (*position, table.position)),
         );
@@ -292,7 +292,7 @@ fn remove_marked(document: &mut Document, notes: &mut Notes) {
     }
 }
 
-/// Returns whether a key is an action that is replaced by [`Table::refusal`] if it is rejected.
+/// Returns whether a key is an action that is replaced by [`Table::rejection_status`] if it is rejected.
 fn is_action(entry: &Entry) -> bool {
     matches!(entry.key, "files" | "basic_auth")
 }
@@ -312,7 +312,7 @@ fn replace_action(table: &mut Table, status: u64) {
         "source",
         "not",
     ];
-    (table.refusal, table.removed) = (None, false);
+    (table.rejection_status, table.removed) = (None, false);
     table
         .entries
         .retain(|entry| CONDITIONS.contains(&entry.key));

@@ -140,7 +140,7 @@ fn reported_line(line: &str, file: &str) -> Option<usize> {
 }
 
 /// Returns whether the importer need not have a note for the line of an error message.
-fn is_expected(line: &str, imported: &Imported) -> bool {
+fn needs_no_note(line: &str, imported: &Imported) -> bool {
     // keepalived reports the end of the block; the importer reports the server's line.
     let is_about_family = line.contains("Address family")
         && imported
@@ -173,7 +173,7 @@ fn keepalived_errors_are_noted() {
             let Some(number) = reported_line(line, &case.name) else {
                 continue;
             };
-            if !noted_lines.contains(&number) && !is_expected(line, &imported) {
+            if !noted_lines.contains(&number) && !needs_no_note(line, &imported) {
                 missed.push(format!("{}: {line}: {:#?}", case.name, imported.notes));
             }
         }

@@ -250,7 +250,7 @@ fn certificate_and_key_are_found_by_file_name() {
 }
 
 #[test]
-fn statistics_section_becomes_no_service() {
+fn statistics_section_is_not_imported_as_service() {
     let imported =
         import_haproxy("listen stats\n mode http\n bind :8404\n stats enable\n stats uri /\n");
     assert!(!imported.toml.contains("[service"), "{}", imported.toml);

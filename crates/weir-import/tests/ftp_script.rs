@@ -1,4 +1,4 @@
-//! Runs the perl script that ldirectord's check of a file over FTP becomes, against a server in this test.
+//! Runs the perl script to which ldirectord's check of a file over FTP is converted, against a server in this test.
 
 #![expect(
     clippy::disallowed_types,

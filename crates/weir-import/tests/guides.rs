@@ -324,7 +324,7 @@ fn page_of_try_files_has_the_fields_of_its_location() {
 }
 
 #[test]
-fn missing_file_gets_the_page_that_a_server_sends() {
+fn error_page_of_missing_file_is_proxied() {
     let toml = lossless_toml(import_server(
         "location / { proxy_pass http://10.0.0.5; }\n location /docs/ { root /srv; error_page 404 /missing; }\n \
          location /none/ { error_page 404 /missing; }",

@@ -1,4 +1,4 @@
-//! Lost lines that keep clients out are reported as unguarded.
+//! Lost lines that restrict access are reported as unguarded.
 
 use weir_import::{EmptyEnvironment, Imported, haproxy, nginx};
 

@@ -114,7 +114,7 @@ fn unsupported_line_does_not_affect_other_lines() {
             let number = number.expect("the file contains the line") + 1;
             let prefix = format!("line {number}:");
             let mut notes = imported.notes.iter();
-            // Without a path, the check uses `/`; an unused default and a supported rule lose nothing.
+            // Without a path, the check uses `/`; an unused default and a supported rule are not losses.
             let is_imported = matches!(*line, "option httpchk GET" | "default-server frobnicate 3")
                 || (*line, section) == ("use-server a if TRUE", "app");
             if !is_imported && !notes.any(|note| note.starts_with(&prefix)) {

@@ -7,7 +7,7 @@ use crate::{Counters, Rates};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Estimate {
     /// The total at the last step.
-    last: u64,
+    last_total: u64,
     /// Average rate, scaled.
     average: u64,
 }
@@ -15,8 +15,8 @@ pub struct Estimate {
 impl Estimate {
     fn step(&mut self, total: u64, scale: u32) {
         // The difference covers two seconds, hence one bit less.
-        let rate = total.saturating_sub(self.last) << (scale - 1);
-        self.last = total;
+        let rate = total.saturating_sub(self.last_total) << (scale - 1);
+        self.last_total = total;
         let change = (rate.cast_signed() - self.average.cast_signed()) >> 2;
         self.average = self.average.wrapping_add_signed(change);
     }
@@ -48,7 +48,10 @@ const SCALES: [u32; 5] = [
 impl Estimator {
     /// Creates an estimator. `totals` does not count towards the rates.
     pub fn new(totals: Counters) -> Self {
-        let estimates = columns(totals).map(|last| Estimate { last, average: 0 });
+        let estimates = columns(totals).map(|last_total| Estimate {
+            last_total,
+            average: 0,
+        });
         Self { estimates }
     }
 

@@ -117,11 +117,11 @@ fn apply_edit(table: &mut Table, timeouts: &mut Timeouts, edit: &Edit) -> Result
 /// Converts a service's name into one that is valid in weir.toml: `tcp-192.0.2.10-80`.
 fn config_name(name: &str) -> String {
     let name = name.strip_prefix("ipvsadm:").unwrap_or(name);
-    let is_kept = |c: char| c.is_ascii_alphanumeric() || c == '.';
+    let is_allowed = |c: char| c.is_ascii_alphanumeric() || c == '.';
     let mut config_name = String::new();
     for c in name.replace('*', "any").chars() {
         match c {
-            c if is_kept(c) => config_name.push(c),
+            c if is_allowed(c) => config_name.push(c),
             '[' | ']' => {}
             _ => config_name.push('-'),
         }
@@ -255,7 +255,7 @@ pub(crate) fn common_forward(pool: &Pool) -> Forward {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Numeric;
+    use crate::NumericNames;
 
     #[test]
     fn large_weights_are_scaled_proportionally() {
@@ -267,7 +267,7 @@ mod tests {
             + &line(2, 65_536)
             + &line(3, 1)
             + &line(4, 0);
-        let imported = import(&text, &Numeric);
+        let imported = import(&text, &NumericNames);
         assert_eq!(
             imported.notes,
             ["tcp-192.0.2.10-80: weights were divided by 2: the maximum in weir.toml is 65535"]
@@ -278,7 +278,7 @@ mod tests {
         }
         let small = import(
             &text.replace("131070", "65535").replace("65536", "3"),
-            &Numeric,
+            &NumericNames,
         );
         assert!(small.notes.is_empty(), "{:?}", small.notes);
     }

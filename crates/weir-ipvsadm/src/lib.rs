@@ -36,7 +36,7 @@ pub use listing::{
     Columns, Counters, ListedServer, ListedService, Listing, Rates, format_timeouts,
 };
 pub use lower::{lower, server_name, service_name};
-pub use names::{Names, Numeric};
+pub use names::{Names, NumericNames};
 pub use parse::{Command, List, parse};
 pub use restore::{read_error, words};
 pub use table::{Edit, Errno, Refusal, Table, TableService};

@@ -20,11 +20,11 @@ pub trait Names {
     fn service(&self, port: u16, protocol: Protocol) -> Option<String>;
 }
 
-/// Resolves no names: all hosts and ports are numeric.
+/// Does not resolve names: all hosts and ports are numeric.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Numeric;
+pub struct NumericNames;
 
-impl Names for Numeric {
+impl Names for NumericNames {
     fn address(&self, _: &str) -> Option<Ipv4Addr> {
         None
     }

@@ -23,13 +23,13 @@ pub(crate) struct OptionSpec<T: 'static> {
 
 /// popt's error for an invalid command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Problem {
+pub(crate) enum OptionError {
     Unknown,
     Missing,
     Unexpected,
 }
 
-impl Problem {
+impl OptionError {
     /// Returns the message of poptStrerror(3).
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
@@ -68,7 +68,7 @@ impl<'a, T: Copy> Options<'a, T> {
     }
 
     /// Returns the next option and its argument.
-    pub(crate) fn next_option(&mut self) -> Option<Result<(T, Option<&'a str>), Problem>> {
+    pub(crate) fn next_option(&mut self) -> Option<Result<(T, Option<&'a str>), OptionError>> {
         if self.cluster.is_empty()
             && let Some(long) = self.advance()?
         {
@@ -97,29 +97,29 @@ impl<'a, T: Copy> Options<'a, T> {
         }
     }
 
-    fn parse_long(&mut self, text: &'a str) -> Result<(T, Option<&'a str>), Problem> {
+    fn parse_long(&mut self, text: &'a str) -> Result<(T, Option<&'a str>), OptionError> {
         let (name, attached) = match text.split_once('=') {
             Some((name, attached)) => (name, Some(attached)),
             None => (text, None),
         };
         let spec = self.options.iter().find(|spec| spec.long == name);
-        self.complete_option(*spec.ok_or(Problem::Unknown)?, attached)
+        self.complete_option(*spec.ok_or(OptionError::Unknown)?, attached)
     }
 
-    fn parse_short(&mut self) -> Result<(T, Option<&'a str>), Problem> {
+    fn parse_short(&mut self) -> Result<(T, Option<&'a str>), OptionError> {
         let mut letters = self.cluster.chars();
         let letter = letters.next();
         let remaining = letters.as_str();
         let spec = self.options.iter().find(|spec| spec.short == letter);
         let Some(spec) = spec.copied() else {
             self.cluster = "";
-            return Err(Problem::Unknown);
+            return Err(OptionError::Unknown);
         };
         if spec.argument == Argument::None {
             self.cluster = remaining;
             if remaining.starts_with('=') {
                 self.cluster = "";
-                return Err(Problem::Unexpected);
+                return Err(OptionError::Unexpected);
             }
             return Ok((spec.tag, None));
         }
@@ -133,10 +133,10 @@ impl<'a, T: Copy> Options<'a, T> {
         &mut self,
         spec: OptionSpec<T>,
         attached: Option<&'a str>,
-    ) -> Result<(T, Option<&'a str>), Problem> {
+    ) -> Result<(T, Option<&'a str>), OptionError> {
         if spec.argument == Argument::None {
             return match attached {
-                Some(_) => Err(Problem::Unexpected),
+                Some(_) => Err(OptionError::Unexpected),
                 None => Ok((spec.tag, None)),
             };
         }
@@ -151,7 +151,7 @@ impl<'a, T: Copy> Options<'a, T> {
                 self.next += 1;
                 Ok((spec.tag, Some(word)))
             }
-            (_, None) => Err(Problem::Missing),
+            (_, None) => Err(OptionError::Missing),
         }
     }
 

@@ -213,7 +213,7 @@ pub struct Server {
     pub weight: u32,
     /// Number of connections at or above which the server gets no new ones; 0 = no limit.
     pub upper: u32,
-    /// Number of connections below which the server gets new ones again after `upper` was reached.
+    /// Number of connections below which the server gets new ones again after it has reached `upper`.
     pub lower: u32,
     /// Encapsulation.
     pub tunnel: Tunnel,

@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 
 use weir_ipvsadm::{
-    Command, Edit, Errno, Forward, Names, Numeric, Protocol, Server, ServerKey, ServiceKey, Table,
-    Timeouts, import, lower, parse, words,
+    Command, Edit, Errno, Forward, Names, NumericNames, Protocol, Server, ServerKey, ServiceKey,
+    Table, Timeouts, import, lower, parse, words,
 };
 use weir_model::{Ports, TunnelChecksum, TunnelKind};
 
@@ -13,7 +13,7 @@ fn ip(text: &str) -> IpAddr {
 }
 
 fn edit(line: &str) -> Edit {
-    match parse("ipvsadm", &words(line), &Numeric) {
+    match parse("ipvsadm", &words(line), &NumericNames) {
         Ok(Command::Edit(edit)) => edit,
         other => panic!("{line}: {other:?}"),
     }
@@ -45,7 +45,7 @@ fn imported_table_is_complete() {
 -a -f 7 -r 10.0.0.4:0 -i -w 1 --tun-type gre
 -a -f 7 -r 10.0.0.5:0 -i -w 1
 ";
-    let imported = import(saved, &Numeric);
+    let imported = import(saved, &NumericNames);
     assert_eq!(imported.notes, [""; 0]);
     assert_eq!(
         imported.toml,
@@ -95,12 +95,12 @@ strict_ipvs = true
 
 #[test]
 fn timeouts_from_several_lines_are_combined() {
-    let imported = import("--set 10 0 30\n--set 0 20 0\n", &Numeric);
+    let imported = import("--set 10 0 30\n--set 0 20 0\n", &NumericNames);
     assert_eq!(
         imported.toml,
         "[timeouts]\ntcp = \"10s\"\ntcp_fin = \"20s\"\nudp = \"30s\"\n"
     );
-    let imported = import("--set 0 0 30\n-A -t 192.0.2.10:80\n", &Numeric);
+    let imported = import("--set 0 0 30\n-A -t 192.0.2.10:80\n", &NumericNames);
     assert!(
         imported
             .toml
@@ -138,12 +138,12 @@ fn lines_without_effect_are_noted_and_lost_lines_are_losses() {
             true,
         ),
     ] {
-        let imported = import(&format!("# a comment\n\n{line}\n"), &Numeric);
+        let imported = import(&format!("# a comment\n\n{line}\n"), &NumericNames);
         assert_eq!(imported.notes, [note]);
         assert_eq!(imported.losses.len(), usize::from(is_loss), "{line}");
         assert_eq!(imported.toml, "", "{line}");
     }
-    let invalid = import("-A\n", &Numeric);
+    let invalid = import("-A\n", &NumericNames);
     assert_eq!(invalid.losses, invalid.notes);
     assert!(
         invalid.notes[0].starts_with("line 1: -A: "),
@@ -151,7 +151,7 @@ fn lines_without_effect_are_noted_and_lost_lines_are_losses() {
         invalid.notes
     );
     let none = "-A -t 192.0.2.10:80 -s none\n-a -t 192.0.2.10:80 -r 10.0.0.1:80 -w 5\n";
-    let imported = import(none, &Numeric);
+    let imported = import(none, &NumericNames);
     assert_eq!(
         imported.notes,
         ["tcp-192.0.2.10-80: no scheduler: its servers are quiesced (weight = 0)"]
@@ -367,8 +367,8 @@ fn protocols_and_forwards_have_the_tools_titles_and_options() {
     for line in ["-C", "-Z", "--set 1 2 3"] {
         assert_eq!(edit(line).key(), None, "{line}");
     }
-    assert_eq!(Numeric.host(ip("192.0.2.1")), None);
-    assert_eq!(Numeric.service(80, Protocol::Tcp), None);
+    assert_eq!(NumericNames.host(ip("192.0.2.1")), None);
+    assert_eq!(NumericNames.service(80, Protocol::Tcp), None);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use weir_ipvsadm::{
     Columns, Command, Connection, Counters, List, ListedServer, ListedService, Listing, Names,
-    Numeric, Protocol, Table, Timeouts, format_connections, format_timeouts, parse, words,
+    NumericNames, Protocol, Table, Timeouts, format_connections, format_timeouts, parse, words,
 };
 
 const TABLE: &str = "\
@@ -32,7 +32,7 @@ const TABLE: &str = "\
 fn table(text: &str) -> Table {
     let mut table = Table::default();
     for line in text.lines() {
-        match parse("ipvsadm", &words(line), &Numeric) {
+        match parse("ipvsadm", &words(line), &NumericNames) {
             Ok(Command::Edit(edit)) => table.apply(&edit).unwrap(),
             other => panic!("{line}: {other:?}"),
         }
@@ -81,7 +81,7 @@ fn listing() -> Listing {
 
 /// Returns the output of `ipvsadm LINE`.
 fn run_listing(line: &str, names: &dyn Names) -> String {
-    match parse("ipvsadm", &words(line), &Numeric).unwrap() {
+    match parse("ipvsadm", &words(line), &NumericNames).unwrap() {
         Command::List(List::All, columns) => listing().format_all(columns, names),
         Command::List(List::Service(key), columns) => listing()
             .format_service(&key, columns, names)
@@ -110,7 +110,7 @@ fn every_mode_with_numbers() {
         "-S -n",
     ] {
         // Lines end with spaces, so a bar marks the end of each line.
-        let output = run_listing(mode, &Numeric).replace('\n', "|\n");
+        let output = run_listing(mode, &NumericNames).replace('\n', "|\n");
         all += &format!("$ ipvsadm {mode}\n{output}\n");
     }
     insta::assert_snapshot!(all);
@@ -216,7 +216,7 @@ fn table_saved_with_names_round_trips() {
             other => panic!("{line}: {other:?}"),
         }
     }
-    assert_eq!(listing_of(&restored).save(true, &Numeric), lines);
+    assert_eq!(listing_of(&restored).save(true, &NumericNames), lines);
 }
 
 /// Returns a listed service with all counters 0.
@@ -240,7 +240,7 @@ fn without_counters(entry: &weir_ipvsadm::TableService) -> ListedService {
 
 #[test]
 fn saved_table_round_trips() {
-    let saved = run_listing("-S -n", &Numeric);
+    let saved = run_listing("-S -n", &NumericNames);
     let restored = Listing {
         size: 0,
         services: table(&saved)
@@ -266,17 +266,17 @@ fn saved_table_round_trips() {
             })
             .collect(),
     };
-    assert_eq!(restored.save(true, &Numeric), saved);
+    assert_eq!(restored.save(true, &NumericNames), saved);
 }
 
 #[test]
 fn unknown_service_is_not_listed() {
     let Ok(Command::List(List::Service(key), columns)) =
-        parse("ipvsadm", &words("-L -t 192.0.2.99:80"), &Numeric)
+        parse("ipvsadm", &words("-L -t 192.0.2.99:80"), &NumericNames)
     else {
         panic!("not parsed as a listing of a service");
     };
-    assert_eq!(listing().format_service(&key, columns, &Numeric), None);
+    assert_eq!(listing().format_service(&key, columns, &NumericNames), None);
 }
 
 #[test]
@@ -288,9 +288,9 @@ fn port_range_is_listed_but_not_saved() {
         numeric: true,
         ..Columns::default()
     };
-    let output = listing.format_all(columns, &Numeric);
+    let output = listing.format_all(columns, &NumericNames);
     assert!(output.contains("192.0.2.9:0-8999 lc"), "{output}");
-    assert_eq!(listing.save(true, &Numeric), "");
+    assert_eq!(listing.save(true, &NumericNames), "");
 }
 
 #[test]
@@ -349,8 +349,8 @@ fn connections_are_listed_in_columns() {
     };
     insta::assert_snapshot!(format!(
         "{}\n{}\n{}",
-        format_connections(&rows, numeric, &Numeric),
-        format_connections(&rows[..1], engines, &Numeric),
+        format_connections(&rows, numeric, &NumericNames),
+        format_connections(&rows[..1], engines, &NumericNames),
         format_connections(&rows[..1], Columns::default(), &NameTable),
     ));
 }

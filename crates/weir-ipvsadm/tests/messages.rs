@@ -5,18 +5,18 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use weir_ipvsadm::{
-    Command, Edit, Errno, Exit, Names, Numeric, Protocol, Refusal, Table, parse, words,
+    Command, Edit, Errno, Exit, Names, NumericNames, Protocol, Refusal, Table, parse, words,
 };
 
 fn exit(line: &str) -> Exit {
-    match parse("ipvsadm", &words(line), &Numeric) {
+    match parse("ipvsadm", &words(line), &NumericNames) {
         Err(exit) => exit,
         Ok(command) => panic!("{line} is accepted: {command:?}"),
     }
 }
 
 fn edit(line: &str) -> Edit {
-    match parse("ipvsadm", &words(line), &Numeric) {
+    match parse("ipvsadm", &words(line), &NumericNames) {
         Ok(Command::Edit(edit)) => edit,
         other => panic!("{line}: {other:?}"),
     }

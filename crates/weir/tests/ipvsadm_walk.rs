@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use weir_control::ipvsadm::{Streams, run};
 use weir_engine::Paths;
-use weir_ipvsadm::Numeric;
+use weir_ipvsadm::NumericNames;
 use weir_model::SplitMix64;
 use world::{World, privileged};
 
@@ -283,7 +283,7 @@ fn table_matches_model_at_length() {
             errors: &mut errors,
         };
         let code = runtime
-            .block_on(run(&paths, "ipvsadm", &arguments, &Numeric, streams))
+            .block_on(run(&paths, "ipvsadm", &arguments, &NumericNames, streams))
             .expect("write to the streams");
         (
             code,

@@ -2,7 +2,7 @@
 
 use weir_config::Host;
 use weir_import::EmptyEnvironment;
-use weir_ipvsadm::Numeric;
+use weir_ipvsadm::NumericNames;
 
 use super::texts;
 
@@ -43,9 +43,9 @@ pub(super) fn ipvsadm(input: &[u8]) {
     let Ok(text) = std::str::from_utf8(input) else {
         return;
     };
-    let _ = weir_ipvsadm::import(text, &Numeric);
+    let _ = weir_ipvsadm::import(text, &NumericNames);
     for line in text.lines() {
-        let _ = weir_ipvsadm::parse("ipvsadm", &weir_ipvsadm::words(line), &Numeric);
+        let _ = weir_ipvsadm::parse("ipvsadm", &weir_ipvsadm::words(line), &NumericNames);
     }
 }
 

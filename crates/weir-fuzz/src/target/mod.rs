@@ -40,9 +40,9 @@ pub const TARGETS: &[Target] = &[
     target("sync-datagram", sync::datagram, sync::datagrams, 1400),
     target("packet", packet::wire, packet::packets, 512),
     target("packet-verdict", packet::verdict, packet::packets, 512),
-    target("config-toml", config::toml, config::tomls, 8192),
-    target("config-json", config::json, config::jsons, 8192),
-    target("server-list", config::list, config::lists, 4096),
+    target("config-toml", config::toml, config::toml_files, 8192),
+    target("config-json", config::json, config::json_files, 8192),
+    target("server-list", config::list, config::list_files, 4096),
     target("api-body", control::api, control::api_bodies, 2048),
     target(
         "import-haproxy",

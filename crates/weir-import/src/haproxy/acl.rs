@@ -2,13 +2,13 @@
 
 use std::collections::HashMap;
 
-use super::criterion::{Clients, convert_criterion, predefined};
+use super::criterion::{FrontendContext, convert_criterion, predefined};
 use super::line::Line;
 use crate::Environment;
 use crate::layer7::Condition;
 use crate::note::{Notes, Position};
 
-/// What a condition means for routes.
+/// The equivalent of a condition in routes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Meaning {
     Always,
@@ -39,7 +39,7 @@ impl Acls {
             match line.word(1) {
                 Some(name) if line.words.len() > 2 => {
                     let alternatives = acls.by_name.entry(name.to_owned()).or_default();
-                    alternatives.push((line.position, with_files(environment, &line.words[2..])));
+                    alternatives.push((line.position, expand_files(environment, &line.words[2..])));
                 }
                 _ => line.reject(notes, "haproxy requires a name and a criterion"),
             }
@@ -58,7 +58,7 @@ impl Acls {
     }
 
     /// Returns the criterion of an ACL; `None` unless it has exactly one line.
-    pub(super) fn only_line(&self, name: &str) -> Option<&[String]> {
+    pub(super) fn single_criterion(&self, name: &str) -> Option<&[String]> {
         match self.by_name.get(name)?.as_slice() {
             [(_, words)] => Some(words),
             _ => None,
@@ -88,13 +88,13 @@ impl Acls {
             .map(|(position, _)| *position)
     }
 
-    /// Converts `if …` or `unless …` for these clients. Without words, the meaning is `Always`.
-    pub(super) fn condition(&self, words: &[String], clients: Clients<'_>) -> Meaning {
+    /// Converts `if …` or `unless …`. Without words, the meaning is `Always`.
+    pub(super) fn condition(&self, words: &[String], frontend: FrontendContext<'_>) -> Meaning {
         let Some((word, term_words)) = words.split_first() else {
             return Meaning::Always;
         };
         let meaning = match parse_terms(term_words) {
-            Some(alternatives) => self.meaning_of_any(&alternatives, clients),
+            Some(alternatives) => self.meaning_of_any(&alternatives, frontend),
             None => Meaning::Unsupported("the closing brace is missing".to_owned()),
         };
         match word.as_str() {
@@ -104,9 +104,13 @@ impl Acls {
         }
     }
 
-    /// Returns the meaning of a condition of a rule that keeps clients out. Omits terms that routes do not support, so
-    /// that the rule applies to at least the same requests.
-    pub(super) fn at_least(&self, words: &[String], clients: Clients<'_>) -> Meaning {
+    /// Returns the meaning of a condition of a rule that restricts access. Omits terms that routes do not support: the
+    /// rule then applies to at least the same requests.
+    pub(super) fn broadened_condition(
+        &self,
+        words: &[String],
+        frontend: FrontendContext<'_>,
+    ) -> Meaning {
         let Some((word, term_words)) = words.split_first() else {
             return Meaning::Always;
         };
@@ -114,36 +118,36 @@ impl Acls {
             return Meaning::Always;
         };
         let is_supported =
-            |term: &Term| !matches!(self.term(term, clients), Meaning::Unsupported(_));
+            |term: &Term| !matches!(self.term(term, frontend), Meaning::Unsupported(_));
         let alternatives: Vec<Vec<Term>> = alternatives
             .into_iter()
             .map(|terms| terms.into_iter().filter(is_supported).collect())
             .collect();
-        match self.meaning_of_any(&alternatives, clients) {
+        match self.meaning_of_any(&alternatives, frontend) {
             Meaning::Unsupported(_) => Meaning::Always,
             meaning => meaning,
         }
     }
 
     /// Returns the meaning of a condition, except for requests to which one of the other conditions applies.
-    pub(super) fn except(
+    pub(super) fn condition_except(
         &self,
         words: &[String],
         others: &[&[String]],
-        clients: Clients<'_>,
+        frontend: FrontendContext<'_>,
     ) -> Meaning {
-        let mut meaning = self.condition(words, clients);
+        let mut meaning = self.condition(words, frontend);
         for other in others {
-            meaning = all_of(&[meaning, negate(self.condition(other, clients))]);
+            meaning = all_of(&[meaning, negate(self.condition(other, frontend))]);
         }
         meaning
     }
 
-    fn meaning_of_any(&self, alternatives: &[Vec<Term>], clients: Clients<'_>) -> Meaning {
+    fn meaning_of_any(&self, alternatives: &[Vec<Term>], frontend: FrontendContext<'_>) -> Meaning {
         let mut conditions = Vec::new();
         let mut meanings = Vec::new();
         for terms in alternatives {
-            meanings.push(self.meaning_of_all(terms, clients));
+            meanings.push(self.meaning_of_all(terms, frontend));
         }
         for meaning in meanings {
             match meaning {
@@ -156,20 +160,20 @@ impl Acls {
         any_of(conditions)
     }
 
-    fn meaning_of_all(&self, terms: &[Term], clients: Clients<'_>) -> Meaning {
-        let meanings: Vec<Meaning> = terms.iter().map(|term| self.term(term, clients)).collect();
+    fn meaning_of_all(&self, terms: &[Term], frontend: FrontendContext<'_>) -> Meaning {
+        let meanings: Vec<Meaning> = terms.iter().map(|term| self.term(term, frontend)).collect();
         all_of(&meanings)
     }
 
-    fn term(&self, term: &Term, clients: Clients<'_>) -> Meaning {
+    fn term(&self, term: &Term, frontend: FrontendContext<'_>) -> Meaning {
         let meaning = match &term.kind {
-            TermKind::Anonymous(words) => convert_criterion(words, clients),
+            TermKind::Anonymous(words) => convert_criterion(words, frontend),
             TermKind::Named(name) => match (self.by_name.get(name), predefined(name)) {
                 (Some(lines), _) => {
                     let mut conditions = Vec::new();
                     let mut is_always = false;
                     for (_, words) in lines {
-                        match convert_criterion(words, clients) {
+                        match convert_criterion(words, frontend) {
                             Meaning::Always => is_always = true,
                             Meaning::Never => {}
                             Meaning::AnyOf(more) => conditions.extend(more),
@@ -195,7 +199,7 @@ impl Acls {
 }
 
 /// Replaces `-f FILE` with the values in the file, one per line; `-f` remains if the file cannot be read.
-fn with_files(environment: &dyn Environment, words: &[String]) -> Vec<String> {
+fn expand_files(environment: &dyn Environment, words: &[String]) -> Vec<String> {
     let mut expanded = Vec::new();
     let mut words = words.iter();
     while let Some(word) = words.next() {
@@ -350,9 +354,9 @@ mod tests {
         let words: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
         acls.condition(
             &words,
-            Clients {
+            FrontendContext {
                 tls,
-                ..Clients::default()
+                ..FrontendContext::default()
             },
         )
     }
@@ -419,7 +423,7 @@ mod tests {
         };
         assert_eq!(found.len(), 2);
         assert_eq!(found[1].not["method"], ["GET"]);
-        // A rule that keeps clients out applies to more requests, never to fewer.
+        // A rule that restricts access may apply to more requests, but never to fewer.
         let words: Vec<String> = [
             "if",
             "{",
@@ -434,12 +438,13 @@ mod tests {
         ]
         .map(str::to_owned)
         .to_vec();
-        let Meaning::AnyOf(found) = acls.at_least(&words, Clients::default()) else {
+        let Meaning::AnyOf(found) = acls.broadened_condition(&words, FrontendContext::default())
+        else {
             panic!("not supported");
         };
         assert_eq!(found[0].path.as_deref(), Some("/a"));
         assert_eq!(
-            acls.at_least(&words[5..], Clients::default()),
+            acls.broadened_condition(&words[5..], FrontendContext::default()),
             Meaning::Always
         );
     }

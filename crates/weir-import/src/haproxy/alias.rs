@@ -17,8 +17,8 @@ pub(super) struct Variable {
     used_by: Vec<Position>,
 }
 
-/// Variables with their names, as in `txn.host`. Those that are set last come first: their expressions may contain
-/// variables that are set earlier.
+/// Variables with their names, as in `txn.host`, in reverse order of assignment: expressions may contain variables that
+/// are set earlier.
 pub(super) type Variables = Vec<(String, Variable)>;
 
 /// Replaces the references in all sections, and returns the variables.
@@ -29,14 +29,14 @@ pub(super) fn resolve(file: &mut File, notes: &mut Notes) -> Variables {
         ("ca-file", base_directory(file, "ca-base")),
         ("crt-list", None),
     ];
-    join_sockets(&mut file.proxies, notes);
+    replace_sockets(&mut file.proxies, notes);
     let mut variables = constant_variables(&file.proxies);
     for proxy in &mut file.proxies {
         let captures = captured_expressions(proxy);
         for line in proxy.lines.iter_mut().chain(&mut proxy.defaults) {
             match line.keyword() {
                 "bind" | "server" | "default-server" | "server-template" => {
-                    replace_stored(line, &store);
+                    replace_store_references(line, &store);
                     complete_paths(line, &bases, notes);
                 }
                 _ => {
@@ -50,7 +50,7 @@ pub(super) fn resolve(file: &mut File, notes: &mut Notes) -> Variables {
 }
 
 /// Replaces Unix sockets between sections of the file with ports on the loopback interface.
-fn join_sockets(proxies: &mut [Proxy], notes: &mut Notes) {
+fn replace_sockets(proxies: &mut [Proxy], notes: &mut Notes) {
     const FIRST_PORT: u16 = 21_000;
     let is_socket = |word: &str| {
         ["abns@", "unix@", "/"]
@@ -100,13 +100,13 @@ fn join_sockets(proxies: &mut [Proxy], notes: &mut Notes) {
             continue;
         };
         line.words[index].clone_from(address);
-        let why = format!(
+        let reason = format!(
             "{word} was replaced with {address}, which all processes on this host can reach"
         );
         // Any process can connect to an abstract socket too.
         match word.starts_with("abns@") || index == 2 {
-            true => notes.remark(line.position, why),
-            false => notes.add(line.position, why),
+            true => notes.remark(line.position, reason),
+            false => notes.add(line.position, reason),
         }
     }
 }
@@ -127,7 +127,7 @@ pub(super) fn certificate_directory(file: &File) -> String {
 }
 
 /// Replaces `crt @STORE/ALIAS` with the path of the file.
-fn replace_stored(line: &mut Line, store: &HashMap<String, String>) {
+fn replace_store_references(line: &mut Line, store: &HashMap<String, String>) {
     for index in 1..line.words.len() {
         if line.words[index - 1] == "crt"
             && let Some(path) = store.get(&line.words[index])
@@ -151,8 +151,8 @@ fn complete_paths(line: &mut Line, bases: &[(&str, Option<String>)], notes: &mut
             continue;
         }
         if base.is_none() {
-            let why = format!("{path} is a relative path, interpreted relative to {DIRECTORY}");
-            notes.add(line.position, why);
+            let reason = format!("{path} is a relative path, interpreted relative to {DIRECTORY}");
+            notes.add(line.position, reason);
         }
         line.words[index] = absolute_path(path, base.as_deref().unwrap_or(DIRECTORY));
     }
@@ -192,7 +192,7 @@ fn replace_captures(line: &mut Line, captures: &[String]) {
 fn constant_variables(proxies: &[Proxy]) -> Variables {
     let mut variables: HashMap<String, Option<Variable>> = HashMap::new();
     for line in proxies.iter().flat_map(|proxy| &proxy.lines) {
-        let Some((name, expression, has_condition)) = assignment(line) else {
+        let Some((name, expression, has_condition)) = parse_assignment(line) else {
             continue;
         };
         let variable = Variable {
@@ -212,7 +212,7 @@ fn constant_variables(proxies: &[Proxy]) -> Variables {
 }
 
 /// Parses `http-request set-var(txn.host) req.hdr(host)`: name, expression, and whether the rule has a condition.
-fn assignment(line: &Line) -> Option<(String, String, bool)> {
+fn parse_assignment(line: &Line) -> Option<(String, String, bool)> {
     if line.keyword() != "http-request" {
         return None;
     }
@@ -225,7 +225,7 @@ fn assignment(line: &Line) -> Option<(String, String, bool)> {
 }
 
 fn replace_variables(line: &mut Line, variables: &mut Variables) {
-    if assignment(line).is_some() {
+    if parse_assignment(line).is_some() {
         return;
     }
     for (name, variable) in variables {
@@ -247,7 +247,7 @@ pub(super) fn note_variables(variables: &Variables, notes: &mut Notes) {
         let mut used_by = variable.used_by.iter();
         if variable.used_by.is_empty() {
             notes.remark(position, "not imported: no rule uses the variable");
-        } else if used_by.any(|line| notes.is_lost(*line)) {
+        } else if used_by.any(|line| notes.has_loss(*line)) {
             notes.add(
                 position,
                 "not imported: a rule that uses the variable is not imported",

@@ -5,7 +5,7 @@ use super::section::Proxy;
 use super::server::{self, Options, ServerScope};
 use super::{Context, parse_time, preferred};
 use crate::document::{Entry, Item, Value};
-use crate::layer7::{self, Upstream};
+use crate::layer7::{self, PoolServer};
 use crate::note::{Notes, Position};
 use crate::probe::Probe;
 use crate::time::format_millis;
@@ -20,7 +20,7 @@ pub(super) fn write(
 ) {
     let scope = ServerScope::read(context, proxy, sections, notes);
     let mut servers = Vec::new();
-    let mut by_name: Vec<(String, Upstream)> = Vec::new();
+    let mut by_name: Vec<(String, PoolServer)> = Vec::new();
     let mut tls = None;
     let mut proxy_version = None;
     let mut http2: Option<Position> = None;
@@ -33,7 +33,7 @@ pub(super) fn write(
             // The address of a name may change at run time.
             "server" | "server-template"
                 if line.keyword() == "server-template"
-                    || line.word(2).is_some_and(server::is_name) =>
+                    || line.word(2).is_some_and(server::is_host_name) =>
             {
                 let converted = match line.keyword() {
                     "server" => convert_dns_servers(context, line, (2, 3), &scope, notes),
@@ -42,15 +42,16 @@ pub(super) fn write(
                 let Some((dns_servers, options)) = converted else {
                     continue;
                 };
-                keep_pool_settings(&mut proxy_version, &mut slow_start, &options, line, notes);
-                keep_tls(&mut tls, options.tls, line, notes);
+                merge_pool_settings(&mut proxy_version, &mut slow_start, &options, line, notes);
+                merge_tls(&mut tls, options.tls, line, notes);
                 http2 = http2.or(options.http2);
                 shutdown = shutdown.or(options.shutdown);
                 dns_entries.push(dns_servers.item);
                 match &probes {
                     Some(first) if *first != dns_servers.probes => notes.add(
                         line.position,
-                        "its check is not imported: all servers from DNS have the checks of the pool's first name",
+                        "the server's check is not imported: all servers from DNS have the checks of the pool's first \
+                         name",
                     ),
                     Some(_) => {}
                     None => probes = Some(dns_servers.probes),
@@ -66,8 +67,8 @@ pub(super) fn write(
                 shutdown = shutdown.or(options.shutdown);
                 by_name.push((line.word(1).unwrap_or_default().to_owned(), server.clone()));
                 add_server(&mut servers, server);
-                keep_pool_settings(&mut proxy_version, &mut slow_start, &options, line, notes);
-                keep_tls(&mut tls, options.tls, line, notes);
+                merge_pool_settings(&mut proxy_version, &mut slow_start, &options, line, notes);
+                merge_tls(&mut tls, options.tls, line, notes);
             }
             "source" => line.reject(
                 notes,
@@ -81,7 +82,7 @@ pub(super) fn write(
     entries.extend(crate::layer7::servers_dns(dns_entries));
     if let Some((millis, position)) = slow_start {
         entries.push(Entry::new("slow_start", format_millis(millis), position));
-        servers.iter_mut().for_each(refine_weight);
+        servers.iter_mut().for_each(scale_weight);
     }
     if let Some(position) = http2 {
         entries.push(Entry::new("http2", true, position));
@@ -121,7 +122,7 @@ pub(super) fn write(
     }
     if servers.is_empty()
         && !entries.iter().any(|entry| entry.key == "servers_dns")
-        && proxy.takes_clients
+        && proxy.is_frontend
         && !proxy.lines.iter().any(|line| line.keyword() == "server")
     {
         // A `listen` without servers only has rules.
@@ -149,14 +150,14 @@ pub(super) fn write(
 fn sorry_entry(
     context: &mut Context<'_>,
     proxy: &Proxy,
-    servers: &mut Vec<Upstream>,
+    servers: &mut Vec<PoolServer>,
     notes: &mut Notes,
 ) -> Option<Entry> {
     if let Some(line) = proxy.option("allbackups") {
         context.mark_used(line);
         return None;
     }
-    let is_backup = |server: &Upstream| server.entries.iter().any(|it| it.key == "backup");
+    let is_backup = |server: &PoolServer| server.entries.iter().any(|it| it.key == "backup");
     let backup_indices: Vec<usize> = (0..servers.len())
         .filter(|index| is_backup(&servers[*index]))
         .collect();
@@ -165,8 +166,8 @@ fn sorry_entry(
     };
     if !further.is_empty() {
         for index in further {
-            let why = "haproxy uses only the first backup server that is up; Weir uses all of them together";
-            notes.add(servers[*index].position, why);
+            let reason = "haproxy uses only the first backup server that is up; Weir uses all of them together";
+            notes.add(servers[*index].position, reason);
         }
         return None;
     }
@@ -184,14 +185,14 @@ fn sorry_entry(
             .entries
             .push(Entry::new("check", names, server.position));
     }
-    let why =
+    let reason =
         "the second backup server is imported as `sorry`, which is used if the first one is down";
-    notes.remark(server.position, why);
+    notes.remark(server.position, reason);
     Some(Entry::new("sorry", server.entries, server.position))
 }
 
 /// Returns the line and the value of `http-request set-header Host www.example` without a condition, which becomes
-/// `host` of the pool.
+/// the pool's `host`.
 pub(super) fn fixed_host(proxy: &Proxy) -> Option<(&Line, &str)> {
     let mut lines = proxy.lines.iter().rev();
     lines.find_map(|line| match line.words.as_slice() {
@@ -209,7 +210,7 @@ pub(super) fn fixed_host(proxy: &Proxy) -> Option<(&Line, &str)> {
 
 /// Scales a weight for `slow_start`: Weir increases weights in whole steps, haproxy in sixteenths. Scaling keeps the
 /// proportions.
-fn refine_weight(server: &mut Upstream) {
+fn scale_weight(server: &mut PoolServer) {
     const STEPS: u64 = 100;
     let weight = server.entries.iter_mut().find(|it| it.key == "weight");
     match weight.map(|entry| &mut entry.item.value) {
@@ -219,20 +220,20 @@ fn refine_weight(server: &mut Upstream) {
 }
 
 /// Adds a server. If the file lists an equal server several times, the weights and the limits are added up.
-fn add_server(servers: &mut Vec<Upstream>, server: Upstream) {
-    let number = |server: &Upstream, key: &str| {
+fn add_server(servers: &mut Vec<PoolServer>, server: PoolServer) {
+    let number = |server: &PoolServer, key: &str| {
         let mut entries = server.entries.iter();
         entries.find_map(|entry| match (entry.key == key, &entry.item.value) {
             (true, Value::Integer(number)) => Some(*number),
             _ => None,
         })
     };
-    let other_keys = |server: &Upstream| -> Vec<Entry> {
+    let other_keys = |server: &PoolServer| -> Vec<Entry> {
         let mut entries = server.entries.clone();
         entries.retain(|entry| !matches!(entry.key, "weight" | "max_connections"));
         entries
     };
-    let is_equal = |existing: &&mut Upstream| {
+    let is_equal = |existing: &&mut PoolServer| {
         existing.probes == server.probes
             && other_keys(existing) == other_keys(&server)
             && number(existing, "max_connections").is_some()
@@ -310,7 +311,7 @@ fn convert_dns_servers(
     if name.parse::<std::net::IpAddr>().is_ok() {
         line.reject(
             notes,
-            "`servers_dns` takes names, not addresses; list the address in `servers`",
+            "`servers_dns` accepts only names, not addresses; list the address in `servers`",
         );
         return None;
     }
@@ -320,7 +321,7 @@ fn convert_dns_servers(
         return None;
     }
     let mut options = scope.default_options.clone();
-    let words: Vec<String> = without_options(&line.words[options_index..], &["init-addr"]);
+    let words: Vec<String> = remove_options(&line.words[options_index..], &["init-addr"]);
     options.read(&words, line, notes);
     options.note_server_options(line, notes);
     let is_service = name.starts_with('_');
@@ -351,7 +352,7 @@ fn convert_dns_servers(
 }
 
 /// Returns the words without these options and their values.
-fn without_options(words: &[String], options: &[&str]) -> Vec<String> {
+fn remove_options(words: &[String], options: &[&str]) -> Vec<String> {
     let mut remaining = Vec::new();
     let mut words = words.iter();
     while let Some(word) = words.next() {
@@ -365,12 +366,12 @@ fn without_options(words: &[String], options: &[&str]) -> Vec<String> {
 }
 
 /// Keeps the TLS settings of the first server for the pool, and adds a note if the settings of `server` differ.
-fn keep_tls(pool: &mut Option<Vec<Entry>>, server: Vec<Entry>, line: &Line, notes: &mut Notes) {
+fn merge_tls(pool: &mut Option<Vec<Entry>>, server: Vec<Entry>, line: &Line, notes: &mut Notes) {
     match pool {
         None => *pool = Some(server),
         Some(first) if *first != server => notes.add(
             line.position,
-            "TLS to servers is set per pool: the first server's settings are used, and this server's differ",
+            "TLS to servers is set per pool: the first server's settings are used, but this server's differ",
         ),
         Some(_) => {}
     }
@@ -381,7 +382,7 @@ type ProxyVersion = Option<(&'static str, Position)>;
 
 /// Keeps the first server's values of settings that haproxy sets per server and Weir sets per pool, and adds notes if
 /// the values in `options` differ.
-fn keep_pool_settings(
+fn merge_pool_settings(
     proxy_version: &mut Option<ProxyVersion>,
     slow_start: &mut Option<(u64, Position)>,
     options: &Options,
@@ -393,14 +394,14 @@ fn keep_pool_settings(
         None => *proxy_version = Some(options.send_proxy),
         Some(first) if version(first) != version(options.send_proxy) => notes.add(
             line.position,
-            "`proxy_protocol` is set per pool: the first server's setting is used, and this server's differs",
+            "`proxy_protocol` is set per pool: the first server's setting is used, but this server's differs",
         ),
         Some(_) => {}
     }
     match (*slow_start, options.slow_start) {
         (Some((first, _)), Some((server_time, _))) if first != server_time => notes.add(
             line.position,
-            "slowstart is not imported: `slow_start` is set per pool, and an earlier server has a different time",
+            "slowstart is not imported: `slow_start` is set per pool, but an earlier server has a different time",
         ),
         (None, server_time) => *slow_start = server_time,
         _ => {}
@@ -446,7 +447,7 @@ fn push_scheduler(
             None => {
                 return line.reject(
                     notes,
-                    "`key` of a scheduler does not support this expression",
+                    "a scheduler's `key` does not support this expression",
                 );
             }
         },
@@ -501,10 +502,10 @@ fn stick_on_text(context: &mut Context<'_>, proxy: &Proxy, notes: &mut Notes) ->
     }
     context.mark_used(line);
     context.mark_used(table);
-    let why = "imported as the `hash` scheduler: a hash of the text selects the server, not `balance` and a table";
+    let reason = "imported as the `hash` scheduler: a hash of the text selects the server, not `balance` and a table";
     for line in [Some(line), proxy.last(&["balance"])].into_iter().flatten() {
         context.mark_used(line);
-        notes.remark(line.position, why);
+        notes.remark(line.position, reason);
     }
     let keys = vec![
         Entry::new("name", "hash", line.position).essential(),
@@ -574,7 +575,10 @@ fn push_sticky(
         }
     }
     if mode.is_empty() {
-        return line.reject(notes, "`mode` of `sticky` is insert, rewrite or prefix");
+        return line.reject(
+            notes,
+            "`mode` in `sticky` must be insert, rewrite or prefix",
+        );
     }
     let mut table = vec![
         Entry::new("cookie", name, line.position).essential(),

@@ -19,7 +19,7 @@ pub(super) struct Binds {
     /// Other keys of `tls`.
     keys: Vec<Entry>,
     /// The first bind without any address that Weir can listen on, and whether it uses TLS.
-    lost: Option<(Position, bool)>,
+    first_unusable: Option<(Position, bool)>,
 }
 
 /// Data that the binds of a file share.
@@ -30,7 +30,7 @@ pub(super) struct Scope<'f> {
     /// Returns whether a frontend listens on this port of 0.0.0.0.
     pub(super) is_taken: &'f dyn Fn(&str) -> bool,
     /// Addresses of earlier frontends.
-    pub(super) listening: &'f HashSet<String>,
+    pub(super) listen_addresses: &'f HashSet<String>,
     /// `ssl-default-bind-…` of `global`.
     pub(super) suites: &'f Suites,
 }
@@ -104,19 +104,25 @@ impl Binds {
         for address in addresses.split(',').filter(|address| !address.is_empty()) {
             let endpoints = match parse_endpoints(address, scope.environment) {
                 Ok(endpoints) => endpoints,
-                Err(UnusableAddress { why, instead: None }) => {
-                    line.reject(notes, &why);
+                Err(UnusableAddress {
+                    reason,
+                    replacements: None,
+                }) => {
+                    line.reject(notes, &reason);
                     continue;
                 }
-                Err(UnusableAddress { why, instead }) => {
-                    let instead: Vec<String> = instead.into_iter().flatten().collect();
-                    let used = match instead.as_slice() {
+                Err(UnusableAddress {
+                    reason,
+                    replacements,
+                }) => {
+                    let replacements: Vec<String> = replacements.into_iter().flatten().collect();
+                    let used = match replacements.as_slice() {
                         [first, .., last] => format!("{first} to {last} are used"),
                         names => format!("{} is used", names.concat()),
                     };
-                    let why = format!("{why}; {used} instead");
-                    notes.add(line.position, why);
-                    instead
+                    let reason = format!("{reason}; {used} instead");
+                    notes.add(line.position, reason);
+                    replacements
                 }
             };
             // Without `v6only`, haproxy's socket also accepts IPv4.
@@ -126,9 +132,9 @@ impl Binds {
             let ipv4_ports: Vec<String> =
                 ipv4_ports.map(|port| format!("0.0.0.0:{port}")).collect();
             for address in endpoints.into_iter().chain(ipv4_ports) {
-                if scope.listening.contains(&address) {
-                    let why = format!("not imported: an earlier section listens on {address}");
-                    notes.add(line.position, why);
+                if scope.listen_addresses.contains(&address) {
+                    let reason = format!("not imported: an earlier section listens on {address}");
+                    notes.add(line.position, reason);
                     continue;
                 }
                 if self
@@ -145,8 +151,8 @@ impl Binds {
                 }
             }
         }
-        if self.listen.len() == count_before && self.lost.is_none() {
-            self.lost = Some((line.position, tls));
+        if self.listen.len() == count_before && self.first_unusable.is_none() {
+            self.first_unusable = Some((line.position, tls));
         }
         self.read_options(line, scope, notes);
     }
@@ -159,8 +165,10 @@ impl Binds {
         free_port: impl FnOnce() -> u16,
         notes: &mut Notes,
     ) {
-        let lost = self.lost.or(required.map(|section| (section, false)));
-        if let Some((position, tls)) = lost.filter(|_| self.listen.is_empty()) {
+        let first_unusable = self
+            .first_unusable
+            .or(required.map(|section| (section, false)));
+        if let Some((position, tls)) = first_unusable.filter(|_| self.listen.is_empty()) {
             let address = format!("127.0.0.1:{}", free_port());
             notes.add(
                 position,
@@ -181,7 +189,7 @@ impl Binds {
             // Without `tls`, the service would use clear text.
             notes.add(
                 bind.position,
-                format!("its certificates are not imported: place them in {DEFAULT_DIRECTORY}"),
+                format!("the certificates are not imported: place them in {DEFAULT_DIRECTORY}"),
             );
             let item = Item::new(DEFAULT_DIRECTORY, Some(bind.position));
             self.certificates.push(item);
@@ -214,9 +222,9 @@ impl Binds {
     fn read_crt_list(&mut self, file: &str, line: &Line, scope: &Scope<'_>, notes: &mut Notes) {
         let text = match scope.environment.read(file) {
             Ok(text) => text,
-            Err(why) => {
-                let why = format!("the certificates in {file} are not imported: {why}");
-                return notes.add(line.position, why);
+            Err(reason) => {
+                let reason = format!("the certificates in {file} are not imported: {reason}");
+                return notes.add(line.position, reason);
             }
         };
         let lines = text.lines().map(str::trim);
@@ -225,12 +233,13 @@ impl Binds {
             self.add_certificate(&absolute_path(path, scope.base), line.position);
             let options_and_names = &entry[path.len()..];
             if options_and_names.contains(['[', '!']) {
-                let why = format!("{path} in {file}: options and excluded names are not imported");
-                notes.add(line.position, why);
+                let reason =
+                    format!("{path} in {file}: options and excluded names are not imported");
+                notes.add(line.position, reason);
             } else if !options_and_names.trim().is_empty() {
-                let why =
+                let reason =
                     format!("{path} in {file}: the names in the certificate are used, not these");
-                notes.remark(line.position, why);
+                notes.remark(line.position, reason);
             }
         }
     }
@@ -342,7 +351,7 @@ impl Binds {
                     let _ = value();
                     notes.remark(
                         line.position,
-                        format!("{word} is not imported: Weir chooses it itself"),
+                        format!("{word} is not imported: Weir sets this itself"),
                     );
                 }
                 "transparent"
@@ -398,11 +407,11 @@ impl Binds {
                     if matches!(entry.key, "client_ca" | "client_auth") {
                         notes.mark_guard(position);
                     }
-                    let why = format!(
+                    let reason = format!(
                         "a second {} is not imported: a service has only one",
                         entry.key
                     );
-                    notes.add(position, why);
+                    notes.add(position, reason);
                 }
             }
         }
@@ -443,14 +452,17 @@ pub(super) fn absolute_path(path: &str, base: &str) -> String {
 /// An address on which Weir cannot listen, and the reason.
 #[derive(Debug, PartialEq, Eq)]
 struct UnusableAddress {
-    why: String,
+    reason: String,
     /// Addresses to listen on instead, so that the other lines of the section are imported.
-    instead: Option<Vec<String>>,
+    replacements: Option<Vec<String>>,
 }
 
 impl From<String> for UnusableAddress {
-    fn from(why: String) -> Self {
-        Self { why, instead: None }
+    fn from(reason: String) -> Self {
+        Self {
+            reason,
+            replacements: None,
+        }
     }
 }
 
@@ -495,8 +507,8 @@ fn parse_endpoints(
             Some(address) => with_host(&ports, &address.to_string()),
             None => {
                 return Err(UnusableAddress {
-                    why: format!("the name {host} cannot be resolved"),
-                    instead: Some(with_host(&ports, "127.0.0.1")),
+                    reason: format!("the name {host} cannot be resolved"),
+                    replacements: Some(with_host(&ports, "127.0.0.1")),
                 });
             }
         },
@@ -504,8 +516,8 @@ fn parse_endpoints(
     match is_truncated {
         false => Ok(endpoints),
         true => Err(UnusableAddress {
-            why: format!("at most {PORTS_MAX} ports of a range are imported"),
-            instead: Some(endpoints),
+            reason: format!("at most {PORTS_MAX} ports of a range are imported"),
+            replacements: Some(endpoints),
         }),
     }
 }
@@ -552,10 +564,10 @@ mod tests {
         assert_eq!(parse("${IP}:80"), Ok(vec!["${IP}:80".to_owned()]));
         for invalid in ["80", "/run/x", "abns@x", "*:", "*:0", "*:9-1", "*:http"] {
             let unusable = parse(invalid).expect_err(invalid);
-            assert_eq!(unusable.instead, None, "{invalid}");
+            assert_eq!(unusable.replacements, None, "{invalid}");
         }
-        let instead = |text: &str| parse(text).expect_err(text).instead.expect(text);
-        assert_eq!(instead("name:80"), ["127.0.0.1:80"]);
-        assert_eq!(instead("*:1-65535").len(), PORTS_MAX);
+        let replacements = |text: &str| parse(text).expect_err(text).replacements.expect(text);
+        assert_eq!(replacements("name:80"), ["127.0.0.1:80"]);
+        assert_eq!(replacements("*:1-65535").len(), PORTS_MAX);
     }
 }

@@ -18,7 +18,7 @@ struct Block {
     /// Whether haproxy reads the lines of the current branch, provided that it reads those of the outer blocks.
     is_read: bool,
     /// Whether a branch of the block was read.
-    is_done: bool,
+    has_read_branch: bool,
 }
 
 impl Blocks {
@@ -48,7 +48,7 @@ impl Blocks {
                 self.open.push(Block {
                     line: position,
                     is_read,
-                    is_done: is_read,
+                    has_read_branch: is_read,
                 });
             }
             ".elif" | ".else" => {
@@ -58,11 +58,11 @@ impl Blocks {
                     notes.add(position, "not imported: haproxy requires .if before it");
                     return true;
                 };
-                let is_wanted = is_outer_read && !block.is_done;
+                let is_wanted = is_outer_read && !block.has_read_branch;
                 block.line = position;
                 block.is_read =
                     is_wanted && (name == ".else" || evaluate(&text, scope, position, notes));
-                block.is_done |= block.is_read;
+                block.has_read_branch |= block.is_read;
             }
             ".endif" => {
                 if self.open.pop().is_none() {
@@ -80,7 +80,10 @@ impl Blocks {
             _ => return false,
         }
         if !notes.has_note(position) {
-            notes.remark(position, "not imported: it decides which lines are read");
+            notes.remark(
+                position,
+                "not imported: it only determines which lines are read",
+            );
         }
         true
     }

@@ -127,7 +127,7 @@ impl Checks {
                 ["expect", "string", text] => step("expect", text),
                 ["expect", "rstring", text] => step("regex", text),
                 _ => {
-                    line.reject(notes, "`exchange` of a check has no such step");
+                    line.reject(notes, "a check's `exchange` has no such step");
                     continue;
                 }
             };
@@ -552,9 +552,9 @@ fn read_timeout(
 fn note_ignored_rules(proxy: &Proxy, notes: &mut Notes) {
     let rules = proxy.lines.iter();
     for rule in rules.filter(|line| line.keyword() == "http-check") {
-        let why =
+        let reason =
             "not imported: haproxy ignores it, because the checks of the section do not use HTTP";
-        notes.remark(rule.position, why);
+        notes.remark(rule.position, reason);
     }
 }
 
@@ -597,7 +597,7 @@ fn parse_expect(line: &Line, notes: &mut Notes) -> Option<Entry> {
         _ => {
             line.reject(
                 notes,
-                "`expect` of a check matches only the status or the body of a response",
+                "a check's `expect` matches only the status or the body of a response",
             );
             None
         }

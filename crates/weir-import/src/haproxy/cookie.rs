@@ -2,7 +2,7 @@
 //! route that prefers the server.
 
 use super::Context;
-use super::server::{ServerScope, is_name, read_only_cookie, resolve_address};
+use super::server::{ServerScope, is_host_name, read_only_cookie, resolve_address};
 use crate::document::Entry;
 use crate::edit::Edits;
 use crate::layer7::Condition;
@@ -50,14 +50,17 @@ pub(super) fn read(context: &mut Context<'_>, scope: &ServerScope<'_>, notes: &m
             continue;
         };
         let address = server.word(2).unwrap_or_default();
-        if is_name(address) {
+        if is_host_name(address) {
             return line.reject(
                 notes,
-                "`server` of a route takes an address, and the names of servers are resolved at run time",
+                "a route's `server` accepts only an address, but the names of servers are resolved at run time",
             );
         }
         if value.contains('*') || value.starts_with('~') {
-            return line.reject(notes, "a value is a pattern in `cookie` of a route");
+            return line.reject(
+                notes,
+                "a route's `cookie` treats a value with these characters as a pattern",
+            );
         }
         let Ok(address) = resolve_address(context, address) else {
             continue;
@@ -77,10 +80,10 @@ pub(super) fn read(context: &mut Context<'_>, scope: &ServerScope<'_>, notes: &m
         );
     }
     context.mark_used(line);
-    let why = match servers.is_empty() {
+    let reason = match servers.is_empty() {
         true => "not imported: no server has a cookie",
-        false => "imported as routes by the value of the cookie, with `server`",
+        false => "imported as routes that match the cookie's value and set `server`",
     };
-    notes.remark(line.position, why);
+    notes.remark(line.position, reason);
     context.cookie_servers.insert(pool, servers);
 }

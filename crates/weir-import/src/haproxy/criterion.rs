@@ -3,17 +3,17 @@
 use super::acl::{Meaning, any_of};
 use crate::layer7::{Condition, FILE_PREFIX};
 
-/// The known properties of the clients for which a condition is converted; they do not depend on a request.
+/// What the importer knows about a frontend's connections, independently of a request.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Clients<'a> {
-    /// Whether the clients use TLS.
+pub(super) struct FrontendContext<'a> {
+    /// Whether the connections use TLS.
     pub(super) tls: bool,
     /// Ports of the listeners; empty = unknown.
     pub(super) ports: &'a [u16],
     /// Whether the clients have a valid name and password; `None` = unknown.
     pub(super) authenticated: Option<bool>,
-    /// Whether the mode is `tcp`, in which there are no requests.
-    pub(super) without_requests: bool,
+    /// Whether the mode is `tcp`.
+    pub(super) is_tcp_mode: bool,
 }
 
 fn method_condition(words: &[&str]) -> Meaning {
@@ -64,28 +64,28 @@ struct Criterion<'a> {
 }
 
 /// Converts a criterion such as `hdr(host) -i www.example`.
-pub(super) fn convert_criterion(words: &[String], clients: Clients<'_>) -> Meaning {
+pub(super) fn convert_criterion(words: &[String], frontend: FrontendContext<'_>) -> Meaning {
     let mut criterion = match Criterion::parse(words) {
         Ok(criterion) => criterion,
         Err(reason) => return Meaning::Unsupported(reason),
     };
-    if criterion.loses_case() {
+    if criterion.loses_case_insensitivity() {
         let fetch = criterion.fetch;
         return Meaning::Unsupported(format!("routes compare {fetch} case-sensitively"));
     }
     let is_presence = criterion.matcher == "found";
     match criterion.name {
-        "ssl_fc" => return always_if(criterion.is_true(clients.tls)),
+        "ssl_fc" => return always_if(criterion.matches_bool(frontend.tls)),
         "wait" if criterion.matcher == "end" => return Meaning::Always,
         "always_true" => return Meaning::Always,
-        "req.proto_http" | "req_proto_http" if !clients.without_requests => return Meaning::Always,
+        "req.proto_http" | "req_proto_http" if !frontend.is_tcp_mode => return Meaning::Always,
         "always_false" => return Meaning::Never,
-        "dst_port" => return criterion.match_ports(clients.ports),
-        "http_auth" | "http_auth_group" => match clients.authenticated {
+        "dst_port" => return criterion.match_ports(frontend.ports),
+        "http_auth" | "http_auth_group" => match frontend.authenticated {
             Some(valid) => return always_if(valid),
             None => {
-                let why = "routes cannot match names and passwords; see `basic_auth`";
-                return Meaning::Unsupported(why.to_owned());
+                let reason = "routes cannot match names and passwords; see `basic_auth`";
+                return Meaning::Unsupported(reason.to_owned());
             }
         },
         "method" => return method_condition(&criterion.values),
@@ -105,7 +105,7 @@ pub(super) fn convert_criterion(words: &[String], clients: Clients<'_>) -> Meani
     if let Some(file) = criterion.file {
         return criterion.match_file(file);
     }
-    if let Some(found) = criterion.field_values() {
+    if let Some(found) = criterion.match_field_values() {
         return found;
     }
     let Some(alternatives) = criterion.alternatives() else {
@@ -158,7 +158,7 @@ fn always_if(applies: bool) -> Meaning {
 
 impl<'a> Criterion<'a> {
     /// Returns whether the criterion matches a boolean; without a value, it matches `true`.
-    fn is_true(&self, flag: bool) -> bool {
+    fn matches_bool(&self, flag: bool) -> bool {
         match self.values.first() {
             Some(&("0" | "false")) => !flag,
             _ => flag,
@@ -191,7 +191,7 @@ impl<'a> Criterion<'a> {
             0 => Meaning::Never,
             all if all == ports.len() => Meaning::Always,
             _ => Meaning::Unsupported(
-                "the service has listeners on several ports; write a service for each port"
+                "the service has listeners on several ports; define a separate service for each port"
                     .to_owned(),
             ),
         }
@@ -203,8 +203,9 @@ impl<'a> Criterion<'a> {
             && matches!(self.name, "hdr" | "req.hdr" | "req.fhdr")
             && self.matcher == "str";
         if !is_host || !self.values.is_empty() {
-            let why = "the file with its values cannot be read, and a route reads only networks and hosts from files";
-            return Meaning::Unsupported(why.to_owned());
+            let reason = "the file with the ACL's values cannot be read, and a route reads only networks and hosts \
+                          from files";
+            return Meaning::Unsupported(reason.to_owned());
         }
         Meaning::AnyOf(vec![Condition {
             host: Some(format!("{FILE_PREFIX}{file}")),
@@ -259,9 +260,9 @@ impl<'a> Criterion<'a> {
         }
     }
 
-    /// Converts several values of a field to one condition, in which they are alternatives; `None` = the criterion is
+    /// Converts several values of a field to one condition that accepts any of them; `None` = the criterion is
     /// not about a field, has fewer than two values, or cannot be expressed as one condition.
-    fn field_values(&self) -> Option<Meaning> {
+    fn match_field_values(&self) -> Option<Meaning> {
         let is_field = matches!(self.name, "hdr" | "req.hdr" | "req.fhdr");
         if !is_field || self.argument.eq_ignore_ascii_case("host") || self.values.len() < 2 {
             return None;
@@ -283,7 +284,7 @@ impl<'a> Criterion<'a> {
     /// Parses the words of a criterion.
     ///
     /// # Errors
-    /// Returns why routes cannot express them.
+    /// Returns why routes cannot express the criterion.
     fn parse(words: &'a [String]) -> Result<Self, String> {
         let Some((fetch, arguments)) = words.split_first() else {
             return Err("the criterion is empty".to_owned());
@@ -316,7 +317,7 @@ impl<'a> Criterion<'a> {
             _ => (name, "str"),
         };
         let mut values = Vec::new();
-        // `lower` is used with lower-case values.
+        // The values after `lower` are assumed to be in lower case; ignoring case is then equivalent.
         let mut ignore_case = converters == "lower";
         let mut file = None;
         let mut words = arguments.iter();
@@ -327,7 +328,7 @@ impl<'a> Criterion<'a> {
                 "-m" => matcher = words.next().map_or("str", String::as_str),
                 "-f" => match words.next() {
                     Some(path) if path.starts_with('/') && file.is_none() => file = Some(path),
-                    _ => return Err("the file with its values cannot be read".to_owned()),
+                    _ => return Err("the file with the ACL's values cannot be read".to_owned()),
                 },
                 "-M" => return Err("routes cannot match maps".to_owned()),
                 "-u" => {
@@ -347,14 +348,14 @@ impl<'a> Criterion<'a> {
         })
     }
 
-    /// Returns whether routes would compare case-sensitively although haproxy does not: a different case would evade a
-    /// rule that denies requests.
-    fn loses_case(&self) -> bool {
+    /// Returns whether routes would compare case-sensitively although haproxy does not: a request could then bypass a
+    /// deny rule by changing case.
+    fn loses_case_insensitivity(&self) -> bool {
         let is_letter = |byte: u8| byte.is_ascii_alphabetic();
         let has_letters =
             self.matcher == "str" && self.values.iter().any(|value| value.bytes().any(is_letter));
-        let is_pair = matches!(self.name, "urlp" | "url_param" | "cook" | "req.cook");
-        self.ignore_case && has_letters && is_pair
+        let is_cookie_or_query = matches!(self.name, "urlp" | "url_param" | "cook" | "req.cook");
+        self.ignore_case && has_letters && is_cookie_or_query
     }
 
     /// Returns the alternative conditions for each value; an element is `None` if routes do not support the comparison.
@@ -443,7 +444,7 @@ fn match_host(matcher: &str, value: &str) -> Option<Vec<Condition>> {
     }
 }
 
-/// Converts a value of host and path together.
+/// Converts a value of `base`: host and path.
 fn match_base(matcher: &str, value: &str) -> Option<Vec<Condition>> {
     let (host, path) = value.split_at(value.find('/').filter(|offset| *offset > 0)?);
     let hosts = match_host("str", host)?;
@@ -491,7 +492,7 @@ fn match_regex(regex: String, ignore_case: bool) -> Condition {
     }
 }
 
-/// Converts a path with a regular expression, because routes otherwise compare paths case-sensitively.
+/// Converts a path to a case-insensitive regular expression: routes otherwise compare paths case-sensitively.
 fn match_path_ignoring_case(matcher: &str, value: &str) -> Option<Vec<Condition>> {
     let text = escape_regex(value);
     let regex = match matcher {
@@ -512,7 +513,9 @@ fn source_condition(criterion: &Criterion<'_>) -> Meaning {
     };
     let values = &criterion.values;
     if values.is_empty() && criterion.file.is_none() || !values.iter().all(network) {
-        return Meaning::Unsupported("`source` of a route takes addresses and networks".to_owned());
+        return Meaning::Unsupported(
+            "a route's `source` accepts only addresses and networks".to_owned(),
+        );
     }
     let mut sources: Vec<String> = values.iter().map(|value| (*value).to_owned()).collect();
     sources.extend(criterion.file.map(|file| format!("{FILE_PREFIX}{file}")));
@@ -566,7 +569,7 @@ fn escape_regex(value: &str) -> String {
     text
 }
 
-/// Returns a value of `cookie` or `query` of a route.
+/// Returns a value of a route's `cookie` or `query`.
 fn pair_text(name: &str, matcher: &str, value: &str) -> Option<String> {
     match matcher {
         "found" => Some(name.to_owned()),

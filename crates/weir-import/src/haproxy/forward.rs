@@ -36,7 +36,7 @@ pub(super) fn parse(line: &Line) -> Option<ForwardFor> {
 }
 
 impl ForwardFor {
-    /// Returns whether `x_forwarded` of a service can express the options.
+    /// Returns whether a service's `x_forwarded` can express the options.
     pub(super) fn is_supported_by_service(&self) -> bool {
         self.field.is_none() && !self.if_none
     }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::Context;
 use super::acl::{Acls, Meaning};
 use super::bind::{self, Binds};
-use super::criterion::Clients;
+use super::criterion::FrontendContext;
 use super::forward;
 use super::header::{self, Changes, FrontendRoute, variants};
 use super::inspect;
@@ -28,7 +28,7 @@ type Listeners<'a> = &'a [(String, Position)];
 /// The context in which a service's rules are converted.
 #[derive(Clone, Copy)]
 struct RuleScope<'w> {
-    clients: Clients<'w>,
+    frontend: FrontendContext<'w>,
     acls: &'w Acls,
     /// All sections of the file.
     sections: &'w [Proxy],
@@ -42,7 +42,7 @@ pub(super) fn write(
     sections: &[Proxy],
     notes: &mut Notes,
 ) {
-    if is_only_statistics(proxy) {
+    if only_shows_statistics(proxy) {
         return import_statistics(context, proxy, sections, notes);
     }
     let Some(binds) = read_binds(context, proxy, sections, notes) else {
@@ -82,16 +82,16 @@ pub(super) fn write(
             .filter_map(|(address, _)| port_of(address))
             .collect();
         let scope = RuleScope {
-            clients: Clients {
+            frontend: FrontendContext {
                 tls,
                 ports: &ports,
                 authenticated: None,
-                without_requests: !proxy.is_http(),
+                is_tcp_mode: !proxy.is_http(),
             },
             acls: &acls,
             sections,
         };
-        let routes = convert_rules(&rules, &acls, scope.clients, proxy, notes);
+        let routes = convert_rules(&rules, &acls, scope.frontend, proxy, notes);
         let has_no_default = default.is_none();
         let pool = match &default {
             Some((_, pool)) => pool.clone(),
@@ -147,12 +147,12 @@ pub(super) fn write(
                 notes,
             );
         }
-        let (front, back) = changes.for_pool(&pool);
+        let (frontend, backend) = changes.for_pool(&pool);
         let has_cookies = context
             .cookie_servers
             .get(&pool)
             .is_some_and(|servers| !servers.is_empty());
-        let is_plain = front.is_empty() && back.is_empty() && !has_cookies;
+        let is_plain = frontend.is_empty() && backend.is_empty() && !has_cookies;
         if proxy.is_http() && !has_no_default && !is_plain {
             let route = (
                 proxy.position,
@@ -199,7 +199,7 @@ fn read_binds(
         environment,
         base: &context.certificate_directory,
         is_taken: &is_taken,
-        listening: &context.listening,
+        listen_addresses: &context.listen_addresses,
         suites: &context.suites,
     };
     let mut binds = Binds::default();
@@ -207,27 +207,27 @@ fn read_binds(
         context.used.insert(line.position);
         binds.read(line, &scope, notes);
     }
-    let substitutes = &mut context.substitutes;
+    let assigned_ports = &mut context.assigned_ports;
     let mut next_port = || {
-        let mut ports = FIRST_SUBSTITUTE + *substitutes..;
+        let mut ports = FIRST_ASSIGNED_PORT + *assigned_ports..;
         let is_free = |port: &u16| {
             let suffix = format!(":{port}");
             let mut words = lines().flat_map(|line| &line.words);
             !words.any(|word| word.ends_with(&suffix))
         };
-        let port = ports.find(is_free).unwrap_or(FIRST_SUBSTITUTE);
-        *substitutes = port - FIRST_SUBSTITUTE + 1;
+        let port = ports.find(is_free).unwrap_or(FIRST_ASSIGNED_PORT);
+        *assigned_ports = port - FIRST_ASSIGNED_PORT + 1;
         port
     };
     // A `listen` without a bind is only a backend.
-    let required = (!proxy.has_servers).then_some(proxy.position);
+    let required = (!proxy.is_backend).then_some(proxy.position);
     binds.complete(required, &mut next_port, notes);
-    context.listening.extend(binds.addresses());
+    context.listen_addresses.extend(binds.addresses());
     (!binds.is_empty()).then_some(binds)
 }
 
 /// First port to assign to sections without an address that Weir can listen on.
-const FIRST_SUBSTITUTE: u16 = 22_000;
+const FIRST_ASSIGNED_PORT: u16 = 22_000;
 
 /// Imports a section that only shows statistics as `admin`, on the loopback address.
 fn import_statistics(
@@ -301,7 +301,7 @@ fn add_monitor_route(context: &mut Context<'_>, proxy: &Proxy, service: &str) {
 }
 
 /// Returns whether the section only shows statistics.
-fn is_only_statistics(proxy: &Proxy) -> bool {
+fn only_shows_statistics(proxy: &Proxy) -> bool {
     const OTHER_KEYWORDS: [&str; 6] = [
         "server",
         "server-template",
@@ -335,19 +335,19 @@ fn write_routes(
     notes: &mut Notes,
 ) {
     for (position, condition, action) in routes {
-        let Some(both) = outer
+        let Some(combined) = outer
             .and(&condition)
             .filter(|_| !outer.excludes(&condition))
         else {
             continue;
         };
-        let (front, back) = match action.pool() {
+        let (frontend, backend) = match action.pool() {
             Some(pool) => changes.for_pool(pool),
-            None => (changes.front.for_response(position), Changes::default()),
+            None => (changes.frontend.for_response(position), Changes::default()),
         };
         let cookie_servers = action.pool().and_then(|it| context.cookie_servers.get(it));
         let cookie_servers = cookie_servers.cloned().unwrap_or_default();
-        for (condition, edits) in variants(&both, &front, &back, notes) {
+        for (condition, edits) in variants(&combined, &frontend, &backend, notes) {
             let variants = cookie_servers.iter();
             for (condition, edits) in variants.filter_map(|it| it.variant(&condition, &edits)) {
                 context
@@ -376,8 +376,8 @@ fn backend_routes(
         return Vec::new();
     };
     let mut backends = scope.sections.iter();
-    let backend = backends.find(|section| section.has_servers && section.name == name);
-    let Some(backend) = backend.filter(|section| !section.takes_clients) else {
+    let backend = backends.find(|section| section.is_backend && section.name == name);
+    let Some(backend) = backend.filter(|section| !section.is_frontend) else {
         return Vec::new();
     };
     let acls = Acls::read(context.environment, &backend.lines, notes);
@@ -393,20 +393,20 @@ fn backend_routes(
     {
         context.used.insert(position);
     }
-    convert_rules(&rules, &acls, scope.clients, backend, notes)
+    convert_rules(&rules, &acls, scope.frontend, backend, notes)
 }
 
 /// Header and path changes made by the rules of a frontend, and of each backend, by pool.
 struct AllChanges {
-    front: Changes,
+    frontend: Changes,
     by_pool: HashMap<String, Changes>,
 }
 
 impl AllChanges {
     /// Returns the changes of the frontend and of the pool's backend.
     fn for_pool(&self, pool: &str) -> (Changes, Changes) {
-        let back = self.by_pool.get(pool).cloned().unwrap_or_default();
-        (self.front.clone(), back)
+        let backend = self.by_pool.get(pool).cloned().unwrap_or_default();
+        (self.frontend.clone(), backend)
     }
 }
 
@@ -421,13 +421,13 @@ fn service_changes(
     notes: &mut Notes,
 ) -> AllChanges {
     let mut changes = AllChanges {
-        front: Changes::default(),
+        frontend: Changes::default(),
         by_pool: HashMap::new(),
     };
     if !proxy.is_http() {
         return changes;
     }
-    let backends = || scope.sections.iter().filter(|backend| backend.has_servers);
+    let backends = || scope.sections.iter().filter(|backend| backend.is_backend);
     let default_backend =
         default.and_then(|(name, _)| backends().find(|section| section.name == *name));
     let mut forwarded = [Some(proxy), default_backend].into_iter().flatten();
@@ -438,11 +438,11 @@ fn service_changes(
     // haproxy adds the field only once.
     let is_added = forwarded || proxy.option("forwardfor").is_some();
     let listen: Vec<String> = listen.iter().map(|(address, _)| address.clone()).collect();
-    changes.front = header::proxy_changes(
+    changes.frontend = header::proxy_changes(
         context,
         proxy,
         (scope.acls, frontend_routes),
-        (scope.clients, forwarded, &listen),
+        (scope.frontend, forwarded, &listen),
         notes,
     );
     for backend in backends().filter(|backend| backend.name != proxy.name) {
@@ -454,7 +454,7 @@ fn service_changes(
             context,
             backend,
             (&acls, &[]),
-            (scope.clients, is_added, &listen),
+            (scope.frontend, is_added, &listen),
             notes,
         );
         if default.is_none_or(|(name, _)| *name != backend.name) {
@@ -472,7 +472,7 @@ fn read_rules<'p>(
     notes: &mut Notes,
 ) -> Vec<FrontendRule<'p>> {
     let mut rules = Vec::new();
-    let mut admitting: Vec<(&str, &[String])> = Vec::new();
+    let mut admitting_rules: Vec<(&str, &[String])> = Vec::new();
     let mut add_rule = |context: &mut Context<'_>,
                         line: &'p Line,
                         (rule, except): (ParsedRule<'p>, Vec<&'p [String]>),
@@ -486,8 +486,8 @@ fn read_rules<'p>(
                 except,
             });
         }
-        Err(why) => {
-            line.reject(notes, &why);
+        Err(reason) => {
+            line.reject(notes, &reason);
             // A lost access rule must not admit clients.
             if let Some((action, condition)) = rule::rejection_of(line) {
                 rules.push(FrontendRule {
@@ -508,16 +508,16 @@ fn read_rules<'p>(
         .chain(lines_with("http-request"))
     {
         let stage = inspect::stage(line);
-        if inspect::lets_pass(line) {
+        if inspect::admits_requests(line) {
             let (_, words) = condition(line.arguments());
-            admitting.push((stage, words));
+            admitting_rules.push((stage, words));
             context.mark_used(line);
         } else if inspect::is_builtin(line, proxy, notes) {
             context.mark_used(line);
         } else if user::is_auth(line) && user::is_supported(context, proxy, line) {
             // The rule becomes a part of the changes of routes.
         } else if let Some(rule) = parse_rule(line, context.environment) {
-            let except = admitting.iter().filter(|(other, _)| *other == stage);
+            let except = admitting_rules.iter().filter(|(other, _)| *other == stage);
             let except = except.map(|(_, words)| *words).collect();
             add_rule(context, line, (rule, except), notes);
         }
@@ -525,7 +525,7 @@ fn read_rules<'p>(
     for line in lines_with("redirect") {
         add_rule(context, line, (redirect_line(line), Vec::new()), notes);
     }
-    for line in lines_with("use_backend").filter(|_| proxy.takes_clients) {
+    for line in lines_with("use_backend").filter(|_| proxy.is_frontend) {
         let rule = match use_backend(line) {
             None => pool_by_map(context, proxy, line),
             Some((name, condition)) => match context.pools.get(name) {
@@ -535,7 +535,7 @@ fn read_rules<'p>(
         };
         add_rule(context, line, (rule, Vec::new()), notes);
     }
-    if proxy.takes_clients && proxy.has_servers {
+    if proxy.is_frontend && proxy.is_backend {
         rules.extend(preferred::rules(context, proxy));
     }
     rules
@@ -550,7 +550,7 @@ fn pool_by_map<'l>(context: &mut Context<'_>, proxy: &Proxy, line: &'l Line) -> 
         _ => None,
     };
     let lookup =
-        lookup.ok_or("the name of the backend is computed, and the pool of a route is fixed")?;
+        lookup.ok_or("the name of the backend is computed, but a route's pool is fixed")?;
     // Without a default, haproxy evaluates the next rules: the last `use_backend` is followed by `default_backend`.
     let is_last = proxy
         .last(&["use_backend"])
@@ -562,16 +562,16 @@ fn pool_by_map<'l>(context: &mut Context<'_>, proxy: &Proxy, line: &'l Line) -> 
     let default = lookup.default.clone().or(next);
     let default = default.as_ref();
     let pool = default.and_then(|name| context.pools.get(name)).cloned();
-    let pool = pool.ok_or("the map has no default, and a route with a map requires one")?;
+    let pool = pool.ok_or("the map has no default, but a route with a map requires one")?;
     let map = context.map_name(&lookup, line.position);
-    Ok((Action::Mapped(map, pool), words))
+    Ok((Action::PoolFromMap(map, pool), words))
 }
 
-/// Converts rules to routes for these clients.
+/// Converts rules to routes.
 fn convert_rules(
     rules: &[FrontendRule<'_>],
     acls: &Acls,
-    clients: Clients<'_>,
+    frontend: FrontendContext<'_>,
     proxy: &Proxy,
     notes: &mut Notes,
 ) -> Vec<FrontendRoute> {
@@ -584,8 +584,8 @@ fn convert_rules(
             continue;
         }
         if rule.line.word(1) == Some("tarpit") {
-            let why = "the delay of the response; a route has no `tarpit` and responds at once";
-            rule.line.reject(notes, why);
+            let reason = "the delay of the response; a route has no `tarpit` and responds at once";
+            rule.line.reject(notes, reason);
             notes.unmark_guard(rule.line.position);
         }
         let is_rejection = match &rule.action {
@@ -595,19 +595,19 @@ fn convert_rules(
             Action::Close => true,
             _ => false,
         };
-        let mut meaning = acls.except(rule.condition, &rule.except, clients);
-        if let (Meaning::Unsupported(why), true) = (&meaning, is_rejection) {
+        let mut meaning = acls.condition_except(rule.condition, &rule.except, frontend);
+        if let (Meaning::Unsupported(reason), true) = (&meaning, is_rejection) {
             // A lost access rule must not admit clients.
-            let why = format!("{why}; the route rejects more requests than the rule");
-            rule.line.reject(notes, &why);
-            meaning = acls.at_least(rule.condition, clients);
+            let reason = format!("{reason}; the route rejects more requests than the rule");
+            rule.line.reject(notes, &reason);
+            meaning = acls.broadened_condition(rule.condition, frontend);
         }
         let conditions = match meaning {
             Meaning::Always => vec![Condition::default()],
             Meaning::Never => Vec::new(),
             Meaning::AnyOf(conditions) => conditions,
-            Meaning::Unsupported(why) => {
-                rule.line.reject(notes, &why);
+            Meaning::Unsupported(reason) => {
+                rule.line.reject(notes, &reason);
                 continue;
             }
         };
@@ -629,9 +629,8 @@ fn push_route(
     match &rule.action {
         Action::Redirect { to, status } if rule::drops_query(to) => {
             let Some(redirects) = rule::routes_without_query(&condition, to) else {
-                let why =
-                    "a route's `redirect` drops the query only with a group of its own expression";
-                return rule.line.reject(notes, why);
+                let reason = "a route's `redirect` cannot drop the query: no group can be added to its expression";
+                return rule.line.reject(notes, reason);
             };
             routes.extend(redirects.into_iter().map(|(condition, to)| {
                 let status = *status;
@@ -657,7 +656,7 @@ fn default_pool(
         }
     }
     let own_pool = proxy
-        .has_servers
+        .is_backend
         .then(|| context.pools.get(&proxy.name))
         .flatten();
     own_pool.map(|pool| (proxy.name.clone(), pool.clone()))

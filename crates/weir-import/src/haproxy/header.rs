@@ -4,13 +4,13 @@ use weir_model::RouteEdits;
 
 use super::Context;
 use super::acl::{Acls, Meaning};
-use super::criterion::Clients;
+use super::criterion::FrontendContext;
 use super::line::Line;
 use super::rule::{self, condition};
 use super::section::Proxy;
 use super::user::{self, is_auth};
 use crate::document::Entry;
-use crate::edit::{Edits, beginning_with_slash};
+use crate::edit::{Edits, with_leading_slash};
 use crate::layer7::{Action, Condition};
 use crate::note::{Notes, Position};
 
@@ -116,15 +116,15 @@ impl Changes {
 const VARIANTS_MAX: usize = 64;
 
 /// Returns the routes for a condition, the most specific first: one for each combination of the changes' conditions.
-/// `front` are the changes of the frontend, `back` those of the backend.
+/// `frontend` are the changes of the frontend, `backend` those of the backend.
 pub(super) fn variants(
     condition: &Condition,
-    front: &Changes,
-    back: &Changes,
+    frontend: &Changes,
+    backend: &Changes,
     notes: &mut Notes,
 ) -> Vec<(Condition, Edits)> {
     let mut variants = vec![(condition.clone(), Vec::new())];
-    let both = [front, back];
+    let both = [frontend, backend];
     for (changes, alternatives) in both.iter().flat_map(|it| {
         it.conditions
             .iter()
@@ -162,30 +162,32 @@ pub(super) fn variants(
                 .iter()
                 .filter(|change| change.condition == index)
             {
-                let why = "not imported for some requests: a route cannot combine its condition with others";
-                notes.add(change.line.position, why);
+                let reason = "not imported for some requests: a route cannot combine its condition with others";
+                notes.add(change.line.position, reason);
             }
         }
         variants = next;
     }
-    let front_count = front.conditions.len();
+    let frontend_count = frontend.conditions.len();
     let edits = |(condition, applied): (Condition, Vec<bool>)| {
-        let (front_applied, back_applied) = applied.split_at(front_count);
+        let (frontend_applied, backend_applied) = applied.split_at(frontend_count);
         (
             condition,
-            front.edits(front_applied).then(&back.edits(back_applied)),
+            frontend
+                .edits(frontend_applied)
+                .then(&backend.edits(backend_applied)),
         )
     };
     variants.into_iter().map(edits).collect()
 }
 
-/// Returns the changes that a proxy's rules make for these clients. If `forwarded` is true, the service adds the
-/// client's address; `frontend_routes` are the proxy's routes.
+/// Returns the changes that a proxy's rules make. If `forwarded` is true, the service adds the client's address;
+/// `frontend_routes` are the proxy's routes.
 pub(super) fn proxy_changes(
     context: &mut Context<'_>,
     proxy: &Proxy,
     (acls, frontend_routes): (&Acls, &[FrontendRoute]),
-    (clients, forwarded, listen): (Clients<'_>, bool, &[String]),
+    (frontend, forwarded, listen): (FrontendContext<'_>, bool, &[String]),
     notes: &mut Notes,
 ) -> Changes {
     let mut changes = Changes {
@@ -194,19 +196,26 @@ pub(super) fn proxy_changes(
     };
     add_forward_for(context, proxy, &mut changes, forwarded, notes);
     let host = super::backend::fixed_host(proxy).map(|(line, _)| line.position);
-    let host = host.filter(|_| proxy.has_servers);
+    let host = host.filter(|_| proxy.is_backend);
     let is_rule = |line: &&Line| (is_edit(line) || is_auth(line)) && Some(line.position) != host;
-    let is_server = |line: &&Line| line.keyword() == "use-server";
+    let is_use_server = |line: &&Line| line.keyword() == "use-server";
     // The first `use-server` that applies decides, and later keys replace earlier ones.
-    let server_rules = proxy.lines.iter().rev().filter(is_server);
+    let server_rules = proxy.lines.iter().rev().filter(is_use_server);
     for line in proxy.lines.iter().filter(is_rule).chain(server_rules) {
         let (action, words) = condition(line.arguments());
         for position in acls.positions_of(words) {
             context.used.insert(position);
         }
         let action = replace_port(action, listen);
-        let action = replace_constants(&action, line, clients, notes);
-        let result = meaning_of(context, proxy, acls, line, (&action, words, clients), notes);
+        let action = replace_constants(&action, line, frontend, notes);
+        let result = meaning_of(
+            context,
+            proxy,
+            acls,
+            line,
+            (&action, words, frontend),
+            notes,
+        );
         let Some((meaning, keys)) = result else {
             continue;
         };
@@ -218,21 +227,21 @@ pub(super) fn proxy_changes(
         let condition_index = match meaning {
             // The rule may apply in another service of the frontend.
             Meaning::Never => continue,
-            Meaning::Unsupported(why) => {
-                line.reject(notes, &why);
+            Meaning::Unsupported(reason) => {
+                line.reject(notes, &reason);
                 continue;
             }
             _ if is_affected => {
                 line.reject(
                     notes,
-                    "haproxy's rules match the changed request, and routes match the request as received",
+                    "haproxy's rules match the changed request, but routes match the request as received",
                 );
                 continue;
             }
             Meaning::AnyOf(alternatives)
                 if is_response_rule
                     && !line.uses_capture
-                    && !alternatives.iter().all(Condition::is_about_client) =>
+                    && !alternatives.iter().all(Condition::depends_only_on_client) =>
             {
                 note_unknown_request(line, words, acls, &alternatives, notes);
                 continue;
@@ -248,24 +257,24 @@ pub(super) fn proxy_changes(
         };
         match changes.add(change) {
             Ok(()) => context.mark_used(line),
-            Err(why) => line.reject(notes, why),
+            Err(reason) => line.reject(notes, reason),
         }
     }
     changes
 }
 
-/// Replaces variables that have the same value for all clients of a service.
+/// Replaces variables that have the same value for all requests to a service.
 fn replace_constants(
     action: &[String],
     line: &Line,
-    clients: Clients<'_>,
+    frontend: FrontendContext<'_>,
     notes: &mut Notes,
 ) -> Vec<String> {
     if action.iter().any(|word| word.contains("%[uuid")) {
-        let why = "Weir's identifiers have 32 hexadecimal digits without dashes; access logs contain `{request_id}`";
-        notes.remark(line.position, why);
+        let reason = "Weir's identifiers have 32 hexadecimal digits without dashes; access logs contain `{request_id}`";
+        notes.remark(line.position, reason);
     }
-    let tls = if clients.tls { "1" } else { "0" };
+    let tls = if frontend.tls { "1" } else { "0" };
     let words = action.iter();
     words.map(|word| word.replace("%[ssl_fc]", tls)).collect()
 }
@@ -281,15 +290,15 @@ fn note_unknown_request(
     let text = acls.all_words(words);
     let is_plain = !text.iter().any(|word| word.starts_with('!'))
         && words.first().is_some_and(|word| word == "if");
-    let why = "haproxy does not have the request when it evaluates this rule";
-    if is_plain && !alternatives.iter().any(Condition::is_about_client) {
-        let why = format!("not imported: {why}, so the rule never applies");
-        return notes.remark(line.position, why);
+    let reason = "haproxy no longer has the request when it evaluates this rule";
+    if is_plain && !alternatives.iter().any(Condition::depends_only_on_client) {
+        let reason = format!("not imported: {reason}, so the rule never applies");
+        return notes.remark(line.position, reason);
     }
-    line.reject(notes, why);
+    line.reject(notes, reason);
 }
 
-/// Adds `option forwardfor` with words that `x_forwarded` of a service does not support.
+/// Adds `option forwardfor` with words that a service's `x_forwarded` does not support.
 fn add_forward_for(
     context: &mut Context<'_>,
     proxy: &Proxy,
@@ -314,8 +323,8 @@ fn add_forward_for(
         keys: Vec::new(),
     };
     let position = change.line.position;
-    if let Err(why) = changes.add(change) {
-        notes.add(position, format!("not imported: {why}"));
+    if let Err(reason) = changes.add(change) {
+        notes.add(position, format!("not imported: {reason}"));
     }
 }
 
@@ -326,20 +335,20 @@ fn meaning_of(
     proxy: &Proxy,
     acls: &Acls,
     line: &Line,
-    (action, words, clients): (&[String], &[String], Clients<'_>),
+    (action, words, frontend): (&[String], &[String], FrontendContext<'_>),
     notes: &mut Notes,
 ) -> Option<(Meaning, Vec<Entry>)> {
     if is_auth(line) {
-        return user::convert_auth(context, acls, line, clients, notes);
+        return user::convert_auth(context, acls, line, frontend, notes);
     }
-    let meaning = acls.condition(words, clients);
+    let meaning = acls.condition(words, frontend);
     if line.keyword() != "use-server" {
         return Some((meaning, forwarded_port(line, action)));
     }
     match super::server::preferred_server(context, proxy, line, action) {
         Ok(key) => Some((meaning, vec![key])),
-        Err(why) => {
-            line.reject(notes, &why);
+        Err(reason) => {
+            line.reject(notes, &reason);
             None
         }
     }
@@ -401,12 +410,12 @@ fn add_forwarded(
     if line.words.len() > 2 {
         line.reject(
             notes,
-            "`add_header` of a route cannot express these elements",
+            "a route's `add_header` cannot express these elements",
         );
     } else if listen.iter().any(|address| address.starts_with('[')) {
         line.reject(
             notes,
-            "`add_header` of a route cannot express the format for IPv6 clients; see `forwarded` of a service",
+            "a route's `add_header` cannot express the format for IPv6 clients; see a service's `forwarded`",
         );
     } else {
         let scheme = "proto={scheme};for={client}";
@@ -519,7 +528,7 @@ fn apply_rule(line: &Line, action: &[String], edits: &mut Edits) -> Result<(), &
                 .parse()
                 .ok()
                 .filter(|it| RouteEdits::may_replace(*it));
-            let status: u16 = status.ok_or("it is not a status of responses with content")?;
+            let status: u16 = status.ok_or("responses with this status have no content")?;
             edits.replace_keys(&[Entry::new("response_status", u64::from(status), position)]);
             Ok(())
         }
@@ -528,7 +537,7 @@ fn apply_rule(line: &Line, action: &[String], edits: &mut Edits) -> Result<(), &
         {
             let path =
                 convert_groups(path).ok_or("the new path depends on more than the old path")?;
-            let (regex, path) = beginning_with_slash(regex, &path)
+            let (regex, path) = with_leading_slash(regex, &path)
                 .ok_or("the new path does not begin with a slash")?;
             if !edits.rewrites.is_empty() {
                 return Err("a route rewrites the path only once");
@@ -554,8 +563,8 @@ fn apply_rule(line: &Line, action: &[String], edits: &mut Edits) -> Result<(), &
 fn keeps_query(regex: &str, to: &str) -> bool {
     let groups = regex.matches('(').count();
     let last = format!("\\{groups}");
-    let takes_rest = regex.ends_with("(.*)") || regex.ends_with("(.*)$");
-    takes_rest && !regex.contains('?') && to.ends_with(&last) && to.matches(&last).count() == 1
+    let matches_tail = regex.ends_with("(.*)") || regex.ends_with("(.*)$");
+    matches_tail && !regex.contains('?') && to.ends_with(&last) && to.matches(&last).count() == 1
 }
 
 /// Why a value cannot be converted.

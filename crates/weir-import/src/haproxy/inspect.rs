@@ -15,7 +15,7 @@ pub(super) fn stage(line: &Line) -> &str {
 
 /// Returns whether the rule admits requests that later rules of its stage would reject. A rule that waits for data does
 /// not admit requests: it only determines when haproxy continues.
-pub(super) fn lets_pass(line: &Line) -> bool {
+pub(super) fn admits_requests(line: &Line) -> bool {
     let (action, words) = condition(line.arguments());
     let action: Vec<&str> = action.iter().map(String::as_str).collect();
     match (line.keyword(), action.as_slice()) {
@@ -66,7 +66,7 @@ fn is_wait_for_data(words: &[String]) -> bool {
 pub(super) fn is_builtin(line: &Line, proxy: &Proxy, notes: &mut Notes) -> bool {
     let (action, words) = condition(line.arguments());
     let action: Vec<&str> = action.iter().map(String::as_str).collect();
-    let why = match (line.keyword(), action.as_slice()) {
+    let reason = match (line.keyword(), action.as_slice()) {
         ("tcp-request", ["inspect-delay", ..]) => {
             "Weir waits for the server name or the request up to `timeouts.request`"
         }
@@ -76,35 +76,36 @@ pub(super) fn is_builtin(line: &Line, proxy: &Proxy, notes: &mut Notes) -> bool 
         ("tcp-request", ["content", "reject"])
             if is_missing_data(words) || words.is_empty() && has_only_waiting_accepts(proxy) =>
         {
-            let has_default = proxy.last(&["default_backend"]).is_some() || proxy.has_servers;
+            let has_default = proxy.last(&["default_backend"]).is_some() || proxy.is_backend;
             if proxy.is_http() || has_default {
-                let why = "Weir sends clients that send no such data to the pool of the service";
-                line.reject(notes, why);
+                let reason =
+                    "Weir forwards clients that do not send such data to the service's pool";
+                line.reject(notes, reason);
                 return true;
             }
             // The service has no pool for such clients.
             "Weir closes connections that no route matches"
         }
         ("http-request", ["wait-for-body", ..]) => {
-            "`request_buffering` of a service reads the body before the server is selected"
+            "with a service's `request_buffering`, Weir reads the body before it selects a server"
         }
         ("http-request", ["use-service", "prometheus-exporter"]) => {
-            "/metrics of Weir exports the same for Prometheus"
+            "Weir's /metrics exports the same data for Prometheus"
         }
         _ => return false,
     };
-    notes.remark(line.position, why);
+    notes.remark(line.position, reason);
     true
 }
 
-/// Returns whether the accepting rules of the section only wait for data, so that other connections are rejected.
+/// Returns whether the accepting rules of the section only wait for data: other connections are then rejected.
 fn has_only_waiting_accepts(proxy: &Proxy) -> bool {
     let is_accept = |line: &&Line| {
         let (action, _) = condition(line.arguments());
         line.keyword() == "tcp-request" && action == ["content", "accept"]
     };
     let mut accepts = proxy.lines.iter().filter(is_accept).peekable();
-    accepts.peek().is_some() && accepts.all(|line| !lets_pass(line))
+    accepts.peek().is_some() && accepts.all(|line| !admits_requests(line))
 }
 
 /// Returns whether a condition is `if !{ req.ssl_hello_type 1 }` or `unless { … }`: data has not arrived.

@@ -105,8 +105,8 @@ fn request_rate(
             continue;
         };
         if !is_exact {
-            let why = format!("Weir admits {rate} per second after the first {max} requests");
-            notes.add(rejection.position, why);
+            let reason = format!("Weir admits {rate} per second after the first {max} requests");
+            notes.add(rejection.position, reason);
             notes.unmark_guard(rejection.position);
         }
         let (action, _) = condition(rejection.arguments());
@@ -117,7 +117,7 @@ fn request_rate(
         if status != Some("429") {
             notes.add(
                 rejection.position,
-                "requests above the limit get status 429, and do not count toward it",
+                "requests above the limit get status 429, and are not counted",
             );
             notes.unmark_guard(rejection.position);
         }
@@ -145,7 +145,7 @@ fn parse_threshold(line: &Line, acls: &Acls) -> Option<(String, u64)> {
         ["if", "{", inner @ .., "}"] if !inner.contains(&"}") => {
             inner.iter().map(|word| (*word).to_owned()).collect()
         }
-        ["if", name] => acls.only_line(name)?.to_vec(),
+        ["if", name] => acls.single_criterion(name)?.to_vec(),
         _ => return None,
     };
     match inner.as_slice() {

@@ -32,8 +32,8 @@ impl Line {
     }
 
     /// Adds a note that the line is not imported.
-    pub(super) fn reject(&self, notes: &mut Notes, why: &str) {
-        notes.add(self.position, format!("not imported: {why}"));
+    pub(super) fn reject(&self, notes: &mut Notes, reason: &str) {
+        notes.add(self.position, format!("not imported: {reason}"));
     }
 }
 
@@ -59,9 +59,9 @@ pub(super) fn read_lines(
         };
         if let Some(condition) = blocks.excluded_by() {
             let line = condition.line();
-            let why =
+            let reason =
                 format!("not imported: haproxy skips it, because of the condition in line {line}");
-            notes.remark(position, why);
+            notes.remark(position, reason);
             continue;
         }
         let Some(words) = words else {

@@ -71,7 +71,7 @@ struct Context<'w> {
     /// Directory of relative certificate paths.
     certificate_directory: String,
     /// Number of ports assigned so far to sections without an address that Weir can listen on.
-    substitutes: u16,
+    assigned_ports: u16,
     /// Features that the rules of the file use.
     used_features: UsedFeatures,
     /// `user` of `global`.
@@ -79,7 +79,7 @@ struct Context<'w> {
     /// Whether the file has frontends: without them, rules may apply to clients of frontends in other files.
     has_frontends: bool,
     /// Addresses of the frontends imported so far.
-    listening: HashSet<String>,
+    listen_addresses: HashSet<String>,
 }
 
 /// Imports haproxy.cfg.
@@ -103,20 +103,20 @@ pub fn haproxy(name: &str, text: &str, environment: &dyn Environment) -> Importe
         suites: bind::Suites::default(),
         chroot: None,
         certificate_directory: alias::certificate_directory(&file),
-        substitutes: 0,
+        assigned_ports: 0,
         used_features: UsedFeatures::find(&file.proxies),
         user: None,
-        has_frontends: file.proxies.iter().any(|proxy| proxy.takes_clients),
-        listening: HashSet::new(),
+        has_frontends: file.proxies.iter().any(|proxy| proxy.is_frontend),
+        listen_addresses: HashSet::new(),
     };
     read_global(&mut context, &file.global, &mut notes);
-    for proxy in file.proxies.iter().filter(|proxy| proxy.has_servers) {
+    for proxy in file.proxies.iter().filter(|proxy| proxy.is_backend) {
         backend::write(&mut context, proxy, &file.proxies, &mut notes);
     }
-    for proxy in file.proxies.iter().filter(|proxy| proxy.takes_clients) {
+    for proxy in file.proxies.iter().filter(|proxy| proxy.is_frontend) {
         frontend::write(&mut context, proxy, &file.proxies, &mut notes);
     }
-    for proxy in file.proxies.iter().filter(|proxy| proxy.has_servers) {
+    for proxy in file.proxies.iter().filter(|proxy| proxy.is_backend) {
         mail::write(&mut context, proxy, &file.mailers, &mut notes);
     }
     crate::mail::write(
@@ -135,8 +135,8 @@ pub fn haproxy(name: &str, text: &str, environment: &dyn Environment) -> Importe
         let defaults_only = Proxy {
             position,
             name: String::new(),
-            takes_clients: true,
-            has_servers: true,
+            is_frontend: true,
+            is_backend: true,
             lines,
             defaults: Vec::new(),
         };
@@ -168,7 +168,7 @@ fn read_global(context: &mut Context<'_>, lines: &[Line], notes: &mut Notes) {
                 .suites
                 .set(option, line.words[1..].join(" "), line.position)
         {
-            notes.remark(line.position, "it applies to `tls` of each service");
+            notes.remark(line.position, "it applies to each service's `tls`");
             continue;
         }
         if line.keyword() == "user" {
@@ -271,12 +271,12 @@ fn parse_time(text: &str) -> Option<u64> {
 fn reject_global(line: &Line, notes: &mut Notes) {
     const VARIABLES: [&str; 4] = ["setenv", "presetenv", "unsetenv", "resetenv"];
     if VARIABLES.contains(&line.keyword()) {
-        let why = "not imported: the values of variables are written where the file uses them";
-        return notes.remark(line.position, why);
+        let reason = "not imported: the values of variables are written where the file uses them";
+        return notes.remark(line.position, reason);
     }
-    let why = match line.keyword() {
+    let reason = match line.keyword() {
         "log" | "log-tag" | "log-send-hostname" => {
-            "`access_log` of a service writes to syslog, the journal or a file"
+            "a service's `access_log` can only write to syslog, the journal or a file"
         }
         "maxconn" => "`limits.connections` is set per service",
         "nbthread" | "nbproc" | "cpu-map" | "thread-groups" | "cpu-policy" => {
@@ -286,12 +286,12 @@ fn reject_global(line: &Line, notes: &mut Notes) {
         | "description" => "the systemd unit sets how the process runs",
         "stats" => "`weir status`, the Unix socket and /metrics show the state",
         keyword if keyword.starts_with("ssl-") || keyword == "ca-base" || keyword == "crt-base" => {
-            "Weir uses its own TLS defaults; see `tls` of a service"
+            "Weir uses its own TLS defaults; see a service's `tls`"
         }
         keyword if keyword.starts_with("tune.") => "Weir has no such tuning parameter",
         _ => "weir.toml has no equivalent",
     };
-    line.reject(notes, why);
+    line.reject(notes, reason);
 }
 
 /// Adds a note for every line that was neither used nor noted.
@@ -313,8 +313,8 @@ fn note_unused_lines(
             continue;
         }
         if proxy.is_http() && limits_half_closed(line) {
-            let why = "`timeouts.client` and `timeouts.server` of an http service apply until the response ends";
-            notes.remark(line.position, format!("not imported: {why}"));
+            let reason = "an http service's `timeouts.client` and `timeouts.server` apply until the response ends";
+            notes.remark(line.position, format!("not imported: {reason}"));
             continue;
         }
         if !proxy.is_http() && is_for_http(line) {
@@ -324,7 +324,7 @@ fn note_unused_lines(
         if header::is_edit(line) && context.has_frontends {
             notes.remark(
                 line.position,
-                "not imported: it applies to no client in haproxy either",
+                "not imported: it never applies to a client in haproxy either",
             );
             continue;
         }
@@ -332,11 +332,11 @@ fn note_unused_lines(
             notes.remark(line.position, "not imported: the option is off in Weir too");
             continue;
         }
-        if let Some(why) = why_without_effect(line, &context.used_features) {
-            notes.remark(line.position, format!("not imported: {why}"));
+        if let Some(reason) = no_effect_reason(line, &context.used_features) {
+            notes.remark(line.position, format!("not imported: {reason}"));
             continue;
         }
-        if from_defaults && is_understood(line) {
+        if from_defaults && is_imported_default(line) {
             notes.remark(line.position, "not imported: no section uses it");
             continue;
         }
@@ -399,7 +399,7 @@ fn limits_half_closed(line: &Line) -> bool {
 }
 
 /// Returns why a line has no effect: the file does not use the feature that it configures.
-fn why_without_effect(line: &Line, used: &UsedFeatures) -> Option<&'static str> {
+fn no_effect_reason(line: &Line, used: &UsedFeatures) -> Option<&'static str> {
     let is_tracking = || line.words.iter().any(|word| word.starts_with("track-sc"));
     match (line.keyword(), line.word(1).unwrap_or("")) {
         ("timeout", "tarpit") if !used.tarpits => Some("no rule delays a response"),
@@ -433,7 +433,7 @@ fn is_for_http(line: &Line) -> bool {
         "option" => line.word(1).is_some_and(|name| OPTIONS.contains(&name)),
         "timeout" => matches!(line.word(1), Some("http-request" | "http-keep-alive")),
         "errorfile" | "http-response" | "http-after-response" | "cookie" | "compression" => true,
-        // Rules that keep clients out are reported.
+        // Rules that restrict access are reported.
         "http-request" => !crate::guard::is_haproxy_guard(&line.words),
         _ => false,
     }
@@ -441,7 +441,7 @@ fn is_for_http(line: &Line) -> bool {
 
 /// Returns whether a line of defaults is imported for every section that it applies to, so that its loss changes
 /// nothing if no section uses it.
-fn is_understood(line: &Line) -> bool {
+fn is_imported_default(line: &Line) -> bool {
     const OPTIONS: [&str; 7] = [
         "forwardfor",
         "http-server-close",
@@ -489,7 +489,7 @@ fn unsupported_reason(line: &Line) -> &'static str {
             | "logasap"
             | "log-health-checks"
             | "log-separate-errors",
-        ) => "`access_log` of a service writes to syslog, the journal or a file",
+        ) => "a service's `access_log` can only write to syslog, the journal or a file",
         ("option", "redispatch") => {
             "Weir always retries on another server, up to `limits.retries` times"
         }
@@ -511,24 +511,26 @@ fn unsupported_reason(line: &Line) -> &'static str {
         ("stats" | "monitor-uri" | "monitor" | "monitor-net", _) => {
             "`weir status`, the Unix socket and /metrics show the state"
         }
-        ("errorfile", _) => "`error_pages` of a service takes absolute file paths, one per status",
+        ("errorfile", _) => {
+            "a service's `error_pages` accepts only absolute file paths, one per status"
+        }
         ("errorloc" | "errorloc302" | "errorloc303" | "errorfiles" | "http-error", _) => {
-            "`error_pages` of a service takes one file per status"
+            "a service's `error_pages` accepts only one file per status"
         }
         ("stick-table" | "stick" | "tcp-request" | "tcp-response", _) => {
-            "Weir has no client tables; see `sticky` of a pool and `limits`"
+            "Weir has no client tables; see `limits` and a pool's `sticky`"
         }
-        ("compression", _) => "`compression` of a service has no such option",
+        ("compression", _) => "a service's `compression` has no such option",
         ("filter" | "cache", _) => "Weir has neither filters nor a cache",
         (
             "http-request" | "http-response",
             "set-header" | "del-header" | "add-header" | "replace-path",
-        ) => "it applies to no client",
+        ) => "it never applies to a client",
         ("http-response" | "http-after-response" | "rspadd" | "rspidel" | "rspdel", _) => {
             "a route cannot do this; see `set_response_header`, `remove_response_header`"
         }
         ("http-request", "normalize-uri") => {
-            "`normalize_path` of a service is imported only from the rules of its frontend"
+            "a service's `normalize_path` is imported only from the rules of its frontend"
         }
         ("http-request" | "reqadd" | "reqidel" | "reqrep" | "reqirep" | "reqdel", _) => {
             "a route cannot do this; see `rewrite`, `set_header`, `remove_header`"
@@ -538,9 +540,9 @@ fn unsupported_reason(line: &Line) -> &'static str {
         }
         ("email-alert", _) => "`[notify]` has no such setting, or the backend has no recipient",
         ("description" | "id" | "guid", _) => "it has no effect on clients and servers",
-        ("retry-on", _) => "a service takes `retry_on` from its default backend only",
+        ("retry-on", _) => "a service gets `retry_on` only from its default backend",
         ("timeout", _) => {
-            "`timeouts` of a service has no such key, or the service takes it from another pool"
+            "a service's `timeouts` has no such key, or the service gets it from another pool"
         }
         ("tcp-check" | "http-check" | "external-check", _) => "no check of the section uses it",
         ("acl", _) => "no imported rule of the section uses it",

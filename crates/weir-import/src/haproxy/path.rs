@@ -34,7 +34,7 @@ pub(super) fn push_normalize_path(
             _ if !words.is_empty() => {
                 line.reject(
                     notes,
-                    "`normalize_path` of a service applies to all of its requests",
+                    "a service's `normalize_path` applies to all of its requests",
                 );
             }
             name if name == MERGE_SLASHES || ALWAYS_APPLIED.contains(&name) => {
@@ -48,7 +48,7 @@ pub(super) fn push_normalize_path(
                 );
             }
             "query-sort-by-name" => line.reject(notes, "Weir does not change queries"),
-            _ => line.reject(notes, "`normalize_path` of a service has no such option"),
+            _ => line.reject(notes, "a service's `normalize_path` has no such option"),
         }
     }
     let Some((_, first)) = requested.first() else {
@@ -68,7 +68,7 @@ pub(super) fn push_normalize_path(
         let additional = additional.join(", ");
         notes.add(
             first.position,
-            format!("`normalize_path` of a service also applies {additional}"),
+            format!("a service's `normalize_path` also applies {additional}"),
         );
     }
     table.push(Entry::implied("normalize_path", entries));

@@ -6,14 +6,14 @@ use super::Context;
 use super::rule::{FrontendRule, condition};
 use super::section::Proxy;
 use crate::document::Entry;
-use crate::layer7::{Action, Pool, Upstream};
+use crate::layer7::{Action, Pool, PoolServer};
 use crate::note::Notes;
 
 /// Writes the pools. `pool` is that of the backend, `by_name` are its servers with their names.
 pub(super) fn write(
     context: &mut Context<'_>,
     proxy: &Proxy,
-    (pool, by_name): (&Pool, &[(String, Upstream)]),
+    (pool, by_name): (&Pool, &[(String, PoolServer)]),
     notes: &mut Notes,
 ) {
     for line in proxy.lines.iter().filter(|it| it.keyword() == "use-server") {
@@ -37,13 +37,13 @@ pub(super) fn write(
             );
             continue;
         }
-        let mut servers = vec![preferred(server)];
+        let mut servers = vec![as_preferred(server)];
         let others = by_name.iter().filter(|(other, _)| other != name);
         let (backups, others): (Vec<_>, Vec<_>) = others.partition(|(_, it)| is_backup(it));
         servers.extend(others.into_iter().map(|(_, other)| as_backup(other)));
         if !backups.is_empty() {
-            let why = "the backup servers of the backend are not used for these connections";
-            notes.add(line.position, why);
+            let reason = "the backup servers of the backend are not used for these connections";
+            notes.add(line.position, reason);
         }
         let mut entries = pool.entries.clone();
         entries.retain(|entry| entry.key != "sorry");
@@ -83,20 +83,20 @@ pub(super) fn rules<'p>(context: &mut Context<'_>, proxy: &'p Proxy) -> Vec<Fron
     rules
 }
 
-fn is_backup(server: &Upstream) -> bool {
+fn is_backup(server: &PoolServer) -> bool {
     server.entries.iter().any(|entry| entry.key == "backup")
 }
 
-/// Returns the server that all connections use while it is up. Its weight may be 0, so that the other connections do
-/// not use it.
-fn preferred(server: &Upstream) -> Upstream {
+/// Returns the server that all connections use while it is up. The key `weight` is omitted: it may be 0, to exclude the
+/// other connections.
+fn as_preferred(server: &PoolServer) -> PoolServer {
     let mut server = server.clone();
     let keeps = |entry: &Entry| !matches!(entry.key, "backup" | "weight");
     server.entries.retain(keeps);
     server
 }
 
-fn as_backup(server: &Upstream) -> Upstream {
+fn as_backup(server: &PoolServer) -> PoolServer {
     let mut server = server.clone();
     let entry = Entry::new("backup", true, server.position).essential();
     server.entries.push(entry);

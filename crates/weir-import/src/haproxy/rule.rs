@@ -100,14 +100,14 @@ pub(super) fn parse_redirect<'l>(words: &[String], condition: &'l [String]) -> P
             }
             "drop-query" => drop_query = true,
             "append-slash" => append_slash = true,
-            other => return Err(format!("`redirect` of a route has no option {other}")),
+            other => return Err(format!("a route's `redirect` has no option {other}")),
         }
     }
     let Some((kind, value)) = target else {
         return Err("haproxy requires a kind of redirect and a target".to_owned());
     };
     if value.contains('{') && !value.contains("%{") {
-        return Err("braces in `redirect` of a route are variables".to_owned());
+        return Err("a name in braces is a variable in a route's `redirect`".to_owned());
     }
     // In a redirect, `{path}` includes the query, and haproxy's `path` does not. `//` at the start would name a host.
     let value = match kind {
@@ -122,7 +122,7 @@ pub(super) fn parse_redirect<'l>(words: &[String], condition: &'l [String]) -> P
         (true, true) => PATH_WITH_SLASH,
         (true, false) => PATH_ONLY,
         (false, true) if kind != "location" => {
-            return Err("`redirect` of a route adds a slash only with drop-query".to_owned());
+            return Err("a route's `redirect` adds a slash only with drop-query".to_owned());
         }
         (false, _) => "{path}",
     };
@@ -342,14 +342,14 @@ pub(super) fn parse_computed_name<'n>(
 
 /// Parses a `redirect` line.
 pub(super) fn redirect_line(line: &Line) -> ParsedRule<'_> {
-    let (what, condition) = condition(line.arguments());
-    parse_redirect(what, condition)
+    let (arguments, condition) = condition(line.arguments());
+    parse_redirect(arguments, condition)
 }
 
 /// Parses `use_backend NAME if …`; `None` = the name is computed.
 pub(super) fn use_backend(line: &Line) -> Option<(&str, &[String])> {
-    let (what, condition) = condition(line.arguments());
-    match what {
+    let (arguments, condition) = condition(line.arguments());
+    match arguments {
         [name] if !name.contains('%') => Some((name.as_str(), condition)),
         _ => None,
     }
@@ -400,7 +400,7 @@ fn parse_return<'l>(
             "string" => {
                 body = remaining.next().cloned().unwrap_or_default();
                 if has_variable(&body) {
-                    return Err("a name in braces is a variable in `body` of a route".to_owned());
+                    return Err("a name in braces is a variable in a route's `body`".to_owned());
                 }
             }
             "lf-string" => {
@@ -428,11 +428,11 @@ fn parse_return<'l>(
                     .ok_or("a field contains an unsupported variable or a name in braces")?;
                 fields.push(format!("{name}: {value}"));
             }
-            other => return Err(format!("the response of a route has no option {other}")),
+            other => return Err(format!("a route's response has no option {other}")),
         }
     }
     if !body.is_empty() && media_type.is_none() {
-        return Err("haproxy requires the content-type of a text".to_owned());
+        return Err("haproxy requires a content-type for the text".to_owned());
     }
     let media_type = media_type.filter(|kind| !body.is_empty() && !kind.starts_with("text/plain"));
     fields.extend(media_type.map(|kind| format!("Content-Type: {kind}")));
@@ -450,15 +450,15 @@ fn parse_return<'l>(
 /// Returns the text of a file. Like Weir, haproxy reads the file only when it starts.
 fn read_body(file: &str, environment: &dyn Environment) -> Result<String, String> {
     let text = environment.read(file);
-    let text = text.map_err(|why| format!("the file {file} cannot be read here: {why}"))?;
+    let text = text.map_err(|reason| format!("the file {file} cannot be read here: {reason}"))?;
     if text.len() > FILE_MAX_BYTES {
         return Err(format!(
-            "the file {file} is larger than {FILE_MAX_BYTES} bytes; see `files` of a route"
+            "the file {file} is larger than {FILE_MAX_BYTES} bytes; see a route's `files`"
         ));
     }
     match has_variable(&text) {
         true => Err(format!(
-            "the file {file} contains a name in braces, which is a variable in `body` of a route"
+            "the file {file} contains a name in braces, which is a variable in a route's `body`"
         )),
         false => Ok(text),
     }

@@ -11,9 +11,9 @@ pub(super) struct Proxy {
     pub(super) position: Position,
     pub(super) name: String,
     /// Whether it is a `frontend` or `listen`.
-    pub(super) takes_clients: bool,
+    pub(super) is_frontend: bool,
     /// Whether it is a `backend` or `listen`.
-    pub(super) has_servers: bool,
+    pub(super) is_backend: bool,
     /// The section's lines.
     pub(super) lines: Vec<Line>,
     /// Lines of the active defaults.
@@ -125,27 +125,27 @@ pub(super) fn read(lines: Vec<Line>, notes: &mut Notes) -> File {
                         last_defaults.clone()
                     }
                     Some(word) => {
-                        let why = format!(
+                        let reason = format!(
                             "\"{word}\" and the following arguments are not imported: haproxy rejects them"
                         );
-                        notes.add(head.position, why);
+                        notes.add(head.position, reason);
                         last_defaults.clone()
                     }
                     None => last_defaults.clone(),
                 };
                 if body.iter().any(|line| line.keyword() == "disabled") {
-                    let why =
+                    let reason =
                         "not imported: the section is disabled, and haproxy does not start it";
                     for line in std::iter::once(head).chain(&body) {
-                        notes.remark(line.position, why);
+                        notes.remark(line.position, reason);
                     }
                     continue;
                 }
                 file.proxies.push(Proxy {
                     position: head.position,
                     name: name.to_owned(),
-                    takes_clients: kind != "backend",
-                    has_servers: kind != "frontend",
+                    is_frontend: kind != "backend",
+                    is_backend: kind != "frontend",
                     lines: body,
                     defaults,
                 });
@@ -164,8 +164,8 @@ pub(super) fn read(lines: Vec<Line>, notes: &mut Notes) -> File {
             }
             other if INERT.contains(&other) => {
                 for line in std::iter::once(head).chain(&body) {
-                    let why = "not imported: it has no effect on clients and servers";
-                    notes.remark(line.position, why);
+                    let reason = "not imported: it has no effect on clients and servers";
+                    notes.remark(line.position, reason);
                 }
             }
             other if SECTIONS.contains(&other) => {
@@ -212,7 +212,7 @@ fn read_resolvers(file: &mut File, head: &Line, body: &[Line], notes: &mut Notes
                     "Weir uses the system's name servers by default",
                 );
             }
-            "nameserver" => line.reject(notes, "`resolvers` takes an address with a port"),
+            "nameserver" => line.reject(notes, "`resolvers` accepts only addresses with a port"),
             _ => notes.remark(
                 line.position,
                 "not imported: Weir resolves a name again when the TTL of its record expires",
@@ -238,8 +238,8 @@ fn read_crt_store(file: &mut File, head: &Line, body: &[Line], notes: &mut Notes
         Some(base) => super::bind::absolute_path(path, base),
         None => path.to_owned(),
     };
-    let why = "its certificates are imported where the file uses them";
-    notes.remark(head.position, why);
+    let reason = "its certificates are imported where the file uses them";
+    notes.remark(head.position, reason);
     for line in body {
         let value_after = |word: &str| {
             let index = line.words.iter().position(|it| it == word)?;
@@ -248,7 +248,7 @@ fn read_crt_store(file: &mut File, head: &Line, body: &[Line], notes: &mut Notes
         let certificate = match (line.keyword(), value_after("crt")) {
             ("load", Some(certificate)) => certificate,
             ("crt-base" | "key-base", _) => {
-                notes.remark(line.position, why);
+                notes.remark(line.position, reason);
                 continue;
             }
             _ => {
@@ -271,7 +271,7 @@ fn read_crt_store(file: &mut File, head: &Line, body: &[Line], notes: &mut Notes
                 line.position,
                 format!("the key {key} is not imported: Weir reads the key from {default_key}"),
             ),
-            None => notes.remark(line.position, why),
+            None => notes.remark(line.position, reason),
         }
         let names = [value_after("alias"), Some(certificate)];
         for alias in names.into_iter().flatten() {
@@ -317,7 +317,7 @@ fn read_mailers(file: &mut File, head: &Line, body: &[Line], notes: &mut Notes) 
                 first = Some((address.to_owned(), line.position));
             }
             ("mailer", Some(_)) => {
-                line.reject(notes, "`mail_server` of `[notify]` takes one server")
+                line.reject(notes, "`mail_server` in `[notify]` accepts only one server")
             }
             ("timeout", _) => {
                 line.reject(notes, "Weir has a fixed timeout of 30 seconds for an email")

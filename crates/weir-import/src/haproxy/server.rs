@@ -7,7 +7,7 @@ use super::line::Line;
 use super::section::Proxy;
 use super::{Context, parse_time};
 use crate::document::Entry;
-use crate::layer7::Upstream;
+use crate::layer7::PoolServer;
 use crate::note::{Notes, Position};
 
 /// Options of a server after its address.
@@ -242,15 +242,15 @@ impl Options {
                 }
                 notes.remark(
                     position,
-                    format!("{word} is not imported: Weir chooses it itself"),
+                    format!("{word} is not imported: Weir sets this itself"),
                 );
                 continue;
             }
             if OBSERVATION.contains(&word) {
                 let _ = words.next();
-                let why =
+                let reason =
                     "Weir ejects a server if requests fail only on that server; see `max_ejected`";
-                notes.remark(position, format!("{word} is not imported: {why}"));
+                notes.remark(position, format!("{word} is not imported: {reason}"));
                 continue;
             }
             if UNSUPPORTED_WITH_VALUE.contains(&word) {
@@ -269,8 +269,8 @@ impl Options {
                 continue;
             }
             let Some(value) = words.next() else {
-                let why = "haproxy rejects it here, or requires a value after it";
-                notes.add(position, format!("{word} is not imported: {why}"));
+                let reason = "haproxy rejects it here, or requires a value after it";
+                notes.add(position, format!("{word} is not imported: {reason}"));
                 continue;
             };
             if !self.read_value(word, value, position, notes) {
@@ -280,11 +280,11 @@ impl Options {
                 );
             }
         }
-        self.verify_name(position, notes);
+        self.set_verified_name(position, notes);
     }
 
     /// Imports `verifyhost` as `server_name`: Weir verifies the name that it sends as SNI.
-    fn verify_name(&mut self, position: Position, notes: &mut Notes) {
+    fn set_verified_name(&mut self, position: Position, notes: &mut Notes) {
         let Some(host) = self.verify_host.clone() else {
             return;
         };
@@ -297,7 +297,7 @@ impl Options {
                 notes.mark_guard(position);
                 notes.add(
                     position,
-                    "verifyhost is not imported: Weir verifies the name that it sends as SNI, the name in `sni`",
+                    "verifyhost is not imported: Weir verifies the name that it sends as SNI (`sni`)",
                 );
             }
         }
@@ -400,7 +400,7 @@ impl Options {
                 Some(name) => self.set_tls_key(Entry::new("server_name", name, position)),
                 None => notes.add(
                     position,
-                    "sni is not imported: `server_name` takes a fixed name",
+                    "sni is not imported: `server_name` accepts only a fixed name",
                 ),
             },
             "ssl-min-ver" => match value.strip_prefix("TLSv") {
@@ -466,7 +466,7 @@ pub(super) fn convert_server(
     line: &Line,
     scope: &ServerScope<'_>,
     notes: &mut Notes,
-) -> Option<(Upstream, Options)> {
+) -> Option<(PoolServer, Options)> {
     let (Some(_), Some(address)) = (line.word(1), line.word(2)) else {
         line.reject(notes, "haproxy requires a name and an address");
         return None;
@@ -475,8 +475,8 @@ pub(super) fn convert_server(
     options.read(&line.words[3..], line, notes);
     let address = match resolve_address(context, address) {
         Ok(address) => address,
-        Err(why) => {
-            line.reject(notes, &why);
+        Err(reason) => {
+            line.reject(notes, &reason);
             return None;
         }
     };
@@ -508,7 +508,7 @@ pub(super) fn convert_server(
     let probes = scope.probes(context, &options, line, notes);
     options.complete_tls();
     Some((
-        Upstream {
+        PoolServer {
             position: line.position,
             entries,
             probes,
@@ -532,7 +532,7 @@ pub(super) fn preferred_server(
     let Some(address) = server.and_then(|server| server.word(2)) else {
         return Err("the name is computed, or no `server` has this name".to_owned());
     };
-    if is_name(address) {
+    if is_host_name(address) {
         return Err(
             "the server is not in `servers` of its pool: its name is resolved at run time"
                 .to_owned(),
@@ -543,7 +543,7 @@ pub(super) fn preferred_server(
 }
 
 /// Returns whether an address is a host name, which is resolved at run time.
-pub(super) fn is_name(text: &str) -> bool {
+pub(super) fn is_host_name(text: &str) -> bool {
     let text = text
         .strip_prefix("ipv4@")
         .or(text.strip_prefix("ipv6@"))
@@ -569,7 +569,7 @@ fn unix_socket_address(context: &Context<'_>, path: &str) -> Result<String, Stri
     };
     match unix_socket::path_problem(&path) {
         None => Ok(format!("{}{path}", unix_socket::PREFIX)),
-        Some(why) => Err(why),
+        Some(reason) => Err(reason),
     }
 }
 

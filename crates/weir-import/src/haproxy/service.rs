@@ -48,7 +48,7 @@ pub(super) fn write_service(
     let backend = default.as_ref().and_then(|(name, _)| {
         sections
             .iter()
-            .find(|proxy| proxy.has_servers && proxy.name == *name)
+            .find(|proxy| proxy.is_backend && proxy.name == *name)
     });
     push_timeouts(context, &mut table, proxy, backend.unwrap_or(proxy), notes);
     push_persistence(context, &mut table, backend.unwrap_or(proxy), sections);
@@ -82,7 +82,7 @@ pub(super) fn write_service(
         let proxies = [proxy, backend.unwrap_or(proxy)];
         push_error_pages(context, &mut table, proxies, notes);
     }
-    table.covers = proxy.lines.iter().map(|line| line.position).collect();
+    table.dependent_lines = proxy.lines.iter().map(|line| line.position).collect();
     context.writer.document.push(table);
 }
 
@@ -183,8 +183,8 @@ fn push_error_pages(
             continue;
         }
         if is_replaced {
-            let why = "not imported: another page for the same status replaces it";
-            notes.remark(line.position, why);
+            let reason = "not imported: another page for the same status replaces it";
+            notes.remark(line.position, reason);
             continue;
         }
         context.mark_used(line);
@@ -481,7 +481,7 @@ fn retry_conditions(
                 notes.add(
                     line.position,
                     format!(
-                        "{other} is not imported: `retry_on` of a service has no such condition"
+                        "{other} is not imported: a service's `retry_on` has no such condition"
                     ),
                 );
                 &[]
@@ -502,7 +502,7 @@ fn referenced_backends<'p>(frontend: &Proxy, sections: &'p [Proxy]) -> Vec<&'p P
     };
     sections
         .iter()
-        .filter(|section| section.has_servers)
+        .filter(|section| section.is_backend)
         .filter(is_referenced)
         .collect()
 }

@@ -2,7 +2,7 @@
 
 use super::Context;
 use super::line::Line;
-use super::server::{Options, ServerScope, is_name, resolve_address};
+use super::server::{Options, ServerScope, is_host_name, resolve_address};
 use crate::document::Entry;
 use crate::note::{Notes, Position};
 use crate::probe::Probe;
@@ -26,13 +26,13 @@ impl ServerScope<'_> {
         };
         match tracked_probes(context, self, (options, line), notes) {
             Ok(probes) => {
-                let why = "imported as the checks of the tracked server; `weir server` changes the state of one server \
-                           only";
-                notes.remark(*position, why);
+                let reason = "imported as the checks of the tracked server; `weir server` changes the state of one \
+                              server only";
+                notes.remark(*position, reason);
                 probes
             }
-            Err(why) => {
-                notes.add(*position, format!("track is not imported: {why}"));
+            Err(reason) => {
+                notes.add(*position, format!("track is not imported: {reason}"));
                 Vec::new()
             }
         }
@@ -58,7 +58,7 @@ fn tracked_probes(
         };
         let section = sections.last().copied().unwrap_or_default();
         let (section, server) = target.split_once('/').unwrap_or((section, &target));
-        let mut proxies = scope.sections.iter().filter(|proxy| proxy.has_servers);
+        let mut proxies = scope.sections.iter().filter(|proxy| proxy.is_backend);
         let proxy = proxies
             .find(|proxy| proxy.name == section)
             .ok_or_else(|| format!("no such backend: {section}"))?;
@@ -109,15 +109,15 @@ fn set_target(
     }
     let is_same_host = own_host == other_host;
     if !is_same_host && !probe.has("address") {
-        if is_name(other) {
+        if is_host_name(other) {
             return Err(format!(
-                "{other_host} is a name, and `address` of a check takes an address"
+                "{other_host} is a name, but a check's `address` accepts only an address"
             ));
         }
         let address = resolve_address(context, other_host)?;
         let is_ip = address.parse::<std::net::IpAddr>().is_ok();
         if !is_ip {
-            return Err(format!("`address` of a check cannot be {other_host}"));
+            return Err(format!("a check's `address` cannot be {other_host}"));
         }
         probe.push(Entry::new("address", address, position));
     }

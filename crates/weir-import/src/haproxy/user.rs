@@ -4,7 +4,7 @@ use sha_crypt::{PasswordHasher as _, ShaCrypt};
 
 use super::Context;
 use super::acl::{Acls, Meaning};
-use super::criterion::Clients;
+use super::criterion::FrontendContext;
 use super::line::Line;
 use super::rule::condition;
 use super::section::Proxy;
@@ -33,7 +33,14 @@ pub(super) fn is_auth(line: &Line) -> bool {
 pub(super) fn is_supported(context: &Context<'_>, proxy: &Proxy, line: &Line) -> bool {
     let mut discarded = Notes::default();
     let acls = Acls::read(context.environment, &proxy.lines, &mut discarded);
-    convert_auth(context, &acls, line, Clients::default(), &mut discarded).is_some()
+    convert_auth(
+        context,
+        &acls,
+        line,
+        FrontendContext::default(),
+        &mut discarded,
+    )
+    .is_some()
 }
 
 /// Returns the requests that require authentication, and `basic_auth`. Adds a note and returns `None` if the rule is
@@ -42,13 +49,13 @@ pub(super) fn convert_auth(
     context: &Context<'_>,
     acls: &Acls,
     line: &Line,
-    clients: Clients<'_>,
+    frontend: FrontendContext<'_>,
     notes: &mut Notes,
 ) -> Option<(Meaning, Vec<Entry>)> {
     let (action, words) = condition(line.arguments());
-    let with_authentication = |valid: bool| Clients {
+    let with_authentication = |valid: bool| FrontendContext {
         authenticated: Some(valid),
-        ..clients
+        ..frontend
     };
     // The rule must apply only to requests without a valid password.
     let exempts_users = acls.condition(words, with_authentication(true)) == Meaning::Never;
@@ -62,7 +69,7 @@ pub(super) fn convert_auth(
     let Some(users) = users.filter(|_| exempts_users) else {
         line.reject(
             notes,
-            "Weir responds with status 401 instead; write the users to a file and set `basic_auth` of the route",
+            "Weir responds with status 401 instead; write the users to a file and set the route's `basic_auth`",
         );
         return None;
     };

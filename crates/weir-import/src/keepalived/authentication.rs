@@ -23,12 +23,12 @@ pub(super) fn password_entry(node: &Node, notes: &mut Notes) -> Option<Entry> {
         .as_ref()
         .is_some_and(|(kind, _)| ["PASS", "SIMPLE"].contains(&kind.as_str()));
     let Some((password, position)) = password.filter(|_| is_simple) else {
-        let why = "Weir supports only auth_type PASS with auth_pass; RFC 3768 removed AH";
-        node.reject(notes, why);
+        let reason = "Weir supports only auth_type PASS with auth_pass; RFC 3768 removed AH";
+        node.reject(notes, reason);
         return None;
     };
     if let Some((_, position)) = kind {
-        notes.add_covered(position);
+        notes.mark_covered(position);
     }
     let mut end = password.len().min(PASSWORD_MAX_BYTES);
     while !password.is_char_boundary(end) {
@@ -82,7 +82,7 @@ pub(super) fn hmac_entry(node: &Node, notes: &mut Notes) -> Option<Entry> {
                     Entry::new("window", time::format_millis(millis), position)
                 }));
             }
-            "anti_replay" if line.word(1) == Some("time") => notes.add_covered(line.position),
+            "anti_replay" if line.word(1) == Some("time") => notes.mark_covered(line.position),
             "anti_replay" => line.reject(notes, "Weir supports only `anti_replay time`"),
             _ => line.reject(notes, "keepalived has no such keyword here"),
         }

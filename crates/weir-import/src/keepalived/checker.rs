@@ -58,15 +58,15 @@ pub(super) fn checks(
     outer: &Settings,
     notes: &mut Notes,
 ) -> Vec<Probe> {
-    let why = match node.keyword() {
+    let reason = match node.keyword() {
         "FILE_CHECK" => {
             "keepalived adds the file's number to the weight; a `file` check in Weir sets the weight"
         }
         "BFD_CHECK" => "Weir does not support BFD",
         _ => "",
     };
-    if !why.is_empty() {
-        node.reject(notes, why);
+    if !reason.is_empty() {
+        node.reject(notes, reason);
         return Vec::new();
     }
     let checker = Checker::read(node, outer, notes);
@@ -97,10 +97,10 @@ pub(super) fn checks(
 impl<'a> Checker<'a> {
     fn read(node: &'a Node, outer: &Settings, notes: &mut Notes) -> Self {
         if let Some(word) = node.word(1) {
-            let why = format!(
+            let reason = format!(
                 "\"{word}\" and the following arguments are not imported: a checker takes no arguments"
             );
-            notes.remark(node.position, why);
+            notes.remark(node.position, reason);
         }
         let mut settings = Settings::default();
         let mut endpoint = Endpoint::default();

@@ -9,22 +9,22 @@ pub(super) type Located<T> = Option<(T, Position)>;
 
 /// Adds a remark that the argument is invalid or missing, and that keepalived ignores the line.
 fn note_invalid_argument(notes: &mut Notes, node: &Node, expected: &str) {
-    let why = match node.word(1) {
+    let reason = match node.word(1) {
         Some(word) => {
             format!("not imported: {word} is not {expected}, and keepalived ignores the line")
         }
         None => format!("not imported: {expected} is missing, and keepalived ignores the line"),
     };
-    notes.remark(node.position, why);
+    notes.remark(node.position, reason);
 }
 
 /// Adds a note if there are more than `max` words after the keyword: keepalived ignores them.
 pub(super) fn note_extra_words(notes: &mut Notes, node: &Node, max: usize) {
     if let Some(word) = node.word(max + 1) {
-        let why = format!(
+        let reason = format!(
             "\"{word}\" and the following arguments are not imported: keepalived ignores them"
         );
-        notes.remark(node.position, why);
+        notes.remark(node.position, reason);
     }
 }
 
@@ -32,7 +32,7 @@ pub(super) fn note_extra_words(notes: &mut Notes, node: &Node, max: usize) {
 pub(super) fn note_extra_arguments(notes: &mut Notes, node: &Node, max: usize) {
     note_extra_words(notes, node, max);
     for inner in node.inner() {
-        inner.reject(notes, "the directive takes no block");
+        inner.reject(notes, "the directive does not take a block");
     }
 }
 
@@ -121,11 +121,11 @@ pub(super) fn parse_address(notes: &mut Notes, node: &Node) -> Located<std::net:
 /// Adds a note that the argument is not `expected` or is missing, and notes about the lines of the block.
 pub(super) fn reject(notes: &mut Notes, node: &Node, expected: &str) {
     note_invalid_argument(notes, node, expected);
-    let why = format!(
+    let reason = format!(
         "it is in the block of line {}, which is not imported",
         node.position.line()
     );
     for inner in node.inner() {
-        inner.reject(notes, &why);
+        inner.reject(notes, &reason);
     }
 }

@@ -27,7 +27,7 @@ pub(super) const UNSUPPORTED: &[Unsupported] = &[
         ],
     },
     Unsupported {
-        reason: "Weir has no such notification; see `notify` of a pool, and `notify` and `notify_fifo` of [vrrp.NAME]",
+        reason: "Weir has no such notification; see a pool's `notify`, and `notify` and `notify_fifo` in [vrrp.NAME]",
         visible: &[
             "notify_fifo_script",
             "vrrp_notify_fifo_script",
@@ -55,7 +55,7 @@ pub(super) const UNSUPPORTED: &[Unsupported] = &[
         inert: &[],
     },
     Unsupported {
-        reason: "scripts run as `user` of their check, without a shell",
+        reason: "scripts run as the `user` of their check, without a shell",
         visible: &[],
         inert: &[
             "enable_script_security",
@@ -74,7 +74,7 @@ pub(super) const UNSUPPORTED: &[Unsupported] = &[
         inert: &[],
     },
     Unsupported {
-        reason: "a service of Weir can have several addresses without a mark",
+        reason: "a Weir service can have several addresses without a mark",
         visible: &[],
         inert: &[
             "nftables_ipvs",
@@ -164,7 +164,7 @@ pub(super) const UNSUPPORTED: &[Unsupported] = &[
         ],
     },
     Unsupported {
-        reason: "Weir does not support SNMP; `admin` of [node] enables /metrics",
+        reason: "Weir does not support SNMP; `admin` in [node] enables /metrics",
         visible: &[],
         inert: &[
             "snmp_socket",
@@ -260,8 +260,8 @@ pub(super) fn read(globals: &mut Globals, node: &Node, notes: &mut Notes) {
         );
     }
     for inner in node.inner() {
-        if let Some(why) = why_unneeded(inner) {
-            notes.remark(inner.position, why);
+        if let Some(reason) = unneeded_reason(inner) {
+            notes.remark(inner.position, reason);
             continue;
         }
         match inner.keyword() {
@@ -289,7 +289,7 @@ pub(super) fn read(globals: &mut Globals, node: &Node, notes: &mut Notes) {
 }
 
 /// Returns why a line needs no key: Weir behaves the same without it.
-fn why_unneeded(node: &Node) -> Option<&'static str> {
+fn unneeded_reason(node: &Node) -> Option<&'static str> {
     const DEFAULT: &str = "this is keepalived's default";
     let argument = node.word(1).unwrap_or("");
     match (node.keyword(), argument) {
@@ -420,14 +420,14 @@ fn read_timeouts(globals: &mut Globals, node: &Node, notes: &mut Notes) {
                 globals.timeouts.push(Entry::new(key, value, node.position));
             }
             None => {
-                let why = format!(
+                let reason = format!(
                     "{name} is not imported: its value must be from 1 to {MAX_SECONDS} seconds"
                 );
-                notes.add(node.position, why);
+                notes.add(node.position, reason);
             }
         }
     }
     for inner in node.inner() {
-        inner.reject(notes, "the directive takes no block");
+        inner.reject(notes, "the directive does not take a block");
     }
 }

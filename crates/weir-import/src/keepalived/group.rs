@@ -66,8 +66,8 @@ fn parse_mark(node: &Node, notes: &mut Notes) -> Option<(u64, bool, Position)> {
         None | Some("inet") => Some((mark, false, node.position)),
         Some("inet6") => Some((mark, true, node.position)),
         Some(other) => {
-            let why = format!("not imported: {other} is neither inet nor inet6");
-            notes.add(node.position, why);
+            let reason = format!("not imported: {other} is neither inet nor inet6");
+            notes.add(node.position, reason);
             None
         }
     }
@@ -91,8 +91,8 @@ fn parse_block(node: &Node, notes: &mut Notes) -> Option<Block> {
             addresses,
             port,
         }),
-        Err(why) => {
-            node.reject(notes, &why);
+        Err(reason) => {
+            node.reject(notes, &reason);
             None
         }
     }

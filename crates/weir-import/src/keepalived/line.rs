@@ -46,17 +46,17 @@ pub(super) fn read_lines(
         has_match: false,
     };
     reader.read_file(name, text, 0);
-    for (position, why) in std::mem::take(&mut reader.unmatched) {
+    for (position, reason) in std::mem::take(&mut reader.unmatched) {
         // If no condition matches, the file may be for directors other than this host.
         if reader.has_match {
-            reader.notes.remark(position, why);
+            reader.notes.remark(position, reason);
         } else {
-            reader.notes.add(position, why);
+            reader.notes.add(position, reason);
         }
     }
     for (name, position) in reader.definitions.unused() {
-        let why = format!("not imported: ${name} is never used");
-        reader.notes.remark(position, why);
+        let reason = format!("not imported: ${name} is never used");
+        reader.notes.remark(position, reason);
     }
     reader.lines
 }
@@ -155,7 +155,7 @@ impl Reader<'_, '_> {
             return None;
         }
         match self.definitions.expand(line) {
-            Err(why) => self.notes.add(position, format!("not imported: {why}")),
+            Err(reason) => self.notes.add(position, format!("not imported: {reason}")),
             Ok(lines) => {
                 for part in lines {
                     // An expanded definition may contain a comment; the original line was already checked.
@@ -198,8 +198,9 @@ impl Reader<'_, '_> {
             };
             let host = self.environment.host_name();
             if (id == host) == is_negated {
-                let why = format!("not imported: the condition does not match this host, {host}");
-                self.unmatched.push((position, why));
+                let reason =
+                    format!("not imported: the condition does not match this host, {host}");
+                self.unmatched.push((position, reason));
                 return None;
             }
             self.has_match = true;
@@ -220,7 +221,7 @@ impl Reader<'_, '_> {
             None => line.to_owned(),
         };
         match parse_sequence(&line) {
-            Err(why) => self.notes.add(position, format!("not imported: {why}")),
+            Err(reason) => self.notes.add(position, format!("not imported: {reason}")),
             Ok((repetitions, text)) => {
                 for repetition in repetitions {
                     for (name, value) in &repetition {
@@ -262,9 +263,9 @@ impl Reader<'_, '_> {
         for name in paths {
             match self.environment.read(&name) {
                 Ok(text) => self.read_file(&name, &text, depth + 1),
-                Err(why) => self
+                Err(reason) => self
                     .notes
-                    .add(position, format!("not imported: {name}: {why}")),
+                    .add(position, format!("not imported: {name}: {reason}")),
             }
         }
     }
@@ -272,8 +273,8 @@ impl Reader<'_, '_> {
     /// Adds a line, split at braces outside of quotes.
     fn split_braces(&mut self, line: &str, position: Position) {
         if is_statement(line) {
-            let why = "not imported: it is a statement of a template; the lines of all branches are imported";
-            return self.notes.add(position, why);
+            let reason = "not imported: it is a statement of a template; the lines of all branches are imported";
+            return self.notes.add(position, reason);
         }
         let mut in_quotes = false;
         let mut part = String::new();

@@ -14,10 +14,10 @@ pub(super) fn parse_method(notes: &mut Notes, node: &Node) -> Located<Method> {
         Some("DR") => Forward::Direct,
         Some("TUN") => Forward::Tunnel,
         Some(other @ ("FNAT" | "SNAT")) => {
-            let why = format!(
-                "not imported: {other} is supported only by forks of keepalived; see `snat` of a service"
+            let reason = format!(
+                "not imported: {other} is supported only by forks of keepalived; see a service's `snat`"
             );
-            notes.add(node.position, why);
+            notes.add(node.position, reason);
             return None;
         }
         _ => {
@@ -27,8 +27,8 @@ pub(super) fn parse_method(notes: &mut Notes, node: &Node) -> Located<Method> {
     };
     let tunnel = match parse_encapsulation(&node.words[2..]) {
         Ok(tunnel) => tunnel,
-        Err(why) => {
-            node.reject(notes, &why);
+        Err(reason) => {
+            node.reject(notes, &reason);
             return None;
         }
     };

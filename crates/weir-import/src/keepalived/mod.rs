@@ -58,7 +58,7 @@ struct Globals {
     groups: HashMap<String, Group>,
     tracked: HashMap<String, TrackedObject>,
     /// The sync group of each VRRP instance.
-    sync: HashMap<String, (String, Position)>,
+    group_of_instance: HashMap<String, (String, Position)>,
     sync_groups: HashMap<String, vrrp::SyncGroup>,
     /// Whether `vrrp_strict` is set.
     strict: bool,
@@ -111,7 +111,7 @@ pub fn keepalived(name: &str, text: &str, environment: &dyn Environment) -> Impo
     }
     for group in globals.sync_groups.values() {
         let is_instance = |node: &Node| {
-            node.keyword() == "vrrp_instance" && node.word(1) == Some(group.first.as_str())
+            node.keyword() == "vrrp_instance" && node.word(1) == Some(group.program_member.as_str())
         };
         let positions = group
             .programs
@@ -142,7 +142,7 @@ fn note_unused_email_settings(globals: &Globals, writer: &Writer, notes: &mut No
 }
 
 fn read_block(globals: &mut Globals, node: &Node, notes: &mut Notes) {
-    let why = match node.keyword() {
+    let reason = match node.keyword() {
         "virtual_server" | "vrrp_instance" => return,
         "global_defs" => return global::read(globals, node, notes),
         "virtual_server_group" => return group::read(globals, node, notes),
@@ -179,7 +179,7 @@ fn read_block(globals: &mut Globals, node: &Node, notes: &mut Notes) {
             );
         }
     };
-    node.reject(notes, why);
+    node.reject(notes, reason);
 }
 
 /// Records whether each directive affects clients or servers. Directives in an inert block never do.

@@ -29,11 +29,11 @@ fn parse_pairs(
             _ => None,
         };
         let Some(entry) = entry else {
-            let why = format!(
+            let reason = format!(
                 "not imported: Weir has no equivalent of \"{}\"",
                 pair.join(" ")
             );
-            notes.add(node.position, why);
+            notes.add(node.position, reason);
             return None;
         };
         entries.push(entry);
@@ -94,8 +94,8 @@ pub(super) fn routes(node: &Node, notes: &mut Notes) -> Option<Entry> {
         });
         if let Some(mut entries) = entries {
             if !entries.iter().any(|entry| entry.key == "interface") {
-                let why = "without `dev` Weir uses the instance's interface; keepalived does not track such a route";
-                notes.remark(position, why);
+                let reason = "without `dev` Weir uses the instance's interface; keepalived does not track such a route";
+                notes.remark(position, reason);
             }
             entries.insert(0, Entry::new("to", destination, position).essential());
             routes.push(Item::new(entries, Some(position)));

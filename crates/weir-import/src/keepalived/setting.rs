@@ -63,9 +63,9 @@ impl Settings {
             }
             "warmup" => {
                 if field::parse_seconds(notes, node, true).is_some() {
-                    let why =
+                    let reason =
                         "not imported: Weir spreads the first probes over the interval itself";
-                    notes.remark(node.position, why);
+                    notes.remark(node.position, reason);
                 }
             }
             _ => return false,

@@ -25,10 +25,11 @@ pub(super) fn note_unused(globals: &Globals, nodes: &[Node], notes: &mut Notes) 
             notes.remark(position, "not imported: there is no vrrp_instance");
         }
     }
-    for (name, (group, position)) in &globals.sync {
+    for (name, (group, position)) in &globals.group_of_instance {
         if !instances.contains(name.as_str()) {
-            let why = format!("not imported: there is no vrrp_instance {name} for group {group}");
-            notes.remark(*position, why);
+            let reason =
+                format!("not imported: there is no vrrp_instance {name} for group {group}");
+            notes.remark(*position, reason);
         }
     }
     let has_virtual_routers = !instances.is_empty();

@@ -65,8 +65,8 @@ pub(super) fn write(writer: &mut Writer, globals: &Globals, node: &Node, notes: 
     limit_quorum(&mut directives, &real_servers, notes);
     let persistent = persistence(&directives, ipv6, node, notes);
     if persistent.is_some() && listen.len() > SERVICES_MAX {
-        let why = "persistence covers all addresses of the group; in keepalived, it is separate for each address";
-        notes.add(node.position, why);
+        let reason = "persistence covers all addresses of the group; in keepalived, it is separate for each address";
+        notes.add(node.position, reason);
     }
     let sorry = sorry_server(directives.sorry, &method.value, ipv6, notes);
     let spec = VirtualService {
@@ -104,7 +104,7 @@ fn note_omega(directives: &Directives, node: &Node, notes: &mut Notes) {
     if lines.any(|line| is_program(line) || line.inner().iter().any(is_program)) {
         notes.add(
             position,
-            "not imported: Weir calls no program when the daemon stops",
+            "not imported: Weir does not call a program when the daemon stops",
         );
     } else {
         notes.remark(position, "not imported: there are no programs to call");
@@ -166,8 +166,8 @@ fn method_and_scheduler(
     (method, scheduler)
 }
 
-/// Gives real servers the port of the service if their forwarding method cannot change the port, or if they have no
-/// port.
+/// Sets the port of real servers to that of the service if their forwarding method cannot change the port, or if they
+/// have none.
 fn set_ports(
     real_servers: &mut [RealServer],
     directives: &Directives,
@@ -181,11 +181,11 @@ fn set_ports(
             real.port = port;
         } else if !is_nat && real.port != port {
             if real.port != 0 {
-                let why = format!(
+                let reason = format!(
                     "port {} was changed to {port}, the port of the service, as keepalived does",
                     real.port
                 );
-                notes.remark(real.position, why);
+                notes.remark(real.position, reason);
             }
             real.port = port;
         }

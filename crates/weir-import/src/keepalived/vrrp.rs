@@ -41,7 +41,7 @@ const UNSUPPORTED: &[&str] = &[
 ];
 
 /// Returns why a line of `instance` needs no key: Weir behaves the same without it.
-fn why_unneeded(node: &Node, instance: &Node) -> Option<&'static str> {
+fn unneeded_reason(node: &Node, instance: &Node) -> Option<&'static str> {
     const DEFAULT: &str = "this is keepalived's default";
     let argument = node.word(1).unwrap_or("");
     let has = |keyword: &str| instance.inner().iter().any(|it| it.keyword() == keyword);
@@ -132,11 +132,11 @@ pub(super) fn read_sync_group(globals: &mut Globals, node: &Node, notes: &mut No
                 let lines =
                     lines.flat_map(|line| line.words.iter().map(|word| (word, line.position)));
                 for (member, position) in words.chain(lines) {
-                    if settings.first.is_empty() {
-                        settings.first.clone_from(member);
+                    if settings.program_member.is_empty() {
+                        settings.program_member.clone_from(member);
                     }
                     globals
-                        .sync
+                        .group_of_instance
                         .insert(member.clone(), (name.to_owned(), position));
                 }
             }
@@ -167,11 +167,11 @@ pub(super) fn write(writer: &mut Writer, globals: &Globals, node: &Node, notes: 
     };
     let unique_name = writer.names.claim(name);
     let mut table = Table::new(&["vrrp", &unique_name], node.position);
-    if let Some(why) = why_unusable(node) {
+    if let Some(reason) = unusable_reason(node) {
         notes.remark(
             node.position,
             format!(
-                "{why}; it is imported with `enabled = false`: remove this key after setting the value"
+                "{reason}; it is imported with `enabled = false`: remove this key after setting the value"
             ),
         );
         table.push(Entry::implied("enabled", false));
@@ -182,8 +182,8 @@ pub(super) fn write(writer: &mut Writer, globals: &Globals, node: &Node, notes: 
             notes.remark(inner.position, super::NOTHING_TO_SYNCHRONIZE);
             continue;
         }
-        match why_unneeded(inner, node) {
-            Some(why) => notes.remark(inner.position, why),
+        match unneeded_reason(inner, node) {
+            Some(reason) => notes.remark(inner.position, reason),
             None => read_directive(&mut table, &mut parts, globals, (node, inner), notes),
         }
     }
@@ -195,10 +195,10 @@ pub(super) fn write(writer: &mut Writer, globals: &Globals, node: &Node, notes: 
         table.push(entry);
     }
     set_version(&mut table, globals, node, notes);
-    let group = globals.sync.get(name);
+    let group = globals.group_of_instance.get(name);
     let group = group.and_then(|(group, _)| globals.sync_groups.get(group));
-    let is_in_group = group.is_some_and(|group| !group.has_weights);
-    complete::complete(&mut table, &mut track, (node, is_in_group), notes);
+    let ignores_weights = group.is_some_and(|group| !group.has_weights);
+    complete::complete(&mut table, &mut track, (node, ignores_weights), notes);
     add_group(&mut table, &mut track, globals, name, notes);
     let is_strict = globals.strict || node.inner().iter().any(|it| it.keyword() == "strict_mode");
     if is_strict && !has(&table, "addresses") {
@@ -212,7 +212,7 @@ pub(super) fn write(writer: &mut Writer, globals: &Globals, node: &Node, notes: 
     if !track.is_empty() {
         table.push(Entry::implied("track", track));
     }
-    table.covers = node.block_positions();
+    table.dependent_lines = node.block_positions();
     writer.document.push(table);
 }
 
@@ -268,7 +268,7 @@ fn is_program(key: &str) -> bool {
 }
 
 /// Returns why keepalived does not start an instance; `None` = it does.
-fn why_unusable(node: &Node) -> Option<&'static str> {
+fn unusable_reason(node: &Node) -> Option<&'static str> {
     let lines = |keyword: &'static str| {
         node.inner()
             .iter()
@@ -320,8 +320,8 @@ fn is_ipv6(node: &Node) -> bool {
 /// Settings of a sync group. Its programs are called for one member, because all members change state together.
 #[derive(Debug, Default)]
 pub(super) struct SyncGroup {
-    /// The member that has the programs.
-    pub(super) first: String,
+    /// The member for which the programs are called: the first one.
+    pub(super) program_member: String,
     pub(super) programs: Vec<Entry>,
     /// Blocks that each member tracks.
     pub(super) tracked: Vec<Node>,
@@ -337,7 +337,7 @@ fn add_group(
     name: &str,
     notes: &mut Notes,
 ) {
-    let Some((group, position)) = globals.sync.get(name) else {
+    let Some((group, position)) = globals.group_of_instance.get(name) else {
         return;
     };
     table.push(Entry::new("group", group.as_str(), *position));
@@ -350,7 +350,7 @@ fn add_group(
             _ => track_objects(track, globals, block, notes),
         }
     }
-    if settings.first != name {
+    if settings.program_member != name {
         return;
     }
     for program in &settings.programs {
@@ -383,8 +383,8 @@ fn read_directive(
             let is_name = |(word, position): &(String, Position)| {
                 let is_name = field::is_interface(word);
                 if !is_name {
-                    let why = format!("not imported: {word} is not a valid interface name");
-                    notes.remark(*position, why);
+                    let reason = format!("not imported: {word} is not a valid interface name");
+                    notes.remark(*position, reason);
                 }
                 is_name
             };

@@ -120,9 +120,9 @@ pub(super) fn maintenance_check(
     // A file takes effect at the first probe.
     probe.entries.retain(|entry| entry.key != "fall");
     probe.push(Entry::implied("fall", 1_u32));
-    let why = "a file takes a server out of service if the file's name is the address; Weir \
+    let reason = "a file takes a server out of service if the file's name is the address; Weir \
                  does not look up host names";
-    notes.remark(*position, why);
+    notes.remark(*position, reason);
     Some(probe)
 }
 
@@ -229,8 +229,8 @@ fn external_check(
     let mut command: Vec<String> = Vec::new();
     if kind == CheckKind::ExternalPerl {
         command.extend([PERL.to_owned(), program.to_owned()]);
-        let why = "each probe starts perl: the script's variables do not outlive a probe";
-        notes.remark(check_position, why);
+        let reason = "each probe starts perl: the script's variables do not outlive a probe";
+        notes.remark(check_position, reason);
     } else {
         command.extend(program.split_whitespace().map(str::to_owned));
     }

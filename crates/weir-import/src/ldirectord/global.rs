@@ -41,7 +41,7 @@ pub(super) const CLEANSTOP: &str =
     "services stay in the kernel when the daemon stops, until `weir clean`";
 
 /// Note about `timeout` and `connecttimeout`.
-pub(super) const OLD_NAME: &str =
+pub(super) const OLD_TIMEOUT_NAME: &str =
     "ldirectord rejects the file here: checktimeout has replaced it; imported as checktimeout";
 
 /// Directives of global and virtual sections without an equivalent in weir.toml, and the reasons.
@@ -52,7 +52,7 @@ pub(super) const UNSUPPORTED: &[(&str, &str)] = &[
     ),
     (
         "emailalertstatus",
-        "`states` of `[notify]` selects the states of servers that are sent",
+        "`states` in `[notify]` selects which server states are reported",
     ),
     (
         "monitorfile",
@@ -106,13 +106,13 @@ impl MailLines {
     }
 
     /// Returns the email alerts of a virtual service; its own settings replace the global ones.
-    pub(super) fn for_service(&self, own: &Self, pool: String) -> Option<Mail> {
-        let (to, position) = own.to.as_ref().or(self.to.as_ref())?;
+    pub(super) fn for_service(&self, service_settings: &Self, pool: String) -> Option<Mail> {
+        let (to, position) = service_settings.to.as_ref().or(self.to.as_ref())?;
         let recipients = to.split([',', ' ']).filter(|it| !it.is_empty());
-        let server = own.server.as_ref().or(self.server.as_ref());
+        let server = service_settings.server.as_ref().or(self.server.as_ref());
         Some(Mail {
             to: recipients.map(|to| (to.to_owned(), *position)).collect(),
-            from: own.from.clone().or_else(|| self.from.clone()),
+            from: service_settings.from.clone().or_else(|| self.from.clone()),
             server: server
                 .map(|(host, position)| (crate::mail::server_address(host, None), *position)),
             pools: vec![pool],
@@ -123,9 +123,9 @@ impl MailLines {
 /// Returns whether a directive is unsupported, and adds a note if so.
 pub(super) fn note_unsupported(notes: &mut Notes, name: &str, position: Position) -> bool {
     let entry = UNSUPPORTED.iter().find(|(keyword, _)| *keyword == name);
-    if let Some((_, why)) = entry {
+    if let Some((_, reason)) = entry {
         notes.record_effect(position, inert::is_inert_ldirectord_directive(name));
-        notes.add(position, format!("not imported: {why}"));
+        notes.add(position, format!("not imported: {reason}"));
     }
     entry.is_some()
 }
@@ -182,8 +182,8 @@ impl Globals {
             Some((name, value)) => self.parse_directive(name, value, position, environment, notes),
             None => unknown_directive(line),
         };
-        if let Some(why) = rejection {
-            note_fatal(notes, position, &why);
+        if let Some(reason) = rejection {
+            note_fatal(notes, position, &reason);
         }
     }
 
@@ -197,7 +197,7 @@ impl Globals {
     ) -> Option<Rejection> {
         let target = match name {
             "connecttimeout" | "timeout" if number.is_some() => {
-                notes.remark(position, OLD_NAME);
+                notes.remark(position, OLD_TIMEOUT_NAME);
                 &mut self.check_timeout
             }
             "checktimeout" => &mut self.check_timeout,
@@ -298,7 +298,7 @@ impl Globals {
         match parse_fallback(value, ipv6, 0, position, environment) {
             Ok(found) if ipv6 => self.fallback6 = Some(found),
             Ok(found) => self.fallback = Some(found),
-            Err(why) => return Some(why),
+            Err(reason) => return Some(reason),
         }
         None
     }

@@ -20,10 +20,10 @@ use service::Section;
 type Rejection = Option<String>;
 
 /// Adds the note for an error at which ldirectord exits.
-fn note_fatal(notes: &mut Notes, position: Position, why: &str) {
+fn note_fatal(notes: &mut Notes, position: Position, reason: &str) {
     notes.add(
         position,
-        format!("not imported: ldirectord rejects the file here: {why}"),
+        format!("not imported: ldirectord rejects the file here: {reason}"),
     );
 }
 
@@ -34,14 +34,14 @@ pub fn ldirectord(name: &str, text: &str, environment: &dyn Environment) -> Impo
     let mut globals = Globals::default();
     let mut sections = Vec::new();
     // Whether ldirectord accepts the last `virtual`.
-    let mut is_open = false;
+    let mut is_section_valid = false;
     let mut lines = text.split('\n').enumerate().peekable();
     while let Some((index, line)) = lines.next() {
         let position = Position::new(file, index + 1);
         let Some(header) = virtual_header(line) else {
             if let Some(section) = sections
                 .last_mut()
-                .filter(|_| is_open && belongs_to_section(line))
+                .filter(|_| is_section_valid && belongs_to_section(line))
             {
                 read_unindented_line(section, line, position, &mut notes);
                 continue;
@@ -49,7 +49,7 @@ pub fn ldirectord(name: &str, text: &str, environment: &dyn Environment) -> Impo
             globals.read_line(line, position, environment, &mut notes);
             continue;
         };
-        let mut section = Section::open(header, position, &mut notes);
+        let mut section = Section::from_header(header, position, &mut notes);
         while let Some((index, line)) = lines.peek() {
             if line.trim_start().starts_with('#') {
                 lines.next();
@@ -69,7 +69,7 @@ pub fn ldirectord(name: &str, text: &str, environment: &dyn Environment) -> Impo
             }
             lines.next();
         }
-        is_open = section.is_some();
+        is_section_valid = section.is_some();
         sections.extend(section);
     }
     let masters = sections.iter().flat_map(|it| it.masters(environment));

@@ -4,7 +4,8 @@ mod write;
 
 use super::check::CheckKind;
 use super::global::{
-    CLEANSTOP, MailLines, Number, OLD_NAME, is_alert_status, note_unsupported, unknown_directive,
+    CLEANSTOP, MailLines, Number, OLD_TIMEOUT_NAME, is_alert_status, note_unsupported,
+    unknown_directive,
 };
 use super::{Rejection, first_number, note_fatal, parse_yes_no, quoted, split_directive, unquoted};
 use crate::layer4::is_scheduler;
@@ -94,7 +95,7 @@ pub(super) struct Section {
 
 impl Section {
     /// Creates a section from the value of `virtual=`; adds a note and returns `None` if ldirectord rejects the value.
-    pub(super) fn open(
+    pub(super) fn from_header(
         (ipv6, value): (bool, &str),
         position: Position,
         notes: &mut Notes,
@@ -106,8 +107,8 @@ impl Section {
         let ipv6 = ipv6 || is_bracketed;
         let target = match parse_target(ipv6, value) {
             Ok(target) => target,
-            Err(why) => {
-                note_fatal(notes, position, &why);
+            Err(reason) => {
+                note_fatal(notes, position, &reason);
                 return None;
             }
         };
@@ -161,8 +162,8 @@ impl Section {
                 .unwrap_or_else(|| self.parse_other(name, value, position, notes)),
             None => unknown_directive(line),
         };
-        if let Some(why) = rejection {
-            note_fatal(notes, position, &why);
+        if let Some(reason) = rejection {
+            note_fatal(notes, position, &reason);
         }
     }
 
@@ -194,7 +195,7 @@ impl Section {
         Some(match number {
             Some(number) => {
                 if is_old_name {
-                    notes.remark(position, OLD_NAME);
+                    notes.remark(position, OLD_TIMEOUT_NAME);
                 }
                 *target = Some((number, position));
                 None

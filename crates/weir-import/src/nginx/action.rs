@@ -5,7 +5,7 @@ use super::header::{changed_path, new_path};
 use super::location::BlockRoutes;
 use super::target::{find_or_write_pool, parse_url, server_host, server_tls};
 use super::tree::Node;
-use super::variable::{Clients, GROUP_PREFIX, replace_variables};
+use super::variable::{GROUP_PREFIX, ServerVariables, replace_variables};
 use crate::layer7::Action;
 use crate::note::{Notes, Position};
 
@@ -20,11 +20,8 @@ pub(super) fn action(
     notes: &mut Notes,
 ) -> Option<(Action, Position)> {
     let mut selected = None;
-    let clients = Clients {
-        scheme,
-        name: &routes.name.clone(),
-        redirect: true,
-    };
+    let name = routes.name.clone();
+    let variables = ServerVariables::new(scheme, &name).for_redirect(true);
     // Other `rewrite` directives become separate routes.
     let used = &context.used;
     let is_separate_route = |line: &Node| !is_whole_url(line) && used.contains(&line.position);
@@ -39,11 +36,11 @@ pub(super) fn action(
     for line in lines {
         let result = match line.keyword() {
             _ if selected.is_some() => Err("an earlier directive determines the action".to_owned()),
-            "return" => convert_return(line, clients),
+            "return" => convert_return(line, variables),
             "rewrite" if node.keyword() == "if" && is_restart(line) => {
                 restart_of_if(node, line, levels, routes)
             }
-            "rewrite" => convert_rewrite(line, clients),
+            "rewrite" => convert_rewrite(line, variables),
             _ => convert_proxy_pass(context, line, scheme, path, levels, routes, notes),
         };
         match result {
@@ -51,25 +48,25 @@ pub(super) fn action(
                 context.used.insert(line.position);
                 selected = Some((action, line.position));
             }
-            Err(why) => line.reject(notes, &why),
+            Err(reason) => line.reject(notes, &reason),
         }
     }
     selected
 }
 
 /// Converts `return 301 https://$host$request_uri;`.
-fn convert_return(line: &Node, clients: Clients<'_>) -> Result<Action, String> {
+fn convert_return(line: &Node, variables: ServerVariables<'_>) -> Result<Action, String> {
     let first = line.word(1).ok_or("it has neither a status nor a target")?;
     let text = line.word(2).unwrap_or("");
     let Ok(status) = first.parse::<u64>() else {
-        let target = redirect_target(first, clients)?;
+        let target = redirect_target(first, variables)?;
         return Ok(Action::Redirect {
             to: target,
             status: 302,
         });
     };
     if matches!(status, 301 | 302 | 303 | 307 | 308) {
-        let target = redirect_target(text, clients)?;
+        let target = redirect_target(text, variables)?;
         return Ok(Action::Redirect { to: target, status });
     }
     if status == 444 {
@@ -78,17 +75,14 @@ fn convert_return(line: &Node, clients: Clients<'_>) -> Result<Action, String> {
     if !(200..600).contains(&status) {
         return Err(format!("{status} is not a response status"));
     }
-    let clients = Clients {
-        redirect: false,
-        ..clients
-    };
-    let body = replace_variables(text, clients)
+    let variables = variables.for_redirect(false);
+    let body = replace_variables(text, variables)
         .ok_or("the text contains an unsupported variable or a name in braces")?;
     Ok(Action::Respond { status, body })
 }
 
 /// Converts `rewrite ^ https://$host$request_uri? permanent;`, the old form of a redirect.
-fn convert_rewrite(line: &Node, clients: Clients<'_>) -> Result<Action, String> {
+fn convert_rewrite(line: &Node, variables: ServerVariables<'_>) -> Result<Action, String> {
     let (Some(pattern), Some(target)) = (line.word(1), line.word(2)) else {
         return Err("nginx requires an expression and a replacement".to_owned());
     };
@@ -97,7 +91,7 @@ fn convert_rewrite(line: &Node, clients: Clients<'_>) -> Result<Action, String> 
         _ => 302,
     };
     if line.word(3) == Some("break") {
-        return Err("`rewrite` of a route cannot express the new path".to_owned());
+        return Err("a route's `rewrite` cannot express the new path".to_owned());
     }
     if !is_whole_url(line) {
         return Err("a route rewrites a path only as the last step, like `break`".to_owned());
@@ -110,7 +104,7 @@ fn convert_rewrite(line: &Node, clients: Clients<'_>) -> Result<Action, String> 
         target.replace("$1", "$request_uri")
     };
     Ok(Action::Redirect {
-        to: redirect_target(&target, clients)?,
+        to: redirect_target(&target, variables)?,
         status,
     })
 }
@@ -134,9 +128,9 @@ fn is_restart(line: &Node) -> bool {
 }
 
 /// Converts `rewrite ^/a/(.*)$ /b/$1 last;`.
-pub(super) fn restart_action(line: &Node, at: &'static str) -> Option<Action> {
+pub(super) fn restart_action(line: &Node, start: &'static str) -> Option<Action> {
     let (regex, to) = changed_path(line, &["last"])?;
-    Some(Action::Restart { regex, to, at })
+    Some(Action::Restart { regex, to, start })
 }
 
 /// Converts a `rewrite` of a server block, which nginx applies before it selects a location.
@@ -145,7 +139,7 @@ pub(super) fn restart_of_server(line: &Node) -> Option<Action> {
     Some(Action::Restart {
         regex,
         to,
-        at: "next",
+        start: "next",
     })
 }
 
@@ -157,10 +151,10 @@ fn restart_of_if(
     levels: &[&[Node]],
     routes: &mut BlockRoutes,
 ) -> Result<Action, String> {
-    let why = "in Weir, rules of the server block would also apply to the new path";
+    let reason = "in Weir, rules of the server block would also apply to the new path";
     if levels.len() > 2 {
-        let action = restart_action(line, "first").filter(|_| !routes.rewrites);
-        return action.ok_or_else(|| why.to_owned());
+        let action = restart_action(line, "first").filter(|_| !routes.rewrites_paths);
+        return action.ok_or_else(|| reason.to_owned());
     }
     let server = levels.first().copied().unwrap_or_default();
     let mut later_directives = server
@@ -169,19 +163,22 @@ fn restart_of_if(
         .skip(1);
     let is_rule = |it: &Node| matches!(it.keyword(), "if" | "rewrite" | "return");
     let action = restart_action(line, "next").filter(|_| !later_directives.any(is_rule));
-    routes.rewrites |= action.is_some();
-    action.ok_or_else(|| why.to_owned())
+    routes.rewrites_paths |= action.is_some();
+    action.ok_or_else(|| reason.to_owned())
 }
 
 /// Converts a URL with nginx's variables.
-pub(super) fn redirect_target(text: &str, clients: Clients<'_>) -> Result<String, String> {
+pub(super) fn redirect_target(
+    text: &str,
+    variables: ServerVariables<'_>,
+) -> Result<String, String> {
     if text.is_empty() {
         return Err("the target is missing".to_owned());
     }
     // `{path}` includes the query, and is the normalized path if `{query}` is used too.
     let text = text.replace("$uri$is_args$args", "$request_uri");
     // nginx adds the host and the port of the request to a path, and clients do the same (RFC 9110 section 10.2.2).
-    replace_variables(&text, clients)
+    replace_variables(&text, variables)
         .ok_or("the target contains an unsupported variable or a name in braces".to_owned())
 }
 
@@ -189,13 +186,13 @@ pub(super) fn redirect_target(text: &str, clients: Clients<'_>) -> Result<String
 /// query only if the URL ends with `$is_args$args`. `None` = the URL contains no group.
 fn computed_path<'t>(
     text: &'t str,
-    clients: Clients<'_>,
+    variables: ServerVariables<'_>,
 ) -> Result<Option<(&'t str, String)>, String> {
     if !text.contains(GROUP_PREFIX) {
         return Ok(None);
     }
-    let reason = "the target is computed, and the pool of a route is fixed";
-    let host = text.find("://").map(|at| at + 3).ok_or(reason)?;
+    let reason = "the target is computed, but a route's pool is fixed";
+    let host = text.find("://").map(|start| start + 3).ok_or(reason)?;
     let path = text[host..].find('/').ok_or(reason)? + host;
     if text[..path].contains('$') {
         return Err(reason.to_owned());
@@ -207,7 +204,7 @@ fn computed_path<'t>(
     if path_text.contains('?') {
         return Err("Weir adds the query of the request to that of the new path".to_owned());
     }
-    let mut new_path = replace_variables(path_text, clients)
+    let mut new_path = replace_variables(path_text, variables)
         .ok_or("the path contains an unsupported variable or a name in braces")?;
     if !has_query {
         new_path.push('?');
@@ -228,18 +225,14 @@ fn convert_proxy_pass(
         return split.action(context, line, levels, notes);
     }
     let text = line.word(1).ok_or("the URL is missing")?;
-    let clients = Clients {
-        scheme,
-        name: &routes.name,
-        redirect: false,
-    };
-    let computed = computed_path(text, clients)?;
+    let variables = ServerVariables::new(scheme, &routes.name);
+    let computed = computed_path(text, variables)?;
     let url = parse_url(computed.as_ref().map_or(text, |(text, _)| text))?;
     match url.path.as_deref() {
         None if computed.is_some() => {}
-        None => routes.path_use.received = true,
+        None => routes.path_use.sends_received_path = true,
         Some(url_path) if url_path == path && path == "/" => {
-            routes.path_use.normalized = Some(line.position);
+            routes.path_use.sends_normalized_path = Some(line.position);
         }
         Some(_) => {}
     }
@@ -250,7 +243,7 @@ fn convert_proxy_pass(
         Some(url_path) if path != "/" => Some(format!("{url_path}{{rest}}")),
         Some(url_path) => match url_path.strip_suffix('/') {
             Some(prefix) => Some(format!("{prefix}{{path}}")),
-            None => return Err("`rewrite` of a route cannot express the new path".to_owned()),
+            None => return Err("a route's `rewrite` cannot express the new path".to_owned()),
         },
     };
     let tls = if url.tls {
@@ -260,17 +253,17 @@ fn convert_proxy_pass(
     };
     let host = server_host(context, levels, &url, line.position);
     let pool_ref = find_or_write_pool(context, &url, (tls, host), line, notes)?;
-    match (pool_ref.idle, routes.idle) {
+    match (pool_ref.idle_limit, routes.idle_limit) {
         (Some((count, position)), Some((other, _))) if count != other => notes.add(
             position,
             "not imported: `limits.idle_servers` is set per service, and another upstream of the service \
              has a different number",
         ),
-        (Some(idle), _) => routes.idle = Some(idle),
+        (Some(idle_limit), _) => routes.idle_limit = Some(idle_limit),
         (None, _) => {}
     }
     Ok(match computed.map(|(_, path)| path).or(rewritten_path) {
-        Some(path) => Action::Rewritten {
+        Some(path) => Action::PoolWithPath {
             pool: pool_ref.pool,
             path,
         },
@@ -284,12 +277,8 @@ mod tests {
 
     #[test]
     fn redirect_targets_are_translated() {
-        let clients = Clients {
-            scheme: "http",
-            name: "www.example",
-            redirect: true,
-        };
-        let target = |text: &str| redirect_target(text, clients);
+        let variables = ServerVariables::new("http", "www.example").for_redirect(true);
+        let target = |text: &str| redirect_target(text, variables);
         assert_eq!(
             target("https://$host$request_uri"),
             Ok("https://{host}{path}".to_owned())

@@ -6,7 +6,7 @@ use super::Context;
 use super::mirror::path_of;
 use super::target::{find_or_write_pool, parse_url, server_host, server_tls};
 use super::tree::{Node, inherited};
-use super::variable::{Clients, replace_variables};
+use super::variable::{ServerVariables, replace_variables};
 use crate::document::{Entry, Item};
 use crate::note::Notes;
 
@@ -15,7 +15,7 @@ use crate::note::Notes;
 pub(super) fn forward_auth(
     context: &mut Context<'_>,
     levels: &[&[Node]],
-    clients: Clients<'_>,
+    variables: ServerVariables<'_>,
     notes: &mut Notes,
 ) -> Option<Entry> {
     let line = *inherited(levels, "auth_request").last()?;
@@ -23,13 +23,13 @@ pub(super) fn forward_auth(
         context.used.insert(line.position);
         return None;
     }
-    match convert(context, line, levels, clients, notes) {
+    match convert(context, line, levels, variables, notes) {
         Ok(entry) => {
             context.used.insert(line.position);
             Some(entry)
         }
-        Err(why) => {
-            line.reject(notes, &why);
+        Err(reason) => {
+            line.reject(notes, &reason);
             None
         }
     }
@@ -43,7 +43,7 @@ fn convert(
     context: &mut Context<'_>,
     line: &Node,
     levels: &[&[Node]],
-    clients: Clients<'_>,
+    variables: ServerVariables<'_>,
     notes: &mut Notes,
 ) -> Result<Entry, String> {
     let path = line.word(1).ok_or("the path is missing")?;
@@ -57,13 +57,15 @@ fn convert(
     let is_other_action =
         |line: &Node| matches!(line.keyword(), "if" | "return" | "rewrite" | "set");
     if target.inner().iter().any(is_other_action) {
-        return Err("its location does more than send the request to a server".to_owned());
+        return Err(
+            "the subrequest's location does more than proxy the request to a server".to_owned(),
+        );
     }
     let mut lines = target.inner().iter();
     let pass = lines.find(|line| line.keyword() == "proxy_pass");
-    let pass = pass.ok_or("its location has no `proxy_pass`")?;
+    let pass = pass.ok_or("the subrequest's location has no `proxy_pass`")?;
     let url = parse_url(pass.word(1).unwrap_or_default())?;
-    let set_fields = set_fields(&target_levels, clients)?;
+    let set_fields = set_fields(&target_levels, variables)?;
     let tls = match url.tls {
         true => server_tls(context, &target_levels),
         false => Vec::new(),
@@ -95,7 +97,10 @@ fn convert(
 }
 
 /// Returns the fields that the location sets, except for those that Weir sends anyway or never sends.
-fn set_fields(target_levels: &[&[Node]], clients: Clients<'_>) -> Result<Vec<Item>, String> {
+fn set_fields(
+    target_levels: &[&[Node]],
+    variables: ServerVariables<'_>,
+) -> Result<Vec<Item>, String> {
     const SKIPPED: [&str; 6] = [
         "host",
         "content-length",
@@ -105,10 +110,7 @@ fn set_fields(target_levels: &[&[Node]], clients: Clients<'_>) -> Result<Vec<Ite
         "x-forwarded-for",
     ];
     // As in redirects, `{path}` is the path as received.
-    let clients = Clients {
-        redirect: true,
-        ..clients
-    };
+    let variables = variables.for_redirect(true);
     let mut items = Vec::new();
     for line in inherited(target_levels, "proxy_set_header") {
         let (Some(name), Some(value)) = (line.word(1), line.word(2)) else {
@@ -117,9 +119,11 @@ fn set_fields(target_levels: &[&[Node]], clients: Clients<'_>) -> Result<Vec<Ite
         if value.is_empty() || SKIPPED.contains(&name.to_ascii_lowercase().as_str()) {
             continue;
         }
-        let value = replace_variables(value, clients);
+        let value = replace_variables(value, variables);
         let value = value.ok_or_else(|| {
-            format!("its field {name} contains an unsupported variable or a name in braces")
+            format!(
+                "the subrequest's field {name} contains an unsupported variable or a name in braces"
+            )
         })?;
         items.push(Item::new(format!("{name}: {value}"), Some(line.position)));
     }

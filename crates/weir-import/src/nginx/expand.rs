@@ -34,10 +34,10 @@ pub(super) fn expand(nodes: &mut [Node], maps: &Maps) -> HashSet<Position> {
         // The value of a variable is unknown where a directive still contains the variable.
         let names: HashSet<&str> = sets.iter().map(|(name, _)| name.as_str()).collect();
         let mut needed: HashSet<&str> = names.iter().copied().collect();
-        needed.retain(|name| mentions(node.inner(), name));
+        needed.retain(|name| uses_variable(node.inner(), name));
         loop {
             let is_newly_needed = |name: &&&str| {
-                let is_needed = |node: &&Node| needed.contains(line_name(node));
+                let is_needed = |node: &&Node| needed.contains(assigned_variable(node));
                 let mut lines = set_lines(node.inner()).into_iter().filter(is_needed);
                 !needed.contains(**name)
                     && lines
@@ -56,7 +56,7 @@ pub(super) fn expand(nodes: &mut [Node], maps: &Maps) -> HashSet<Position> {
     used
 }
 
-/// Returns whether a directive changes the path, so that `$uri` does not have one value.
+/// Returns whether a directive changes the path: `$uri` then has several values.
 fn changes_path(node: &Node) -> bool {
     let is_path_change =
         |line: &Node| line.keyword() == "rewrite" && line.word(3) != Some("permanent");
@@ -74,12 +74,12 @@ fn set_lines(nodes: &[Node]) -> Vec<&Node> {
 }
 
 /// Returns whether a directive other than `set` contains a variable.
-fn mentions(nodes: &[Node], name: &str) -> bool {
+fn uses_variable(nodes: &[Node], name: &str) -> bool {
     nodes.iter().any(|node| {
         let is_set = node.keyword() == "set";
         let words = node.words.get(1..).unwrap_or_default();
         !is_set && words.iter().any(|word| variables(word).contains(&name))
-            || mentions(node.inner(), name)
+            || uses_variable(node.inner(), name)
     })
 }
 
@@ -141,15 +141,15 @@ struct Rewriter<'m> {
 }
 
 impl Rewriter<'_> {
-    /// Rewrites the directives of a block. `before` contains the values of variables at the beginning of the block.
-    /// Returns the directives and the values at the end of the block, and adds the lines that set variables to `sets`.
+    /// Rewrites the directives of a block. `initial_values` are the values of variables at its beginning. Returns the
+    /// directives and the values at the end of the block, and adds the lines that set variables to `sets`.
     fn expand(
         &self,
         nodes: &[Node],
-        before: &Values,
+        initial_values: &Values,
         sets: &mut Vec<(String, Position)>,
     ) -> (Vec<Node>, Values) {
-        let mut values = before.clone();
+        let mut values = initial_values.clone();
         let mut out: Vec<Node> = Vec::new();
         for node in nodes {
             match node.keyword() {
@@ -285,11 +285,12 @@ impl Rewriter<'_> {
             let merged = merge_values(condition.as_deref(), previous, values_inside.get(name));
             values.insert(name.to_owned(), merged);
         }
-        sets.push((first_name(node), node.position));
-        let is_known = node
-            .inner()
-            .iter()
-            .all(|line| values.get(line_name(line)).is_some_and(Option::is_some));
+        sets.push((first_assigned_variable(node), node.position));
+        let is_known = node.inner().iter().all(|line| {
+            values
+                .get(assigned_variable(line))
+                .is_some_and(Option::is_some)
+        });
         match is_known {
             true => Vec::new(),
             false => vec![node.clone()],
@@ -399,14 +400,14 @@ impl Rewriter<'_> {
 }
 
 /// Returns the name of the variable that a `set` line sets.
-fn line_name(line: &Node) -> &str {
+fn assigned_variable(line: &Node) -> &str {
     line.word(1).unwrap_or_default().trim_start_matches('$')
 }
 
-fn first_name(node: &Node) -> String {
+fn first_assigned_variable(node: &Node) -> String {
     node.inner()
         .first()
-        .map_or("", |line| line_name(line))
+        .map_or("", |line| assigned_variable(line))
         .to_owned()
 }
 

@@ -6,6 +6,7 @@ use super::header::{edits, file_edits};
 use super::location::{BlockRoutes, note_unused_lines, rejection, rejects_clients};
 use super::page;
 use super::tree::{Node, inherited};
+use super::variable::ServerVariables;
 use crate::document::Entry;
 use crate::edit::Edits;
 use crate::layer7::Action;
@@ -32,8 +33,8 @@ pub(super) fn named_pool<'n>(
     routes: &mut BlockRoutes,
     notes: &mut Notes,
 ) -> Option<NamedPool<'n>> {
-    let passes = |line: &Node| line.keyword().ends_with("_pass");
-    if node.inner().iter().any(passes) || rejects_clients(node) {
+    let is_pass = |line: &Node| line.keyword().ends_with("_pass");
+    if node.inner().iter().any(is_pass) || rejects_clients(node) {
         return None;
     }
     let find = |keyword: &str| {
@@ -65,14 +66,14 @@ pub(super) fn named_pool<'n>(
         }
         None => return None,
     };
-    let passes = |line: &Node| line.keyword() == "proxy_pass";
-    if page.is_some() && !named.inner().iter().any(passes) {
+    let is_pass = |line: &Node| line.keyword() == "proxy_pass";
+    if page.is_some() && !named.inner().iter().any(is_pass) {
         return None;
     }
-    let own = [named.inner()]
+    let named_levels = [named.inner()]
         .into_iter()
         .chain(levels[1..].iter().copied());
-    let own: Vec<&[Node]> = own.collect();
+    let named_levels: Vec<&[Node]> = named_levels.collect();
     // Conditions and other actions of the location would require separate routes.
     let is_simple =
         |line: &Node| !matches!(line.keyword(), "if" | "return" | "rewrite" | "try_files");
@@ -83,7 +84,7 @@ pub(super) fn named_pool<'n>(
         Some(_) => named.words.last().map_or("/", String::as_str),
         None => "/",
     };
-    match action(context, named, scheme, path, &own, routes, notes)? {
+    match action(context, named, scheme, path, &named_levels, routes, notes)? {
         (Action::Pool(pool), _) => Some(NamedPool {
             node: named,
             pool,
@@ -100,11 +101,11 @@ pub(super) fn edits_with_named(
     context: &mut Context<'_>,
     named: &Node,
     levels: &[&[Node]],
-    clients: (&str, &str),
+    variables: ServerVariables<'_>,
     notes: &mut Notes,
 ) -> Edits {
     context.used.insert(named.position);
-    let own: Vec<&[Node]> = [named.inner()]
+    let named_levels: Vec<&[Node]> = [named.inner()]
         .into_iter()
         .chain(levels[1..].iter().copied())
         .collect();
@@ -112,16 +113,17 @@ pub(super) fn edits_with_named(
         let lines = inherited(levels, "add_header").into_iter();
         lines.map(|line| line.words.clone()).collect()
     };
-    if fields(levels) != fields(&own) {
+    if fields(levels) != fields(&named_levels) {
         let lines = inherited(levels, "add_header");
-        for line in lines.iter().chain(&inherited(&own, "add_header")) {
+        for line in lines.iter().chain(&inherited(&named_levels, "add_header")) {
             notes.add(
                 line.position,
-                "responses with files and from the pool of a route have the same fields: those of the named location",
+                "a route's responses with files have the same fields as those from its pool: the fields of the named \
+                 location",
             );
         }
     }
-    let edits = edits(context, &own, clients, notes);
+    let edits = edits(context, &named_levels, variables, notes);
     note_unused_lines(context, named, notes);
     edits
 }
@@ -132,23 +134,24 @@ pub(super) fn edits_with_page(
     named: &NamedPool<'_>,
     page: &str,
     levels: &[&[Node]],
-    clients: (&str, &str),
+    variables: ServerVariables<'_>,
     notes: &mut Notes,
 ) -> Edits {
-    let own: Vec<&[Node]> = [named.node.inner()]
+    let named_levels: Vec<&[Node]> = [named.node.inner()]
         .into_iter()
         .chain(levels[1..].iter().copied())
         .collect();
-    let mut edits = edits(context, &own, clients, notes);
+    let mut edits = edits(context, &named_levels, variables, notes);
     // Fields without `always` are not in responses with 404.
-    edits.response = file_edits(context, levels, clients, notes).response;
+    edits.response = file_edits(context, levels, variables, notes).response;
     for line in inherited(levels, "add_header")
         .iter()
-        .chain(&inherited(&own, "add_header"))
+        .chain(&inherited(&named_levels, "add_header"))
     {
         if line.word(3) == Some("always") {
-            let why = "responses with files and with the page of `error_page` have the fields of the files' location";
-            notes.add(line.position, why);
+            let reason = "responses with files and with the page of `error_page` have the fields of the files' \
+                          location";
+            notes.add(line.position, reason);
         }
     }
     edits.rewrites.clear();
@@ -162,7 +165,7 @@ pub(super) fn edits_with_page(
 }
 
 /// Returns the action for requests without a file that are not sent to a pool.
-pub(super) fn without_pool(action: &Action) -> Action {
+pub(super) fn action_without_pool(action: &Action) -> Action {
     match action {
         Action::Files(keys, from) => {
             let keys = keys.iter().filter(|key| key.key != "pool");

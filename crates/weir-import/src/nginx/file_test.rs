@@ -1,6 +1,6 @@
 //! `if (!-f $request_filename)` and similar tests for files, from before `try_files`, which replaces them.
 
-use super::nested::inheriting;
+use super::nested::with_inherited_lines;
 use super::tree::Node;
 
 /// The file that nginx sends for a request.
@@ -23,7 +23,7 @@ pub(super) fn with_try_files(server: &Node) -> Node {
         let name = format!("@file-test-{}", lines.len());
         match Some(node)
             .filter(|node| node.keyword() == "location")
-            .and_then(|node| converted(node, &name))
+            .and_then(|node| convert_location(node, &name))
         {
             Some((location, named)) => {
                 lines.push(location);
@@ -40,7 +40,7 @@ pub(super) fn with_try_files(server: &Node) -> Node {
 
 /// Returns a location with `try_files`, and the named location for requests without a file. `None` = the location has
 /// no such tests, or does more than they do.
-fn converted(location: &Node, name: &str) -> Option<(Node, Option<Node>)> {
+fn convert_location(location: &Node, name: &str) -> Option<(Node, Option<Node>)> {
     let is_other_rule = |line: &Node| {
         matches!(
             line.keyword(),
@@ -98,7 +98,10 @@ fn converted(location: &Node, name: &str) -> Option<(Node, Option<Node>)> {
         block: Some(lines),
         ..location.clone()
     };
-    Some((location, named.map(|named| inheriting(named, &plain))))
+    Some((
+        location,
+        named.map(|named| with_inherited_lines(named, &plain)),
+    ))
 }
 
 /// Parses `if (!-f $request_filename)`.

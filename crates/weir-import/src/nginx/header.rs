@@ -3,32 +3,26 @@
 
 use super::target::{is_host_field, parse_host};
 use super::tree::{Node, inherited};
-use super::variable::{Clients, replace_variables};
+use super::variable::{ServerVariables, replace_variables};
 use super::{Context, auth};
 use crate::document::Entry;
-use crate::edit::{Edits, beginning_with_slash};
+use crate::edit::{Edits, with_leading_slash};
 use crate::note::Notes;
 
-/// Returns the header and path changes of a location. `levels` are innermost first, `scheme` is that of the clients,
-/// and `name` is the first server name.
+/// Returns the header and path changes of a location. `levels` are innermost first.
 pub(super) fn edits(
     context: &mut Context<'_>,
     levels: &[&[Node]],
-    (scheme, name): (&str, &str),
+    variables: ServerVariables<'_>,
     notes: &mut Notes,
 ) -> Edits {
-    let clients = Clients {
-        scheme,
-        name,
-        redirect: false,
-    };
     let mut edits = Edits::default();
     let lines = inherited(levels, "proxy_set_header");
-    let rules = client_rules(context.forwarded, &lines);
+    let rules = x_forwarded_rules(context.appends_forwarded_for, &lines);
     if !rules.is_empty() {
         edits.keys.push(Entry::implied("x_forwarded", rules));
     }
-    let forward_auth = auth::forward_auth(context, levels, clients, notes);
+    let forward_auth = auth::forward_auth(context, levels, variables, notes);
     let forwarded_for = |line: &&Node| line.word(1).is_some_and(is_forwarded_for);
     // Weir appends to the field only once; nginx sends one field for each line.
     let appends = lines.iter().copied().filter(forwarded_for).count() == 1;
@@ -45,7 +39,7 @@ pub(super) fn edits(
             (Some(name), Some(value)) if is_host_field(name) => {
                 parse_host(context, value).map(|_| None)
             }
-            (Some(name), Some(value)) => request_field(name, value, clients, appends),
+            (Some(name), Some(value)) => request_field(name, value, variables, appends),
             _ => Err("the field or its value is missing"),
         };
         match result {
@@ -67,10 +61,10 @@ pub(super) fn edits(
                     value => edits.request.set(name, value, line.position),
                 }
             }
-            Err(why) => line.reject(notes, why),
+            Err(reason) => line.reject(notes, reason),
         }
     }
-    add_response_edits(context, &mut edits, levels, clients, notes);
+    add_response_edits(context, &mut edits, levels, variables, notes);
     for line in inherited(levels, "proxy_redirect") {
         // Weir does not change the field.
         if line.word(1) == Some("off") {
@@ -100,7 +94,7 @@ fn sends_service_port(line: &Node) -> bool {
 
 /// Returns the keys of a route's `x_forwarded`, which replace those of its service. `service_appends` = the service
 /// appends to X-Forwarded-For.
-fn client_rules(service_appends: bool, lines: &[&Node]) -> Vec<Entry> {
+fn x_forwarded_rules(service_appends: bool, lines: &[&Node]) -> Vec<Entry> {
     let mut rules = Vec::new();
     let port = lines.iter().rev().find(|line| sends_service_port(line));
     let forwarded_for = lines
@@ -146,22 +140,17 @@ pub(super) fn appends_forwarded_for(lines: &[Node]) -> bool {
 pub(super) fn file_edits(
     context: &mut Context<'_>,
     levels: &[&[Node]],
-    (scheme, name): (&str, &str),
+    variables: ServerVariables<'_>,
     notes: &mut Notes,
 ) -> Edits {
-    let clients = Clients {
-        scheme,
-        name,
-        redirect: false,
-    };
     let mut edits = Edits::default();
-    add_response_edits(context, &mut edits, levels, clients, notes);
+    add_response_edits(context, &mut edits, levels, variables, notes);
     edits
         .keys
         .extend(super::route::authentication(context, levels, notes));
     edits
         .keys
-        .extend(auth::forward_auth(context, levels, clients, notes));
+        .extend(auth::forward_auth(context, levels, variables, notes));
     edits
 }
 
@@ -169,18 +158,13 @@ pub(super) fn file_edits(
 pub(super) fn response_edits(
     context: &mut Context<'_>,
     levels: &[&[Node]],
-    (scheme, name): (&str, &str),
+    variables: ServerVariables<'_>,
     status: u64,
     notes: &mut Notes,
 ) -> Edits {
-    let clients = Clients {
-        scheme,
-        name,
-        redirect: false,
-    };
     let mut edits = Edits::default();
     for line in inherited(levels, "add_header") {
-        if line.word(3) != Some("always") && !is_added_to(status) {
+        if line.word(3) != Some("always") && !is_add_header_status(status) {
             context.used.insert(line.position);
             continue;
         }
@@ -192,7 +176,7 @@ pub(super) fn response_edits(
             );
             continue;
         }
-        match added_field(line, clients) {
+        match added_field(line, variables) {
             Ok((name, value)) => {
                 context.used.insert(line.position);
                 // nginx sends a second field, but clients use only one.
@@ -202,7 +186,7 @@ pub(super) fn response_edits(
                     edits.response.add(name, &value, line.position);
                 }
             }
-            Err(why) => line.reject(notes, why),
+            Err(reason) => line.reject(notes, reason),
         }
     }
     edits
@@ -231,7 +215,7 @@ pub(super) fn content_type(context: &mut Context<'_>, levels: &[&[Node]], edits:
 }
 
 /// Returns whether `add_header` without `always` applies to a status.
-const fn is_added_to(status: u64) -> bool {
+const fn is_add_header_status(status: u64) -> bool {
     matches!(status, 200 | 201 | 204 | 206 | 301..=304 | 307 | 308)
 }
 
@@ -240,7 +224,7 @@ fn add_response_edits(
     context: &mut Context<'_>,
     edits: &mut Edits,
     levels: &[&[Node]],
-    clients: Clients<'_>,
+    variables: ServerVariables<'_>,
     notes: &mut Notes,
 ) {
     let mut hidden: Vec<String> = Vec::new();
@@ -256,11 +240,11 @@ fn add_response_edits(
         }
     }
     for line in inherited(levels, "add_header") {
-        match added_field(line, clients) {
+        match added_field(line, variables) {
             Ok((name, value)) => {
                 context.used.insert(line.position);
                 let is_always = line.word(3) == Some("always");
-                let statuses = (!is_always).then_some(ADDED_TO);
+                let statuses = (!is_always).then_some(ADD_HEADER_STATUSES);
                 if hidden.contains(&name.to_ascii_lowercase()) {
                     edits
                         .response
@@ -271,7 +255,7 @@ fn add_response_edits(
                         .add_for(name, &value, statuses, line.position);
                 }
             }
-            Err(why) => line.reject(notes, why),
+            Err(reason) => line.reject(notes, reason),
         }
     }
     for line in inherited(levels, "expires") {
@@ -280,10 +264,10 @@ fn add_response_edits(
             let position = line.position;
             edits
                 .response
-                .add_for("Cache-Control", &value, Some(ADDED_TO), position);
+                .add_for("Cache-Control", &value, Some(ADD_HEADER_STATUSES), position);
             notes.remark(
                 position,
-                "imported as `Cache-Control`; Weir does not send `Expires`, which is the same time as a date",
+                "imported as `Cache-Control`; Weir does not send `Expires`, which gives the same time as a date",
             );
         }
     }
@@ -311,17 +295,17 @@ pub(super) fn expiry_ms(text: &str) -> Option<u64> {
 }
 
 /// Statuses of responses that `add_header` without `always` applies to.
-const ADDED_TO: &str = "200-201,204,206,301-304,307-308";
+const ADD_HEADER_STATUSES: &str = "200-201,204,206,301-304,307-308";
 
 /// Returns the name and the value of a field that is added to responses.
 pub(super) fn added_field<'n>(
     line: &'n Node,
-    clients: Clients<'_>,
+    variables: ServerVariables<'_>,
 ) -> Result<(&'n str, String), &'static str> {
     let (Some(name), Some(value)) = (line.word(1), line.word(2)) else {
         return Err("the field or its value is missing");
     };
-    let value = replace_variables(value, clients)
+    let value = replace_variables(value, variables)
         .ok_or("the value contains an unsupported variable or a name in braces")?;
     Ok((name, value))
 }
@@ -331,7 +315,7 @@ pub(super) fn added_field<'n>(
 fn request_field<'n>(
     name: &'n str,
     value: &str,
-    clients: Clients<'_>,
+    variables: ServerVariables<'_>,
     appends: bool,
 ) -> Result<Option<(&'n str, String)>, &'static str> {
     let is_named = |other: &str| name.eq_ignore_ascii_case(other);
@@ -342,7 +326,7 @@ fn request_field<'n>(
     if is_named("Upgrade") || is_named("Connection") {
         return Ok(None);
     }
-    let value = replace_variables(value, clients)
+    let value = replace_variables(value, variables)
         .ok_or("the value contains an unsupported variable or a name in braces")?;
     Ok(Some((name, value)))
 }
@@ -374,7 +358,7 @@ pub(super) fn changed_path(line: &Node, flags: &[&str]) -> Option<(String, Strin
             c => out.push(c),
         }
     }
-    beginning_with_slash(regex, &out)
+    with_leading_slash(regex, &out)
 }
 
 #[cfg(test)]
@@ -383,12 +367,8 @@ mod tests {
 
     #[test]
     fn request_fields_are_imported_with_weir_variables() {
-        let clients = Clients {
-            scheme: "https",
-            name: "a",
-            redirect: false,
-        };
-        let imported = |name, value| request_field(name, value, clients, true);
+        let variables = ServerVariables::new("https", "a");
+        let imported = |name, value| request_field(name, value, variables, true);
         let field = |name, value: &str| Ok(Some((name, value.to_owned())));
         assert_eq!(imported("X-A", "b"), field("X-A", "b"));
         assert_eq!(imported("X-A", ""), field("X-A", ""));

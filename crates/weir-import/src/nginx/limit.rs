@@ -15,15 +15,15 @@ fn find_line<'n>(levels: [&'n [Node]; 2], keyword: &str) -> Option<&'n Node> {
     levels.find_map(|nodes| nodes.iter().rev().find(|node| node.keyword() == keyword))
 }
 
-/// Returns the keys of `limits`; `idle` is the value of an upstream's `keepalive`.
+/// Returns the keys of `limits`; `idle_limit` is the value of an upstream's `keepalive`.
 pub(super) fn limits(
     context: &mut Context<'_>,
     levels: [&[Node]; 2],
-    idle: Option<(u64, Position)>,
+    idle_limit: Option<(u64, Position)>,
     notes: &mut Notes,
 ) -> Vec<Entry> {
     let mut entries = Vec::new();
-    if let Some((count, position)) = idle {
+    if let Some((count, position)) = idle_limit {
         entries.push(Entry::new("idle_servers", count, position));
     }
     if let Some(line) = find_line(levels, "client_max_body_size") {
@@ -53,13 +53,13 @@ pub(super) fn body_limit(
     let bytes = match bytes {
         bytes if bytes <= MAX => bytes,
         bytes if bytes == MAX + 1 => {
-            notes.remark(line.position, "the largest limit of Weir is one byte less");
+            notes.remark(line.position, "Weir's largest limit is one byte less");
             MAX
         }
         _ => {
             notes.add(
                 line.position,
-                "imported without a limit, because the largest one of Weir is 4 GiB",
+                "imported without a limit, because Weir's largest limit is 4 GiB",
             );
             0
         }
@@ -112,7 +112,7 @@ fn push_client_limits(
                 entries.push(Entry::new("burst", burst, line.position));
                 key = Some((limit_key, zone));
             }
-            Err(why) => line.reject(notes, why),
+            Err(reason) => line.reject(notes, reason),
         }
     }
     if let Some(line) = connections {
@@ -125,7 +125,7 @@ fn push_client_limits(
                 entries.push(Entry::new("concurrent", max, line.position));
                 key = Some((limit_key, zone));
             }
-            Err(why) => line.reject(notes, why),
+            Err(reason) => line.reject(notes, reason),
         }
     }
     if let Some((key, position)) = key.filter(|(key, _)| key != "source") {
@@ -177,10 +177,9 @@ fn find_zone<'n>(
             })
     };
     let zone = outer.iter().find(has_name).ok_or("no such zone")?;
-    let key = zone
-        .word(1)
-        .and_then(hash_key)
-        .ok_or("`limits.key` takes the source, a field, a cookie or another part of the request")?;
+    let key = zone.word(1).and_then(hash_key).ok_or(
+        "`limits.key` accepts only the source, a field, a cookie or another part of the request",
+    )?;
     Ok((zone, key))
 }
 
@@ -252,11 +251,11 @@ pub(super) fn retry_conditions(context: &mut Context<'_>, line: &Node, notes: &m
             other => match other.strip_prefix("http_") {
                 Some(status) => &[status],
                 None => {
-                    let why = match other {
+                    let reason = match other {
                         "non_idempotent" => "Weir only retries requests that are safe to repeat",
                         _ => "`retry_on` has no such condition",
                     };
-                    notes.add(line.position, format!("{other} is not imported: {why}"));
+                    notes.add(line.position, format!("{other} is not imported: {reason}"));
                     &[]
                 }
             },

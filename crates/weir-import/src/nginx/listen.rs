@@ -25,7 +25,7 @@ impl Listen {
     }
 
     /// Returns whether clients send the port in `Host`, because it is neither 80 nor 443.
-    pub(super) fn has_other_port(&self) -> bool {
+    pub(super) fn has_nonstandard_port(&self) -> bool {
         let port = self.address.rsplit(':').next();
         port.is_some_and(|port| !matches!(port, "80" | "443"))
     }
@@ -59,7 +59,7 @@ pub(super) fn read_listens(
         has_lines = true;
         match parse_listen(line, environment, notes) {
             Ok(listen) => addresses.push(listen),
-            Err(why) => line.reject(notes, &why),
+            Err(reason) => line.reject(notes, &reason),
         }
     }
     if !has_lines && use_default {
@@ -132,7 +132,7 @@ fn parse_listen(
                 if is_tuning {
                     notes.remark(
                         line.position,
-                        format!("{name} is not imported: Weir chooses it itself"),
+                        format!("{name} is not imported: Weir sets this itself"),
                     );
                     continue;
                 }

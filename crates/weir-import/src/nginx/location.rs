@@ -3,15 +3,18 @@
 use std::rc::Rc;
 
 use super::action::action;
-use super::fallback::{NamedPool, edits_with_named, edits_with_page, named_pool, without_pool};
+use super::fallback::{
+    NamedPool, action_without_pool, edits_with_named, edits_with_page, named_pool,
+};
 use super::header::{content_type, edits, file_edits, response_edits};
 use super::path::{
     absolute_path, parse_extensions, percent_encode, prefix_pattern, try_candidates,
 };
 use super::rewrite::{location_rewrites, server_rewrites};
 use super::tree::{Node, exclusive_prefixes, inheritable_lines};
+use super::variable::ServerVariables;
 use super::when::{IfCondition, access_rules, parse_if};
-use super::{Context, group, mirror, page, reason, split, tls};
+use super::{Context, group, mirror, page, split, tls, unsupported_reason};
 use crate::document::Entry;
 use crate::edit::Edits;
 use crate::guard;
@@ -27,7 +30,7 @@ pub(super) struct BlockRoute {
     /// A regular expression, instead of a path.
     pub(super) regex: Option<String>,
     /// Further conditions on a request.
-    pub(super) when: Condition,
+    pub(super) extra_condition: Condition,
     pub(super) action: Action,
     /// Header and path changes.
     pub(super) edits: Edits,
@@ -40,12 +43,12 @@ pub(super) struct BlockRoute {
 pub(super) struct BlockRoutes {
     pub(super) all: Vec<BlockRoute>,
     /// `keepalive` of a target upstream.
-    pub(super) idle: Option<(u64, Position)>,
+    pub(super) idle_limit: Option<(u64, Position)>,
     pub(super) path_use: PathUse,
     /// The first name of the server block.
     pub(super) name: String,
     /// Whether the server block itself rewrites paths.
-    pub(super) rewrites: bool,
+    pub(super) rewrites_paths: bool,
     /// Prefixes of the server block's `^~` locations.
     exclusive_prefixes: Vec<String>,
     /// Whether the server block has locations with regular expressions.
@@ -58,11 +61,11 @@ pub(super) struct BlockRoutes {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct PathUse {
     /// Whether a location matches only some paths.
-    pub(super) compared: bool,
-    /// Whether a `proxy_pass` has no path, so that servers get the path as received.
-    pub(super) received: bool,
+    pub(super) compares_paths: bool,
+    /// Whether a `proxy_pass` has no path: servers then get the path as received.
+    pub(super) sends_received_path: bool,
     /// The line of a `proxy_pass` with the location's path, with which servers get the normalized path.
-    pub(super) normalized: Option<Position>,
+    pub(super) sends_normalized_path: Option<Position>,
 }
 
 impl BlockRoute {
@@ -70,7 +73,7 @@ impl BlockRoute {
     pub(super) fn is_catch_all(&self) -> bool {
         self.path.is_none()
             && self.regex.is_none()
-            && self.when == Condition::default()
+            && self.extra_condition == Condition::default()
             && !matches!(self.action, Action::Restart { .. })
     }
 
@@ -80,7 +83,7 @@ impl BlockRoute {
             position,
             path: None,
             regex: None,
-            when: Condition::default(),
+            extra_condition: Condition::default(),
             action,
             edits: Edits::default(),
             rank: (9, 0),
@@ -88,14 +91,14 @@ impl BlockRoute {
     }
 }
 
-/// Converts a server block. `scheme` is the scheme of its clients. `idle` and `path_use` are the values from earlier
-/// server blocks.
+/// Converts a server block. `scheme` is the scheme of its clients. `idle_limit` and `path_use` are the values from
+/// earlier server blocks.
 pub(super) fn block_routes(
     context: &mut Context<'_>,
     server: &Node,
     scheme: &str,
     outer: &[Node],
-    (idle, path_use): (Option<(u64, Position)>, PathUse),
+    (idle_limit, path_use): (Option<(u64, Position)>, PathUse),
     notes: &mut Notes,
 ) -> BlockRoutes {
     let is_named = |node: &&Node| node.word(1).is_some_and(|name| name.starts_with('@'));
@@ -105,7 +108,7 @@ pub(super) fn block_routes(
         .filter(|node| node.keyword() == "location")
         .partition(is_named);
     let mut routes = BlockRoutes {
-        idle,
+        idle_limit,
         path_use,
         name: first_name(server),
         exclusive_prefixes: exclusive_prefixes(server),
@@ -117,10 +120,10 @@ pub(super) fn block_routes(
     context.server_name.clone_from(&routes.name);
     context.mirror_locations = mirror::target_locations(server, outer, "mirror");
     context.auth_locations = mirror::target_locations(server, outer, "auth_request");
-    if scheme == "http" && tls::switch(server.inner(), outer).is_some() {
+    if scheme == "http" && tls::ssl_on_line(server.inner(), outer).is_some() {
         let route = tls::plain_http_route(context, server, outer, &routes.name);
         routes.all.push(route);
-        skip_all(context, &locations);
+        mark_unneeded(context, &locations);
         return routes;
     }
     let template = BlockRoute {
@@ -129,23 +132,24 @@ pub(super) fn block_routes(
     };
     let all = &mut routes;
     if add_if_blocks(context, server, scheme, &template, &levels, all, notes) {
-        skip_all(context, &locations);
+        mark_unneeded(context, &locations);
         return routes;
     }
     let redirects_all = server_rewrites(context, server, scheme, &mut routes, notes);
     edit_redirects(context, scheme, &levels, &mut routes, notes);
     if redirects_all {
-        skip_all(context, &locations);
+        mark_unneeded(context, &locations);
         return routes;
     }
     let server_action = action(context, server, scheme, "/", &levels, &mut routes, notes);
     if let Some((action, position)) = server_action {
-        let edits = edits_of(context, &action, &levels, (scheme, &routes.name), notes);
+        let variables = ServerVariables::new(scheme, &routes.name);
+        let edits = edits_of(context, &action, &levels, variables, notes);
         routes.all.push(BlockRoute {
             edits,
             ..BlockRoute::catch_all(position, action)
         });
-        skip_all(context, &locations);
+        mark_unneeded(context, &locations);
         return routes;
     }
     // Lines of a mirror's location may be needed only for the mirror.
@@ -170,7 +174,7 @@ pub(super) fn block_routes(
     routes
 }
 
-/// Gives the redirects of the server block its response fields.
+/// Adds the server block's response fields to its redirects.
 fn edit_redirects(
     context: &mut Context<'_>,
     scheme: &str,
@@ -180,8 +184,8 @@ fn edit_redirects(
 ) {
     for route in &mut routes.all {
         if matches!(route.action, Action::Redirect { .. }) && route.edits.is_empty() {
-            let clients = (scheme, routes.name.as_str());
-            route.edits = edits_of(context, &route.action, levels, clients, notes);
+            let variables = ServerVariables::new(scheme, &routes.name);
+            route.edits = edits_of(context, &route.action, levels, variables, notes);
         }
     }
 }
@@ -206,14 +210,15 @@ fn add_server_files(
         return;
     };
     let cases = access_rules(context, levels, notes);
-    let edits = edits_of(context, &action, levels, (scheme, &routes.name), notes);
+    let variables = ServerVariables::new(scheme, &routes.name);
+    let edits = edits_of(context, &action, levels, variables, notes);
     for (networks, allowed) in cases {
         let (action, edits) = match allowed {
             true => (action.clone(), edits.clone()),
             false => (rejection(403), edits.for_generated_response()),
         };
         routes.all.push(BlockRoute {
-            when: Condition {
+            extra_condition: Condition {
                 sources: networks,
                 ..Condition::default()
             },
@@ -244,8 +249,8 @@ fn first_name(server: &Node) -> String {
     }
 }
 
-/// Records that a service needs none of these locations.
-fn skip_all(context: &mut Context<'_>, locations: &[&Node]) {
+/// Records that the service does not need these locations.
+fn mark_unneeded(context: &mut Context<'_>, locations: &[&Node]) {
     const REASON: &str = "nginx responds before it selects a location";
     let locations = locations.iter().map(|node| ((*node).clone(), REASON));
     context.unneeded.extend(locations);
@@ -268,7 +273,7 @@ fn add_if_blocks(
         }
         let condition = match parse_if(block, scheme) {
             Some(condition) => condition,
-            None if rejects(block) => {
+            None if denies_access(block) => {
                 // A lost access rule must not admit clients.
                 block.reject(
                     notes,
@@ -278,14 +283,14 @@ fn add_if_blocks(
                 IfCondition::Always
             }
             None => {
-                block.reject(notes, reason("if"));
+                block.reject(notes, unsupported_reason("if"));
                 continue;
             }
         };
         if condition == IfCondition::Never {
             context
                 .unneeded
-                .push((block.clone(), "it applies to no client"));
+                .push((block.clone(), "it never applies to a client"));
             continue;
         }
         let path = template.path.as_deref().unwrap_or("/");
@@ -299,7 +304,8 @@ fn add_if_blocks(
         let levels: Vec<&[Node]> = std::iter::once(block.inner())
             .chain(levels.iter().copied())
             .collect();
-        let edits = edits_of(context, &action, &levels, (scheme, &routes.name), notes);
+        let variables = ServerVariables::new(scheme, &routes.name);
+        let edits = edits_of(context, &action, &levels, variables, notes);
         note_unused_lines(context, block, notes);
         // The following directives handle a path that the rewrite does not change.
         let is_last = !matches!(action, Action::Restart { .. });
@@ -310,7 +316,7 @@ fn add_if_blocks(
         };
         routes.all.push(BlockRoute {
             position,
-            when: extra_condition,
+            extra_condition,
             action,
             edits,
             ..template.clone()
@@ -322,8 +328,8 @@ fn add_if_blocks(
     false
 }
 
-/// Returns whether a block responds with a status that keeps clients out.
-fn rejects(block: &Node) -> bool {
+/// Returns whether a block responds with a status that denies access.
+fn denies_access(block: &Node) -> bool {
     let mut inner = block.inner().iter();
     inner.any(|line| {
         line.keyword() == "return"
@@ -357,7 +363,7 @@ fn add_location(
     let Some((paths, rank)) = location_paths(node, routes, kind, path, notes) else {
         return;
     };
-    let longest = if rank == 2 {
+    let order = if rank == 2 {
         routes.all.len()
     } else {
         usize::MAX - path.len()
@@ -372,7 +378,7 @@ fn add_location(
     let templates = paths.iter().map(|path| BlockRoute {
         path: path.clone(),
         regex: regex_of(path),
-        rank: (rank, longest),
+        rank: (rank, order),
         ..BlockRoute::catch_all(node.position, Action::Pool(String::new()))
     });
     let templates: Vec<BlockRoute> = templates.collect();
@@ -401,30 +407,32 @@ fn add_location(
     context.used.insert(node.position);
     let routes_before = context.routes_per_location;
     context.routes_per_location = routes_before * paths.len();
-    let clients = (scheme, routes.name.as_str());
+    let variables = ServerVariables::new(scheme, &routes.name);
     let page = fallback.as_ref().and_then(|named| named.page);
     let mut edits = match (&fallback, page) {
-        (Some(named), Some(page)) => edits_with_page(context, named, page, &levels, clients, notes),
-        (Some(named), None) => edits_with_named(context, named.node, &levels, clients, notes),
-        (None, _) => edits_of(context, &action, &levels, clients, notes),
+        (Some(named), Some(page)) => {
+            edits_with_page(context, named, page, &levels, variables, notes)
+        }
+        (Some(named), None) => edits_with_named(context, named.node, &levels, variables, notes),
+        (None, _) => edits_of(context, &action, &levels, variables, notes),
     };
     if matches!(action, Action::Files(..)) {
         let nodes = (server, node);
-        page::add_page_fields(context, nodes, &levels, clients, &mut edits, notes);
+        page::set_page_fields(context, nodes, &levels, variables, &mut edits, notes);
     }
     if matches!(action, Action::Files(..)) && fallback.is_none() {
-        page::add_missing_file_fields((server, node), &levels, clients, &mut edits, notes);
+        page::set_404_fields((server, node), &levels, variables, &mut edits, notes);
     }
     context.routes_per_location = routes_before;
     let rejections = rejections(context, node);
     note_unused_lines(context, node, notes);
-    for (when, action) in rejections {
+    for (extra_condition, action) in rejections {
         for path in &paths {
             routes.all.push(BlockRoute {
                 path: path.clone(),
                 regex: regex_of(path),
-                when: when.clone(),
-                rank: (rank, longest),
+                extra_condition: extra_condition.clone(),
+                rank: (rank, order),
                 ..BlockRoute::catch_all(node.position, action.clone())
             });
         }
@@ -434,7 +442,7 @@ fn add_location(
             response: edits.response.clone(),
             ..Edits::default()
         };
-        (Vec::new(), without_pool(&action), other)
+        (Vec::new(), action_without_pool(&action), other)
     });
     let methods = match page {
         // nginx gets the page with GET, also for other methods.
@@ -456,13 +464,13 @@ fn add_location(
                 routes.all.push(BlockRoute {
                     path: path.clone(),
                     regex: regex.clone(),
-                    when: Condition {
+                    extra_condition: Condition {
                         sources: networks.clone(),
                         methods: methods.clone(),
                         ..Condition::default()
                     },
                     edits,
-                    rank: (rank, longest),
+                    rank: (rank, order),
                     ..BlockRoute::catch_all(position, action)
                 });
             }
@@ -501,7 +509,7 @@ fn location_paths(
     };
     let has_star = |path: &String| path.trim_end_matches('*').contains('*');
     if rank != 2 && paths.iter().flatten().any(has_star) {
-        node.reject(notes, "`*` in `path` of a route is a wildcard");
+        node.reject(notes, "`*` in a route's `path` is a wildcard");
         return None;
     }
     Some((paths, rank))
@@ -516,8 +524,8 @@ fn file_action(
     levels: &[&[Node]],
     fallback: Option<&NamedPool<'_>>,
 ) -> Option<(Action, Position)> {
-    let passes = |line: &Node| line.keyword().ends_with("_pass") || line.keyword() == "internal";
-    if node.inner().iter().any(passes) || rejects_clients(node) {
+    let is_pass = |line: &Node| line.keyword().ends_with("_pass") || line.keyword() == "internal";
+    if node.inner().iter().any(is_pass) || rejects_clients(node) {
         return None;
     }
     let mut find = |keyword: &str| {
@@ -629,8 +637,8 @@ fn with_access_rules(
         // nginx handles `return` before access rules.
         let cases = match action {
             Action::Pool(_)
-            | Action::Rewritten { .. }
-            | Action::Mapped(..)
+            | Action::PoolWithPath { .. }
+            | Action::PoolFromMap(..)
             | Action::Split { .. }
             | Action::Files(..) => access_rules(context, levels, notes),
             Action::Redirect { .. }
@@ -650,28 +658,28 @@ fn with_access_rules(
         return (action, position, cases);
     }
     let mut lines = node.inner().iter();
-    let passes = lines.any(|line| line.keyword().ends_with("_pass"));
+    let has_target = lines.any(|line| line.keyword().ends_with("_pass"));
     let is_guarded = node
         .inner()
         .iter()
         .any(|line| guard::rejects_before_content(&line.words));
-    let status = match (is_guarded, passes) {
+    let status = match (is_guarded, has_target) {
         (true, _) => 403,
         (false, true) => 503,
         (false, false) => 404,
     };
-    // Clients that nginx rejects get 403 also without a target.
+    // Clients that nginx rejects get 403 even if the location has no target.
     let cases = access_rules(context, levels, notes);
     // A location that rejects all clients needs no target.
-    let is_exact = is_guarded && !passes && cases.iter().all(|(_, allowed)| !allowed);
+    let is_equivalent = is_guarded && !has_target && cases.iter().all(|(_, allowed)| !allowed);
     let cases = match is_guarded {
         true => all_clients(),
         false => cases,
     };
-    if !rejects_clients(node) && !is_exact {
-        let why =
+    if !rejects_clients(node) && !is_equivalent {
+        let reason =
             format!("it has no target that Weir supports; Weir responds with status {status}");
-        notes.add(node.position, why);
+        notes.add(node.position, reason);
     }
     let response = Action::Respond {
         status,
@@ -685,19 +693,20 @@ fn edits_of(
     context: &mut Context<'_>,
     action: &Action,
     levels: &[&[Node]],
-    clients: (&str, &str),
+    variables: ServerVariables<'_>,
     notes: &mut Notes,
 ) -> Edits {
     match action {
-        Action::Pool(_) | Action::Rewritten { .. } | Action::Mapped(..) | Action::Split { .. } => {
-            edits(context, levels, clients, notes)
-        }
-        Action::Files(..) => file_edits(context, levels, clients, notes),
+        Action::Pool(_)
+        | Action::PoolWithPath { .. }
+        | Action::PoolFromMap(..)
+        | Action::Split { .. } => edits(context, levels, variables, notes),
+        Action::Files(..) => file_edits(context, levels, variables, notes),
         Action::Redirect { status, .. } | Action::RespondWithFields { status, .. } => {
-            response_edits(context, levels, clients, *status, notes)
+            response_edits(context, levels, variables, *status, notes)
         }
         Action::Respond { status, body } => {
-            let mut edits = response_edits(context, levels, clients, *status, notes);
+            let mut edits = response_edits(context, levels, variables, *status, notes);
             if !body.is_empty() {
                 content_type(context, levels, &mut edits);
             }
@@ -717,7 +726,7 @@ pub(super) fn note_unused_lines(context: &Context<'_>, node: &Node, notes: &mut 
         if !is_handled && is_default {
             notes.remark(inner.position, "not imported: Weir never does this");
         } else if !is_action && !is_handled {
-            inner.reject(notes, reason(inner.keyword()));
+            inner.reject(notes, unsupported_reason(inner.keyword()));
         }
     }
 }

@@ -41,7 +41,7 @@ pub(super) fn mirror(
                 position.get_or_insert(line.position);
                 mirrors.push(Item::new(table, Some(line.position)));
             }
-            Err(why) => line.reject(notes, &why),
+            Err(reason) => line.reject(notes, &reason),
         }
     }
     let mut entry = Entry::new("mirror", mirrors.len() == 1, position?);
@@ -77,7 +77,7 @@ fn mirror_keys(
         Some(split) => Some(
             split
                 .only_part()
-                .ok_or("`percent` of a mirror takes one share, and its split has several")?,
+                .ok_or("a mirror's `percent` accepts only one share, but the split has several")?,
         ),
         None => None,
     };
@@ -87,8 +87,7 @@ fn mirror_keys(
         (true, None) => None,
         (true, Some(_)) => {
             return Err(
-                "`mirror` of a route sends either the path of the request or a fixed path"
-                    .to_owned(),
+                "a route's `mirror` sends either the request's path or a fixed path".to_owned(),
             );
         }
         (false, url_path) => Some(url_path.clone().unwrap_or_else(|| path.to_owned())),
@@ -122,12 +121,12 @@ fn mirror_keys(
 /// Returns the `proxy_pass` of a mirror's location.
 ///
 /// # Errors
-/// Returns why the location is more than a server to send copies to.
+/// Returns why the location cannot become the target of a mirror.
 fn target_pass<'n>(context: &Context<'_>, target: &'n Node) -> Result<&'n Node, String> {
     let mut lines = target.inner().iter();
     let pass = lines
         .find(|line| line.keyword() == "proxy_pass")
-        .ok_or("its location has no `proxy_pass`")?;
+        .ok_or("the mirror's location has no `proxy_pass`")?;
     let has_split = context.splits.for_target(pass).is_some();
     let text = pass.word(1).unwrap_or_default();
     let is_other_action = |line: &Node| match line.keyword() {
@@ -136,7 +135,7 @@ fn target_pass<'n>(context: &Context<'_>, target: &'n Node) -> Result<&'n Node, 
         keyword => matches!(keyword, "return" | "rewrite" | "set"),
     };
     match target.inner().iter().any(is_other_action) {
-        true => Err("its location does more than send the copy to a server".to_owned()),
+        true => Err("the mirror's location does more than proxy the copy to a server".to_owned()),
         false => Ok(pass),
     }
 }
@@ -179,8 +178,8 @@ fn percent(
         .used
         .extend(lines.chain(split.lines().iter().copied()));
     for line in split.lines() {
-        let why = "`percent` of the mirror selects requests at random, not by this text";
-        notes.remark(*line, why);
+        let reason = "the mirror's `percent` selects requests at random, not by this text";
+        notes.remark(*line, reason);
     }
     let mut percent = Entry::new("percent", 0_u32, position).essential();
     percent.item.value = Value::Hundredths(share);
@@ -204,7 +203,7 @@ fn returns_if_empty(line: &Node, target: &str) -> bool {
         && line.inner().iter().all(returns)
 }
 
-/// Returns whether an `if` of a mirror's location decides which requests are copied.
+/// Returns whether an `if` of a mirror's location determines which requests are copied.
 pub(super) fn selects_copies(context: &Context<'_>, location: &Node, block: &Node) -> bool {
     let mut lines = location.inner().iter();
     let pass = lines.find(|line| line.keyword() == "proxy_pass");

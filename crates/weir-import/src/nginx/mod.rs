@@ -68,9 +68,9 @@ struct Context<'w> {
     /// Lines of the current server block that set keys of the service.
     service_lines: HashSet<Position>,
     /// Whether the current service appends to X-Forwarded-For.
-    forwarded: bool,
+    appends_forwarded_for: bool,
     /// Whether the current service has a port that clients send in `Host`: neither 80 nor 443.
-    has_other_port: bool,
+    has_nonstandard_port: bool,
     /// The first name of the current server block.
     server_name: String,
     /// Number of routes for a location of the current server block: one for each of its names.
@@ -100,8 +100,8 @@ pub fn nginx(name: &str, text: &str, environment: &dyn Environment) -> Imported 
         pools: HashMap::new(),
         used: HashSet::new(),
         service_lines: HashSet::new(),
-        forwarded: false,
-        has_other_port: false,
+        appends_forwarded_for: false,
+        has_nonstandard_port: false,
         server_name: String::new(),
         routes_per_location: 1,
         unneeded: Vec::new(),
@@ -118,13 +118,13 @@ pub fn nginx(name: &str, text: &str, environment: &dyn Environment) -> Imported 
             "stream" => stream::write(&mut context, node, &mut notes),
             "events" => node.reject(&mut notes, "Weir chooses its own event mechanism"),
             "mail" => node.reject(&mut notes, "Weir does not proxy mail"),
-            keyword => node.reject(&mut notes, main_reason(keyword)),
+            keyword => node.reject(&mut notes, unsupported_main_reason(keyword)),
         }
     }
     validate(context.writer.document, notes)
 }
 
-/// Records which lines affect clients or servers, marks those that keep clients out, and adds remarks about unneeded
+/// Records which lines affect clients or servers, marks those that restrict access, and adds remarks about unneeded
 /// lines.
 fn classify(nodes: &[Node], notes: &mut Notes) {
     for node in nodes {
@@ -135,15 +135,15 @@ fn classify(nodes: &[Node], notes: &mut Notes) {
         if guard::is_nginx_guard(&node.words) {
             notes.mark_guard(node.position);
         }
-        if let Some(why) = why_unneeded(node) {
-            notes.remark(node.position, why);
+        if let Some(reason) = unneeded_reason(node) {
+            notes.remark(node.position, reason);
         }
         classify(node.inner(), notes);
     }
 }
 
 /// Returns why a line needs no key: Weir behaves the same without it.
-fn why_unneeded(node: &Node) -> Option<&'static str> {
+fn unneeded_reason(node: &Node) -> Option<&'static str> {
     const DEFAULTS: &[(&str, &str)] = &[
         ("absolute_redirect", "on"),
         ("auth_request", "off"),
@@ -176,7 +176,7 @@ fn why_unneeded(node: &Node) -> Option<&'static str> {
     }
 }
 
-fn main_reason(keyword: &str) -> &'static str {
+fn unsupported_main_reason(keyword: &str) -> &'static str {
     match keyword {
         "user" | "pid" | "daemon" | "master_process" | "working_directory" | "lock_file" => {
             "the systemd unit sets how the process runs"
@@ -204,7 +204,7 @@ fn read_http(context: &mut Context<'_>, nodes: &[Node], notes: &mut Notes) {
     context.splits.merge_conditions(&mut nodes);
     context.used.extend(expand::expand(&mut nodes, &maps));
     for node in nodes.iter_mut().filter(|node| node.keyword() == "server") {
-        *node = file_test::with_try_files(&nested::moved_out(node));
+        *node = file_test::with_try_files(&nested::with_hoisted_locations(node));
     }
     let nodes = nodes.as_slice();
     for node in nodes.iter().filter(|node| node.keyword() == "upstream") {
@@ -222,7 +222,7 @@ fn read_http(context: &mut Context<'_>, nodes: &[Node], notes: &mut Notes) {
         if is_off && !is_handled {
             notes.remark(node.position, "not imported: compression is off");
         } else if !is_handled && !matches!(node.keyword(), "server" | "upstream") {
-            node.reject(notes, reason(node.keyword()));
+            node.reject(notes, unsupported_reason(node.keyword()));
         }
     }
     context.upstreams.note_unused(notes);
@@ -243,12 +243,12 @@ const UNSUPPORTED: &[Unsupported] = &[
         inert: &[],
     },
     Unsupported {
-        reason: "`files` of a route lists no directories",
+        reason: "a route's `files` does not list directories",
         visible: &["autoindex"],
         inert: &[],
     },
     Unsupported {
-        reason: "`files` of a route has no such setting",
+        reason: "a route's `files` has no such setting",
         visible: &["charset", "etag"],
         inert: &[
             "sendfile",
@@ -290,7 +290,7 @@ const UNSUPPORTED: &[Unsupported] = &[
         inert: &[],
     },
     Unsupported {
-        reason: "`access_log` of a service writes to syslog, the journal or a file, in Weir's own formats",
+        reason: "a service's `access_log` can only write to syslog, the journal or a file, in Weir's own formats",
         visible: &[],
         inert: &["access_log", "log_format", "log_not_found", "error_log"],
     },
@@ -338,7 +338,7 @@ const UNSUPPORTED: &[Unsupported] = &[
         inert: &[],
     },
     Unsupported {
-        reason: "it protects no imported route",
+        reason: "it does not protect any imported route",
         visible: &[
             "auth_basic",
             "auth_basic_user_file",
@@ -349,12 +349,12 @@ const UNSUPPORTED: &[Unsupported] = &[
         inert: &[],
     },
     Unsupported {
-        reason: "it protects no imported route to a pool",
+        reason: "it does not protect any imported route to a pool",
         visible: &["allow", "deny"],
         inert: &[],
     },
     Unsupported {
-        reason: "it applies to no imported route to a pool",
+        reason: "it does not apply to any imported route to a pool",
         visible: &["add_header", "proxy_hide_header", "proxy_set_header"],
         inert: &[],
     },
@@ -370,7 +370,7 @@ const UNSUPPORTED: &[Unsupported] = &[
         inert: &[],
     },
     Unsupported {
-        reason: "`error_pages` of a service takes files",
+        reason: "a service's `error_pages` accepts only files",
         visible: &["error_page", "proxy_intercept_errors"],
         inert: &[],
     },
@@ -440,7 +440,7 @@ const UNSUPPORTED: &[Unsupported] = &[
         inert: &[],
     },
     Unsupported {
-        reason: "`limits` of a service has no such key, or counts differently",
+        reason: "a service's `limits` has no such key, or counts differently",
         visible: &["client_max_body_size", "large_client_header_buffers"],
         inert: &[
             "client_body_buffer_size",
@@ -476,7 +476,7 @@ const UNSUPPORTED: &[Unsupported] = &[
         ],
     },
     Unsupported {
-        reason: "`trusted` of a service lists the proxies whose client addresses are accepted",
+        reason: "a service's `trusted` lists the proxies whose client addresses are accepted",
         visible: &["real_ip_header", "real_ip_recursive"],
         inert: &[],
     },
@@ -493,13 +493,13 @@ const UNSUPPORTED: &[Unsupported] = &[
 ];
 
 /// Returns why a directive is not supported.
-fn reason(keyword: &str) -> &'static str {
+fn unsupported_reason(keyword: &str) -> &'static str {
     match (inert::find_unsupported(UNSUPPORTED, keyword), keyword) {
         (Some(found), _) => found.reason,
         (None, keyword) if keyword.starts_with("gzip_") => "`compression` has no such setting",
-        (None, keyword) if keyword.starts_with("ssl_") => "`tls` of a service has no such key",
+        (None, keyword) if keyword.starts_with("ssl_") => "a service's `tls` has no such key",
         (None, keyword) if keyword.starts_with("proxy_ssl_") => {
-            "`tls` of a pool has no such key, or no pool here uses TLS"
+            "a pool's `tls` has no such key, or no pool here uses TLS"
         }
         _ => "weir.toml has no equivalent",
     }

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use super::tree::Node;
 
 /// Directives that a location does not inherit from the one that contains it, in addition to `*_pass`.
-const OWN: [&str; 10] = [
+const NOT_INHERITED: [&str; 10] = [
     "location",
     "if",
     "return",
@@ -20,10 +20,10 @@ const OWN: [&str; 10] = [
 
 /// Moves locations with a path out of the locations that contain them, with copies of the lines that they inherit.
 /// Those with an expression stay: their order would change.
-pub(super) fn moved_out(server: &Node) -> Node {
+pub(super) fn with_hoisted_locations(server: &Node) -> Node {
     let mut inner = Vec::new();
     for node in server.inner() {
-        move_out(node.clone(), &mut inner);
+        hoist_nested(node.clone(), &mut inner);
     }
     Node {
         block: Some(inner),
@@ -31,7 +31,7 @@ pub(super) fn moved_out(server: &Node) -> Node {
     }
 }
 
-fn move_out(mut node: Node, out: &mut Vec<Node>) {
+fn hoist_nested(mut node: Node, out: &mut Vec<Node>) {
     let has_alias = node.inner().iter().any(|line| line.keyword() == "alias");
     if is_prefix(&node) && !has_alias {
         let is_movable = |line: &Node| is_prefix(line) || is_exact(line);
@@ -39,14 +39,14 @@ fn move_out(mut node: Node, out: &mut Vec<Node>) {
         let (nested, rest): (Vec<Node>, Vec<Node>) = lines.into_iter().partition(is_movable);
         node.block = Some(rest);
         for location in nested {
-            move_out(inheriting(location, &node), out);
+            hoist_nested(with_inherited_lines(location, &node), out);
         }
     }
     out.push(node);
 }
 
 /// Returns a location with the lines that it inherits.
-pub(super) fn inheriting(location: Node, from: &Node) -> Node {
+pub(super) fn with_inherited_lines(location: Node, from: &Node) -> Node {
     let group = |line: &Node| match line.keyword() {
         // The rules of a level replace all of the outer ones.
         "allow" | "deny" => "access".to_owned(),
@@ -56,7 +56,9 @@ pub(super) fn inheriting(location: Node, from: &Node) -> Node {
     let own: HashSet<String> = location.inner().iter().map(group).collect();
     let is_inherited = |line: &&Node| {
         let keyword = line.keyword();
-        !OWN.contains(&keyword) && !keyword.ends_with("_pass") && !own.contains(&group(line))
+        !NOT_INHERITED.contains(&keyword)
+            && !keyword.ends_with("_pass")
+            && !own.contains(&group(line))
     };
     let inherited = from.inner().iter().filter(is_inherited);
     let lines = inherited.chain(location.inner()).cloned().collect();

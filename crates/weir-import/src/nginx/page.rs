@@ -1,11 +1,11 @@
-//! Pages: `error_page` with a file, which becomes `error_pages`, and the last page of `try_files`.
+//! Pages: `error_page` with a file, which becomes `error_pages`, and the fallback of `try_files`.
 
 use regex::Regex;
 
 use super::Context;
 use super::header::{added_field, file_edits};
 use super::tree::{Node, inherited};
-use super::variable::Clients;
+use super::variable::ServerVariables;
 use crate::document::{Entry, Item};
 use crate::edit::Edits;
 use crate::note::Notes;
@@ -30,23 +30,23 @@ pub(super) fn error_pages(
     };
     for line in all {
         let is_for_404 = line.words.get(1..line.words.len() - 1) == Some(&["404".to_owned()]);
-        if is_for_404 && finds_every_path(server) {
+        if is_for_404 && every_path_is_proxied(server) {
             context.used.insert(line.position);
-            let why = "not imported: every location sends requests on, so that nginx itself never responds with 404";
-            notes.remark(line.position, why);
+            let reason = "not imported: every location proxies its requests, so nginx itself never responds with 404";
+            notes.remark(line.position, reason);
             continue;
         }
         match error_page(&line, server, outer) {
             Ok((_, file)) if context.environment.has_file(&file) == Some(false) => {
                 context.used.insert(line.position);
-                let why = format!(
+                let reason = format!(
                     "not imported: {file} does not exist; nginx responds with its built-in page, as Weir does"
                 );
-                notes.remark(line.position, why);
+                notes.remark(line.position, reason);
             }
             Ok((entries, _)) => {
                 context.used.insert(line.position);
-                // Clients get no files of an internal location, so its `root` is not needed.
+                // Clients cannot request files from an `internal` location, so its `root` is not needed.
                 let is_page_location = |node: &&Node| {
                     node.keyword() == "location"
                         && node.words.last() == line.words.last()
@@ -58,25 +58,25 @@ pub(super) fn error_pages(
                 }
                 pages.push(Item::new(entries, Some(line.position)));
             }
-            Err(why) => line.reject(notes, why),
+            Err(reason) => line.reject(notes, reason),
         }
     }
     pages
 }
 
-/// Returns whether each path has a location with a target, so that nginx itself responds to no request with 404.
-fn finds_every_path(server: &Node) -> bool {
+/// Returns whether each path has a location with a target, so nginx itself never responds with 404.
+fn every_path_is_proxied(server: &Node) -> bool {
     let has_target = |node: &Node| {
         let mut lines = node.inner().iter();
         lines.any(|line| line.keyword().ends_with("_pass") || line.keyword() == "internal")
     };
     let mut locations = server.inner().iter();
-    let mut has_rest = false;
+    let mut has_catch_all = false;
     locations.all(|node| {
         let is_location = node.keyword() == "location";
-        has_rest |= is_location && node.word(1) == Some("/");
+        has_catch_all |= is_location && node.word(1) == Some("/");
         !is_location || has_target(node)
-    }) && has_rest
+    }) && has_catch_all
         && !returns_404(server.inner())
 }
 
@@ -87,7 +87,7 @@ fn returns_404(nodes: &[Node]) -> bool {
         .any(|node| returns(node) || returns_404(node.inner()))
 }
 
-/// Returns the keys of a page, and its file.
+/// Returns the entries of an error page and the path of its file.
 fn error_page(
     line: &Node,
     server: &Node,
@@ -96,10 +96,10 @@ fn error_page(
     let words: Vec<&str> = line.words.iter().skip(1).map(String::as_str).collect();
     let (uri, codes) = words.split_last().ok_or("the page is missing")?;
     if !uri.starts_with('/') || uri.contains('$') {
-        return Err("`error_pages` of a service takes files");
+        return Err("a service's `error_pages` accepts only files");
     }
     if codes.is_empty() || codes.iter().any(|code| code.parse::<u16>().is_err()) {
-        return Err("`error_pages` of a service does not change the status");
+        return Err("a service's `error_pages` cannot change the status code");
     }
     let mut inner = server.inner().iter();
     let location = inner.find(|node| {
@@ -120,10 +120,10 @@ fn error_page(
         })
     });
     if has_action {
-        return Err("the location of its page has no file");
+        return Err("the location of the error page does not serve a file");
     }
     if location.is_none() && is_proxied(server, uri) {
-        return Err("nginx gets its page from a server");
+        return Err("the error page is proxied to a server");
     }
     let root = location
         .and_then(|node| root_of(node.inner()))
@@ -139,16 +139,16 @@ fn error_page(
     Ok((entries, file))
 }
 
-/// Returns whether nginx gets a path from a server.
+/// Returns whether nginx proxies a path to a server.
 fn is_proxied(server: &Node, path: &str) -> bool {
-    let passes = |node: &Node| {
+    let is_pass = |node: &Node| {
         let mut lines = node.inner().iter();
         lines.any(|line| line.keyword() == "proxy_pass")
     };
-    location_of(server, path).is_some_and(passes)
+    location_of(server, path).is_some_and(is_pass)
 }
 
-/// Returns the location of a path; `None` = there is none, or a regular expression may match the path.
+/// Returns the location that handles a path; `None` = there is none, or a regular expression may match the path.
 pub(super) fn location_of<'n>(server: &'n Node, path: &str) -> Option<&'n Node> {
     let locations = || {
         server
@@ -181,11 +181,11 @@ pub(super) fn location_of<'n>(server: &'n Node, path: &str) -> Option<&'n Node> 
     longest.map(|(_, node)| node)
 }
 
-/// Changes the fields of 404 responses with an `error_page` to those of the page's location, as in nginx.
-pub(super) fn add_missing_file_fields(
+/// Sets the fields of 404 responses with an `error_page` to those of the page's location, as in nginx.
+pub(super) fn set_404_fields(
     (server, node): (&Node, &Node),
     levels: &[&[Node]],
-    (scheme, name): (&str, &str),
+    variables: ServerVariables<'_>,
     edits: &mut Edits,
     notes: &mut Notes,
 ) {
@@ -198,18 +198,13 @@ pub(super) fn add_missing_file_fields(
             .filter(|page| !changes_status && page.starts_with('/'))
     });
     let location = page.and_then(|page| location_of(server, page));
-    let passes = |node: &Node| {
+    let is_pass = |node: &Node| {
         node.inner()
             .iter()
             .any(|line| line.keyword().ends_with("_pass"))
     };
-    let Some(location) = location.filter(|it| it.position != node.position && !passes(it)) else {
+    let Some(location) = location.filter(|it| it.position != node.position && !is_pass(it)) else {
         return;
-    };
-    let clients = Clients {
-        scheme,
-        name,
-        redirect: false,
     };
     let page_levels: Vec<&[Node]> = [location.inner()]
         .into_iter()
@@ -217,9 +212,9 @@ pub(super) fn add_missing_file_fields(
         .collect();
     let mut fields = Vec::new();
     for line in inherited(&page_levels, "add_header") {
-        // Unsupported variables are reported at the location of the page.
+        // Unsupported variables are reported for the page's location.
         if line.word(3) == Some("always")
-            && let Ok((name, value)) = added_field(line, clients)
+            && let Ok((name, value)) = added_field(line, variables)
         {
             fields.push((name.to_owned(), value, line.position));
         }
@@ -228,20 +223,21 @@ pub(super) fn add_missing_file_fields(
         .response
         .replace_for("404", "200-403,405-599", &fields)
     {
-        let why = format!(
-            "the response for a missing file has {name} of the file's location, not of the location of its page"
+        let reason = format!(
+            "404 responses have the {name} field of the requested file's location, not that of the error page's \
+             location"
         );
-        notes.add(node.position, why);
+        notes.add(node.position, reason);
     }
 }
 
-/// Gives the last page of `try_files` and the index the response fields of their own location, as nginx does when it
-/// sends them for another path. Adds a note if a route cannot express it.
-pub(super) fn add_page_fields(
+/// Sets the response fields of the `try_files` fallback and of the index page to those of their own locations: nginx
+/// uses these even if it serves the page for another path. Adds a note if a route cannot express this.
+pub(super) fn set_page_fields(
     context: &mut Context<'_>,
     (server, node): (&Node, &Node),
     levels: &[&[Node]],
-    clients: (&str, &str),
+    variables: ServerVariables<'_>,
     edits: &mut Edits,
     notes: &mut Notes,
 ) {
@@ -261,7 +257,7 @@ pub(super) fn add_page_fields(
     };
     let has_alias = node.inner().iter().any(|line| line.keyword() == "alias");
     let has_no_fields = fields(levels).is_empty();
-    let mut done: Option<String> = None;
+    let mut converted_page: Option<String> = None;
     for (line, page) in fallback.into_iter().chain(index) {
         let is_page = |candidate: &&Node| {
             candidate.keyword() == "location"
@@ -278,25 +274,26 @@ pub(super) fn add_page_fields(
         if location.position == node.position || fields(&page_levels) == fields(levels) {
             continue;
         }
-        let is_only = done.as_ref().is_none_or(|known| *known == page);
+        let is_same_page = converted_page.as_ref().is_none_or(|known| *known == page);
         let mut lines = location.inner().iter();
-        let sends_file = lines.all(|line| is_of_node(line, node) || is_about_response(line));
-        if has_no_fields && !has_alias && is_only && sends_file {
-            if done.is_none() {
-                let added = file_edits(context, &page_levels, clients, notes);
+        let sends_file = lines.all(|line| belongs_to(line, node) || is_about_response(line));
+        if has_no_fields && !has_alias && is_same_page && sends_file {
+            if converted_page.is_none() {
+                let added = file_edits(context, &page_levels, variables, notes);
                 edits.response.add_for_file(&added.response, &page);
             }
-            done = Some(page);
+            converted_page = Some(page);
             continue;
         }
-        let why = format!(
-            "if {page} is sent for another path, it has the fields of that path's location, not those of its own"
+        let reason = format!(
+            "when {page} is served for another path, the response has the header fields of that path's location, not \
+             those of {page}'s location"
         );
-        return notes.add(line.position, why);
+        return notes.add(line.position, reason);
     }
 }
 
-/// Returns whether a line of a location changes only fields or logs of its responses, not the file.
+/// Returns whether a line of a location affects only response fields or logs, not the file that is served.
 fn is_about_response(line: &Node) -> bool {
     matches!(
         line.keyword(),
@@ -304,7 +301,9 @@ fn is_about_response(line: &Node) -> bool {
     )
 }
 
-/// Returns whether a line is one that a location within `node` inherits.
-fn is_of_node(line: &Node, node: &Node) -> bool {
-    node.inner().iter().any(|own| own.position == line.position)
+/// Returns whether a line comes from `node`: nested locations have copies of the lines that they inherit from it.
+fn belongs_to(line: &Node, node: &Node) -> bool {
+    node.inner()
+        .iter()
+        .any(|inner| inner.position == line.position)
 }

@@ -5,7 +5,7 @@ use super::action::{is_whole_url, redirect_target, restart_action, restart_of_se
 use super::header::{changed_path, new_path};
 use super::location::{BlockRoute, BlockRoutes};
 use super::tree::Node;
-use super::variable::Clients;
+use super::variable::ServerVariables;
 use crate::layer7::Action;
 use crate::note::Notes;
 
@@ -25,7 +25,7 @@ pub(super) fn server_rewrites(
         .iter()
         .take_while(|line| !continues_with_new_path(line));
     for line in before_continuation {
-        let Some((regex, action)) = parse_redirect(line, clients_of(scheme, routes)) else {
+        let Some((regex, action)) = parse_redirect(line, redirect_variables(scheme, routes)) else {
             continue;
         };
         context.used.insert(line.position);
@@ -52,7 +52,7 @@ pub(super) fn server_rewrites(
             continue;
         }
         context.used.insert(line.position);
-        routes.rewrites = true;
+        routes.rewrites_paths = true;
         routes.all.push(BlockRoute {
             rank: (0, 0),
             ..BlockRoute::catch_all(line.position, action)
@@ -71,13 +71,13 @@ pub(super) fn location_rewrites(
     routes: &mut BlockRoutes,
     notes: &mut Notes,
 ) {
-    let mut is_ended = false;
+    let mut has_ended = false;
     for line in node.inner() {
-        is_ended |=
+        has_ended |=
             line.keyword() == "return" || new_path(line).is_some() || continues_with_new_path(line);
-        let can_match = !is_ended && templates.iter().all(|template| template.regex.is_none());
+        let can_match = !has_ended && templates.iter().all(|template| template.regex.is_none());
         if let Some((regex, action)) =
-            parse_redirect(line, clients_of(scheme, routes)).filter(|_| can_match)
+            parse_redirect(line, redirect_variables(scheme, routes)).filter(|_| can_match)
         {
             context.used.insert(line.position);
             for template in templates {
@@ -93,10 +93,10 @@ pub(super) fn location_rewrites(
         let Some(action) = restart_action(line, "first") else {
             continue;
         };
-        if is_ended || routes.rewrites {
+        if has_ended || routes.rewrites_paths {
             line.reject(
                 notes,
-                "an earlier rule of the location, or a rule of the server block, would apply to its path",
+                "an earlier rule of the location, or a rule of the server block, would apply to the new path",
             );
             continue;
         }
@@ -116,17 +116,13 @@ fn continues_with_new_path(line: &Node) -> bool {
     changed_path(line, &[""]).is_some()
 }
 
-fn clients_of<'a>(scheme: &'a str, routes: &'a BlockRoutes) -> Clients<'a> {
-    Clients {
-        scheme,
-        name: &routes.name,
-        redirect: true,
-    }
+fn redirect_variables<'a>(scheme: &'a str, routes: &'a BlockRoutes) -> ServerVariables<'a> {
+    ServerVariables::new(scheme, &routes.name).for_redirect(true)
 }
 
 /// Converts `rewrite ^/old/(.*)$ /new/$1 permanent;` to the regular expression and the action of a route; `None` = the
 /// line is not a redirect, or a route cannot express the redirect.
-fn parse_redirect(line: &Node, clients: Clients<'_>) -> Option<(String, Action)> {
+fn parse_redirect(line: &Node, variables: ServerVariables<'_>) -> Option<(String, Action)> {
     let words: Vec<&str> = line.words.iter().map(String::as_str).collect();
     let is_url = |target: &str| {
         ["http://", "https://", "$scheme"]
@@ -155,7 +151,7 @@ fn parse_redirect(line: &Node, clients: Clients<'_>) -> Option<(String, Action)>
         return None;
     }
     let target = super::group::replace_numbered_groups(target);
-    let target = redirect_target(&target, clients).ok()?;
+    let target = redirect_target(&target, variables).ok()?;
     Some((
         regex.to_owned(),
         Action::Redirect {
@@ -173,12 +169,8 @@ mod tests {
     fn converted(text: &str) -> Option<(String, String, u64)> {
         let words = text.split(' ').map(str::to_owned).collect();
         let line = Node::new(Position::FIRST, words, None);
-        let clients = Clients {
-            scheme: "https",
-            name: "a.example",
-            redirect: true,
-        };
-        match parse_redirect(&line, clients)? {
+        let variables = ServerVariables::new("https", "a.example").for_redirect(true);
+        match parse_redirect(&line, variables)? {
             (regex, Action::Redirect { to, status }) => Some((regex, to, status)),
             _ => None,
         }

@@ -6,7 +6,7 @@ use super::action::is_whole_url;
 use super::listen::{Listen, ListenGroup, group_by_servers, read_listens};
 use super::location::{BlockRoute, PathUse, block_routes};
 use super::tree::Node;
-use super::{Context, parse_time, reason};
+use super::{Context, parse_time, unsupported_reason};
 use super::{header, limit, page, tls, user_id};
 use crate::document::{Entry, Item, Table};
 use crate::layer7::{Action, Condition};
@@ -29,7 +29,7 @@ pub(super) fn write(context: &mut Context<'_>, outer: &[Node], notes: &mut Notes
         .map(|server| read_listens(server, context.environment, true, notes))
         .collect();
     for (server, listens) in servers.iter().zip(&mut addresses) {
-        if let Some(line) = tls::switch(server.inner(), outer) {
+        if let Some(line) = tls::ssl_on_line(server.inner(), outer) {
             context.used.insert(line.position);
             let encrypted = listens.iter_mut().filter(|it| !it.is_for_plain_http());
             encrypted.for_each(|listen| listen.tls = true);
@@ -43,16 +43,16 @@ pub(super) fn write(context: &mut Context<'_>, outer: &[Node], notes: &mut Notes
     for group in group_by_servers(&addresses) {
         write_service(context, &group, &servers, outer, notes);
     }
-    for (node, why) in std::mem::take(&mut context.unneeded) {
+    for (node, reason) in std::mem::take(&mut context.unneeded) {
         if context.used.contains(&node.position) {
             continue;
         }
         if !context.rejecting_ifs.is_empty() {
-            node.reject(notes, why);
+            node.reject(notes, reason);
             continue;
         }
         // nginx does not use these lines either.
-        node.ignore(notes, why);
+        node.ignore(notes, reason);
     }
     for server in servers {
         for line in server.inner() {
@@ -62,16 +62,16 @@ pub(super) fn write(context: &mut Context<'_>, outer: &[Node], notes: &mut Notes
             {
                 continue;
             }
-            match why_without_effect(line, server.inner(), outer) {
-                Some(why) => notes.remark(line.position, format!("not imported: {why}")),
-                None => line.reject(notes, reason(line.keyword())),
+            match no_effect_reason(line, server.inner(), outer) {
+                Some(reason) => notes.remark(line.position, format!("not imported: {reason}")),
+                None => line.reject(notes, unsupported_reason(line.keyword())),
             }
         }
     }
 }
 
 /// Returns why a line of a server block has no effect; `None` = it has an effect, or may have one.
-fn why_without_effect(line: &Node, server_lines: &[Node], outer: &[Node]) -> Option<&'static str> {
+fn no_effect_reason(line: &Node, server_lines: &[Node], outer: &[Node]) -> Option<&'static str> {
     let value = |keyword: &str| {
         let mut lines = server_lines.iter().rev().chain(outer.iter().rev());
         lines
@@ -97,8 +97,8 @@ fn why_without_effect(line: &Node, server_lines: &[Node], outer: &[Node]) -> Opt
         ("gzip_types" | "gzip_min_length" | "gzip_vary", _) if value("gzip") != Some("on") => {
             Some("compression is off")
         }
-        (keyword, _) if keyword.starts_with("proxy_") && !passes(server_lines) => {
-            Some("no request of the server block is sent to a server")
+        (keyword, _) if keyword.starts_with("proxy_") && !has_target(server_lines) => {
+            Some("the server block does not proxy any request to a server")
         }
         (keyword @ ("add_header" | "proxy_set_header"), _)
             if is_overridden(keyword, server_lines) =>
@@ -131,10 +131,10 @@ fn responds_first(server_lines: &[Node]) -> bool {
 }
 
 /// Returns whether a block has a target, possibly with a protocol that Weir does not support.
-fn passes(nodes: &[Node]) -> bool {
+fn has_target(nodes: &[Node]) -> bool {
     nodes
         .iter()
-        .any(|node| node.keyword().ends_with("_pass") || passes(node.inner()))
+        .any(|node| node.keyword().ends_with("_pass") || has_target(node.inner()))
 }
 
 /// Returns whether every location to which a directive of the server block applies overrides it.
@@ -156,9 +156,9 @@ fn is_overridden(keyword: &str, server_lines: &[Node]) -> bool {
     }
     // Responses outside of locations have the fields of the server block.
     let is_response = |line: &Node| matches!(line.keyword(), "return" | "rewrite" | "if");
-    let is_last = |node: &Node| node.word(1) == Some("/");
+    let is_catch_all = |node: &Node| node.word(1) == Some("/");
     !server_lines.iter().any(is_response)
-        && locations().any(is_last)
+        && locations().any(is_catch_all)
         && locations().all(|node| contains(node, keyword))
 }
 
@@ -204,12 +204,12 @@ fn write_service(
     };
     let mut routes: Vec<HostRoute> = Vec::new();
     let mut default_routes = None;
-    let mut idle = None;
+    let mut idle_limit = None;
     let lines = group.servers.iter().filter_map(|index| servers.get(*index));
     let mut lines = lines.flat_map(|server| server.inner());
-    context.forwarded = header::appends_forwarded_for(outer)
+    context.appends_forwarded_for = header::appends_forwarded_for(outer)
         || lines.any(|line| header::appends_forwarded_for(std::slice::from_ref(line)));
-    context.has_other_port = group.listen.iter().any(Listen::has_other_port);
+    context.has_nonstandard_port = group.listen.iter().any(Listen::has_nonstandard_port);
     let mut path_use = PathUse::default();
     let mut known_names: HashSet<String> = HashSet::new();
     let pages = page::error_pages(context, default, outer, notes);
@@ -226,9 +226,16 @@ fn write_service(
             true => 1,
             false => server_names(server).len(),
         };
-        let mut block = block_routes(context, server, scheme, outer, (idle, path_use), notes);
+        let mut block = block_routes(
+            context,
+            server,
+            scheme,
+            outer,
+            (idle_limit, path_use),
+            notes,
+        );
         user_id::add_routes(context, server, outer, &mut block.all, notes);
-        idle = block.idle;
+        idle_limit = block.idle_limit;
         path_use = block.path_use;
         // The first server block with a name gets its requests.
         let mut names = server_names(server);
@@ -269,7 +276,7 @@ fn write_service(
         let is_restart = matches!(route.action, Action::Restart { .. });
         route.path.is_some() || route.regex.is_some() || is_restart
     };
-    path_use.compared = default_routes
+    path_use.compares_paths = default_routes
         .iter()
         .chain(routes.iter().map(|(.., route)| route))
         .any(compares_path);
@@ -280,7 +287,7 @@ fn write_service(
         default,
         &pool,
         outer,
-        (idle, pages, path_use),
+        (idle_limit, pages, path_use),
         notes,
     );
     for (_, condition, route) in &routes {
@@ -298,7 +305,7 @@ fn write_service(
         let condition = Condition {
             path: route.path.clone(),
             regex: route.regex.clone(),
-            ..route.when.clone()
+            ..route.extra_condition.clone()
         };
         context.writer.route_with_edits(
             &name,
@@ -337,7 +344,11 @@ fn host_routes(name: &str, block_routes: &[BlockRoute], position: Position) -> V
     let for_host = |route: &BlockRoute| {
         let mut condition = condition_for(route.path.clone(), route.regex.clone());
         // A server block with several names: a condition on another name never matches here.
-        let host = route.when.host.clone().unwrap_or_else(|| name.to_owned());
+        let host = route
+            .extra_condition
+            .host
+            .clone()
+            .unwrap_or_else(|| name.to_owned());
         let matches_wildcard = name
             .strip_prefix('*')
             .is_some_and(|suffix| host.ends_with(suffix));
@@ -347,7 +358,7 @@ fn host_routes(name: &str, block_routes: &[BlockRoute], position: Position) -> V
         condition.host = Some(host);
         let other_conditions = Condition {
             host: None,
-            ..route.when.clone()
+            ..route.extra_condition.clone()
         };
         Some((order, condition.and(&other_conditions)?, route.clone()))
     };
@@ -402,7 +413,7 @@ fn write_table(
     default: &Node,
     pool: &str,
     outer: &[Node],
-    (idle, pages, path_use): (Option<(u64, Position)>, Vec<Item>, PathUse),
+    (idle_limit, pages, path_use): (Option<(u64, Position)>, Vec<Item>, PathUse),
     notes: &mut Notes,
 ) {
     let mut table = Table::new(&["service", name], default.position);
@@ -442,7 +453,7 @@ fn write_table(
         table.push(Entry::implied("timeouts", timeouts));
     }
     let levels = [default.inner(), outer];
-    let limits = limit::limits(context, levels, idle, notes);
+    let limits = limit::limits(context, levels, idle_limit, notes);
     if !limits.is_empty() {
         table.push(Entry::implied("limits", limits));
     }
@@ -459,7 +470,7 @@ fn write_table(
     }
     push_trusted(context, &mut table, default, outer, notes);
     table.push(Entry::implied("forwarded", false));
-    if context.forwarded {
+    if context.appends_forwarded_for {
         let fields = vec![Entry::implied("for", "append")];
         table.push(Entry::implied("x_forwarded", fields));
     }
@@ -467,7 +478,7 @@ fn write_table(
     if group.listen[0].proxy_protocol {
         table.push(Entry::new("proxy_protocol", true, group.listen[0].position));
     }
-    table.covers = default.block_positions();
+    table.dependent_lines = default.block_positions();
     context.writer.document.push(table);
 }
 
@@ -489,11 +500,11 @@ fn push_normalize_path(
         context.used.insert(node.position);
         entries.push(Entry::new("merge_slashes", false, node.position));
     }
-    if path_use.compared {
+    if path_use.compares_paths {
         entries.push(Entry::implied("encoded_slash", "decode"));
     }
-    match path_use.normalized {
-        Some(position) if path_use.received => notes.add(
+    match path_use.sends_normalized_path {
+        Some(position) if path_use.sends_received_path => notes.add(
             position,
             "servers get the path as received, not normalized, because another `proxy_pass` requires it",
         ),
@@ -608,7 +619,7 @@ fn push_trusted(
         && !trusted.is_empty()
     {
         context.used.insert(recursive.position);
-        match context.forwarded {
+        match context.appends_forwarded_for {
             false => {
                 context.used.insert(field.position);
             }
@@ -645,7 +656,7 @@ fn timeout_keys(
         match parse_time(&text) {
             Some(0) => notes.add(
                 position,
-                "not imported: 0 disables the timeout, and Weir always has one",
+                "not imported: 0 disables the timeout, but Weir always has one",
             ),
             Some(_) if timeouts.iter().any(|entry| entry.key == *key) => {
                 notes.remark(

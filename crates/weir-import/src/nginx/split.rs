@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::Context;
 use super::target::{find_or_write_pool, parse_url, server_host, server_tls};
 use super::tree::Node;
-use super::variable::{Clients, replace_variables};
+use super::variable::{ServerVariables, replace_variables};
 use crate::layer7::Action;
 use crate::note::{Notes, Position};
 
@@ -105,7 +105,7 @@ impl Splits {
                 self.merge_conditions(lines);
             }
             if node.keyword() == "location"
-                && let Some(lines) = self.merged(node.inner())
+                && let Some(lines) = self.merge_lines(node.inner())
             {
                 node.block = Some(lines);
             }
@@ -113,7 +113,7 @@ impl Splits {
     }
 
     /// Returns the lines of a location with one `proxy_pass`; `None` = no `if` depends only on a split.
-    fn merged(&mut self, lines: &[Node]) -> Option<Vec<Node>> {
+    fn merge_lines(&mut self, lines: &[Node]) -> Option<Vec<Node>> {
         let conditions: Vec<(&Node, Comparison<'_>)> = lines
             .iter()
             .filter_map(|line| Some((line, self.comparison(line)?)))
@@ -237,15 +237,11 @@ fn is_plain(text: &str) -> bool {
 
 /// Parses a block; `None` = nginx rejects it, or its text is not supported.
 fn parse_split(node: &Node) -> Option<Split> {
-    let clients = Clients {
-        scheme: "",
-        name: "",
-        redirect: false,
-    };
+    let variables = ServerVariables::new("", "");
     let hashed_text = node.word(1)?;
     // The scheme depends on the server block.
     let has_scheme = hashed_text.contains("scheme") || hashed_text.contains("https");
-    let hashed_text = replace_variables(hashed_text, clients).filter(|_| !has_scheme)?;
+    let hashed_text = replace_variables(hashed_text, variables).filter(|_| !has_scheme)?;
     let mut parts = Vec::new();
     let mut remaining = ALL_REQUESTS;
     for line in node.inner() {
@@ -314,9 +310,9 @@ impl Split {
         let contains = |node: &&Node| node.inner().iter().any(|it| it.position == line.position);
         let mut locations = context.mirror_locations.iter();
         let location = locations.find(contains);
-        let is_of_mirror = location.is_some_and(|node| is_internal_target(context, node));
+        let is_mirror_location = location.is_some_and(|node| is_internal_target(context, node));
         // The clients' requests do not reach such a location.
-        let only_part = self.only_part().filter(|_| is_of_mirror);
+        let only_part = self.only_part().filter(|_| is_mirror_location);
         let pools = match only_part {
             Some((share, value)) => Self {
                 parts: vec![(share, value.to_owned())],
@@ -333,15 +329,15 @@ impl Split {
                 let lines = self.lines.iter().chain(&self.conditions);
                 context.used.extend(lines.copied());
             }
-            Err(why) => {
+            Err(reason) => {
                 for position in &self.conditions {
-                    notes.add(*position, format!("not imported: {why}"));
+                    notes.add(*position, format!("not imported: {reason}"));
                 }
             }
         }
         Ok(Action::Split {
             pools: pools?,
-            by: self.hashed_text.clone(),
+            hashed_text: self.hashed_text.clone(),
         })
     }
 
@@ -356,11 +352,11 @@ impl Split {
         let mut pools = Vec::new();
         for (share, value) in self.parts.iter().filter(|(share, _)| *share > 0) {
             if value.is_empty() {
-                return Err("its variable is empty for some requests".to_owned());
+                return Err("the split's variable is empty for some requests".to_owned());
             }
             let url = parse_url(value)?;
             if url.path.is_some() {
-                return Err("a value of its variable has a path".to_owned());
+                return Err("a value of the split's variable has a path".to_owned());
             }
             let tls = match url.tls {
                 true => server_tls(context, levels),

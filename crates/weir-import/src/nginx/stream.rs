@@ -3,7 +3,7 @@
 use super::listen::read_listens;
 use super::target::{Url, find_or_write_pool};
 use super::tree::Node;
-use super::{Context, parse_time, reason};
+use super::{Context, parse_time, unsupported_reason};
 use crate::document::{Entry, Item, Table};
 use crate::layer7::{Action, Condition};
 use crate::note::{Notes, Position};
@@ -31,7 +31,7 @@ pub(super) fn write(context: &mut Context<'_>, stream: &Node, notes: &mut Notes)
         match node.keyword() {
             "upstream" | "server" => {}
             "map" if context.used.contains(&node.position) => {}
-            keyword => node.reject(notes, reason(keyword)),
+            keyword => node.reject(notes, unsupported_reason(keyword)),
         }
     }
     context.upstreams.note_unused(notes);
@@ -166,7 +166,7 @@ fn write_server(context: &mut Context<'_>, node: &Node, maps: &[&Node], notes: &
     }
     let targets = match read_targets(context, node, line, maps, notes) {
         Ok(targets) => targets,
-        Err(why) => return node.reject(notes, &why),
+        Err(reason) => return node.reject(notes, &reason),
     };
     let port = tcp[0].address.rsplit(':').next().unwrap_or("");
     let name = context.services.claim(&format!("stream-{port}"));
@@ -186,11 +186,11 @@ fn write_server(context: &mut Context<'_>, node: &Node, maps: &[&Node], notes: &
     if tcp.iter().any(|listen| listen.tls) {
         node.reject(
             notes,
-            "the importer does not support TLS of a stream; see `tls` of a service",
+            "the importer does not support TLS in streams; see a service's `tls`",
         );
         return;
     }
-    table.covers = node.block_positions();
+    table.dependent_lines = node.block_positions();
     context.writer.document.push(table);
     for (host, pool, position) in targets.by_name {
         let condition = Condition {
@@ -230,7 +230,7 @@ fn timeout_keys(node: &Node, reads_name: bool, notes: &mut Notes) -> Vec<Entry> 
                     None => line.reject(notes, "invalid time"),
                 }
             }
-            keyword => line.reject(notes, reason(keyword)),
+            keyword => line.reject(notes, unsupported_reason(keyword)),
         }
     }
     timeouts

@@ -7,10 +7,10 @@ use weir_model::{Part, Pool, Template, Variable, unix_socket};
 use super::Context;
 use super::tree::{Node, inherited};
 use super::upstream::{self, keepalive};
-use super::variable::{Clients, replace_variables};
+use super::variable::{ServerVariables, replace_variables};
 use crate::Environment;
 use crate::document::{Entry, Item};
-use crate::layer7::{self, Upstream, endpoint, servers_dns};
+use crate::layer7::{self, PoolServer, endpoint, servers_dns};
 use crate::note::{Notes, Position};
 
 /// A parsed URL.
@@ -49,7 +49,7 @@ pub(super) fn parse_url(text: &str) -> Result<Url, String> {
         },
     };
     if text.contains('$') {
-        return Err("the target is computed, and the pool of a route is fixed".to_owned());
+        return Err("the target is computed, but a route's pool is fixed".to_owned());
     }
     if host.is_empty() {
         return Err("the host is missing".to_owned());
@@ -72,7 +72,7 @@ pub(super) fn server_address(
     };
     match unix_socket::path_problem(path) {
         None => Ok(text.to_owned()),
-        Some(why) => Err(why),
+        Some(reason) => Err(reason),
     }
 }
 
@@ -129,7 +129,7 @@ pub(super) fn dns_entry(text: &str, port: u16, position: Position) -> Option<Vec
 /// The pool of a `proxy_pass`, and its upstream's limit of idle connections.
 pub(super) struct PoolRef {
     pub(super) pool: String,
-    pub(super) idle: Option<(u64, Position)>,
+    pub(super) idle_limit: Option<(u64, Position)>,
 }
 
 /// Returns the pool of a URL, and writes it if it is new. `tls` are the keys of `tls` for https; `host` is the `Host`
@@ -149,16 +149,19 @@ pub(super) fn find_or_write_pool(
     let tls = if url.tls { tls } else { Vec::new() };
     let existing = context.pools.get(&key).cloned();
     if let Some(node) = context.upstreams.get(&url.host) {
-        let idle = keepalive(&node);
+        let idle_limit = keepalive(&node);
         let pool = match existing {
             Some(pool) => pool,
             None => upstream::write(context, &node, (tls, host), 80, notes),
         };
         context.pools.insert(key, pool.clone());
-        return Ok(PoolRef { pool, idle });
+        return Ok(PoolRef { pool, idle_limit });
     }
     if let Some(pool) = existing {
-        return Ok(PoolRef { pool, idle: None });
+        return Ok(PoolRef {
+            pool,
+            idle_limit: None,
+        });
     }
     let mut entries = Vec::new();
     let mut servers = Vec::new();
@@ -167,7 +170,7 @@ pub(super) fn find_or_write_pool(
         entries.extend(servers_dns(vec![name]));
     } else {
         let address = server_address(context.environment, &url.host, port)?;
-        servers.push(Upstream {
+        servers.push(PoolServer {
             position: line.position,
             entries: vec![Entry::new("address", address, line.position).essential()],
             probes: Vec::new(),
@@ -191,7 +194,7 @@ pub(super) fn find_or_write_pool(
     context.pools.insert(key, name.clone());
     Ok(PoolRef {
         pool: name,
-        idle: None,
+        idle_limit: None,
     })
 }
 
@@ -232,23 +235,19 @@ pub(super) fn parse_host(
     context: &Context<'_>,
     value: &str,
 ) -> Result<Option<String>, &'static str> {
-    if value == "$http_host" || value == "$host" && !context.has_other_port {
+    if value == "$http_host" || value == "$host" && !context.has_nonstandard_port {
         return Ok(None);
     }
-    let clients = Clients {
-        scheme: "",
-        name: &context.server_name,
-        redirect: false,
-    };
+    let variables = ServerVariables::new("", &context.server_name);
     let unknown = "the value contains an unsupported variable or a name in braces";
-    let text = replace_variables(value, clients).ok_or(unknown)?;
+    let text = replace_variables(value, variables).ok_or(unknown)?;
     let parsed = Template::parse(&text).map_err(|_| unknown)?;
     for part in parsed.parts() {
         match part {
             Part::Text(text) if text.bytes().all(Pool::may_be_in_host_text) => {}
-            Part::Text(_) => return Err("`host` of a pool cannot contain these characters"),
+            Part::Text(_) => return Err("a pool's `host` cannot contain these characters"),
             Part::Variable(Variable::Server | Variable::Group(_) | Variable::Rest) => {
-                return Err("`host` of a pool cannot contain a part of the value");
+                return Err("a pool's `host` cannot contain a part of the value");
             }
             Part::Variable(_) => {}
         }

@@ -4,14 +4,14 @@ use super::Context;
 use super::action::redirect_target;
 use super::location::BlockRoute;
 use super::tree::{Node, inherited};
-use super::variable::{Clients, GROUP_PREFIX};
+use super::variable::{GROUP_PREFIX, ServerVariables};
 use crate::document::{Entry, Value};
 use crate::layer7::Action;
 use crate::note::{Notes, Position};
 use crate::tls_suite;
 
 /// Returns the line `ssl on`, which made every address of a server block use TLS until nginx 1.25.
-pub(super) fn switch<'n>(server: &'n [Node], outer: &'n [Node]) -> Option<&'n Node> {
+pub(super) fn ssl_on_line<'n>(server: &'n [Node], outer: &'n [Node]) -> Option<&'n Node> {
     let lines = inherited(&[server, outer], "ssl");
     lines
         .last()
@@ -19,8 +19,8 @@ pub(super) fn switch<'n>(server: &'n [Node], outer: &'n [Node]) -> Option<&'n No
         .filter(|line| line.word(1) == Some("on"))
 }
 
-/// Returns the route for plain HTTP at port 80 of a server block with `ssl on`, which nginx answers with the page of
-/// `error_page 497`, or 400.
+/// Returns the route for plain HTTP at port 80 of a server block with `ssl on`: nginx responds with the page of
+/// `error_page 497`, or with status 400.
 pub(super) fn plain_http_route(
     context: &mut Context<'_>,
     server: &Node,
@@ -34,15 +34,11 @@ pub(super) fn plain_http_route(
         let status = rest.iter().find_map(|word| word.strip_prefix('='));
         let status = status.map_or(Some(302), |code| code.parse().ok());
         let status = status.filter(|status| matches!(status, 301..=303 | 307 | 308))?;
-        let clients = Clients {
-            scheme: "http",
-            name,
-            redirect: true,
-        };
+        let variables = ServerVariables::new("http", name).for_redirect(true);
         // In a redirect, `{path}` includes the query.
         let path = format!("${{{GROUP_PREFIX}1}}");
         let to = to.replace("$uri$is_args$args", "$request_uri");
-        let to = redirect_target(&to.replace("$uri", &path), clients).ok()?;
+        let to = redirect_target(&to.replace("$uri", &path), variables).ok()?;
         let is_url = to.starts_with("http://") || to.starts_with("https://");
         is_url.then_some((Action::Redirect { to, status }, line.position))
     });
@@ -87,13 +83,14 @@ pub(super) fn cipher_keys(
     minimum: Option<&Entry>,
     notes: &mut Notes,
 ) -> Vec<Entry> {
-    let is_newest = |entry: &Entry| matches!(&entry.item.value, Value::Text(text) if text == "1.3");
+    let requires_tls13 =
+        |entry: &Entry| matches!(&entry.item.value, Value::Text(text) if text == "1.3");
     let ciphers = find("ssl_ciphers");
     let groups = find("ssl_ecdh_curve").filter(|(text, _)| text != "auto");
     tls_suite::keys(
         [ciphers.as_ref(), None],
         groups.as_ref(),
-        minimum.is_some_and(is_newest),
+        minimum.is_some_and(requires_tls13),
         notes,
     )
 }
@@ -112,26 +109,27 @@ pub(super) fn keys(
     match find("ssl_certificate") {
         Some((file, position)) => {
             keys.push(Entry::new("certificates", file.as_str(), position).essential());
-            if let Some((_, position)) = key.as_ref().filter(|(key, _)| is_pair(&file, key)) {
+            if let Some((_, position)) = key.as_ref().filter(|(key, _)| has_default_key(&file, key))
+            {
                 notes.remark(
                     *position,
                     "Weir finds the key by the name of the certificate file",
                 );
             }
-            if let Some((key, position)) = key.filter(|(key, _)| !is_pair(&file, key)) {
-                let why = format!(
+            if let Some((key, position)) = key.filter(|(key, _)| !has_default_key(&file, key)) {
+                let reason = format!(
                     "Weir reads the key from the file of the certificate: write the chain and {key} to {file}, or name \
                      them NAME.crt and NAME.key"
                 );
-                notes.add(position, why);
+                notes.add(position, reason);
             }
         }
         None => {
             keys.push(Entry::implied("certificates", DEFAULT_DIRECTORY).essential());
-            let why = format!(
+            let reason = format!(
                 "there is no ssl_certificate; Weir does not start until {DEFAULT_DIRECTORY} contains certificates"
             );
-            notes.add(default, why);
+            notes.add(default, reason);
         }
     }
     if let Some((file, position)) = find("ssl_client_certificate") {
@@ -158,7 +156,7 @@ pub(super) fn keys(
 }
 
 /// Returns whether Weir finds the key by the name of the certificate file.
-fn is_pair(file: &str, key: &str) -> bool {
+fn has_default_key(file: &str, key: &str) -> bool {
     let has_same_name =
         |file: &str, key: &str| match (file.strip_suffix(".crt"), key.strip_suffix(".key")) {
             (Some(file), Some(key)) => file == key,

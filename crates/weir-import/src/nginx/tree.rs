@@ -121,8 +121,8 @@ fn expand_includes(
             continue;
         };
         if pattern.ends_with("mime.types") {
-            let why = "not imported: Weir has its own list of media types";
-            notes.remark(node.position, why);
+            let reason = "not imported: Weir has its own list of media types";
+            notes.remark(node.position, reason);
             continue;
         }
         let path = if pattern.starts_with('/') || directory.is_empty() {
@@ -144,7 +144,7 @@ fn expand_includes(
         for name in paths {
             match environment.read(&name) {
                 Ok(text) => all.extend(parse_file(environment, notes, &name, &text, depth + 1)),
-                Err(why) => notes.add(node.position, format!("not imported: {name}: {why}")),
+                Err(reason) => notes.add(node.position, format!("not imported: {name}: {reason}")),
             }
         }
     }

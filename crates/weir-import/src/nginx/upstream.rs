@@ -6,7 +6,7 @@ use super::Context;
 use super::target::{dns_entry, server_address};
 use super::tree::Node;
 use crate::document::{Entry, Item};
-use crate::layer7::{self, Upstream};
+use crate::layer7::{self, PoolServer};
 use crate::note::{Notes, Position};
 
 /// Upstreams by name, and the names of those that are used.
@@ -112,7 +112,7 @@ pub(super) fn write(
                 }
                 None => inner.reject(
                     notes,
-                    "`key` of `hash` takes the source, the URI, the path, a field, a cookie or a parameter",
+                    "the `key` of `hash` accepts only the source, the URI, the path, a field, a cookie or a parameter",
                 ),
             },
             "sticky" if inner.word(1) == Some("cookie") && inner.word(2).is_some() => {
@@ -125,7 +125,7 @@ pub(super) fn write(
                 inner.reject(notes, "`limits.server_requests` is set per service")
             }
             "zone" | "keepalive_timeout" | "keepalive_time" | "resolver" | "resolver_timeout" => {
-                notes.remark(inner.position, "not imported: Weir chooses it itself");
+                notes.remark(inner.position, "not imported: Weir sets this itself");
             }
             _ => inner.reject(notes, "a pool has no such key"),
         }
@@ -220,21 +220,21 @@ fn convert_server(
     node: &Node,
     port: u16,
     notes: &mut Notes,
-) -> Option<Upstream> {
+) -> Option<PoolServer> {
     let Some(address) = node.word(1) else {
         node.reject(notes, "the address is missing");
         return None;
     };
     let address = match server_address(context.environment, address, port) {
         Ok(address) => address,
-        Err(why) => {
-            node.reject(notes, &why);
+        Err(reason) => {
+            node.reject(notes, &reason);
             return None;
         }
     };
     let mut entries = vec![Entry::new("address", address, node.position).essential()];
     entries.extend(server_options(node, notes));
-    Some(Upstream {
+    Some(PoolServer {
         position: node.position,
         entries,
         probes: Vec::new(),

@@ -44,16 +44,19 @@ pub(super) fn add_routes(
     };
     let has_limits = |route: &BlockRoute| route.edits.keys.iter().any(|key| key.key == "limits");
     if routes.iter().any(has_limits) {
-        let why =
-            "requests with and without the cookie are counted apart by the limits of a location";
-        notes.add(user_id.position, why);
+        let reason = "a location's limits count requests with and without the cookie separately";
+        notes.add(user_id.position, reason);
     }
     let mut all = Vec::with_capacity(2 * routes.len());
     for route in routes.drain(..) {
         let responds = !matches!(route.action, Action::Restart { .. } | Action::Close);
-        if let Some(when) = route.when.and(&without_cookie).filter(|_| responds) {
+        if let Some(extra_condition) = route
+            .extra_condition
+            .and(&without_cookie)
+            .filter(|_| responds)
+        {
             let mut first = BlockRoute {
-                when,
+                extra_condition,
                 ..route.clone()
             };
             for (name, value) in &user_id.fields {

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use super::tree::Node;
-use super::variable::{Clients, MAP_PREFIX, replace_variables};
+use super::variable::{MAP_PREFIX, ServerVariables, replace_variables};
 use super::when::{listed_condition, negated};
 use crate::document::{Document, Entry, Item, Table, Value};
 use crate::name::plain;
@@ -22,7 +22,7 @@ pub(super) struct Case {
 pub(super) struct Maps {
     by_name: HashMap<String, ValueMap>,
     /// Variables that were converted to conditions.
-    compared: RefCell<BTreeSet<String>>,
+    used_in_conditions: RefCell<BTreeSet<String>>,
 }
 
 #[derive(Debug)]
@@ -96,7 +96,7 @@ impl Maps {
             conditions: negations,
             value: map.default.clone(),
         });
-        self.compared.borrow_mut().insert(name.to_owned());
+        self.used_in_conditions.borrow_mut().insert(name.to_owned());
         Some(cases)
     }
 
@@ -122,14 +122,14 @@ impl Maps {
             (true, false) => Vec::new(),
             (false, true) => vec![vec![negated(&map.condition(&keys)?)?]],
             (false, false) => match map.condition(&keys) {
-                Some(condition) if !map.is_single() => vec![vec![condition]],
+                Some(condition) if !map.accepts_one_value() => vec![vec![condition]],
                 _ => keys
                     .iter()
                     .map(|key| Some(vec![map.condition(std::slice::from_ref(key))?]))
                     .collect::<Option<_>>()?,
             },
         };
-        self.compared.borrow_mut().insert(name.to_owned());
+        self.used_in_conditions.borrow_mut().insert(name.to_owned());
         Some(alternatives)
     }
 
@@ -145,7 +145,7 @@ impl Maps {
             if is_mentioned && let Some(table) = map.table(name) {
                 document.push(table);
             }
-            if is_mentioned || self.compared.borrow().contains(name) {
+            if is_mentioned || self.used_in_conditions.borrow().contains(name) {
                 used.extend(map.node.block_positions());
                 used.push(map.node.position);
             }
@@ -225,7 +225,7 @@ impl ValueMap {
     }
 
     /// Returns whether a route's condition on this source takes only one value.
-    fn is_single(&self) -> bool {
+    fn accepts_one_value(&self) -> bool {
         matches!(self.source(), "$host" | "$uri" | "$document_uri") && !self.is_geo
     }
 
@@ -278,16 +278,12 @@ impl ValueMap {
     /// Returns the `[map.NAME]` table; `None` = the map cannot be expressed as a table.
     fn table(&self, name: &str) -> Option<Table> {
         let source = self.source();
-        let clients = Clients {
-            scheme: "{scheme}",
-            name: "",
-            redirect: false,
-        };
+        let variables = ServerVariables::new("{scheme}", "");
         // With an empty query, Weir's value would end with `?`, but nginx's does not.
         if !self.is_supported || self.is_geo || source.contains("$request_uri") {
             return None;
         }
-        let key = replace_variables(source, clients)?;
+        let key = replace_variables(source, variables)?;
         let has_expressions = !self.has_only_strings()
             || self
                 .entries

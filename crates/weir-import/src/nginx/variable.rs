@@ -6,20 +6,39 @@ pub(super) const MAP_PREFIX: &str = "weir_map_";
 /// Prefix of the name of a variable that is a group of the route's expression.
 pub(super) const GROUP_PREFIX: &str = "weir_group_";
 
-/// Values of the variables that are constant for a service, and the use of the text.
+/// Values of the variables that are constant for a server block, and the use of the text.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Clients<'a> {
+pub(super) struct ServerVariables<'a> {
     /// `http` or `https`.
-    pub(super) scheme: &'a str,
+    scheme: &'a str,
     /// The first `server_name`.
-    pub(super) name: &'a str,
+    name: &'a str,
     /// Whether the text is the target of a redirect, in which `{path}` includes the query.
-    pub(super) redirect: bool,
+    is_redirect_target: bool,
+}
+
+impl<'a> ServerVariables<'a> {
+    /// Returns the values for texts other than targets of redirects.
+    pub(super) const fn new(scheme: &'a str, name: &'a str) -> Self {
+        Self {
+            scheme,
+            name,
+            is_redirect_target: false,
+        }
+    }
+
+    /// Returns the values for the target of a redirect, or for another text.
+    pub(super) const fn for_redirect(self, is_redirect_target: bool) -> Self {
+        Self {
+            is_redirect_target,
+            ..self
+        }
+    }
 }
 
 /// Replaces variables; `None` = Weir has no equivalent of one of them, or the text contains a literal name in braces,
 /// which weir.toml treats as a variable.
-pub(super) fn replace_variables(text: &str, clients: Clients<'_>) -> Option<String> {
+pub(super) fn replace_variables(text: &str, variables: ServerVariables<'_>) -> Option<String> {
     if crate::layer7::has_variable(&text.replace("${", "$")) && !text.contains("${") {
         return None;
     }
@@ -35,20 +54,20 @@ pub(super) fn replace_variables(text: &str, clients: Clients<'_>) -> Option<Stri
                 rest.split_at(rest.find(is_end).unwrap_or(rest.len()))
             }
         };
-        out.push_str(&weir_variable(name, clients)?);
+        out.push_str(&weir_variable(name, variables)?);
         rest = tail;
     }
     out.push_str(rest);
     Some(out)
 }
 
-fn weir_variable(name: &str, clients: Clients<'_>) -> Option<String> {
+fn weir_variable(name: &str, variables: ServerVariables<'_>) -> Option<String> {
     Some(match name {
-        "scheme" => clients.scheme.to_owned(),
-        "https" if clients.scheme == "https" => "on".to_owned(),
+        "scheme" => variables.scheme.to_owned(),
+        "https" if variables.scheme == "https" => "on".to_owned(),
         "https" => String::new(),
         "host" => "{host}".to_owned(),
-        "http_host" if clients.redirect => "{host}".to_owned(),
+        "http_host" if variables.is_redirect_target => "{host}".to_owned(),
         "remote_addr" | "realip_remote_addr" => "{client}".to_owned(),
         "remote_port" => "{client_port}".to_owned(),
         "server_port" => "{listen_port}".to_owned(),
@@ -57,7 +76,7 @@ fn weir_variable(name: &str, clients: Clients<'_>) -> Option<String> {
         "request_method" => "{method}".to_owned(),
         "args" | "query_string" => "{query}".to_owned(),
         "uri" | "document_uri" => "{path}".to_owned(),
-        "request_uri" if clients.redirect => "{path}".to_owned(),
+        "request_uri" if variables.is_redirect_target => "{path}".to_owned(),
         "request_uri" => "{path}?{query}".to_owned(),
         name if name.starts_with(MAP_PREFIX) => {
             format!("{{map.{}}}", crate::name::plain(&name[MAP_PREFIX.len()..]))
@@ -66,7 +85,7 @@ fn weir_variable(name: &str, clients: Clients<'_>) -> Option<String> {
         "ssl_server_name" => "{tls_sni}".to_owned(),
         "ssl_client_s_dn" => "{client_cert_subject}".to_owned(),
         "upstream_addr" => "{server}".to_owned(),
-        "server_name" if !clients.name.is_empty() => clients.name.to_owned(),
+        "server_name" if !variables.name.is_empty() => variables.name.to_owned(),
         _ => {
             if let Some(field) = name.strip_prefix("http_") {
                 format!("{{header.{}}}", field.replace('_', "-"))
@@ -83,12 +102,8 @@ mod tests {
 
     #[test]
     fn variables_are_replaced() {
-        let clients = Clients {
-            scheme: "https",
-            name: "www.example",
-            redirect: false,
-        };
-        let shown = |text: &str| replace_variables(text, clients);
+        let variables = ServerVariables::new("https", "www.example");
+        let shown = |text: &str| replace_variables(text, variables);
         assert_eq!(
             shown("$scheme://${host}/a").as_deref(),
             Some("https://{host}/a")

@@ -227,7 +227,10 @@ pub(super) fn access_rules(
         }
         let address = word.split('/').next().unwrap_or("");
         if address.parse::<std::net::IpAddr>().is_err() {
-            node.reject(notes, "`source` of a route takes addresses and networks");
+            node.reject(
+                notes,
+                "a route's `source` accepts only addresses and networks",
+            );
             continue;
         }
         context.used.insert(node.position);

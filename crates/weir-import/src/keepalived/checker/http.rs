@@ -23,8 +23,8 @@ pub(super) fn checks(
     };
     let http = HttpSettings::read(&mut checker, notes);
     if http.urls.is_empty() {
-        let why = "keepalived rejects a checker without `url`";
-        checker.node.reject(notes, why);
+        let reason = "keepalived rejects a checker without `url`";
+        checker.node.reject(notes, reason);
         return Vec::new();
     }
     let mut probes = Vec::new();
@@ -71,12 +71,12 @@ impl<'a> HttpSettings<'a> {
                 }
                 "enable_sni" | "tls_compliant" | "fast_recovery" => {
                     if field::parse_flag(notes, node).is_some() {
-                        let why = match node.keyword() {
+                        let reason = match node.keyword() {
                             "fast_recovery" => "Weir requests all URLs each time",
                             "enable_sni" => "Weir sends the host name of the request as SNI",
                             _ => "Weir always closes TLS connections properly",
                         };
-                        notes.remark(node.position, why);
+                        notes.remark(node.position, reason);
                     }
                 }
                 "sni_name" => http.sni = field::parse_word(notes, node, "a name"),
@@ -102,8 +102,8 @@ impl<'a> HttpSettings<'a> {
                 probe.push(Entry::new("headers", fields, *position));
             }
             _ => {
-                let why = format!("not imported: {word} is not 1.0, 1.0C or 1.1");
-                notes.add(*position, why);
+                let reason = format!("not imported: {word} is not 1.0, 1.0C or 1.1");
+                notes.add(*position, reason);
                 probe.push(Entry::implied("version", "1.0"));
             }
         }
@@ -207,7 +207,7 @@ impl BodyMatch {
             "regex_min_offset" | "regex_max_offset" => {
                 node.reject(notes, "Weir searches the whole body");
             }
-            "regex_stack" => notes.remark(node.position, "Weir's search uses no stack"),
+            "regex_stack" => notes.remark(node.position, "Weir's search does not use a stack"),
             _ => return false,
         }
         true
@@ -223,8 +223,9 @@ impl BodyMatch {
             "ungreedy" => self.options.push('U'),
             "anchored" => self.anchored = true,
             _ => {
-                let why = format!("not imported: Weir's regular expressions have no option {word}");
-                notes.add(node.position, why);
+                let reason =
+                    format!("not imported: Weir's regular expressions have no option {word}");
+                notes.add(node.position, reason);
             }
         }
     }

@@ -30,10 +30,10 @@ pub(super) fn check(
             "user" => {
                 user = node.word(1).map(|word| (word.to_owned(), node.position));
                 if let Some(group) = node.word(2) {
-                    let why = format!(
+                    let reason = format!(
                         "group {group} is not imported: a script runs with its user's groups"
                     );
-                    notes.add(node.position, why);
+                    notes.add(node.position, reason);
                 }
             }
             _ => note_unknown_keyword(node, "MISC_CHECK", notes),

@@ -27,8 +27,8 @@ pub(super) fn check(checker: &Checker<'_>, retries: u64, notes: &mut Notes) -> O
         }
     }
     let Some(reply) = reply else {
-        let why = "without require_reply, servers pass without a reply; a `udp` check in Weir requires one";
-        checker.node.reject(notes, why);
+        let reason = "without require_reply, servers pass without a reply; a `udp` check in Weir requires one";
+        checker.node.reject(notes, reason);
         return None;
     };
     let mut probe = checker.probe("udp", retries, notes);
@@ -80,8 +80,8 @@ fn parse_hex_bytes(node: &Node, wildcards: bool, notes: &mut Notes) -> Located<S
         return None;
     }
     if has_half_wildcard {
-        let why = "a byte with one wildcard digit is imported as `xx`, which matches any byte";
-        notes.add(node.position, why);
+        let reason = "a byte with one wildcard digit is imported as `xx`, which matches any byte";
+        notes.add(node.position, reason);
     }
     Some((hex_bytes.join(" "), node.position))
 }

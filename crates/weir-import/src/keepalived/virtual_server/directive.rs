@@ -119,8 +119,8 @@ fn read_other_directive(directives: &mut Directives, node: &Node, notes: &mut No
         },
         "sorry_server_inhibit" => {
             field::note_extra_arguments(notes, node, 0);
-            let why = "in Weir, connections to a sorry server always continue after the servers have recovered";
-            notes.remark(node.position, why);
+            let reason = "in Weir, connections to a sorry server always continue after the servers have recovered";
+            notes.remark(node.position, reason);
         }
         "ha_suspend" => {
             field::note_extra_arguments(notes, node, 0);
@@ -141,7 +141,7 @@ fn read_other_directive(directives: &mut Directives, node: &Node, notes: &mut No
             "keepalived has removed this keyword, and ignores the line",
         ),
         keyword => match fork_keyword_reason(keyword) {
-            Some(why) => node.reject(notes, why),
+            Some(reason) => node.reject(notes, reason),
             None => node.ignore(
                 notes,
                 "keepalived has no such keyword in virtual_server, and ignores the line",

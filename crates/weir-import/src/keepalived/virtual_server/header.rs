@@ -25,8 +25,8 @@ pub(super) fn parse_header<'a>(
     node: &'a Node,
     notes: &mut Notes,
 ) -> Option<Header<'a>> {
-    let reject = |notes: &mut Notes, why: &str| {
-        node.reject(notes, why);
+    let reject = |notes: &mut Notes, reason: &str| {
+        node.reject(notes, reason);
         None
     };
     match node.word(1) {
@@ -57,10 +57,10 @@ pub(super) fn parse_header<'a>(
                 (Some(address), Some(port)) => Some(Header::Address(address, port)),
                 (_, None) => reject(notes, "invalid port"),
                 (None, Some(port)) => {
-                    let why = format!(
+                    let reason = format!(
                         "not imported: {word} is not an address; the servers are imported as a pool without a service"
                     );
-                    notes.add(node.position, why);
+                    notes.add(node.position, reason);
                     Some(Header::Unknown(word, port))
                 }
             }

@@ -92,7 +92,7 @@ fn read_real_directive(real: &mut RealServer, node: &Node, notes: &mut Notes) {
         ),
         "snmp_name" => node.reject(notes, "Weir does not support SNMP"),
         keyword => match fork_keyword_reason(keyword) {
-            Some(why) => node.reject(notes, why),
+            Some(reason) => node.reject(notes, reason),
             None => node.ignore(
                 notes,
                 "keepalived has no such keyword in real_server, and ignores the line",

@@ -36,8 +36,8 @@ pub(super) fn read_addresses(
             .split_once('/')
             .unwrap_or((line.keyword(), ""));
         let Ok(ip) = address.parse::<std::net::IpAddr>() else {
-            let why = "it is not an address, and keepalived skips the line";
-            line.ignore(notes, why);
+            let reason = "it is not an address, and keepalived skips the line";
+            line.ignore(notes, reason);
             continue;
         };
         let max_length = if ip.is_ipv4() { 32 } else { 128 };
@@ -47,10 +47,10 @@ pub(super) fn read_addresses(
             field::parse_unsigned(length, 0, max_length)
         };
         if length.is_none() {
-            let why = format!(
+            let reason = format!(
                 "the prefix length is invalid, and was set to {max_length}, as keepalived does"
             );
-            notes.remark(line.position, why);
+            notes.remark(line.position, reason);
         }
         let text = format!("{ip}/{}", length.unwrap_or(max_length));
         addresses.push(Item::new(text, Some(line.position)));
@@ -147,19 +147,19 @@ fn address_options(line: &Node, interface: &str, notes: &mut Notes) -> Option<St
         }
     }
     if device.is_none() && line.words.iter().any(|word| word == "no_track") {
-        let why = "no_track has no effect: the address is on the interface of the instance";
-        notes.remark(line.position, why);
+        let reason = "no_track has no effect: the address is on the interface of the instance";
+        notes.remark(line.position, reason);
     }
     if !unsupported.is_empty() {
-        let why = format!(
+        let reason = format!(
             "not imported: {}, for which [vrrp.NAME] has no key",
             unsupported.join(", ")
         );
-        notes.add(line.position, why);
+        notes.add(line.position, reason);
     } else if !cosmetic.is_empty() {
         let cosmetic = cosmetic.join(", ");
-        let why = format!("{cosmetic} is not imported: it does not affect the path of packets");
-        notes.remark(line.position, why);
+        let reason = format!("{cosmetic} is not imported: it does not affect the path of packets");
+        notes.remark(line.position, reason);
     }
     device
 }

@@ -12,7 +12,7 @@ const OWNER: u64 = 255;
 pub(super) fn complete(
     table: &mut Table,
     track: &mut Vec<Item>,
-    (node, is_in_group): (&Node, bool),
+    (node, ignores_weights): (&Node, bool),
     notes: &mut Notes,
 ) {
     let master = node
@@ -31,7 +31,7 @@ pub(super) fn complete(
         .any(|entry| entry.key == "priority" && entry.item.value == Value::Integer(OWNER));
     let is_master = master.is_some() || is_owner && !has_state;
     correct_preemption(table, is_owner, is_master, notes);
-    if is_owner || is_in_group {
+    if is_owner || ignores_weights {
         remove_weights(track, is_owner, notes);
     }
 }
@@ -40,16 +40,17 @@ pub(super) fn complete(
 /// instance that starts as master or has `nopreempt`.
 fn correct_preemption(table: &mut Table, is_owner: bool, is_master: bool, notes: &mut Notes) {
     if is_owner || is_master {
-        let why = "not imported: keepalived ignores it with `state MASTER` and with priority 255";
+        let reason =
+            "not imported: keepalived ignores it with `state MASTER` and with priority 255";
         let preempt = table
             .entries
             .iter()
             .position(|entry| entry.key == "preempt" && entry.item.value == Value::Flag(false));
         if let Some(index) = preempt {
-            remark_at(notes, table.entries.remove(index).item.position, why);
+            remark_at(notes, table.entries.remove(index).item.position, reason);
         }
         if is_master {
-            remove_key(table, "preempt_delay", why, notes);
+            remove_key(table, "preempt_delay", reason, notes);
         }
     }
     let has_nopreempt = table
@@ -57,20 +58,20 @@ fn correct_preemption(table: &mut Table, is_owner: bool, is_master: bool, notes:
         .iter()
         .any(|entry| entry.key == "preempt" && entry.item.value == Value::Flag(false));
     if has_nopreempt {
-        let why = "not imported: keepalived ignores it with `nopreempt`";
-        remove_key(table, "preempt_delay", why, notes);
+        let reason = "not imported: keepalived ignores it with `nopreempt`";
+        remove_key(table, "preempt_delay", reason, notes);
     }
 }
 
-fn remove_key(table: &mut Table, key: &str, why: &str, notes: &mut Notes) {
+fn remove_key(table: &mut Table, key: &str, reason: &str, notes: &mut Notes) {
     if let Some(index) = table.entries.iter().position(|entry| entry.key == key) {
-        remark_at(notes, table.entries.remove(index).item.position, why);
+        remark_at(notes, table.entries.remove(index).item.position, reason);
     }
 }
 
-fn remark_at(notes: &mut Notes, position: Option<Position>, why: &str) {
+fn remark_at(notes: &mut Notes, position: Option<Position>, reason: &str) {
     if let Some(position) = position {
-        notes.remark(position, why);
+        notes.remark(position, reason);
     }
 }
 
@@ -78,7 +79,7 @@ fn remark_at(notes: &mut Notes, position: Option<Position>, why: &str) {
 /// their weight, and keeps processes unchanged. For the address owner, whose priority is fixed, it drops all weighted
 /// objects.
 fn remove_weights(track: &mut Vec<Item>, is_owner: bool, notes: &mut Notes) {
-    let why = match is_owner {
+    let reason = match is_owner {
         true => "not imported: keepalived ignores weights of the address owner",
         false => "not imported: keepalived ignores weights of an instance in a vrrp_sync_group",
     };
@@ -95,7 +96,7 @@ fn remove_weights(track: &mut Vec<Item>, is_owner: bool, notes: &mut Notes) {
         if is_process && !is_owner {
             return true;
         }
-        remark_at(notes, weight.item.position.or(item.position), why);
+        remark_at(notes, weight.item.position.or(item.position), reason);
         if is_interface && !is_owner {
             entries.retain(|entry| !is_weight(entry));
             return true;

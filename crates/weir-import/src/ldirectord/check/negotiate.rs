@@ -223,9 +223,9 @@ impl Request<'_> {
             &rest[..end]
         });
         let Some(host) = host.filter(|host| !host.is_empty()) else {
-            let why =
+            let reason =
                 "`request` for an http_proxy service must be a URL; a tcp check is used instead";
-            notes.add(position, why);
+            notes.add(position, reason);
             return Probe::new("tcp", self.position);
         };
         let method = self.section.method.as_ref();
@@ -244,7 +244,7 @@ impl Request<'_> {
     fn imap(&self, kind: &str, notes: &mut Notes) -> Probe {
         let mut steps = vec![step(None, "(?m)^\\* (OK|PREAUTH)", self.position)];
         if let Some(((user, user_position), (password, password_position))) = self.credentials() {
-            notes.add_covered(password_position);
+            notes.mark_covered(password_position);
             let (user, password) = (quoted_string(user), quoted_string(password));
             let login = format!("a1 LOGIN {user} {password}\r\n");
             steps.push(step(
@@ -292,10 +292,10 @@ impl Request<'_> {
             step(Some(password), "(?m)^(202|230) ", check_position),
         ];
         if let Some((_, position)) = &self.receive {
-            let why = "not imported: the check only logs in, and does not transfer a file";
-            notes.add(*position, why);
+            let reason = "not imported: the check only logs in, and does not transfer a file";
+            notes.add(*position, reason);
             if let Some((_, position)) = &self.request {
-                notes.add(*position, why);
+                notes.add(*position, reason);
             }
         }
         self.exchange_check("tcp", steps)
@@ -369,8 +369,9 @@ impl Request<'_> {
             .into_iter()
             .flatten()
         {
-            let why = format!("not imported: a {kind} check sends no password and no query");
-            notes.add(*position, why);
+            let reason =
+                format!("not imported: a {kind} check sends neither a password nor a query");
+            notes.add(*position, reason);
         }
         let mut probe = Probe::new(kind, self.position);
         if let Some((login, position)) = &section.login {
@@ -383,8 +384,8 @@ impl Request<'_> {
     fn connection_check(&self, service: &str, is_udp: bool, notes: &mut Notes) -> Probe {
         let section = self.section;
         let kind = if is_udp { "ping" } else { "tcp" };
-        let why = format!("Weir has no {service} check; a {kind} check is used instead");
-        notes.add(self.position, why);
+        let reason = format!("Weir has no {service} check; a {kind} check is used instead");
+        notes.add(self.position, reason);
         let unused_texts = [
             &self.request,
             &self.receive,
@@ -393,8 +394,8 @@ impl Request<'_> {
             &section.database,
         ];
         for (_, position) in unused_texts.into_iter().flatten() {
-            let why = format!("not imported: a {kind} check does not use it");
-            notes.add(*position, why);
+            let reason = format!("not imported: a {kind} check does not use it");
+            notes.add(*position, reason);
         }
         Probe::new(kind, self.position)
     }
@@ -425,7 +426,7 @@ impl Request<'_> {
                 }
                 None => notes.add(
                     *position,
-                    "not imported: `expect` of a dns check takes an address; any reply passes",
+                    "not imported: a dns check's `expect` accepts only an address; any reply passes",
                 ),
             },
             None => notes.add(

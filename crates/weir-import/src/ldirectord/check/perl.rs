@@ -64,8 +64,8 @@ fn script_check(
         .map(|(text, position)| Item::new(*text, *position));
     let command: Vec<Item> = constant_words.into_iter().chain(argument_words).collect();
     probe.push(Entry::new("command", command, position).essential());
-    let why = format!("each probe runs perl with {modules}, which ldirectord also uses");
-    notes.remark(position, why);
+    let reason = format!("each probe runs perl with {modules}, which ldirectord also uses");
+    notes.remark(position, reason);
     probe
 }
 

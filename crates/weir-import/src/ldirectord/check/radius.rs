@@ -27,7 +27,7 @@ pub(super) fn radius_check(section: &Section, position: Position, notes: &mut No
     let request = access_request(&login, &password, text(&section.secret).as_bytes());
     let texts = [&section.login, &section.passwd, &section.secret];
     for (_, position) in texts.into_iter().flatten() {
-        notes.add_covered(*position);
+        notes.mark_covered(*position);
     }
     datagram_check(&request, &[ACCESS_ACCEPT], position)
 }

@@ -59,7 +59,7 @@ impl Section {
             match parse_real(value, self.ipv6, environment) {
                 Ok(line) => real_servers
                     .extend(self.real_servers_of(&line, *position, globals, address, port, notes)),
-                Err(why) => note_fatal(notes, *position, &why),
+                Err(reason) => note_fatal(notes, *position, &reason),
             }
         }
         self.note_unknown_service(notes);
@@ -135,8 +135,8 @@ impl Section {
             .and_then(|address| Ok((address, parse_port(port_text, protocol, environment)?)));
         let (address, port) = match found {
             Ok(found) => found,
-            Err(why) => {
-                note_fatal(notes, self.position, &why);
+            Err(reason) => {
+                note_fatal(notes, self.position, &reason);
                 return None;
             }
         };
@@ -211,8 +211,8 @@ impl Section {
             self.fallback.as_ref().and_then(|(value, position)| {
                 match parse_fallback(value, self.ipv6, port, *position, environment) {
                     Ok(found) => Some(found),
-                    Err(why) => {
-                        note_fatal(notes, *position, &why);
+                    Err(reason) => {
+                        note_fatal(notes, *position, &reason);
                         None
                     }
                 }

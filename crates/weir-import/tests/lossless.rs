@@ -58,7 +58,7 @@ fn redirect_to_path_drops_the_query() {
     ] {
         assert!(route.contains(part), "{route}");
     }
-    // A target with the query needs no group of the path.
+    // A target with the query does not need a group for the path.
     for target in ["%[url]", "%[capture.req.uri]", "%[path]?%[query]"] {
         let imported = import_frontend(&format!(
             "http-request redirect location https://new.example{target}"
