@@ -60,7 +60,7 @@ fn desired(kind: SchedulerKind, servers: &[(&str, u32)]) -> Desired {
 }
 
 fn configured(_: &str, pool: &Pool) -> PoolWeights {
-    PoolWeights::configured(pool)
+    PoolWeights::from_config(pool)
 }
 
 fn reconcile(allocation: &mut Allocation, desired: &Desired, cursor: Cursor) {
@@ -77,9 +77,9 @@ fn reconcile(allocation: &mut Allocation, desired: &Desired, cursor: Cursor) {
     allocation.reconcile(&desired, names, &facts).unwrap();
 }
 
-fn rows_of(desired: &Desired, allocation: &Allocation, surroundings: &NetworkFacts) -> RowSet {
+fn rows_of(desired: &Desired, allocation: &Allocation, network: &NetworkFacts) -> RowSet {
     let desired = Indexed::from(desired.clone());
-    rows(&desired, allocation, surroundings, DEST_ROWS)
+    rows(&desired, allocation, network, DEST_ROWS)
         .unwrap()
         .0
 }
@@ -313,7 +313,7 @@ fn sorry_server_is_listed_when_no_other_is_usable() {
     wanted.pools[0].sorry = Some(server("10.0.0.9", 1));
     let list = |drained: bool| {
         let weights = |_: &str, pool: &Pool| {
-            let mut weights = PoolWeights::configured(pool);
+            let mut weights = PoolWeights::from_config(pool);
             if drained {
                 weights.servers[0].effective = 0;
             }
@@ -404,12 +404,12 @@ fn snat_without_addresses_uses_source_of_route_to_servers() {
     let mut wanted = desired(SchedulerKind::Rr, &[("10.0.0.1", 1)]);
     wanted.services[0].snat = Some(Snat::default());
     let (allocation, _) = planned(&wanted);
-    let surroundings = NetworkFacts {
+    let network = NetworkFacts {
         sources: [(ip("10.0.0.1"), ip("10.0.0.254"))].into(),
         local: [ip("10.0.0.1")].into(),
         ..NetworkFacts::default()
     };
-    let rows = rows_of(&wanted, &allocation, &surroundings);
+    let rows = rows_of(&wanted, &allocation, &network);
     assert_eq!(rows.services[&1].snat, [ip("10.0.0.254").into()]);
     assert_eq!(rows.vips[&ip("10.0.0.254")].flags, VIP_SNAT);
     assert_eq!(
@@ -493,11 +493,11 @@ fn rows_that_share_counts_form_a_ring() {
 
     wanted.services.pop();
     reconcile(&mut allocation, &wanted, Cursor::default());
-    let surroundings = NetworkFacts::default();
+    let network = NetworkFacts::default();
     let indexed = Indexed::from(wanted.clone());
-    let touched = ["three"];
+    let names = ["three"];
     let changes = rows
-        .replan(&indexed, &allocation, &surroundings, DEST_ROWS, touched)
+        .replan(&indexed, &allocation, &network, DEST_ROWS, names)
         .unwrap();
     assert_eq!((sibling(&rows, one), sibling(&rows, two)), (two, one));
     assert!(changes.dests.contains(&two) || changes.dests.contains(&one));
@@ -507,7 +507,7 @@ fn rows_that_share_counts_form_a_ring() {
     rows.replan(
         &indexed,
         &allocation,
-        &surroundings,
+        &network,
         DEST_ROWS,
         ["one", "two"],
     )

@@ -8,7 +8,7 @@ use weir_abi::{
 use weir_model::{Family, Mark, NoServer, Tunnel, TunnelChecksum};
 
 use super::*;
-use crate::allocation::{Former, Removal, ServerWeight};
+use crate::allocation::{PreviousAllocation, Removal, ServerWeight};
 use crate::mark::{self, Pair};
 use crate::row_set::Changes;
 
@@ -18,7 +18,7 @@ fn set_weights(
     desired: &Desired,
     servers: &[ServerWeight],
     now_ms: u64,
-) -> crate::Result<Former> {
+) -> crate::Result<PreviousAllocation> {
     let weights = |_: &str, _: &Pool| PoolWeights {
         servers: servers.to_vec(),
         sorry: 0,
@@ -227,7 +227,7 @@ fn shared_counts_last_as_long_as_a_server_uses_them() {
     let released = allocation.release(&totals);
     assert!(released.sharing_changed);
     assert_eq!(released.addresses, [ip("10.0.0.2")].into());
-    assert_eq!(released.touched, ["one"]);
+    assert_eq!(released.changed_services, ["one"]);
     assert_eq!(shared(&allocation), both[..1]);
     one_service.services[0].strict_ipvs = true;
     let former = set_weights(&mut allocation, &one_service, &weights[..1], 4).unwrap();
@@ -276,11 +276,11 @@ fn marks_are_listeners_of_their_family() {
         [((ip("::7"), 4, 0), 1), ((ip("::7"), 6, 0), 1)].into()
     );
     assert_eq!(mark::key(&mark(9, Family::V6)), (true, 9));
-    let surroundings = NetworkFacts {
+    let network = NetworkFacts {
         marks: Some(Pair { entry: 5, exit: 6 }),
         ..NetworkFacts::default()
     };
-    let settings = rows_of(&wanted, &allocation, &surroundings).settings;
+    let settings = rows_of(&wanted, &allocation, &network).settings;
     assert_eq!((settings.mark_entry, settings.mark_exit), (5, 6));
     assert_eq!((rows.settings.mark_entry, rows.settings.mark_exit), (0, 0));
 }
@@ -290,40 +290,40 @@ fn settings_depend_on_network_facts() {
     let mut wanted = desired(SchedulerKind::Rr, &[("10.0.0.1", 1)]);
     wanted.ipvs.drop_entry = 1;
     let (allocation, plain) = planned(&wanted);
-    let surroundings = NetworkFacts::default;
+    let network = NetworkFacts::default;
     let cases = [
         (
             NetworkFacts {
                 local: [ip("10.0.0.1")].into(),
-                ..surroundings()
+                ..network()
             },
             SETTINGS_LOCAL_NAT,
         ),
         (
             NetworkFacts {
                 learn_clients: true,
-                ..surroundings()
+                ..network()
             },
             SETTINGS_LEARN_CLIENTS,
         ),
         (
             NetworkFacts {
                 xdp_receives_partial_checksums: true,
-                ..surroundings()
+                ..network()
             },
             SETTINGS_UNFINISHED,
         ),
         (
             NetworkFacts {
                 memory_is_low: true,
-                ..surroundings()
+                ..network()
             },
             SETTINGS_DROP_ENTRY,
         ),
     ];
-    for (surroundings, flag) in cases {
+    for (network, flag) in cases {
         assert_eq!(plain.settings.flags & flag, 0);
-        let settings = rows_of(&wanted, &allocation, &surroundings).settings;
+        let settings = rows_of(&wanted, &allocation, &network).settings;
         assert_eq!(settings.flags, plain.settings.flags | flag);
     }
 }
@@ -386,9 +386,9 @@ fn removed_listener_frees_its_address() {
     set_weights(&mut allocation, &wanted, &[], 2).unwrap();
     allocation.release(&|_| Some(Totals::default()));
     let indexed = Indexed::from(wanted);
-    let surroundings = NetworkFacts::default();
+    let network = NetworkFacts::default();
     let changes = rows
-        .replan(&indexed, &allocation, &surroundings, DEST_ROWS, ["one"])
+        .replan(&indexed, &allocation, &network, DEST_ROWS, ["one"])
         .unwrap();
     assert_eq!(
         (changes.services, changes.vips),
@@ -408,8 +408,8 @@ fn services_at_one_address_share_its_row_and_filter_bits() {
     set_weights(&mut allocation, &wanted, &[weight(1), weight(1)], 2).unwrap();
     allocation.release(&|_| Some(Totals::default()));
     let indexed = Indexed::from(wanted);
-    let surroundings = NetworkFacts::default();
-    rows.replan(&indexed, &allocation, &surroundings, DEST_ROWS, ["two"])
+    let network = NetworkFacts::default();
+    rows.replan(&indexed, &allocation, &network, DEST_ROWS, ["two"])
         .unwrap();
     assert!(rows.filter.may_be_destination(vip.into()) && rows.vips.contains_key(&vip));
     assert!(rows.filter.may_be_source(ip("10.0.0.1").into()));

@@ -28,7 +28,7 @@ fn grouped(servers: &[(&str, u32)]) -> Desired {
 
 fn set_down(allocation: &mut Allocation, desired: &Desired, down: &[&str]) {
     let weights = |_: &str, pool: &Pool| {
-        let mut weights = PoolWeights::configured(pool);
+        let mut weights = PoolWeights::from_config(pool);
         for (server, weight) in pool.servers.iter().zip(&mut weights.servers) {
             if down.contains(&server.name.as_str()) {
                 *weight = ServerWeight {

@@ -175,7 +175,7 @@ fn server_row_has_every_field() {
         port: 5555,
         checksum: TunnelChecksum::Full,
     };
-    let surroundings = NetworkFacts {
+    let network = NetworkFacts {
         sources: [(ip("10.0.0.1"), ip("10.0.0.254"))].into(),
         ..NetworkFacts::default()
     };
@@ -184,7 +184,7 @@ fn server_row_has_every_field() {
         wanted.services[0].forward = forward;
         let mut allocation = Allocation::default();
         reconcile(&mut allocation, &wanted, Cursor::default());
-        rows_of(&wanted, &allocation, &surroundings).dests[&1]
+        rows_of(&wanted, &allocation, &network).dests[&1]
     };
     for (forward, number, port, tunnel_source, dscp) in [
         (Forward::Nat, weir_abi::Forward::Nat, 8080, Addr::ZERO, 0),
