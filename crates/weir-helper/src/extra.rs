@@ -147,7 +147,7 @@ pub(crate) fn set_filter(addresses: &mut Addresses, router: &VirtualRouter) -> R
         addresses.record.extra.push(filter);
         addresses.write()?;
     }
-    let passed = ports.iter().map(|it| AllowedPorts {
+    let allowed_ports = ports.iter().map(|it| AllowedPorts {
         address: it.address,
         protocol: it.protocol,
         first: it.first,
@@ -156,7 +156,7 @@ pub(crate) fn set_filter(addresses: &mut Addresses, router: &VirtualRouter) -> R
     let filter = InputFilter {
         table,
         addresses: router.managed_addresses().map(|it| it.address).collect(),
-        passed: passed.collect(),
+        allowed_ports: allowed_ports.collect(),
     };
     // Replaced even if it exists: services may have changed, and another program may have removed it.
     Ok(addresses.netlink.set_input_filter(&filter)?)

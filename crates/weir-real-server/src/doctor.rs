@@ -11,7 +11,7 @@ use std::path::Path;
 use weir_netlink::{Netlink, TcpState, tcp_sockets};
 
 use crate::apply::{Host, reconcile};
-use crate::bare_vip;
+use crate::unmanaged_vip;
 use crate::desired::DesiredState;
 use crate::entry::{Role, host_prefix};
 use crate::error::Result;
@@ -42,11 +42,11 @@ pub async fn doctor(options: &Options, fix: bool) -> Result<Vec<Diagnosis>> {
             diagnosis.fixed = true;
         }
     }
-    let bare_vips = bare_vip::bare_vips(&desired, &actual);
+    let unmanaged_vips = unmanaged_vip::unmanaged_vips(&desired, &actual);
     findings.extend(checksum::bad_checksums());
     findings.extend(misplaced_vips(&desired, &actual));
-    findings.extend(bare_vip::wide_prefixes(&bare_vips, &actual));
-    findings.extend(bare_vip::unprotected(&bare_vips, &actual, &record));
+    findings.extend(unmanaged_vip::wide_prefixes(&unmanaged_vips, &actual));
+    findings.extend(unmanaged_vip::unprotected(&unmanaged_vips, &actual, &record));
     findings.extend(missing_listeners(&desired));
     findings.extend(forwarding_loop(&desired, &actual));
     findings.extend(vip_problems(&desired, &actual).await?);
@@ -58,7 +58,7 @@ pub async fn doctor(options: &Options, fix: bool) -> Result<Vec<Diagnosis>> {
         findings.extend(dropped_packets(&desired, &firewall.rules));
     }
     // VIPs on `lo` may have been prepared by other means.
-    if desired.entries.is_empty() && bare_vips.is_empty() {
+    if desired.entries.is_empty() && unmanaged_vips.is_empty() {
         findings.push(
             Diagnosis::new(
                 "this machine is not prepared for any VIP",
@@ -114,15 +114,15 @@ fn diagnosis(step: &Step) -> Diagnosis {
             "client packets arrive on an interface that the return route does not use, and strict rp_filter drops \
              them"
         }
-        Step::Programs { .. } => {
+        Step::AttachPrograms { .. } => {
             "marked or encapsulated packets are not translated to the VIP, or replies are not translated"
         }
         Step::AddAddress { .. } => "packets for the VIP are not local: this machine drops them",
-        Step::RemovePrograms
+        Step::DetachPrograms
         | Step::RemoveAddress { .. }
         | Step::RestoreSysctl { .. }
         | Step::ForgetSysctl { .. }
-        | Step::ForgetAddress { .. } => "it remains from settings that `down` has reverted",
+        | Step::ForgetAddress { .. } => "it is left over from settings that `down` has reverted",
     };
     Diagnosis::new(
         format!("changed since `weir real-server up`: Weir would {step}"),
@@ -148,7 +148,7 @@ fn misplaced_vips(desired: &DesiredState, actual: &ActualState) -> Vec<Diagnosis
                     .fix(format!("ip addr del {vip}/{length} dev {name}")),
                 );
             } else if *length != host_prefix(vip) {
-                findings.push(bare_vip::wide_prefix(vip, *length, name));
+                findings.push(unmanaged_vip::wide_prefix(vip, *length, name));
             }
         }
     }

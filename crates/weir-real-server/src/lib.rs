@@ -8,7 +8,7 @@
 //! All functions work in the calling thread's network namespace and must be called inside a tokio runtime.
 
 mod apply;
-mod bare_vip;
+mod unmanaged_vip;
 pub mod desired;
 mod doctor;
 pub mod entry;
