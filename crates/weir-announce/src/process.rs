@@ -14,7 +14,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::time::{Instant, sleep, timeout};
 use weir_model::Announce;
-use weir_sys::{Clock, now_ns, read_own};
+use weir_sys::{Clock, now_ns, read_owned_file};
 
 use crate::decision::{Decisions, WITHDRAWN};
 use crate::error::{Error, Result};
@@ -138,7 +138,7 @@ impl Announcer {
     fn new(runtime_dir: &Path) -> Self {
         let record = runtime_dir.join(RECORD);
         // Only a file of this process's user is read, because an unprivileged daemon may write to the directory.
-        let content = read_own(&record).unwrap_or_default();
+        let content = read_owned_file(&record).unwrap_or_default();
         let inherited: Vec<IpAddr> = serde_json::from_slice(&content).unwrap_or_default();
         Self {
             record,

@@ -253,7 +253,7 @@ fn query_all(
     query: &dyn Fn(IpAddr) -> Option<Vec<u8>>,
     parse: &dyn Fn(&[u8]) -> Option<Claim>,
 ) -> Result<BTreeSet<Claim>, weir_sys::Error> {
-    let socket = FrameSocket::listening(ifindex, ethertype)?;
+    let socket = FrameSocket::open_listener(ifindex, ethertype)?;
     for frame in vips.iter().filter_map(|vip| query(*vip)) {
         socket.send(ifindex, &frame)?;
     }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use weir_model::{VirtualRoute, VirtualRule};
-use weir_sys::{boot_id, read_own, replace_file};
+use weir_sys::{boot_id, read_owned_file, replace_file};
 
 use crate::Error;
 
@@ -88,7 +88,7 @@ impl Record {
 
 pub(crate) fn read(runtime_dir: &Path) -> Record {
     // An unprivileged daemon may write to the directory.
-    let Ok(text) = read_own(&runtime_dir.join(FILE)) else {
+    let Ok(text) = read_owned_file(&runtime_dir.join(FILE)) else {
         return Record::default();
     };
     match serde_json::from_slice::<Content>(&text) {

@@ -44,16 +44,16 @@ pub use confine::{
 pub use cpu::{pin_thread, possible_cpus};
 pub use error::Error;
 pub use file::{
-    create_private, read_own, replace_file, replace_file_durably, replace_public_file, sealed_file,
+    create_private, read_owned_file, replace_file, replace_file_durably, replace_public_file, sealed_file,
 };
-pub use limit::{hide_memory, raise_memlock, raise_nofile, restore_nofile, trim_heap};
+pub use limit::{set_not_dumpable, raise_memlock, raise_nofile, restore_nofile, trim_heap};
 pub use lock::LockFile;
 pub use mount::{Bpffs, MountView, bpffs_at, mount_bpffs};
 pub use netns::{NetNs, NetNsGuard, NetNsId};
 pub use notify::{Notification, Notifier};
 pub use packet::FrameSocket;
 pub use privilege::{
-    account, account_command, close_stdin, create_shared_file, end_with_parent,
+    account, account_command, close_stdin, create_shared_file, exit_with_parent,
     forbid_new_privileges, keep_net_raw, may_change_account, peer_groups, read_stdout_file,
     replace_stdout_file, run_at_normal_priority, run_in_real_time, set_process_name,
     write_stdout_file,

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::Duration;
 
 use weir_sys::Channel;
-use weir_sys::privileged::{OnEnd, PingTarget, PrivilegedHelper, Program};
+use weir_sys::privileged::{ExitCallback, PingTarget, PrivilegedHelper, Program};
 use weir_sys::untrusted_file::Owner;
 
 use super::message::{DaemonRequest, HelperReply, UNREQUESTED};
@@ -32,7 +32,7 @@ struct PendingRequest {
 
 enum Waiter {
     Thread(mpsc::Sender<Answer>),
-    Program(OnEnd),
+    Program(ExitCallback),
 }
 
 impl std::fmt::Debug for Waiter {
@@ -134,7 +134,7 @@ impl SharedState {
             let file = message.files.into_iter().next();
             match pending.waiter {
                 Waiter::Thread(sender) => drop(sender.send((envelope.body, file))),
-                Waiter::Program(on_end) => on_end(match envelope.body {
+                Waiter::Program(on_exit) => on_exit(match envelope.body {
                     HelperReply::Exit { code } => Ok(code),
                     HelperReply::Failed { errno } => Err(io::Error::from_raw_os_error(errno)),
                     HelperReply::Refused { reason } => Err(refused(reason)),
@@ -220,9 +220,9 @@ impl PrivilegedHelper for DaemonClient {
         self.request(DaemonRequest::Sections { digest }).map(drop)
     }
 
-    fn run(&self, program: &Program, on_end: OnEnd) -> io::Result<u64> {
+    fn run(&self, program: &Program, on_exit: ExitCallback) -> io::Result<u64> {
         self.shared
-            .send(program_request(program.clone()), Waiter::Program(on_end))
+            .send(program_request(program.clone()), Waiter::Program(on_exit))
     }
 
     fn kill(&self, number: u64) {

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use weir_config::{FileUse, Files, MAX_FILE_BYTES, named_files};
 use weir_model::{Check, Desired, Probe, Publish, VirtualRouter};
-use weir_sys::privileged::is_plain;
+use weir_sys::privileged::is_normalized;
 
 use crate::Error;
 use crate::machine::{Environment, parse};
@@ -323,7 +323,7 @@ impl Policy {
     }
 
     pub(super) fn permits_reading(&self, path: &Path) -> bool {
-        if !is_plain(path) {
+        if !is_normalized(path) {
             return false;
         }
         let is_response = |certificates: &PathBuf| {
@@ -340,7 +340,7 @@ impl Policy {
     }
 
     pub(super) fn permits_listing(&self, path: &Path) -> bool {
-        is_plain(path)
+        is_normalized(path)
             && (self.certificates.contains(path)
                 || self.list.contains(path)
                 || self.shared.iter().any(|shared| path.starts_with(shared)))
