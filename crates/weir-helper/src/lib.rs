@@ -14,7 +14,7 @@
 mod address;
 mod client;
 mod daemon;
-mod extra;
+mod other_change;
 mod handover;
 mod machine;
 mod message;
@@ -29,13 +29,13 @@ mod state;
 use std::path::PathBuf;
 
 pub use address::remove_recorded;
-pub use client::{AnswerWithRouters, Client};
+pub use client::{ReplyWithRouters, Client};
 pub use daemon::{
     DaemonClient, address_digest, is_trusted, read_trusted, section_digest, serve_daemon,
 };
-pub use extra::virtual_mac;
+pub use other_change::virtual_mac;
 pub use machine::{Environment, ThisMachine, parse};
-pub use message::{Answer, NotifyState, Reply, Request, TrackedOutcome, VERSION};
+pub use message::{NumberedReply, NotifyState, Reply, Request, TrackedOutcome, VERSION};
 pub use published::with_published_part;
 pub use root_section::RootSection;
 pub use serve::serve;

@@ -82,7 +82,7 @@ impl<T: Clone + Debug + PartialEq + Serialize + DeserializeOwned> RootSection<T>
         let Some(accepted) = accepted else {
             let reason = match file {
                 Ok(_) => "change the file, and reload it".to_owned(),
-                Err(error) => format!("it cannot be used: {error}"),
+                Err(error) => format!("the file cannot be used: {error}"),
             };
             return Err(Error::NotPermitted {
                 path: self.configuration.clone(),

@@ -113,7 +113,7 @@ impl Policies {
             metadata.ctime(),
             metadata.ctime_nsec(),
         );
-        // IncludedFiles files may have changed although this file has not.
+        // Included files may have changed although this file has not.
         if self.version.as_ref() == Some(&version) && !self.current.has_includes {
             return Ok(None);
         }
