@@ -11,7 +11,7 @@ mod director;
 pub mod duplicate;
 pub mod firewall;
 pub mod manager;
-pub mod persistence;
+pub mod boot_setting;
 mod reach;
 mod report;
 mod slow;

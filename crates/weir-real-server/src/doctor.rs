@@ -21,7 +21,7 @@ use crate::state::{self, State};
 use weir_dataplane::real_server::object_id;
 use weir_doctor::firewall::{self, INBOUND, OUTBOUND, Packet, PacketFilter, Ruleset, Side};
 use weir_doctor::manager::{self, AssignedVip};
-use weir_doctor::{Diagnosis, checksum, conntrack, duplicate, persistence, source};
+use weir_doctor::{Diagnosis, boot_setting, checksum, conntrack, duplicate, source};
 
 /// Returns the problems that are visible from this machine.
 ///
@@ -193,10 +193,10 @@ fn settings_lost_at_boot(record: &Record, root: &Path) -> Vec<Diagnosis> {
     let settings: BTreeMap<String, String> = settings
         .map(|(name, changed)| (name.clone(), changed.set.clone()))
         .collect();
-    if settings.is_empty() || persistence::is_prepared_at_boot(root) {
+    if settings.is_empty() || boot_setting::is_prepared_at_boot(root) {
         return Vec::new();
     }
-    persistence::settings_lost_at_boot(
+    boot_setting::settings_lost_at_boot(
         &settings,
         root,
         "if this machine boots with the VIP but without these settings, clients bypass the director or their packets \
