@@ -233,7 +233,7 @@ fn header_has_every_field_of_the_tables() {
         if let Some(scheduler) = &mut wanted.pools[0].scheduler {
             scheduler.max_load_percent = max_load;
         }
-        let (allocation, rows) = planned(&wanted);
+        let (allocation, rows) = plan_all(&wanted);
         let start = allocation.services["one"].start;
         let tables = &rows.services[&1].tables;
         let (header, [list_at, hash_at, spread_at]) = tables.header(100);
@@ -272,7 +272,7 @@ fn header_has_every_field_of_the_tables() {
 #[test]
 fn walk_of_wrr_starts_at_the_stored_position() {
     let wanted = desired(SchedulerKind::Wrr, &[("10.0.0.1", 4), ("10.0.0.2", 2)]);
-    let (mut allocation, _) = planned(&wanted);
+    let (mut allocation, _) = plan_all(&wanted);
     let slot = allocation.services.get_mut("one").unwrap();
     slot.start.generation = 77;
     slot.start.last_seq = 2;
