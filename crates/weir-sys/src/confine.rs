@@ -29,7 +29,7 @@ use crate::{Error, Result};
 
 pub use agent_call::restrict_to_agent_calls;
 #[cfg(debug_assertions)]
-pub use attempt::{Attempts, try_attempts};
+pub use attempt::{ActionResults, try_forbidden_actions};
 pub use daemon_call::restrict_to_daemon_calls;
 
 /// Files that an unprivileged process reads: for name resolution, accounts, the state of the kernel. Missing files are

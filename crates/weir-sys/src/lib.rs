@@ -36,7 +36,7 @@ pub use cgroup::Cgroup;
 pub use channel::{Channel, FILES_MAX, MESSAGE_MAX, Message};
 pub use clock::{Clock, boot_id, now_ns};
 #[cfg(debug_assertions)]
-pub use confine::{Attempts, try_attempts};
+pub use confine::{ActionResults, try_forbidden_actions};
 pub use confine::{
     become_account, drop_capabilities, keep_engine_capabilities, restrict_files,
     restrict_to_agent_calls, restrict_to_daemon_calls,

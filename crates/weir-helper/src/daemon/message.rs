@@ -59,7 +59,7 @@ pub(crate) enum DaemonRequest {
         notifier: String,
         /// A line for each change of state.
         lines: Vec<String>,
-        /// Number of changes that were left out.
+        /// Number of changes that were omitted.
         lost: u64,
     },
     /// Kill the program of an earlier request. This request has no reply.

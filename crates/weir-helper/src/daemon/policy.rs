@@ -33,7 +33,7 @@ pub(super) struct Policy {
     bind: BTreeSet<SocketAddr>,
     ping: bool,
     /// Files and directories that a published configuration may name; also in `certificates`.
-    shared: Vec<PathBuf>,
+    publishable_files: Vec<PathBuf>,
     /// What a group may publish.
     publish: Option<Publish>,
     /// Programs of checks with their accounts.
@@ -311,7 +311,7 @@ impl Policy {
             }
         }
         if let Some(cluster) = &desired.cluster {
-            policy.shared = cluster.files.iter().map(PathBuf::from).collect();
+            policy.publishable_files = cluster.files.iter().map(PathBuf::from).collect();
             policy.publish.clone_from(&cluster.publish);
         }
         policy.sections = section_digest(desired);
@@ -343,7 +343,7 @@ impl Policy {
         is_normalized(path)
             && (self.certificates.contains(path)
                 || self.list.contains(path)
-                || self.shared.iter().any(|shared| path.starts_with(shared)))
+                || self.publishable_files.iter().any(|it| path.starts_with(it)))
     }
 
     pub(super) fn permits_appending(&self, path: &Path) -> bool {

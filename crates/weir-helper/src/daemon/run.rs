@@ -67,7 +67,7 @@ pub(super) fn prepare_notifier(
         .env("WEIR_CHANGES", lines.len().to_string());
     let mut input: String = lines.iter().flat_map(|line| [line, "\n"]).collect();
     if lost > 0 {
-        input.push_str(&format!("{lost} more changes were left out\n"));
+        input.push_str(&format!("{lost} more changes were omitted\n"));
     }
     Ok(PreparedProgram {
         command: prepared,

@@ -206,7 +206,7 @@ fn render_text(batch: &[Entry], lost: u64) -> String {
         .map(|entry| entry.format_line() + "\n")
         .collect();
     if lost > 0 {
-        text.push_str(&format!("{lost} more changes were left out\n"));
+        text.push_str(&format!("{lost} more changes were omitted\n"));
     }
     text
 }
@@ -406,7 +406,7 @@ mod tests {
             "{mail}"
         );
         assert!(
-            mail.ends_with("3 more changes were left out\r\n."),
+            mail.ends_with("3 more changes were omitted\r\n."),
             "{mail}"
         );
         assert_eq!(mail.matches("\r\n.").count(), 1);

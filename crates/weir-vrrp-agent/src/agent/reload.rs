@@ -113,7 +113,7 @@ fn hmac(hmac: &RouterHmac) -> HmacConfig {
                 bytes: key.0.clone(),
             })
             .collect(),
-        active: hmac.active,
+        signing_key_id: hmac.active,
         mode: match hmac.mode {
             RouterHmacMode::Enforce => HmacMode::Enforce,
             RouterHmacMode::Permissive => HmacMode::Permissive,
