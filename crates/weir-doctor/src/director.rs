@@ -34,8 +34,8 @@ pub enum Daemon {
     NoAccess,
 }
 
-/// Returns the problems on this director. `desired` includes services created with ipvsadm. `failover_vips` are the VIPs
-/// that keepalived or Pacemaker moves between directors: only the active director has them.
+/// Returns the problems on this director. `desired` includes services created with ipvsadm. `failover_vips` are the
+/// VIPs that keepalived or Pacemaker moves between directors: only the active director has them.
 ///
 /// # Errors
 /// The state of the network cannot be read.
@@ -166,8 +166,8 @@ fn down_servers(reported: &[ServiceReport]) -> Vec<String> {
 }
 
 /// Reports VIPs that are not on this machine. Skips VIPs that Weir adds, if the daemon is not running, because that is
-/// reported separately; VIPs in `failover_vips`; and VIPs of layer 4 services that `[announce]` covers, which are routed
-/// to this machine.
+/// reported separately; VIPs in `failover_vips`; and VIPs of layer 4 services that `[announce]` covers, which are
+/// routed to this machine.
 fn missing_vips(
     desired: &Desired,
     state: &NetState,

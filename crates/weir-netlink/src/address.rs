@@ -34,8 +34,8 @@ pub struct Address {
     pub tentative: bool,
     /// Whether another machine has the address (IPv6), so that this machine does not use it.
     pub duplicate: bool,
-    /// Whether the kernel avoids the address as a source, because it has scope `host` (IPv4) or is deprecated (IPv6, RFC
-    /// 6724 section 5, rule 3).
+    /// Whether the kernel avoids the address as a source, because it has scope `host` (IPv4) or is deprecated (IPv6,
+    /// RFC 6724 section 5, rule 3).
     pub destination_only: bool,
     /// Whether the former owner has handed the address over ([`Netlink::hand_over_address`]), and no process has taken
     /// it over.
