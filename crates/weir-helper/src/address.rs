@@ -242,7 +242,9 @@ impl Addresses {
         }
         let links = self.netlink.links().await?;
         let mut first_error = None;
-        let is_last = |it: &OtherChange| matches!(it, OtherChange::Device { .. } | OtherChange::Filter { .. });
+        let is_last = |it: &OtherChange| {
+            matches!(it, OtherChange::Device { .. } | OtherChange::Filter { .. })
+        };
         for last in [false, true] {
             if last {
                 let is_removed = |added: &AddedAddress| is_affected(&added.router);

@@ -9,7 +9,7 @@ use weir_model::VirtualRouter;
 use weir_sys::{Channel, Message};
 
 use crate::Error;
-use crate::message::{NumberedReply, Envelope, Reply, Request};
+use crate::message::{Envelope, NumberedReply, Reply, Request};
 
 /// Maximum size of a list of virtual routers, in bytes.
 const POLICY_MAX_BYTES: u64 = 4 << 20;

@@ -203,7 +203,9 @@ pub(crate) async fn add(
                 let added = addresses.netlink.add_table_rule(&rule).await;
                 added.map_err(Into::into)
             }
-            OtherChange::Device { .. } | OtherChange::Filter { .. } | OtherChange::Sysctl { .. } => continue,
+            OtherChange::Device { .. }
+            | OtherChange::Filter { .. }
+            | OtherChange::Sysctl { .. } => continue,
         };
         if !matches!(added, Ok(Change::Made)) {
             addresses.record.other_changes.retain(|it| *it != change);
@@ -216,7 +218,11 @@ pub(crate) async fn add(
 }
 
 /// Removes a recorded route, rule, device or filter; sysctls are restored separately.
-pub(crate) async fn remove(netlink: &Netlink, change: &OtherChange, links: &[Link]) -> Result<(), Error> {
+pub(crate) async fn remove(
+    netlink: &Netlink,
+    change: &OtherChange,
+    links: &[Link],
+) -> Result<(), Error> {
     match change {
         OtherChange::Route {
             interface, route, ..

@@ -109,7 +109,10 @@ impl RouterSource {
             configured_addresses,
             ..
         } = accepted?;
-        Ok(ActiveRouters { routers, configured_addresses })
+        Ok(ActiveRouters {
+            routers,
+            configured_addresses,
+        })
     }
 }
 

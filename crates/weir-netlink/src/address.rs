@@ -133,7 +133,12 @@ impl Netlink {
     ///
     /// # Errors
     /// The same as for [`Netlink::add_address`].
-    pub async fn add_destination_only_address(&self, ifindex: u32, ip: IpAddr, prefix: u8) -> Result<Change> {
+    pub async fn add_destination_only_address(
+        &self,
+        ifindex: u32,
+        ip: IpAddr,
+        prefix: u8,
+    ) -> Result<Change> {
         let mut message = address_message(ifindex, ip, prefix);
         if ip.is_ipv4() {
             message.header.scope = AddressScope::Host;
@@ -267,7 +272,10 @@ mod tests {
         let failed = AddressFlags::Tentative | AddressFlags::Dadfailed;
         message.attributes[1] = AddressAttribute::Flags(failed);
         let address = Address::from_message(&message).unwrap();
-        assert_eq!((flags(&address), address.destination_only), ((true, true), false));
+        assert_eq!(
+            (flags(&address), address.destination_only),
+            ((true, true), false)
+        );
         message.attributes[1] = AddressAttribute::Flags(AddressFlags::Deprecated);
         assert!(Address::from_message(&message).unwrap().destination_only);
         message.attributes.clear();

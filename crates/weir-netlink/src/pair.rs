@@ -45,7 +45,13 @@ impl Netlink {
     ///
     /// # Errors
     /// `CAP_NET_ADMIN` is missing.
-    pub async fn add_veth_pair(&self, name: &str, peer: &str, mac: MacAddr, mtu: u32) -> Result<Change> {
+    pub async fn add_veth_pair(
+        &self,
+        name: &str,
+        peer: &str,
+        mac: MacAddr,
+        mtu: u32,
+    ) -> Result<Change> {
         let mut message = veth_message(name, mac, mtu);
         message.attributes.push(LinkAttribute::LinkInfo(vec![
             LinkInfo::Kind(InfoKind::Veth),

@@ -231,10 +231,7 @@ impl RowSet {
         let flags = [
             (SETTINGS_LOCAL_NAT, self.local_nat > 0),
             (SETTINGS_LEARN_CLIENTS, network.learn_clients),
-            (
-                SETTINGS_UNFINISHED,
-                network.xdp_receives_partial_checksums,
-            ),
+            (SETTINGS_UNFINISHED, network.xdp_receives_partial_checksums),
             (SETTINGS_SYNC, synchronized),
             (
                 SETTINGS_DROP_ENTRY,

@@ -79,9 +79,7 @@ fn reconcile(allocation: &mut Allocation, desired: &Desired, cursor: Cursor) {
 
 fn rows_of(desired: &Desired, allocation: &Allocation, network: &NetworkFacts) -> RowSet {
     let desired = Indexed::from(desired.clone());
-    rows(&desired, allocation, network, DEST_ROWS)
-        .unwrap()
-        .0
+    rows(&desired, allocation, network, DEST_ROWS).unwrap().0
 }
 
 fn plan_all(desired: &Desired) -> (Allocation, RowSet) {
@@ -504,14 +502,8 @@ fn rows_that_share_counts_form_a_ring() {
     wanted.services.pop();
     reconcile(&mut allocation, &wanted, Cursor::default());
     let indexed = Indexed::from(wanted.clone());
-    rows.replan(
-        &indexed,
-        &allocation,
-        &network,
-        DEST_ROWS,
-        ["one", "two"],
-    )
-    .unwrap();
+    rows.replan(&indexed, &allocation, &network, DEST_ROWS, ["one", "two"])
+        .unwrap();
     assert_eq!(sibling(&rows, one), 0, "no other row shares the counts");
 }
 

@@ -11,13 +11,13 @@ use std::path::Path;
 use weir_netlink::{Netlink, TcpState, tcp_sockets};
 
 use crate::apply::{Host, reconcile};
-use crate::unmanaged_vip;
 use crate::desired::DesiredState;
 use crate::entry::{Role, host_prefix};
 use crate::error::Result;
 use crate::plan::{self, ActualState, Record, Step};
 use crate::request::Options;
 use crate::state::{self, State};
+use crate::unmanaged_vip;
 use weir_dataplane::real_server::object_id;
 use weir_doctor::firewall::{self, INBOUND, OUTBOUND, Packet, PacketFilter, Ruleset, Side};
 use weir_doctor::manager::{self, AssignedVip};
@@ -46,7 +46,11 @@ pub async fn doctor(options: &Options, fix: bool) -> Result<Vec<Diagnosis>> {
     findings.extend(checksum::bad_checksums());
     findings.extend(misplaced_vips(&desired, &actual));
     findings.extend(unmanaged_vip::wide_prefixes(&unmanaged_vips, &actual));
-    findings.extend(unmanaged_vip::unprotected(&unmanaged_vips, &actual, &record));
+    findings.extend(unmanaged_vip::unprotected(
+        &unmanaged_vips,
+        &actual,
+        &record,
+    ));
     findings.extend(missing_listeners(&desired));
     findings.extend(forwarding_loop(&desired, &actual));
     findings.extend(vip_problems(&desired, &actual).await?);

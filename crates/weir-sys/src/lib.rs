@@ -44,9 +44,10 @@ pub use confine::{
 pub use cpu::{pin_thread, possible_cpus};
 pub use error::Error;
 pub use file::{
-    create_private, read_owned_file, replace_file, replace_file_durably, replace_public_file, sealed_file,
+    create_private, read_owned_file, replace_file, replace_file_durably, replace_public_file,
+    sealed_file,
 };
-pub use limit::{set_not_dumpable, raise_memlock, raise_nofile, restore_nofile, trim_heap};
+pub use limit::{raise_memlock, raise_nofile, restore_nofile, set_not_dumpable, trim_heap};
 pub use lock::LockFile;
 pub use mount::{Bpffs, MountView, bpffs_at, mount_bpffs};
 pub use netns::{NetNs, NetNsGuard, NetNsId};

@@ -1,11 +1,11 @@
 //! The agent's loop. It passes packets, timeouts, network changes, the helper's responses and requests to the state
 //! machine, and executes the state machine's outputs through sockets and the helper.
 
-mod reply_receiver;
 mod election;
 mod handover;
 mod port;
 mod reload;
+mod reply_receiver;
 mod report;
 
 use std::collections::HashMap;
@@ -18,7 +18,7 @@ use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, interval, sleep, timeout};
-use weir_helper::{ReplyWithRouters, Client, NotifyState, Reply, Request, TrackedOutcome};
+use weir_helper::{Client, NotifyState, Reply, ReplyWithRouters, Request, TrackedOutcome};
 use weir_model::{TrackObject, VirtualRouter};
 use weir_netlink::{Event, Netlink, Watch};
 use weir_sys::{Channel, Clock, FrameSocket, now_ns};
@@ -28,9 +28,9 @@ use crate::control::{self, ObservedState, PendingControlRequest};
 use crate::link::Network;
 use crate::track::{self, TrackedObject};
 use crate::{ACCOUNT, Error, announce};
-use reply_receiver::ReplyReceiver;
 use handover::Handover;
 use port::Port;
+use reply_receiver::ReplyReceiver;
 
 /// Priority above all processes that are not real-time, below the kernel's threads.
 const REAL_TIME_PRIORITY: i32 = 10;

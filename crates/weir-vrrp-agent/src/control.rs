@@ -123,7 +123,10 @@ pub(crate) async fn accept(listener: UnixListener, requests: mpsc::Sender<Pendin
     }
 }
 
-async fn respond(stream: UnixStream, requests: mpsc::Sender<PendingControlRequest>) -> io::Result<()> {
+async fn respond(
+    stream: UnixStream,
+    requests: mpsc::Sender<PendingControlRequest>,
+) -> io::Result<()> {
     let (reader, mut writer) = stream.into_split();
     let mut line = String::new();
     tokio::io::BufReader::new(reader.take(REQUEST_MAX_BYTES))
@@ -150,7 +153,10 @@ async fn respond(stream: UnixStream, requests: mpsc::Sender<PendingControlReques
 ///
 /// # Errors
 /// Returns an error if no agent responds, or if it rejects the request.
-pub fn send_request(runtime_dir: &Path, request: &ControlRequest) -> Result<Vec<RouterReport>, Error> {
+pub fn send_request(
+    runtime_dir: &Path,
+    request: &ControlRequest,
+) -> Result<Vec<RouterReport>, Error> {
     exchange(runtime_dir, request, RESPONSE_TIMEOUT)
 }
 

@@ -102,7 +102,12 @@ impl PlannedRows {
 
     /// Returns the tables of one service, for a slot that [`Self::reconcile`] returned, which the caller may have
     /// changed.
-    pub(crate) fn tables(&self, service: &str, slot: &ServiceSlot, is_tree_disabled: bool) -> Tables {
+    pub(crate) fn tables(
+        &self,
+        service: &str,
+        slot: &ServiceSlot,
+        is_tree_disabled: bool,
+    ) -> Tables {
         let desired = Indexed::from(self.desired.clone());
         let rule = extent::Rule {
             is_tree_disabled,

@@ -152,7 +152,11 @@ impl Engine {
         self.sync.index_version = None;
         // Clear the rows before the state file allows their reuse.
         self.writer.clear_dests(maps, &released.dests)?;
-        let touched: Vec<&str> = released.changed_services.iter().map(String::as_str).collect();
+        let touched: Vec<&str> = released
+            .changed_services
+            .iter()
+            .map(String::as_str)
+            .collect();
         let names = touched.iter().copied();
         let record = Record::for_changes(&self.memory, names, released.sharing_changed);
         self.file.append_if_possible(&record);

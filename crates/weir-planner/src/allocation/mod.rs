@@ -19,7 +19,9 @@ use crate::mark;
 use crate::number::NumberAllocator;
 use crate::{Error, Result, Totals};
 
-pub use self::slot::{GroupServer, GroupServerVersions, DestSlot, Removal, ServiceSlot, StoredStart};
+pub use self::slot::{
+    DestSlot, GroupServer, GroupServerVersions, Removal, ServiceSlot, StoredStart,
+};
 
 /// All allocated rows.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

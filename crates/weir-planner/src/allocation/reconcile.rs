@@ -221,9 +221,7 @@ fn desired_servers<'a>(pool: &'a Pool, weights: &PoolWeights) -> Vec<DesiredServ
         })
         .collect();
     debug_assert_eq!(servers.len(), pool.servers.len());
-    let usable = servers
-        .iter()
-        .any(|desired| desired.effective > 0);
+    let usable = servers.iter().any(|desired| desired.effective > 0);
     if let Some(server) = &pool.sorry {
         servers.push(DesiredServer {
             server,

@@ -405,10 +405,7 @@ mod tests {
             mail.contains("Subject: [weir lb1] 2 state changes\r\n"),
             "{mail}"
         );
-        assert!(
-            mail.ends_with("3 more changes were omitted\r\n."),
-            "{mail}"
-        );
+        assert!(mail.ends_with("3 more changes were omitted\r\n."), "{mail}");
         assert_eq!(mail.matches("\r\n.").count(), 1);
     }
 }

@@ -60,7 +60,8 @@ impl Agent {
             let Some(instance) = self.router.instance(index) else {
                 continue;
             };
-            if !self.ports[index].has_handed_over_addresses || self.router.is_first_election(index) {
+            if !self.ports[index].has_handed_over_addresses || self.router.is_first_election(index)
+            {
                 continue;
             }
             self.ports[index].has_handed_over_addresses = false;

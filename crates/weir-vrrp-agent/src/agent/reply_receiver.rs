@@ -7,7 +7,7 @@ use std::task::Poll;
 
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
-use weir_helper::{ReplyWithRouters, Client};
+use weir_helper::{Client, ReplyWithRouters};
 
 use crate::Error;
 
