@@ -135,8 +135,7 @@ pub struct ServerWeight {
 }
 
 impl Allocation {
-    /// Allocates the rows of the services `names` as desired; other services do not change. Returns the previous
-    /// state, for [`Self::restore`].
+    /// Allocates the rows of the services `names`; others do not change. Returns the state for [`Self::restore`].
     ///
     /// # Errors
     /// There are more services or servers than rows. In this case nothing is changed.
