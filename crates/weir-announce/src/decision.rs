@@ -77,7 +77,7 @@ pub struct Decisions {
     /// Time of the latest facts, or of the start if no facts have arrived yet.
     facts_at: Duration,
     /// Whether the daemon has sent no facts for `withdraw_after`.
-    is_lost: bool,
+    is_daemon_silent: bool,
 }
 
 impl Decisions {
@@ -113,7 +113,7 @@ impl Decisions {
         self.withdraw_after = facts.settings.withdraw_after;
         self.drain_delay = facts.settings.drain_delay;
         self.facts_at = now;
-        self.is_lost = false;
+        self.is_daemon_silent = false;
         self.draining_since = match (facts.is_draining, self.draining_since) {
             (true, since) => since.or(Some(now)),
             (false, _) => None,
@@ -145,15 +145,15 @@ impl Decisions {
 
     /// Applies the changes that are due at `now`.
     pub fn handle_timeout(&mut self, (now, unix): (Duration, Duration)) {
-        if !self.is_lost && now >= self.facts_at.saturating_add(self.withdraw_after) {
-            self.is_lost = true;
+        if !self.is_daemon_silent && now >= self.facts_at.saturating_add(self.withdraw_after) {
+            self.is_daemon_silent = true;
         }
         self.update_states((now, unix));
     }
 
     /// Returns the time at which [`Self::handle_timeout`] must be called; `None` = not before the next facts.
     pub fn next_deadline(&self) -> Option<Duration> {
-        if self.is_lost {
+        if self.is_daemon_silent {
             return None;
         }
         let loss_deadline = self.facts_at.saturating_add(self.withdraw_after);
@@ -174,8 +174,8 @@ impl Decisions {
     }
 
     /// Returns whether the daemon has sent no facts for `withdraw_after`.
-    pub(crate) const fn is_lost(&self) -> bool {
-        self.is_lost
+    pub(crate) const fn is_daemon_silent(&self) -> bool {
+        self.is_daemon_silent
     }
 
     /// Returns the routes to announce.
@@ -208,7 +208,7 @@ impl Decisions {
             .draining_since
             .is_some_and(|since| now >= since + self.drain_delay);
         for vip in self.vips.values_mut() {
-            let (state, reason) = if self.is_lost {
+            let (state, reason) = if self.is_daemon_silent {
                 let reason = "the daemon has sent nothing for `withdraw_after`";
                 (State::Withdrawn, Some(reason.to_owned()))
             } else if !vip.serves {
@@ -242,7 +242,7 @@ impl Decisions {
             if state == vip.state {
                 continue;
             }
-            if state == State::Withdrawn && !vip.serves && !self.is_lost {
+            if state == State::Withdrawn && !vip.serves && !self.is_daemon_silent {
                 vip.count_withdrawal(now);
             }
             vip.state = state;

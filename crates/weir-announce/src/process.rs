@@ -14,7 +14,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::time::{Instant, sleep, timeout};
 use weir_model::Announce;
-use weir_sys::{Clock, now_ns, read_own};
+use weir_sys::{Clock, now_ns, read_owned_file};
 
 use crate::decision::{Decisions, WITHDRAWN};
 use crate::error::{Error, Result};
@@ -95,7 +95,7 @@ pub async fn run(runtime_dir: &Path, configuration: &Path) -> Result<()> {
                         announcer.driver.resend_all();
                         announcer.settings = Some(facts.settings.clone());
                     }
-                    announcer.decisions.handle_facts(&facts, clocks());
+                    announcer.decisions.handle_facts(&facts, current_times());
                     announcer.apply().await;
                     let _ = reply.send(announcer.report());
                 }
@@ -116,7 +116,7 @@ pub async fn run(runtime_dir: &Path, configuration: &Path) -> Result<()> {
                 return Ok(());
             }
             () = sleep(announcer.pause()) => {
-                announcer.decisions.handle_timeout(clocks());
+                announcer.decisions.handle_timeout(current_times());
                 announcer.refresh();
                 announcer.apply().await;
                 if getppid() != keeper && announcer.is_done() {
@@ -128,7 +128,7 @@ pub async fn run(runtime_dir: &Path, configuration: &Path) -> Result<()> {
 }
 
 /// Returns the time since boot, and Unix time.
-fn clocks() -> (Duration, Duration) {
+fn current_times() -> (Duration, Duration) {
     let unix = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     let since_boot = Duration::from_nanos(now_ns(Clock::Boottime));
     (since_boot, unix.unwrap_or_default())
@@ -138,12 +138,12 @@ impl Announcer {
     fn new(runtime_dir: &Path) -> Self {
         let record = runtime_dir.join(RECORD);
         // Only a file of this process's user is read, because an unprivileged daemon may write to the directory.
-        let content = read_own(&record).unwrap_or_default();
+        let content = read_owned_file(&record).unwrap_or_default();
         let inherited: Vec<IpAddr> = serde_json::from_slice(&content).unwrap_or_default();
         Self {
             record,
             settings: None,
-            decisions: Decisions::new(inherited.iter().copied(), START_TIMEOUT, clocks()),
+            decisions: Decisions::new(inherited.iter().copied(), START_TIMEOUT, current_times()),
             driver: Driver::new(&inherited),
             recorded: inherited,
             error: None,
@@ -155,12 +155,12 @@ impl Announcer {
 
     /// Returns whether the daemon has sent no facts for `withdraw_after` and all routes are withdrawn.
     fn is_done(&self) -> bool {
-        self.decisions.is_lost() && self.error.is_none()
+        self.decisions.is_daemon_silent() && self.error.is_none()
     }
 
     /// Returns the time until the next deadline, at most [`PAUSE_MAX`].
     fn pause(&self) -> Duration {
-        let (now, _) = clocks();
+        let (now, _) = current_times();
         let until_decision = self
             .decisions
             .next_deadline()
@@ -258,8 +258,8 @@ impl Announcer {
     fn report(&self) -> Report {
         let mut routes = self.decisions.report();
         if let Some(error) = &self.error {
-            let unwithdrawn = routes.iter_mut().filter(|it| it.state != WITHDRAWN);
-            for route in unwithdrawn.filter(|it| !self.driver.has_accepted(it.vip)) {
+            let announced = routes.iter_mut().filter(|it| it.state != WITHDRAWN);
+            for route in announced.filter(|it| !self.driver.has_accepted(it.vip)) {
                 route.state = WITHDRAWN.to_owned();
                 route.reason = format!("the speaker has not accepted the route: {error}");
             }

@@ -26,8 +26,8 @@ pub(crate) struct Driver {
     announced: Routes,
     /// The VIPs of the most recently accepted routes.
     accepted: BTreeSet<IpAddr>,
-    /// Whether the speaker certainly announces exactly `announced`.
-    is_certain: bool,
+    /// Whether the speaker is known to announce exactly `announced`.
+    is_in_sync: bool,
 }
 
 impl Driver {
@@ -39,7 +39,7 @@ impl Driver {
                 .map(|vip| (*vip, Quality::Normal))
                 .collect(),
             accepted: inherited.iter().copied().collect(),
-            is_certain: false,
+            is_in_sync: false,
         }
     }
 
@@ -53,23 +53,23 @@ impl Driver {
         self.announced.keys().copied()
     }
 
-    /// Makes the speaker announce exactly `routes`. Does nothing if the speaker certainly announces them already.
+    /// Makes the speaker announce exactly `routes`. Does nothing if the speaker is known to announce them already.
     ///
     /// # Errors
     /// Returns an error if the speaker cannot be reached or rejects a route. The next call sends all routes again.
     pub(crate) async fn apply(&mut self, settings: &Announce, routes: &Routes) -> Result<()> {
-        if self.is_certain && self.announced == *routes {
+        if self.is_in_sync && self.announced == *routes {
             return Ok(());
         }
         let previous = self.announced.clone();
         let change = Change {
             settings,
             previous: &previous,
-            resends_all: !self.is_certain,
+            resends_all: !self.is_in_sync,
             routes,
         };
         // If the change fails, part of it may have taken effect.
-        self.is_certain = false;
+        self.is_in_sync = false;
         self.announced.extend(routes);
         match &settings.speaker {
             Speaker::Bird { socket, include } => bird::apply(socket, include, &change).await?,
@@ -79,14 +79,14 @@ impl Driver {
         }
         self.announced.clone_from(routes);
         self.accepted = routes.keys().copied().collect();
-        self.is_certain = true;
+        self.is_in_sync = true;
         Ok(())
     }
 
     /// Makes the next [`Self::apply`] send all routes, unless the speaker would keep them over a restart. Called
     /// regularly, because the speaker may have been restarted.
     pub(crate) fn refresh(&mut self, settings: &Announce) {
-        self.is_certain &= match &settings.speaker {
+        self.is_in_sync &= match &settings.speaker {
             Speaker::Bird { include, .. } => include.exists(),
             Speaker::Exabgp { .. } | Speaker::Gobgp { .. } | Speaker::Frr { .. } => false,
         };
@@ -94,7 +94,7 @@ impl Driver {
 
     /// Makes the next [`Self::apply`] send all routes, because the settings have changed.
     pub(crate) fn resend_all(&mut self) {
-        self.is_certain = false;
+        self.is_in_sync = false;
     }
 }
 

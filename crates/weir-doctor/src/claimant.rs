@@ -26,12 +26,12 @@ const ICMPV6: u8 = 58;
 /// A reply from another machine for a VIP: the VIP, and the machine's link address.
 type Claim = (IpAddr, String);
 
-/// Reports other machines that answer for any of these VIPs. Skips VIPs in `moving` that this machine does not have:
-/// the active director has them.
+/// Reports other machines that answer for any of these VIPs. Skips VIPs in `failover_vips` that this machine does not
+/// have: the active director has them.
 pub(crate) fn claimants(
     desired: &Desired,
     state: &NetState,
-    moving: &BTreeSet<IpAddr>,
+    failover_vips: &BTreeSet<IpAddr>,
     vips: &BTreeSet<IpAddr>,
 ) -> Vec<Diagnosis> {
     let servers = servers_by_mac(desired, state);
@@ -75,10 +75,10 @@ pub(crate) fn claimants(
                 let server = servers.get(&other).copied();
                 let on_this_machine = state.addresses.iter().any(|address| address.ip == vip);
                 match server {
-                    None if moving.contains(&vip) && on_this_machine => {
+                    None if failover_vips.contains(&vip) && on_this_machine => {
                         findings.push(second_active_director(&link.name, vip, &other));
                     }
-                    None if moving.contains(&vip) => {}
+                    None if failover_vips.contains(&vip) => {}
                     _ => findings.push(diagnosis(desired, &link.name, vip, (&other, server))),
                 }
             }
@@ -94,7 +94,7 @@ pub(crate) fn claimants(
 /// The state of the network cannot be read.
 pub async fn contested_vips(
     desired: &Desired,
-    moving: &BTreeSet<IpAddr>,
+    failover_vips: &BTreeSet<IpAddr>,
 ) -> Result<Vec<Diagnosis>, weir_netlink::Error> {
     let servers = desired.pools.iter().flat_map(|pool| &pool.servers);
     let state = Netlink::open()?
@@ -102,7 +102,7 @@ pub async fn contested_vips(
         .await?;
     let mut vips = all_vips(desired);
     vips.retain(|vip| state.addresses.iter().any(|address| address.ip == *vip));
-    Ok(claimants(desired, &state, moving, &vips))
+    Ok(claimants(desired, &state, failover_vips, &vips))
 }
 
 /// Returns the VIPs of all services.
@@ -253,7 +253,7 @@ fn query_all(
     query: &dyn Fn(IpAddr) -> Option<Vec<u8>>,
     parse: &dyn Fn(&[u8]) -> Option<Claim>,
 ) -> Result<BTreeSet<Claim>, weir_sys::Error> {
-    let socket = FrameSocket::listening(ifindex, ethertype)?;
+    let socket = FrameSocket::open_listener(ifindex, ethertype)?;
     for frame in vips.iter().filter_map(|vip| query(*vip)) {
         socket.send(ifindex, &frame)?;
     }

@@ -34,15 +34,15 @@ pub enum Daemon {
     NoAccess,
 }
 
-/// Returns the problems on this director. `desired` includes services created with ipvsadm. `moving` are the VIPs that
-/// keepalived or Pacemaker moves between directors: only the active director has them.
+/// Returns the problems on this director. `desired` includes services created with ipvsadm. `failover_vips` are the
+/// VIPs that keepalived or Pacemaker moves between directors: only the active director has them.
 ///
 /// # Errors
 /// The state of the network cannot be read.
 pub async fn director(
     desired: &Desired,
     daemon: &Daemon,
-    moving: &BTreeSet<IpAddr>,
+    failover_vips: &BTreeSet<IpAddr>,
 ) -> Result<Vec<Diagnosis>, weir_netlink::Error> {
     let netlink = Netlink::open()?;
     let reported = match daemon {
@@ -72,18 +72,18 @@ pub async fn director(
         Daemon::Running(_) | Daemon::NoAccess => {}
     }
     let is_running = !matches!(daemon, Daemon::NotRunning);
-    findings.extend(missing_vips(desired, &state, is_running, moving));
+    findings.extend(missing_vips(desired, &state, is_running, failover_vips));
     findings.extend(duplicate::unusable_vips(
         &claimant::all_vips(desired),
         &state.addresses,
         |index| state.links.get(&index).map(|link| link.name.clone()),
     ));
-    findings.extend(manager::removed_vips(&foreign_vips(desired, &state)));
+    findings.extend(manager::removed_vips(&unmanaged_vips(desired, &state)));
     findings.extend(unresolved_servers(&servers, &state));
     findings.extend(icmp_redirects(desired, &netlink, &state));
     findings.extend(small_tunnel_mtus(desired, &state));
     let vips = claimant::all_vips(desired);
-    findings.extend(claimant::claimants(desired, &state, moving, &vips));
+    findings.extend(claimant::claimants(desired, &state, failover_vips, &vips));
     findings.extend(stack::dropped_packets(desired));
     findings.extend(reach::unreachable_vips(
         desired,
@@ -137,7 +137,7 @@ fn trigger_resolution(server: IpAddr) {
 }
 
 /// Returns the VIPs on this machine that Weir did not add and does not restore.
-fn foreign_vips(desired: &Desired, state: &NetState) -> Vec<AssignedVip> {
+fn unmanaged_vips(desired: &Desired, state: &NetState) -> Vec<AssignedVip> {
     if desired.node.vip_interface.is_some() {
         return Vec::new();
     }
@@ -166,13 +166,13 @@ fn down_servers(reported: &[ServiceReport]) -> Vec<String> {
 }
 
 /// Reports VIPs that are not on this machine. Skips VIPs that Weir adds, if the daemon is not running, because that is
-/// reported separately; VIPs in `moving`; and VIPs of layer 4 services that `[announce]` covers, which are routed to
-/// this machine.
+/// reported separately; VIPs in `failover_vips`; and VIPs of layer 4 services that `[announce]` covers, which are
+/// routed to this machine.
 fn missing_vips(
     desired: &Desired,
     state: &NetState,
     is_running: bool,
-    moving: &BTreeSet<IpAddr>,
+    failover_vips: &BTreeSet<IpAddr>,
 ) -> Vec<Diagnosis> {
     let vip_interface = desired.node.vip_interface.as_deref();
     if vip_interface.is_some() && !is_running {
@@ -198,7 +198,7 @@ fn missing_vips(
     };
     claimant::all_vips(desired)
         .difference(&present)
-        .filter(|vip| !moving.contains(vip) && !is_routed(vip))
+        .filter(|vip| !failover_vips.contains(vip) && !is_routed(vip))
         .map(|vip| {
             let length = if vip.is_ipv4() { 32 } else { 128 };
             let observation = format!("the VIP {vip} is on no interface of this machine");
@@ -330,13 +330,13 @@ fn status_findings(
                         "server {} of {name} is down: {}",
                         server.address, server.reason
                     ),
-                    "it receives no clients",
+                    "it gets no new flows",
                 ));
             }
         }
         let has_completed_handshake = |server: &ServerReport| {
             let handshakes = server.handshakes.as_ref();
-            handshakes.is_some_and(|handshakes| handshakes.finished > 0)
+            handshakes.is_some_and(|handshakes| handshakes.completed > 0)
         };
         if servers.clone().any(has_completed_handshake) {
             findings
@@ -477,7 +477,7 @@ fn server_without_handshakes(
     let syns = server
         .handshakes
         .as_ref()
-        .filter(|handshakes| handshakes.finished == 0)?
+        .filter(|handshakes| handshakes.completed == 0)?
         .syns;
     let is_reported =
         server.warning.is_some() || server.ejected.is_some() || server.state == "down";
@@ -552,7 +552,7 @@ mod tests {
                 removed,
                 handshakes: Some(Handshakes {
                     syns: 16,
-                    finished: 0,
+                    completed: 0,
                 }),
                 ..ServerReport::default()
             };

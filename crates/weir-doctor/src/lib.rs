@@ -3,6 +3,7 @@
 //! Each check is a function of the kernel's state and of files. [`director()`] runs all checks for a director; the
 //! crate weir-real-server runs the checks for a server. This crate changes nothing.
 
+pub mod boot_setting;
 pub mod checksum;
 mod claimant;
 pub mod conntrack;
@@ -11,7 +12,6 @@ mod director;
 pub mod duplicate;
 pub mod firewall;
 pub mod manager;
-pub mod persistence;
 mod reach;
 mod report;
 mod slow;

@@ -202,7 +202,7 @@ fn send_probes(
     ethertype: u16,
     probes: &[&SynProbe],
 ) -> Result<Vec<Option<Reply>>, weir_sys::Error> {
-    let socket = FrameSocket::listening(device, ethertype)?;
+    let socket = FrameSocket::open_listener(device, ethertype)?;
     let mut replies = vec![None; probes.len()];
     let mut frame = [0; 256];
     for _ in 0..2 {

@@ -51,5 +51,5 @@ pub struct Handshakes {
     /// SYNs sent to the server, including retransmissions.
     pub syns: u64,
     /// Flows that became established.
-    pub finished: u64,
+    pub completed: u64,
 }

@@ -49,7 +49,7 @@ pub async fn vip_sources(
 /// the interface has none, which the route lookups show.
 fn usable_as_source(address: &Address) -> Option<Diagnosis> {
     let (vip, prefix) = (address.ip, address.prefix);
-    (vip.is_ipv6() && !address.quiet).then(|| {
+    (vip.is_ipv6() && !address.destination_only).then(|| {
         Diagnosis::new(
             format!("the VIP {vip} on lo is not deprecated"),
             "this machine may select it as the source of its own connections; the replies go to the director",

@@ -19,7 +19,7 @@ use std::thread::JoinHandle;
 
 use weir_helper::{Environment, parse};
 use weir_model::{Admin, Check, Desired, FlowSync, MAX_WEIGHT, Metrics, Node, Server, SocketMode};
-use weir_sys::{read_own, replace_file};
+use weir_sys::{read_owned_file, replace_file};
 
 use crate::message::AddedServer;
 
@@ -150,7 +150,7 @@ impl Policy {
     }
 
     fn recorded(&self) -> Option<Desired> {
-        let bytes = read_own(&self.record_file).ok()?;
+        let bytes = read_owned_file(&self.record_file).ok()?;
         parse(&String::from_utf8(bytes).ok()?, &Environment).ok()
     }
 

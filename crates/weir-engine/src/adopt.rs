@@ -132,7 +132,7 @@ fn empty_slot(row: u32, generation: u32) -> ServiceSlot {
         removed: false,
         addresses: std::collections::BTreeSet::new(),
         marks: std::collections::BTreeSet::new(),
-        agreed: weir_planner::allocation::AgreedVersions::default(),
+        agreed: weir_planner::allocation::GroupServerVersions::default(),
     }
 }
 

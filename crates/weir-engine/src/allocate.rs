@@ -5,7 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use weir_abi::Cursor;
 use weir_dataplane::Dataplane;
 use weir_model::{Indexed, Pool};
-use weir_planner::allocation::{Facts, Former, PoolWeights, ServerWeight};
+use weir_planner::allocation::{Facts, PoolWeights, PreviousAllocation, ServerWeight};
 use weir_state::ServerStates;
 
 use crate::error::Result;
@@ -19,7 +19,7 @@ pub(crate) fn allocate(
     plane: &Dataplane,
     touched: &[&str],
     states: &ServerStates,
-) -> Result<Former> {
+) -> Result<PreviousAllocation> {
     let maps = plane.maps();
     let cursor = |row: u32| {
         let Cursor {

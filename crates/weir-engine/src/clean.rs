@@ -161,7 +161,9 @@ async fn revert(undo: &Undo, cleaned: &mut CleanSummary) -> Result<()> {
     }
     for (name, former) in &undo.offloads {
         if index_of(name).is_some() {
-            netlink.inside(|| Features::read(name).and_then(|features| features.set(former)))??;
+            netlink.run_in_namespace(|| {
+                Features::read(name).and_then(|features| features.set(former))
+            })??;
             cleaned.offloads += 1;
         }
     }

@@ -163,7 +163,7 @@ impl Journal {
 
 /// Reads the changes since the state file with this number; none if the journal belongs to a different state file.
 pub(crate) fn read<T: DeserializeOwned>(path: &Path, continues: u64) -> Vec<T> {
-    let Ok(text) = weir_sys::read_own(path) else {
+    let Ok(text) = weir_sys::read_owned_file(path) else {
         return Vec::new();
     };
     let mut lines = text.split_inclusive(|byte| *byte == b'\n');

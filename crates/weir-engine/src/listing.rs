@@ -13,7 +13,7 @@ use weir_ipvsadm::{
     service_name,
 };
 use weir_model::{Indexed, Ports, TunnelChecksum};
-use weir_planner::allocation::{DestSlot, ServiceSlot, configured};
+use weir_planner::allocation::{DestSlot, ServiceSlot, configured_server};
 
 use crate::error::Result;
 use crate::ipvsadm_term::{counters_since, forward, is_from_ipvsadm, key_of_mark, protocol};
@@ -116,7 +116,7 @@ impl View<'_> {
         let mut servers = Vec::new();
         let dests = slot.map(|slot| slot.dests.as_slice()).unwrap_or_default();
         for dest in dests.iter().rev().filter(|dest| dest.is_listed()) {
-            if let Some(server) = configured(self.desired, service, dest) {
+            if let Some(server) = configured_server(self.desired, service, dest) {
                 let server = server_of(service, server, dest, port);
                 servers.push(self.server(&service.name, server, Some(dest))?);
             }

@@ -14,7 +14,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde::{Deserialize, Serialize};
 use weir_planner::allocation::Allocation;
 use weir_state::{Overrides, SavedServers, SavedStandings};
-use weir_sys::{boot_id, create_private, read_own};
+use weir_sys::{boot_id, create_private, read_owned_file};
 
 use crate::error::{Error, Result};
 use crate::journal::{self, JOURNAL, Journal, Record};
@@ -220,7 +220,7 @@ impl StateFile {
 
     /// Returns whether the file is still the one that this process wrote.
     pub(crate) fn is_own(&self) -> bool {
-        let text = read_own(&self.path).ok();
+        let text = read_owned_file(&self.path).ok();
         let head = text.and_then(|text| serde_json::from_slice::<Header>(&text).ok());
         head.is_some_and(|head| head.number == self.number)
     }
@@ -303,7 +303,7 @@ pub enum Unreadable {
 /// # Errors
 /// The file is unreadable.
 pub(crate) fn read(path: &Path) -> std::result::Result<Option<(String, StoredState)>, Unreadable> {
-    let text = match read_own(path) {
+    let text = match read_owned_file(path) {
         Ok(text) => text,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(Unreadable::File(error)),

@@ -11,8 +11,8 @@ use weir_model::{Network, VirtualRouter};
 use weir_netlink::{Address, Change, Link, Netlink};
 
 use crate::Error;
-use crate::extra;
-use crate::record::{self, AddedAddress, Extra};
+use crate::other_change;
+use crate::record::{self, AddedAddress, OtherChange};
 use crate::state::Addresses;
 
 impl Addresses {
@@ -22,7 +22,7 @@ impl Addresses {
             netlink: Netlink::open()?,
             runtime_dir: runtime_dir.to_owned(),
             record: record::read(runtime_dir),
-            owned: BTreeSet::new(),
+            configured_addresses: BTreeSet::new(),
         };
         if !adopt {
             addresses.remove(&|_| true).await?;
@@ -35,13 +35,13 @@ impl Addresses {
     pub(crate) async fn add(&mut self, router: &VirtualRouter) -> Result<(), Error> {
         let base = self.base(router).await?;
         let link = if router.virtual_mac {
-            extra::add_device(self, router, &base).await?
+            other_change::add_device(self, router, &base).await?
         } else {
             base.clone()
         };
         // The filter is set first, so that no packet is accepted without it. If that fails, the addresses are added
         // anyway, because the other director has released them.
-        let filtered = extra::set_filter(self, router);
+        let filtered = other_change::set_filter(self, router);
         let taken = match router.virtual_mac {
             true => self.take_over(router, None, &base).await,
             false => Ok(()),
@@ -59,8 +59,8 @@ impl Addresses {
         }
         // Last, so that an address that moves to another interface is not absent.
         let outdated = self.remove_outdated(router, &link).await;
-        let extra = extra::add(self, router, &base).await;
-        filtered.and(added).and(outdated).and(extra)
+        let others = other_change::add(self, router, &base).await;
+        filtered.and(added).and(outdated).and(others)
     }
 
     /// Returns the interface of a virtual router.
@@ -99,7 +99,7 @@ impl Addresses {
                 router = router.name,
                 interface = link.name,
                 address = %adopted,
-                "the address was already on the interface; it is removed when this director is no longer active"
+                "the address was already on the interface; it will be removed when this director is no longer active"
             );
         }
         let is_missing = |network: &&Network| {
@@ -157,8 +157,8 @@ impl Addresses {
                     router = router.name,
                     interface = link.name,
                     address = %adopted,
-                    "removing the address, which Weir has not added: this director is not active, and another one may \
-                     have the address"
+                    "removing an address that Weir did not add: this director is not active, and another one may have \
+                     the address"
                 );
             }
         }
@@ -242,29 +242,31 @@ impl Addresses {
         }
         let links = self.netlink.links().await?;
         let mut first_error = None;
-        let is_last = |it: &Extra| matches!(it, Extra::Device { .. } | Extra::Filter { .. });
+        let is_last = |it: &OtherChange| {
+            matches!(it, OtherChange::Device { .. } | OtherChange::Filter { .. })
+        };
         for last in [false, true] {
             if last {
                 let is_removed = |added: &AddedAddress| is_affected(&added.router);
                 self.remove_addresses(&is_removed, &links, &mut first_error)
                     .await;
             }
-            let to_remove: Vec<Extra> = self
+            let to_remove: Vec<OtherChange> = self
                 .record
-                .extra
+                .other_changes
                 .iter()
                 .filter(|it| it.router().is_some_and(is_affected) && is_last(it) == last)
                 .rev()
                 .cloned()
                 .collect();
             for it in to_remove {
-                match extra::remove(&self.netlink, &it, &links).await {
-                    Ok(()) => self.record.extra.retain(|other| *other != it),
+                match other_change::remove(&self.netlink, &it, &links).await {
+                    Ok(()) => self.record.other_changes.retain(|other| *other != it),
                     Err(error) => drop(first_error.get_or_insert(error)),
                 }
             }
         }
-        extra::restore_sysctls(&mut self.record);
+        other_change::restore_sysctls(&mut self.record);
         self.write()?;
         first_error.map_or(Ok(()), Err)
     }
@@ -372,7 +374,7 @@ impl Addresses {
             }
             tracing::info!(
                 address = %other.ip,
-                "added an address again: the kernel removed it with the first address of its network"
+                "restored an address that the kernel removed together with the first address of the same network"
             );
             self.netlink
                 .add_address(other.ifindex, other.ip, other.prefix)
@@ -413,7 +415,7 @@ fn is_source(
 /// An object cannot be removed, or the record cannot be written.
 pub async fn remove_recorded(runtime_dir: &Path) -> Result<usize, Error> {
     let record = record::read(runtime_dir);
-    let count = record.added.len() + record.extra.len();
+    let count = record.added.len() + record.other_changes.len();
     if count > 0 {
         Addresses::open(runtime_dir, false).await?;
     }

@@ -9,13 +9,13 @@ use weir_model::VirtualRouter;
 use weir_sys::{Channel, Message};
 
 use crate::Error;
-use crate::message::{Answer, Envelope, Reply, Request};
+use crate::message::{Envelope, NumberedReply, Reply, Request};
 
 /// Maximum size of a list of virtual routers, in bytes.
 const POLICY_MAX_BYTES: u64 = 4 << 20;
 
-/// An answer, with the attached virtual routers, if any.
-pub type AnswerWithRouters = (Answer, Option<Vec<VirtualRouter>>);
+/// A reply, with the attached virtual routers, if any.
+pub type ReplyWithRouters = (NumberedReply, Option<Vec<VirtualRouter>>);
 
 /// The VRRP agent's connection to its helper.
 #[derive(Debug)]
@@ -33,7 +33,7 @@ impl Client {
         }
     }
 
-    /// Sends a request. Returns the number that its answer will have.
+    /// Sends a request. Returns the number that the reply will have.
     ///
     /// # Errors
     /// The helper has ended.
@@ -45,37 +45,37 @@ impl Client {
         Ok(number)
     }
 
-    /// Returns the next answer without waiting, with the attached virtual routers, if any; `None` = the helper has
+    /// Returns the next reply without waiting, with the attached virtual routers, if any; `None` = the helper has
     /// ended.
     ///
     /// # Errors
     /// The helper sent an invalid message, or the channel cannot be read.
-    pub fn poll_receive(&self) -> Result<Poll<Option<AnswerWithRouters>>, Error> {
+    pub fn poll_receive(&self) -> Result<Poll<Option<ReplyWithRouters>>, Error> {
         match self.channel.poll_receive()? {
-            Poll::Ready(message) => message.map(parse_answer).transpose().map(Poll::Ready),
+            Poll::Ready(message) => message.map(parse_reply).transpose().map(Poll::Ready),
             Poll::Pending => Ok(Poll::Pending),
         }
     }
 }
 
-/// Readable when an answer has arrived or the helper has ended.
+/// Readable when a reply has arrived or the helper has ended.
 impl AsFd for Client {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.channel.as_fd()
     }
 }
 
-fn parse_answer(message: Message) -> Result<AnswerWithRouters, Error> {
+fn parse_reply(message: Message) -> Result<ReplyWithRouters, Error> {
     let envelope = Envelope::<Reply>::decode(&message.bytes)?;
     let routers = match (&envelope.body, message.files.into_iter().next()) {
         (Reply::Policy, Some(file)) => Some(read_routers(file.into())?),
         _ => None,
     };
-    let answer = Answer {
+    let reply = NumberedReply {
         number: envelope.number,
-        reply: envelope.body,
+        body: envelope.body,
     };
-    Ok((answer, routers))
+    Ok((reply, routers))
 }
 
 fn read_routers(file: File) -> Result<Vec<VirtualRouter>, Error> {

@@ -77,7 +77,7 @@ impl Addresses {
     ) -> Result<(), Error> {
         let has_owner = |it: &&AddedAddress| {
             let entry = (it.interface.clone(), it.address);
-            is_affected(it) && self.owned.contains(&entry)
+            is_affected(it) && self.configured_addresses.contains(&entry)
         };
         let handed: Vec<AddedAddress> = self
             .record

@@ -14,10 +14,10 @@
 mod address;
 mod client;
 mod daemon;
-mod extra;
 mod handover;
 mod machine;
 mod message;
+mod other_change;
 mod program;
 mod published;
 mod record;
@@ -29,13 +29,13 @@ mod state;
 use std::path::PathBuf;
 
 pub use address::remove_recorded;
-pub use client::{AnswerWithRouters, Client};
+pub use client::{Client, ReplyWithRouters};
 pub use daemon::{
     DaemonClient, address_digest, is_trusted, read_trusted, section_digest, serve_daemon,
 };
-pub use extra::virtual_mac;
 pub use machine::{Environment, ThisMachine, parse};
-pub use message::{Answer, NotifyState, Reply, Request, TrackedOutcome, VERSION};
+pub use message::{NotifyState, NumberedReply, Reply, Request, TrackedOutcome, VERSION};
+pub use other_change::virtual_mac;
 pub use published::with_published_part;
 pub use root_section::RootSection;
 pub use serve::serve;

@@ -8,7 +8,7 @@ use crate::Error;
 /// Version of the messages; both sides reject others.
 pub const VERSION: u32 = 1;
 
-/// A request with its number, or an answer with the number of its request.
+/// A request with its number, or a reply with the number of its request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Envelope<T> {
     pub(crate) version: u32,
@@ -105,13 +105,13 @@ impl NotifyState {
     }
 }
 
-/// The answer to a request.
+/// The reply to a request, with the number of the request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Answer {
+pub struct NumberedReply {
     /// The number that [`crate::Client::request`] returned.
     pub number: u64,
     /// The result.
-    pub reply: Reply,
+    pub body: Reply,
 }
 
 /// The result of a request.

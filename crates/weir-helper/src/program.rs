@@ -77,13 +77,13 @@ pub(crate) fn notify_group(router: &VirtualRouter, state: NotifyState) {
     start(router, &router.notify.group, &arguments);
 }
 
-fn start(router: &VirtualRouter, words: &[String], extra: &[&str]) {
+fn start(router: &VirtualRouter, words: &[String], more_arguments: &[&str]) {
     if words.is_empty() {
         return;
     }
     let user = &router.notify.user;
     let user = (user != "root").then_some(user.as_str());
-    match spawn(words, extra, user) {
+    match spawn(words, more_arguments, user) {
         Ok(mut child) => drop(tokio::spawn(async move { child.wait().await })),
         Err(error) => tracing::warn!(
             router = router.name,

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use weir_model::{VirtualRoute, VirtualRule};
-use weir_sys::{boot_id, read_own, replace_file};
+use weir_sys::{boot_id, read_owned_file, replace_file};
 
 use crate::Error;
 
@@ -27,7 +27,7 @@ pub(crate) struct AddedAddress {
 /// A change made by the helper, other than an added address.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Extra {
+pub(crate) enum OtherChange {
     /// A route through an interface.
     Route {
         router: String,
@@ -52,7 +52,7 @@ pub(crate) enum Extra {
     },
 }
 
-impl Extra {
+impl OtherChange {
     /// Returns the virtual router; `None` = the object may belong to several.
     pub(crate) fn router(&self) -> Option<&str> {
         match self {
@@ -69,7 +69,7 @@ impl Extra {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Record {
     pub(crate) added: BTreeSet<AddedAddress>,
-    pub(crate) extra: Vec<Extra>,
+    pub(crate) other_changes: Vec<OtherChange>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -77,24 +77,24 @@ struct Content {
     boot: String,
     added: BTreeSet<AddedAddress>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    extra: Vec<Extra>,
+    extra: Vec<OtherChange>,
 }
 
 impl Record {
     pub(crate) fn is_empty(&self) -> bool {
-        self.added.is_empty() && self.extra.is_empty()
+        self.added.is_empty() && self.other_changes.is_empty()
     }
 }
 
 pub(crate) fn read(runtime_dir: &Path) -> Record {
     // An unprivileged daemon may write to the directory.
-    let Ok(text) = read_own(&runtime_dir.join(FILE)) else {
+    let Ok(text) = read_owned_file(&runtime_dir.join(FILE)) else {
         return Record::default();
     };
     match serde_json::from_slice::<Content>(&text) {
         Ok(content) if boot_id().is_ok_and(|boot| boot == content.boot) => Record {
             added: content.added,
-            extra: content.extra,
+            other_changes: content.extra,
         },
         _ => Record::default(),
     }
@@ -111,7 +111,7 @@ pub(crate) fn write(runtime_dir: &Path, record: &Record) -> Result<(), Error> {
         let content = Content {
             boot: boot_id()?,
             added: record.added.clone(),
-            extra: record.extra.clone(),
+            extra: record.other_changes.clone(),
         };
         serde_json::to_vec(&content)
             .map_err(Into::into)

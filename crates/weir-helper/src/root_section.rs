@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use weir_sys::{read_own, replace_file};
+use weir_sys::{read_owned_file, replace_file};
 
 use crate::Error;
 use crate::daemon::read_trusted;
@@ -82,7 +82,7 @@ impl<T: Clone + Debug + PartialEq + Serialize + DeserializeOwned> RootSection<T>
         let Some(accepted) = accepted else {
             let reason = match file {
                 Ok(_) => "change the file, and reload it".to_owned(),
-                Err(error) => format!("it cannot be used: {error}"),
+                Err(error) => format!("the file cannot be used: {error}"),
             };
             return Err(Error::NotPermitted {
                 path: self.configuration.clone(),
@@ -112,7 +112,7 @@ impl<T: Clone + Debug + PartialEq + Serialize + DeserializeOwned> RootSection<T>
     }
 
     fn recorded(&self) -> Option<T> {
-        serde_json::from_slice(&read_own(&self.record).ok()?).ok()
+        serde_json::from_slice(&read_owned_file(&self.record).ok()?).ok()
     }
 }
 

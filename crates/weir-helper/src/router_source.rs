@@ -27,61 +27,63 @@ pub(crate) struct RouterSource {
     /// Whether an unprivileged daemon writes the files. Once true, stays true.
     is_written_by_daemon: bool,
     /// Files that may contain the active configuration; the first one that exists is used.
-    texts: Vec<PathBuf>,
+    active_files: Vec<PathBuf>,
     root_section: RootSection<Routers>,
 }
 
-/// What the helper needs of the active configuration.
+/// The part of the active configuration that the helper needs.
 #[derive(Clone, Debug)]
-pub(crate) struct Active {
+pub(crate) struct ActiveRouters {
     pub(crate) routers: Vec<VirtualRouter>,
     /// The addresses of virtual routers and of `vip_interface`, with their interfaces. An address of a virtual router
     /// without `interface` is not included.
-    pub(crate) owned: BTreeSet<(String, IpAddr)>,
+    pub(crate) configured_addresses: BTreeSet<(String, IpAddr)>,
 }
 
 /// The virtual routers of root's configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Routers {
     /// Without secrets from files, which an unprivileged daemon cannot read.
-    wanted: Vec<VirtualRouter>,
+    #[serde(rename = "wanted")]
+    without_secrets: Vec<VirtualRouter>,
     /// With all secrets.
-    complete: Vec<VirtualRouter>,
-    /// See [`Active::owned`].
-    #[serde(default)]
-    owned: BTreeSet<(String, IpAddr)>,
+    #[serde(rename = "complete")]
+    with_secrets: Vec<VirtualRouter>,
+    /// See [`ActiveRouters::configured_addresses`].
+    #[serde(default, rename = "owned")]
+    configured_addresses: BTreeSet<(String, IpAddr)>,
 }
 
 impl RouterSource {
-    pub(crate) fn new(runtime_dir: &Path, texts: &[PathBuf], configuration: &Path) -> Self {
+    pub(crate) fn new(runtime_dir: &Path, active_files: &[PathBuf], configuration: &Path) -> Self {
         let record = runtime_dir.join(RECORD);
         Self {
             runtime_dir: runtime_dir.to_owned(),
             is_written_by_daemon: std::env::var_os(CONFINED).is_some(),
-            texts: texts.to_vec(),
+            active_files: active_files.to_vec(),
             root_section: RootSection::new("[vrrp]", configuration, record, |text| {
                 let desired = machine::parse(text, &ThisMachine)?;
                 Ok(Routers {
-                    wanted: machine::parse(text, &Environment)?.vrrp,
-                    owned: owned(&desired),
-                    complete: desired.vrrp,
+                    without_secrets: machine::parse(text, &Environment)?.vrrp,
+                    configured_addresses: configured_addresses(&desired),
+                    with_secrets: desired.vrrp,
                 })
             }),
         }
     }
 
     /// Reads the virtual routers of the active configuration.
-    pub(crate) fn read(&mut self) -> Result<Active, Error> {
+    pub(crate) fn read(&mut self) -> Result<ActiveRouters, Error> {
         self.is_written_by_daemon |=
             weir_runtime_dir::account_that_owns(&self.runtime_dir).is_some();
         let exists = |path: &&PathBuf| match fs::symlink_metadata(path) {
             Err(error) => error.kind() != ErrorKind::NotFound,
             Ok(_) => true,
         };
-        let Some(path) = self.texts.iter().find(exists).cloned() else {
-            return Ok(Active {
+        let Some(path) = self.active_files.iter().find(exists).cloned() else {
+            return Ok(ActiveRouters {
                 routers: Vec::new(),
-                owned: BTreeSet::new(),
+                configured_addresses: BTreeSet::new(),
             });
         };
         if !self.is_written_by_daemon {
@@ -93,46 +95,49 @@ impl RouterSource {
             path: path.clone(),
             source: std::io::Error::other(reason),
         })?;
-        let wanted = machine::parse(&text, &Environment)
+        let requested = machine::parse(&text, &Environment)
             .map_err(|reason| Error::Configuration { path, reason })?
             .vrrp;
         let accepted = self
             .root_section
-            .accept(&text, |routers| routers.wanted == wanted);
+            .accept(&text, |routers| routers.without_secrets == requested);
         if let Err(error) = &accepted {
             tracing::error!(reason = %error, "refused a request from the daemon");
         }
         let Routers {
-            complete: routers,
-            owned,
+            with_secrets: routers,
+            configured_addresses,
             ..
         } = accepted?;
-        Ok(Active { routers, owned })
+        Ok(ActiveRouters {
+            routers,
+            configured_addresses,
+        })
     }
 }
 
-/// See [`Active::owned`].
-fn owned(desired: &Desired) -> BTreeSet<(String, IpAddr)> {
-    let mut owned = BTreeSet::new();
+/// See [`ActiveRouters::configured_addresses`].
+fn configured_addresses(desired: &Desired) -> BTreeSet<(String, IpAddr)> {
+    let mut configured_addresses = BTreeSet::new();
     if let Some(interface) = &desired.node.vip_interface {
         let listeners = desired.services.iter().flat_map(|service| &service.listen);
         let vips = listeners.map(|it| it.address);
         let vips = vips.chain(desired.proxy_addresses());
         let added = vips.filter(|vip| !desired.is_vrrp_address(*vip));
-        owned.extend(added.map(|vip| (interface.clone(), vip)));
+        configured_addresses.extend(added.map(|vip| (interface.clone(), vip)));
     }
     for router in &desired.vrrp {
         for network in router.managed_addresses() {
             if let Some(interface) = router.interface_of(network.address) {
-                owned.insert((interface.to_owned(), network.address));
+                configured_addresses.insert((interface.to_owned(), network.address));
             }
         }
     }
-    owned
+    configured_addresses
 }
 
 /// Reads a recorded configuration that a root process has written.
-fn read_active(path: &Path) -> Result<Active, Error> {
+fn read_active(path: &Path) -> Result<ActiveRouters, Error> {
     let failed = |source| Error::File {
         path: path.to_owned(),
         source,
@@ -152,8 +157,8 @@ fn read_active(path: &Path) -> Result<Active, Error> {
         return Err(invalid(error.message.clone()));
     }
     let desired = machine::parse(&bundle.text, &ThisMachine).map_err(invalid)?;
-    Ok(Active {
-        owned: owned(&desired),
+    Ok(ActiveRouters {
+        configured_addresses: configured_addresses(&desired),
         routers: desired.vrrp,
     })
 }
@@ -161,8 +166,8 @@ fn read_active(path: &Path) -> Result<Active, Error> {
 /// Returns whether only root and this process's user can change the file.
 fn is_trusted(path: &Path) -> std::io::Result<bool> {
     let metadata = fs::metadata(path)?;
-    let is_owned = metadata.uid() == 0 || metadata.uid() == geteuid().as_raw();
-    Ok(is_owned && metadata.mode() & 0o022 == 0)
+    let is_trusted_owner = metadata.uid() == 0 || metadata.uid() == geteuid().as_raw();
+    Ok(is_trusted_owner && metadata.mode() & 0o022 == 0)
 }
 
 /// Reads included files, which must be trusted like the main file: they name the programs that this process runs.

@@ -14,7 +14,7 @@ use weir_sys::{Channel, sealed_file};
 use crate::Error;
 use crate::message::{Envelope, Reply, Request};
 use crate::program;
-use crate::router_source::{Active, RouterSource};
+use crate::router_source::{ActiveRouters, RouterSource};
 use crate::state::Addresses;
 
 /// Maximum time after SIGTERM for which this process continues to serve the caller, which must become inactive first.
@@ -23,17 +23,17 @@ const END_TIMEOUT: Duration = Duration::from_secs(3);
 const REAL_TIME_PRIORITY: i32 = 9;
 
 /// Serves the caller at the other end of the channel until the channel is closed, then removes the added objects.
-/// `texts` are files that may contain the active configuration; the first one that exists is used. If an unprivileged
-/// daemon has written it, it can only select among the virtual routers of `configuration`, root's file. If `adopt` is
-/// true, the addresses of an earlier helper are kept, for the same caller or its successor. Must be called inside a
-/// tokio runtime.
+/// `active_files` are files that may contain the active configuration; the first one that exists is used. If an
+/// unprivileged daemon has written it, it can only select among the virtual routers of `configuration`, root's file. If
+/// `adopt` is true, the addresses of an earlier helper are kept, for the same caller or its successor. Must be called
+/// inside a tokio runtime.
 ///
 /// # Errors
 /// The addresses cannot be read or removed.
 pub async fn serve(
     channel: Channel,
     runtime_dir: &Path,
-    texts: &[PathBuf],
+    active_files: &[PathBuf],
     configuration: &Path,
     adopt: bool,
 ) -> Result<(), Error> {
@@ -44,7 +44,7 @@ pub async fn serve(
     let channel = Arc::new(channel);
     let mut helper = Helper {
         addresses: Addresses::open(runtime_dir, adopt).await?,
-        source: RouterSource::new(runtime_dir, texts, configuration),
+        source: RouterSource::new(runtime_dir, active_files, configuration),
         routers: Vec::new(),
         channel: Arc::clone(&channel),
     };
@@ -141,9 +141,9 @@ impl Helper {
         send(&self.channel, number, reply, &[]);
     }
 
-    fn set_active(&mut self, active: Active) {
+    fn set_active(&mut self, active: ActiveRouters) {
         self.routers = active.routers;
-        self.addresses.owned = active.owned;
+        self.addresses.configured_addresses = active.configured_addresses;
     }
 
     fn router(&self, name: &str) -> Result<VirtualRouter, Error> {

@@ -16,7 +16,7 @@ pub(crate) struct Addresses {
     pub(crate) runtime_dir: PathBuf,
     pub(crate) record: Record,
     /// The addresses that the active configuration has, with their interfaces.
-    pub(crate) owned: BTreeSet<(String, IpAddr)>,
+    pub(crate) configured_addresses: BTreeSet<(String, IpAddr)>,
 }
 
 impl Addresses {

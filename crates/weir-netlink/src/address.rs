@@ -34,9 +34,9 @@ pub struct Address {
     pub tentative: bool,
     /// Whether another machine has the address (IPv6), so that this machine does not use it.
     pub duplicate: bool,
-    /// Whether the kernel avoids the address as a source: it has scope `host` (IPv4) or is deprecated (IPv6, RFC 6724
-    /// section 5, rule 3).
-    pub quiet: bool,
+    /// Whether the kernel avoids the address as a source, because it has scope `host` (IPv4) or is deprecated (IPv6,
+    /// RFC 6724 section 5, rule 3).
+    pub destination_only: bool,
     /// Whether the former owner has handed the address over ([`Netlink::hand_over_address`]), and no process has taken
     /// it over.
     pub handed_over: bool,
@@ -69,7 +69,7 @@ impl Address {
             label,
             tentative: flags.contains(AddressFlags::Tentative),
             duplicate: flags.contains(AddressFlags::Dadfailed),
-            quiet: match message.header.family {
+            destination_only: match message.header.family {
                 AddressFamily::Inet6 => flags.contains(AddressFlags::Deprecated),
                 _ => message.header.scope == AddressScope::Host,
             },
@@ -133,7 +133,12 @@ impl Netlink {
     ///
     /// # Errors
     /// The same as for [`Netlink::add_address`].
-    pub async fn add_quiet_address(&self, ifindex: u32, ip: IpAddr, prefix: u8) -> Result<Change> {
+    pub async fn add_destination_only_address(
+        &self,
+        ifindex: u32,
+        ip: IpAddr,
+        prefix: u8,
+    ) -> Result<Change> {
         let mut message = address_message(ifindex, ip, prefix);
         if ip.is_ipv4() {
             message.header.scope = AddressScope::Host;
@@ -267,9 +272,12 @@ mod tests {
         let failed = AddressFlags::Tentative | AddressFlags::Dadfailed;
         message.attributes[1] = AddressAttribute::Flags(failed);
         let address = Address::from_message(&message).unwrap();
-        assert_eq!((flags(&address), address.quiet), ((true, true), false));
+        assert_eq!(
+            (flags(&address), address.destination_only),
+            ((true, true), false)
+        );
         message.attributes[1] = AddressAttribute::Flags(AddressFlags::Deprecated);
-        assert!(Address::from_message(&message).unwrap().quiet);
+        assert!(Address::from_message(&message).unwrap().destination_only);
         message.attributes.clear();
         assert_eq!(Address::from_message(&message), None);
     }

@@ -24,7 +24,7 @@ pub struct InputFilter {
     /// The filtered addresses.
     pub addresses: Vec<IpAddr>,
     /// Ports whose packets pass.
-    pub passed: Vec<AllowedPorts>,
+    pub allowed_ports: Vec<AllowedPorts>,
 }
 
 /// A range of ports of an address.
@@ -96,7 +96,7 @@ impl Netlink {
     /// The kernel has no nf_tables, or `CAP_NET_ADMIN` is missing.
     pub fn set_input_filter(&self, filter: &InputFilter) -> Result<()> {
         let request = format!("add the table {}", filter.table);
-        self.inside(|| send_batch(&request, build_batch(filter)))?
+        self.run_in_namespace(|| send_batch(&request, build_batch(filter)))?
     }
 
     /// Removes the table of a filter.
@@ -107,7 +107,7 @@ impl Netlink {
         let request = format!("remove the table {table}");
         let mut batch = Batch::new();
         batch.add_message(DEL_TABLE, 0, |body| body.add_text(1, table));
-        match self.inside(|| send_batch(&request, batch))? {
+        match self.run_in_namespace(|| send_batch(&request, batch))? {
             Ok(()) => Ok(Change::Made),
             Err(error) if error.has_errno(Errno::NOENT) => Ok(Change::None),
             Err(error) => Err(error),
@@ -185,7 +185,7 @@ fn build_batch(filter: &InputFilter) -> Batch {
         rule.add_comparison(EQUAL, &LOOPBACK.to_ne_bytes());
         rule.add_verdict(PASS);
     });
-    for ports in &filter.passed {
+    for ports in &filter.allowed_ports {
         add_rule(&|rule| {
             rule.match_destination(ports.address);
             rule.match_protocol(ports.protocol);
@@ -385,7 +385,7 @@ mod tests {
         let filter = InputFilter {
             table: "odd".to_owned(),
             addresses: vec![[192, 0, 2, 1].into(), "2001:db8::1".parse().unwrap()],
-            passed: Vec::new(),
+            allowed_ports: Vec::new(),
         };
         let (bytes, last) = build_batch(&filter).finish();
         let batch_messages: Vec<&[u8]> = messages(&bytes).collect();

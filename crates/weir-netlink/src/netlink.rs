@@ -63,7 +63,7 @@ impl Netlink {
     ///
     /// # Errors
     /// The namespace cannot be entered.
-    pub fn inside<T>(&self, work: impl FnOnce() -> T) -> Result<T> {
+    pub fn run_in_namespace<T>(&self, work: impl FnOnce() -> T) -> Result<T> {
         if NetNs::current()?.id()? == self.netns.id()? {
             return Ok(work());
         }
@@ -76,7 +76,7 @@ impl Netlink {
     /// # Errors
     /// The same as for [`Sysctl::read`].
     pub fn sysctl(&self, sysctl: &Sysctl) -> Result<String> {
-        self.inside(|| sysctl.read())?
+        self.run_in_namespace(|| sysctl.read())?
     }
 
     /// Returns the number of kernel messages that could not be decoded and were skipped.

@@ -11,7 +11,7 @@ use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use crate::{Change, MacAddr, Netlink, Result};
 
 /// Weir's number as the creator of a route (`RTPROT_*`).
-const WEIR: u8 = 0x57;
+const RTPROT_WEIR: u8 = 0x57;
 
 fn veth_message(name: &str, mac: MacAddr, mtu: u32) -> LinkMessage {
     let mut message = LinkMessage::default();
@@ -35,7 +35,7 @@ fn default_route(ipv6: bool, table: u32, ifindex: u32) -> RouteMessage {
     };
     message.header.scope = RouteScope::Link;
     message.header.kind = RouteType::Unicast;
-    message.header.protocol = RouteProtocol::from(WEIR);
+    message.header.protocol = RouteProtocol::from(RTPROT_WEIR);
     message.attributes = vec![RouteAttribute::Table(table), RouteAttribute::Oif(ifindex)];
     message
 }
@@ -45,7 +45,13 @@ impl Netlink {
     ///
     /// # Errors
     /// `CAP_NET_ADMIN` is missing.
-    pub async fn add_pair(&self, name: &str, peer: &str, mac: MacAddr, mtu: u32) -> Result<Change> {
+    pub async fn add_veth_pair(
+        &self,
+        name: &str,
+        peer: &str,
+        mac: MacAddr,
+        mtu: u32,
+    ) -> Result<Change> {
         let mut message = veth_message(name, mac, mtu);
         message.attributes.push(LinkAttribute::LinkInfo(vec![
             LinkInfo::Kind(InfoKind::Veth),

@@ -19,7 +19,7 @@ use crate::{Change, Error, Netlink, Result};
 /// The table of local addresses (linux/rtnetlink.h, `RT_TABLE_LOCAL`).
 const LOCAL: u32 = 255;
 /// Weir's number as the creator of a rule, which no other program uses (linux/rtnetlink.h, `RTPROT_*`).
-const WEIR: u8 = 0x57;
+const RTPROT_WEIR: u8 = 0x57;
 
 /// A rule that Weir adds.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -103,7 +103,7 @@ impl Rule {
             ),
         };
         attributes.push(RuleAttribute::Priority(self.priority()));
-        attributes.push(RuleAttribute::Protocol(RouteProtocol::from(WEIR)));
+        attributes.push(RuleAttribute::Protocol(RouteProtocol::from(RTPROT_WEIR)));
         rule_message(self.is_ipv6(), action, attributes)
     }
 }
@@ -115,7 +115,7 @@ impl Rule {
         let (mut is_weir, mut mark, mut name, mut table) = (false, None, None, 0);
         for attribute in &message.attributes {
             match attribute {
-                RuleAttribute::Protocol(protocol) => is_weir = u8::from(*protocol) == WEIR,
+                RuleAttribute::Protocol(protocol) => is_weir = u8::from(*protocol) == RTPROT_WEIR,
                 RuleAttribute::FwMark(number) => mark = Some(*number),
                 RuleAttribute::Iifname(device) => name = Some(device.clone()),
                 RuleAttribute::Table(number) => table = *number,
@@ -177,7 +177,7 @@ fn classify(message: &RuleMessage) -> Option<FirstRule> {
         match attribute {
             RuleAttribute::Priority(0) => {}
             RuleAttribute::Priority(_) => return None,
-            RuleAttribute::Protocol(protocol) if u8::from(*protocol) == WEIR => {
+            RuleAttribute::Protocol(protocol) if u8::from(*protocol) == RTPROT_WEIR => {
                 return Some(FirstRule::Weir);
             }
             RuleAttribute::Table(number) => table = *number,

@@ -72,7 +72,7 @@ pub struct TcpSocket {
     /// A number that is unique since boot.
     pub cookie: u64,
     /// For a listener: number of connections that have not been accepted yet.
-    pub waiting: u32,
+    pub backlog: u32,
     /// For a connection in state SYN-RECEIVED: number of SYN-ACK retransmissions.
     pub retransmits: u8,
 }
@@ -195,7 +195,7 @@ fn parse_socket(body: &[u8]) -> Option<TcpSocket> {
         state,
         local: SocketAddr::new(address, port),
         cookie: u64::from(cookie[1]) << 32 | u64::from(cookie[0]),
-        waiting: u32::from_ne_bytes(read_array(body, 56)),
+        backlog: u32::from_ne_bytes(read_array(body, 56)),
         retransmits: body[3],
     })
 }
@@ -216,10 +216,10 @@ mod tests {
                 all.into_iter().find(|socket| socket.local == address)
             };
             let before = find_listener().unwrap();
-            assert_eq!((before.state, before.waiting), (TcpState::Listen, 0));
+            assert_eq!((before.state, before.backlog), (TcpState::Listen, 0));
             let client = TcpStream::connect(address).unwrap();
             let after = find_listener().unwrap();
-            assert_eq!((after.waiting, after.cookie), (1, before.cookie));
+            assert_eq!((after.backlog, after.cookie), (1, before.cookie));
             let local = client.local_addr().unwrap();
             let sending = tcp_sockets(&TcpState::SENDING).unwrap();
             let sending = sending.into_iter().find(|socket| socket.local == local);

@@ -15,7 +15,7 @@ use crate::{Change, MacAddr, Netlink, Result};
 
 /// The creator of routes and rules: keepalived's number (linux/rtnetlink.h, `RTPROT_KEEPALIVED`), by which other
 /// programs recognize VRRP routes and rules.
-const VRRP: u8 = 18;
+const RTPROT_KEEPALIVED: u8 = 18;
 
 /// A unicast route.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -90,7 +90,7 @@ impl StaticRoute {
             _ => RouteScope::Universe,
         };
         message.header.kind = RouteType::Unicast;
-        message.header.protocol = RouteProtocol::from(VRRP);
+        message.header.protocol = RouteProtocol::from(RTPROT_KEEPALIVED);
         message.attributes = vec![
             RouteAttribute::Table(self.table),
             RouteAttribute::Oif(self.ifindex),
@@ -119,7 +119,7 @@ impl TableRule {
         message.attributes = vec![
             RuleAttribute::Priority(self.priority),
             RuleAttribute::Table(self.table),
-            RuleAttribute::Protocol(RouteProtocol::from(VRRP)),
+            RuleAttribute::Protocol(RouteProtocol::from(RTPROT_KEEPALIVED)),
         ];
         if let Some((ip, prefix)) = self.from {
             message.header.src_len = prefix;

@@ -77,7 +77,7 @@ impl Netlink {
     /// # Errors
     /// The netlink socket cannot be opened, or the namespace cannot be entered.
     pub fn watch(&self) -> Result<Watch> {
-        self.inside(Watch::open)?
+        self.run_in_namespace(Watch::open)?
     }
 }
 

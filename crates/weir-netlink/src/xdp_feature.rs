@@ -46,7 +46,7 @@ impl Netlink {
         let mut slot = self.generic.lock().await;
         let generic = match &mut *slot {
             Some(generic) => generic,
-            empty => empty.insert(self.inside(Generic::open)??),
+            empty => empty.insert(self.run_in_namespace(Generic::open)??),
         };
         let Some(family) = generic.find_family(FAMILY).await? else {
             return Ok(None);

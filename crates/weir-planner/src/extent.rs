@@ -53,8 +53,8 @@ pub struct Rule {
     pub port: u16,
     /// Number of server rows; rows of shared counts follow them.
     pub dests: u32,
-    /// Whether too many services share the pool's counts to update a tree for each of them.
-    pub crowded: bool,
+    /// Whether no tree is used, because too many services share the pool's counts to update a tree for each of them.
+    pub is_tree_disabled: bool,
     /// Whether the director belongs to a group: the `maglev` table then depends only on values that are the same on all
     /// directors.
     pub in_group: bool,
@@ -110,7 +110,7 @@ pub fn tables(name: &str, slot: &ServiceSlot, rule: &Rule) -> Result<Tables> {
         list.iter().map(|row| row.weight).fold(0, gcd).max(1)
     };
     let bounded = rule.scheduler.max_load_percent.is_some();
-    let is_long = !rule.crowded && list.len() > tournament::MAX_SEARCHED_LEN;
+    let is_long = !rule.is_tree_disabled && list.len() > tournament::MAX_SEARCHED_LEN;
     let tree_width = match scheduler::tree(number, bounded) {
         Some(_) if is_long => tournament::width(list.len()),
         _ => 0,
@@ -165,7 +165,7 @@ pub fn usable(slot: &ServiceSlot) -> Vec<&DestSlot> {
 pub fn spread(slot: &ServiceSlot, rule: &Rule) -> std::result::Result<Vec<u32>, weir_sched::Error> {
     let kind = rule.scheduler.kind;
     if rule.in_group && kind == SchedulerKind::Maglev {
-        let agreed = slot.dests.iter().filter(|dest| dest.is_agreed());
+        let agreed = slot.dests.iter().filter(|dest| dest.is_in_group_table());
         let agreed = agreed.map(|dest| entry(dest, dest.ordered)).collect();
         let mut table = build_table(agreed, kind)?;
         let usable: BTreeSet<u32> = usable(slot).iter().map(|dest| dest.id).collect();

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use crate::allocation::{DestSlot, ServiceSlot};
-use crate::number::Numbers;
+use crate::number::NumberAllocator;
 
 /// The index, derived from the services. Updates cost time in proportion to the size of the change. Row 0 is not used.
 #[derive(Clone, Debug, Default)]
@@ -12,15 +12,15 @@ pub(crate) struct Index {
     /// Whether the index is built; false after a state file was read.
     pub(crate) is_built: bool,
     /// Free service rows.
-    pub(crate) rows: Numbers,
+    pub(crate) rows: NumberAllocator,
     /// Free server rows.
-    pub(crate) ids: Numbers,
+    pub(crate) ids: NumberAllocator,
     /// Free rows of shared counts.
-    pub(crate) shared: Numbers,
+    pub(crate) shared: NumberAllocator,
     /// Server rows by address.
     pub(crate) ids_by_address: BTreeMap<IpAddr, Vec<u32>>,
     /// Names of the services that are removed or have removed servers.
-    pub(crate) leaving: BTreeSet<String>,
+    pub(crate) with_removals: BTreeSet<String>,
 }
 
 /// The index is derived data, so it is ignored when two allocations are compared.
@@ -41,14 +41,14 @@ impl Index {
         let dests = || services.values().flat_map(|slot| &slot.dests);
         let mut index = Self {
             is_built: true,
-            rows: Numbers::new(1, services.values().map(|slot| slot.row)),
-            ids: Numbers::new(1, dests().map(|dest| dest.id)),
-            shared: Numbers::new(0, shared),
+            rows: NumberAllocator::new(1, services.values().map(|slot| slot.row)),
+            ids: NumberAllocator::new(1, dests().map(|dest| dest.id)),
+            shared: NumberAllocator::new(0, shared),
             ids_by_address: BTreeMap::new(),
-            leaving: BTreeSet::new(),
+            with_removals: BTreeSet::new(),
         };
         for (name, slot) in services {
-            index.update_leaving(name, slot);
+            index.update_with_removals(name, slot);
         }
         for dest in dests() {
             index
@@ -70,7 +70,7 @@ impl Index {
             let Some(slot) = services.get(name) else {
                 continue;
             };
-            self.update_leaving(name, slot);
+            self.update_with_removals(name, slot);
             let old_ids: BTreeSet<u32> = before
                 .iter()
                 .flat_map(|slot| slot.dests.iter().map(|dest| dest.id))
@@ -84,12 +84,12 @@ impl Index {
         }
     }
 
-    /// Adds a service to `leaving` or removes it.
-    fn update_leaving(&mut self, name: &str, slot: &ServiceSlot) {
+    /// Adds a service to `with_removals`, or takes it out.
+    fn update_with_removals(&mut self, name: &str, slot: &ServiceSlot) {
         if slot.removed || slot.dests.iter().any(|dest| dest.removed.is_some()) {
-            self.leaving.insert(name.to_owned());
+            self.with_removals.insert(name.to_owned());
         } else {
-            self.leaving.remove(name);
+            self.with_removals.remove(name);
         }
     }
 

@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 
 /// The free numbers: all from `next` on, and a set of numbers below it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Numbers {
+pub(crate) struct NumberAllocator {
     next: u32,
     free: BTreeSet<u32>,
 }
 
-impl Numbers {
+impl NumberAllocator {
     /// Creates an allocator for the numbers from `first` on, except those in use.
     pub(crate) fn new(first: u32, used: impl Iterator<Item = u32>) -> Self {
         let mut used: Vec<u32> = used.filter(|number| *number >= first).collect();
@@ -52,7 +52,7 @@ mod tests {
 
     #[test]
     fn lowest_free_number_is_allocated_first() {
-        let mut numbers = Numbers::new(1, [2, 5, 2].into_iter());
+        let mut numbers = NumberAllocator::new(1, [2, 5, 2].into_iter());
         let allocated: Vec<_> = (0..4).map(|_| numbers.allocate(7)).collect();
         assert_eq!(allocated, [Some(1), Some(3), Some(4), Some(6)]);
         assert_eq!(numbers.allocate(7), None);

@@ -144,12 +144,12 @@ fn bit_indexes(word: usize, bits: u64) -> impl Iterator<Item = usize> {
 pub fn rows(
     desired: &Indexed,
     allocation: &Allocation,
-    surroundings: &NetworkFacts,
+    network: &NetworkFacts,
     dest_rows: u32,
 ) -> Result<(RowSet, Changes)> {
     let mut rows = RowSet::empty();
     let names = allocation.services.keys().map(String::as_str);
-    let changes = rows.replan(desired, allocation, surroundings, dest_rows, names)?;
+    let changes = rows.replan(desired, allocation, network, dest_rows, names)?;
     Ok((rows, changes))
 }
 
@@ -183,15 +183,15 @@ impl RowSet {
         &mut self,
         desired: &Indexed,
         allocation: &Allocation,
-        surroundings: &NetworkFacts,
+        network: &NetworkFacts,
         dest_rows: u32,
-        touched: impl IntoIterator<Item = &'a str>,
+        names: impl IntoIterator<Item = &'a str>,
     ) -> Result<Changes> {
         let mut planned = Vec::new();
-        for name in touched {
+        for name in names {
             let slot = allocation.services.get(name);
             let service_rows =
-                slot.map(|slot| service_rows(desired, name, slot, surroundings, dest_rows));
+                slot.map(|slot| service_rows(desired, name, slot, network, dest_rows));
             planned.push((name, service_rows.transpose()?));
         }
         let mut changes = Changes::default();
@@ -224,21 +224,18 @@ impl RowSet {
             latency_sample,
             ..settings(desired)
         };
-        if let Some(Pair { entry, exit }) = surroundings.marks {
+        if let Some(Pair { entry, exit }) = network.marks {
             self.settings.mark_entry = entry;
             self.settings.mark_exit = exit;
         }
         let flags = [
             (SETTINGS_LOCAL_NAT, self.local_nat > 0),
-            (SETTINGS_LEARN_CLIENTS, surroundings.learn_clients),
-            (
-                SETTINGS_UNFINISHED,
-                surroundings.xdp_receives_partial_checksums,
-            ),
+            (SETTINGS_LEARN_CLIENTS, network.learn_clients),
+            (SETTINGS_UNFINISHED, network.xdp_receives_partial_checksums),
             (SETTINGS_SYNC, synchronized),
             (
                 SETTINGS_DROP_ENTRY,
-                policy::drops_entries(&desired.ipvs, surroundings.memory_is_low),
+                policy::drops_entries(&desired.ipvs, network.memory_is_low),
             ),
         ];
         for (flag, _) in flags.into_iter().filter(|(_, is_set)| *is_set) {

@@ -19,7 +19,7 @@ use weir_model::{
 };
 
 use crate::Result;
-use crate::allocation::{DestSlot, Removal, ServiceSlot, configured};
+use crate::allocation::{DestSlot, Removal, ServiceSlot, configured_server};
 use crate::extent::{Rule, Tables, tables};
 use crate::mark::{self, Pair};
 use crate::policy::{self, RemovedFlags, Template};
@@ -168,13 +168,13 @@ pub fn service_rows(
     desired: &Indexed,
     name: &str,
     slot: &ServiceSlot,
-    surroundings: &NetworkFacts,
+    network: &NetworkFacts,
     dest_rows: u32,
 ) -> Result<ServiceRows> {
     let mut service_rows = ServiceRows::default();
     if let Some(service) = desired.service(name) {
-        service_rows.add_dests(desired, service, slot, surroundings, dest_rows);
-        service_rows.add_service(desired, service, slot, surroundings, dest_rows)?;
+        service_rows.add_dests(desired, service, slot, network, dest_rows);
+        service_rows.add_service(desired, service, slot, network, dest_rows)?;
         service_rows.add_listeners(desired, service, slot.row);
     }
     let strict = desired
@@ -186,7 +186,7 @@ pub fn service_rows(
             service_rows.removed.insert(dest.id, removed);
             // Replies of its remaining flows still pass through the director.
             service_rows.sources.insert(dest.address);
-            service_rows.local_nat |= surroundings.local.contains(&dest.address);
+            service_rows.local_nat |= network.local.contains(&dest.address);
         }
     }
     service_rows
@@ -196,7 +196,7 @@ pub fn service_rows(
 }
 
 /// Returns the `DEST_*` for the flows of a removed or failed server.
-fn ending_flags(removal: Removal) -> u8 {
+fn flow_end_flags(removal: Removal) -> u8 {
     match removal {
         Removal::Keep => 0,
         Removal::Reset => DEST_RESET,
@@ -210,17 +210,17 @@ impl ServiceRows {
         desired: &Indexed,
         service: &Service,
         slot: &ServiceSlot,
-        surroundings: &NetworkFacts,
+        network: &NetworkFacts,
         rows: u32,
     ) {
         for dest in slot.dests.iter().filter(|dest| dest.removed.is_none()) {
-            let Some(server) = configured(desired, service, dest) else {
+            let Some(server) = configured_server(desired, service, dest) else {
                 continue;
             };
             let forward = server.forward_in(service);
             let row = Dest {
                 policy: policy::policy(dest, &desired.ipvs),
-                ..dest_row(service, slot.row, dest, server, surroundings, rows)
+                ..dest_row(service, slot.row, dest, server, network, rows)
             };
             if forward == Forward::Nat {
                 self.sources.insert(dest.address);
@@ -237,7 +237,7 @@ impl ServiceRows {
         desired: &Indexed,
         service: &Service,
         slot: &ServiceSlot,
-        surroundings: &NetworkFacts,
+        network: &NetworkFacts,
         dest_rows: u32,
     ) -> Result<()> {
         let pool = desired.pool(&service.pool);
@@ -254,7 +254,7 @@ impl ServiceRows {
         let mut snat = BTreeSet::new();
         if let Some(configured_snat) = &service.snat {
             flags |= SERVICE_SNAT;
-            snat = snat_sources(configured_snat, service, slot, surroundings);
+            snat = snat_sources(configured_snat, service, slot, network);
             for address in &snat {
                 self.vips.entry(*address).or_default().flags |= VIP_SNAT;
             }
@@ -338,7 +338,7 @@ pub fn rule(desired: &Indexed, service: &Service, dest_rows: u32) -> Rule {
         strict: service.strict_ipvs,
         port,
         dests: dest_rows,
-        crowded: desired.sharing(&service.pool) == Sharing::Many,
+        is_tree_disabled: desired.sharing(&service.pool) == Sharing::Many,
         in_group: desired.cluster.is_some(),
     }
 }
@@ -375,7 +375,7 @@ fn snat_sources(
     configured_snat: &Snat,
     service: &Service,
     slot: &ServiceSlot,
-    surroundings: &NetworkFacts,
+    network: &NetworkFacts,
 ) -> BTreeSet<IpAddr> {
     let family = service.family();
     let is_of_family =
@@ -390,7 +390,7 @@ fn snat_sources(
     }
     let servers = slot.dests.iter().map(|dest| dest.address);
     servers
-        .filter_map(|server| surroundings.sources.get(&server).copied())
+        .filter_map(|server| network.sources.get(&server).copied())
         .filter(is_of_family)
         .collect()
 }
@@ -400,17 +400,17 @@ fn dest_row(
     service_row: u32,
     dest: &DestSlot,
     server: &Server,
-    surroundings: &NetworkFacts,
+    network: &NetworkFacts,
     dest_rows: u32,
 ) -> Dest {
     let (forward, tunnel) = (server.forward_in(service), server.tunnel_in(service));
-    let mut flags = DEST_LIVE | dest.failed.map_or(0, ending_flags);
+    let mut flags = DEST_LIVE | dest.failed.map_or(0, flow_end_flags);
     let mut set_if = |flag: u8, condition: bool| flags |= if condition { flag } else { 0 };
     set_if(DEST_USABLE, dest.effective > 0);
-    set_if(DEST_LOCAL, surroundings.local.contains(&dest.address));
+    set_if(DEST_LOCAL, network.local.contains(&dest.address));
     set_if(DEST_STRICT, service.strict_ipvs);
     set_if(DEST_SNAT, forward == Forward::Nat && service.snat.is_some());
-    let source = surroundings
+    let source = network
         .sources
         .get(&dest.address)
         .filter(|_| forward == Forward::Tunnel);

@@ -59,8 +59,8 @@ fn desired(kind: SchedulerKind, servers: &[(&str, u32)]) -> Desired {
     }
 }
 
-fn configured(_: &str, pool: &Pool) -> PoolWeights {
-    PoolWeights::configured(pool)
+fn configured_weights(_: &str, pool: &Pool) -> PoolWeights {
+    PoolWeights::from_config(pool)
 }
 
 fn reconcile(allocation: &mut Allocation, desired: &Desired, cursor: Cursor) {
@@ -69,7 +69,7 @@ fn reconcile(allocation: &mut Allocation, desired: &Desired, cursor: Cursor) {
         dests: DEST_ROWS,
         now_ms: 1,
         cursor: &|_| cursor,
-        weights: &configured,
+        weights: &configured_weights,
     };
     let desired = Indexed::from(desired.clone());
     let names = allocation.service_names(&desired);
@@ -77,14 +77,12 @@ fn reconcile(allocation: &mut Allocation, desired: &Desired, cursor: Cursor) {
     allocation.reconcile(&desired, names, &facts).unwrap();
 }
 
-fn rows_of(desired: &Desired, allocation: &Allocation, surroundings: &NetworkFacts) -> RowSet {
+fn rows_of(desired: &Desired, allocation: &Allocation, network: &NetworkFacts) -> RowSet {
     let desired = Indexed::from(desired.clone());
-    rows(&desired, allocation, surroundings, DEST_ROWS)
-        .unwrap()
-        .0
+    rows(&desired, allocation, network, DEST_ROWS).unwrap().0
 }
 
-fn planned(desired: &Desired) -> (Allocation, RowSet) {
+fn plan_all(desired: &Desired) -> (Allocation, RowSet) {
     let mut allocation = Allocation::default();
     reconcile(&mut allocation, desired, Cursor::default());
     let rows = rows_of(desired, &allocation, &NetworkFacts::default());
@@ -107,7 +105,7 @@ fn ids(allocation: &Allocation) -> Vec<(&str, u32, u32, bool)> {
 
 #[test]
 fn rows_stay_with_their_servers() {
-    let (mut allocation, _) = planned(&desired(
+    let (mut allocation, _) = plan_all(&desired(
         SchedulerKind::Rr,
         &[("10.0.0.1", 1), ("10.0.0.2", 1)],
     ));
@@ -158,7 +156,7 @@ fn rows_stay_with_their_servers() {
 #[test]
 fn server_added_again_gets_its_old_row_and_a_new_seq() {
     let both = desired(SchedulerKind::Rr, &[("10.0.0.1", 1), ("10.0.0.2", 1)]);
-    let (mut allocation, _) = planned(&both);
+    let (mut allocation, _) = plan_all(&both);
     reconcile(
         &mut allocation,
         &desired(SchedulerKind::Rr, &[("10.0.0.2", 1)]),
@@ -174,7 +172,7 @@ fn server_added_again_gets_its_old_row_and_a_new_seq() {
 #[test]
 fn unchanged_configuration_changes_nothing() {
     let wanted = desired(SchedulerKind::Wrr, &[("10.0.0.1", 3), ("10.0.0.2", 1)]);
-    let (mut allocation, _) = planned(&wanted);
+    let (mut allocation, _) = plan_all(&wanted);
     let before = allocation.clone();
     reconcile(
         &mut allocation,
@@ -192,7 +190,7 @@ fn unchanged_configuration_changes_nothing() {
 fn change_restarts_wrr_walk_but_not_rr_walk() {
     let servers = [("10.0.0.1", 4), ("10.0.0.2", 2)];
     let generations = |kind| {
-        let (mut allocation, _) = planned(&desired(kind, &servers));
+        let (mut allocation, _) = plan_all(&desired(kind, &servers));
         let before = allocation.services["one"].start.generation;
         let cursor = Cursor {
             generation: before,
@@ -219,7 +217,7 @@ fn more_servers_than_rows_is_an_error() {
         dests: DEST_ROWS,
         now_ms: 1,
         cursor: &|_| Cursor::default(),
-        weights: &configured,
+        weights: &configured_weights,
     };
     let result = Allocation::default().reconcile(
         &Indexed::from(desired(SchedulerKind::Rr, &servers)),
@@ -234,7 +232,7 @@ fn more_servers_than_rows_is_an_error() {
 
 #[test]
 fn lists_contain_usable_servers_newest_first() {
-    let (_, rows) = planned(&desired(
+    let (_, rows) = plan_all(&desired(
         SchedulerKind::Wlc,
         &[("10.0.0.1", 2), ("10.0.0.2", 0), ("10.0.0.3", 4)],
     ));
@@ -266,7 +264,7 @@ fn hashing_skips_quiesced_owner_unless_strict() {
     for kind in [SchedulerKind::Sh, SchedulerKind::Dh, SchedulerKind::Mh] {
         let mut wanted = desired(kind, &[("10.0.0.1", 1), ("10.0.0.2", 1)]);
         let header = |wanted: &Desired| {
-            let (_, rows) = planned(wanted);
+            let (_, rows) = plan_all(wanted);
             let tables = &rows.services[&1].tables;
             for dest in [1, 2] {
                 assert!(tables.hash().contains(&dest), "{kind}: owners stay");
@@ -296,7 +294,7 @@ fn hashing_skips_quiesced_owner_unless_strict() {
 fn first_scheduler_is_fo_with_oldest_server_first() {
     let mut wanted = desired(SchedulerKind::Fo, &[("10.0.0.1", 1), ("10.0.0.2", 1)]);
     let list = |wanted: &Desired| {
-        let (_, rows) = planned(wanted);
+        let (_, rows) = plan_all(wanted);
         let list = &rows.services[&1].tables.list;
         list.iter().map(|row| row.dest).collect::<Vec<_>>()
     };
@@ -313,7 +311,7 @@ fn sorry_server_is_listed_when_no_other_is_usable() {
     wanted.pools[0].sorry = Some(server("10.0.0.9", 1));
     let list = |drained: bool| {
         let weights = |_: &str, pool: &Pool| {
-            let mut weights = PoolWeights::configured(pool);
+            let mut weights = PoolWeights::from_config(pool);
             if drained {
                 weights.servers[0].effective = 0;
             }
@@ -352,7 +350,7 @@ fn services_of_one_pool_share_counts_unless_strict() {
     second.listen = vec![listener(Ports::One(81))];
     wanted.services.push(second.clone());
     let live = |wanted: &Desired| {
-        planned(wanted)
+        plan_all(wanted)
             .1
             .dests
             .values()
@@ -376,7 +374,7 @@ fn listeners_become_exact_entries_ranges_or_vip_defaults() {
         listener(Ports::Range(8000, 8999)),
         udp,
     ]);
-    let (_, rows) = planned(&wanted);
+    let (_, rows) = plan_all(&wanted);
     let vip = &rows.vips[&ip("192.0.2.10")];
     assert_eq!(
         (vip.flags, vip.any_tcp, vip.any_udp),
@@ -403,13 +401,13 @@ fn listeners_become_exact_entries_ranges_or_vip_defaults() {
 fn snat_without_addresses_uses_source_of_route_to_servers() {
     let mut wanted = desired(SchedulerKind::Rr, &[("10.0.0.1", 1)]);
     wanted.services[0].snat = Some(Snat::default());
-    let (allocation, _) = planned(&wanted);
-    let surroundings = NetworkFacts {
+    let (allocation, _) = plan_all(&wanted);
+    let network = NetworkFacts {
         sources: [(ip("10.0.0.1"), ip("10.0.0.254"))].into(),
         local: [ip("10.0.0.1")].into(),
         ..NetworkFacts::default()
     };
-    let rows = rows_of(&wanted, &allocation, &surroundings);
+    let rows = rows_of(&wanted, &allocation, &network);
     assert_eq!(rows.services[&1].snat, [ip("10.0.0.254").into()]);
     assert_eq!(rows.vips[&ip("10.0.0.254")].flags, VIP_SNAT);
     assert_eq!(
@@ -425,7 +423,7 @@ const fn removed(flags: u8) -> RemovedFlags {
 #[test]
 fn removed_server_is_flagged_by_on_remove() {
     let mut wanted = desired(SchedulerKind::Rr, &[("10.0.0.1", 1), ("10.0.0.2", 1)]);
-    let (mut allocation, _) = planned(&wanted);
+    let (mut allocation, _) = plan_all(&wanted);
     wanted.pools[0].servers.remove(0);
     wanted.pools[0].on_remove = OnRemove::Reset;
     reconcile(&mut allocation, &wanted, Cursor::default());
@@ -441,7 +439,7 @@ fn removed_server_is_flagged_by_on_remove() {
 #[test]
 fn removed_service_keeps_filter_bits_while_flows_remain() {
     let mut wanted = desired(SchedulerKind::Rr, &[("10.0.0.1", 1)]);
-    let (mut allocation, _) = planned(&wanted);
+    let (mut allocation, _) = plan_all(&wanted);
     wanted.services.clear();
     reconcile(&mut allocation, &wanted, Cursor::default());
     let plan = |allocation: &Allocation| rows_of(&wanted, allocation, &NetworkFacts::default());
@@ -470,7 +468,7 @@ fn rows_that_share_counts_form_a_ring() {
     };
     wanted.services.push(another("two", 81));
     wanted.services.push(another("three", 82));
-    let (mut allocation, mut rows) = planned(&wanted);
+    let (mut allocation, mut rows) = plan_all(&wanted);
     let fifth_dest =
         |allocation: &Allocation, service: &str| allocation.services[service].dests[4].id;
     let [one, two, three] = ["one", "two", "three"].map(|name| fifth_dest(&allocation, name));
@@ -493,25 +491,19 @@ fn rows_that_share_counts_form_a_ring() {
 
     wanted.services.pop();
     reconcile(&mut allocation, &wanted, Cursor::default());
-    let surroundings = NetworkFacts::default();
+    let network = NetworkFacts::default();
     let indexed = Indexed::from(wanted.clone());
-    let touched = ["three"];
+    let names = ["three"];
     let changes = rows
-        .replan(&indexed, &allocation, &surroundings, DEST_ROWS, touched)
+        .replan(&indexed, &allocation, &network, DEST_ROWS, names)
         .unwrap();
     assert_eq!((sibling(&rows, one), sibling(&rows, two)), (two, one));
     assert!(changes.dests.contains(&two) || changes.dests.contains(&one));
     wanted.services.pop();
     reconcile(&mut allocation, &wanted, Cursor::default());
     let indexed = Indexed::from(wanted.clone());
-    rows.replan(
-        &indexed,
-        &allocation,
-        &surroundings,
-        DEST_ROWS,
-        ["one", "two"],
-    )
-    .unwrap();
+    rows.replan(&indexed, &allocation, &network, DEST_ROWS, ["one", "two"])
+        .unwrap();
     assert_eq!(sibling(&rows, one), 0, "no other row shares the counts");
 }
 
@@ -533,7 +525,7 @@ fn many_services_of_one_pool_use_lists_instead_of_trees() {
             dests: 2048,
             now_ms: 1,
             cursor: &|_| Cursor::default(),
-            weights: &configured,
+            weights: &configured_weights,
         };
         let names = allocation.service_names(&wanted);
         let names = names.iter().map(String::as_str);

@@ -69,8 +69,8 @@ pub(crate) async fn run_by_helper(
         }
     }
     let (sender, receiver) = tokio::sync::oneshot::channel();
-    let on_end = Box::new(move |result| drop(sender.send(result)));
-    let _running = RunningProgram(helper, helper.run(program, on_end)?);
+    let on_exit = Box::new(move |result| drop(sender.send(result)));
+    let _running = RunningProgram(helper, helper.run(program, on_exit)?);
     receiver
         .await
         .unwrap_or_else(|_| Err(io::Error::other("the privileged helper has exited")))

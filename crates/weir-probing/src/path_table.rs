@@ -196,7 +196,7 @@ pub fn claims_vip(observed: &Probe, local: IpAddr) -> bool {
 
 /// Sends an ARP request for the VIP to the server only, and waits for its reply. Blocks.
 fn probe_arp(observed: &Probe, local: Ipv4Addr, vip: Ipv4Addr) -> Result<bool, weir_sys::Error> {
-    let socket = FrameSocket::listening(observed.ifindex, ETHERTYPE_ARP)?;
+    let socket = FrameSocket::open_listener(observed.ifindex, ETHERTYPE_ARP)?;
     let (source_mac, destination_mac) = (
         MacAddr::new(observed.from_mac),
         MacAddr::new(observed.to_mac),

@@ -107,7 +107,7 @@ impl Listeners {
 
     fn accept_queues_are_empty(&self) -> Result<bool, Error> {
         let listening = self.sockets(&[TcpState::Listen])?;
-        Ok(listening.iter().all(|socket| socket.waiting == 0))
+        Ok(listening.iter().all(|socket| socket.backlog == 0))
     }
 
     /// Waits until there are listening sockets, if there were any before, and until replaced sockets are closed: a

@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use weir_netlink::Sysctl;
-use weir_sys::{LockFile, read_own, replace_file};
+use weir_sys::{LockFile, read_owned_file, replace_file};
 
 use crate::error::{Error, io_error};
 
@@ -68,7 +68,7 @@ impl Migration {
     /// Restores the previous value, if a file records one.
     fn restore(&self) {
         // The account of an unprivileged daemon can also write to the directory; its files are ignored.
-        let recorded = read_own(&self.file).map(String::from_utf8);
+        let recorded = read_owned_file(&self.file).map(String::from_utf8);
         let Ok(Ok(previous)) = recorded else {
             return;
         };

@@ -98,12 +98,12 @@ impl Host {
                 state.save()?;
                 Sysctl::new(name.clone())?.set(to)?;
             }
-            Step::Programs { rules, hooks } => {
+            Step::AttachPrograms { rules, hooks } => {
                 record.object = Some(object_id());
                 state.save()?;
                 self.programs.install(rules, hooks)?;
             }
-            Step::RemovePrograms => {
+            Step::DetachPrograms => {
                 self.programs.remove()?;
                 record.object = None;
             }
@@ -111,7 +111,7 @@ impl Host {
                 record.addresses.insert(*vip);
                 state.save()?;
                 self.netlink
-                    .add_quiet_address(self.loopback, *vip, host_prefix(*vip))
+                    .add_destination_only_address(self.loopback, *vip, host_prefix(*vip))
                     .await?;
             }
             Step::RemoveAddress { vip } => {

@@ -11,17 +11,17 @@ use std::path::Path;
 use weir_netlink::{Netlink, TcpState, tcp_sockets};
 
 use crate::apply::{Host, reconcile};
-use crate::bare_vip;
 use crate::desired::DesiredState;
 use crate::entry::{Role, host_prefix};
 use crate::error::Result;
 use crate::plan::{self, ActualState, Record, Step};
 use crate::request::Options;
 use crate::state::{self, State};
+use crate::unmanaged_vip;
 use weir_dataplane::real_server::object_id;
 use weir_doctor::firewall::{self, INBOUND, OUTBOUND, Packet, PacketFilter, Ruleset, Side};
 use weir_doctor::manager::{self, AssignedVip};
-use weir_doctor::{Diagnosis, checksum, conntrack, duplicate, persistence, source};
+use weir_doctor::{Diagnosis, boot_setting, checksum, conntrack, duplicate, source};
 
 /// Returns the problems that are visible from this machine.
 ///
@@ -42,11 +42,15 @@ pub async fn doctor(options: &Options, fix: bool) -> Result<Vec<Diagnosis>> {
             diagnosis.fixed = true;
         }
     }
-    let bare_vips = bare_vip::bare_vips(&desired, &actual);
+    let unmanaged_vips = unmanaged_vip::unmanaged_vips(&desired, &actual);
     findings.extend(checksum::bad_checksums());
     findings.extend(misplaced_vips(&desired, &actual));
-    findings.extend(bare_vip::wide_prefixes(&bare_vips, &actual));
-    findings.extend(bare_vip::unprotected(&bare_vips, &actual, &record));
+    findings.extend(unmanaged_vip::wide_prefixes(&unmanaged_vips, &actual));
+    findings.extend(unmanaged_vip::unprotected(
+        &unmanaged_vips,
+        &actual,
+        &record,
+    ));
     findings.extend(missing_listeners(&desired));
     findings.extend(forwarding_loop(&desired, &actual));
     findings.extend(vip_problems(&desired, &actual).await?);
@@ -58,7 +62,7 @@ pub async fn doctor(options: &Options, fix: bool) -> Result<Vec<Diagnosis>> {
         findings.extend(dropped_packets(&desired, &firewall.rules));
     }
     // VIPs on `lo` may have been prepared by other means.
-    if desired.entries.is_empty() && bare_vips.is_empty() {
+    if desired.entries.is_empty() && unmanaged_vips.is_empty() {
         findings.push(
             Diagnosis::new(
                 "this machine is not prepared for any VIP",
@@ -114,15 +118,15 @@ fn diagnosis(step: &Step) -> Diagnosis {
             "client packets arrive on an interface that the return route does not use, and strict rp_filter drops \
              them"
         }
-        Step::Programs { .. } => {
+        Step::AttachPrograms { .. } => {
             "marked or encapsulated packets are not translated to the VIP, or replies are not translated"
         }
         Step::AddAddress { .. } => "packets for the VIP are not local: this machine drops them",
-        Step::RemovePrograms
+        Step::DetachPrograms
         | Step::RemoveAddress { .. }
         | Step::RestoreSysctl { .. }
         | Step::ForgetSysctl { .. }
-        | Step::ForgetAddress { .. } => "it remains from settings that `down` has reverted",
+        | Step::ForgetAddress { .. } => "it is left over from settings that `down` has reverted",
     };
     Diagnosis::new(
         format!("changed since `weir real-server up`: Weir would {step}"),
@@ -148,7 +152,7 @@ fn misplaced_vips(desired: &DesiredState, actual: &ActualState) -> Vec<Diagnosis
                     .fix(format!("ip addr del {vip}/{length} dev {name}")),
                 );
             } else if *length != host_prefix(vip) {
-                findings.push(bare_vip::wide_prefix(vip, *length, name));
+                findings.push(unmanaged_vip::wide_prefix(vip, *length, name));
             }
         }
     }
@@ -193,10 +197,10 @@ fn settings_lost_at_boot(record: &Record, root: &Path) -> Vec<Diagnosis> {
     let settings: BTreeMap<String, String> = settings
         .map(|(name, changed)| (name.clone(), changed.set.clone()))
         .collect();
-    if settings.is_empty() || persistence::is_prepared_at_boot(root) {
+    if settings.is_empty() || boot_setting::is_prepared_at_boot(root) {
         return Vec::new();
     }
-    persistence::settings_lost_at_boot(
+    boot_setting::settings_lost_at_boot(
         &settings,
         root,
         "if this machine boots with the VIP but without these settings, clients bypass the director or their packets \

@@ -8,7 +8,6 @@
 //! All functions work in the calling thread's network namespace and must be called inside a tokio runtime.
 
 mod apply;
-mod bare_vip;
 pub mod desired;
 mod doctor;
 pub mod entry;
@@ -18,6 +17,7 @@ mod problem;
 mod report;
 mod request;
 mod state;
+mod unmanaged_vip;
 
 pub use doctor::doctor;
 pub use error::{Error, Result};

@@ -87,14 +87,14 @@ pub enum Step {
         to: String,
     },
     /// Attaches the programs to all hooks in one step.
-    Programs {
+    AttachPrograms {
         /// The rules of the programs.
         rules: Rules,
         /// The hooks that they are attached to.
         hooks: Vec<Hook>,
     },
     /// Detaches the programs.
-    RemovePrograms,
+    DetachPrograms,
     /// Adds a VIP to `lo`.
     AddAddress {
         /// The VIP.
@@ -130,11 +130,11 @@ impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::SetSysctl { name, from, to } => write!(f, "set {name} to {to} (was {from})"),
-            Self::Programs { hooks, .. } => {
+            Self::AttachPrograms { hooks, .. } => {
                 let hooks: Vec<String> = hooks.iter().map(ToString::to_string).collect();
                 write!(f, "attach programs to {}", hooks.join(", "))
             }
-            Self::RemovePrograms => f.write_str("detach the programs"),
+            Self::DetachPrograms => f.write_str("detach the programs"),
             Self::AddAddress { vip } => write!(f, "add {vip} to lo"),
             Self::RemoveAddress { vip } => write!(f, "remove {vip} from lo"),
             Self::RestoreSysctl { name, to } => write!(f, "restore {name} to {to}"),
@@ -264,14 +264,14 @@ fn program_step(
     if !rules.needs_ingress() {
         let needs_removal =
             !observed.hooks.is_empty() || observed.stale > 0 || record.object.is_some();
-        return needs_removal.then_some(Step::RemovePrograms);
+        return needs_removal.then_some(Step::DetachPrograms);
     }
     let hooks = hooks(desired, actual, &rules);
     let is_in_place = observed.rules.as_ref() == Some(&rules)
         && observed.hooks == hooks
         && observed.stale == 0
         && record.object == Some(object);
-    (!is_in_place).then_some(Step::Programs { rules, hooks })
+    (!is_in_place).then_some(Step::AttachPrograms { rules, hooks })
 }
 
 fn hooks(desired: &DesiredState, actual: &ActualState, rules: &Rules) -> Vec<Hook> {

@@ -25,7 +25,7 @@ pub struct Report {
     pub programs: Vec<String>,
     /// Packets by outcome, since the programs were first attached.
     pub counts: BTreeMap<&'static str, u64>,
-    /// Steps with which `up` would repair changes by other programs; empty = all settings are in place.
+    /// Steps that `up` would take to undo changes made by other programs; empty = there are none.
     pub drift: Vec<String>,
 }
 
@@ -84,7 +84,7 @@ impl fmt::Display for Report {
             && self.added.is_empty()
             && self.programs.is_empty()
         {
-            return f.write_str("this host is not prepared for any VIP");
+            return f.write_str("no VIP is configured on this host");
         }
         for entry in &self.vips {
             writeln!(f, "vip       {entry}")?;
@@ -99,7 +99,7 @@ impl fmt::Display for Report {
             let now = sysctl.now.as_deref().unwrap_or("missing");
             writeln!(
                 f,
-                "sysctl    {} {now} (was {}, set {})",
+                "sysctl    {} {now} (previously {}, set to {})",
                 sysctl.name, sysctl.was, sysctl.set
             )?;
         }
@@ -112,7 +112,7 @@ impl fmt::Display for Report {
         if self.drift.is_empty() {
             return f.write_str("all settings are in place");
         }
-        f.write_str("settings were changed; `up` would:")?;
+        f.write_str("settings have changed; `weir real-server up` would:")?;
         self.drift
             .iter()
             .try_for_each(|step| write!(f, "\n  {step}"))

@@ -8,7 +8,7 @@ use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use weir_sys::{LockFile, NetNs, boot_id, create_private, read_own};
+use weir_sys::{LockFile, NetNs, boot_id, create_private, read_owned_file};
 
 use crate::desired::DesiredState;
 use crate::error::{Error, Result};
@@ -136,7 +136,7 @@ pub(crate) fn read_unlocked(options: &Options) -> Result<(DesiredState, Record)>
 /// Reads the file. Files that belong to the account of an unprivileged daemon, which can write to the directory, are
 /// ignored: root would otherwise change the machine as they specify.
 fn read(path: &Path) -> Result<Option<Content>> {
-    let text = match read_own(path) {
+    let text = match read_owned_file(path) {
         Ok(text) => text,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         Err(source) => return Err(Error::file(path, source)),

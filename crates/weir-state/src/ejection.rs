@@ -60,7 +60,7 @@ pub struct EjectionEvent {
     pub ejection: Option<Ejection>,
 }
 
-/// EjectedServer servers, and the observations of all servers. Not persisted: a new process starts without ejections.
+/// Ejected servers, and the observations of all servers. Not persisted: a new process starts without ejections.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ejections {
     handshakes: SourceEjections,

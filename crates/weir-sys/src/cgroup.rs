@@ -61,7 +61,7 @@ impl Cgroup {
         if stat.f_type as u64 & 0xffff_ffff != CGROUP2_SUPER_MAGIC {
             return Err(Error::Format {
                 subject: subject.to_owned(),
-                expected: "a directory of cgroup2",
+                expected: "a cgroup2 directory",
                 found: "a different file system".to_owned(),
             });
         }

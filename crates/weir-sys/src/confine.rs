@@ -29,12 +29,12 @@ use crate::{Error, Result};
 
 pub use agent_call::restrict_to_agent_calls;
 #[cfg(debug_assertions)]
-pub use attempt::{Attempts, try_attempts};
+pub use attempt::{ActionResults, try_forbidden_actions};
 pub use daemon_call::restrict_to_daemon_calls;
 
 /// Files that an unprivileged process reads: for name resolution, accounts, the state of the kernel. Missing files are
 /// ignored.
-const READABLE: &[&str] = &[
+const SYSTEM_PATHS: &[&str] = &[
     "/etc",
     "/usr",
     "/lib",
@@ -186,7 +186,7 @@ pub fn restrict_files(writable: &[&Path], readable: &[&Path]) -> Result<bool> {
             .add_rule(PathBeneath::new(opened, full))
             .map_err(|error| call_error(&error))?;
     }
-    let system = READABLE.iter().map(Path::new);
+    let system = SYSTEM_PATHS.iter().map(Path::new);
     for path in system.chain(readable.iter().copied()) {
         if let Ok(opened) = PathFd::new(path) {
             ruleset = ruleset

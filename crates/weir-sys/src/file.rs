@@ -110,14 +110,14 @@ pub fn replace_file_durably(path: &Path, bytes: &[u8]) -> io::Result<()> {
 ///
 /// # Errors
 /// The file cannot be read. The error is also [`io::ErrorKind::NotFound`] if the file belongs to another user.
-pub fn read_own(path: &Path) -> io::Result<Vec<u8>> {
+pub fn read_owned_file(path: &Path) -> io::Result<Vec<u8>> {
     let mut options = OpenOptions::new();
     let mut file = options.read(true).custom_flags(NO_LINK).open(path)?;
     let metadata = file.metadata()?;
     let process_user = rustix::process::geteuid().as_raw();
-    let is_own = metadata.uid() == 0 || metadata.uid() == process_user;
+    let is_trusted_owner = metadata.uid() == 0 || metadata.uid() == process_user;
     // Another account may have created a hard link to a file of root (link(2)).
-    if !metadata.is_file() || !is_own || metadata.nlink() > 1 {
+    if !metadata.is_file() || !is_trusted_owner || metadata.nlink() > 1 {
         return Err(io::ErrorKind::NotFound.into());
     }
     let mut bytes = Vec::with_capacity(usize::try_from(metadata.len()).unwrap_or(0));
@@ -184,9 +184,9 @@ mod tests {
             directory.join("layer4-configuration"),
         );
         replace_file(&path, b"text").unwrap();
-        assert_eq!(read_own(&path).unwrap(), b"text");
+        assert_eq!(read_owned_file(&path).unwrap(), b"text");
         fs::hard_link(&path, &second).unwrap();
-        let error = read_own(&second).unwrap_err();
+        let error = read_owned_file(&second).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::NotFound);
         fs::remove_dir_all(&directory).unwrap();
     }

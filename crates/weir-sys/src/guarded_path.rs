@@ -54,16 +54,16 @@ pub fn append(path: &Path) -> io::Result<File> {
 fn open_last(path: &Path, flags: OFlags, mode: Mode) -> io::Result<File> {
     let mut last = resolve(path)?;
     let mut flags = flags | OFlags::CLOEXEC | OFlags::NOCTTY;
-    if !last.directory.is_magic {
+    if !last.directory.has_kernel_links {
         flags |= OFlags::NOFOLLOW;
     }
-    if last.directory.is_foreign() {
+    if last.directory.is_writable_by_others() {
         // Opening a pipe of the other account would block.
         flags |= OFlags::NONBLOCK;
     }
     let name = std::mem::take(&mut last.name);
     let file = openat(&last.directory.opened, &name, flags, mode)?;
-    if last.directory.is_foreign() {
+    if last.directory.is_writable_by_others() {
         check_file(&fstat(&file)?, &last.directory.stat)?;
     }
     Ok(file.into())
@@ -93,27 +93,27 @@ struct Directory {
     stat: Stat,
     /// Whether the links in the directory are created by the kernel (`/proc/self/fd`), so that their text is not a
     /// path.
-    is_magic: bool,
+    has_kernel_links: bool,
 }
 
 impl Directory {
     fn new(opened: OwnedFd) -> Result<Self, Errno> {
         let stat = fstat(&opened)?;
-        let is_magic = fstatfs(&opened)?.f_type == PROC_SUPER_MAGIC;
+        let has_kernel_links = fstatfs(&opened)?.f_type == PROC_SUPER_MAGIC;
         Ok(Self {
             opened,
             stat,
-            is_magic,
+            has_kernel_links,
         })
     }
 
     /// Returns whether another account can replace the directory's entries.
-    fn is_foreign(&self) -> bool {
-        !is_own(self.stat.st_uid) || self.stat.st_mode & 0o022 != 0
+    fn is_writable_by_others(&self) -> bool {
+        !is_trusted_owner(self.stat.st_uid) || self.stat.st_mode & 0o022 != 0
     }
 }
 
-fn is_own(user: u32) -> bool {
+fn is_trusted_owner(user: u32) -> bool {
     user == 0 || user == geteuid().as_raw()
 }
 
@@ -137,7 +137,7 @@ fn resolve(path: &Path) -> io::Result<ResolvedPath> {
             continue;
         }
         let is_last = remaining.is_empty();
-        if directory.is_magic {
+        if directory.has_kernel_links {
             if is_last {
                 return Ok(ResolvedPath { directory, name });
             }
@@ -152,9 +152,9 @@ fn resolve(path: &Path) -> io::Result<ResolvedPath> {
                 if links > LINKS_MAX {
                     return Err(Errno::LOOP.into());
                 }
-                if directory.is_foreign() && !is_own(stat.st_uid) {
+                if directory.is_writable_by_others() && !is_trusted_owner(stat.st_uid) {
                     return Err(permission_denied(format!(
-                        "it leads through a link of user {} in a directory that other users can write",
+                        "it leads through a link of user {} in a directory that other users can write to",
                         stat.st_uid
                     )));
                 }
@@ -167,7 +167,7 @@ fn resolve(path: &Path) -> io::Result<ResolvedPath> {
                 return Ok(ResolvedPath { directory, name });
             }
         }
-        let flags = match directory.is_magic {
+        let flags = match directory.has_kernel_links {
             true => DIRECTORY,
             false => DIRECTORY | OFlags::NOFOLLOW,
         };

@@ -36,7 +36,7 @@ pub use cgroup::Cgroup;
 pub use channel::{Channel, FILES_MAX, MESSAGE_MAX, Message};
 pub use clock::{Clock, boot_id, now_ns};
 #[cfg(debug_assertions)]
-pub use confine::{Attempts, try_attempts};
+pub use confine::{ActionResults, try_forbidden_actions};
 pub use confine::{
     become_account, drop_capabilities, keep_engine_capabilities, restrict_files,
     restrict_to_agent_calls, restrict_to_daemon_calls,
@@ -44,16 +44,17 @@ pub use confine::{
 pub use cpu::{pin_thread, possible_cpus};
 pub use error::Error;
 pub use file::{
-    create_private, read_own, replace_file, replace_file_durably, replace_public_file, sealed_file,
+    create_private, read_owned_file, replace_file, replace_file_durably, replace_public_file,
+    sealed_file,
 };
-pub use limit::{hide_memory, raise_memlock, raise_nofile, restore_nofile, trim_heap};
+pub use limit::{raise_memlock, raise_nofile, restore_nofile, set_not_dumpable, trim_heap};
 pub use lock::LockFile;
 pub use mount::{Bpffs, MountView, bpffs_at, mount_bpffs};
 pub use netns::{NetNs, NetNsGuard, NetNsId};
 pub use notify::{Notification, Notifier};
 pub use packet::FrameSocket;
 pub use privilege::{
-    account, account_command, close_stdin, create_shared_file, end_with_parent,
+    account, account_command, close_stdin, create_shared_file, exit_with_parent,
     forbid_new_privileges, keep_net_raw, may_change_account, peer_groups, read_stdout_file,
     replace_stdout_file, run_at_normal_priority, run_in_real_time, set_process_name,
     write_stdout_file,

@@ -77,7 +77,7 @@ pub fn raise_memlock() -> Result<()> {
 ///
 /// # Errors
 /// prctl(2) fails.
-pub fn hide_memory() -> Result<()> {
+pub fn set_not_dumpable() -> Result<()> {
     set_dumpable_behavior(DumpableBehavior::NotDumpable)
         .map_err(|error| Error::call("prctl", "PR_SET_DUMPABLE", error))
 }

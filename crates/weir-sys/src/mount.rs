@@ -67,7 +67,7 @@ pub struct MountView {
     /// Whether `/sys/fs/cgroup` is a cgroup2.
     pub cgroup2: bool,
     /// Whether this is the mount namespace of process 1; `None` = it cannot be read (`hidepid`, missing privileges).
-    pub shared_with_init: Option<bool>,
+    pub is_init_namespace: Option<bool>,
 }
 
 impl MountView {
@@ -86,7 +86,7 @@ impl MountView {
             sysfs: magic_of(Path::new("/sys"))? == Some(SYSFS_MAGIC),
             bpffs: bpffs_at("/sys/fs/bpf")?,
             cgroup2: magic_of(Path::new("/sys/fs/cgroup"))? == Some(CGROUP2_SUPER_MAGIC),
-            shared_with_init: namespace_of("1")
+            is_init_namespace: namespace_of("1")
                 .zip(namespace_of("thread-self"))
                 .map(|(init, current)| init == current),
         })
@@ -94,8 +94,8 @@ impl MountView {
 
     /// Returns whether the mounts look like those of `ip netns exec`: nothing is mounted below `/sys`, and the mount
     /// namespace is not known to be the host's. Objects that are pinned in it are probably not visible on the host.
-    pub fn has_fresh_sys(&self) -> bool {
-        self.shared_with_init != Some(true)
+    pub fn resembles_ip_netns_exec(&self) -> bool {
+        self.is_init_namespace != Some(true)
             && self.sysfs
             && !self.cgroup2
             && self.bpffs != Bpffs::Mounted
@@ -125,14 +125,14 @@ mod tests {
     }
 
     #[test]
-    fn fresh_sys_has_no_mounts() {
+    fn mounts_of_ip_netns_exec_are_recognized() {
         let view = MountView {
             sysfs: true,
             bpffs: Bpffs::NotMounted { magic: SYSFS_MAGIC },
             cgroup2: false,
-            shared_with_init: Some(false),
+            is_init_namespace: Some(false),
         };
-        assert!(view.has_fresh_sys());
+        assert!(view.resembles_ip_netns_exec());
         for other in [
             MountView {
                 bpffs: Bpffs::Mounted,
@@ -143,11 +143,11 @@ mod tests {
                 ..view
             },
             MountView {
-                shared_with_init: Some(true),
+                is_init_namespace: Some(true),
                 ..view
             },
         ] {
-            assert!(!other.has_fresh_sys(), "{other:?}");
+            assert!(!other.resembles_ip_netns_exec(), "{other:?}");
         }
     }
 
@@ -173,7 +173,7 @@ mod tests {
                 mount_bpffs(&directory).unwrap();
                 assert_eq!(bpffs_at(&directory).unwrap(), Bpffs::Mounted);
                 // The result is unknown if the namespace of process 1 cannot be read.
-                let shared = MountView::current().unwrap().shared_with_init;
+                let shared = MountView::current().unwrap().is_init_namespace;
                 assert_ne!(shared, Some(true));
             });
         });

@@ -66,7 +66,7 @@ impl NetNs {
     ///
     /// # Errors
     /// The same as for [`NetNs::open`]; a name that contains `/` is invalid.
-    pub fn named(name: &str) -> Result<Self> {
+    pub fn open_named(name: &str) -> Result<Self> {
         if name.is_empty() || name.contains('/') || name == "." || name == ".." {
             return Err(Error::file(
                 Path::new(NAMED_NETNS).join(name),
@@ -150,7 +150,7 @@ impl NetNs {
         self.set_current()?;
         Ok(NetNsGuard {
             previous,
-            thread_bound: PhantomData,
+            not_send: PhantomData,
         })
     }
 
@@ -191,7 +191,7 @@ impl AsFd for NetNs {
 pub struct NetNsGuard {
     previous: NetNs,
     /// The guard must be dropped on the same thread.
-    thread_bound: PhantomData<*const ()>,
+    not_send: PhantomData<*const ()>,
 }
 
 impl Drop for NetNsGuard {
@@ -211,7 +211,7 @@ mod tests {
     #[test]
     fn name_must_not_be_a_path() {
         for name in ["", ".", "..", "../../proc/self/ns/net", "a/b"] {
-            assert!(NetNs::named(name).is_err(), "{name:?}");
+            assert!(NetNs::open_named(name).is_err(), "{name:?}");
         }
     }
 

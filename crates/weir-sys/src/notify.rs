@@ -105,8 +105,8 @@ impl Notifier {
     ///
     /// # Errors
     /// The same as for [`Notifier::send`].
-    pub fn store(&self, name: &str, file: BorrowedFd<'_>) -> Result<()> {
-        self.forget(name)?;
+    pub fn store_descriptor(&self, name: &str, file: BorrowedFd<'_>) -> Result<()> {
+        self.remove_descriptor(name)?;
         let Some(manager) = &self.manager else {
             return Ok(());
         };
@@ -138,7 +138,7 @@ impl Notifier {
     ///
     /// # Errors
     /// The same as for [`Notifier::send`].
-    pub fn forget(&self, name: &str) -> Result<()> {
+    pub fn remove_descriptor(&self, name: &str) -> Result<()> {
         match &self.manager {
             Some(manager) => Self::send_text(manager, &format!("FDSTOREREMOVE=1\nFDNAME={name}")),
             None => Ok(()),
@@ -204,7 +204,7 @@ mod tests {
             let file = std::fs::File::open("/dev/null").unwrap();
             for number in 0..STORED {
                 let name = format!("socket{number}");
-                notifier.store(&name, file.as_fd()).unwrap();
+                notifier.store_descriptor(&name, file.as_fd()).unwrap();
             }
             notifier.send(Notification::Ready).unwrap();
         });

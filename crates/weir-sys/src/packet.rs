@@ -45,7 +45,7 @@ impl FrameSocket {
     ///
     /// # Errors
     /// The process lacks `CAP_NET_RAW`, or the interface does not exist.
-    pub fn listening(ifindex: u32, ethertype: u16) -> Result<Self> {
+    pub fn open_listener(ifindex: u32, ethertype: u16) -> Result<Self> {
         let socket = socket_with(
             AddressFamily::PACKET,
             SocketType::RAW,

@@ -157,7 +157,7 @@ const GROUPS_MAX: usize = 65_536;
 ///
 /// # Errors
 /// `parent` is no longer the parent.
-pub fn end_with_parent(parent: &str) -> Result<()> {
+pub fn exit_with_parent(parent: &str) -> Result<()> {
     let call_error = |source: io::Error| Error::call("PR_SET_PDEATHSIG", "this process", source);
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM))
         .map_err(|errno| call_error(errno.into()))?;

@@ -62,7 +62,7 @@ pub enum Program {
 }
 
 /// Called when a program ends, with its exit code, `None` if a signal killed it, or the error if it could not be run.
-pub type OnEnd = Box<dyn FnOnce(io::Result<Option<i32>>) + Send>;
+pub type ExitCallback = Box<dyn FnOnce(io::Result<Option<i32>>) + Send>;
 
 /// A process that opens files and sockets and runs programs for this process, if its policy permits it. The error of a
 /// rejected request has the kind [`io::ErrorKind::PermissionDenied`].
@@ -113,7 +113,7 @@ pub trait PrivilegedHelper: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     /// The helper cannot be reached.
-    fn run(&self, program: &Program, on_end: OnEnd) -> io::Result<u64>;
+    fn run(&self, program: &Program, on_exit: ExitCallback) -> io::Result<u64>;
 
     /// Kills a program and its process group.
     fn kill(&self, number: u64);
@@ -194,7 +194,7 @@ pub fn append(path: &Path) -> io::Result<File> {
 /// # Errors
 /// The same as for [`open`].
 pub fn list(path: &Path) -> io::Result<Option<Vec<PathBuf>>> {
-    match list_directly(path) {
+    match list_without_helper(path) {
         Err(error) => match helper_for(&error) {
             Some(helper) => helper.list(path),
             None => Err(error),
@@ -207,7 +207,7 @@ pub fn list(path: &Path) -> io::Result<Option<Vec<PathBuf>>> {
 ///
 /// # Errors
 /// The kernel rejects the request.
-pub fn list_directly(path: &Path) -> io::Result<Option<Vec<PathBuf>>> {
+pub fn list_without_helper(path: &Path) -> io::Result<Option<Vec<PathBuf>>> {
     if !fs::metadata(path)?.is_dir() {
         return Ok(None);
     }
@@ -245,14 +245,14 @@ pub fn bind_stream(address: SocketAddr) -> rustix::io::Result<OwnedFd> {
     if let Some(Ok(socket)) = helper().map(|helper| helper.bind_stream(address)) {
         return Ok(socket);
     }
-    bind_stream_directly(address)
+    bind_stream_without_helper(address)
 }
 
 /// Binds a TCP socket like [`bind_stream`], but without the helper.
 ///
 /// # Errors
 /// The kernel rejects the request.
-pub fn bind_stream_directly(address: SocketAddr) -> rustix::io::Result<OwnedFd> {
+pub fn bind_stream_without_helper(address: SocketAddr) -> rustix::io::Result<OwnedFd> {
     let family = family(address.is_ipv6());
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
@@ -307,7 +307,7 @@ pub fn ping_error(packet: &[u8]) -> Option<io::Error> {
 /// # Errors
 /// The process lacks `CAP_NET_RAW`, and the helper rejects the request; or the target cannot be reached.
 pub fn ping_socket(target: &PingTarget) -> io::Result<PingSocket> {
-    match ping_socket_directly(target) {
+    match ping_socket_without_helper(target) {
         Err(error) => match helper_for(&error) {
             Some(helper) => helper.ping_socket(target).map(PingSocket::Relayed),
             None => Err(error),
@@ -321,7 +321,7 @@ pub fn ping_socket(target: &PingTarget) -> io::Result<PingSocket> {
 ///
 /// # Errors
 /// The kernel rejects the request, or the target cannot be reached.
-pub fn ping_socket_directly(target: &PingTarget) -> io::Result<OwnedFd> {
+pub fn ping_socket_without_helper(target: &PingTarget) -> io::Result<OwnedFd> {
     let (domain, protocol) = match target.to {
         IpAddr::V4(_) => (Domain::IPV4, Protocol::ICMPV4),
         IpAddr::V6(_) => (Domain::IPV6, Protocol::ICMPV6),
@@ -351,7 +351,7 @@ const fn family(is_ipv6: bool) -> AddressFamily {
 }
 
 /// Returns whether a path is absolute and contains no `.` or `..`, so that a policy can compare it as text.
-pub fn is_plain(path: &Path) -> bool {
+pub fn is_normalized(path: &Path) -> bool {
     let bytes = path.as_os_str().as_encoded_bytes();
     let mut parts = bytes.split(|byte| *byte == b'/');
     path.is_absolute() && parts.all(|part| part != b"." && part != b"..")

@@ -236,7 +236,7 @@ fn prepare_directory(directory: &Path, group: u32) -> io::Result<()> {
     let process_user = rustix::process::geteuid().as_raw();
     if !metadata.is_dir() || metadata.uid() != process_user || metadata.mode() & 0o022 != 0 {
         return Err(io::Error::other(
-            "it must be a directory of root to which others cannot write",
+            "it must belong to root and not be writable by others",
         ));
     }
     chown(directory, None, Some(group))?;

@@ -1,11 +1,11 @@
 //! The agent's loop. It passes packets, timeouts, network changes, the helper's responses and requests to the state
 //! machine, and executes the state machine's outputs through sockets and the helper.
 
-mod answers;
 mod election;
 mod handover;
 mod port;
 mod reload;
+mod reply_receiver;
 mod report;
 
 use std::collections::HashMap;
@@ -18,19 +18,19 @@ use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, interval, sleep, timeout};
-use weir_helper::{AnswerWithRouters, Client, NotifyState, Reply, Request, TrackedOutcome};
+use weir_helper::{Client, NotifyState, Reply, ReplyWithRouters, Request, TrackedOutcome};
 use weir_model::{TrackObject, VirtualRouter};
 use weir_netlink::{Event, Netlink, Watch};
 use weir_sys::{Channel, Clock, FrameSocket, now_ns};
 use weir_vrrp::{Output, ReceivedPacket, Router, State};
 
-use crate::control::{self, ObservedState, PendingOrder};
+use crate::control::{self, ObservedState, PendingControlRequest};
 use crate::link::Network;
 use crate::track::{self, TrackedObject};
 use crate::{ACCOUNT, Error, announce};
-use answers::Answers;
 use handover::Handover;
 use port::Port;
+use reply_receiver::ReplyReceiver;
 
 /// Priority above all processes that are not real-time, below the kernel's threads.
 const REAL_TIME_PRIORITY: i32 = 10;
@@ -67,7 +67,7 @@ struct Agent {
     router: Router,
     ports: Vec<Port>,
     tracked: Vec<TrackedObject>,
-    awaited: HashMap<u64, Purpose>,
+    pending: HashMap<u64, Purpose>,
     handover: Handover,
     /// The daemon's last report on tracked services, pools and the data plane.
     observed: Option<ObservedState>,
@@ -126,8 +126,8 @@ pub async fn run(channel: Channel, runtime_dir: &Path, standby: bool) -> Result<
     let netlink = Netlink::open()?;
     let mut watch = netlink.watch()?;
     let client = Arc::new(Client::new(channel));
-    let answers = Answers::new(&client)?;
-    let (sender, mut orders) = mpsc::channel(16);
+    let replies = ReplyReceiver::new(&client)?;
+    let (sender, mut control_requests) = mpsc::channel(16);
     tokio::spawn(control::accept(listener, sender));
     let mut agent = Agent {
         client,
@@ -138,7 +138,7 @@ pub async fn run(channel: Channel, runtime_dir: &Path, standby: bool) -> Result<
         router: Router::default(),
         ports: Vec::new(),
         tracked: Vec::new(),
-        awaited: HashMap::new(),
+        pending: HashMap::new(),
         handover: Handover::open(),
         observed: None,
         is_reconfiguring: false,
@@ -150,12 +150,12 @@ pub async fn run(channel: Channel, runtime_dir: &Path, standby: bool) -> Result<
         tokio::select! {
             biased;
             () = agent.wait_readable(), if !has_more => {}
-            answer = answers.next() => match answer {
-                Some(answer) => agent.handle_answer(answer).await?,
+            reply = replies.next() => match reply {
+                Some(reply) => agent.handle_reply(reply).await?,
                 None => return agent.handle_helper_exit(),
             },
             event = watch.next() => agent.handle_event(event, &mut watch).await?,
-            Some(order) = orders.recv() => agent.handle_order(order),
+            Some(request) = control_requests.recv() => agent.handle_control_request(request),
             _ = hangup.recv() => agent.request(Request::Policy, Purpose::Policy)?,
             _ = terminate.recv() => break,
             _ = retries.tick() => agent.attach(false),
@@ -167,7 +167,7 @@ pub async fn run(channel: Channel, runtime_dir: &Path, standby: bool) -> Result<
         agent.check_tracked()?;
         agent.flush()?;
     }
-    agent.stop(&answers).await
+    agent.stop(&replies).await
 }
 
 /// Returns the time since 1970.
@@ -183,9 +183,9 @@ fn now() -> Duration {
 }
 
 impl Agent {
-    fn request(&mut self, request: Request, awaited: Purpose) -> Result<(), Error> {
+    fn request(&mut self, request: Request, purpose: Purpose) -> Result<(), Error> {
         let number = self.client.request(request)?;
-        self.awaited.insert(number, awaited);
+        self.pending.insert(number, purpose);
         Ok(())
     }
 
@@ -258,7 +258,7 @@ impl Agent {
             Ok(Event::Route { .. } | Event::Neighbour { .. }) => return Ok(()),
             Ok(Event::Link { .. } | Event::Address { .. } | Event::Lost) => {}
             Err(error) => {
-                tracing::warn!(%error, "failed to watch the network; watching again");
+                tracing::warn!(%error, "failed to watch the network; reopening the watch");
                 *watch = self.netlink.watch()?;
             }
         }
@@ -341,16 +341,16 @@ impl Agent {
         Ok(())
     }
 
-    async fn handle_answer(&mut self, (answer, routers): AnswerWithRouters) -> Result<(), Error> {
-        let Some(awaited) = self.awaited.remove(&answer.number) else {
+    async fn handle_reply(&mut self, (reply, routers): ReplyWithRouters) -> Result<(), Error> {
+        let Some(purpose) = self.pending.remove(&reply.number) else {
             return Ok(());
         };
-        match (awaited, answer.reply) {
+        match (purpose, reply.body) {
             (Purpose::Policy, Reply::Policy) => {
-                let is_first = self.settings.is_empty() && self.handover.take_first();
+                let is_first = self.settings.is_empty() && self.handover.take_is_first();
                 // The helper may have been restarted without replying.
-                self.awaited
-                    .retain(|_, awaited| !matches!(awaited, Purpose::Vacate(_)));
+                self.pending
+                    .retain(|_, purpose| !matches!(purpose, Purpose::Vacate(_)));
                 self.apply(routers.unwrap_or_default())?;
                 if is_first {
                     self.continue_active_routers();
@@ -599,8 +599,8 @@ impl Agent {
         }
     }
 
-    fn handle_order(&mut self, (order, reply): PendingOrder) {
-        let _ = reply.send(self.execute(&order));
+    fn handle_control_request(&mut self, (request, reply): PendingControlRequest) {
+        let _ = reply.send(self.execute(&request));
     }
 
     /// Stops all virtual routers after the helper has exited, so that another director takes over. Only the next helper
@@ -620,33 +620,33 @@ impl Agent {
 
     /// Stops all virtual routers and waits until the addresses are removed, at most [`STOP_TIMEOUT`]. Before that,
     /// applies a configuration that was requested: without virtual routers, their addresses may have another owner.
-    async fn stop(mut self, answers: &Answers) -> Result<(), Error> {
+    async fn stop(mut self, replies: &ReplyReceiver) -> Result<(), Error> {
         let deadline = Instant::now() + STOP_TIMEOUT;
-        let is_policy = |awaited: &Purpose| matches!(awaited, Purpose::Policy);
-        while self.awaited.values().any(is_policy) {
+        let is_policy = |purpose: &Purpose| matches!(purpose, Purpose::Policy);
+        while self.pending.values().any(is_policy) {
             let remaining = deadline.saturating_duration_since(Instant::now());
-            match timeout(remaining, answers.next()).await {
-                Ok(Some(answer)) => self.handle_answer(answer).await?,
+            match timeout(remaining, replies.next()).await {
+                Ok(Some(reply)) => self.handle_reply(reply).await?,
                 Ok(None) | Err(_) => break,
             }
         }
         self.stop_all();
         self.end_elections()?;
         self.flush()?;
-        let is_change = |awaited: &Purpose| {
+        let is_change = |purpose: &Purpose| {
             !matches!(
-                awaited,
+                purpose,
                 Purpose::Track(_) | Purpose::Policy | Purpose::Vacate(_)
             )
         };
-        while self.awaited.values().any(is_change) {
+        while self.pending.values().any(is_change) {
             match timeout(
                 deadline.saturating_duration_since(Instant::now()),
-                answers.next(),
+                replies.next(),
             )
             .await
             {
-                Ok(Some((answer, _))) => drop(self.awaited.remove(&answer.number)),
+                Ok(Some((reply, _))) => drop(self.pending.remove(&reply.number)),
                 Ok(None) | Err(_) => break,
             }
         }

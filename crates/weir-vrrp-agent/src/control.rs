@@ -35,7 +35,7 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
 /// A request to the agent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Order {
+pub enum ControlRequest {
     /// Return the status of all virtual routers.
     Status,
     /// Make a virtual router stop being active until `Resume`.
@@ -67,10 +67,10 @@ pub struct ObservedState {
 ///
 /// # Errors
 /// Returns an error if no agent responds, or if it rejects the report.
-pub fn observe(runtime_dir: &Path, observed: &ObservedState) -> Result<(), Error> {
+pub fn report_observed_state(runtime_dir: &Path, observed: &ObservedState) -> Result<(), Error> {
     exchange(
         runtime_dir,
-        &Order::Observed(observed.clone()),
+        &ControlRequest::Observed(observed.clone()),
         STATUS_TIMEOUT,
     )
     .map(drop)
@@ -84,7 +84,7 @@ pub(crate) enum Response {
 }
 
 /// A request, and the channel for its response.
-pub(crate) type PendingOrder = (Order, oneshot::Sender<Response>);
+pub(crate) type PendingControlRequest = (ControlRequest, oneshot::Sender<Response>);
 
 /// Creates the socket. Only its owner can connect: this user, or the daemon's account.
 pub(crate) fn bind(runtime_dir: &Path) -> Result<UnixListener, Error> {
@@ -103,8 +103,8 @@ pub(crate) fn bind(runtime_dir: &Path) -> Result<UnixListener, Error> {
     Ok(listener)
 }
 
-/// Accepts clients and forwards their requests to `orders`.
-pub(crate) async fn accept(listener: UnixListener, orders: mpsc::Sender<PendingOrder>) {
+/// Accepts clients and forwards their requests to `requests`.
+pub(crate) async fn accept(listener: UnixListener, requests: mpsc::Sender<PendingControlRequest>) {
     let clients = Arc::new(Semaphore::new(CLIENTS_MAX));
     loop {
         match listener.accept().await {
@@ -112,9 +112,9 @@ pub(crate) async fn accept(listener: UnixListener, orders: mpsc::Sender<PendingO
                 let Ok(permit) = Arc::clone(&clients).try_acquire_owned() else {
                     continue;
                 };
-                let orders = orders.clone();
+                let requests = requests.clone();
                 tokio::spawn(async move {
-                    let _ = timeout(CLIENT_TIMEOUT, respond(stream, orders)).await;
+                    let _ = timeout(CLIENT_TIMEOUT, respond(stream, requests)).await;
                     drop(permit);
                 });
             }
@@ -123,7 +123,10 @@ pub(crate) async fn accept(listener: UnixListener, orders: mpsc::Sender<PendingO
     }
 }
 
-async fn respond(stream: UnixStream, orders: mpsc::Sender<PendingOrder>) -> io::Result<()> {
+async fn respond(
+    stream: UnixStream,
+    requests: mpsc::Sender<PendingControlRequest>,
+) -> io::Result<()> {
     let (reader, mut writer) = stream.into_split();
     let mut line = String::new();
     tokio::io::BufReader::new(reader.take(REQUEST_MAX_BYTES))
@@ -131,9 +134,9 @@ async fn respond(stream: UnixStream, orders: mpsc::Sender<PendingOrder>) -> io::
         .await?;
     let response = match serde_json::from_str(&line) {
         Err(error) => Response::Rejected(error.to_string()),
-        Ok(order) => {
+        Ok(request) => {
             let (sender, receiver) = oneshot::channel();
-            let _ = orders.send((order, sender)).await;
+            let _ = requests.send((request, sender)).await;
             match receiver.await {
                 Ok(response) => response,
                 Err(_) => return Ok(()),
@@ -150,13 +153,16 @@ async fn respond(stream: UnixStream, orders: mpsc::Sender<PendingOrder>) -> io::
 ///
 /// # Errors
 /// Returns an error if no agent responds, or if it rejects the request.
-pub fn order(runtime_dir: &Path, order: &Order) -> Result<Vec<RouterReport>, Error> {
-    exchange(runtime_dir, order, RESPONSE_TIMEOUT)
+pub fn send_request(
+    runtime_dir: &Path,
+    request: &ControlRequest,
+) -> Result<Vec<RouterReport>, Error> {
+    exchange(runtime_dir, request, RESPONSE_TIMEOUT)
 }
 
 fn exchange(
     runtime_dir: &Path,
-    order: &Order,
+    request: &ControlRequest,
     timeout: Duration,
 ) -> Result<Vec<RouterReport>, Error> {
     let path: PathBuf = runtime_dir.join(SOCKET);
@@ -164,7 +170,7 @@ fn exchange(
         let mut stream = StdStream::connect(&path)?;
         stream.set_read_timeout(Some(timeout))?;
         stream.set_write_timeout(Some(timeout))?;
-        let mut text = serde_json::to_vec(order)?;
+        let mut text = serde_json::to_vec(request)?;
         text.push(b'\n');
         stream.write_all(&text)?;
         let mut line = String::new();
@@ -187,5 +193,5 @@ fn exchange(
 /// # Errors
 /// Returns an error if no agent responds.
 pub fn status(runtime_dir: &Path) -> Result<Vec<RouterReport>, Error> {
-    exchange(runtime_dir, &Order::Status, STATUS_TIMEOUT)
+    exchange(runtime_dir, &ControlRequest::Status, STATUS_TIMEOUT)
 }

@@ -19,7 +19,7 @@ mod track;
 use std::path::PathBuf;
 
 pub use agent::run;
-pub use control::{ObservedState, Order, observe, order, status};
+pub use control::{ControlRequest, ObservedState, report_observed_state, send_request, status};
 pub use status::{RouterReport, RouterStatus, TrackedStatus};
 
 /// Name of the account that the agent runs as, if the account exists.

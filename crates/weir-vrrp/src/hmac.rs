@@ -60,7 +60,7 @@ pub struct HmacConfig {
     /// Accepted keys.
     pub keys: Vec<HmacKey>,
     /// ID of the key that signs packets.
-    pub active: u8,
+    pub signing_key_id: u8,
     /// Whether the trailer is sent and required.
     pub mode: HmacMode,
     /// Maximum difference between the sender's clock and this director's.
@@ -136,13 +136,13 @@ impl Hmac {
         } else {
             self.sent.wrapping_add(1)
         };
-        let mut trailer = vec![TYPE_SHA256, self.config.active, 0, 0];
+        let mut trailer = vec![TYPE_SHA256, self.config.signing_key_id, 0, 0];
         trailer.extend(self.sent.to_be_bytes());
         let key = self
             .config
             .keys
             .iter()
-            .find(|key| key.id == self.config.active);
+            .find(|key| key.id == self.config.signing_key_id);
         // If the key is not configured, the HMAC is zero, and every receiver rejects it.
         let hmac = key.map_or([0; HMAC_BYTES], |key| {
             hmac_sha256(&key.bytes, message, &trailer, pseudo_header)
@@ -269,7 +269,7 @@ mod tests {
         };
         Hmac::new(HmacConfig {
             keys: vec![key(1), key(2)],
-            active: 2,
+            signing_key_id: 2,
             mode,
             window: Duration::from_secs(5),
         })

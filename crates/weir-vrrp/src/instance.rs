@@ -79,7 +79,7 @@ pub struct Instance {
     source: Option<IpAddr>,
     tracked: Vec<TrackedState>,
     /// Why an operator or the driver prevents the router from being active.
-    blocked: Option<&'static str>,
+    block_reason: Option<&'static str>,
     /// The reason, if another member of the group is in fault.
     group_fault: Option<String>,
     /// Weights of objects that only other members of the group track.
@@ -87,7 +87,7 @@ pub struct Instance {
     /// The reason, if the router waits for the other members of its group to become active.
     wants_active: Option<String>,
     /// Whether a packet with a lower priority was received in state `Active`.
-    asserted: bool,
+    received_lower_priority: bool,
     active_peer: Option<IpAddr>,
     /// The active router's advertisement interval, which a backup adopts in version 3.
     active_interval: Duration,
@@ -131,11 +131,11 @@ impl Instance {
             is_first_election: true,
             source: None,
             tracked,
-            blocked: None,
+            block_reason: None,
             group_fault: None,
             group_weight: 0,
             wants_active: None,
-            asserted: false,
+            received_lower_priority: false,
             active_peer: None,
             active_interval,
             timer: None,
@@ -252,8 +252,8 @@ impl Instance {
     }
 
     /// Prevents the router from being active for the given reason, or with `None` permits it again.
-    pub fn handle_blocked(&mut self, blocked: Option<&'static str>, now: Duration) {
-        self.blocked = blocked;
+    pub fn handle_block(&mut self, reason: Option<&'static str>, now: Duration) {
+        self.block_reason = reason;
         self.evaluate(now);
     }
 
@@ -317,8 +317,8 @@ impl Instance {
 
     /// Returns why the router cannot be active, not considering its group; `None` if it can.
     fn fault_reason(&self) -> Option<String> {
-        if let Some(blocked) = self.blocked {
-            return Some(blocked.to_owned());
+        if let Some(reason) = self.block_reason {
+            return Some(reason.to_owned());
         }
         let failed = self.tracked().find(|(tracked, state)| {
             tracked.effect == Effect::Fault && *state == TrackedState::Down
@@ -384,8 +384,8 @@ impl Instance {
     }
 
     /// Returns whether a packet with a lower priority was received in state `Active` since the last call.
-    pub(crate) const fn take_assertion(&mut self) -> bool {
-        std::mem::replace(&mut self.asserted, false)
+    pub(crate) const fn take_received_lower_priority(&mut self) -> bool {
+        std::mem::replace(&mut self.received_lower_priority, false)
     }
 
     /// Becomes backup because another member of the group did.
@@ -411,10 +411,10 @@ impl Instance {
         }
         let from = self.state;
         let reason = match from {
-            State::Fault => "the fault is over",
+            State::Fault => "recovered from a fault",
             _ => "started",
         };
-        self.change(State::Backup, reason.to_owned(), now);
+        self.change_state(State::Backup, reason.to_owned(), now);
         self.restart_down_timer(now);
     }
 
@@ -436,7 +436,7 @@ impl Instance {
         self.timer = Some(now + self.down_interval());
     }
 
-    fn change(&mut self, to: State, reason: String, now: Duration) {
+    fn change_state(&mut self, to: State, reason: String, now: Duration) {
         let from = self.state;
         self.reason = reason;
         if from == to {
@@ -462,7 +462,7 @@ impl Instance {
             return self.become_active(reason, now);
         }
         let waiting = format!("{reason}; waiting for the other members of the group");
-        self.change(State::Backup, waiting, now);
+        self.change_state(State::Backup, waiting, now);
         self.timer = None;
         self.wants_active = Some(reason);
     }
@@ -470,7 +470,7 @@ impl Instance {
     fn become_active(&mut self, reason: String, now: Duration) {
         self.active_peer = None;
         self.send(now);
-        self.change(State::Active, reason, now);
+        self.change_state(State::Active, reason, now);
         self.announce(now);
         let Announcements {
             second_after,
@@ -482,7 +482,7 @@ impl Instance {
     }
 
     fn become_backup(&mut self, reason: String, now: Duration) {
-        self.change(State::Backup, reason, now);
+        self.change_state(State::Backup, reason, now);
         self.restart_down_timer(now);
     }
 
@@ -506,7 +506,7 @@ impl Instance {
         self.timer = None;
         self.active_peer = None;
         self.is_first_election = false;
-        self.change(to, reason, now);
+        self.change_state(to, reason, now);
     }
 
     fn send(&mut self, now: Duration) {
@@ -639,7 +639,7 @@ impl Instance {
         }
         // Assert the active state to the sender and to bridges (RFC 9568 section 6.4.3).
         self.send(now);
-        self.asserted = true;
+        self.received_lower_priority = true;
         self.assert_addresses(now);
     }
 

@@ -19,7 +19,7 @@ pub struct Counters {
     pub received: u64,
     /// Advertisements sent; one to several unicast peers counts once.
     pub sent: u64,
-    /// IgnoreReason packets, by reason.
+    /// Ignored packets, by reason.
     pub ignored: BTreeMap<IgnoreReason, u64>,
 }
 
@@ -161,11 +161,11 @@ impl Router {
             Err(IgnoreReason::RouterId) => {}
             Err(reason) => *counters.ignored.entry(reason).or_default() += 1,
         }
-        if instance.take_assertion() {
+        if instance.take_received_lower_priority() {
             let group = instance.config().group.clone();
             self.assert_group(index, group.as_deref(), now);
         }
-        self.settle(now);
+        self.propagate_changes(now);
         handled
     }
 
@@ -207,9 +207,9 @@ impl Router {
         });
     }
 
-    /// See [`Instance::handle_blocked`].
-    pub fn handle_blocked(&mut self, index: usize, blocked: Option<&'static str>, now: Duration) {
-        self.update(index, now, |instance| instance.handle_blocked(blocked, now));
+    /// See [`Instance::handle_block`].
+    pub fn handle_block(&mut self, index: usize, reason: Option<&'static str>, now: Duration) {
+        self.update(index, now, |instance| instance.handle_block(reason, now));
     }
 
     /// Handles expired timers.
@@ -217,7 +217,7 @@ impl Router {
         for (instance, _) in &mut self.instances {
             instance.handle_timeout(now);
         }
-        self.settle(now);
+        self.propagate_changes(now);
     }
 
     /// Stops a virtual router; see [`Instance::stop`].
@@ -272,7 +272,7 @@ impl Router {
             });
         }
         self.share_weights();
-        self.settle(now);
+        self.propagate_changes(now);
         continuing
     }
 
@@ -294,7 +294,7 @@ impl Router {
             update(instance);
         }
         self.share_weights();
-        self.settle(now);
+        self.propagate_changes(now);
     }
 
     /// Moves the outputs of the instances to the queue and returns the state changes among them.
@@ -314,7 +314,7 @@ impl Router {
     }
 
     /// Applies state changes to the other members of the groups until no state changes.
-    fn settle(&mut self, now: Duration) {
+    fn propagate_changes(&mut self, now: Duration) {
         loop {
             self.spread_faults(now);
             self.activate_groups(now);

@@ -246,7 +246,7 @@ fn clean(world: &World) {
 fn start_flows(world: &World, rate: u32, time: Duration) -> u32 {
     let pins = world.pin_dir("director");
     let name = world.namespace("director");
-    let namespace = NetNs::named(&name).expect("open the namespace");
+    let namespace = NetNs::open_named(&name).expect("open the namespace");
     let _inside = namespace.enter().expect("enter the namespace as root");
     let sizes = pinned_sizes(&PinDir::new(&pins)).expect("read the sizes of the data plane");
     let (plane, _) = Dataplane::open(&OpenOptions {

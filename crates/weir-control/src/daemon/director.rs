@@ -469,7 +469,7 @@ impl<P: Plane> Director<P> {
         };
         let directory = self.runtime_dir.path().to_owned();
         tokio::task::spawn_blocking(move || {
-            if let Err(error) = weir_vrrp_agent::observe(&directory, &observed) {
+            if let Err(error) = weir_vrrp_agent::report_observed_state(&directory, &observed) {
                 tracing::debug!(%error, "the VRRP agent does not respond");
             }
         });

@@ -84,7 +84,7 @@ pub struct Options {
 /// Protects keys and secrets in memory from core files and from debuggers of the same user. ssh-agent does the same;
 /// for HAProxy and nginx, the kernel does this when they change their user.
 pub fn hide_memory() {
-    if let Err(error) = weir_sys::hide_memory() {
+    if let Err(error) = weir_sys::set_not_dumpable() {
         tracing::warn!(%error, "failed to disable core files for this process: a core file would contain its secrets");
     }
 }

@@ -324,18 +324,18 @@ impl Keeper {
             Some(socket) => {
                 // Otherwise the service manager would keep both sockets.
                 if self.sockets.contains_key(&name)
-                    && let Err(error) = self.notifier.forget(&name)
+                    && let Err(error) = self.notifier.remove_descriptor(&name)
                 {
                     tracing::debug!(%error, "failed to remove the previous socket from the service manager");
                 }
-                if let Err(error) = self.notifier.store(&name, socket.as_fd()) {
+                if let Err(error) = self.notifier.store_descriptor(&name, socket.as_fd()) {
                     tracing::warn!(%error, "failed to store a socket in the service manager");
                 }
                 self.sockets.insert(name, socket);
             }
             None => {
                 self.sockets.remove(&name);
-                if let Err(error) = self.notifier.forget(&name) {
+                if let Err(error) = self.notifier.remove_descriptor(&name) {
                     tracing::warn!(%error, "failed to remove a socket from the service manager");
                 }
             }

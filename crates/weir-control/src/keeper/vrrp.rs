@@ -33,7 +33,7 @@ const READY_TIMEOUT: Duration = Duration::from_secs(5);
 /// # Errors
 /// No keeper started this process.
 pub fn check_parent() -> weir_sys::Result<()> {
-    weir_sys::end_with_parent(&std::env::var(KEEPER).unwrap_or_default())
+    weir_sys::exit_with_parent(&std::env::var(KEEPER).unwrap_or_default())
 }
 
 #[derive(Debug)]

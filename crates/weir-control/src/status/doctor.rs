@@ -192,7 +192,7 @@ fn doctor_server(server: &Server) -> ServerReport {
             .map(|warning| warning.reason.clone()),
         handshakes: server.handshakes.map(|handshakes| Handshakes {
             syns: handshakes.syns,
-            finished: handshakes.finished,
+            completed: handshakes.finished,
         }),
         latency: server.latency.as_ref().map(|latency| Latency {
             p50_us: latency.p50_ms.0,

@@ -135,7 +135,7 @@ impl Pins {
             }
             Bpffs::NotMounted { .. } if bpffs_at(pin_dir)? == Bpffs::Mounted => {}
             Bpffs::NotMounted { .. } => {
-                if MountView::current()?.has_fresh_sys() && parent.starts_with("/sys") {
+                if MountView::current()?.resembles_ip_netns_exec() && parent.starts_with("/sys") {
                     return Err(no_bpffs(
                         "no bpffs in this mount namespace (`ip netns exec` creates a mount namespace that ends with \
                          its command); enter only the network namespace: nsenter --net=/run/netns/NAME",

@@ -67,7 +67,7 @@ impl PlannedRows {
             dests: self.sizes.dests,
             now_ms: 1,
             cursor: &|_| cursor,
-            weights: &|_, pool| PoolWeights::configured(pool),
+            weights: &|_, pool| PoolWeights::from_config(pool),
         };
         let desired = Indexed::from(self.desired.clone());
         let names = services.iter().copied();
@@ -102,10 +102,15 @@ impl PlannedRows {
 
     /// Returns the tables of one service, for a slot that [`Self::reconcile`] returned, which the caller may have
     /// changed.
-    pub(crate) fn tables(&self, service: &str, slot: &ServiceSlot, crowded: bool) -> Tables {
+    pub(crate) fn tables(
+        &self,
+        service: &str,
+        slot: &ServiceSlot,
+        is_tree_disabled: bool,
+    ) -> Tables {
         let desired = Indexed::from(self.desired.clone());
         let rule = extent::Rule {
-            crowded,
+            is_tree_disabled,
             ..rows::rule(
                 &desired,
                 desired.service(service).unwrap(),

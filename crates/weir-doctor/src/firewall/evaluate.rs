@@ -52,7 +52,7 @@ impl Ruleset {
                 let verdict = self.evaluate(chain, &mut packet, before_conntrack, 0);
                 let rule = match verdict {
                     Verdict::Dropped(rule) => rule,
-                    Verdict::None if base.drops => None,
+                    Verdict::None if base.policy_drops => None,
                     Verdict::Rewritten => return None,
                     Verdict::None | Verdict::Accepted | Verdict::Unknown => continue,
                 };

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::ruleset::{Base, Chain, Ruleset};
+use super::ruleset::{BaseChain, Chain, Ruleset};
 use super::tool::Tool;
 
 /// Match modules whose options are all supported.
@@ -42,7 +42,7 @@ const NEUTRAL_TARGETS: [&str; 19] = [
 
 impl Ruleset {
     /// Adds the tables in the output of `iptables-save` or `ip6tables-save`.
-    pub(crate) fn add_saved(&mut self, tool: Tool, text: &str) {
+    pub(crate) fn add_iptables_tables(&mut self, tool: Tool, text: &str) {
         let mut table = String::new();
         for line in text.lines() {
             if let Some(name) = line.strip_prefix('*') {
@@ -80,10 +80,10 @@ fn chain(tool: Tool, table: &str, name: &str, policy: &str) -> Chain {
         family: if tool == Tool::Iptables { "ip" } else { "ip6" }.to_owned(),
         table: table.to_owned(),
         name: name.to_owned(),
-        base: (policy != "-").then(|| Base {
+        base: (policy != "-").then(|| BaseChain {
             hook: name.to_lowercase(),
             priority,
-            drops: policy == "DROP",
+            policy_drops: policy == "DROP",
         }),
         rules: Vec::new(),
     }
@@ -268,7 +268,7 @@ mod tests {
             rules.concat()
         );
         let mut ruleset = Ruleset::default();
-        ruleset.add_saved(Tool::Iptables, &text);
+        ruleset.add_iptables_tables(Tool::Iptables, &text);
         ruleset
     }
 
@@ -364,13 +364,13 @@ mod tests {
             &["INPUT -m conntrack --ctstate UNTRACKED -j DROP"],
         );
         assert_eq!(ruleset.find_drop(syn(), INBOUND), None);
-        ruleset.add_saved(
+        ruleset.add_iptables_tables(
             Tool::Iptables,
             "*raw\n:PREROUTING ACCEPT [0:0]\n-A PREROUTING -p tcp -m tcp --dport 80 -j CT --notrack\nCOMMIT\n",
         );
         assert!(ruleset.find_drop(syn(), INBOUND).is_some());
         let mut zoned = saved("DROP", &["INPUT -m conntrack --ctstate NEW -j ACCEPT"]);
-        zoned.add_saved(
+        zoned.add_iptables_tables(
             Tool::Iptables,
             "*raw\n:PREROUTING ACCEPT [0:0]\n-A PREROUTING -p tcp -j CT --zone 5\n-A PREROUTING -p tcp -j CT \
              --helper ftp\nCOMMIT\n",
@@ -380,7 +380,7 @@ mod tests {
             None,
             "the packet is tracked"
         );
-        ruleset.add_saved(
+        ruleset.add_iptables_tables(
             Tool::Iptables,
             "*nat\n:PREROUTING ACCEPT [0:0]\n-A PREROUTING -p tcp -j DNAT --to-destination 10.0.0.1\n",
         );
@@ -394,7 +394,7 @@ mod tests {
     #[test]
     fn families_and_marks_are_compared() {
         let mut ipv6 = Ruleset::default();
-        ipv6.add_saved(
+        ipv6.add_iptables_tables(
             Tool::Ip6tables,
             "*filter\n:OUTPUT ACCEPT [0:0]\n-A OUTPUT -s 2001:db8::/32 -p tcp -m tcp --sport 80 -j DROP\n",
         );
@@ -419,7 +419,7 @@ mod tests {
         let mut ruleset = Ruleset::default();
         let text = "-A INPUT -j DROP\n*\n:\n:INPUT\n-A \n-A X\n*filter\n:INPUT DROP\n-A INPUT ! ! -d\n-A INPUT -d \
          x/y \"\n";
-        ruleset.add_saved(Tool::Iptables, text);
+        ruleset.add_iptables_tables(Tool::Iptables, text);
         assert!(
             ruleset.find_drop(syn(), INBOUND).is_some(),
             "dropped by the policy"

@@ -76,7 +76,7 @@ pub fn read() -> Firewall {
             .iter()
             .filter_map(|program| program_output(program, &[]));
         match texts.find(|text| !is_nft(text)) {
-            Some(text) => firewall.rules.add_saved(tool, &text),
+            Some(text) => firewall.rules.add_iptables_tables(tool, &text),
             None => firewall.unreadable.push(
                 Diagnosis::new(
                     format!(

@@ -1,5 +1,5 @@
-//! The chains, rules and sets in the output of `nft -j list ruleset`, which includes the rules of the iptables variant
-//! that uses nftables. [`legacy`](super::legacy) adds the tables of iptables-legacy.
+//! The chains, rules and sets in the output of `nft -j list ruleset`, which includes the rules of iptables-nft.
+//! [`legacy`](super::legacy) adds the tables of iptables-legacy.
 
 use std::collections::HashMap;
 
@@ -10,13 +10,13 @@ use super::tool::Tool;
 /// Tool, family, table and name of a chain or set.
 type Key = (Tool, String, String, String);
 
-/// The hook of a base chain.
+/// The properties of a base chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Base {
+pub(super) struct BaseChain {
     pub(super) hook: String,
     pub(super) priority: i64,
     /// Whether the policy drops packets.
-    pub(super) drops: bool,
+    pub(super) policy_drops: bool,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -25,7 +25,7 @@ pub(super) struct Chain {
     pub(super) family: String,
     pub(super) table: String,
     pub(super) name: String,
-    pub(super) base: Option<Base>,
+    pub(super) base: Option<BaseChain>,
     /// The rules; each is a list of expressions.
     pub(super) rules: Vec<Vec<Value>>,
 }
@@ -38,12 +38,12 @@ pub struct Ruleset {
     sets: HashMap<Key, Vec<Value>>,
 }
 
-fn text(object: &Value, key: &str) -> String {
+fn string_field(object: &Value, key: &str) -> String {
     object[key].as_str().unwrap_or_default().to_owned()
 }
 
 impl Ruleset {
-    /// Parses the output of nft; `None` = the format is unknown.
+    /// Parses the output of nft; `None` = the output is malformed.
     pub(crate) fn parse(json: &str) -> Option<Self> {
         let document: Value = serde_json::from_str(json).ok()?;
         let mut ruleset = Self::default();
@@ -61,16 +61,16 @@ impl Ruleset {
     }
 
     fn add_chain(&mut self, chain: &Value) {
-        let base = chain.get("hook").map(|_| Base {
-            hook: text(chain, "hook"),
+        let base = chain.get("hook").map(|_| BaseChain {
+            hook: string_field(chain, "hook"),
             priority: chain["prio"].as_i64().unwrap_or_default(),
-            drops: chain["policy"] == "drop",
+            policy_drops: chain["policy"] == "drop",
         });
         self.push_chain(Chain {
             tool: Tool::Nft,
-            family: text(chain, "family"),
-            table: text(chain, "table"),
-            name: text(chain, "name"),
+            family: string_field(chain, "family"),
+            table: string_field(chain, "table"),
+            name: string_field(chain, "name"),
             base,
             rules: Vec::new(),
         });
@@ -78,7 +78,7 @@ impl Ruleset {
 
     fn add_rule(&mut self, rule: &Value) {
         let expressions = rule["expr"].as_array().cloned().unwrap_or_default();
-        self.push_expressions(&key(rule, "chain"), expressions);
+        self.push_rule_to(&key(rule, "chain"), expressions);
     }
 
     pub(super) fn push_chain(&mut self, chain: Chain) {
@@ -88,14 +88,14 @@ impl Ruleset {
     }
 
     pub(super) fn has_chain(&self, tool: Tool, table: &str, chain: &str) -> bool {
-        self.by_name.contains_key(&saved_key(tool, table, chain))
+        self.by_name.contains_key(&iptables_key(tool, table, chain))
     }
 
     pub(super) fn push_rule(&mut self, tool: Tool, table: &str, chain: &str, rule: Vec<Value>) {
-        self.push_expressions(&saved_key(tool, table, chain), rule);
+        self.push_rule_to(&iptables_key(tool, table, chain), rule);
     }
 
-    fn push_expressions(&mut self, chain: &Key, rule: Vec<Value>) {
+    fn push_rule_to(&mut self, chain: &Key, rule: Vec<Value>) {
         let chain = self.by_name.get(chain);
         if let Some(chain) = chain.and_then(|index| self.chains.get_mut(*index)) {
             chain.rules.push(rule);
@@ -127,7 +127,7 @@ impl Ruleset {
 }
 
 impl Chain {
-    /// Returns the key of a name in the same table.
+    /// Returns the key of the chain or set `name` in this chain's table.
     fn key(&self, name: &str) -> Key {
         let (family, table) = (self.family.clone(), self.table.clone());
         (self.tool, family, table, name.to_owned())
@@ -143,7 +143,7 @@ impl Chain {
 }
 
 /// Returns the key of a chain in the output of `iptables-save` or `ip6tables-save`.
-fn saved_key(tool: Tool, table: &str, name: &str) -> Key {
+fn iptables_key(tool: Tool, table: &str, name: &str) -> Key {
     let family = if tool == Tool::Ip6tables { "ip6" } else { "ip" };
     (tool, family.to_owned(), table.to_owned(), name.to_owned())
 }
@@ -152,8 +152,8 @@ fn saved_key(tool: Tool, table: &str, name: &str) -> Key {
 fn key(object: &Value, name_field: &str) -> Key {
     (
         Tool::Nft,
-        text(object, "family"),
-        text(object, "table"),
-        text(object, name_field),
+        string_field(object, "family"),
+        string_field(object, "table"),
+        string_field(object, name_field),
     )
 }

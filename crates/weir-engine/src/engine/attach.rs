@@ -138,10 +138,9 @@ impl Engine {
             return Ok(());
         }
         for (name, former) in obsolete {
-            let restored = self
-                .network
-                .netlink()
-                .inside(|| Features::read(&name).and_then(|features| features.set(&former)))?;
+            let restored = self.network.netlink().run_in_namespace(|| {
+                Features::read(&name).and_then(|features| features.set(&former))
+            })?;
             if let Err(error) = restored {
                 // The device may be gone, and its settings with it.
                 tracing::warn!(interface = name, %error, "failed to restore the offloads");
@@ -159,7 +158,7 @@ impl Engine {
         let former = self
             .network
             .netlink()
-            .inside(|| ethtool::disable_merging(&name))?;
+            .run_in_namespace(|| ethtool::disable_merging(&name))?;
         match former {
             Ok(former) if former.is_empty() => Ok(()),
             Ok(former) => {

@@ -7,7 +7,7 @@ use std::time::Instant;
 use weir_abi::{DEVICE_REDIRECT, DEVICE_SEND, HOP_REDIRECT, HOP_SEND};
 use weir_dataplane::Maps;
 use weir_dataplane::migrate::MigrationResult;
-use weir_planner::allocation::Former;
+use weir_planner::allocation::PreviousAllocation;
 use weir_planner::row_set::Changes;
 
 use super::{Engine, server_addresses};
@@ -25,17 +25,17 @@ impl Engine {
     }
 
     /// Persists the changes that an allocation made since `former`.
-    pub(super) fn persist_changes(&mut self, former: &Former) -> Result<()> {
+    pub(super) fn persist_changes(&mut self, former: &PreviousAllocation) -> Result<()> {
         self.file.append(&self.changes_since(former))
     }
 
     /// Persists the changes that an allocation made since `former`; if this fails, later.
-    pub(super) fn persist_changes_if_possible(&mut self, former: &Former) {
+    pub(super) fn persist_changes_if_possible(&mut self, former: &PreviousAllocation) {
         let changes = self.changes_since(former);
         self.file.append_if_possible(&changes);
     }
 
-    fn changes_since(&self, former: &Former) -> Record {
+    fn changes_since(&self, former: &PreviousAllocation) -> Record {
         let changed = former.changed(&self.memory.allocation);
         Record::for_changes(&self.memory, changed, former.sharing_changed())
     }

@@ -9,7 +9,7 @@ use weir_abi::{
     DEST_RESCHEDULE, DEST_RESET, DEST_USABLE, POLICY_DOWN, SOCKET_CONNECTED, SOCKET_COUNTED,
 };
 use weir_model::Protocol;
-use weir_netlink::end_sockets;
+use weir_netlink::destroy_sockets;
 use weir_sys::NetNs;
 
 use super::Engine;
@@ -111,7 +111,7 @@ impl Engine {
 /// number of ended sockets.
 fn end_everywhere(protocol: Protocol, mut cookies: BTreeSet<u64>) -> Result<usize> {
     let total = cookies.len();
-    end_sockets(protocol.number(), &mut cookies)?;
+    destroy_sockets(protocol.number(), &mut cookies)?;
     let mut seen = BTreeSet::from([own_namespace()]);
     let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     for process in processes {
@@ -124,7 +124,7 @@ fn end_everywhere(protocol: Protocol, mut cookies: BTreeSet<u64>) -> Result<usiz
         if seen.insert(netns.id().ok().map(|id| id.inode)) {
             // A namespace that cannot be entered keeps its sockets.
             let remaining = &mut cookies;
-            let _ = netns.run(|| end_sockets(protocol.number(), remaining));
+            let _ = netns.run(|| destroy_sockets(protocol.number(), remaining));
         }
     }
     Ok(total - cookies.len())

@@ -141,7 +141,7 @@ impl Engine {
         };
         let allocation = &mut self.memory.allocation;
         let released = allocation.release(&final_totals);
-        if released.touched.is_empty() {
+        if released.changed_services.is_empty() {
             return Ok(());
         }
         let unused_addresses = released.addresses.iter().copied();
@@ -152,7 +152,11 @@ impl Engine {
         self.sync.index_version = None;
         // Clear the rows before the state file allows their reuse.
         self.writer.clear_dests(maps, &released.dests)?;
-        let touched: Vec<&str> = released.touched.iter().map(String::as_str).collect();
+        let touched: Vec<&str> = released
+            .changed_services
+            .iter()
+            .map(String::as_str)
+            .collect();
         let names = touched.iter().copied();
         let record = Record::for_changes(&self.memory, names, released.sharing_changed);
         self.file.append_if_possible(&record);

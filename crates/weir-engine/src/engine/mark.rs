@@ -89,7 +89,7 @@ impl Engine {
         self.plane.attach(pair.exit, XdpChoice::Native)?;
         self.plane.attach_tc(pair.exit, Direction::Ingress)?;
         // XDP updates checksums incrementally, so they must be complete.
-        let disabled = self.network.netlink().inside(|| {
+        let disabled = self.network.netlink().run_in_namespace(|| {
             Features::read(&routing.entry)
                 .and_then(|features| features.set(&[(TX_CHECKSUM, false)]))
         })?;
@@ -201,7 +201,7 @@ impl Engine {
         let netlink = self.network.netlink();
         if link_named(&routing.entry).is_none() {
             netlink
-                .add_pair(&routing.entry, &routing.exit, mac(), MTU)
+                .add_veth_pair(&routing.entry, &routing.exit, mac(), MTU)
                 .await?;
         }
         self.refresh_network().await?;

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 
 use weir_abi::{KIND_FORWARD, State};
 use weir_model::Forward;
-use weir_planner::allocation::configured;
+use weir_planner::allocation::configured_server;
 
 use super::Engine;
 use crate::error::Result;
@@ -34,7 +34,7 @@ impl Engine {
                 let live = maps.live(dest.id)?;
                 active += live.active;
                 inactive += live.inactive;
-                let configured = configured(&self.desired, service, dest);
+                let configured = configured_server(&self.desired, service, dest);
                 let forward = configured.map_or(service.forward, |it| it.forward_in(service));
                 rows.insert(dest.id, forward == Forward::Nat);
             }

@@ -8,7 +8,7 @@ use weir_dataplane::Mode;
 use weir_flow::model_forward;
 use weir_health::{Standing, State};
 use weir_model::Service;
-use weir_planner::allocation::{DestSlot, Removal, ServiceSlot, configured};
+use weir_planner::allocation::{DestSlot, Removal, ServiceSlot, configured_server};
 use weir_state::{Override, ServerStates, state_before_first_result};
 
 use super::Engine;
@@ -203,7 +203,7 @@ impl Engine {
             .standing_in(&service.pool, &dest.name, &service.name)
             .filter(|_| dest.removed.is_none());
         let base = active.map_or(dest.weight, Override::weight);
-        let configured = configured(&self.desired, service, dest);
+        let configured = configured_server(&self.desired, service, dest);
         let pool = self.desired.pool(&service.pool);
         let first = pool
             .zip(configured)

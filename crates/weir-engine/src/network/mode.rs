@@ -79,7 +79,11 @@ impl Network {
         let below = self.devices_below(ifindex);
         let mut names = below.iter().filter_map(|index| self.name_of(*index));
         names.find_map(|name| {
-            let driver = self.netlink.inside(|| ethtool::driver(name)).ok()?.ok()?;
+            let driver = self
+                .netlink
+                .run_in_namespace(|| ethtool::driver(name))
+                .ok()?
+                .ok()?;
             PARAVIRTUAL_DRIVERS
                 .contains(&driver.as_str())
                 .then_some(driver)

@@ -56,7 +56,7 @@ impl Announcements {
         if self.due.is_empty() {
             return Ok(());
         }
-        let socket = netlink.inside(FrameSocket::open)??;
+        let socket = netlink.run_in_namespace(FrameSocket::open)??;
         for announcement in &mut self.due {
             announcement.remaining -= 1;
             let Some(mac) = mac_of(announcement.ifindex) else {

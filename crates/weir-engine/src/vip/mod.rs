@@ -280,7 +280,7 @@ pub(crate) fn remove_connected(
     if addresses.is_empty() {
         return Ok(());
     }
-    for socket in netlink.inside(|| tcp_sockets(&TcpState::SENDING))?? {
+    for socket in netlink.run_in_namespace(|| tcp_sockets(&TcpState::SENDING))?? {
         addresses.remove(&socket.local.ip().to_canonical());
     }
     Ok(())

@@ -24,7 +24,7 @@ struct Content {
 /// Reads the recorded addresses, with their interfaces; none if the record is from another boot.
 pub fn read_record(runtime_dir: &Path) -> BTreeSet<(String, IpAddr)> {
     let path = runtime_dir.join(FILE_NAME);
-    let text = match weir_sys::read_own(&path) {
+    let text = match weir_sys::read_owned_file(&path) {
         Ok(text) => text,
         Err(error) if error.kind() == ErrorKind::NotFound => return BTreeSet::new(),
         Err(error) => {

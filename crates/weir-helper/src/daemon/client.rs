@@ -1,4 +1,4 @@
-//! The daemon's end of the channel: sends requests and receives answers.
+//! The daemon's end of the channel: sends requests and receives replies.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -11,17 +11,17 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::Duration;
 
 use weir_sys::Channel;
-use weir_sys::privileged::{OnEnd, PingTarget, PrivilegedHelper, Program};
+use weir_sys::privileged::{ExitCallback, PingTarget, PrivilegedHelper, Program};
 use weir_sys::untrusted_file::Owner;
 
-use super::message::{DaemonRequest, HelperReply, UNREQUESTED};
+use super::message::{DaemonRequest, HelperReply, NO_REQUEST};
 use crate::message::Envelope;
 
-/// Time limit for an answer with a file or socket; long enough for the keeper to replace a helper that died.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time limit for a reply with a file or socket; long enough for the keeper to replace a helper that died.
+const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// An answer with its file.
-type Answer = (HelperReply, Option<OwnedFd>);
+/// A reply with its file.
+type ReplyWithFile = (HelperReply, Option<OwnedFd>);
 
 /// An unanswered request.
 #[derive(Debug)]
@@ -31,8 +31,8 @@ struct PendingRequest {
 }
 
 enum Waiter {
-    Thread(mpsc::Sender<Answer>),
-    Program(OnEnd),
+    Thread(mpsc::Sender<ReplyWithFile>),
+    Program(ExitCallback),
 }
 
 impl std::fmt::Debug for Waiter {
@@ -70,15 +70,15 @@ impl DaemonClient {
         Self { shared }
     }
 
-    fn request(&self, request: DaemonRequest) -> io::Result<Answer> {
-        let (sender, answer) = mpsc::channel();
+    fn request(&self, request: DaemonRequest) -> io::Result<ReplyWithFile> {
+        let (sender, receiver) = mpsc::channel();
         let number = self.shared.send(request, Waiter::Thread(sender))?;
-        let answer = answer.recv_timeout(ANSWER_TIMEOUT);
+        let reply = receiver.recv_timeout(REPLY_TIMEOUT);
         self.shared.remove_pending(number);
-        match answer {
+        match reply {
             Ok((HelperReply::Failed { errno }, _)) => Err(io::Error::from_raw_os_error(errno)),
             Ok((HelperReply::Refused { reason }, _)) => Err(refused(reason)),
-            Ok(answer) => Ok(answer),
+            Ok(reply) => Ok(reply),
             Err(_) => Err(io::Error::new(
                 io::ErrorKind::TimedOut,
                 "the privileged helper does not respond",
@@ -117,14 +117,14 @@ impl SharedState {
         self.lock().remove(&number)
     }
 
-    /// Receives answers until the keeper has ended.
+    /// Receives replies until the keeper has ended.
     fn receive(&self) {
         while let Ok(Some(message)) = self.channel.receive() {
             let Ok(envelope) = Envelope::<HelperReply>::decode(&message.bytes) else {
                 tracing::error!("the privileged helper sent an invalid message");
                 continue;
             };
-            if envelope.number == UNREQUESTED {
+            if envelope.number == NO_REQUEST {
                 self.resend_pending();
                 continue;
             }
@@ -134,17 +134,17 @@ impl SharedState {
             let file = message.files.into_iter().next();
             match pending.waiter {
                 Waiter::Thread(sender) => drop(sender.send((envelope.body, file))),
-                Waiter::Program(on_end) => on_end(match envelope.body {
+                Waiter::Program(on_exit) => on_exit(match envelope.body {
                     HelperReply::Exit { code } => Ok(code),
                     HelperReply::Failed { errno } => Err(io::Error::from_raw_os_error(errno)),
                     HelperReply::Refused { reason } => Err(refused(reason)),
-                    _ => Err(io::Error::other("unexpected answer")),
+                    _ => Err(io::Error::other("unexpected reply")),
                 }),
             }
         }
     }
 
-    /// Resends the requests that a helper did not answer before it died. A request that was still in the channel is
+    /// Resends the requests to which a helper did not reply before it died. A request that was still in the channel is
     /// executed twice; the second execution has no effect.
     fn resend_pending(&self) {
         let pending: Vec<(u64, DaemonRequest)> = self
@@ -220,15 +220,15 @@ impl PrivilegedHelper for DaemonClient {
         self.request(DaemonRequest::Sections { digest }).map(drop)
     }
 
-    fn run(&self, program: &Program, on_end: OnEnd) -> io::Result<u64> {
+    fn run(&self, program: &Program, on_exit: ExitCallback) -> io::Result<u64> {
         self.shared
-            .send(program_request(program.clone()), Waiter::Program(on_end))
+            .send(program_request(program.clone()), Waiter::Program(on_exit))
     }
 
     fn kill(&self, number: u64) {
         if self.shared.remove_pending(number).is_some() {
             let _ = self.shared.channel.send(
-                &Envelope::encode(UNREQUESTED, DaemonRequest::Kill { number }),
+                &Envelope::encode(NO_REQUEST, DaemonRequest::Kill { number }),
                 &[],
             );
         }

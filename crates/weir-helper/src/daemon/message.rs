@@ -6,8 +6,8 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-/// The number in messages that belong to no request, such as [`HelperReply::Started`].
-pub(crate) const UNREQUESTED: u64 = u64::MAX;
+/// The number in messages that do not belong to a request, such as [`HelperReply::Started`].
+pub(crate) const NO_REQUEST: u64 = u64::MAX;
 
 /// A request from the daemon.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -59,14 +59,14 @@ pub(crate) enum DaemonRequest {
         notifier: String,
         /// A line for each change of state.
         lines: Vec<String>,
-        /// Number of changes that were left out.
+        /// Number of changes that were omitted.
         lost: u64,
     },
-    /// Kill the program of an earlier request. This request has no answer.
+    /// Kill the program of an earlier request. This request has no reply.
     Kill { number: u64 },
 }
 
-/// An answer to a request.
+/// A reply to a request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum HelperReply {

@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use tokio::net::UdpSocket;
 use tokio::sync::Semaphore;
 use weir_sys::Channel;
-use weir_sys::privileged::{PingTarget, ping_socket_directly};
+use weir_sys::privileged::{PingTarget, ping_socket_without_helper};
 
 /// Maximum number of relayed sockets; further requests fail.
 pub(super) const RELAYS_MAX: usize = 4096;
@@ -26,7 +26,7 @@ const HEADER_BYTES: usize = 8;
 pub(super) fn relay(target: &PingTarget, limit: &Arc<Semaphore>) -> io::Result<OwnedFd> {
     let permit = Arc::clone(limit).try_acquire_owned();
     let permit = permit.map_err(|_| io::Error::from(Errno::AGAIN))?;
-    let raw = nonblocking(ping_socket_directly(target)?)?;
+    let raw = nonblocking(ping_socket_without_helper(target)?)?;
     let (helper_end, daemon_end) = Channel::pair().map_err(io::Error::other)?;
     let helper_end = nonblocking(helper_end.into())?;
     let daemon_end = OwnedFd::from(daemon_end);

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use weir_config::{FileUse, Files, MAX_FILE_BYTES, named_files};
 use weir_model::{Check, Desired, Probe, Publish, VirtualRouter};
-use weir_sys::privileged::is_plain;
+use weir_sys::privileged::is_normalized;
 
 use crate::Error;
 use crate::machine::{Environment, parse};
@@ -33,7 +33,7 @@ pub(super) struct Policy {
     bind: BTreeSet<SocketAddr>,
     ping: bool,
     /// Files and directories that a published configuration may name; also in `certificates`.
-    shared: Vec<PathBuf>,
+    publishable_files: Vec<PathBuf>,
     /// What a group may publish.
     publish: Option<Publish>,
     /// Programs of checks with their accounts.
@@ -113,7 +113,7 @@ impl Policies {
             metadata.ctime(),
             metadata.ctime_nsec(),
         );
-        // IncludedFiles files may have changed although this file has not.
+        // Included files may have changed although this file has not.
         if self.version.as_ref() == Some(&version) && !self.current.has_includes {
             return Ok(None);
         }
@@ -311,7 +311,7 @@ impl Policy {
             }
         }
         if let Some(cluster) = &desired.cluster {
-            policy.shared = cluster.files.iter().map(PathBuf::from).collect();
+            policy.publishable_files = cluster.files.iter().map(PathBuf::from).collect();
             policy.publish.clone_from(&cluster.publish);
         }
         policy.sections = section_digest(desired);
@@ -323,7 +323,7 @@ impl Policy {
     }
 
     pub(super) fn permits_reading(&self, path: &Path) -> bool {
-        if !is_plain(path) {
+        if !is_normalized(path) {
             return false;
         }
         let is_response = |certificates: &PathBuf| {
@@ -340,10 +340,10 @@ impl Policy {
     }
 
     pub(super) fn permits_listing(&self, path: &Path) -> bool {
-        is_plain(path)
+        is_normalized(path)
             && (self.certificates.contains(path)
                 || self.list.contains(path)
-                || self.shared.iter().any(|shared| path.starts_with(shared)))
+                || self.publishable_files.iter().any(|it| path.starts_with(it)))
     }
 
     pub(super) fn permits_appending(&self, path: &Path) -> bool {

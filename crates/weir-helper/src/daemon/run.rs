@@ -135,7 +135,7 @@ pub(super) async fn run(prepared: PreparedProgram, killed: oneshot::Receiver<()>
         .id()
         .and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?));
     let stdin = child.stdin.take();
-    let ended = async {
+    let exit = async {
         if let (Some(mut stdin), Some(input)) = (stdin, input) {
             // A program that does not read its input is not an error.
             let _ = stdin.write_all(input.as_bytes()).await;
@@ -143,7 +143,7 @@ pub(super) async fn run(prepared: PreparedProgram, killed: oneshot::Receiver<()>
         child.wait().await
     };
     let code = tokio::select! {
-        ended = ended => ended.ok().and_then(|status| status.code()),
+        status = exit => status.ok().and_then(|status| status.code()),
         _ = killed => None,
     };
     if let Some(pid) = pid {

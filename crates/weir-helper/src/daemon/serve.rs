@@ -14,7 +14,7 @@ use weir_sys::privileged::PingTarget;
 use weir_sys::untrusted_file::{self, Owner};
 use weir_sys::{Channel, guarded_path, privileged, sealed_file};
 
-use super::message::{DaemonRequest, HelperReply, UNREQUESTED};
+use super::message::{DaemonRequest, HelperReply, NO_REQUEST};
 use super::ping;
 use super::policy::Policies;
 use super::run::{self, PreparedProgram};
@@ -33,15 +33,15 @@ const REQUESTS_MAX: usize = 256;
 /// The daemon has exited already.
 pub async fn serve_daemon(channel: Channel, configuration: &Path) -> Result<(), Error> {
     let channel = Arc::new(channel);
-    let (ended, mut programs) = mpsc::unbounded_channel();
+    let (exits, mut exited_programs) = mpsc::unbounded_channel();
     let mut helper = Helper {
         policies: Policies::new(configuration),
         channel: Arc::clone(&channel),
         running: HashMap::new(),
         pings: Arc::new(Semaphore::new(ping::RELAYS_MAX)),
-        ended,
+        exits,
     };
-    helper.send(UNREQUESTED, &HelperReply::Started, None);
+    helper.send(NO_REQUEST, &HelperReply::Started, None);
     let (sender, mut requests) = mpsc::channel(REQUESTS_MAX);
     std::thread::spawn(move || {
         while let Ok(Some(message)) = channel.receive() {
@@ -59,7 +59,7 @@ pub async fn serve_daemon(channel: Channel, configuration: &Path) -> Result<(), 
                 },
                 None => return Ok(()),
             },
-            Some((number, reply)) = programs.recv() => {
+            Some((number, reply)) = exited_programs.recv() => {
                 helper.running.remove(&number);
                 helper.send(number, &reply, None);
             }
@@ -74,11 +74,12 @@ struct Helper {
     running: HashMap<u64, oneshot::Sender<()>>,
     /// A permit for each relayed socket.
     pings: Arc<Semaphore>,
-    ended: mpsc::UnboundedSender<(u64, HelperReply)>,
+    /// Receives a reply for each program that exits.
+    exits: mpsc::UnboundedSender<(u64, HelperReply)>,
 }
 
-/// The result of a request that is answered immediately.
-type OpenResult = Result<(HelperReply, Option<OwnedFd>), Failure>;
+/// The result of a request to which the helper replies immediately.
+type ImmediateReply = Result<(HelperReply, Option<OwnedFd>), Failure>;
 
 enum Failure {
     Kernel(io::Error),
@@ -105,7 +106,7 @@ fn refused(what: &str, object: &dyn std::fmt::Display) -> Failure {
 
 impl Helper {
     fn handle(&mut self, number: u64, request: DaemonRequest) {
-        let opened = match request {
+        let result = match request {
             DaemonRequest::Kill { number } => {
                 self.running.remove(&number);
                 return;
@@ -116,9 +117,9 @@ impl Helper {
                 Ok(program) => return self.start(number, program),
                 Err(failure) => Err(failure),
             },
-            other => self.open(other),
+            other => self.reply_to(other),
         };
-        match opened {
+        match result {
             Ok((reply, file)) => self.send(number, &reply, file),
             // An error from this process has no errno.
             Err(Failure::Kernel(error)) if error.raw_os_error().is_none() => {
@@ -137,7 +138,7 @@ impl Helper {
         }
     }
 
-    fn open(&mut self, request: DaemonRequest) -> OpenResult {
+    fn reply_to(&mut self, request: DaemonRequest) -> ImmediateReply {
         let reply_with = |file: OwnedFd| Ok((HelperReply::File, Some(file)));
         match request {
             DaemonRequest::Open { path } => {
@@ -167,7 +168,7 @@ impl Helper {
                 {
                     return Err(refused("listen on", &address));
                 }
-                reply_with(privileged::bind_stream_directly(address)?)
+                reply_with(privileged::bind_stream_without_helper(address)?)
             }
             DaemonRequest::Ping {
                 to,
@@ -206,8 +207,8 @@ impl Helper {
         }
     }
 
-    /// Handles a request whose answer contains only the content of a file or directory.
-    fn read(&mut self, request: DaemonRequest) -> OpenResult {
+    /// Handles a request whose reply contains only the content of a file or directory.
+    fn read(&mut self, request: DaemonRequest) -> ImmediateReply {
         match request {
             DaemonRequest::List { path } => {
                 if !self
@@ -216,7 +217,7 @@ impl Helper {
                 {
                     return Err(refused("list", &path.display()));
                 }
-                let listed = privileged::list_directly(&path)?;
+                let listed = privileged::list_without_helper(&path)?;
                 let is_directory = listed.is_some();
                 let text =
                     serde_json::to_vec(&listed.unwrap_or_default()).map_err(io::Error::other)?;
@@ -320,10 +321,10 @@ impl Helper {
     fn start(&mut self, number: u64, program: PreparedProgram) {
         let (kill, killed) = oneshot::channel();
         self.running.insert(number, kill);
-        let ended = self.ended.clone();
+        let exits = self.exits.clone();
         tokio::spawn(async move {
             let reply = run::run(program, killed).await;
-            let _ = ended.send((number, reply));
+            let _ = exits.send((number, reply));
         });
     }
 

@@ -99,7 +99,11 @@ fn sysctls_are_read_in_the_right_namespace() {
         let peer_sysctl = Sysctl::for_device(false, "b", "arp_ignore").unwrap();
         assert_eq!(peer_sysctl.find().unwrap(), None);
         assert_eq!(pair.peer.sysctl(&peer_sysctl).unwrap(), "0");
-        let set = |value: &str| pair.peer.inside(|| peer_sysctl.set(value)).unwrap();
+        let set = |value: &str| {
+            pair.peer
+                .run_in_namespace(|| peer_sysctl.set(value))
+                .unwrap()
+        };
         assert_eq!(set("1").unwrap().as_deref(), Some("0"));
         assert_eq!(set("1").unwrap(), None);
         assert_eq!(pair.peer.sysctl(&peer_sysctl).unwrap(), "1");
@@ -116,13 +120,17 @@ fn device_features_are_read_in_the_right_namespace() {
         assert!(Features::read("b").is_err());
         let changed = pair
             .peer
-            .inside(|| ethtool::disable_merging("b"))
+            .run_in_namespace(|| ethtool::disable_merging("b"))
             .unwrap()
             .unwrap();
-        let features = pair.peer.inside(|| Features::read("b")).unwrap().unwrap();
+        let features = pair
+            .peer
+            .run_in_namespace(|| Features::read("b"))
+            .unwrap()
+            .unwrap();
         assert!(!features.is_active(ethtool::GRO));
         pair.peer
-            .inside(|| features.set(&changed))
+            .run_in_namespace(|| features.set(&changed))
             .unwrap()
             .unwrap();
     });

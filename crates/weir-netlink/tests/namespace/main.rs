@@ -53,7 +53,10 @@ impl Pair {
 
 /// Returns an rtnetlink handle, for creating devices and routes.
 fn handle_in(net: &Netlink) -> Handle {
-    let (connection, handle, _) = net.inside(rtnetlink::new_connection).unwrap().unwrap();
+    let (connection, handle, _) = net
+        .run_in_namespace(rtnetlink::new_connection)
+        .unwrap()
+        .unwrap();
     tokio::spawn(connection);
     handle
 }

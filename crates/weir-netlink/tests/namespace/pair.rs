@@ -9,7 +9,10 @@ fn veth_pair_is_created_brought_up_and_removed() {
     in_namespace(async || {
         let net = Netlink::open().unwrap();
         let mac = MacAddr([2, 0x57, 0x65, 0x69, 0x72, 0]);
-        let created = net.add_pair("weir0", "weir1", mac, 9216).await.unwrap();
+        let created = net
+            .add_veth_pair("weir0", "weir1", mac, 9216)
+            .await
+            .unwrap();
         assert_eq!(created, Change::Made);
         for name in ["weir0", "weir1"] {
             let link = net.link(name).await.unwrap().unwrap();
@@ -17,7 +20,10 @@ fn veth_pair_is_created_brought_up_and_removed() {
             net.bring_up(link.index).await.unwrap();
             assert!(net.link(name).await.unwrap().unwrap().up);
         }
-        let second = net.add_pair("weir0", "weir1", mac, 9216).await.unwrap();
+        let second = net
+            .add_veth_pair("weir0", "weir1", mac, 9216)
+            .await
+            .unwrap();
         assert_eq!(second, Change::None);
         let entry = net.link("weir0").await.unwrap().unwrap().index;
         let route = net.add_default_route(true, 99, entry).await.unwrap();

@@ -58,15 +58,21 @@ fn adding_and_removing_an_address_is_idempotent() {
 }
 
 #[test]
-fn quiet_address_is_not_selected_as_source() {
+fn destination_only_address_is_not_selected_as_source() {
     in_namespace(async || {
         let net = Netlink::open().unwrap();
         let lo = net.link("lo").await.unwrap().unwrap().index;
         bring_up(&handle_in(&net), lo).await;
         for (vip, prefix) in [(ip("192.0.2.10"), 32), (ip("2001:db8::10"), 128)] {
-            let first = net.add_quiet_address(lo, vip, prefix).await.unwrap();
+            let first = net
+                .add_destination_only_address(lo, vip, prefix)
+                .await
+                .unwrap();
             assert_eq!(first, Change::Made);
-            let second = net.add_quiet_address(lo, vip, prefix).await.unwrap();
+            let second = net
+                .add_destination_only_address(lo, vip, prefix)
+                .await
+                .unwrap();
             assert_eq!(second, Change::None);
             assert!(
                 net.addresses()

@@ -4,7 +4,7 @@
 //! which servers were added (`seq`) and the start of `rr` and `wrr` walks are stored here too. As in the kernel, they
 //! depend on the history of changes, one added, edited or removed server at a time.
 
-mod follow;
+mod reconcile;
 mod slot;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,10 +16,12 @@ use weir_sched::Cursor;
 
 use crate::index::Index;
 use crate::mark;
-use crate::number::Numbers;
+use crate::number::NumberAllocator;
 use crate::{Error, Result, Totals};
 
-pub use self::slot::{AgreedServer, AgreedVersions, DestSlot, Removal, ServiceSlot, StoredStart};
+pub use self::slot::{
+    DestSlot, GroupServer, GroupServerVersions, Removal, ServiceSlot, StoredStart,
+};
 
 /// All allocated rows.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -34,16 +36,16 @@ pub struct Allocation {
     index: Index,
 }
 
-/// The state before [`Allocation::reconcile`], for [`Allocation::restore`].
+/// The slots before [`Allocation::reconcile`], for [`Allocation::restore`].
 #[derive(Debug)]
-pub struct Former {
+pub struct PreviousAllocation {
     services: Vec<(String, Option<ServiceSlot>)>,
     shared_added: Vec<String>,
     shared_removed: Vec<(String, u32)>,
     last_generation: u32,
 }
 
-impl Former {
+impl PreviousAllocation {
     /// Returns whether the set of servers that share counts has changed.
     pub fn sharing_changed(&self) -> bool {
         !self.shared_added.is_empty() || !self.shared_removed.is_empty()
@@ -69,7 +71,7 @@ pub struct FreedRows {
     /// Freed service rows.
     pub services: Vec<u32>,
     /// Names of the services that lost servers or were freed.
-    pub touched: Vec<String>,
+    pub changed_services: Vec<String>,
     /// Whether rows of shared counts were freed too.
     pub sharing_changed: bool,
 }
@@ -100,7 +102,7 @@ pub struct PoolWeights {
 impl PoolWeights {
     /// Returns the configured weights: no override, no check.
     #[must_use]
-    pub fn configured(pool: &Pool) -> Self {
+    pub fn from_config(pool: &Pool) -> Self {
         let servers = pool.servers.iter();
         Self {
             servers: servers
@@ -133,25 +135,24 @@ pub struct ServerWeight {
 }
 
 impl Allocation {
-    /// Allocates the rows of the `touched` services as desired; other services do not change. Returns the previous
-    /// state, for [`Self::restore`].
+    /// Allocates the rows of the services `names`; others do not change. Returns the state for [`Self::restore`].
     ///
     /// # Errors
     /// There are more services or servers than rows. In this case nothing is changed.
     pub fn reconcile<'a>(
         &mut self,
         desired: &Indexed,
-        touched: impl IntoIterator<Item = &'a str>,
+        names: impl IntoIterator<Item = &'a str>,
         facts: &Facts<'_>,
-    ) -> Result<Former> {
+    ) -> Result<PreviousAllocation> {
         self.ensure_index();
-        let mut former = Former {
+        let mut former = PreviousAllocation {
             services: Vec::new(),
             shared_added: Vec::new(),
             shared_removed: Vec::new(),
             last_generation: self.last_generation,
         };
-        for name in touched {
+        for name in names {
             let slot = self.services.get(name).cloned();
             former.services.push((name.to_owned(), slot));
             if let Err(error) = self.reconcile_service(desired, name, facts) {
@@ -173,7 +174,7 @@ impl Allocation {
         let Some(service) = desired.service(name) else {
             if let Some(slot) = self.services.get_mut(name) {
                 slot.removed = true;
-                slot.remove_unwanted(&[], Removal::Keep, facts);
+                slot.mark_removed_except(&[], Removal::Keep, facts);
             }
             return Ok(());
         };
@@ -199,13 +200,13 @@ impl Allocation {
             let generation = &mut self.last_generation;
             let ids = &mut self.index.ids;
             slot.reconcile((name, pool), facts, ids, generation)?;
-            slot.record_agreed(crate::rows::has_second_hop(desired, service));
+            slot.record_group_servers(crate::rows::has_second_hop(desired, service));
         }
         Ok(())
     }
 
     /// Undoes a [`Self::reconcile`] before any of its rows is written.
-    pub fn restore(&mut self, former: Former) {
+    pub fn restore(&mut self, former: PreviousAllocation) {
         for (name, slot) in former.services.into_iter().rev() {
             match slot {
                 Some(slot) => self.services.insert(name, slot),
@@ -227,7 +228,7 @@ impl Allocation {
 
     /// Assigns a row of shared counts to each server of a pool that several services use. The row stays shared when
     /// only one service remains, because it contains the counts of existing flows.
-    fn assign_shared_counts(&mut self, desired: &Indexed, former: &mut Former) {
+    fn assign_shared_counts(&mut self, desired: &Indexed, former: &mut PreviousAllocation) {
         let mut may_free = false;
         for (name, before) in &former.services {
             let Some(slot) = self.services.get_mut(name) else {
@@ -275,7 +276,7 @@ impl Allocation {
             .into_iter()
             .partition(|(_, row)| used.contains(row));
         self.shared = kept.into_iter().collect();
-        self.index.shared = Numbers::new(0, self.shared.values().copied());
+        self.index.shared = NumberAllocator::new(0, self.shared.values().copied());
         dropped
     }
 
@@ -298,7 +299,7 @@ impl Allocation {
 
     /// Returns the removed servers whose rows are not freed yet.
     pub fn removed_dests(&self) -> impl Iterator<Item = &DestSlot> {
-        let names = self.index.leaving.iter();
+        let names = self.index.with_removals.iter();
         let slots = names.filter_map(|name| self.services.get(name));
         let dests = slots.flat_map(|slot| &slot.dests);
         dests.filter(|dest| dest.removed.is_some())
@@ -329,7 +330,7 @@ impl Allocation {
         self.ensure_index();
         let mut released = FreedRows::default();
         let mut may_free_shared = false;
-        for name in self.index.leaving.clone() {
+        for name in self.index.with_removals.clone() {
             let Some(slot) = self.services.get_mut(&name) else {
                 continue;
             };
@@ -358,15 +359,15 @@ impl Allocation {
             });
             let is_freed = slot.removed && slot.dests.is_empty();
             if is_freed || slot.dests.len() != before {
-                released.touched.push(name.clone());
+                released.changed_services.push(name.clone());
             }
             if !slot.removed && slot.dests.iter().all(|dest| dest.removed.is_none()) {
-                self.index.leaving.remove(&name);
+                self.index.with_removals.remove(&name);
             }
             if is_freed {
                 released.services.push(slot.row);
                 self.index.rows.free(slot.row);
-                self.index.leaving.remove(&name);
+                self.index.with_removals.remove(&name);
                 self.services.remove(&name);
             }
         }
@@ -382,7 +383,7 @@ impl Allocation {
 }
 
 /// Returns the configured server of a slot; `None` = the server was removed from the configuration.
-pub fn configured<'a>(
+pub fn configured_server<'a>(
     desired: &'a Indexed,
     service: &Service,
     dest: &DestSlot,

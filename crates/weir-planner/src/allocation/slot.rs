@@ -139,7 +139,7 @@ pub(super) type Key = (IpAddr, Option<u16>, bool);
 
 impl DestSlot {
     /// Returns whether the server has entries in the `maglev` tables of all directors of a group if all checks succeed.
-    pub(crate) fn is_agreed(&self) -> bool {
+    pub(crate) fn is_in_group_table(&self) -> bool {
         self.removed.is_none() && !self.sorry && self.ordered > 0
     }
 
@@ -159,7 +159,7 @@ impl DestSlot {
 
 /// A server with entries in the `maglev` table of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct AgreedServer {
+pub struct GroupServer {
     /// Its address.
     pub address: IpAddr,
     /// Its port, if one is configured.
@@ -171,14 +171,14 @@ pub struct AgreedServer {
 
 /// The servers of the last two tables of a service with a second hop.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct AgreedVersions {
+pub struct GroupServerVersions {
     /// The current servers, sorted.
-    pub present: Vec<AgreedServer>,
+    pub present: Vec<GroupServer>,
     /// The servers before the last change.
-    pub former: Vec<AgreedServer>,
+    pub former: Vec<GroupServer>,
 }
 
-impl AgreedVersions {
+impl GroupServerVersions {
     const fn is_empty(&self) -> bool {
         self.present.is_empty() && self.former.is_empty()
     }
@@ -210,8 +210,8 @@ pub struct ServiceSlot {
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub marks: BTreeSet<mark::Key>,
     /// The servers of the last two tables, for the second hop.
-    #[serde(default, skip_serializing_if = "AgreedVersions::is_empty")]
-    pub agreed: AgreedVersions,
+    #[serde(default, skip_serializing_if = "GroupServerVersions::is_empty")]
+    pub agreed: GroupServerVersions,
 }
 
 impl ServiceSlot {
@@ -227,20 +227,20 @@ impl ServiceSlot {
             removed: false,
             addresses: BTreeSet::new(),
             marks: BTreeSet::new(),
-            agreed: AgreedVersions::default(),
+            agreed: GroupServerVersions::default(),
         }
     }
 
     /// Records the servers in the tables of all directors, and the previous ones if they changed. `has_second_hop`:
     /// whether servers forward packets of unknown connections.
-    pub(super) fn record_agreed(&mut self, has_second_hop: bool) {
+    pub(super) fn record_group_servers(&mut self, has_second_hop: bool) {
         if !has_second_hop {
-            self.agreed = AgreedVersions::default();
+            self.agreed = GroupServerVersions::default();
             return;
         }
-        let servers = self.dests.iter().filter(|dest| dest.is_agreed());
-        let mut servers: Vec<AgreedServer> = servers
-            .map(|dest| AgreedServer {
+        let servers = self.dests.iter().filter(|dest| dest.is_in_group_table());
+        let mut servers: Vec<GroupServer> = servers
+            .map(|dest| GroupServer {
                 address: dest.address,
                 port: dest.port,
                 weight: dest.ordered,

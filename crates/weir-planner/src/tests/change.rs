@@ -8,7 +8,7 @@ use weir_abi::{
 use weir_model::{Family, Mark, NoServer, Tunnel, TunnelChecksum};
 
 use super::*;
-use crate::allocation::{Former, Removal, ServerWeight};
+use crate::allocation::{PreviousAllocation, Removal, ServerWeight};
 use crate::mark::{self, Pair};
 use crate::row_set::Changes;
 
@@ -18,7 +18,7 @@ fn set_weights(
     desired: &Desired,
     servers: &[ServerWeight],
     now_ms: u64,
-) -> crate::Result<Former> {
+) -> crate::Result<PreviousAllocation> {
     let weights = |_: &str, _: &Pool| PoolWeights {
         servers: servers.to_vec(),
         sorry: 0,
@@ -58,7 +58,7 @@ fn two_services() -> Desired {
 fn changed_weight_keeps_row_and_last_weight() {
     let mut wanted = desired(SchedulerKind::Mh, &[("10.0.0.1", 4), ("10.0.0.2", 2)]);
     wanted.pools[0].on_remove = OnRemove::Reschedule;
-    let (mut allocation, _) = planned(&wanted);
+    let (mut allocation, _) = plan_all(&wanted);
     let down = ServerWeight {
         removed: true,
         down: true,
@@ -138,7 +138,7 @@ fn server_row_shows_why_a_server_gets_no_new_flow() {
 #[test]
 fn changed_scheduler_starts_its_walk_with_a_new_generation() {
     let servers = [("10.0.0.1", 4), ("10.0.0.2", 2)];
-    let (mut allocation, _) = planned(&desired(SchedulerKind::Rr, &servers));
+    let (mut allocation, _) = plan_all(&desired(SchedulerKind::Rr, &servers));
     let mut before = allocation.services["one"].start.generation;
     for kind in [SchedulerKind::Wrr, SchedulerKind::Lc, SchedulerKind::Rr] {
         reconcile(&mut allocation, &desired(kind, &servers), Cursor::default());
@@ -156,7 +156,7 @@ fn changed_scheduler_starts_its_walk_with_a_new_generation() {
 #[test]
 fn failed_reconciliation_changes_nothing() {
     let mut wanted = two_services();
-    let (mut allocation, _) = planned(&wanted);
+    let (mut allocation, _) = plan_all(&wanted);
     let before = allocation.clone();
     wanted.pools[0].servers.remove(0);
     wanted.services[1].pool = "other".to_owned();
@@ -194,7 +194,7 @@ fn restore_undoes_reconcile() {
         (&two_services(), &two_services(), false, &[]),
     ];
     for (old, new, sharing_changed, names) in cases {
-        let (mut allocation, _) = planned(old);
+        let (mut allocation, _) = plan_all(old);
         let before = allocation.clone();
         let former = set_weights(&mut allocation, new, &[weight(1), weight(1)], 2).unwrap();
         assert_eq!(former.sharing_changed(), sharing_changed);
@@ -206,7 +206,7 @@ fn restore_undoes_reconcile() {
 
 #[test]
 fn shared_counts_last_as_long_as_a_server_uses_them() {
-    let (mut allocation, _) = planned(&two_services());
+    let (mut allocation, _) = plan_all(&two_services());
     let shared = |allocation: &Allocation| allocation.shared.keys().cloned().collect::<Vec<_>>();
     let both = ["pool 10.0.0.1 0", "pool 10.0.0.2 0"];
     assert_eq!(shared(&allocation), both);
@@ -227,7 +227,7 @@ fn shared_counts_last_as_long_as_a_server_uses_them() {
     let released = allocation.release(&totals);
     assert!(released.sharing_changed);
     assert_eq!(released.addresses, [ip("10.0.0.2")].into());
-    assert_eq!(released.touched, ["one"]);
+    assert_eq!(released.changed_services, ["one"]);
     assert_eq!(shared(&allocation), both[..1]);
     one_service.services[0].strict_ipvs = true;
     let former = set_weights(&mut allocation, &one_service, &weights[..1], 4).unwrap();
@@ -237,7 +237,7 @@ fn shared_counts_last_as_long_as_a_server_uses_them() {
 
 #[test]
 fn rows_are_found_by_address() {
-    let (mut allocation, _) = planned(&two_services());
+    let (mut allocation, _) = plan_all(&two_services());
     let addresses = |allocation: &Allocation| allocation.addresses().collect::<Vec<_>>();
     assert_eq!(addresses(&allocation), [ip("10.0.0.1"), ip("10.0.0.2")]);
     assert_eq!(allocation.rows_at(ip("10.0.0.1")), [1, 3]);
@@ -269,18 +269,18 @@ fn marks_are_listeners_of_their_family() {
         family,
     };
     wanted.services[0].marks = vec![mark(7, Family::V4), mark(7, Family::V6)];
-    let (allocation, rows) = planned(&wanted);
+    let (allocation, rows) = plan_all(&wanted);
     assert_eq!(allocation.marks(), [(false, 7), (true, 7)].into());
     assert_eq!(
         rows.listeners,
         [((ip("::7"), 4, 0), 1), ((ip("::7"), 6, 0), 1)].into()
     );
     assert_eq!(mark::key(&mark(9, Family::V6)), (true, 9));
-    let surroundings = NetworkFacts {
+    let network = NetworkFacts {
         marks: Some(Pair { entry: 5, exit: 6 }),
         ..NetworkFacts::default()
     };
-    let settings = rows_of(&wanted, &allocation, &surroundings).settings;
+    let settings = rows_of(&wanted, &allocation, &network).settings;
     assert_eq!((settings.mark_entry, settings.mark_exit), (5, 6));
     assert_eq!((rows.settings.mark_entry, rows.settings.mark_exit), (0, 0));
 }
@@ -289,41 +289,41 @@ fn marks_are_listeners_of_their_family() {
 fn settings_depend_on_network_facts() {
     let mut wanted = desired(SchedulerKind::Rr, &[("10.0.0.1", 1)]);
     wanted.ipvs.drop_entry = 1;
-    let (allocation, plain) = planned(&wanted);
-    let surroundings = NetworkFacts::default;
+    let (allocation, plain) = plan_all(&wanted);
+    let network = NetworkFacts::default;
     let cases = [
         (
             NetworkFacts {
                 local: [ip("10.0.0.1")].into(),
-                ..surroundings()
+                ..network()
             },
             SETTINGS_LOCAL_NAT,
         ),
         (
             NetworkFacts {
                 learn_clients: true,
-                ..surroundings()
+                ..network()
             },
             SETTINGS_LEARN_CLIENTS,
         ),
         (
             NetworkFacts {
                 xdp_receives_partial_checksums: true,
-                ..surroundings()
+                ..network()
             },
             SETTINGS_UNFINISHED,
         ),
         (
             NetworkFacts {
                 memory_is_low: true,
-                ..surroundings()
+                ..network()
             },
             SETTINGS_DROP_ENTRY,
         ),
     ];
-    for (surroundings, flag) in cases {
+    for (network, flag) in cases {
         assert_eq!(plain.settings.flags & flag, 0);
-        let settings = rows_of(&wanted, &allocation, &surroundings).settings;
+        let settings = rows_of(&wanted, &allocation, &network).settings;
         assert_eq!(settings.flags, plain.settings.flags | flag);
     }
 }
@@ -334,7 +334,7 @@ fn service_row_has_the_flags_of_the_service() {
     let row = |change: &dyn Fn(&mut Desired)| {
         let mut wanted = wanted.clone();
         change(&mut wanted);
-        let (_, mut rows) = planned(&wanted);
+        let (_, mut rows) = plan_all(&wanted);
         (rows.services.remove(&1).unwrap(), rows.dests[&1])
     };
     let flags = |change: &dyn Fn(&mut Desired)| row(change).0.flags;
@@ -379,16 +379,16 @@ fn removed_listener_frees_its_address() {
     let mut wanted = desired(SchedulerKind::Rr, &[("10.0.0.1", 1)]);
     let any = listener(Ports::Any);
     wanted.services[0].listen = vec![any];
-    let (mut allocation, mut rows) = planned(&wanted);
+    let (mut allocation, mut rows) = plan_all(&wanted);
     assert_eq!(rows.vips[&any.address].any_tcp, 1);
     assert!(rows.filter.may_be_destination(any.address.into()));
     wanted.services.clear();
     set_weights(&mut allocation, &wanted, &[], 2).unwrap();
     allocation.release(&|_| Some(Totals::default()));
     let indexed = Indexed::from(wanted);
-    let surroundings = NetworkFacts::default();
+    let network = NetworkFacts::default();
     let changes = rows
-        .replan(&indexed, &allocation, &surroundings, DEST_ROWS, ["one"])
+        .replan(&indexed, &allocation, &network, DEST_ROWS, ["one"])
         .unwrap();
     assert_eq!(
         (changes.services, changes.vips),
@@ -401,15 +401,15 @@ fn removed_listener_frees_its_address() {
 
 #[test]
 fn services_at_one_address_share_its_row_and_filter_bits() {
-    let (mut allocation, mut rows) = planned(&two_services());
+    let (mut allocation, mut rows) = plan_all(&two_services());
     let vip = ip("192.0.2.10");
     let mut wanted = two_services();
     wanted.services.pop();
     set_weights(&mut allocation, &wanted, &[weight(1), weight(1)], 2).unwrap();
     allocation.release(&|_| Some(Totals::default()));
     let indexed = Indexed::from(wanted);
-    let surroundings = NetworkFacts::default();
-    rows.replan(&indexed, &allocation, &surroundings, DEST_ROWS, ["two"])
+    let network = NetworkFacts::default();
+    rows.replan(&indexed, &allocation, &network, DEST_ROWS, ["two"])
         .unwrap();
     assert!(rows.filter.may_be_destination(vip.into()) && rows.vips.contains_key(&vip));
     assert!(rows.filter.may_be_source(ip("10.0.0.1").into()));

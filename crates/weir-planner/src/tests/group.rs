@@ -5,7 +5,7 @@ use weir_model::{Cluster, Desired, TunnelKind};
 use super::*;
 use crate::allocation::{DestSlot, ServerWeight};
 
-fn grouped(servers: &[(&str, u32)]) -> Desired {
+fn desired_in_group(servers: &[(&str, u32)]) -> Desired {
     Desired {
         cluster: Some(Cluster {
             etcd: Vec::new(),
@@ -28,7 +28,7 @@ fn grouped(servers: &[(&str, u32)]) -> Desired {
 
 fn set_down(allocation: &mut Allocation, desired: &Desired, down: &[&str]) {
     let weights = |_: &str, pool: &Pool| {
-        let mut weights = PoolWeights::configured(pool);
+        let mut weights = PoolWeights::from_config(pool);
         for (server, weight) in pool.servers.iter().zip(&mut weights.servers) {
             if down.contains(&server.name.as_str()) {
                 *weight = ServerWeight {
@@ -73,30 +73,30 @@ const SERVERS: [(&str, u32); 4] = [
 
 #[test]
 fn table_does_not_depend_on_history_or_order() {
-    let wanted = grouped(&SERVERS);
-    let (first, _) = planned(&wanted);
+    let desired = desired_in_group(&SERVERS);
+    let (first, _) = plan_all(&desired);
     let mut second = Allocation::default();
     for servers in [
         &[("10.0.0.9", 1), ("10.0.0.4", 7)][..],
         &[("10.0.0.4", 1), ("10.0.0.2", 1)],
     ] {
-        reconcile(&mut second, &grouped(servers), Cursor::default());
+        reconcile(&mut second, &desired_in_group(servers), Cursor::default());
     }
     let mut reversed = SERVERS;
     reversed.reverse();
-    let wanted_reversed = grouped(&reversed);
-    set_down(&mut second, &wanted_reversed, &["10.0.0.2"]);
-    set_down(&mut second, &wanted_reversed, &[]);
-    assert_eq!(table(&first, &wanted), table(&second, &wanted_reversed));
+    let desired_reversed = desired_in_group(&reversed);
+    set_down(&mut second, &desired_reversed, &["10.0.0.2"]);
+    set_down(&mut second, &desired_reversed, &[]);
+    assert_eq!(table(&first, &desired), table(&second, &desired_reversed));
 }
 
 #[test]
 fn locally_down_server_is_skipped_entry_by_entry() {
-    let wanted = grouped(&SERVERS);
-    let (mut allocation, _) = planned(&wanted);
-    let agreed = table(&allocation, &wanted);
-    set_down(&mut allocation, &wanted, &["10.0.0.2"]);
-    let local = table(&allocation, &wanted);
+    let desired = desired_in_group(&SERVERS);
+    let (mut allocation, _) = plan_all(&desired);
+    let agreed = table(&allocation, &desired);
+    set_down(&mut allocation, &desired, &["10.0.0.2"]);
+    let local = table(&allocation, &desired);
     let down = ip("10.0.0.2");
     assert!(agreed.contains(&down) && !local.contains(&down));
     for (agreed, local) in agreed.iter().zip(&local) {
@@ -108,7 +108,7 @@ fn locally_down_server_is_skipped_entry_by_entry() {
     // Outside a group, the remaining servers share the table by weight, and other entries change too.
     let alone = Desired {
         cluster: None,
-        ..wanted.clone()
+        ..desired.clone()
     };
     let rebuilt = table(&allocation, &alone);
     let moved = agreed.iter().zip(&rebuilt);
@@ -117,20 +117,20 @@ fn locally_down_server_is_skipped_entry_by_entry() {
 
 #[test]
 fn sorry_server_is_used_when_all_servers_are_down() {
-    let mut wanted = grouped(&SERVERS[..2]);
-    wanted.pools[0].sorry = Some(server("10.0.0.9", 1));
-    let (mut allocation, _) = planned(&wanted);
-    set_down(&mut allocation, &wanted, &["10.0.0.1", "10.0.0.2"]);
-    let local = table(&allocation, &wanted);
+    let mut desired = desired_in_group(&SERVERS[..2]);
+    desired.pools[0].sorry = Some(server("10.0.0.9", 1));
+    let (mut allocation, _) = plan_all(&desired);
+    set_down(&mut allocation, &desired, &["10.0.0.1", "10.0.0.2"]);
+    let local = table(&allocation, &desired);
     assert!(!local.is_empty() && local.iter().all(|address| *address == ip("10.0.0.9")));
 }
 
 fn with_gue(servers: &[(&str, u32)]) -> Desired {
-    let mut wanted = grouped(servers);
-    let service = &mut wanted.services[0];
+    let mut desired = desired_in_group(servers);
+    let service = &mut desired.services[0];
     service.forward = Forward::Tunnel;
     service.tunnel.kind = TunnelKind::Gue;
-    wanted
+    desired
 }
 
 /// Returns the addresses in the table before the last change; `None` = no row.
@@ -148,7 +148,7 @@ fn former(allocation: &Allocation, desired: &Desired) -> Vec<Option<IpAddr>> {
 #[test]
 fn second_hop_has_the_table_before_the_last_change() {
     let (three, four) = (with_gue(&SERVERS[..3]), with_gue(&SERVERS));
-    let (mut allocation, _) = planned(&three);
+    let (mut allocation, _) = plan_all(&three);
     assert_eq!(former(&allocation, &three), []);
     let before: Vec<_> = table(&allocation, &three).into_iter().map(Some).collect();
     reconcile(&mut allocation, &four, Cursor::default());
@@ -170,7 +170,7 @@ fn second_hop_has_the_table_before_the_last_change() {
     assert_eq!(former(&allocation, &two), before);
 
     // Without GUE there is no second hop.
-    let plain = grouped(&SERVERS);
+    let plain = desired_in_group(&SERVERS);
     reconcile(&mut allocation, &plain, Cursor::default());
     assert_eq!(former(&allocation, &plain), []);
     assert_eq!(allocation.release(&ended).dests.len(), 0);
@@ -178,10 +178,10 @@ fn second_hop_has_the_table_before_the_last_change() {
 
 #[test]
 fn header_refers_to_the_former_table() {
-    let (mut allocation, _) = planned(&with_gue(&SERVERS[..3]));
-    let wanted = with_gue(&SERVERS);
-    reconcile(&mut allocation, &wanted, Cursor::default());
-    let rows = rows_of(&wanted, &allocation, &NetworkFacts::default());
+    let (mut allocation, _) = plan_all(&with_gue(&SERVERS[..3]));
+    let desired = with_gue(&SERVERS);
+    reconcile(&mut allocation, &desired, Cursor::default());
+    let rows = rows_of(&desired, &allocation, &NetworkFacts::default());
     let tables = &rows.services[&1].tables;
     let (header, [.., spread_at]) = tables.header(100);
     let (spread, former) = (tables.spread().len() as u32, tables.former().len() as u32);

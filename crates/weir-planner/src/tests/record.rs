@@ -175,7 +175,7 @@ fn server_row_has_every_field() {
         port: 5555,
         checksum: TunnelChecksum::Full,
     };
-    let surroundings = NetworkFacts {
+    let network = NetworkFacts {
         sources: [(ip("10.0.0.1"), ip("10.0.0.254"))].into(),
         ..NetworkFacts::default()
     };
@@ -184,7 +184,7 @@ fn server_row_has_every_field() {
         wanted.services[0].forward = forward;
         let mut allocation = Allocation::default();
         reconcile(&mut allocation, &wanted, Cursor::default());
-        rows_of(&wanted, &allocation, &surroundings).dests[&1]
+        rows_of(&wanted, &allocation, &network).dests[&1]
     };
     for (forward, number, port, tunnel_source, dscp) in [
         (Forward::Nat, weir_abi::Forward::Nat, 8080, Addr::ZERO, 0),
@@ -233,7 +233,7 @@ fn header_has_every_field_of_the_tables() {
         if let Some(scheduler) = &mut wanted.pools[0].scheduler {
             scheduler.max_load_percent = max_load;
         }
-        let (allocation, rows) = planned(&wanted);
+        let (allocation, rows) = plan_all(&wanted);
         let start = allocation.services["one"].start;
         let tables = &rows.services[&1].tables;
         let (header, [list_at, hash_at, spread_at]) = tables.header(100);
@@ -272,7 +272,7 @@ fn header_has_every_field_of_the_tables() {
 #[test]
 fn walk_of_wrr_starts_at_the_stored_position() {
     let wanted = desired(SchedulerKind::Wrr, &[("10.0.0.1", 4), ("10.0.0.2", 2)]);
-    let (mut allocation, _) = planned(&wanted);
+    let (mut allocation, _) = plan_all(&wanted);
     let slot = allocation.services.get_mut("one").unwrap();
     slot.start.generation = 77;
     slot.start.last_seq = 2;

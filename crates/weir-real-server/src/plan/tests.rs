@@ -71,7 +71,7 @@ fn apply_steps(
                 actual.sysctls.insert(name.clone(), to.clone());
                 record.sysctls.remove(name);
             }
-            Step::Programs { rules, hooks } => {
+            Step::AttachPrograms { rules, hooks } => {
                 actual.programs = InstalledState {
                     rules: Some(rules.clone()),
                     hooks: hooks.clone(),
@@ -79,7 +79,7 @@ fn apply_steps(
                 };
                 record.object = Some(OBJECT);
             }
-            Step::RemovePrograms => {
+            Step::DetachPrograms => {
                 actual.programs = InstalledState::default();
                 record.object = None;
             }

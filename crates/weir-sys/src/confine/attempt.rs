@@ -8,10 +8,10 @@ use std::process::Command;
 use rustix::net::{AddressFamily, SocketType, socket};
 
 /// Each attempt with its result.
-pub type Attempts = Vec<(&'static str, io::Result<()>)>;
+pub type ActionResults = Vec<(&'static str, io::Result<()>)>;
 
 /// Tries all actions. `root_process` is the ID of a root process.
-pub fn try_attempts(root_process: u32) -> Attempts {
+pub fn try_forbidden_actions(root_process: u32) -> ActionResults {
     vec![
         ("open /etc/shadow", File::open("/etc/shadow").map(drop)),
         ("execve", execute_program()),

@@ -19,7 +19,7 @@ impl Agent {
                 .router
                 .instance(index)
                 .is_some_and(|it| it.state() == State::Active);
-            if is_active || self.ports[index].keeps_addresses {
+            if is_active || self.ports[index].has_handed_over_addresses {
                 continue;
             }
             let settings = &self.settings[index];
@@ -30,7 +30,7 @@ impl Agent {
             }
             let router = settings.name.clone();
             if is_handed_over {
-                self.ports[index].keeps_addresses = true;
+                self.ports[index].has_handed_over_addresses = true;
                 let request = Request::Keep {
                     router: router.clone(),
                 };
@@ -45,7 +45,7 @@ impl Agent {
 
     fn vacate(&mut self, router: String) -> Result<(), Error> {
         let is_pending = |it: &Purpose| matches!(it, Purpose::Vacate(name) if *name == router);
-        if self.awaited.values().any(is_pending) {
+        if self.pending.values().any(is_pending) {
             return Ok(());
         }
         let request = Request::Vacate {
@@ -60,10 +60,11 @@ impl Agent {
             let Some(instance) = self.router.instance(index) else {
                 continue;
             };
-            if !self.ports[index].keeps_addresses || self.router.is_first_election(index) {
+            if !self.ports[index].has_handed_over_addresses || self.router.is_first_election(index)
+            {
                 continue;
             }
-            self.ports[index].keeps_addresses = false;
+            self.ports[index].has_handed_over_addresses = false;
             if instance.state() == State::Active {
                 continue;
             }
@@ -71,7 +72,7 @@ impl Agent {
             tracing::info!(
                 router,
                 reason = instance.reason(),
-                "removing addresses that were handed over: this director does not become active"
+                "removing addresses that were handed over, because this director did not become active"
             );
             self.remove_addresses(router)?;
         }
@@ -95,8 +96,8 @@ impl Agent {
             "failed to keep addresses during the election; removing them"
         );
         let index = self.settings.iter().position(|it| it.name == router);
-        if let Some(index) = index.filter(|index| self.ports[*index].keeps_addresses) {
-            self.ports[index].keeps_addresses = false;
+        if let Some(index) = index.filter(|index| self.ports[*index].has_handed_over_addresses) {
+            self.ports[index].has_handed_over_addresses = false;
             self.remove_addresses(router.to_owned())?;
         }
         Ok(())
@@ -106,7 +107,7 @@ impl Agent {
     pub(super) fn remove_stale_addresses(&mut self) -> Result<(), Error> {
         let mut active = self.active_routers();
         let routers = self.ports.iter().zip(&self.settings);
-        let keeping = routers.filter(|(port, _)| port.keeps_addresses);
+        let keeping = routers.filter(|(port, _)| port.has_handed_over_addresses);
         active.extend(keeping.map(|(_, settings)| settings.name.clone()));
         self.request(Request::Settle { active }, Purpose::Settle)
     }

@@ -55,7 +55,7 @@ impl Handover {
     }
 
     /// Returns true on the first call.
-    pub(super) const fn take_first(&mut self) -> bool {
+    pub(super) const fn take_is_first(&mut self) -> bool {
         std::mem::replace(&mut self.is_first, false)
     }
 

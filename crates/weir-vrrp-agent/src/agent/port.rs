@@ -22,7 +22,7 @@ pub(super) struct Port {
     /// Whether the helper has added the addresses.
     pub(super) addresses_added: bool,
     /// Whether the router has addresses that their former owner handed over, although it is not active.
-    pub(super) keeps_addresses: bool,
+    pub(super) has_handed_over_addresses: bool,
     /// Frames per address of an announcement that is due as soon as the addresses are added.
     pub(super) pending_announcement: Option<u32>,
     /// When the state was entered.
@@ -38,7 +38,7 @@ impl Default for Port {
             socket: None,
             unicast_ttl: None,
             addresses_added: false,
-            keeps_addresses: false,
+            has_handed_over_addresses: false,
             pending_announcement: None,
             since: SystemTime::now(),
             takeovers: 0,

@@ -34,8 +34,8 @@ impl Agent {
             self.ports.push(port.unwrap_or_default());
         }
         self.tracked = track::tracked_objects(&settings, now());
-        self.awaited
-            .retain(|_, awaited| !matches!(awaited, super::Purpose::Track(_)));
+        self.pending
+            .retain(|_, purpose| !matches!(purpose, super::Purpose::Track(_)));
         self.settings = settings;
         tracing::info!(
             routers = self.settings.len(),
@@ -113,7 +113,7 @@ fn hmac(hmac: &RouterHmac) -> HmacConfig {
                 bytes: key.0.clone(),
             })
             .collect(),
-        active: hmac.active,
+        signing_key_id: hmac.active,
         mode: match hmac.mode {
             RouterHmacMode::Enforce => HmacMode::Enforce,
             RouterHmacMode::Permissive => HmacMode::Permissive,

@@ -5,16 +5,16 @@ use std::time::SystemTime;
 use weir_vrrp::TrackedState;
 
 use super::{Agent, now};
-use crate::control::{Order, Response};
+use crate::control::{ControlRequest, Response};
 use crate::status::{RouterReport, RouterStatus, TrackedStatus};
 
 const RELEASED: &str = "released by an operator";
 
 impl Agent {
-    pub(super) fn execute(&mut self, order: &Order) -> Response {
-        let (router, blocked) = match order {
-            Order::Status => return Response::Routers(self.report()),
-            Order::Observed(observed) => {
+    pub(super) fn execute(&mut self, request: &ControlRequest) -> Response {
+        let (router, block_reason) = match request {
+            ControlRequest::Status => return Response::Routers(self.report()),
+            ControlRequest::Observed(observed) => {
                 self.observed = Some(observed.clone());
                 self.evaluate_observed();
                 return match self.flush() {
@@ -22,14 +22,14 @@ impl Agent {
                     Err(error) => Response::Rejected(error.to_string()),
                 };
             }
-            Order::Release { router } => (router, Some(RELEASED)),
-            Order::Resume { router } => (router, None),
+            ControlRequest::Release { router } => (router, Some(RELEASED)),
+            ControlRequest::Resume { router } => (router, None),
         };
         let index = self.settings.iter().position(|it| it.name == *router);
         let Some(index) = index else {
             return Response::Rejected(format!("there is no virtual router {router}"));
         };
-        self.router.handle_blocked(index, blocked, now());
+        self.router.handle_block(index, block_reason, now());
         if let Err(error) = self.flush() {
             return Response::Rejected(error.to_string());
         }

@@ -339,7 +339,7 @@ fn stop_and_release_send_priority_0() {
             instance.stop(now);
             State::Init
         } else {
-            instance.handle_blocked(Some("released"), now);
+            instance.handle_block(Some("released"), now);
             State::Fault
         };
         let expected = [
@@ -541,7 +541,7 @@ fn first_election_ends_with_another_active_router_or_a_fault() {
     assert!(!is_first(&receive(1)));
     assert!(!is_first(&receive(200)));
     assert!(!is_first(&|it| it.handle_source(None, SECOND)));
-    assert!(!is_first(&|it| it.handle_blocked(Some("released"), SECOND)));
+    assert!(!is_first(&|it| it.handle_block(Some("released"), SECOND)));
     assert!(!is_first(&|it| it.stop(SECOND)));
     let (mut instance, now) = active();
     assert!(!instance.is_first_election());

@@ -168,7 +168,7 @@ fn authentication_trailer_is_sent_and_required() {
                 id: 1,
                 bytes: vec![7; 32],
             }],
-            active: 1,
+            signing_key_id: 1,
             mode,
             window: Duration::from_secs(5),
         }),

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use weir_control::status::{VirtualRouterStatus, vrrp as vrrp_status};
 use weir_control::{daemon, keeper};
 use weir_sys::Channel;
-use weir_vrrp_agent::Order;
+use weir_vrrp_agent::ControlRequest;
 
 use super::{Outcome, block_on};
 use crate::arguments::{GlobalOptions, Vrrp as Arguments, VrrpAction};
@@ -16,12 +16,12 @@ use crate::terminal;
 
 pub(super) fn vrrp(global: &GlobalOptions, arguments: &Arguments) -> Outcome {
     let router = arguments.name.clone().unwrap_or_default();
-    let order = match arguments.action {
-        None => Order::Status,
-        Some(VrrpAction::Release) => Order::Release { router },
-        Some(VrrpAction::Resume) => Order::Resume { router },
+    let request = match arguments.action {
+        None => ControlRequest::Status,
+        Some(VrrpAction::Release) => ControlRequest::Release { router },
+        Some(VrrpAction::Resume) => ControlRequest::Resume { router },
     };
-    let routers = match weir_vrrp_agent::order(&global.runtime_dir, &order) {
+    let routers = match weir_vrrp_agent::send_request(&global.runtime_dir, &request) {
         Ok(routers) => routers,
         Err(error @ weir_vrrp_agent::Error::Socket { .. }) => {
             return Err(no_agent_failure(global, &error));

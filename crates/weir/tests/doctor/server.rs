@@ -239,7 +239,7 @@ fn vip_used_as_source_address_is_reported() {
 
 /// A VIP that was added by hand, without `weir real-server up`.
 #[test]
-fn bare_vip_on_loopback_is_reported() {
+fn unmanaged_vip_on_loopback_is_reported() {
     if !privileged() {
         return;
     }

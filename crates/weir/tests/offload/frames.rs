@@ -42,8 +42,8 @@ impl Capture {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
         let thread = world.spawn_on(host, move || {
-            let socket =
-                FrameSocket::listening(ifindex, ethertype).expect("open a packet socket as root");
+            let socket = FrameSocket::open_listener(ifindex, ethertype)
+                .expect("open a packet socket as root");
             let (mut counts, mut frame) = (FrameCounts::default(), vec![0; 1 << 16]);
             while !stopped.load(Ordering::Relaxed) {
                 let received = socket.receive_within(&mut frame, Duration::from_millis(50));

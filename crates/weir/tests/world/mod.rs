@@ -233,7 +233,7 @@ impl World {
     ) -> JoinHandle<T> {
         let name = self.namespace(host);
         std::thread::spawn(move || {
-            let namespace = NetNs::named(&name).expect("open the namespace");
+            let namespace = NetNs::open_named(&name).expect("open the namespace");
             let _inside = namespace.enter().expect("enter the namespace as root");
             work()
         })

@@ -9,7 +9,7 @@ use std::time::Duration;
 use weir_announce::{Client, Facts, Report};
 use weir_model::Desired;
 use weir_sys::replace_file;
-use weir_vrrp_agent::Order as VrrpOrder;
+use weir_vrrp_agent::ControlRequest;
 
 use crate::api::{ApiError, NodeState, NodeUpdate};
 
@@ -102,8 +102,8 @@ impl Node {
         for router in &desired.vrrp {
             let name = router.name.clone();
             let command = match self.is_draining {
-                true => VrrpOrder::Release { router: name },
-                false => VrrpOrder::Resume { router: name },
+                true => ControlRequest::Release { router: name },
+                false => ControlRequest::Resume { router: name },
             };
             let runtime_dir = self.runtime_dir.clone();
             tokio::task::spawn_blocking(move || send_to_agent(&runtime_dir, &command));
@@ -122,9 +122,9 @@ impl Node {
     }
 }
 
-fn send_to_agent(runtime_dir: &Path, order: &VrrpOrder) {
+fn send_to_agent(runtime_dir: &Path, order: &ControlRequest) {
     for attempt in 1..=ATTEMPTS {
-        match weir_vrrp_agent::order(runtime_dir, order) {
+        match weir_vrrp_agent::send_request(runtime_dir, order) {
             Ok(_) => return,
             Err(weir_vrrp_agent::Error::Socket { .. }) if attempt < ATTEMPTS => {
                 std::thread::sleep(RETRY_INTERVAL);

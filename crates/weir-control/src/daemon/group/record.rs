@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use weir_cluster::SharedState;
-use weir_sys::{read_own, replace_file, replace_file_durably};
+use weir_sys::{read_owned_file, replace_file, replace_file_durably};
 
 use crate::group_configuration::GroupConfiguration;
 
@@ -45,7 +45,7 @@ impl Record {
     fn read_from(runtime_dir: &Path, state_dir: Option<&Path>) -> Self {
         let directories = [state_dir, Some(runtime_dir)];
         let copies = directories.into_iter().flatten().filter_map(|directory| {
-            let text = read_own(&directory.join(FILE)).ok()?;
+            let text = read_owned_file(&directory.join(FILE)).ok()?;
             serde_json::from_slice::<Self>(&text).ok()
         });
         copies.max_by_key(|copy| copy.number).unwrap_or_default()

@@ -61,7 +61,7 @@ pub(super) fn run(options: &Options, keeper: &Link, engine: Option<&EngineClient
             ask_for_program(helper, &notifier()),
         ),
     ];
-    let system_attempts = weir_sys::try_attempts(helper_process().unwrap_or(1));
+    let system_attempts = weir_sys::try_forbidden_actions(helper_process().unwrap_or(1));
     for (attempt, result) in results.into_iter().chain(system_attempts) {
         report(attempt, result);
     }

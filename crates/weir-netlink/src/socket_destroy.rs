@@ -1,4 +1,4 @@
-//! Ends sockets of other processes, with SOCK_DESTROY of sock_diag(7) (`ss --kill`).
+//! Destroys sockets of other processes, with SOCK_DESTROY of sock_diag(7) (`ss --kill`).
 //!
 //! The next call on the socket in the program that owns it fails with ECONNABORTED. TCP sends a reset to the peer.
 
@@ -31,12 +31,12 @@ const FAMILIES: [u8; 2] = [2, 10];
 /// All states except TIME_WAIT and LISTEN (include/net/tcp_states.h).
 const STATES: u32 = 0xfff & !(1 << 6 | 1 << 10);
 
-/// Ends the sockets with these cookies in the calling thread's namespace, and removes the cookies of ended sockets from
-/// the set. `protocol` is 6 or 17.
+/// Destroys the sockets with these cookies in the calling thread's namespace, and removes the cookies of destroyed
+/// sockets from the set. `protocol` is 6 or 17.
 ///
 /// # Errors
 /// The kernel has no sock_diag, or cannot list sockets. A socket that was closed meanwhile is not an error.
-pub fn end_sockets(protocol: u8, cookies: &mut BTreeSet<u64>) -> Result<()> {
+pub fn destroy_sockets(protocol: u8, cookies: &mut BTreeSet<u64>) -> Result<()> {
     for family in FAMILIES {
         if cookies.is_empty() {
             break;
@@ -52,8 +52,8 @@ pub fn end_sockets(protocol: u8, cookies: &mut BTreeSet<u64>) -> Result<()> {
         send(&socket, &dump, SendFlags::empty()).map_err(request_failed)?;
         let found = receive_dump(&socket, cookies)?;
         for (cookie, id) in found {
-            let end = build_message(SOCK_DESTROY, NLM_F_ACK, family, protocol, &id);
-            send(&socket, &end, SendFlags::empty()).map_err(request_failed)?;
+            let destroy = build_message(SOCK_DESTROY, NLM_F_ACK, family, protocol, &id);
+            send(&socket, &destroy, SendFlags::empty()).map_err(request_failed)?;
             if receive_acknowledgement(&socket)? {
                 cookies.remove(&cookie);
             }
@@ -166,30 +166,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_socket_with_the_cookie_ends() {
+    fn only_socket_with_the_cookie_is_destroyed() {
         if !weir_testing::require_root() {
             return;
         }
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let mut ended = TcpStream::connect(address).unwrap();
+        let mut destroyed = TcpStream::connect(address).unwrap();
         let other = TcpStream::connect(address).unwrap();
-        let mut cookies = BTreeSet::from([socket_cookie(&ended).unwrap(), u64::MAX]);
-        end_sockets(6, &mut cookies).unwrap();
+        let mut cookies = BTreeSet::from([socket_cookie(&destroyed).unwrap(), u64::MAX]);
+        destroy_sockets(6, &mut cookies).unwrap();
         assert_eq!(cookies, BTreeSet::from([u64::MAX]));
-        assert!(ended.read(&mut [0]).is_err());
+        assert!(destroyed.read(&mut [0]).is_err());
         assert!(other.take_error().unwrap().is_none());
     }
 
     #[test]
-    fn connected_datagram_socket_ends() {
+    fn connected_datagram_socket_is_destroyed() {
         if !weir_testing::require_root() {
             return;
         }
         let client = UdpSocket::bind("[::1]:0").unwrap();
         client.connect("[::1]:9").unwrap();
         let mut cookies = BTreeSet::from([socket_cookie(&client).unwrap()]);
-        end_sockets(17, &mut cookies).unwrap();
+        destroy_sockets(17, &mut cookies).unwrap();
         assert!(cookies.is_empty());
         assert!(client.send(b"x").is_err());
     }

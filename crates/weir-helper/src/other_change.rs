@@ -6,7 +6,7 @@ use weir_netlink::{
 };
 
 use crate::Error;
-use crate::record::{Extra, Record};
+use crate::record::{OtherChange, Record};
 use crate::state::Addresses;
 
 /// Sysctls of a base device, which must not answer ARP requests for the addresses of the devices on top of it.
@@ -43,14 +43,14 @@ pub(crate) async fn add_device(
 ) -> Result<Link, Error> {
     let ipv6 = is_ipv6(router);
     let name = format!("vrrp{}.{}", if ipv6 { "6" } else { "" }, router.router_id);
-    let device = Extra::Device {
+    let device = OtherChange::Device {
         router: router.name.clone(),
         name: name.clone(),
         base: base.name.clone(),
     };
-    let was_recorded = addresses.record.extra.contains(&device);
+    let was_recorded = addresses.record.other_changes.contains(&device);
     if !was_recorded {
-        addresses.record.extra.push(device.clone());
+        addresses.record.other_changes.push(device.clone());
         addresses.write()?;
     }
     set_base_sysctls(addresses, &base.name)?;
@@ -58,7 +58,7 @@ pub(crate) async fn add_device(
     let created = addresses.netlink.add_macvlan(&name, base.index, mac).await;
     if !matches!(created, Ok(Change::Made)) && !was_recorded {
         // The device belongs to another program.
-        addresses.record.extra.retain(|it| *it != device);
+        addresses.record.other_changes.retain(|it| *it != device);
         addresses.write()?;
     }
     let is_new = created? == Change::Made;
@@ -91,7 +91,7 @@ fn set_base_sysctls(addresses: &mut Addresses, base: &str) -> Result<(), Error> 
         if previous == value {
             continue;
         }
-        addresses.record.extra.push(Extra::Sysctl {
+        addresses.record.other_changes.push(OtherChange::Sysctl {
             base: base.to_owned(),
             name: sysctl.name().to_owned(),
             value: previous,
@@ -105,15 +105,15 @@ fn set_base_sysctls(addresses: &mut Addresses, base: &str) -> Result<(), Error> 
 /// Restores the sysctls of base devices that no recorded device uses.
 pub(crate) fn restore_sysctls(record: &mut Record) {
     let base_devices: Vec<String> = record
-        .extra
+        .other_changes
         .iter()
         .filter_map(|it| match it {
-            Extra::Device { base, .. } => Some(base.clone()),
+            OtherChange::Device { base, .. } => Some(base.clone()),
             _ => None,
         })
         .collect();
-    record.extra.retain(|it| match it {
-        Extra::Sysctl { base, name, value } if !base_devices.contains(base) => {
+    record.other_changes.retain(|it| match it {
+        OtherChange::Sysctl { base, name, value } if !base_devices.contains(base) => {
             let restored = Sysctl::new(name.as_str()).and_then(|sysctl| sysctl.set(value));
             if let Err(error) = restored {
                 // The base device no longer exists.
@@ -128,26 +128,26 @@ pub(crate) fn restore_sysctls(record: &mut Record) {
 /// Drops packets to the addresses as the virtual router's `accept` requires.
 pub(crate) fn set_filter(addresses: &mut Addresses, router: &VirtualRouter) -> Result<(), Error> {
     let table = format!("weir_vrrp_{}", router.name);
-    let filter = Extra::Filter {
+    let filter = OtherChange::Filter {
         router: router.name.clone(),
         table: table.clone(),
     };
-    let is_recorded = addresses.record.extra.contains(&filter);
+    let is_recorded = addresses.record.other_changes.contains(&filter);
     let ports = match &router.accept {
         // A previous configuration had a filter.
         Accept::All if is_recorded => {
             addresses.netlink.remove_input_filter(&table)?;
-            addresses.record.extra.retain(|it| *it != filter);
+            addresses.record.other_changes.retain(|it| *it != filter);
             return addresses.write();
         }
         Accept::All => return Ok(()),
         Accept::Services(ports) => ports,
     };
     if !is_recorded {
-        addresses.record.extra.push(filter);
+        addresses.record.other_changes.push(filter);
         addresses.write()?;
     }
-    let passed = ports.iter().map(|it| AllowedPorts {
+    let allowed_ports = ports.iter().map(|it| AllowedPorts {
         address: it.address,
         protocol: it.protocol,
         first: it.first,
@@ -156,7 +156,7 @@ pub(crate) fn set_filter(addresses: &mut Addresses, router: &VirtualRouter) -> R
     let filter = InputFilter {
         table,
         addresses: router.managed_addresses().map(|it| it.address).collect(),
-        passed: passed.collect(),
+        allowed_ports: allowed_ports.collect(),
     };
     // Replaced even if it exists: services may have changed, and another program may have removed it.
     Ok(addresses.netlink.set_input_filter(&filter)?)
@@ -169,24 +169,24 @@ pub(crate) async fn add(
     base: &Link,
 ) -> Result<(), Error> {
     let links = addresses.netlink.links().await?;
-    let routes = router.routes.iter().map(|route| Extra::Route {
+    let routes = router.routes.iter().map(|route| OtherChange::Route {
         router: router.name.clone(),
         interface: route.interface.clone().unwrap_or_else(|| base.name.clone()),
         route: route.clone(),
     });
-    let rules = router.rules.iter().map(|rule| Extra::Rule {
+    let rules = router.rules.iter().map(|rule| OtherChange::Rule {
         router: router.name.clone(),
         rule: rule.clone(),
     });
     let mut first_error = None;
-    for extra in routes.chain(rules) {
-        if addresses.record.extra.contains(&extra) {
+    for change in routes.chain(rules) {
+        if addresses.record.other_changes.contains(&change) {
             continue;
         }
-        addresses.record.extra.push(extra.clone());
+        addresses.record.other_changes.push(change.clone());
         addresses.write()?;
-        let added = match &extra {
-            Extra::Route {
+        let added = match &change {
+            OtherChange::Route {
                 interface, route, ..
             } => match static_route(route, interface, &links) {
                 Some(route) => addresses
@@ -198,15 +198,17 @@ pub(crate) async fn add(
                     name: format!("route of {}", router.name),
                 }),
             },
-            Extra::Rule { rule, .. } => {
+            OtherChange::Rule { rule, .. } => {
                 let rule = table_rule(rule);
                 let added = addresses.netlink.add_table_rule(&rule).await;
                 added.map_err(Into::into)
             }
-            Extra::Device { .. } | Extra::Filter { .. } | Extra::Sysctl { .. } => continue,
+            OtherChange::Device { .. }
+            | OtherChange::Filter { .. }
+            | OtherChange::Sysctl { .. } => continue,
         };
         if !matches!(added, Ok(Change::Made)) {
-            addresses.record.extra.retain(|it| *it != extra);
+            addresses.record.other_changes.retain(|it| *it != change);
         }
         if let Err(error) = added {
             first_error.get_or_insert(error);
@@ -216,9 +218,13 @@ pub(crate) async fn add(
 }
 
 /// Removes a recorded route, rule, device or filter; sysctls are restored separately.
-pub(crate) async fn remove(netlink: &Netlink, extra: &Extra, links: &[Link]) -> Result<(), Error> {
-    match extra {
-        Extra::Route {
+pub(crate) async fn remove(
+    netlink: &Netlink,
+    change: &OtherChange,
+    links: &[Link],
+) -> Result<(), Error> {
+    match change {
+        OtherChange::Route {
             interface, route, ..
         } => {
             // Without the device, the route no longer exists.
@@ -226,14 +232,14 @@ pub(crate) async fn remove(netlink: &Netlink, extra: &Extra, links: &[Link]) -> 
                 netlink.remove_route(&route).await?;
             }
         }
-        Extra::Rule { rule, .. } => drop(netlink.remove_table_rule(&table_rule(rule)).await?),
-        Extra::Device { name, .. } => {
+        OtherChange::Rule { rule, .. } => drop(netlink.remove_table_rule(&table_rule(rule)).await?),
+        OtherChange::Device { name, .. } => {
             if let Some(link) = links.iter().find(|link| link.name == *name) {
                 netlink.remove_link(link.index).await?;
             }
         }
-        Extra::Filter { table, .. } => drop(netlink.remove_input_filter(table)?),
-        Extra::Sysctl { .. } => {}
+        OtherChange::Filter { table, .. } => drop(netlink.remove_input_filter(table)?),
+        OtherChange::Sysctl { .. } => {}
     }
     Ok(())
 }

@@ -13,7 +13,7 @@ use crate::entry::host_prefix;
 use crate::plan::{ActualState, Record, is_link_local, receiving_interfaces, sysctl_name};
 
 /// Returns the addresses on `lo` that `up` has not added, except those that every host has.
-pub(crate) fn bare_vips(desired: &DesiredState, actual: &ActualState) -> BTreeSet<IpAddr> {
+pub(crate) fn unmanaged_vips(desired: &DesiredState, actual: &ActualState) -> BTreeSet<IpAddr> {
     let listed = desired.loopback_vips();
     let loopbacks = actual.interfaces.iter().filter(|it| it.loopback);
     let addresses = loopbacks.flat_map(|interface| &interface.addresses);
@@ -45,8 +45,8 @@ pub(crate) fn unprotected(
                 .iter()
                 .map(|(name, exposure)| exposure.describe(name))
                 .collect();
-            let answers = exposures.iter().any(|(_, it)| it.arp_ignore.is_some());
-            let consequence = if answers {
+            let answers_arp = exposures.iter().any(|(_, it)| it.arp_ignore.is_some());
+            let consequence = if answers_arp {
                 "if it is a VIP, this machine answers ARP for it: clients and routers bypass the director"
             } else {
                 "if it is a VIP, ARP requests from this machine have it as the sender: neighbours send packets for the \
@@ -191,7 +191,7 @@ mod tests {
     }
 
     fn reported(actual: &ActualState, record: &Record) -> String {
-        let vips = bare_vips(&DesiredState::default(), actual);
+        let vips = unmanaged_vips(&DesiredState::default(), actual);
         let findings = wide_prefixes(&vips, actual)
             .into_iter()
             .chain(unprotected(&vips, actual, record));

@@ -7,18 +7,18 @@ use std::task::Poll;
 
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
-use weir_helper::{AnswerWithRouters, Client};
+use weir_helper::{Client, ReplyWithRouters};
 
 use crate::Error;
 
 /// Receives the helper's responses on the agent's thread.
 #[derive(Debug)]
-pub(super) struct Answers {
+pub(super) struct ReplyReceiver {
     client: Arc<Client>,
     ready: AsyncFd<OwnedFd>,
 }
 
-impl Answers {
+impl ReplyReceiver {
     /// Starts watching the channel of `client`.
     ///
     /// # Errors
@@ -39,11 +39,11 @@ impl Answers {
     }
 
     /// Returns the next response, or `None` if the helper has exited. Cancel-safe.
-    pub(super) async fn next(&self) -> Option<AnswerWithRouters> {
+    pub(super) async fn next(&self) -> Option<ReplyWithRouters> {
         loop {
             let mut guard = self.ready.readable().await.ok()?;
             match self.client.poll_receive() {
-                Ok(Poll::Ready(answer)) => return answer,
+                Ok(Poll::Ready(reply)) => return reply,
                 Ok(Poll::Pending) => guard.clear_ready(),
                 Err(weir_helper::Error::System(error)) => {
                     tracing::error!(%error, "failed to read the helper's responses");

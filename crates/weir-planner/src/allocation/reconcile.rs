@@ -7,11 +7,11 @@ use weir_sched::{Member, table};
 
 use super::slot::{Key, StoredStart};
 use super::{DestSlot, Facts, PoolWeights, Removal, ServiceSlot};
-use crate::number::Numbers;
+use crate::number::NumberAllocator;
 use crate::{Error, Result};
 
 /// A desired server, with its effective weight.
-pub(super) struct WantedServer<'a> {
+pub(super) struct DesiredServer<'a> {
     server: &'a Server,
     sorry: bool,
     effective: u32,
@@ -21,7 +21,7 @@ pub(super) struct WantedServer<'a> {
     down: bool,
 }
 
-impl WantedServer<'_> {
+impl DesiredServer<'_> {
     fn key(&self) -> Key {
         (self.server.address, self.server.port, self.sorry)
     }
@@ -33,7 +33,7 @@ impl ServiceSlot {
         &mut self,
         (service, pool): (&str, &Pool),
         facts: &Facts<'_>,
-        ids: &mut Numbers,
+        ids: &mut NumberAllocator,
         generation: &mut u32,
     ) -> Result<()> {
         let kind = pool.l4_scheduler().kind;
@@ -50,13 +50,13 @@ impl ServiceSlot {
                 ..start.into()
             };
         }
-        let wanted = wanted_servers(pool, &(facts.weights)(service, pool));
-        self.remove_unwanted(&wanted, pool.on_remove.into(), facts);
+        let servers = desired_servers(pool, &(facts.weights)(service, pool));
+        self.mark_removed_except(&servers, pool.on_remove.into(), facts);
         let mut indexes_by_key = self.indexes_by_key();
-        for wanted_server in &wanted {
-            match indexes_by_key.get(&wanted_server.key()).copied() {
+        for desired in &servers {
+            match indexes_by_key.get(&desired.key()).copied() {
                 Some(index) if self.dests[index].removed.is_none() => {
-                    self.update_server(index, wanted_server, facts)
+                    self.update_server(index, desired, facts)
                 }
                 Some(index) => {
                     let dest = self.dests.remove(index);
@@ -69,7 +69,7 @@ impl ServiceSlot {
                             shared: None,
                             ..dest
                         },
-                        wanted_server,
+                        desired,
                         facts,
                     );
                 }
@@ -79,8 +79,8 @@ impl ServiceSlot {
                     })?;
                     *generation = generation.wrapping_add(1).max(1);
                     self.add_server(
-                        DestSlot::new(id, *generation, wanted_server, facts.now_ms),
-                        wanted_server,
+                        DestSlot::new(id, *generation, desired, facts.now_ms),
+                        desired,
                         facts,
                     );
                 }
@@ -95,17 +95,17 @@ impl ServiceSlot {
         keys.enumerate().map(|(index, key)| (key, index)).collect()
     }
 
-    /// Marks the servers that are not wanted as removed.
-    pub(super) fn remove_unwanted(
+    /// Marks all servers except these as removed.
+    pub(super) fn mark_removed_except(
         &mut self,
-        wanted: &[WantedServer<'_>],
+        servers: &[DesiredServer<'_>],
         removal: Removal,
         facts: &Facts<'_>,
     ) {
-        let wanted: HashSet<Key> = wanted.iter().map(WantedServer::key).collect();
+        let desired_keys: HashSet<Key> = servers.iter().map(DesiredServer::key).collect();
         for index in 0..self.dests.len() {
             let dest = &self.dests[index];
-            if dest.removed.is_some() || wanted.contains(&dest.key()) {
+            if dest.removed.is_some() || desired_keys.contains(&dest.key()) {
                 continue;
             }
             self.change(facts, |slot| {
@@ -117,40 +117,40 @@ impl ServiceSlot {
         }
     }
 
-    fn update_server(&mut self, index: usize, wanted_server: &WantedServer<'_>, facts: &Facts<'_>) {
+    fn update_server(&mut self, index: usize, desired: &DesiredServer<'_>, facts: &Facts<'_>) {
         let dest = &mut self.dests[index];
-        dest.name.clone_from(&wanted_server.server.name);
-        dest.weight = wanted_server.server.weight;
-        dest.ordered = wanted_server.ordered;
-        (dest.quiesced, dest.down) = (wanted_server.quiesced, wanted_server.down);
-        if (dest.effective, dest.failed) == (wanted_server.effective, wanted_server.failed) {
+        dest.name.clone_from(&desired.server.name);
+        dest.weight = desired.server.weight;
+        dest.ordered = desired.ordered;
+        (dest.quiesced, dest.down) = (desired.quiesced, desired.down);
+        if (dest.effective, dest.failed) == (desired.effective, desired.failed) {
             return;
         }
         self.change(facts, |slot| {
             let dest = &mut slot.dests[index];
-            dest.effective = wanted_server.effective;
-            dest.failed = wanted_server.failed;
+            dest.effective = desired.effective;
+            dest.failed = desired.failed;
             dest.since_ms = facts.now_ms;
-            if wanted_server.effective > 0 {
-                dest.last_weight = wanted_server.effective;
+            if desired.effective > 0 {
+                dest.last_weight = desired.effective;
             }
         });
     }
 
-    fn add_server(&mut self, dest: DestSlot, wanted_server: &WantedServer<'_>, facts: &Facts<'_>) {
+    fn add_server(&mut self, dest: DestSlot, desired: &DesiredServer<'_>, facts: &Facts<'_>) {
         self.last_seq += 1;
         let seq = self.last_seq;
         let change = |slot: &mut Self| {
             slot.dests.push(DestSlot {
                 seq,
-                name: wanted_server.server.name.clone(),
-                weight: wanted_server.server.weight,
-                effective: wanted_server.effective,
-                ordered: wanted_server.ordered,
-                quiesced: wanted_server.quiesced,
-                down: wanted_server.down,
-                last_weight: wanted_server.effective,
-                failed: wanted_server.failed,
+                name: desired.server.name.clone(),
+                weight: desired.server.weight,
+                effective: desired.effective,
+                ordered: desired.ordered,
+                quiesced: desired.quiesced,
+                down: desired.down,
+                last_weight: desired.effective,
+                failed: desired.failed,
                 since_ms: facts.now_ms,
                 ..dest
             });
@@ -182,35 +182,35 @@ impl ServiceSlot {
 }
 
 impl DestSlot {
-    fn new(id: u32, generation: u32, wanted_server: &WantedServer<'_>, now_ms: u64) -> Self {
+    fn new(id: u32, generation: u32, desired: &DesiredServer<'_>, now_ms: u64) -> Self {
         Self {
             id,
             generation,
-            name: wanted_server.server.name.clone(),
-            address: wanted_server.server.address,
-            port: wanted_server.server.port,
-            sorry: wanted_server.sorry,
+            name: desired.server.name.clone(),
+            address: desired.server.address,
+            port: desired.server.port,
+            sorry: desired.sorry,
             seq: 0,
-            weight: wanted_server.server.weight,
-            effective: wanted_server.effective,
-            ordered: wanted_server.ordered,
-            quiesced: wanted_server.quiesced,
-            down: wanted_server.down,
-            last_weight: wanted_server.effective,
+            weight: desired.server.weight,
+            effective: desired.effective,
+            ordered: desired.ordered,
+            quiesced: desired.quiesced,
+            down: desired.down,
+            last_weight: desired.effective,
             shared: None,
             removed: None,
-            failed: wanted_server.failed,
+            failed: desired.failed,
             since_ms: now_ms,
         }
     }
 }
 
-fn wanted_servers<'a>(pool: &'a Pool, weights: &PoolWeights) -> Vec<WantedServer<'a>> {
-    let mut wanted: Vec<WantedServer<'a>> = pool
+fn desired_servers<'a>(pool: &'a Pool, weights: &PoolWeights) -> Vec<DesiredServer<'a>> {
+    let mut servers: Vec<DesiredServer<'a>> = pool
         .servers
         .iter()
         .zip(&weights.servers)
-        .map(|(server, weight)| WantedServer {
+        .map(|(server, weight)| DesiredServer {
             server,
             sorry: false,
             effective: weight.effective,
@@ -220,12 +220,10 @@ fn wanted_servers<'a>(pool: &'a Pool, weights: &PoolWeights) -> Vec<WantedServer
             down: weight.down,
         })
         .collect();
-    debug_assert_eq!(wanted.len(), pool.servers.len());
-    let usable = wanted
-        .iter()
-        .any(|wanted_server| wanted_server.effective > 0);
+    debug_assert_eq!(servers.len(), pool.servers.len());
+    let usable = servers.iter().any(|desired| desired.effective > 0);
     if let Some(server) = &pool.sorry {
-        wanted.push(WantedServer {
+        servers.push(DesiredServer {
             server,
             sorry: true,
             effective: if usable { 0 } else { weights.sorry },
@@ -235,5 +233,5 @@ fn wanted_servers<'a>(pool: &'a Pool, weights: &PoolWeights) -> Vec<WantedServer
             down: false,
         });
     }
-    wanted
+    servers
 }
