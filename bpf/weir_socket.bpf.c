@@ -127,13 +127,13 @@ int weir_sock_ops(struct bpf_sock_ops *ctx)
 	__u32 us = ctx->srtt_us >> 3;
 
 	if (ctx->op == BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB && us)
-		socket_measured(bpf_get_socket_cookie(ctx), us * 1000LL);
+		socket_store_latency(bpf_get_socket_cookie(ctx), us * 1000LL);
 	return ALLOW;
 }
 
 SEC("cgroup/sock_release")
 int weir_sock_release(struct bpf_sock *ctx)
 {
-	socket_forget(bpf_get_socket_cookie(ctx));
+	socket_delete_records(bpf_get_socket_cookie(ctx));
 	return ALLOW;
 }

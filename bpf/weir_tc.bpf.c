@@ -39,7 +39,7 @@ int weir_tc_ingress(struct __sk_buff *skb)
 
 	if ((void *)(meta + 1) <= data && meta->magic == WEIR_META_UNFINISHED) {
 		meta->magic = 0;
-		/* The reply to a probe matches no flow after the rewrite and passes. */
+		/* After the rewrite, the reply to a probe does not match a flow, so it passes. */
 		if (probes_enabled() && probe_ingress(skb) == PROBE_DROP)
 			return PROBE_DROP;
 		bpf_tail_call(skb, &WEIR_STAGES, WEIR_STAGE_BALANCE);

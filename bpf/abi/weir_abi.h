@@ -277,7 +277,7 @@ struct weir_live {
 	__u64 stateless; /* new flows forwarded by the spread table without an entry */
 	__u32 overloaded; /* 1 = at its upper threshold, not scheduled; in the row of weir_dest.live */
 	__u32 persistent; /* templates of the dest */
-	__u32 upper; /* at this number of flows it gets no new flows, 0 = no limit; written by user space */
+	__u32 upper; /* number of flows at which the server gets no new flows, 0 = no limit; written by user space */
 	__u32 lower; /* below this number it gets flows again; 0 = three quarters of upper */
 	__u64 syns;     /* TCP SYNs of flows that were not established, including retransmissions */
 	__u64 answered; /* flows that became established */

@@ -10,7 +10,7 @@
  * weir_socket_listeners (LPM trie): service of a listener for the clients of one cgroup. The prefix of a range, or of a
  * listener on any port, ends within the port, so that the most specific listener is found.
  */
-#define WEIR_SOCKET_SCOPE_OWN   0   /* scope of the director's own connections (balance_own) */
+#define WEIR_SOCKET_SCOPE_LOCAL 0   /* scope of the director's own connections (balance_own) */
 #define WEIR_SOCKET_PREFIX_ANY  176 /* bits of scope, address and protocol */
 #define WEIR_SOCKET_PREFIX_PORT 192
 struct weir_socket_listener {

@@ -3,13 +3,12 @@
  * The buckets that may hold the entry of a hash, and the search through them.
  *
  * A hash selects its home bucket. Buckets are grouped in pages of 32 (4 KiB, one TLB entry). The last few percent of
- * the table, the stash, are home to no hash. If the home bucket is full, the entry is stored in another bucket of the
- * page, or in the stash. Entries never move within a table, so a nearly full table has full home buckets next to free
- * slots. Each home bucket therefore counts its spilled entries per pair of buckets, and a lookup that misses in the
- * home bucket searches only pairs with a nonzero count.
+ * the table are the stash, which contains no home buckets. If the home bucket is full, the entry is stored in another
+ * bucket of the page, or in the stash. Entries never move within a table, so a nearly full table has full home buckets
+ * next to free slots. Each home bucket therefore counts its spilled entries per pair of buckets, and a lookup that
+ * misses in the home bucket searches only pairs with a nonzero count.
  *
- * Different hashes start at different pairs, which spreads the load, so that most entries are in the first pair
- * searched.
+ * Different hashes start at different pairs, which spreads the load: most entries are in the first pair searched.
  */
 #ifndef WEIR_BUCKET_H
 #define WEIR_BUCKET_H

@@ -12,7 +12,7 @@
 #include "lib/icmp.h"
 #include "lib/reject.h"
 #ifndef WEIR_ON_SKB
-#include "lib/unfinished.h"
+#include "lib/partial_checksum.h"
 #endif
 
 static __always_inline int length_fits(struct weir_context *ctx, const struct packet *p)
@@ -54,8 +54,8 @@ static __always_inline int director(struct weir_context *ctx)
 	if (!length_fits(ctx, &p))
 		return weir_verdict(WEIR_DROP_BAD_LENGTH, XDP_DROP);
 #ifndef WEIR_ON_SKB
-	if (p.slow_path == PACKET_PLAIN && is_unfinished(ctx, &p))
-		return pass_unfinished_to_tc(ctx, &p);
+	if (p.slow_path == PACKET_PLAIN && has_partial_checksum(ctx, &p))
+		return pass_partial_checksum_to_tc(ctx, &p);
 #endif
 	if (p.slow_path == PACKET_PLAIN)
 		return balance(ctx, &p, match, 0);

@@ -43,7 +43,7 @@ static __always_inline int flood_applies(const struct packet *p, __u32 now, cons
 	return syn_budget_exhausted(now, settings);
 }
 
-/* Returns whether the flow has no entry, so that the lookup can be skipped. Hints exist only for the current table. */
+/* Returns whether the flow has no entry and the lookup can be skipped. Hints exist only for the current table. */
 static __always_inline int flood_skips_lookup(__u64 hash)
 {
 	return !weir_old_bucket_count && hint_excludes(bucket_home(hash), hash & TAG_MASK);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
  * The supported layouts of a flow table: the current layout and the previous layout, which the table of an older
- * release may have. The layout is a load-time constant, so that supporting both costs nothing. The next layout will
+ * release may have. The layout is a load-time constant, so supporting both costs nothing. The next layout will
  * replace layout 2 here.
  *
  * Layouts 2 and 3 have the same entries and cold records but different buckets for spilled entries: in layout 2 every

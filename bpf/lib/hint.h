@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Hints: a byte per bucket, a bitmap over three bits of the tags of its flows. A tag whose bit is clear is not in the
- * table, so that a flood of new flows does not read uncached buckets; if the bit is set, the bucket is searched. The
- * hints of a table for a million flows fit into a second-level cache.
+ * Hints: one byte per bucket, a bitmap indexed by the low three bits of the tags of the flows whose home it is. If a
+ * tag's bit is clear, the table has no flow with this tag and this home, and the bucket is not read: a flood of new
+ * flows then causes few cache misses. If the bit is set, the bucket is searched. The hints of a table for a million
+ * flows fit in an L2 cache.
  *
- * A bit is set under the home bucket's lock before its entry is visible, and cleared under the lock by the sweep.
+ * A bit is set under the home bucket's lock before the entry is visible, and cleared under the lock by the sweep.
  */
 #ifndef WEIR_HINT_H
 #define WEIR_HINT_H
@@ -23,7 +24,7 @@ static __always_inline volatile __u8 *hint_of(__u32 bucket)
 	return hints ? &hints->tags[bucket % WEIR_HINTS] : 0;
 }
 
-/* Returns whether the bucket is home to no entry with this tag. */
+/* Returns true if no entry with this tag can have this bucket as its home. */
 static __always_inline int hint_excludes(__u32 bucket, __u64 tag)
 {
 	volatile __u8 *hint = hint_of(bucket);

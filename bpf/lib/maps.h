@@ -12,7 +12,7 @@
 #include "abi/weir_abi.h"
 
 /*
- * Sizes are constants for the verifier, so that they need not be loaded. The secret is part of the layout record: the
+ * Sizes are constants for the verifier, so they need not be loaded. The secret is part of the layout record: the
  * flow table's tags depend on it.
  */
 const volatile __u64 weir_secret0 = 0;

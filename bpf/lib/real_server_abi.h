@@ -9,7 +9,7 @@
 #include <linux/types.h>
 #include "abi/weir_abi.h"
 
-#define RS_OWN_MAX    512 /* addresses of this host */
+#define RS_HOST_ADDRESSES_MAX    512 /* addresses of this host */
 #define RS_VIPS_MAX   1024
 #define RS_RANGES_MAX 16 /* port ranges of one VIP, or of one mark */
 #define RS_EXCEPT_MAX 256
@@ -30,7 +30,7 @@ struct rs_vip {
 	struct rs_ports ports[RS_RANGES_MAX];
 };
 
-/* weir_rs_marks: DSCP -> VIPs to restore as destination. DSCP 0 holds the VIPs of rewritten replies. */
+/* weir_rs_marks: DSCP -> VIPs to restore as destination. DSCP 0 has the VIPs of rewritten replies. */
 struct rs_mark_key {
 	__u8 family; /* 4 or 6 */
 	__u8 dscp;
@@ -70,13 +70,13 @@ enum rs_count {
 	RS_REPLY_REWRITTEN = 2,   /* replies, source set to the VIP */
 	RS_ERROR_TRANSLATED = 3,  /* ICMP errors, either direction */
 	RS_PASS_NOT_VIP = 4,      /* tunnel packet whose inner destination is not a VIP of that tunnel */
-	RS_PASS_FRAGMENT = 5,     /* fragment of a tunnel packet, or without its first fragment */
+	RS_PASS_FRAGMENT = 5,     /* fragment of a tunnel packet, or later fragment whose first was not seen */
 	RS_PASS_HEADERS = 6,      /* unsupported tunnel options or extension headers */
 	RS_PASS_EXCEPT = 7,       /* reply to a client of --except */
 	RS_DROP_MALFORMED = 8,    /* tunnel packet too short, or without an inner IP packet */
 	RS_DROP_ECN = 9,          /* outer CE, but the inner packet is not ECN-capable (RFC 6040 section 4.2) */
 	RS_DROP_FAILED = 10,      /* the kernel failed to modify the packet */
-	RS_SECOND_HOP = 11,       /* packet of an unknown connection, sent to the server that the director specified */
+	RS_SECOND_HOP = 11,       /* packet of an unknown connection, sent to the second hop */
 	RS_COUNT_MAX = 12,
 };
 

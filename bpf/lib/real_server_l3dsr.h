@@ -118,7 +118,7 @@ static __always_inline int rs_restore_vip(struct __sk_buff *skb, const struct rs
 		dscp = 0;
 		mark = rs_mark_of(p->family, 0);
 	}
-	if (!mark || !rs_is_own(&p->dst))
+	if (!mark || !rs_is_host_address(&p->dst))
 		return -1;
 	if (error)
 		return rs_error_in(skb, mark, p, dscp);
@@ -166,7 +166,7 @@ static __always_inline int rs_rewrite_reply(struct __sk_buff *skb, const struct 
 	struct weir_addr vip;
 	int error, found;
 
-	if (!mark || !rs_is_own(&p->src))
+	if (!mark || !rs_is_host_address(&p->src))
 		return -1;
 	error = rs_is_icmp_error(skb, p);
 	if (!error) {

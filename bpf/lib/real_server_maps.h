@@ -9,7 +9,7 @@
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, RS_OWN_MAX);
+	__uint(max_entries, RS_HOST_ADDRESSES_MAX);
 	__type(key, struct weir_addr);
 	__type(value, __u8);
 } weir_rs_own SEC(".maps");

@@ -146,7 +146,7 @@ static __always_inline int rs_is_icmp_error(struct __sk_buff *skb, const struct 
  * Returns whether the address belongs to this host. A frame for another host that a bridge floods has a different
  * destination address, so its MAC address need not be compared.
  */
-static __always_inline int rs_is_own(const struct weir_addr *addr)
+static __always_inline int rs_is_host_address(const struct weir_addr *addr)
 {
 	return bpf_map_lookup_elem(&weir_rs_own, addr) != NULL;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Rewrites headers of an skb. Checksums are updated incrementally, so that a wrong checksum stays wrong, and correctly
+ * Rewrites headers of an skb. Checksums are updated incrementally, so a wrong checksum stays wrong, and correctly
  * for every skb->ip_summed: a partial checksum (CHECKSUM_PARTIAL) is the sum of the pseudo header, which the kernel
  * adjusts with BPF_F_PSEUDO_HDR; for the sum over the whole packet (CHECKSUM_COMPLETE) see each function.
  */

@@ -142,7 +142,7 @@ static __always_inline int rs_parse_tunnel(struct __sk_buff *skb, const struct r
 	default:
 		return -1;
 	}
-	if (!rs_is_own(&outer->dst))
+	if (!rs_is_host_address(&outer->dst))
 		return -1;
 	if (outer->fragment != RS_WHOLE)
 		return RS_PASS_FRAGMENT;

@@ -257,7 +257,7 @@ static __always_inline int reject_budget_take(__u32 now)
 }
 
 /* Returns the reason to count if no error is sent. */
-static __always_inline __u32 silent_reason(__u32 reason)
+static __always_inline __u32 drop_reason_of(__u32 reason)
 {
 	switch (reason) {
 	case WEIR_REJECT_NO_SERVER:
@@ -284,7 +284,7 @@ static __always_inline int reject(struct weir_context *ctx, struct packet *p, __
 	int reset = reason == WEIR_REJECT_REMOVED && p->proto == PROTO_TCP, built;
 
 	if (!may_send_error(ctx, p, reset))
-		return weir_verdict(silent_reason(reason), XDP_DROP);
+		return weir_verdict(drop_reason_of(reason), XDP_DROP);
 	built = reset ? reset_build(ctx, p) : icmp_error_build(ctx, p, &fields);
 	if (built != PARSE_OK)
 		return weir_verdict(built, XDP_DROP);

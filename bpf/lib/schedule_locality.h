@@ -157,7 +157,7 @@ static __always_inline void locality_begin(struct locality_scratch *scratch, __u
 }
 
 /* Returns the set's server for the flow; 0 = a server outside the set is needed. */
-static __always_inline __u32 locality_serve(const struct weir_extent *extent, struct weir_locality *set, __u32 now,
+static __always_inline __u32 locality_find(const struct weir_extent *extent, struct weir_locality *set, __u32 now,
 					    __u32 shrink_after)
 {
 	int replicates = extent->scheduler == WEIR_SCHED_LBLCR;
@@ -194,7 +194,7 @@ __noinline __u32 schedule_by_locality(struct packet *p, __u32 service_id, struct
 		set = 0;
 	if (set) {
 		WRITE_ONCE(set->last_use, now);
-		dest = locality_serve(extent, set, now, settings->lblcr_expiration);
+		dest = locality_find(extent, set, now, settings->lblcr_expiration);
 		if (dest)
 			return dest;
 	}

@@ -162,7 +162,7 @@ __noinline int record_delete(__u64 cookie, __u32 index)
 }
 
 /* Deletes all records of a socket. */
-static __always_inline void socket_forget(__u64 cookie)
+static __always_inline void socket_delete_records(__u64 cookie)
 {
 	for (__u32 index = 0; index < WEIR_SOCKET_SLOTS; index++)
 		if (!record_delete(cookie, index))
@@ -231,7 +231,7 @@ static __always_inline int socket_assign(struct socket_client *client, __u32 ind
 /* ---- latency ----------------------------------------------------------------------------------------------------- */
 
 /* Stores a latency sample for the server to which a socket has connected. Does nothing if estimation is off. */
-static __always_inline void socket_measured(__u64 cookie, __s64 ns)
+static __always_inline void socket_store_latency(__u64 cookie, __s64 ns)
 {
 	struct weir_settings *settings = WEIR_LOOKUP(weir_settings, 0);
 	struct weir_socket_key key = { .cookie = cookie };
@@ -267,10 +267,10 @@ static __always_inline int socket_connect(struct socket_client *client)
 	client->service = socket_service(client);
 	if (!client->service) {
 		if (!socket_is_bound(client))
-			socket_forget(client->cookie);
+			socket_delete_records(client->cookie);
 		return SOCKET_PASS;
 	}
-	socket_forget(client->cookie);
+	socket_delete_records(client->cookie);
 	return socket_assign(client, 0, WEIR_SOCKET_CONNECTED);
 }
 

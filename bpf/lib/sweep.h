@@ -42,7 +42,7 @@ struct sweep_state {
  * are idle for a minute after a few packets. The kernel's limit is eight packets; packets are not counted here, so it
  * applies to flows whose last packet was in the tick in which they started.
  */
-static __always_inline int drop_entry_ends(__u32 entry_index, __u64 meta, __u32 now)
+static __always_inline int drop_entry_applies(__u32 entry_index, __u64 meta, __u32 now)
 {
 	struct weir_flow_cold *cold = cold_at(entry_index);
 	__u32 state = META_STATE(meta);
@@ -61,7 +61,7 @@ static __always_inline int drop_entry_ends(__u32 entry_index, __u64 meta, __u32 
 static __noinline int sweep_slot(__u32 entry_index, __u64 meta, __u32 now, __u32 drops)
 {
 	struct weir_settings *settings = WEIR_LOOKUP(weir_settings, 0);
-	int ends = drops && drop_entry_ends(entry_index, meta, now);
+	int ends = drops && drop_entry_applies(entry_index, meta, now);
 
 	if (META_KIND(meta) == WEIR_KIND_TEMPLATE)
 		return ends ? template_release(entry_index, meta) : template_expire(entry_index, meta, now);

@@ -5,7 +5,7 @@ use crate::{Addr, Be16};
 
 constants! {
     /// Scope of the director's own connections.
-    SOCKET_SCOPE_OWN: u32 = 0;
+    SOCKET_SCOPE_LOCAL: u32 = 0;
     /// Prefix length of a listener on any port: scope, address and protocol.
     SOCKET_PREFIX_ANY: u32 = 176;
     /// Prefix length of a listener on one port.

@@ -9,7 +9,7 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use weir_model::Desired;
-use weir_state::{OrderFile, Overrides, SavedServers, ServerStates};
+use weir_state::{OverrideFile, Overrides, SavedServers, ServerStates};
 use weir_sys::replace_file;
 
 const FILE: &str = "proxy.json";
@@ -31,7 +31,7 @@ impl OverrideStore {
     /// Opens the file of a runtime directory. Also returns its overrides; `None` = the file is missing or unreadable.
     pub(crate) fn open(runtime_dir: &Path) -> (Self, Option<Overrides>) {
         let path = runtime_dir.join(FILE);
-        let read = fs::read(&path).and_then(|text| Ok(OrderFile::parse(&text)?));
+        let read = fs::read(&path).and_then(|text| Ok(OverrideFile::parse(&text)?));
         let content = match read {
             Ok(content) => Some(content),
             Err(error) if error.kind() == ErrorKind::NotFound => None,
@@ -41,7 +41,7 @@ impl OverrideStore {
             }
         };
         let is_found = content.is_some();
-        let OrderFile {
+        let OverrideFile {
             revision,
             fingerprint,
             overrides,
@@ -96,7 +96,7 @@ impl OverrideStore {
 
     /// Replaces the file atomically.
     pub(crate) fn write(&self, overrides: &Overrides) -> io::Result<()> {
-        let content = OrderFile {
+        let content = OverrideFile {
             revision: self.revision,
             fingerprint: self.fingerprint,
             overrides: overrides.clone(),

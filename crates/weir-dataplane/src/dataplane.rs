@@ -53,7 +53,7 @@ impl OpenOptions {
 
 /// What [`Dataplane::open`] found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Opened {
+pub enum OpenOutcome {
     /// Nothing was pinned, so every map is new and empty.
     Fresh,
     /// The maps fit and were adopted with their contents. Programs of a different build are replaced on activation.
@@ -92,7 +92,7 @@ impl Dataplane {
     /// # Errors
     /// A size is out of range, there is no bpffs, the record is not Weir's, or the kernel rejects a map or a program.
     /// The running data plane is not affected.
-    pub fn open(options: &OpenOptions) -> Result<(Self, Opened)> {
+    pub fn open(options: &OpenOptions) -> Result<(Self, OpenOutcome)> {
         options.sizes.check()?;
         layout::check_layout(options.flow_layout)?;
         let pins = PinDir::new(&options.pin_dir);

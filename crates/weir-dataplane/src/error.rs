@@ -66,7 +66,7 @@ pub enum Error {
     },
     /// The layout record was written by a different program or by an incompatible version of Weir.
     #[error(
-        "{path} was not written by this version of Weir ({found}); `weir clean` removes what is pinned",
+        "{path} was not written by this version of Weir ({found}); `weir clean` removes the pinned objects",
         path = path.display()
     )]
     ForeignLayout {
@@ -98,16 +98,16 @@ pub enum Error {
         path: PathBuf,
     },
     /// A size is out of range, such as more servers than a flow entry can refer to.
-    #[error("{what} is {value}, but must be between {lowest} and {highest}")]
+    #[error("{what} is {value}, but must be between {min} and {max}")]
     Size {
         /// Name of the size.
         what: &'static str,
         /// Its value.
         value: u32,
         /// The minimum.
-        lowest: u32,
+        min: u32,
         /// The maximum.
-        highest: u32,
+        max: u32,
     },
     /// The index is outside the map.
     #[error("index {index} is outside map {map}, which has {entries} entries")]

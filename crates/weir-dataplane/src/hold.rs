@@ -156,7 +156,7 @@ impl Hold {
     }
 
     /// Returns the next held frame; `None` = there is none.
-    pub fn take(&mut self) -> Option<HeldFrame> {
+    pub fn next_frame(&mut self) -> Option<HeldFrame> {
         loop {
             let record = self.ring.next()?;
             let (header, frame) = record.split_at_checked(RECORD_HEADER)?;

@@ -86,13 +86,13 @@ impl Sizes {
             ("devices", self.devices, 1, 1 << 16),
             ("fragments", self.fragments, 16, 1 << 20),
         ];
-        for (what, value, lowest, highest) in limits {
-            if !(lowest..=highest).contains(&value) {
+        for (what, value, min, max) in limits {
+            if !(min..=max).contains(&value) {
                 return Err(Error::Size {
                     what,
                     value,
-                    lowest,
-                    highest,
+                    min,
+                    max,
                 });
             }
         }
@@ -116,8 +116,8 @@ pub(crate) fn check_layout(layout: u32) -> Result<()> {
     Err(Error::Size {
         what: "flow_layout",
         value: layout,
-        lowest: ABI_FLOW_LAYOUT_OLDEST,
-        highest: ABI_FLOW_LAYOUT,
+        min: ABI_FLOW_LAYOUT_OLDEST,
+        max: ABI_FLOW_LAYOUT,
     })
 }
 

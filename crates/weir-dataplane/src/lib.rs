@@ -37,7 +37,7 @@ pub use attach::{
     Attachment, Direction, Mode, XdpChoice, attach_tc, attach_xdp, attachments, detach,
     programs_at_tc,
 };
-pub use dataplane::{Dataplane, OpenOptions, Opened, clean};
+pub use dataplane::{Dataplane, OpenOptions, OpenOutcome, clean};
 pub use error::{Error, Result};
 pub use extent::{Extent, ExtentAllocator, GRACE};
 pub use flows::{Flow, FlowTable};

@@ -1,6 +1,6 @@
 //! Loads objects into the kernel: pinned maps, constants, programs and tail-call stages.
 //!
-//! aya parses, relocates and loads. Maps and constants are passed to it by name, so that objects need no annotations.
+//! aya parses, relocates and loads. Maps and constants are passed to it by name, so objects need no annotations.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -141,7 +141,7 @@ fn load_error(object: &'static str, message: &str) -> Error {
     }
 }
 
-/// Creates an object's maps; loads no programs.
+/// Creates an object's maps without loading its programs.
 pub(crate) fn prepare(
     name: &'static str,
     maps: &[MapSource],

@@ -172,18 +172,18 @@ impl PinDir {
 
     /// Removes the leftovers of an interrupted change: directories to which the record does not refer.
     pub(crate) fn remove_leftovers(&self, record: Option<&LayoutRecord>) -> Result<()> {
-        let mut kept = Vec::new();
+        let mut referenced = Vec::new();
         if let Some(record) = record {
-            kept.push(self.state(record.state));
-            kept.push(self.programs(record.programs));
-            kept.push(self.flows(record.flow_layout, record.sizes.buckets()));
+            referenced.push(self.state(record.state));
+            referenced.push(self.programs(record.programs));
+            referenced.push(self.flows(record.flow_layout, record.sizes.buckets()));
             if record.old_buckets > 0 {
-                kept.push(self.flows(record.old_flow_layout, record.old_buckets));
+                referenced.push(self.flows(record.old_flow_layout, record.old_buckets));
             }
         }
         remove_file(&self.layout_staging())?;
         for path in entries(&self.root)? {
-            if is_generation(&path) && !kept.contains(&path) {
+            if is_generation(&path) && !referenced.contains(&path) {
                 remove_tree(&path)?;
             }
         }

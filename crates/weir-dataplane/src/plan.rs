@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use weir_abi::{ABI_HASH, ABI_VERSION};
 
-use crate::dataplane::{OpenOptions, Opened, XDP_PROGRAM};
+use crate::dataplane::{OpenOptions, OpenOutcome, XDP_PROGRAM};
 use crate::error::{Context, Result};
 use crate::layout::{self, LayoutRecord, Sizes};
 use crate::loader::{self, Constant, MapSource, PRIVATE_MAPS, Programs};
@@ -19,9 +19,9 @@ use crate::sys::{self, Access};
 /// The plan for opening a pin directory.
 pub(crate) struct Plan {
     pub(crate) record: LayoutRecord,
-    pub(crate) opened: Opened,
+    pub(crate) opened: OpenOutcome,
     pub(crate) load_programs: bool,
-    /// Whether the state is new and the old state has the same ABI version, so that counts can be shared.
+    /// Whether the state is new and can share its counts with the old state, which has the same ABI version.
     pub(crate) share_counts: bool,
 }
 
@@ -39,7 +39,7 @@ impl Plan {
         );
         Ok(Self {
             record,
-            opened: Opened::Fresh,
+            opened: OpenOutcome::Fresh,
             load_programs: true,
             share_counts: false,
         })
@@ -97,11 +97,11 @@ impl Plan {
         record.old_buckets = old_buckets;
         record.program_old_buckets = old_buckets;
         let opened = if record.old_buckets > 0 {
-            Opened::FlowsMigrating
+            OpenOutcome::FlowsMigrating
         } else if state_fits {
-            Opened::Adopted
+            OpenOutcome::Adopted
         } else {
-            Opened::Replaced
+            OpenOutcome::Replaced
         };
         Ok(Self {
             record,
@@ -116,13 +116,13 @@ pub(crate) fn flow_directory(pins: &PinDir, record: &LayoutRecord) -> PathBuf {
     pins.flows(record.flow_layout, record.sizes.buckets())
 }
 
-fn in_group(is_wanted: impl Fn(Group) -> bool) -> impl Iterator<Item = &'static MapSpec> {
+fn specs_where(is_wanted: impl Fn(Group) -> bool) -> impl Iterator<Item = &'static MapSpec> {
     MAPS.iter().filter(move |spec| is_wanted(spec.group))
 }
 
 /// Returns whether every map of these groups is pinned in a directory with the properties that this build expects.
 fn maps_fit(directory: &Path, sizes: &Sizes, is_wanted: impl Fn(Group) -> bool) -> Result<bool> {
-    for spec in in_group(is_wanted) {
+    for spec in specs_where(is_wanted) {
         let path = directory.join(spec.name);
         let map = match sys::open_pin(&path, Access::Full) {
             Ok(map) => map,
@@ -143,7 +143,7 @@ fn maps_fit(directory: &Path, sizes: &Sizes, is_wanted: impl Fn(Group) -> bool) 
 pub(crate) fn share_counts(pins: &PinDir, old: &LayoutRecord, new: &LayoutRecord) -> Result<()> {
     let directory = pins.state(new.state);
     fs::create_dir_all(&directory).at(&directory)?;
-    for spec in in_group(|group| group == Group::Counts) {
+    for spec in specs_where(|group| group == Group::Counts) {
         let old_pin = pins.state(old.state).join(spec.name);
         let Ok(map) = sys::open_pin(&old_pin, Access::Full) else {
             continue;

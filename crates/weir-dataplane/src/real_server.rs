@@ -45,7 +45,7 @@ pub const COUNTS: [(&str, &str); 12] = [
     ("reply-rewritten", "replies whose source was set to the VIP"),
     (
         "error-translated",
-        "ICMP errors translated, either direction",
+        "ICMP errors translated, in either direction",
     ),
     (
         "pass-not-vip",
@@ -53,25 +53,25 @@ pub const COUNTS: [(&str, &str); 12] = [
     ),
     (
         "pass-fragment",
-        "fragments of tunnel packets, or without their first fragment",
+        "fragments of tunnel packets, and later fragments whose first fragment was not seen",
     ),
     (
         "pass-headers",
         "unsupported tunnel options or extension headers",
     ),
-    ("pass-except", "replies to an excepted client"),
+    ("pass-except", "replies to a client in `--except`"),
     (
         "drop-malformed",
-        "tunnel packets too short, or without an inner IP packet",
+        "tunnel packets that are too short or contain no IP packet",
     ),
     (
         "drop-ecn",
-        "congestion marked on a flow without ECN support",
+        "tunnel packets marked with congestion although their flow does not support ECN",
     ),
     ("drop-failed", "the kernel failed to modify the packet"),
     (
         "second-hop",
-        "packets of unknown connections, sent to the server that the director named",
+        "packets of unknown connections, sent to the second hop that the director specified",
     ),
 ];
 
@@ -199,7 +199,7 @@ impl RealServer {
                 self.pins.attach(program, hook)?;
             }
         }
-        self.pins.keep_only(hooks)
+        self.pins.remove_all_except(hooks)
     }
 
     /// Removes every program and pin.
@@ -207,7 +207,7 @@ impl RealServer {
     /// # Errors
     /// A pin cannot be removed.
     pub fn remove(&self) -> Result<()> {
-        self.pins.keep_only(&[])?;
+        self.pins.remove_all_except(&[])?;
         self.pins.remove_dir();
         Ok(())
     }

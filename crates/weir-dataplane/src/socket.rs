@@ -222,7 +222,7 @@ pub fn attach(
 ///
 /// # Errors
 /// The kernel rejects the request.
-pub fn stop(pins: &PinDir, scope: u32) -> Result<()> {
+pub fn stop_balancing(pins: &PinDir, scope: u32) -> Result<()> {
     HOOKS
         .iter()
         .rev()

@@ -1,4 +1,4 @@
-//! Opens a pinned data plane for reading, without a daemon.
+//! Opens a pinned data plane for reading while no daemon is running.
 
 use weir_abi::ABI_VERSION;
 
@@ -20,7 +20,7 @@ pub struct PinnedPlane {
     pub attachments: Vec<Attachment>,
 }
 
-/// Opens a pinned data plane read-only, for `weir status` without a daemon.
+/// Opens a pinned data plane read-only, for `weir status` while no daemon is running.
 ///
 /// # Errors
 /// [`Error::Absent`] if nothing is pinned, [`Error::ForeignLayout`] if its ABI version is different.

@@ -50,7 +50,7 @@ impl Maps {
         positions: &mut SyncPositions,
         entries: &mut Vec<u32>,
     ) -> Result<u64> {
-        let mut lost = 0;
+        let mut overwritten = 0;
         for (ring, position) in (0..).zip(&mut positions.0) {
             let head = self.sync_word(ring, offset_of!(SyncRing, head))?;
             if *position > head {
@@ -58,7 +58,7 @@ impl Maps {
                 *position = 0;
             }
             let oldest = head.saturating_sub(SYNC_RING_SLOTS.into());
-            lost += oldest.saturating_sub(*position);
+            overwritten += oldest.saturating_sub(*position);
             *position = (*position).max(oldest);
             while *position < head {
                 let slot = (*position % u64::from(SYNC_RING_SLOTS)) as usize;
@@ -67,7 +67,7 @@ impl Maps {
                 if sequence == expected {
                     entries.push(word as u32);
                 } else if sequence.wrapping_sub(expected) as i32 > 0 {
-                    lost += 1;
+                    overwritten += 1;
                 } else {
                     // Another CPU has reserved the slot and is about to write it.
                     break;
@@ -75,7 +75,7 @@ impl Maps {
                 *position += 1;
             }
         }
-        Ok(lost)
+        Ok(overwritten)
     }
 
     /// Sets whether flows that change state are recorded.

@@ -19,9 +19,9 @@ use crate::sys;
 const MEMORY_RETRIES: u32 = 100;
 const MEMORY_PAUSE: Duration = Duration::from_millis(2);
 
-/// If a failed write may succeed a moment later, waits. Returns whether to retry it. Elements of maps that are not
+/// Waits if a failed write may succeed a moment later. Returns whether to retry it. Elements of maps that are not
 /// allocated in advance come from a small cache that the kernel refills in the background (kernel/bpf/memalloc.c): many
-/// new elements in a row can empty it although there is memory. If the map is full, the error is E2BIG.
+/// new elements in a row can exhaust it although there is memory. If the map is full, the error is E2BIG.
 fn wait_for_retry(error: &io::Error, retries: &mut u32) -> bool {
     if error.raw_os_error() != Some(libc::ENOMEM) || *retries == 0 {
         return false;

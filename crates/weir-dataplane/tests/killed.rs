@@ -9,7 +9,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use support::{Sandbox, fill, privileged, small_sizes, veth};
-use weir_dataplane::{Dataplane, OpenOptions, Opened, Sizes, XdpChoice, clean};
+use weir_dataplane::{Dataplane, OpenOptions, OpenOutcome, Sizes, XdpChoice, clean};
 
 const CHILD: &str = "WEIR_TEST_KILLED_CHILD";
 const DEVICE: &str = "WEIR_TEST_KILLED_DEVICE";
@@ -75,7 +75,7 @@ fn state_of_killed_daemon_is_adopted() {
             let (mut dataplane, opened) =
                 Dataplane::open(&options(sandbox.pin_dir(), round)).unwrap();
             activate_and_attach(&mut dataplane, device);
-            if opened == Opened::Adopted {
+            if opened == OpenOutcome::Adopted {
                 break dataplane;
             }
             openings += 1;

@@ -5,7 +5,7 @@ mod support;
 use support::{ACK, SYN, Sandbox, fill, privileged, small_sizes, tcp, veth};
 use weir_abi::Reason;
 use weir_dataplane::{
-    Dataplane, Error, Hook, Mode, Opened, Sizes, TestInput, XdpChoice, clean, open_readonly,
+    Dataplane, Error, Hook, Mode, OpenOutcome, Sizes, TestInput, XdpChoice, clean, open_readonly,
 };
 
 const XDP_PASS: u32 = 2;
@@ -28,7 +28,7 @@ fn fresh_data_plane_passes_foreign_packets() {
     }
     let sandbox = Sandbox::new();
     let (dataplane, opened) = Dataplane::open(&sandbox.options()).unwrap();
-    assert_eq!(opened, Opened::Fresh);
+    assert_eq!(opened, OpenOutcome::Fresh);
     assert_eq!(send(&dataplane, &tcp(1, 1000, SYN)), XDP_PASS);
     assert_eq!(count(&dataplane, Reason::PassNotOurs), 1);
     assert_eq!(dataplane.maps().flows.walk().count(), 0);
@@ -82,7 +82,7 @@ fn pinned_maps_are_adopted_with_their_flows() {
         ..sandbox.options()
     };
     let (mut second, opened) = Dataplane::open(&other_secret).unwrap();
-    assert_eq!(opened, Opened::Adopted);
+    assert_eq!(opened, OpenOutcome::Adopted);
     assert_eq!(second.secret(), support::SECRET);
     second.activate().unwrap();
     assert_eq!(
@@ -124,7 +124,7 @@ fn changed_sizes_replace_maps_and_keep_counts_and_rows() {
         ..sandbox.options()
     };
     let (mut second, opened) = Dataplane::open(&bigger).unwrap();
-    assert_eq!(opened, Opened::Replaced);
+    assert_eq!(opened, OpenOutcome::Replaced);
     assert_eq!(
         first.attachments().unwrap(),
         before,
@@ -177,7 +177,7 @@ fn pin_of_half_the_size_is_not_adopted() {
     std::fs::rename(pin("other"), pin("weir")).unwrap();
 
     let (second, opened) = Dataplane::open(&sandbox.options()).unwrap();
-    assert_eq!(opened, Opened::Replaced);
+    assert_eq!(opened, OpenOutcome::Replaced);
     assert_eq!(second.maps().dests.entries(), 64);
 }
 
@@ -201,7 +201,7 @@ fn open_without_activation_leaves_nothing() {
     Dataplane::open(&bigger).unwrap();
     assert_ne!(first.pins().list().unwrap(), before);
     let (_, opened) = Dataplane::open(&sandbox.options()).unwrap();
-    assert_eq!(opened, Opened::Adopted);
+    assert_eq!(opened, OpenOutcome::Adopted);
     assert_eq!(first.pins().list().unwrap(), before);
 }
 
@@ -308,7 +308,7 @@ fn clean_removes_everything_and_reports_it() {
     assert!(matches!(open_readonly(&pins), Err(Error::Absent { .. })));
     // The hook is free again.
     let (mut again, opened) = Dataplane::open(&sandbox.options()).unwrap();
-    assert_eq!(opened, Opened::Fresh);
+    assert_eq!(opened, OpenOutcome::Fresh);
     again.activate().unwrap();
     again.attach(ifindex, XdpChoice::Best).unwrap();
 }

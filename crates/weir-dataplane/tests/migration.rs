@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use support::{ACK, FIN, RST, SYN, Sandbox, fill, privileged, small_sizes, tcp, wait_for_flows};
 use weir_abi::{ABI_FLOW_LAYOUT, Bucket2, FLOW_AWAY, Reason};
 use weir_dataplane::migrate::MigrationResult;
-use weir_dataplane::{Dataplane, Error, OpenOptions, Opened, Sizes, TestInput, open_readonly};
+use weir_dataplane::{Dataplane, Error, OpenOptions, OpenOutcome, Sizes, TestInput, open_readonly};
 
 /// The previous layout.
 const PREVIOUS_LAYOUT: u32 = ABI_FLOW_LAYOUT - 1;
@@ -57,7 +57,7 @@ fn migrate(old_table: Table, new_table: Table) {
     }
 
     let (mut new, opened) = Dataplane::open(&options(&sandbox, new_table)).unwrap();
-    assert_eq!(opened, Opened::FlowsMigrating);
+    assert_eq!(opened, OpenOutcome::FlowsMigrating);
     // The old programs still end flows before activation; an RST does not end a half-open flow (ip_vs_proto_tcp.c).
     (1010..1020).for_each(|port| send(&old, port, ACK));
     (1010..1020).for_each(|port| send(&old, port, RST));
@@ -200,13 +200,16 @@ fn interrupted_migration_continues() {
 
     // The requested size is applied only after the previous table is empty.
     let (mut next, opened) = Dataplane::open(&options(32)).unwrap();
-    assert_eq!(opened, Opened::FlowsMigrating);
+    assert_eq!(opened, OpenOutcome::FlowsMigrating);
     assert_eq!(next.maps().flows.buckets(), 64);
     next.activate().unwrap();
     next.migrate_flows().unwrap();
     assert_eq!(ports(&next), (1000..1030).collect());
     drop(next);
-    assert_eq!(Dataplane::open(&options(64)).unwrap().1, Opened::Adopted);
+    assert_eq!(
+        Dataplane::open(&options(64)).unwrap().1,
+        OpenOutcome::Adopted
+    );
 }
 
 #[test]
@@ -249,7 +252,7 @@ fn resize_started_by_previous_release_is_finished_first() {
     drop(interrupted);
 
     let (mut next, opened) = Dataplane::open(&options(&sandbox, (ABI_FLOW_LAYOUT, 64))).unwrap();
-    assert_eq!(opened, Opened::FlowsMigrating);
+    assert_eq!(opened, OpenOutcome::FlowsMigrating);
     next.activate().unwrap();
     assert_eq!(
         next.migrate_flows().unwrap(),
@@ -261,7 +264,7 @@ fn resize_started_by_previous_release_is_finished_first() {
     );
     drop(next);
     let (mut last, opened) = Dataplane::open(&options(&sandbox, (ABI_FLOW_LAYOUT, 64))).unwrap();
-    assert_eq!(opened, Opened::FlowsMigrating);
+    assert_eq!(opened, OpenOutcome::FlowsMigrating);
     last.activate().unwrap();
     assert_eq!(
         last.migrate_flows().unwrap(),
@@ -316,6 +319,6 @@ fn newer_layout_is_rejected_without_packet_loss() {
     write_record_word(&sandbox, flow_layout, ABI_FLOW_LAYOUT);
     assert_eq!(
         Dataplane::open(&sandbox.options()).unwrap().1,
-        Opened::Adopted
+        OpenOutcome::Adopted
     );
 }

@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 
 use support::{SYN, Sandbox, fill, privileged, small_sizes, tcp, veth};
 use weir_dataplane::{
-    Dataplane, Error, Mode, OpenOptions, Opened, Sizes, TestInput, XdpChoice, attach_xdp,
+    Dataplane, Error, Mode, OpenOptions, OpenOutcome, Sizes, TestInput, XdpChoice, attach_xdp,
     open_readonly, pinned_sizes,
 };
 
@@ -68,7 +68,7 @@ fn counts_are_kept_if_a_different_map_does_not_fit() {
     assert_eq!(pinned_sizes(first.pins()).unwrap(), Some(small_sizes()));
 
     let (mut second, opened) = Dataplane::open(&bigger(&sandbox)).unwrap();
-    assert_eq!(opened, Opened::Replaced);
+    assert_eq!(opened, OpenOutcome::Replaced);
     send(&first, 1001);
     second.activate().unwrap();
     let live = second.maps().live(1).unwrap();
@@ -94,7 +94,7 @@ fn counts_are_transferred_to_a_build_that_could_not_copy_them() {
         std::fs::remove_file(sandbox.pin_dir().join("state-1").join(map)).unwrap();
     }
     let (mut second, opened) = Dataplane::open(&bigger(&sandbox)).unwrap();
-    assert_eq!(opened, Opened::Replaced);
+    assert_eq!(opened, OpenOutcome::Replaced);
     assert!(first.is_current().unwrap());
     second.activate().unwrap();
     assert!(!first.is_current().unwrap());

@@ -32,7 +32,7 @@ pub(crate) fn check(socket: BorrowedFd<'_>, node: &Node) -> Result<u32, String> 
         return Ok(user);
     }
     Err(format!(
-        "user {user} may not edit the services of ipvsadm: only root and members of socket_group may"
+        "user {user} may not edit ipvsadm services: only root and members of `socket_group` may"
     ))
 }
 

@@ -19,11 +19,11 @@ const CHANGE_TIMEOUT: Duration = Duration::from_secs(60);
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
     /// The process died; the keeper starts it again.
-    #[error("the privileged process of layer 4 has exited; it is being restarted")]
+    #[error("the privileged layer 4 process has exited; it is being restarted")]
     Lost,
     /// The process did not respond in time.
-    #[error("the privileged process of layer 4 does not respond")]
-    Silent,
+    #[error("the privileged layer 4 process does not respond")]
+    TimedOut,
     /// The engine's error.
     #[error("{0}")]
     Engine(String),
@@ -68,7 +68,7 @@ impl EngineClient {
     }
 
     /// Sends a request without waiting for the reply.
-    pub fn order(&self, request: &Request) {
+    pub fn send(&self, request: &Request) {
         let number = self.shared.next_number.fetch_add(1, Ordering::Relaxed);
         if !self.is_lost()
             && let Err(error) = message::send(&self.shared.channel, number, request, &[])
@@ -155,7 +155,7 @@ impl PendingRequest {
             Ok(Reply::Refused { reason }) => Err(Failure::Refused(reason)),
             Ok(reply) => Ok(reply),
             Err(mpsc::RecvTimeoutError::Disconnected) => Err(Failure::Lost),
-            Err(mpsc::RecvTimeoutError::Timeout) => Err(Failure::Silent),
+            Err(mpsc::RecvTimeoutError::Timeout) => Err(Failure::TimedOut),
         }
     }
 }
@@ -178,7 +178,7 @@ impl Shared {
             let (number, reply) = match message::open_reply(received) {
                 Ok(opened) => opened,
                 Err(error) => {
-                    tracing::error!(%error, "the privileged process of layer 4 sent an invalid message");
+                    tracing::error!(%error, "the privileged layer 4 process sent an invalid message");
                     continue;
                 }
             };

@@ -23,7 +23,7 @@ const BUSY_PAUSE: Duration = Duration::from_millis(5);
 const IDLE_PAUSE: Duration = Duration::from_millis(50);
 /// Pause if `[sync]` is not configured.
 const OFF_PAUSE: Duration = Duration::from_secs(1);
-/// Time after the start of a session in which a peer that runs responds.
+/// Time after the start of a session within which a running peer responds.
 const JOIN_TIME: Duration = Duration::from_secs(1);
 /// Pause after an error, such as a failure to open the socket.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
@@ -51,7 +51,7 @@ struct ActiveSync {
     /// Start of the sessions.
     joined_at: Duration,
     /// Whether flows were received whose service or server this director did not have.
-    has_dropped: bool,
+    has_unknown_flows: bool,
 }
 
 /// Synchronizes flows with the peers of `[sync]`.
@@ -98,7 +98,7 @@ fn new_sessions(config: &FlowSync, now: Duration) -> Option<Vec<(SocketAddr, Ses
 struct NoTable;
 
 impl Source for NoTable {
-    fn prepare(&mut self, _entry: u32) {}
+    fn prefetch(&mut self, _entry: u32) {}
 
     fn export(&mut self, _entry: u32, _records: &mut Vec<Record>) {}
 
@@ -120,14 +120,14 @@ impl ActiveSync {
             receiving: true,
             counts: SyncCounts::default(),
             joined_at: now,
-            has_dropped: false,
+            has_unknown_flows: false,
         })
     }
 
     /// Starts new sessions, so that the peers send all flows again.
-    fn join_again(&mut self, now: Duration) {
+    fn restart_sessions(&mut self, now: Duration) {
         if let Some(sessions) = new_sessions(&self.config, now) {
-            (self.sessions, self.joined_at, self.has_dropped) = (sessions, now, false);
+            (self.sessions, self.joined_at, self.has_unknown_flows) = (sessions, now, false);
         }
     }
 
@@ -333,9 +333,9 @@ impl FlowSynchronizer {
         };
         running.open(now);
         let revision = engine.as_ref().map(|engine| engine.revision());
-        if revision != self.revision && running.has_dropped {
+        if revision != self.revision && running.has_unknown_flows {
             // Flows that were dropped may have a service or a server now.
-            running.join_again(now);
+            running.restart_sessions(now);
         }
         self.revision = revision;
         self.records.clear();
@@ -353,7 +353,7 @@ impl FlowSynchronizer {
                 }
             }
             None => {
-                running.has_dropped |= !self.records.is_empty();
+                running.has_unknown_flows |= !self.records.is_empty();
                 running.send(now, &mut NoTable);
             }
         }
@@ -416,9 +416,9 @@ impl FlowSynchronizer {
                 PeerState::Transfer | PeerState::Established => !status.complete,
             }
         };
-        let joins_again = running.has_dropped && self.revision != Some(engine.revision());
+        let will_restart = running.has_unknown_flows && self.revision != Some(engine.revision());
         running.receiving
-            && (joins_again
+            && (will_restart
                 || engine.has_unknown_servers()
                 || running.sessions.iter().any(is_missing))
     }
@@ -443,7 +443,7 @@ fn exchange(
     engine.sync_changes(now, entries)?;
     let counts = engine.sync_counts();
     let unknown = |counts: &SyncCounts| counts.unknown_service + counts.unknown_server;
-    running.has_dropped |= unknown(&counts) > unknown(&running.counts);
+    running.has_unknown_flows |= unknown(&counts) > unknown(&running.counts);
     running.counts = counts;
     if !running.sending {
         running.send(now, &mut NoTable);

@@ -12,7 +12,7 @@ use weir_state::{SavedServers, ServerStates, StateCopy};
 
 use crate::flow_sync::FlowSynchronizer;
 use crate::message::{
-    AddedServer, Counters, Facts, ProbeId, Query, Reply, Request, SyncStatus, content,
+    AddedServer, Counters, Facts, ProbeId, Query, Reply, Request, SyncStatus, read_content,
 };
 use crate::permits::Permits;
 use crate::policy::{AcceptedConfiguration, Policy};
@@ -37,14 +37,14 @@ pub(crate) struct Host {
     is_paused: bool,
 }
 
-fn failed(error: &impl Display) -> Reply {
+fn failure_reply(error: &impl Display) -> Reply {
     Reply::Failed {
         reason: error.to_string(),
     }
 }
 
 /// Logs the reason and returns a refusal.
-fn refused(reason: String) -> Reply {
+fn refuse(reason: String) -> Reply {
     tracing::error!(reason, "refused a request from the daemon");
     Reply::Refused { reason }
 }
@@ -59,8 +59,8 @@ fn facts(engine: &Engine) -> Facts {
 }
 
 /// The communication between the two halves of opening the engine.
-pub(crate) trait Steps {
-    /// Replies to the first request, and waits for the state of servers; `None` = the daemon cancels, or has ended.
+pub(crate) trait OpenHandshake {
+    /// Replies to the first request, and waits for the state of servers; `None` = the daemon has cancelled or exited.
     fn receive_states(&mut self, saved: SavedServers) -> impl Future<Output = Option<StateCopy>>;
 }
 
@@ -84,34 +84,34 @@ impl Host {
         added: Vec<AddedServer>,
         address_digest: Option<u64>,
         files: Vec<OwnedFd>,
-        steps: &mut impl Steps,
+        handshake: &mut impl OpenHandshake,
     ) -> Reply {
         let accepted = match self.accept(files, address_digest) {
             Ok(accepted) => accepted,
-            Err(reason) => return refused(reason),
+            Err(reason) => return refuse(reason),
         };
         let configured = match accepted.with_list_servers(added) {
             Ok(configured) => configured,
-            Err(reason) => return refused(reason),
+            Err(reason) => return refuse(reason),
         };
         let sync = match accepted.sync() {
             Ok(sync) => sync,
-            Err(reason) => return failed(&reason),
+            Err(reason) => return failure_reply(&reason),
         };
         weir_runtime_dir::share(&self.paths.runtime_dir);
         self.engine = None;
         let (opening, saved) = match Opening::begin(&self.paths, &configured).await {
             Ok(begun) => begun,
-            Err(error) => return failed(&error),
+            Err(error) => return failure_reply(&error),
         };
-        let Some(states) = steps.receive_states(saved).await else {
+        let Some(states) = handshake.receive_states(saved).await else {
             opening.cancel().await;
             return Reply::Done;
         };
         self.states.adopt_copy(states);
         let engine = match opening.finish(&self.states).await {
             Ok(engine) => engine,
-            Err(error) => return failed(&error),
+            Err(error) => return failure_reply(&error),
         };
         self.states
             .handle_configuration(engine.desired().pools.iter());
@@ -133,7 +133,7 @@ impl Host {
             let active = self.policy.active();
             return active.ok_or_else(|| "the configuration is missing".to_owned());
         };
-        let text = content(file).map_err(|error| error.to_string())?;
+        let text = read_content(file).map_err(|error| error.to_string())?;
         let accepted = self.policy.accept(text)?;
         accepted.check_addresses(address_digest)?;
         Ok(accepted)
@@ -151,7 +151,7 @@ impl Host {
         }
         let reply = match request {
             Request::Begin { .. } | Request::Finish { .. } | Request::Cancel => {
-                failed(&"this request is out of sequence")
+                failure_reply(&"this request is out of sequence")
             }
             Request::Apply {
                 added,
@@ -164,12 +164,12 @@ impl Host {
                 self.with_engine(|engine, _| engine.copy_override(&record).map(|()| Reply::Done))
             }
             Request::Read(query) => self.read(&query, send),
-            Request::AddProbe { id, way } => {
-                self.with_engine(|engine, _| Ok(probe::add(engine, id, way)))
+            Request::AddProbe { id, forwarding } => {
+                self.with_engine(|engine, _| Ok(probe::add(engine, id, forwarding)))
             }
             Request::RemoveProbe(id) => self.with_engine(|engine, _| Ok(probe::remove(engine, id))),
             // Handled by a separate thread, because the server's response may take some time.
-            Request::ClaimsVip(_) => failed(&"this request is out of sequence"),
+            Request::ClaimsVip(_) => failure_reply(&"this request is out of sequence"),
             Request::Prepare => {
                 self.policy.prepare();
                 Reply::Done
@@ -213,7 +213,9 @@ impl Host {
         operation: impl FnOnce(&mut Engine, &ServerStates) -> weir_engine::Result<Reply>,
     ) -> Reply {
         match &mut self.engine {
-            Some(engine) => operation(engine, &self.states).unwrap_or_else(|error| failed(&error)),
+            Some(engine) => {
+                operation(engine, &self.states).unwrap_or_else(|error| failure_reply(&error))
+            }
             None => Reply::NotOpen,
         }
     }
@@ -233,23 +235,23 @@ impl Host {
         let has_text = !files.is_empty();
         let accepted = match self.accept(files, address_digest) {
             Ok(accepted) => accepted,
-            Err(reason) => return refused(reason),
+            Err(reason) => return refuse(reason),
         };
         let desired = match accepted.with_list_servers(added) {
             Ok(desired) => desired,
-            Err(reason) => return refused(reason),
+            Err(reason) => return refuse(reason),
         };
         // After a change that affects only server lists, the key is not read again.
         let sync = match has_text.then(|| accepted.sync()).transpose() {
             Ok(sync) => sync,
-            Err(reason) => return failed(&reason),
+            Err(reason) => return failure_reply(&reason),
         };
         let Some(engine) = &mut self.engine else {
             return Reply::NotOpen;
         };
         self.states.adopt_copy(states);
         if let Err(error) = engine.apply(&desired, &self.states).await {
-            return failed(&error);
+            return failure_reply(&error);
         }
         self.states
             .handle_configuration(engine.desired().pools.iter());
@@ -266,9 +268,9 @@ impl Host {
         let Some(engine) = &mut self.engine else {
             return Reply::NotOpen;
         };
-        match self.permits.take(edits) {
+        match self.permits.take_permit(edits) {
             Ok(user) => tracing::debug!(user, edits = edits.len(), "edits by ipvsadm"),
-            Err(reason) => return refused(reason),
+            Err(reason) => return refuse(reason),
         }
         if let Some(result) = self.sync.switch_daemon(edits) {
             return Reply::Edited {
@@ -298,7 +300,7 @@ impl Host {
         let recorded = engine.record_standings(records);
         match engine.apply_weights(&pools, &self.states).and(recorded) {
             Ok(()) => Reply::Done,
-            Err(error) => failed(&error),
+            Err(error) => failure_reply(&error),
         }
     }
 
@@ -328,7 +330,7 @@ impl Host {
                     let explained = engine.explain_packet(&packet, states)?;
                     Ok(Reply::Explained(explained))
                 }),
-                Err(error) => failed(&error),
+                Err(error) => failure_reply(&error),
             },
             Query::LiveFlows { service, server } => self.with_engine(|engine, _| {
                 let flows = engine.live_flows(service, server.as_deref());
@@ -339,12 +341,12 @@ impl Host {
                 Ok(Reply::Numbers(open, closed))
             }),
             Query::Handshakes => self.with_engine(|engine, states| {
-                let watched = engine.read_handshakes(states)?.into_iter();
-                let counters = watched.map(|handshakes| {
-                    let (watched, silent) = handshakes.into_parts();
+                let handshakes = engine.read_handshakes(states)?.into_iter();
+                let counters = handshakes.map(|handshakes| {
+                    let (pool_samples, silent) = handshakes.into_parts();
                     Counters {
                         silent,
-                        ..counters(watched)
+                        ..counters(pool_samples)
                     }
                 });
                 Ok(Reply::Handshakes(counters.collect()))
@@ -361,9 +363,9 @@ impl Host {
             Query::Probe(id) => self.with_engine(|engine, _| Ok(probe::read(engine, *id))),
             Query::Latencies => self.with_engine(|engine, _| {
                 let adjusted = engine.adjust_weights();
-                let watched = engine.read_latency_counts().into_iter();
+                let pool_samples = engine.read_latency_counts().into_iter();
                 Ok(Reply::Latencies {
-                    counters: watched.map(counters).collect(),
+                    counters: pool_samples.map(counters).collect(),
                     adjusted,
                 })
             }),
@@ -429,10 +431,10 @@ impl Host {
     }
 }
 
-fn counters(watched: weir_state::Watched<'_>) -> Counters {
+fn counters(pool_samples: weir_state::PoolSamples<'_>) -> Counters {
     Counters {
-        service: watched.service.unwrap_or_default().to_owned(),
-        samples: watched.samples,
+        service: pool_samples.service.unwrap_or_default().to_owned(),
+        samples: pool_samples.samples,
         silent: Vec::new(),
     }
 }

@@ -31,7 +31,7 @@ mod serve;
 pub use client::{EngineClient, Failure, PendingRequest};
 pub use flow_sync::FlowSynchronizer;
 pub use message::{
-    AddedServer, Counters, Facts, ProbeId, ProbeWay, Query, Reply, Request, SyncPeerStatus,
+    AddedServer, Counters, Facts, ProbeForwarding, ProbeId, Query, Reply, Request, SyncPeerStatus,
     SyncStatus,
 };
 pub use permits::permit_edits;

@@ -116,7 +116,8 @@ pub enum Request {
         /// Identifies the probe's packets.
         id: ProbeId,
         /// The path, which must be that of a configured service and server.
-        way: ProbeWay,
+        #[serde(rename = "way")]
+        forwarding: ProbeForwarding,
     },
     /// Stop forwarding the packets of a probe.
     RemoveProbe(ProbeId),
@@ -196,7 +197,7 @@ pub struct ProbeId {
 /// How a probe's packets are forwarded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct ProbeWay {
+pub struct ProbeForwarding {
     /// The server.
     pub server: IpAddr,
     /// The VIP of the service.
@@ -433,11 +434,11 @@ pub(crate) fn send<T: Serialize>(
         number,
         body,
     };
-    let bytes = serde_json::to_vec(&envelope).map_err(|error| invalid(&error))?;
+    let bytes = serde_json::to_vec(&envelope).map_err(|error| invalid_message(&error))?;
     if bytes.len() <= INLINE_MAX_BYTES {
         return Ok(channel.send(&bytes, files)?);
     }
-    let file = sealed_file("weir-message", &bytes).map_err(|error| invalid(&error))?;
+    let file = sealed_file("weir-message", &bytes).map_err(|error| invalid_message(&error))?;
     let mut all = vec![file.as_fd()];
     all.extend_from_slice(files);
     Ok(channel.send(ATTACHED, &all)?)
@@ -456,8 +457,9 @@ pub(crate) fn send_reply(channel: &Channel, number: u64, reply: &Reply) -> Resul
         number,
         body: reply,
     };
-    let bytes = postcard::to_extend(&envelope, Vec::new()).map_err(|error| invalid(&error))?;
-    let file = sealed_file("weir-message", &bytes).map_err(|error| invalid(&error))?;
+    let bytes =
+        postcard::to_extend(&envelope, Vec::new()).map_err(|error| invalid_message(&error))?;
+    let file = sealed_file("weir-message", &bytes).map_err(|error| invalid_message(&error))?;
     Ok(channel.send(BINARY, &[file.as_fd()])?)
 }
 
@@ -471,11 +473,11 @@ pub(crate) fn open_reply(message: Message) -> Result<(u64, Reply), Error> {
         return Ok((number, reply));
     }
     let file = message.files.into_iter().next();
-    let bytes = content(file.ok_or_else(|| invalid(&"no file"))?)?;
+    let bytes = read_content(file.ok_or_else(|| invalid_message(&"no file"))?)?;
     let envelope: Envelope<Reply> =
-        postcard::from_bytes(&bytes).map_err(|error| invalid(&error))?;
+        postcard::from_bytes(&bytes).map_err(|error| invalid_message(&error))?;
     if envelope.version != VERSION {
-        return Err(invalid(&format!("version {}", envelope.version)));
+        return Err(invalid_message(&format!("version {}", envelope.version)));
     }
     Ok((envelope.number, envelope.body))
 }
@@ -488,12 +490,13 @@ pub(crate) fn open<T: DeserializeOwned>(message: Message) -> Result<(u64, T, Vec
     let Message { mut bytes, files } = message;
     let mut files = files.into_iter();
     if bytes == ATTACHED {
-        let file = files.next().ok_or_else(|| invalid(&"no file"))?;
-        bytes = content(file)?;
+        let file = files.next().ok_or_else(|| invalid_message(&"no file"))?;
+        bytes = read_content(file)?;
     }
-    let envelope: Envelope<T> = serde_json::from_slice(&bytes).map_err(|error| invalid(&error))?;
+    let envelope: Envelope<T> =
+        serde_json::from_slice(&bytes).map_err(|error| invalid_message(&error))?;
     if envelope.version != VERSION {
-        return Err(invalid(&format!("version {}", envelope.version)));
+        return Err(invalid_message(&format!("version {}", envelope.version)));
     }
     Ok((envelope.number, envelope.body, files.collect()))
 }
@@ -502,22 +505,22 @@ pub(crate) fn open<T: DeserializeOwned>(message: Message) -> Result<(u64, T, Vec
 ///
 /// # Errors
 /// The file is not a regular file, or too long.
-pub(crate) fn content(file: OwnedFd) -> Result<Vec<u8>, Error> {
+pub(crate) fn read_content(file: OwnedFd) -> Result<Vec<u8>, Error> {
     let mut file = File::from(file);
-    let metadata = file.metadata().map_err(|error| invalid(&error))?;
+    let metadata = file.metadata().map_err(|error| invalid_message(&error))?;
     if !metadata.is_file() || metadata.len() > MAX_BYTES {
-        return Err(invalid(
+        return Err(invalid_message(
             &"the attached file is not a regular file or is too long",
         ));
     }
-    file.rewind().map_err(|error| invalid(&error))?;
+    file.rewind().map_err(|error| invalid_message(&error))?;
     let mut bytes = Vec::with_capacity(usize::try_from(metadata.len()).unwrap_or(0));
     let read = file.take(MAX_BYTES).read_to_end(&mut bytes);
-    read.map_err(|error| invalid(&error))?;
+    read.map_err(|error| invalid_message(&error))?;
     Ok(bytes)
 }
 
-fn invalid(reason: &dyn std::fmt::Display) -> Error {
+fn invalid_message(reason: &dyn std::fmt::Display) -> Error {
     Error::Message {
         reason: reason.to_string(),
     }

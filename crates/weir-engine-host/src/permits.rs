@@ -67,10 +67,10 @@ pub fn permit_edits(runtime_dir: &Path, edits: &[Edit]) -> Result<bool, String> 
             Ok(Response::Permitted) => Ok(true),
             Ok(Response::Refused { reason }) => Err(reason),
             Err(error) => Err(format!(
-                "the privileged process of layer 4 sent an invalid response: {error}"
+                "the privileged layer 4 process sent an invalid response: {error}"
             )),
         },
-        None => Err("the privileged process of layer 4 has exited".to_owned()),
+        None => Err("the privileged layer 4 process has exited".to_owned()),
     }
 }
 
@@ -166,7 +166,7 @@ impl Permits {
     ///
     /// # Errors
     /// Returns a message if no client has requested them.
-    pub(crate) fn take(&self, edits: &[Edit]) -> Result<u32, String> {
+    pub(crate) fn take_permit(&self, edits: &[Edit]) -> Result<u32, String> {
         let mut state = lock(&self.state);
         state
             .waiting
@@ -242,23 +242,23 @@ mod tests {
         let zero = Edit::Zero(None);
         // A client that is only connected, as `weir status` is, permits nothing.
         let _client = connect_to_service(&directory.join(EDITS_SOCKET)).unwrap();
-        assert!(permits.take(&[Edit::Clear]).is_err());
+        assert!(permits.take_permit(&[Edit::Clear]).is_err());
         let requested = [zero.clone(), Edit::Clear, zero.clone()];
         assert_eq!(permit_edits(&directory, &requested), Ok(true));
         for other in [
             vec![Edit::Clear, Edit::Clear],
             vec![zero.clone(), zero.clone(), Edit::Clear],
         ] {
-            assert!(permits.take(&other).is_err(), "{other:?}");
+            assert!(permits.take_permit(&other).is_err(), "{other:?}");
         }
-        assert_eq!(permits.take(&[Edit::Clear, zero.clone()]), Ok(0));
-        assert!(permits.take(&[zero]).is_err(), "used up");
+        assert_eq!(permits.take_permit(&[Edit::Clear, zero.clone()]), Ok(0));
+        assert!(permits.take_permit(&[zero]).is_err(), "used up");
         // The keeper has removed the socket for another program, which did not start.
         std::fs::remove_file(directory.join(EDITS_SOCKET)).unwrap();
         permits.serve(&Node::default());
         assert_eq!(permit_edits(&directory, &[Edit::Clear]), Ok(true));
         permits.close();
-        assert!(permits.take(&[Edit::Clear]).is_err());
+        assert!(permits.take_permit(&[Edit::Clear]).is_err());
         assert_eq!(permit_edits(&directory, &[Edit::Clear]), Ok(false));
         std::fs::remove_dir_all(&directory).unwrap();
     }

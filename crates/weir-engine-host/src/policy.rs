@@ -95,18 +95,18 @@ impl Policy {
         let accepted = Arc::new(AcceptedConfiguration { text, desired });
         let path = self.path.display();
         let file = weir_helper::read_trusted(&self.path).map_err(|error| {
-            format!("layer 4 services can only be read from {path}, which cannot be used: {error}")
+            format!("layer 4 services must be defined in {path}, which cannot be used: {error}")
         });
         let file = file.and_then(|root_text| {
-            let published =
+            let not_permitted =
                 |reason| format!("{path} does not permit what the group publishes: {reason}");
-            let whole =
-                weir_helper::with_published_part(&root_text, &accepted.text).map_err(published)?;
+            let whole = weir_helper::with_published_part(&root_text, &accepted.text)
+                .map_err(not_permitted)?;
             // Do not parse the same text twice: parsing takes as long as all other steps combined.
             let is_identical = whole == accepted.text;
             match is_identical {
                 true => Ok(None),
-                false => parse(&whole, &Environment).map(Some).map_err(published),
+                false => parse(&whole, &Environment).map(Some).map_err(not_permitted),
             }
         });
         if matches!(file, Ok(None)) {

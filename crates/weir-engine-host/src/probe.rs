@@ -10,7 +10,7 @@ use weir_engine::Engine;
 use weir_model::{Desired, Forward, ProbePath};
 use weir_probing::{path_entry, path_observation};
 
-use crate::message::{ProbeId, ProbeResult, ProbeWay, Reply};
+use crate::message::{ProbeForwarding, ProbeId, ProbeResult, Reply};
 
 fn key(id: ProbeId) -> ProbeKey {
     ProbeKey {
@@ -21,35 +21,35 @@ fn key(id: ProbeId) -> ProbeKey {
     }
 }
 
-fn entry(way: ProbeWay) -> Probe {
+fn probe_row(forwarding: ProbeForwarding) -> Probe {
     Probe {
-        server: way.server.into(),
-        vip: way.vip.into(),
-        forward: way.forward,
-        tunnel: way.tunnel,
-        tunnel_flags: way.tunnel_flags,
-        dscp: way.dscp,
-        tunnel_port: way.tunnel_port.into(),
+        server: forwarding.server.into(),
+        vip: forwarding.vip.into(),
+        forward: forwarding.forward,
+        tunnel: forwarding.tunnel,
+        tunnel_flags: forwarding.tunnel_flags,
+        dscp: forwarding.dscp,
+        tunnel_port: forwarding.tunnel_port.into(),
         ..Probe::ZERO
     }
 }
 
 /// Returns whether a service in the configuration forwards to this server along this path.
-fn is_configured(desired: &Desired, way: ProbeWay) -> bool {
-    let wanted = entry(way);
+fn is_configured(desired: &Desired, forwarding: ProbeForwarding) -> bool {
+    let wanted = probe_row(forwarding);
     let services = desired.services.iter();
     let mut services =
-        services.filter(|service| service.listen.iter().any(|it| it.address == way.vip));
+        services.filter(|service| service.listen.iter().any(|it| it.address == forwarding.vip));
     services.any(|service| {
         let pool = desired.pools.iter().find(|pool| pool.name == service.pool);
         let servers = pool
             .into_iter()
             .flat_map(|pool| pool.servers.iter().chain(&pool.sorry));
-        let mut servers = servers.filter(|server| server.address == way.server);
+        let mut servers = servers.filter(|server| server.address == forwarding.server);
         servers.any(|server| {
             let forward = server.forward_in(service);
             let path = ProbePath {
-                vip: way.vip,
+                vip: forwarding.vip,
                 port: 0,
                 forward,
                 tunnel: server.tunnel_in(service),
@@ -62,20 +62,23 @@ fn is_configured(desired: &Desired, way: ProbeWay) -> bool {
     })
 }
 
-pub(crate) fn add(engine: &Engine, id: ProbeId, way: ProbeWay) -> Reply {
+pub(crate) fn add(engine: &Engine, id: ProbeId, forwarding: ProbeForwarding) -> Reply {
     let refused = |what: &str| {
-        let reason = format!("a probe to {} for VIP {}: {what}", way.server, way.vip);
+        let reason = format!(
+            "a probe to {} for VIP {}: {what}",
+            forwarding.server, forwarding.vip
+        );
         tracing::error!(reason, "refused a request from the daemon");
         Reply::Refused { reason }
     };
-    if !is_configured(engine.desired(), way) {
+    if !is_configured(engine.desired(), forwarding) {
         return refused("the path is not configured");
     }
     // The row would also apply to packets that another machine sends through this one.
     if UdpSocket::bind(SocketAddr::new(id.local, 0)).is_err() {
         return refused("the source address belongs to another machine");
     }
-    match engine.probe_table().set(&key(id), &entry(way)) {
+    match engine.probe_table().set(&key(id), &probe_row(forwarding)) {
         Ok(()) => Reply::Done,
         Err(error) => Reply::Failed {
             reason: error.to_string(),
@@ -155,7 +158,7 @@ pool = "q"
     #[test]
     fn only_paths_from_services_to_their_servers_are_accepted() {
         let desired = weir_config::parse(TEXT, &Host::default()).unwrap().desired;
-        let way = |server: &str, vip: &str, forward: Forward| ProbeWay {
+        let forwarding = |server: &str, vip: &str, forward: Forward| ProbeForwarding {
             server: server.parse().unwrap(),
             vip: vip.parse().unwrap(),
             forward: weir_flow::abi_forward(forward) as u8,
@@ -167,7 +170,7 @@ pool = "q"
         let pool = &desired.pools[0];
         let service = &desired.services[0];
         let tunnel = pool.servers[0].tunnel_in(service);
-        let exact = |it: ProbeWay| ProbeWay {
+        let exact = |it: ProbeForwarding| ProbeForwarding {
             tunnel: weir_flow::abi_tunnel(tunnel.kind) as u8,
             tunnel_flags: path_entry(
                 it.server,
@@ -187,14 +190,14 @@ pool = "q"
         let direct = Forward::Direct;
         assert!(is_configured(
             &desired,
-            exact(way("10.0.0.1", "10.0.0.9", direct))
+            exact(forwarding("10.0.0.1", "10.0.0.9", direct))
         ));
         for wrong in [
-            way("10.0.0.2", "10.0.0.9", direct),
-            way("10.0.0.1", "10.0.0.8", direct),
-            way("10.0.0.1", "192.0.2.1", direct),
-            way("10.0.0.1", "10.0.0.9", Forward::Tunnel),
-            way("192.0.2.9", "10.0.0.9", direct),
+            forwarding("10.0.0.2", "10.0.0.9", direct),
+            forwarding("10.0.0.1", "10.0.0.8", direct),
+            forwarding("10.0.0.1", "192.0.2.1", direct),
+            forwarding("10.0.0.1", "10.0.0.9", Forward::Tunnel),
+            forwarding("192.0.2.9", "10.0.0.9", direct),
         ] {
             assert!(!is_configured(&desired, exact(wrong)), "{wrong:?}");
         }

@@ -12,7 +12,7 @@ use weir_state::{SavedServers, StateCopy};
 use weir_sys::{Channel, Message};
 
 use crate::Error;
-use crate::host::{Host, Steps};
+use crate::host::{Host, OpenHandshake};
 use crate::message::{self, Query, Reply, Request, UNREQUESTED};
 use crate::policy::Policy;
 
@@ -38,7 +38,7 @@ pub fn restrict() -> Result<(), Error> {
     Ok(weir_sys::keep_engine_capabilities()?)
 }
 
-/// Serves a daemon at the other end of the channel; the process ends with the daemon. `configuration` is the file of
+/// Serves a daemon at the other end of the channel; the process exits when the daemon exits. `configuration` is the file of
 /// `weir run`. Must be called inside a tokio runtime, in the director's network namespace; [`restrict`] must be called
 /// before the runtime is created, because existing threads keep their capabilities.
 ///
@@ -92,9 +92,11 @@ async fn handle(host: &mut Host, channel: &mut DaemonChannel, received: Message)
         address_digest,
     } = request
     {
-        let mut opening = OpeningSteps { channel, number };
-        let reply = host.open(added, address_digest, files, &mut opening).await;
-        let number = opening.number;
+        let mut handshake = ChannelHandshake { channel, number };
+        let reply = host
+            .open(added, address_digest, files, &mut handshake)
+            .await;
+        let number = handshake.number;
         channel.send(number, &reply);
         return;
     }
@@ -149,12 +151,12 @@ impl DaemonChannel {
 
 /// The channel while an engine is being opened. `number` is the number of the request for the first half, then of the
 /// request for the second half.
-struct OpeningSteps<'a> {
+struct ChannelHandshake<'a> {
     channel: &'a mut DaemonChannel,
     number: u64,
 }
 
-impl Steps for OpeningSteps<'_> {
+impl OpenHandshake for ChannelHandshake<'_> {
     async fn receive_states(&mut self, saved: SavedServers) -> Option<StateCopy> {
         self.channel.send(self.number, &Reply::Begun { saved });
         loop {

@@ -9,12 +9,12 @@ use weir_planner::allocation::{Facts, PoolWeights, PreviousAllocation, ServerWei
 use weir_state::ServerStates;
 
 use crate::error::Result;
-use crate::memory::Memory;
+use crate::stored_state::EngineState;
 
-/// Allocates rows for the services in `touched` and their servers. Returns the former slots, for a rollback. On an
+/// Allocates rows for the services in `touched` and their servers. Returns the previous slots, for a rollback. On an
 /// error, nothing has changed.
 pub(crate) fn allocate(
-    memory: &mut Memory,
+    state: &mut EngineState,
     desired: &Indexed,
     plane: &Dataplane,
     touched: &[&str],
@@ -43,7 +43,7 @@ pub(crate) fn allocate(
         weights: &|service, pool| weights(service, pool, states),
     };
     let touched = touched.iter().copied();
-    Ok(memory.allocation.reconcile(desired, touched, &facts)?)
+    Ok(state.allocation.reconcile(desired, touched, &facts)?)
 }
 
 /// Returns the weights of a pool's servers in a service, for the planner.

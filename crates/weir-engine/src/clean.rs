@@ -9,10 +9,10 @@ use weir_planner::allocation::Allocation;
 use weir_sys::ethtool::Features;
 
 use crate::error::Result;
-use crate::memory::{Memory, StoredState, Undo};
 use crate::origin::Origin;
 use crate::paths::Paths;
 use crate::state::StateFile;
+use crate::stored_state::{EngineState, StoredState, Undo};
 use crate::vip::{self, read_record, remove_record, write_record};
 
 /// What [`clean`] removed.
@@ -37,15 +37,15 @@ pub struct CleanSummary {
 /// An object cannot be removed. The state file then remains, so that a second attempt can continue.
 pub async fn clean(paths: &Paths) -> Result<CleanSummary> {
     let file = StateFile::new(&paths.runtime_dir);
-    let memory = file.read()?.map(|saved| saved.memory);
+    let engine = file.read()?.map(|saved| saved.engine);
     let mut cleaned = CleanSummary::default();
     // Remove the rules first: packets must not be routed to detached programs.
-    if let Some(routing) = memory.as_ref().and_then(|memory| memory.undo.marks.clone()) {
+    if let Some(routing) = engine.as_ref().and_then(|engine| engine.undo.marks.clone()) {
         cleaned.marks = routing.remove(&Netlink::open()?).await?;
     }
     cleaned.data_plane = weir_dataplane::clean(&PinDir::new(&paths.pin_dir))?;
-    if let Some(memory) = memory {
-        revert(&memory.undo, &mut cleaned).await?;
+    if let Some(engine) = engine {
+        revert(&engine.undo, &mut cleaned).await?;
         file.remove()?;
     }
     let added = Undo {
@@ -66,13 +66,13 @@ pub fn discard_changes(paths: &Paths) -> Result<BTreeSet<(String, IpAddr)>> {
     let mut file = StateFile::new(&paths.runtime_dir);
     let mut discarded = read_record(&paths.runtime_dir);
     if let Some(StoredState {
-        mut memory,
+        mut engine,
         servers,
     }) = file.read()?
     {
-        let undo = std::mem::take(&mut memory.undo);
+        let undo = std::mem::take(&mut engine.undo);
         discarded.extend(undo.addresses);
-        file.write(&memory, &servers)?;
+        file.write(&engine, &servers)?;
     }
     remove_record(&paths.runtime_dir)?;
     Ok(discarded)
@@ -91,10 +91,10 @@ pub fn is_pinned(paths: &Paths) -> bool {
 pub async fn clean_unused(paths: &Paths) -> Result<bool> {
     let attached = open_readonly(&PinDir::new(&paths.pin_dir)).map(|plane| plane.attachments);
     let saved = StateFile::new(&paths.runtime_dir).read()?;
-    let memory = saved.map(|saved| saved.memory);
-    let has_ipvsadm_state = memory
+    let engine = saved.map(|saved| saved.engine);
+    let has_ipvsadm_state = engine
         .as_ref()
-        .is_some_and(|memory| memory.origin != Origin::default());
+        .is_some_and(|engine| engine.origin != Origin::default());
     let local = weir_dataplane::socket::scopes(&PinDir::new(&paths.pin_dir));
     if has_ipvsadm_state
         || !local.is_ok_and(|scopes| scopes.is_empty())
@@ -102,32 +102,38 @@ pub async fn clean_unused(paths: &Paths) -> Result<bool> {
     {
         return Ok(false);
     }
-    let mut kept = read_record(&paths.runtime_dir);
-    kept.extend(memory.into_iter().flat_map(|memory| memory.undo.addresses));
-    clean_pinned(paths, &kept).await?;
+    let mut kept_vips = read_record(&paths.runtime_dir);
+    kept_vips.extend(engine.into_iter().flat_map(|engine| engine.undo.addresses));
+    clean_pinned(paths, &kept_vips).await?;
     Ok(true)
 }
 
-/// Like [`clean`], but keeps `kept`, the VIPs of proxy services, and the recorded overrides and check results.
-pub(crate) async fn clean_pinned(paths: &Paths, kept: &BTreeSet<(String, IpAddr)>) -> Result<()> {
+/// Like [`clean`], but keeps `kept_vips`, which proxy services need, and the recorded overrides and check results.
+pub(crate) async fn clean_pinned(
+    paths: &Paths,
+    kept_vips: &BTreeSet<(String, IpAddr)>,
+) -> Result<()> {
     let mut file = StateFile::new(&paths.runtime_dir);
     let mut saved = file.read()?;
-    if let Some(StoredState { memory, servers }) = &mut saved {
-        memory.undo.addresses.retain(|entry| !kept.contains(entry));
-        file.write(memory, servers)?;
+    if let Some(StoredState { engine, servers }) = &mut saved {
+        engine
+            .undo
+            .addresses
+            .retain(|entry| !kept_vips.contains(entry));
+        file.write(engine, servers)?;
     }
     write_record(&paths.runtime_dir, &BTreeSet::new())?;
     clean(paths).await?;
-    write_record(&paths.runtime_dir, kept)?;
+    write_record(&paths.runtime_dir, kept_vips)?;
     match saved {
-        Some(StoredState { memory, servers }) => {
-            let memory = Memory {
+        Some(StoredState { engine, servers }) => {
+            let engine = EngineState {
                 allocation: Allocation::default(),
                 undo: Undo::default(),
                 origin: Origin::default(),
-                ..memory
+                ..engine
             };
-            file.write(&memory, &servers)
+            file.write(&engine, &servers)
         }
         None => Ok(()),
     }

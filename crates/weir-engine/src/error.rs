@@ -42,7 +42,7 @@ pub enum Error {
     #[error(transparent)]
     ListenerConflict(ListenerConflict),
     /// The pool or server does not exist.
-    #[error("no server {server} in pool {pool}")]
+    #[error("server {server} not found in pool {pool}")]
     NoServer {
         /// The pool.
         pool: String,
@@ -50,12 +50,12 @@ pub enum Error {
         server: String,
     },
     /// The weight is out of range.
-    #[error("weight {weight} is above {most}")]
+    #[error("weight {weight} is above {limit}")]
     Weight {
         /// The weight.
         weight: u32,
         /// The maximum weight.
-        most: u32,
+        limit: u32,
     },
     /// A configured interface does not exist.
     #[error("interface {name} not found")]

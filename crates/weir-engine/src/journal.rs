@@ -15,11 +15,11 @@ use weir_planner::allocation::ServiceSlot;
 use weir_state::{OverrideRecord, StandingRecord};
 use weir_sys::create_private;
 
-use crate::memory::{Memory, StoredState, Undo};
 use crate::origin::Baseline;
+use crate::stored_state::{EngineState, StoredState, Undo};
 
 /// The file's name, next to the state file.
-pub(crate) const JOURNAL: &str = "state.journal";
+pub(crate) const JOURNAL_FILE: &str = "state.journal";
 
 /// A journal of at most this size is never too long.
 const SHORT_BYTES: u64 = 1 << 20;
@@ -56,16 +56,16 @@ pub(crate) struct Record {
 impl Record {
     /// Creates a record of the changed services, and of the shared counters if `sharing` has changed.
     pub(crate) fn for_changes<'a>(
-        memory: &Memory,
+        state: &EngineState,
         changed: impl Iterator<Item = &'a str>,
         sharing: bool,
     ) -> Self {
-        let Memory {
+        let EngineState {
             revision,
             fingerprint,
             allocation,
             ..
-        } = memory;
+        } = state;
         let slot = |name: &str| (name.to_owned(), allocation.services.get(name).cloned());
         Self {
             numbers: Some((*revision, *fingerprint, allocation.last_generation)),
@@ -78,10 +78,10 @@ impl Record {
     /// Applies the change.
     pub(crate) fn apply(self, saved: &mut StoredState) {
         saved.servers.replay(self.overrides, self.standings);
-        let memory = &mut saved.memory;
-        let allocation = &mut memory.allocation;
+        let state = &mut saved.engine;
+        let allocation = &mut state.allocation;
         if let Some((revision, fingerprint, last_generation)) = self.numbers {
-            (memory.revision, memory.fingerprint) = (revision, fingerprint);
+            (state.revision, state.fingerprint) = (revision, fingerprint);
             allocation.last_generation = last_generation;
         }
         for (name, slot) in self.services {
@@ -94,13 +94,13 @@ impl Record {
             allocation.shared = shared;
         }
         if let Some(undo) = self.undo {
-            memory.undo = undo;
+            state.undo = undo;
         }
         for edit in &self.edits {
-            memory.origin.replay(edit);
+            state.origin.replay(edit);
         }
         if let Some(zeroed) = self.zeroed {
-            memory.origin.zeroed = zeroed;
+            state.origin.zeroed = zeroed;
         }
     }
 }

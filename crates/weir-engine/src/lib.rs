@@ -19,8 +19,8 @@
 //! [`PinnedEngine`], [`PersistedState`], [`added_vips`] and [`with_ipvsadm_services`] read the state that the last
 //! engine left, without an engine; [`clean()`] removes it. [`vip`] adds addresses for a proxy while there is no engine.
 //!
-//! Modules import in one direction: values and errors first, then records and files (`memory`, `journal`, `state`), the
-//! network, the row writer (`write`), and at the top `engine`, whose submodules implement the operations.
+//! Modules import in one direction: values and errors first, then records and files (`stored_state`, `journal`,
+//! `state`), the network, the row writer (`write`), and at the top `engine`, whose submodules implement the operations.
 
 mod adopt;
 mod allocate;
@@ -32,7 +32,6 @@ mod journal;
 mod listener_conflict;
 mod listing;
 mod mark_routing;
-mod memory;
 mod network;
 mod origin;
 mod packet;
@@ -43,6 +42,7 @@ mod reply_monitor;
 mod route_index;
 pub mod snapshot;
 mod state;
+mod stored_state;
 mod totals;
 mod tree;
 pub mod vip;
@@ -50,8 +50,8 @@ mod write;
 
 pub use self::clean::{CleanSummary, clean, clean_unused, discard_changes, is_pinned};
 pub use self::engine::{
-    AdjustedWeights, ApplyOutcome, Engine, Handshakes, Opening, SyncCounts, WeightOrder,
-    weight_order,
+    AdjustedWeights, ApplyOutcome, Engine, Handshakes, Opening, SyncCounts, WeightChange,
+    weight_change,
 };
 pub use self::error::{Error, Result};
 pub use self::ipvsadm_term::is_from_ipvsadm;

@@ -17,28 +17,28 @@ use weir_planner::allocation::{DestSlot, ServiceSlot, configured_server};
 
 use crate::error::Result;
 use crate::ipvsadm_term::{counters_since, forward, is_from_ipvsadm, key_of_mark, protocol};
-use crate::memory::Memory;
 use crate::network::tick;
 use crate::rate_estimate::RateEstimates;
+use crate::stored_state::EngineState;
 use crate::totals::{sum, totals};
 
 /// The input of a listing.
-pub(crate) struct View<'a> {
+pub(crate) struct ListingInput<'a> {
     pub(crate) desired: &'a Indexed,
-    pub(crate) memory: &'a Memory,
+    pub(crate) state: &'a EngineState,
     pub(crate) maps: &'a Maps,
     /// `None` if no daemon runs: only the daemon estimates rates.
     pub(crate) rates: Option<&'a RateEstimates>,
 }
 
-impl View<'_> {
+impl ListingInput<'_> {
     /// Returns the services of both origins, newest first: services of ipvsadm, then services in the file, in reverse
     /// order.
     ///
     /// # Errors
     /// A map cannot be read.
     pub(crate) fn listing(&self) -> Result<Listing> {
-        let origin = &self.memory.origin;
+        let origin = &self.state.origin;
         let mut services = Vec::new();
         for entry in origin.table.services() {
             services.push(self.ipvsadm_service(entry)?);
@@ -72,7 +72,7 @@ impl View<'_> {
     }
 
     fn slot(&self, name: &str) -> Option<&ServiceSlot> {
-        self.memory.allocation.services.get(name)
+        self.state.allocation.services.get(name)
     }
 
     /// Lists a service that ipvsadm created.
@@ -163,7 +163,7 @@ impl View<'_> {
             let live = self.maps.live(dest.id)?;
             (listed.active, listed.inactive) = (live.active, live.inactive);
             listed.persistent = u64::from(live.persistent);
-            let zero = self.memory.origin.zeroed.get(service);
+            let zero = self.state.origin.zeroed.get(service);
             let mut zeros = zero.into_iter().flat_map(|zero| &zero.servers);
             let zero = zeros.find(|(generation, _)| *generation == dest.generation);
             listed.counters =
@@ -175,7 +175,7 @@ impl View<'_> {
     }
 
     fn counters(&self, name: &str, slot: Option<&ServiceSlot>) -> Result<Counters> {
-        let zero = self.memory.origin.zeroed.get(name);
+        let zero = self.state.origin.zeroed.get(name);
         let zero = zero.map(|zero| &zero.service);
         Ok(match slot {
             Some(slot) => counters_since(sum(self.maps, slot)?, zero),
@@ -210,7 +210,7 @@ impl View<'_> {
             udp: self.desired.timeouts.udp,
         };
         let now = tick();
-        let slots = self.memory.allocation.services.iter();
+        let slots = self.state.allocation.services.iter();
         let rows: HashMap<u32, &String> = slots.map(|(name, slot)| (slot.row, name)).collect();
         let mut connections = Vec::new();
         for flow in self.maps.flows.walk() {

@@ -63,7 +63,7 @@ impl Origin {
     ///
     /// # Errors
     /// [`Error::ListenerConflict`].
-    pub fn merged(&self, mut desired: Desired) -> Result<Desired, Error> {
+    pub fn merged_with(&self, mut desired: Desired) -> Result<Desired, Error> {
         if let Some(conflict) = self.listener_conflict(&desired) {
             return Err(Error::ListenerConflict(conflict));
         }

@@ -1,4 +1,4 @@
-//! Reads the pinned data plane and the last engine's files, for commands without a daemon.
+//! Reads the pinned data plane and the last engine's files, for commands that run while no daemon is running.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -11,10 +11,10 @@ use weir_planner::allocation::ServiceSlot;
 use weir_state::SavedServers;
 
 use crate::error::Result;
-use crate::listing::View;
-use crate::memory::Memory;
+use crate::listing::ListingInput;
 use crate::paths::Paths;
-use crate::state::{STATE, StateFile, Unreadable, read};
+use crate::state::{STATE_FILE, StateFile, Unreadable, read};
+use crate::stored_state::EngineState;
 use crate::vip;
 
 /// Returns the addresses that a director has added, with their interfaces, from its runtime directory; empty if the
@@ -25,24 +25,24 @@ pub fn added_vips(runtime_dir: &Path) -> BTreeSet<(String, IpAddr)> {
     added.extend(
         saved
             .into_iter()
-            .flat_map(|saved| saved.memory.undo.addresses),
+            .flat_map(|saved| saved.engine.undo.addresses),
     );
     added
 }
 
-/// Adds ipvsadm's services from the state file to a configuration; returns it unchanged if the state file is
-/// unreadable.
+/// Adds the services created with ipvsadm, which are in the state file, to a configuration; returns the configuration
+/// unchanged if the state file is unreadable.
 pub fn with_ipvsadm_services(runtime_dir: &Path, configured: Desired) -> Desired {
     let saved = StateFile::new(runtime_dir).read().ok().flatten();
-    let merged = saved.map(|saved| saved.memory.origin.merged(configured.clone()));
+    let merged = saved.map(|saved| saved.engine.origin.merged_with(configured.clone()));
     merged.and_then(Result::ok).unwrap_or(configured)
 }
 
-/// Read access to a pinned data plane without a daemon.
+/// Read access to a pinned data plane while no daemon is running.
 #[derive(Debug)]
 pub struct PinnedEngine {
     desired: Indexed,
-    memory: Memory,
+    state: EngineState,
     plane: PinnedPlane,
 }
 
@@ -54,19 +54,19 @@ impl PinnedEngine {
     pub fn open(paths: &Paths, configured: &Desired) -> Result<Self> {
         let plane = open_readonly(&PinDir::new(&paths.pin_dir))?;
         let saved = StateFile::new(&paths.runtime_dir).read()?;
-        let memory = saved.unwrap_or_default().memory;
-        let desired = Indexed::from(memory.origin.merged(configured.clone())?);
+        let state = saved.unwrap_or_default().engine;
+        let desired = Indexed::from(state.origin.merged_with(configured.clone())?);
         Ok(Self {
             desired,
-            memory,
+            state,
             plane,
         })
     }
 
-    fn view(&self) -> View<'_> {
-        View {
+    fn listing_input(&self) -> ListingInput<'_> {
+        ListingInput {
             desired: &self.desired,
-            memory: &self.memory,
+            state: &self.state,
             maps: &self.plane.maps,
             rates: None,
         }
@@ -77,7 +77,7 @@ impl PinnedEngine {
     /// # Errors
     /// A map cannot be read.
     pub fn listing(&self) -> Result<Listing> {
-        self.view().listing()
+        self.listing_input().listing()
     }
 
     /// Like [`crate::Engine::connections`].
@@ -85,12 +85,12 @@ impl PinnedEngine {
     /// # Errors
     /// A map cannot be read.
     pub fn connections(&self) -> Result<Vec<Connection>> {
-        self.view().connections()
+        self.listing_input().connections()
     }
 
     /// Like [`crate::Engine::timeouts`].
     pub fn timeouts(&self) -> Timeouts {
-        self.view().timeouts()
+        self.listing_input().timeouts()
     }
 }
 
@@ -108,7 +108,7 @@ pub struct PersistedState {
 impl PersistedState {
     /// Returns the path of the state file in a runtime directory.
     pub fn path(runtime_dir: &Path) -> PathBuf {
-        runtime_dir.join(STATE)
+        runtime_dir.join(STATE_FILE)
     }
 
     /// Reads the state file of a runtime directory; `None` = there is none.
@@ -118,8 +118,8 @@ impl PersistedState {
     pub fn read(runtime_dir: &Path) -> std::result::Result<Option<Self>, Unreadable> {
         let saved = read(&Self::path(runtime_dir))?;
         Ok(saved.map(|(_, saved)| Self {
-            revision: saved.memory.revision,
-            services: saved.memory.allocation.services,
+            revision: saved.engine.revision,
+            services: saved.engine.allocation.services,
             servers: saved.servers,
         }))
     }

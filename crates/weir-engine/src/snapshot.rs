@@ -183,7 +183,7 @@ pub struct ServerStatus {
     pub inactive_connections: u64,
     /// Number of persistence entries for this server.
     pub persistent_connections: u64,
-    /// Whether the server is at its upper threshold, so that it gets no new flows.
+    /// Whether the server is at its upper threshold, so it gets no new flows.
     pub overloaded: bool,
     /// Totals since the server was created.
     pub totals: Totals,

@@ -17,12 +17,12 @@ use weir_state::{Overrides, SavedServers, SavedStandings};
 use weir_sys::{boot_id, create_private, read_owned_file};
 
 use crate::error::{Error, Result};
-use crate::journal::{self, JOURNAL, Journal, Record};
-use crate::memory::{Memory, StoredState, Undo};
+use crate::journal::{self, JOURNAL_FILE, Journal, Record};
 use crate::origin::Origin;
+use crate::stored_state::{EngineState, StoredState, Undo};
 
 /// The file's name in a runtime directory.
-pub(crate) const STATE: &str = "state.json";
+pub(crate) const STATE_FILE: &str = "state.json";
 
 const VERSION: u32 = 2;
 
@@ -62,7 +62,7 @@ struct ParsedContent {
 impl From<ParsedContent> for StoredState {
     fn from(parsed: ParsedContent) -> Self {
         Self {
-            memory: Memory {
+            engine: EngineState {
                 revision: parsed.revision,
                 fingerprint: parsed.fingerprint,
                 allocation: parsed.allocation,
@@ -78,9 +78,9 @@ impl From<ParsedContent> for StoredState {
     }
 }
 
-/// A serialized state file that is not written yet.
+/// The content of a state file that is not written yet.
 #[derive(Debug)]
-pub(crate) struct Text {
+pub(crate) struct SerializedState {
     number: u64,
     bytes: Vec<u8>,
 }
@@ -110,7 +110,7 @@ impl StateFile {
     /// Returns the file in `runtime_dir`, without reading it. Writing creates the directory if necessary.
     pub(crate) fn new(runtime_dir: &Path) -> Self {
         Self {
-            path: runtime_dir.join(STATE),
+            path: runtime_dir.join(STATE_FILE),
             number: 0,
             bytes: 0,
             journal: None,
@@ -131,9 +131,9 @@ impl StateFile {
             Ok(Some((boot, mut saved))) => {
                 if boot != boot_id()? {
                     // Maps, addresses and neighbours were lost with the reboot.
-                    saved.memory.allocation = Allocation::default();
-                    saved.memory.undo = Undo::default();
-                    saved.memory.origin = Origin::default();
+                    saved.engine.allocation = Allocation::default();
+                    saved.engine.undo = Undo::default();
+                    saved.engine.origin = Origin::default();
                 }
                 Ok(Some(saved))
             }
@@ -155,43 +155,50 @@ impl StateFile {
     /// Replaces the file atomically and starts a new journal.
     ///
     /// # Errors
-    /// The directory is not writable; the former file and its journal remain.
-    pub(crate) fn write(&mut self, memory: &Memory, servers: &SavedServers) -> Result<()> {
-        let text = self.text_of(memory, servers)?;
-        self.write_text(text)
+    /// The directory is not writable; the previous file and its journal remain.
+    pub(crate) fn write(&mut self, state: &EngineState, servers: &SavedServers) -> Result<()> {
+        let text = self.serialize(state, servers)?;
+        self.write_serialized(text)
     }
 
     /// First half of [`StateFile::write`]: serializes the content.
     ///
     /// # Errors
     /// The boot ID is not readable.
-    pub(crate) fn text_of(&self, memory: &Memory, servers: &SavedServers) -> Result<Text> {
+    pub(crate) fn serialize(
+        &self,
+        state: &EngineState,
+        servers: &SavedServers,
+    ) -> Result<SerializedState> {
         let since = SystemTime::now().duration_since(UNIX_EPOCH);
         let number = since.unwrap_or_default().as_nanos() as u64;
         let content = Content {
             version: VERSION,
             boot: boot_id()?,
             number,
-            revision: memory.revision,
-            fingerprint: memory.fingerprint,
-            allocation: &memory.allocation,
+            revision: state.revision,
+            fingerprint: state.fingerprint,
+            allocation: &state.allocation,
             overrides: &servers.overrides,
             overrides_are_copied: servers.is_copy,
             standings: &servers.standings,
-            origin: &memory.origin,
-            undo: &memory.undo,
+            origin: &state.origin,
+            undo: &state.undo,
         };
         let mut bytes =
             serde_json::to_vec(&content).map_err(|error| file_error(&self.path, error.into()))?;
         bytes.push(b'\n');
-        Ok(Text { number, bytes })
+        Ok(SerializedState { number, bytes })
     }
 
     /// Second half of [`StateFile::write`]: writes the file.
     ///
     /// # Errors
     /// The same as for [`StateFile::write`].
-    pub(crate) fn write_text(&mut self, Text { number, bytes }: Text) -> Result<()> {
+    pub(crate) fn write_serialized(
+        &mut self,
+        SerializedState { number, bytes }: SerializedState,
+    ) -> Result<()> {
         if let Some(directory) = self.path.parent() {
             let mut builder = fs::DirBuilder::new();
             let created = builder.recursive(true).mode(0o700).create(directory);
@@ -209,8 +216,8 @@ impl StateFile {
         written.map_err(|source| file_error(&new_path, source))?;
         fs::rename(&new_path, &self.path).map_err(|source| file_error(&self.path, source))?;
         (self.number, self.bytes) = (number, bytes.len() as u64);
-        let journal = self.path.with_file_name(JOURNAL);
-        // The former journal does not continue this file.
+        let journal = self.path.with_file_name(JOURNAL_FILE);
+        // The previous journal does not continue this file.
         self.journal = None;
         let started = Journal::create(&journal, number);
         self.journal = Some(started.map_err(|source| file_error(&journal, source))?);
@@ -247,9 +254,9 @@ impl StateFile {
     }
 
     /// Rewrites the file, and logs the first of several failures.
-    pub(crate) fn rewrite(&mut self, memory: &Memory, servers: &SavedServers) {
+    pub(crate) fn rewrite(&mut self, state: &EngineState, servers: &SavedServers) {
         let was_incomplete = self.is_incomplete;
-        match self.write(memory, servers) {
+        match self.write(state, servers) {
             Ok(()) if was_incomplete => tracing::info!("the state file is complete again"),
             Ok(()) => {}
             Err(error) => self.report_failure(&error),
@@ -258,7 +265,7 @@ impl StateFile {
 
     fn report_failure(&mut self, error: &Error) {
         if !self.is_incomplete {
-            tracing::error!(%error, "failed to record changes; trying again every second");
+            tracing::error!(%error, "failed to record changes; retrying every second");
         }
         self.is_incomplete = true;
     }
@@ -274,7 +281,7 @@ impl StateFile {
     /// # Errors
     /// The directory is not writable.
     pub(crate) fn remove(&self) -> Result<()> {
-        for path in [self.path.with_file_name(JOURNAL), self.path.clone()] {
+        for path in [self.path.with_file_name(JOURNAL_FILE), self.path.clone()] {
             match fs::remove_file(&path) {
                 Err(source) if source.kind() != ErrorKind::NotFound => {
                     return Err(file_error(&path, source));
@@ -314,7 +321,7 @@ pub(crate) fn read(path: &Path) -> std::result::Result<Option<(String, StoredSta
     }
     let parsed: ParsedContent = serde_json::from_slice(&text).map_err(Unreadable::Content)?;
     let mut saved = StoredState::from(parsed);
-    for record in journal::read::<Record>(&path.with_file_name(JOURNAL), head.number) {
+    for record in journal::read::<Record>(&path.with_file_name(JOURNAL_FILE), head.number) {
         record.apply(&mut saved);
     }
     Ok(Some((head.boot, saved)))

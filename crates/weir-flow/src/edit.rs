@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn udp_packet_without_checksum_gets_none() {
+    fn udp_packet_without_checksum_stays_without_checksum() {
         let link = || Packet::ethernet(MACS.0.into(), MACS.1.into());
         let udp = |src: [u8; 4], ports: (u16, u16)| {
             let ip = link().ipv4(src.into(), [192, 0, 2, 10].into());

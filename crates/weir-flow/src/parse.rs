@@ -1,7 +1,7 @@
 //! Parses a frame like the data plane: family, offsets, ports, and class.
 //!
-//! weir-wire parses well-formed packets; this parser also determines the drop reason of malformed ones. It verifies no
-//! checksum, because the data plane updates checksums incrementally.
+//! weir-wire parses well-formed packets; this parser also determines the drop reason of malformed ones. It does not
+//! verify checksums, because the data plane updates checksums incrementally.
 
 use weir_abi::{Addr, Reason};
 use weir_wire::{EtherType, IpProtocol, TcpFlags};

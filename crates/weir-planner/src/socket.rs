@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use weir_abi::{Be16, SOCKET_PREFIX_ANY, SOCKET_PREFIX_PORT, SOCKET_SCOPE_OWN, SocketListener};
+use weir_abi::{Be16, SOCKET_PREFIX_ANY, SOCKET_PREFIX_PORT, SOCKET_SCOPE_LOCAL, SocketListener};
 use weir_model::{Desired, Listener, Ports, Service};
 
 /// Number of bits of a port.
@@ -86,7 +86,7 @@ pub fn listeners(
         let scope = if is_socket(service) {
             scope(service.cgroup.as_deref())
         } else {
-            desired.node.balance_own.then_some(SOCKET_SCOPE_OWN)
+            desired.node.balance_own.then_some(SOCKET_SCOPE_LOCAL)
         };
         let (Some(scope), Some(row)) = (scope, row(&service.name)) else {
             continue;

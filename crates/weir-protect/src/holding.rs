@@ -120,7 +120,7 @@ impl HeldConnections {
     }
 
     fn collect(&mut self) {
-        while let Some(frame) = self.hold.take() {
+        while let Some(frame) = self.hold.next_frame() {
             self.frames.push(frame);
         }
     }

@@ -139,7 +139,7 @@ impl DesiredState {
             }
         }
         if rules.needs_ingress() {
-            rules.own = local.to_vec();
+            rules.host_addresses = local.to_vec();
         }
         if rules.needs_egress() {
             rules.except = self

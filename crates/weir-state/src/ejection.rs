@@ -42,7 +42,7 @@ impl EjectedServer {
 
 /// A pool and its server counters in one layer 4 service, or in all proxy services.
 #[derive(Debug)]
-pub struct Watched<'a> {
+pub struct PoolSamples<'a> {
     /// The pool.
     pub pool: &'a Pool,
     /// The layer 4 service; `None` = all proxy services.
@@ -118,23 +118,23 @@ impl Ejections {
     pub(crate) fn observe(
         &mut self,
         source: Source,
-        pools: &[Watched<'_>],
+        pools: &[PoolSamples<'_>],
         is_down: &dyn Fn(&str, &str, Option<&str>) -> bool,
         explain: &dyn Fn(&str, &str, &mut Ejection),
         now: Duration,
     ) -> (Vec<EjectionEvent>, BTreeSet<String>) {
-        let (mut watched, mut changed) = (HashSet::new(), BTreeSet::new());
+        let (mut observed_groups, mut changed) = (HashSet::new(), BTreeSet::new());
         let mut events = Vec::new();
-        for watched_pool in pools {
-            let (pool, service) = (watched_pool.pool, watched_pool.service);
+        for pool_samples in pools {
+            let (pool, service) = (pool_samples.pool, pool_samples.service);
             let (name, max_ejected_percent) = (pool.name.as_str(), pool.health.max_ejected);
-            if max_ejected_percent == 0 || pool.servers.len() < 2 || watched_pool.samples.is_empty()
+            if max_ejected_percent == 0 || pool.servers.len() < 2 || pool_samples.samples.is_empty()
             {
                 continue;
             }
             let group = service.unwrap_or(name);
-            watched.insert(group);
-            let samples = watched_pool.samples.iter();
+            observed_groups.insert(group);
+            let samples = pool_samples.samples.iter();
             let up: Vec<(&str, Sample)> = samples
                 .filter(|(server, _)| !is_down(name, server, service))
                 .map(|(server, sample)| (server.as_str(), *sample))
@@ -163,9 +163,9 @@ impl Ejections {
         let source_ejections = self.source(source);
         source_ejections
             .outliers
-            .retain(|group| watched.contains(group));
+            .retain(|group| observed_groups.contains(group));
         source_ejections.ejected.retain(|server, _| {
-            let is_kept = watched.contains(server.group());
+            let is_kept = observed_groups.contains(server.group());
             if !is_kept {
                 changed.insert(server.pool.clone());
             }

@@ -6,7 +6,7 @@
 //! changes an override: it is recorded first, then applied.
 //!
 //! Time is an argument: a [`Duration`](std::time::Duration) since the Unix epoch. The crate opens no file; its
-//! persistent state is in serde types ([`OrderFile`], [`SavedServers`]) that weir-control reads and writes.
+//! persistent state is in serde types ([`OverrideFile`], [`SavedServers`]) that weir-control reads and writes.
 
 mod copy;
 mod ejection;
@@ -19,12 +19,12 @@ mod states;
 mod weight;
 
 pub use copy::StateCopy;
-pub use ejection::{EjectedServer, EjectionEvent, Source, Watched};
+pub use ejection::{EjectedServer, EjectionEvent, PoolSamples, Source};
 pub use order::{Driver, OrderError};
 pub use overrides::{Override, Overrides, ServerUpdate};
 pub use pool::{PoolChange, PoolState};
 pub use record::{
-    OrderFile, OverrideRecord, SavedServers, SavedStanding, SavedStandings, StandingRecord,
+    OverrideFile, OverrideRecord, SavedServers, SavedStanding, SavedStandings, StandingRecord,
 };
 pub use standing::{HealthEvent, state_before_first_result};
 pub use states::ServerStates;

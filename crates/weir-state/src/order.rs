@@ -37,14 +37,14 @@ pub trait Driver {
 pub enum OrderError<E> {
     /// The override was not recorded; nothing has changed.
     Record(E),
-    /// A plane did not apply the override; the former override is active and recorded.
+    /// A plane did not apply the override; the previous override is active and recorded.
     Apply(E),
-    /// A plane did not apply the override, and the former override could not be recorded: the new override is recorded,
-    /// and the next daemon applies it.
+    /// A plane did not apply the override, and the previous override could not be recorded: the new override is
+    /// recorded, and the next daemon applies it.
     Halfway {
         /// The plane's failure.
         cause: E,
-        /// Why the former override could not be recorded.
+        /// Why the previous override could not be recorded.
         rollback: E,
     },
 }
@@ -69,7 +69,7 @@ impl ServerStates {
     /// start of the server's state.
     ///
     /// # Errors
-    /// The driver failed; the former override stays active.
+    /// The driver failed; the previous override stays active.
     pub fn place_order<D: Driver>(
         &mut self,
         (pool, server): (&str, &str),
@@ -78,7 +78,7 @@ impl ServerStates {
         driver: &mut D,
     ) -> Result<bool, OrderError<D::Error>> {
         let before = self.checkpoint(pool, server);
-        if before.wanted == wanted {
+        if before.active_override == wanted {
             return Ok(false);
         }
         self.set_override(pool, server, wanted);
@@ -90,7 +90,7 @@ impl ServerStates {
         if let Err(cause) = driver.apply(pool, self) {
             self.revert(pool, server, &before);
             let recorded = driver.record(self.overrides());
-            // If this fails as well, the pool's next event applies the former weights.
+            // If this fails as well, the pool's next event applies the previous weights.
             let _ = driver.apply(pool, self);
             return Err(match recorded {
                 Ok(()) => OrderError::Apply(cause),

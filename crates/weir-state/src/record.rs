@@ -1,6 +1,6 @@
 //! Defines the formats in which server state is persisted.
 //!
-//! [`OrderFile`] is `RUNTIME_DIR/proxy.json`, the owner of all overrides. `state.json` with its journal, which the
+//! [`OverrideFile`] is `RUNTIME_DIR/proxy.json`, the owner of all overrides. `state.json` with its journal, which the
 //! layer 4 plane writes, contains a copy of them and the standings ([`SavedServers`]); `proxy-left.json` contains
 //! standings too. The formats are those of 0.1.0, with a marker in `state.json` that 0.1.0 ignores and does not write.
 //! So each build can read the other's files, and this build detects whether 0.1.0 has run a layer 4 plane since.
@@ -21,7 +21,7 @@ pub type StandingRecord = (String, String, Option<SavedStanding>);
 
 /// `RUNTIME_DIR/proxy.json`: overrides, and the configuration's revision if no layer 4 plane counts it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct OrderFile {
+pub struct OverrideFile {
     /// Number of configurations that took effect without a layer 4 plane.
     pub revision: u64,
     /// Identifies the configuration of `revision`.
@@ -31,7 +31,7 @@ pub struct OrderFile {
     pub overrides: Overrides,
 }
 
-impl OrderFile {
+impl OverrideFile {
     /// Reads the file's content.
     ///
     /// # Errors
@@ -52,7 +52,7 @@ impl OrderFile {
 /// The servers' part of `state.json` and its journal.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SavedServers {
-    /// Overrides; a copy of [`OrderFile::overrides`] if `is_copy`.
+    /// Overrides; a copy of [`OverrideFile::overrides`] if `is_copy`.
     pub overrides: Overrides,
     /// Results of checks.
     pub standings: SavedStandings,

@@ -68,7 +68,7 @@ pub(crate) fn is_checked(pool: &Pool, server: &Server) -> bool {
 }
 
 /// Returns the standing of a server before the first result of its checks; `None` = it has no check.
-pub(crate) fn initial(pool: &Pool, server: &Server) -> Option<Standing> {
+pub(crate) fn initial_standing(pool: &Pool, server: &Server) -> Option<Standing> {
     let state = state_before_first_result(pool, server)?;
     Some(Standing::new(state, Duration::ZERO))
 }
@@ -112,7 +112,7 @@ mod tests {
             }
             let server = Server::new("a", [10, 0, 0, 1].into(), None);
             assert_eq!(is_checked(&pool, &server), !starts.is_empty());
-            let initial = initial(&pool, &server);
+            let initial = initial_standing(&pool, &server);
             assert_eq!(initial.map(|standing| standing.state), state, "{starts:?}");
         }
     }

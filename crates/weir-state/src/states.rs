@@ -9,11 +9,13 @@ use weir_health::{
 };
 use weir_model::{Adapt, MAX_WEIGHT, Pool, SchedulerKind, Server};
 
-use crate::ejection::{EjectedServer, EjectionEvent, Ejections, Source, Watched};
+use crate::ejection::{EjectedServer, EjectionEvent, Ejections, PoolSamples, Source};
 use crate::overrides::{Override, Overrides};
 use crate::pool::{self, PoolChange, PoolState, Pools};
 use crate::record::{SavedServers, SavedStanding, SavedStandings, StandingRecord};
-use crate::standing::{HealthEvent, Standings, initial, is_checked, state_before_first_result};
+use crate::standing::{
+    HealthEvent, Standings, initial_standing, is_checked, state_before_first_result,
+};
 use crate::weight::{PoolWeights, ServerWeight};
 
 /// The state of all servers: overrides, check results, ejections, and the pool states that follow from them.
@@ -119,7 +121,7 @@ impl ServerStates {
     pub fn handle_samples(
         &mut self,
         source: Source,
-        pools: &[Watched<'_>],
+        pools: &[PoolSamples<'_>],
         explain: &dyn Fn(&str, &str, &mut Ejection),
         now: Duration,
     ) -> (Vec<EjectionEvent>, BTreeSet<String>) {
@@ -174,7 +176,7 @@ impl ServerStates {
         let has_weight = weighed
             .iter()
             .any(|weighed_server| weighed_server.effective > 0);
-        let has_sorry = self.sorry_serves(pool, None);
+        let has_sorry = self.is_sorry_usable(pool, None);
         self.pools.set(&pool.name, regime, has_weight, has_sorry);
     }
 
@@ -233,14 +235,14 @@ impl ServerStates {
 
     pub(crate) fn checkpoint(&self, pool: &str, server: &str) -> Checkpoint {
         Checkpoint {
-            wanted: self.overrides.get(pool, server),
+            active_override: self.overrides.get(pool, server),
             since: self.since(pool, server),
             pool: self.pools.checkpoint(pool),
         }
     }
 
     pub(crate) fn revert(&mut self, pool: &str, server: &str, checkpoint: &Checkpoint) {
-        self.set_override(pool, server, checkpoint.wanted);
+        self.set_override(pool, server, checkpoint.active_override);
         if let Some(since) = checkpoint.since {
             self.set_since(pool, server, since);
         }
@@ -251,7 +253,7 @@ impl ServerStates {
 /// The state before a change of an override, for a rollback.
 #[derive(Debug)]
 pub(crate) struct Checkpoint {
-    pub(crate) wanted: Option<Override>,
+    pub(crate) active_override: Option<Override>,
     since: Option<Duration>,
     pool: pool::Checkpoint,
 }
@@ -345,7 +347,7 @@ impl ServerStates {
         let servers = pool.servers.iter().zip(weighed);
         // A sorry server is the last resort: an override or a weight of 0 does not exclude it.
         let sorry = pool.sorry.as_ref().map(|server| {
-            let serves = self.sorry_serves(pool, service);
+            let serves = self.is_sorry_usable(pool, service);
             let effective = if serves { base(server).max(1) } else { 0 };
             let weighed = ComputedWeight {
                 effective,
@@ -369,7 +371,7 @@ impl ServerStates {
             .map(
                 |server| match self.standings.get(&pool.name, &server.name) {
                     Some(_) => None,
-                    None => initial(pool, server),
+                    None => initial_standing(pool, server),
                 },
             )
             .collect();
@@ -385,7 +387,7 @@ impl ServerStates {
             })
             .collect();
         let before = self.pools.regime(&pool.name);
-        let has_sorry = self.sorry_serves(pool, service);
+        let has_sorry = self.is_sorry_usable(pool, service);
         weigh(&pool.health, has_sorry, &candidates, before)
     }
 
@@ -397,9 +399,9 @@ impl ServerStates {
     }
 
     /// Returns whether a pool has a sorry server that its checks do not exclude.
-    fn sorry_serves(&self, pool: &Pool, service: Option<&str>) -> bool {
+    fn is_sorry_usable(&self, pool: &Pool, service: Option<&str>) -> bool {
         pool.sorry.as_ref().is_some_and(|server| {
-            let initial_standing = initial(pool, server);
+            let initial_standing = initial_standing(pool, server);
             let standing = self.checked(pool, server, service);
             let standing = standing.or(initial_standing.as_ref());
             standing.is_none_or(|standing| standing.state != State::Down)

@@ -12,7 +12,7 @@ use proptest::prelude::*;
 use serde::{Deserialize, Serialize};
 use weir_model::{Pool, Server};
 use weir_state::{
-    Driver, OrderError, OrderFile, Override, OverrideRecord, Overrides, SavedServers,
+    Driver, OrderError, Override, OverrideFile, OverrideRecord, Overrides, SavedServers,
     SavedStandings, ServerStates,
 };
 
@@ -146,9 +146,9 @@ impl Driver for Planes {
     type Error = Fault;
 
     fn record(&mut self, overrides: &Overrides) -> Result<(), Fault> {
-        let file = OrderFile {
+        let file = OverrideFile {
             overrides: overrides.clone(),
-            ..OrderFile::default()
+            ..OverrideFile::default()
         };
         self.files.replace(OWNER_FILE, &file.to_json().unwrap())
     }
@@ -179,7 +179,7 @@ impl Daemon {
     fn start(mut files: Files) -> Result<Self, Box<Files>> {
         let orders = files
             .get(OWNER_FILE)
-            .map(|text| OrderFile::parse(text).unwrap());
+            .map(|text| OverrideFile::parse(text).unwrap());
         let has_orders = orders.is_some();
         let overrides = orders.unwrap_or_default().overrides;
         let (standings, since) = (SavedStandings::default(), BTreeMap::new());
@@ -300,9 +300,9 @@ fn files_of_0_1_0(orders: &[(usize, Option<Override>)]) -> Files {
     });
     files.replace(STATE, state.to_string().as_bytes()).unwrap();
     files.append(JOURNAL, b"{\"continues\":5}\n").unwrap();
-    let file = OrderFile {
+    let file = OverrideFile {
         overrides: overrides(&orders[..orders.len().saturating_sub(1)]),
-        ..OrderFile::default()
+        ..OverrideFile::default()
     };
     files.replace(OWNER_FILE, &file.to_json().unwrap()).unwrap();
     files

@@ -11,7 +11,7 @@ use std::time::Duration;
 use previous::{ProxyFile, Record, State, Word, Words};
 use weir_health::Standing;
 use weir_state::{
-    OrderFile, Override, Overrides, SavedServers, SavedStanding, SavedStandings, ServerStates,
+    Override, OverrideFile, Overrides, SavedServers, SavedStanding, SavedStandings, ServerStates,
 };
 
 const PROXY: &[u8] = include_bytes!("fixtures/v0.1.0/proxy.json");
@@ -65,7 +65,7 @@ fn expected() -> Vec<(&'static str, &'static str, Override)> {
 
 #[test]
 fn files_of_0_1_0_are_read() {
-    let orders = OrderFile::parse(PROXY).unwrap();
+    let orders = OverrideFile::parse(PROXY).unwrap();
     assert_eq!(orders.revision, 1);
     assert_eq!(orders.overrides.iter().collect::<Vec<_>>(), expected());
     let saved = saved();
@@ -144,7 +144,7 @@ fn overrides_of_both_files_of_0_1_0_are_merged() {
 fn owner_file_is_read_by_0_1_0() {
     let mut states = ServerStates::default();
     states.adopt(saved(), false);
-    let file = OrderFile {
+    let file = OverrideFile {
         revision: 9,
         fingerprint: 10,
         overrides: states.overrides().clone(),
@@ -155,7 +155,7 @@ fn owner_file_is_read_by_0_1_0() {
     assert_eq!(frozen.words, words(states.overrides()));
     // This build reads files that 0.1.0 writes.
     let text = serde_json::to_vec(&frozen).unwrap();
-    assert_eq!(OrderFile::parse(&text).unwrap(), file);
+    assert_eq!(OverrideFile::parse(&text).unwrap(), file);
 }
 
 #[test]

@@ -26,8 +26,8 @@ const IN_FLIGHT_MAX: usize = 256;
 const QUEUE_MAX: usize = 1 << 18;
 /// A transfer of the whole table queues more entries while fewer than this are queued.
 const TRANSFER_LOW_WATERMARK: usize = 512;
-/// An entry is prepared this many entries before its export.
-const PREPARE_DISTANCE: usize = 8;
+/// An entry is prefetched this many entries before its export.
+const PREFETCH_DISTANCE: usize = 8;
 /// Maximum number of replaced sessions to remember; when it is reached, the challenge changes and the list is cleared.
 const RETIRED_MAX: usize = 64;
 /// Maximum length of a record and its item header, in bytes.
@@ -40,7 +40,7 @@ pub trait Source {
     fn export(&mut self, entry: u32, records: &mut Vec<Record>);
 
     /// Prefetches an entry that will be exported soon.
-    fn prepare(&mut self, entry: u32);
+    fn prefetch(&mut self, entry: u32);
 
     /// Appends a limited number of used entries, starting at `from`. Returns the entry to continue at, or `None` at the
     /// end of the table.
@@ -496,8 +496,8 @@ impl Session {
             let Some((entry, _)) = self.queue.pop_front() else {
                 break;
             };
-            if let Some((upcoming, _)) = self.queue.get(PREPARE_DISTANCE) {
-                source.prepare(*upcoming);
+            if let Some((upcoming, _)) = self.queue.get(PREFETCH_DISTANCE) {
+                source.prefetch(*upcoming);
             }
             records.clear();
             source.export(entry, &mut records);

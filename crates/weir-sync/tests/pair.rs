@@ -31,7 +31,7 @@ fn record(entry: u32, version: u32) -> Record {
 }
 
 impl Source for Table {
-    fn prepare(&mut self, _entry: u32) {}
+    fn prefetch(&mut self, _entry: u32) {}
 
     fn export(&mut self, entry: u32, records: &mut Vec<Record>) {
         records.extend(self.0.get(&entry).map(|version| record(entry, *version)));

@@ -140,7 +140,7 @@ fn drifted_objects_are_restored() {
             .unwrap_or_else(|| panic!("no link at tc: {text}"));
         bpftool(&format!("link detach pinned {link}"));
     });
-    assert_restored(&world, "element", "map elements were rewritten", || {
+    assert_restored(&world, "element", "rewrote map elements", || {
         let map = find_pin(&world, "weir_vips");
         let dump: serde_json::Value =
             serde_json::from_str(&bpftool(&format!("-j map dump pinned {map}")))
@@ -155,13 +155,13 @@ fn drifted_objects_are_restored() {
             key.join(" ").replace("0x", "")
         ));
     });
-    assert_restored(&world, "address", "a VIP was added again", || {
+    assert_restored(&world, "address", "re-added a VIP", || {
         world.ip("director", &format!("addr del {VIP}/32 dev eth0"));
     });
     assert_restored(
         &world,
         "neighbour",
-        "the server's neighbour has another link address",
+        "the MAC address of the server's neighbour changed",
         || {
             world.ip("server0", "link set eth0 address 02:00:00:00:00:77");
             // The kernel ignores a new link address within a second of the last update (locktime, net/ipv4/arp.c).
@@ -203,7 +203,7 @@ fn large_table_elements_are_restored() {
             "00 00 00 00 00 00 00 00 00 00 ff ff 0a 47 00 63 {high:02x} {low:02x} 06 00 00 00 00 00"
         )
     };
-    let words = "map elements were rewritten";
+    let words = "rewrote map elements";
     for port in [10_000, 13_000, 15_999] {
         assert_restored(&world, "element", words, || {
             bpftool(&format!("map delete pinned {map} key hex {}", key(port)));

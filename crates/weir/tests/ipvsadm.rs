@@ -268,7 +268,7 @@ fn configured_services_are_listed_and_read_only() {
         before.contains("-A --sctp-service 10.71.0.10:3868 -s wlc\n"),
         "{before}"
     );
-    let position = "weir.toml:6: service web belongs to the file";
+    let position = "weir.toml:6: service web is defined in the file";
     assert_rejected(
         &world,
         &format!("-A {web}"),

@@ -260,7 +260,7 @@ fn bulk_transfer_works_with_nat_at_length() {
     assert_eq!(status["xdp"][0]["mode"], "native", "{status:#}");
     assert_eq!(
         status["xdp"][0]["reason"],
-        "attach = \"xdp\"; veth: packets may carry partial checksums, which go to tc",
+        "attach = \"xdp\"; veth: packets may carry partial checksums; such packets go to tc",
         "{status:#}"
     );
     assert!(xdp.packet_count("pass_unfinished") > 0, "{status:#}");

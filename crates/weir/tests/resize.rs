@@ -4,7 +4,7 @@ mod world;
 
 use std::net::SocketAddr;
 
-use weir_dataplane::{Dataplane, OpenOptions, Opened, PinDir, open_readonly};
+use weir_dataplane::{Dataplane, OpenOptions, OpenOutcome, PinDir, open_readonly};
 use world::load::{Load, assert_nothing_lost};
 use world::{Family, World, bracketed, privileged};
 
@@ -71,7 +71,7 @@ fn convert_to_previous_layout(world: &World) {
         .join()
         .expect("thread panicked")
         .expect("open the data plane");
-    assert_eq!(opened, Opened::FlowsMigrating);
+    assert_eq!(opened, OpenOutcome::FlowsMigrating);
 }
 
 fn current_layout() -> u32 {

@@ -163,7 +163,7 @@ const LAYER_4_ATTEMPTS: &[(&str, &str)] = &[
     ),
     (
         "ask to permit an edit",
-        "user 991 may not edit the services of ipvsadm",
+        "user 991 may not edit ipvsadm services",
     ),
 ];
 

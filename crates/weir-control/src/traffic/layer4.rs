@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use weir_engine::snapshot::Layer4Snapshot;
 use weir_engine::{
-    AdjustedWeights, Engine, Explanation, Handshakes, ListenerConflict, Packet, WeightOrder,
-    weight_order,
+    AdjustedWeights, Engine, Explanation, Handshakes, ListenerConflict, Packet, WeightChange,
+    weight_change,
 };
 use weir_engine_host::{
     AddedServer, Counters, EngineClient, Facts, Failure, Query, Reply, Request, SyncStatus,
@@ -22,7 +22,7 @@ use weir_model::{Desired, Indexed};
 use weir_netlink::Event;
 use weir_probing::PathTable;
 use weir_state::{
-    HealthEvent, OverrideRecord, SavedServers, ServerStates, StandingRecord, Watched,
+    HealthEvent, OverrideRecord, PoolSamples, SavedServers, ServerStates, StandingRecord,
 };
 use weir_sys::sealed_file;
 
@@ -65,7 +65,7 @@ fn unexpected<T>() -> Result<T, Error> {
 }
 
 fn merged(facts: &Facts, configured: &Desired) -> Result<Indexed, Error> {
-    Ok(Indexed::from(facts.origin.merged(configured.clone())?))
+    Ok(Indexed::from(facts.origin.merged_with(configured.clone())?))
 }
 
 fn text_file(text: &str) -> Result<std::os::fd::OwnedFd, Error> {
@@ -251,7 +251,7 @@ impl RemoteEngine {
     fn watched(&self, counters: Vec<Counters>) -> Vec<Handshakes<'_>> {
         let handshakes = counters.into_iter().filter_map(|service_counters| {
             let service = self.desired.service(&service_counters.service)?;
-            let watched = Watched {
+            let watched = PoolSamples {
                 pool: self.desired.pool(&service.pool)?,
                 service: Some(&service.name),
                 samples: service_counters.samples,
@@ -325,8 +325,8 @@ impl Layer4 {
         }
     }
 
-    pub(super) fn weight_order(&self, edit: &Edit) -> Option<Result<WeightOrder, Refusal>> {
-        weight_order(self.desired(), edit)
+    pub(super) fn weight_change(&self, edit: &Edit) -> Option<Result<WeightChange, Refusal>> {
+        weight_change(self.desired(), edit)
     }
 
     pub(super) async fn apply(
@@ -545,7 +545,7 @@ impl Layer4 {
     /// Returns weights that were adjusted to the latency, and the numbers of responses within and above `max_latency`.
     pub(super) fn read_latency_counts(
         &mut self,
-    ) -> Result<(Vec<AdjustedWeights>, Vec<Watched<'_>>), Error> {
+    ) -> Result<(Vec<AdjustedWeights>, Vec<PoolSamples<'_>>), Error> {
         match self {
             Self::Local(engine) => {
                 let adjusted = engine.adjust_weights();

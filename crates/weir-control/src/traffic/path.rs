@@ -3,7 +3,7 @@
 use std::io;
 use std::net::IpAddr;
 
-use weir_engine_host::{EngineClient, ProbeId, ProbeWay, Query, Reply, Request};
+use weir_engine_host::{EngineClient, ProbeForwarding, ProbeId, Query, Reply, Request};
 use weir_model::ProbePath;
 use weir_probing::{PathObservation, PathPackets, RemotePaths, path_entry};
 
@@ -20,19 +20,19 @@ const fn probe_id(packets: PathPackets) -> ProbeId {
 }
 
 impl RemotePaths for Paths {
-    fn add(&self, packets: PathPackets, server: IpAddr, way: &ProbePath) -> io::Result<()> {
-        let entry = path_entry(server, way);
-        let way = ProbeWay {
+    fn add(&self, packets: PathPackets, server: IpAddr, path: &ProbePath) -> io::Result<()> {
+        let entry = path_entry(server, path);
+        let forwarding = ProbeForwarding {
             server,
-            vip: way.vip,
+            vip: path.vip,
             forward: entry.forward,
             tunnel: entry.tunnel,
             tunnel_flags: entry.tunnel_flags,
             dscp: entry.dscp,
-            tunnel_port: way.tunnel.port,
+            tunnel_port: path.tunnel.port,
         };
         let id = probe_id(packets);
-        let added = self.0.request(&Request::AddProbe { id, way }, &[]);
+        let added = self.0.request(&Request::AddProbe { id, forwarding }, &[]);
         added.map(drop).map_err(io::Error::other)
     }
 
@@ -52,7 +52,7 @@ impl RemotePaths for Paths {
     }
 
     fn remove(&self, packets: PathPackets) {
-        self.0.order(&Request::RemoveProbe(probe_id(packets)));
+        self.0.send(&Request::RemoveProbe(probe_id(packets)));
     }
 
     fn claims_vip(&self, packets: PathPackets) -> bool {

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use weir_health::{Ejection, Sample};
 use weir_proxy::{Conduct, ServiceStatus};
-use weir_state::{Source, Watched};
+use weir_state::{PoolSamples, Source};
 
 use super::server_state::{log_ejections, now};
 use super::{Error, Traffic};
@@ -28,7 +28,7 @@ impl Traffic {
                 *last_success = *conduct;
             }
         }
-        let pools = self.desired.pools.iter().map(|pool| Watched {
+        let pools = self.desired.pools.iter().map(|pool| PoolSamples {
             pool,
             service: None,
             samples: pool
@@ -40,7 +40,7 @@ impl Traffic {
                 })
                 .collect(),
         });
-        let pools: Vec<Watched<'_>> = pools.collect();
+        let pools: Vec<PoolSamples<'_>> = pools.collect();
         let explain = |pool: &str, server: &str, ejection: &mut Ejection| {
             let name = (pool.to_owned(), server.to_owned());
             if let (Some(now), Some(last_successes)) =

@@ -85,7 +85,7 @@ impl Planes<'_> {
             Some(Override::Weight(weight)) if weight > weir_model::MAX_WEIGHT => {
                 Err(Error::Engine(weir_engine::Error::Weight {
                     weight,
-                    most: weir_model::MAX_WEIGHT,
+                    limit: weir_model::MAX_WEIGHT,
                 }))
             }
             _ => Ok(()),
@@ -101,7 +101,7 @@ impl Planes<'_> {
         let (mut results, mut engine_edits) = (Vec::with_capacity(edits.len()), Vec::new());
         for edit in edits {
             let engine = self.engine.as_deref();
-            results.push(match engine.and_then(|engine| engine.weight_order(edit)) {
+            results.push(match engine.and_then(|engine| engine.weight_change(edit)) {
                 Some(Ok(order)) => {
                     let server = (order.pool.as_str(), order.server.as_str());
                     let applied = self.set_override(states, server, ServerUpdate(order.wanted));

@@ -8,9 +8,9 @@
 //! `WEIR_BENCH_PACKETS` (default 2^20) set the length; `KATRAN_OBJ` and `KATRAN_GUE_OBJ` are the paths of a peer's
 //! objects.
 
-mod against;
 mod case;
 mod clock;
+mod comparison;
 mod director;
 mod feed;
 mod fill;
@@ -22,9 +22,9 @@ mod network;
 mod pipeline;
 mod report;
 mod stage;
+mod stage_removal;
 #[path = "../../tests/support/mod.rs"]
 mod support;
-mod without;
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -77,12 +77,12 @@ fn run() -> Outcome<()> {
     std::fs::create_dir_all(&scratch)?;
     let mut objects = Objects::new(&scratch);
     let measured = if stages {
-        without::run(&mut network, &mut objects, &scratch, effort)
+        stage_removal::run(&mut network, &mut objects, &scratch, effort)
             .and_then(|()| stage::run(&mut network, &mut objects, &scratch, effort))
     } else if others.is_empty() {
         measure_all(&mut network, &mut objects, effort, &filter)
     } else {
-        against::run(&mut network, &mut objects, &others, effort, &filter)
+        comparison::run(&mut network, &mut objects, &others, effort, &filter)
     };
     std::fs::remove_dir_all(&scratch)?;
     measured

@@ -40,7 +40,7 @@ fn encode_prefix(prefix: Prefix) -> (u32, AddrBytes) {
 }
 
 /// Returns the same network with the host bits cleared.
-pub(super) fn without_host_bits(prefix: Prefix) -> Prefix {
+pub(super) fn truncated(prefix: Prefix) -> Prefix {
     decode_prefix(encode_prefix(prefix))
 }
 
@@ -146,9 +146,10 @@ fn decode_marks(key: [u8; 4], bytes: &MarkBytes) -> Vec<Mark> {
 
 /// Fills the maps of an object whose programs are not attached yet.
 pub(super) fn write_maps(object: &mut Ebpf, rules: &Rules) -> Result<()> {
-    let mut own: HashMap<_, AddrBytes, u8> = open(object, "weir_rs_own")?;
-    for address in &rules.own {
-        own.insert(encode_address(*address), 1, 0)
+    let mut host_addresses: HashMap<_, AddrBytes, u8> = open(object, "weir_rs_own")?;
+    for address in &rules.host_addresses {
+        host_addresses
+            .insert(encode_address(*address), 1, 0)
             .map_err(|source| Error::map("weir_rs_own", source))?;
     }
     let mut vips: HashMap<_, AddrBytes, VipBytes> = open(object, "weir_rs_vips")?;
@@ -231,12 +232,12 @@ impl ReadMaps {
         {
             return None;
         }
-        let own: HashMap<_, AddrBytes, u8> = self.map("weir_rs_own")?;
+        let host_addresses: HashMap<_, AddrBytes, u8> = self.map("weir_rs_own")?;
         let vips: HashMap<_, AddrBytes, VipBytes> = self.map("weir_rs_vips")?;
         let gue: HashMap<_, [u8; 2], u8> = self.map("weir_rs_gue")?;
         let marks: HashMap<_, [u8; 4], MarkBytes> = self.map("weir_rs_marks")?;
         let mut rules = Rules {
-            own: own
+            host_addresses: host_addresses
                 .keys()
                 .map(|key| key.map(decode_address))
                 .collect::<std::result::Result<_, _>>()

@@ -256,7 +256,7 @@ impl Pins {
     }
 
     /// Removes all programs except for those at `hooks`.
-    pub(super) fn keep_only(&self, hooks: &[Hook]) -> Result<()> {
+    pub(super) fn remove_all_except(&self, hooks: &[Hook]) -> Result<()> {
         let unwanted = |pin: &Pin| !hooks.iter().any(|hook| pin.is_for(hook));
         self.list()?
             .iter()

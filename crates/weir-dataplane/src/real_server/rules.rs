@@ -2,10 +2,10 @@
 
 use std::net::IpAddr;
 
-use super::maps::{mark_key, mark_keys, without_host_bits};
+use super::maps::{mark_key, mark_keys, truncated};
 use super::{Error, Result};
 
-const OWN_MAX: usize = 512;
+const HOST_ADDRESSES_MAX: usize = 512;
 const VIPS_MAX: usize = 1024;
 /// Maximum number of port ranges of one VIP, or of one DSCP and family.
 pub(super) const RANGES_MAX: usize = 16;
@@ -69,12 +69,12 @@ pub struct Prefix {
     pub len: u8,
 }
 
-/// The rules of the programs. Every list is sorted and without duplicates, so that rules can be compared, see
+/// The rules of the programs. Every list is sorted and without duplicates, so that rules can be compared; see
 /// [`Rules::sort`].
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Rules {
     /// This host's addresses: directors send packets to them, and replies are sent from them.
-    pub own: Vec<IpAddr>,
+    pub host_addresses: Vec<IpAddr>,
     /// The VIPs of tunnels.
     pub tunnels: Vec<TunnelVip>,
     /// UDP ports for GUE.
@@ -102,7 +102,7 @@ impl Rules {
             list.sort();
             list.dedup();
         }
-        sort_unique(&mut self.own);
+        sort_unique(&mut self.host_addresses);
         for vip in &mut self.tunnels {
             sort_unique(&mut vip.ports);
         }
@@ -110,7 +110,7 @@ impl Rules {
         sort_unique(&mut self.gue_ports);
         sort_unique(&mut self.marks);
         for prefix in &mut self.except {
-            *prefix = without_host_bits(*prefix);
+            *prefix = truncated(*prefix);
         }
         sort_unique(&mut self.except);
     }
@@ -127,7 +127,11 @@ impl Rules {
                 Ok(())
             }
         };
-        limit("addresses of this host", self.own.len(), OWN_MAX)?;
+        limit(
+            "addresses of this host",
+            self.host_addresses.len(),
+            HOST_ADDRESSES_MAX,
+        )?;
         limit("VIPs behind tunnels", self.tunnels.len(), VIPS_MAX)?;
         limit("GUE ports", self.gue_ports.len(), GUE_MAX)?;
         limit("exceptions", self.except.len(), EXCEPT_MAX)?;
@@ -170,7 +174,7 @@ mod tests {
         let error = rules.check().unwrap_err();
         assert_eq!(
             error.to_string(),
-            "17 VIPs and port ranges of one DSCP: at most 16"
+            "17 VIPs and port ranges of one DSCP, but the maximum is 16"
         );
     }
 }

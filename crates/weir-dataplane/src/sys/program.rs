@@ -175,7 +175,7 @@ pub(crate) fn programs_at(ifindex: u32, kind: LinkKind) -> io::Result<Vec<u32>> 
         link_flags: 0,
         revision: 0,
     };
-    // SAFETY: the array has `count` elements; the other pointers are null, so that nothing is written through them.
+    // SAFETY: the array has `count` elements; the other pointers are null, so nothing is written through them.
     unsafe { call(Command::ProgramQuery, &mut attr) }?;
     Ok(ids.into_iter().take(attr.count as usize).collect())
 }

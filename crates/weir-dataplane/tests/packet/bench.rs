@@ -136,7 +136,7 @@ fn ticks_of(ns: u64) -> u32 {
     (ns >> TICK_SHIFT) as u32
 }
 
-/// Time after a new tick during which the programs may still use the former tick: they read the clock once per jiffy.
+/// Time after a new tick during which the programs may still use the previous tick: they read the clock once per jiffy.
 const TICK_LAG_NS: u64 = 20_000_000;
 
 /// Waits until no tick change is near. Budgets and lifetimes are counted in ticks: if the two sides read different

@@ -491,7 +491,7 @@ fn long_lists_match_the_model() {
 }
 
 #[test]
-fn full_servers_are_removed_from_the_tree_and_added_again() {
+fn full_servers_are_removed_from_the_tree_and_readded() {
     let Some(mut bench) = Bench::open() else {
         return;
     };

@@ -84,7 +84,7 @@ fn packets_to_another_device_are_redirected() {
 }
 
 #[test]
-fn packets_xdp_cannot_send_pass_with_complete_checksums() {
+fn packets_that_xdp_cannot_send_pass_with_complete_checksums() {
     for (forward, flags) in [
         (Forward::Direct, 0),
         (Forward::Nat, HOP_READY),

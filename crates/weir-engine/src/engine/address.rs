@@ -26,7 +26,8 @@ impl Engine {
             return Ok(());
         };
         let is_due = |vip: &IpAddr| {
-            self.network.holder(*vip).is_none() || self.network.handed_over(ifindex, *vip).is_some()
+            self.network.device_with(*vip).is_none()
+                || self.network.handed_over(ifindex, *vip).is_some()
         };
         let due: Vec<IpAddr> = self
             .desired
@@ -37,7 +38,7 @@ impl Engine {
         if due.is_empty() {
             return Ok(());
         }
-        let addresses = &mut self.memory.undo.addresses;
+        let addresses = &mut self.state.undo.addresses;
         let recorded: BTreeSet<(String, IpAddr)> = addresses.iter().cloned().collect();
         let new = due.iter().map(|vip| (name.clone(), *vip));
         addresses.extend(new.filter(|entry| !recorded.contains(entry)));
@@ -53,7 +54,7 @@ impl Engine {
             } else if self.network.add_address(ifindex, vip).await? {
                 self.announcements.add(ifindex, vip);
             } else if !recorded.contains(&entry) {
-                self.memory.undo.addresses.retain(|added| *added != entry);
+                self.state.undo.addresses.retain(|added| *added != entry);
             }
         }
         self.refresh_network().await
@@ -70,7 +71,8 @@ impl Engine {
         }
         let vips: BTreeSet<IpAddr> = self.desired.addresses().collect();
         for vip in vips {
-            if !self.desired.is_vrrp_address(vip) && self.network.holder(vip) == Some(ifindex) {
+            if !self.desired.is_vrrp_address(vip) && self.network.device_with(vip) == Some(ifindex)
+            {
                 self.announcements.add(ifindex, vip);
             }
         }
@@ -83,7 +85,7 @@ impl Engine {
         let interface = self.desired.node.vip_interface.clone();
         let is_elsewhere = |name: &String| interface.as_ref() != Some(name);
         let mut unwanted: BTreeSet<IpAddr> = BTreeSet::new();
-        for (name, address) in &self.memory.undo.addresses {
+        for (name, address) in &self.state.undo.addresses {
             let is_vrrp = self.desired.is_vrrp_address(*address);
             if is_elsewhere(name) || is_vrrp || !self.desired.has_address(*address) {
                 unwanted.insert(*address);
@@ -95,7 +97,7 @@ impl Engine {
         let unneeded = self.idle_addresses(&unwanted)?;
         self.last_withdrawal = Instant::now();
         let removable: Vec<(String, IpAddr)> = self
-            .memory
+            .state
             .undo
             .addresses
             .iter()
@@ -111,14 +113,14 @@ impl Engine {
         }
         for (name, address) in &removable {
             if let Some(ifindex) = self.network.index_of(name) {
-                let has_source = |source| self.network.holder(source) == Some(ifindex);
+                let has_source = |source| self.network.device_with(source) == Some(ifindex);
                 match self.desired.is_vrrp_address_on(name, *address, has_source) {
                     true => self.network.hand_over_address(ifindex, *address).await?,
                     false => self.network.remove_address(ifindex, *address).await?,
                 }
             }
-            self.announcements.forget(*address);
-            self.memory
+            self.announcements.cancel(*address);
+            self.state
                 .undo
                 .addresses
                 .retain(|entry| entry != &(name.clone(), *address));
@@ -157,6 +159,6 @@ impl Engine {
 
     /// Returns the addresses that Weir added, with their interfaces.
     pub fn added_vips(&self) -> &[(String, IpAddr)] {
-        &self.memory.undo.addresses
+        &self.state.undo.addresses
     }
 }

@@ -1,6 +1,6 @@
 //! Attaches programs to interfaces, disables GRO and LRO where needed, and keeps neighbours resolved.
 //!
-//! [`super::address`] manages VIPs. Before each change that must be reverted, the state file records the former
+//! [`super::address`] manages VIPs. Before each change that must be reverted, the state file records the previous
 //! setting.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,10 +27,10 @@ impl Engine {
             .into_iter()
             .filter_map(|(device, ip)| Some((self.network.name_of(device)?.to_owned(), ip)));
         let new: Vec<_> = named
-            .filter(|entry| !self.memory.undo.neighbours.contains(entry))
+            .filter(|entry| !self.state.undo.neighbours.contains(entry))
             .collect();
         if !new.is_empty() {
-            self.memory.undo.neighbours.extend(new);
+            self.state.undo.neighbours.extend(new);
             self.persist_undo()?;
         }
         Ok(has_new)
@@ -65,7 +65,7 @@ impl Engine {
             self.plane.detach(*ifindex)?;
         }
         self.network.attached.retain(|it, _| wanted.contains(it));
-        let mut unmerged = BTreeSet::new();
+        let mut merging_disabled = BTreeSet::new();
         for ifindex in &wanted {
             if !self.network.attached.contains_key(ifindex) {
                 self.reject_other_director(*ifindex).await?;
@@ -73,7 +73,7 @@ impl Engine {
             let mode = self.attach_path(*ifindex)?;
             let former = self.network.attached.insert(*ifindex, mode);
             if mode == Mode::Generic {
-                unmerged.extend(self.network.devices_below(*ifindex));
+                merging_disabled.extend(self.network.devices_below(*ifindex));
             }
             if mode == Mode::Generic && former != Some(mode) {
                 self.warn_about_generic_xdp(*ifindex);
@@ -86,8 +86,8 @@ impl Engine {
             }
         }
         self.network.set_attached(attached(&self.plane)?);
-        self.restore_offloads(&unmerged)?;
-        for ifindex in unmerged {
+        self.restore_offloads(&merging_disabled)?;
+        for ifindex in merging_disabled {
             self.disable_merging(ifindex)?;
         }
         Ok(())
@@ -119,21 +119,21 @@ impl Engine {
                 interface,
                 device,
                 "attach = \"xdp\" selects generic XDP here, which forwards partial checksums as if they were \
-                 complete: connections may stall; attach = \"auto\" balances at tc"
+                 complete: connections may stall; attach = \"auto\" uses tc"
             );
         }
     }
 
     /// Restores offloads that no generic program requires to be off.
-    fn restore_offloads(&mut self, unmerged: &BTreeSet<u32>) -> Result<()> {
-        let needed: BTreeSet<&str> = unmerged
+    fn restore_offloads(&mut self, merging_disabled: &BTreeSet<u32>) -> Result<()> {
+        let needed: BTreeSet<&str> = merging_disabled
             .iter()
             .filter_map(|ifindex| self.network.name_of(*ifindex))
             .collect();
-        let (kept, obsolete): (Vec<_>, Vec<_>) = std::mem::take(&mut self.memory.undo.offloads)
+        let (kept, obsolete): (Vec<_>, Vec<_>) = std::mem::take(&mut self.state.undo.offloads)
             .into_iter()
             .partition(|(name, _)| needed.contains(name.as_str()));
-        self.memory.undo.offloads = kept;
+        self.state.undo.offloads = kept;
         if obsolete.is_empty() {
             return Ok(());
         }
@@ -162,7 +162,7 @@ impl Engine {
         match former {
             Ok(former) if former.is_empty() => Ok(()),
             Ok(former) => {
-                let offloads = &mut self.memory.undo.offloads;
+                let offloads = &mut self.state.undo.offloads;
                 match offloads.iter_mut().find(|(known, _)| *known == name) {
                     // Another program has enabled merging again. The first recorded setting is the one to restore.
                     Some((_, first)) => {

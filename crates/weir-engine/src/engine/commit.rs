@@ -19,7 +19,7 @@ impl Engine {
     /// Persists the undo record. Callers persist a change before they make it.
     pub(super) fn persist_undo(&mut self) -> Result<()> {
         self.file.append(&Record {
-            undo: Some(self.memory.undo.clone()),
+            undo: Some(self.state.undo.clone()),
             ..Record::default()
         })
     }
@@ -36,8 +36,8 @@ impl Engine {
     }
 
     fn changes_since(&self, former: &PreviousAllocation) -> Record {
-        let changed = former.changed(&self.memory.allocation);
-        Record::for_changes(&self.memory, changed, former.sharing_changed())
+        let changed = former.changed(&self.state.allocation);
+        Record::for_changes(&self.state, changed, former.sharing_changed())
     }
 
     /// Brings maps, attachments and the network in line with the planned rows.
@@ -47,18 +47,18 @@ impl Engine {
         if self.manage_neighbours_of_servers().await? {
             self.wait_for_neighbours().await?;
         }
-        let unfinished_before = self.network.xdp_receives_partial_checksums();
+        let receives_partial_before = self.network.xdp_receives_partial_checksums();
         let wanted = self.network.interfaces(&self.desired)?;
         self.network
             .expect_attached(&wanted, self.desired.node.attach);
-        if self.network.xdp_receives_partial_checksums() != unfinished_before {
+        if self.network.xdp_receives_partial_checksums() != receives_partial_before {
             self.replan(&[])?;
         }
         self.prepare_local_clients()?;
         self.write_pending()?;
         self.activate_programs()?;
         self.finish_local_clients()?;
-        self.end_sockets()?;
+        self.destroy_sockets()?;
         let old = (self.network.attached.clone(), self.network.learns_clients());
         if let Err(error) = self.attach().await {
             return Err(self.explain_attach_error(error).await);
@@ -69,7 +69,7 @@ impl Engine {
         let refreshed = self.network.refresh_drivers().await?;
         let new = (&self.network.attached, self.network.learns_clients());
         if refreshed || (&old.0, old.1) != new {
-            self.hops_due = true;
+            self.must_check_hops = true;
             self.rewrite(&[])?;
         }
         Ok(())
@@ -92,13 +92,13 @@ impl Engine {
     }
 
     pub(super) fn replan(&mut self, touched: &[&str]) -> Result<()> {
-        let surroundings = self
+        let network_facts = self
             .network
-            .surroundings(server_addresses(&self.memory, touched));
+            .network_facts(server_addresses(&self.state, touched));
         let changes = self.rows.replan(
             &self.desired,
-            &self.memory.allocation,
-            &surroundings,
+            &self.state.allocation,
+            &network_facts,
             self.plane.sizes().dests,
             touched.iter().copied(),
         )?;
@@ -111,7 +111,7 @@ impl Engine {
         let maps = self.plane.maps();
         self.write_devices(maps)?;
         self.writer.write_servers(maps, &self.rows, &self.pending)?;
-        if self.hops_due {
+        if self.must_check_hops {
             self.write_all_hops()?;
         } else {
             for id in &self.pending.dests {
@@ -129,7 +129,7 @@ impl Engine {
         if services.any(|row| index.get(row).is_some_and(|it| it.is_computed)) {
             self.sync.recheck = maps.flows.buckets();
         }
-        (self.pending, self.hops_due) = (Changes::default(), false);
+        (self.pending, self.must_check_hops) = (Changes::default(), false);
         Ok(())
     }
 
@@ -154,9 +154,9 @@ impl Engine {
     /// clients.
     pub(super) fn write_all_hops(&self) -> Result<()> {
         let mut hops = self.network.hop_batch();
-        for address in self.memory.allocation.addresses() {
+        for address in self.state.allocation.addresses() {
             let hops = hops.hops_to(address);
-            for id in self.memory.allocation.rows_at(address) {
+            for id in self.state.allocation.rows_at(address) {
                 write_hops(self.plane.maps(), *id, &hops)?;
             }
         }
@@ -171,7 +171,7 @@ impl Engine {
     /// Writes the next hops of the servers at an address. Returns whether a MAC address changed.
     pub(super) fn write_hops_at(&self, address: IpAddr) -> Result<bool> {
         let (hops, mut mac_changed) = (self.network.hops(address), false);
-        for id in self.memory.allocation.rows_at(address) {
+        for id in self.state.allocation.rows_at(address) {
             mac_changed |= write_hops(self.plane.maps(), *id, &hops)?;
         }
         Ok(mac_changed)

@@ -106,7 +106,7 @@ impl Engine {
         let elements = self.writer.repair_elements(maps, &self.rows)?;
         if elements > 0 {
             self.drift.elements += elements;
-            tracing::warn!(elements, "map elements were rewritten");
+            tracing::warn!(elements, "rewrote map elements");
         }
         self.write_devices(self.plane.maps())
     }
@@ -115,10 +115,10 @@ impl Engine {
         let Ok(Some(_)) = self.network.vip_interface(&self.desired) else {
             return Ok(());
         };
-        let added = self.memory.undo.addresses.iter();
+        let added = self.state.undo.addresses.iter();
         let lost: Vec<IpAddr> = added
             .map(|(_, address)| *address)
-            .filter(|address| self.network.holder(*address).is_none())
+            .filter(|address| self.network.device_with(*address).is_none())
             .filter(|address| self.desired.has_address(*address))
             .filter(|address| !self.desired.is_vrrp_address(*address))
             .collect();
@@ -129,7 +129,7 @@ impl Engine {
         self.network.clear_address_change();
         for address in lost {
             self.drift.addresses += 1;
-            tracing::warn!(%address, "a VIP was added again");
+            tracing::warn!(%address, "re-added a VIP");
         }
         Ok(())
     }
@@ -137,6 +137,6 @@ impl Engine {
     /// Counts a server whose packets now go to a different MAC address.
     pub(super) fn count_moved_neighbour(&mut self, server: IpAddr) {
         self.drift.neighbours += 1;
-        tracing::info!(%server, "the server's neighbour has another link address");
+        tracing::info!(%server, "the MAC address of the server's neighbour changed");
     }
 }

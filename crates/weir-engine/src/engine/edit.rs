@@ -18,10 +18,10 @@ use crate::journal::Record;
 use crate::listener_conflict::ListenerConflict;
 use crate::origin::Origin;
 
-/// A change of the weight of a server in the file, requested by `ipvsadm -e … -w N`: the same as `weir server
+/// A change to the weight of a server in the file, requested by `ipvsadm -e … -w N`: the same as `weir server
 /// POOL/ADDRESS weight N`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WeightOrder {
+pub struct WeightChange {
     /// Name of the server's pool.
     pub pool: String,
     /// The server's address as written in the file.
@@ -41,21 +41,21 @@ fn service_of<'a>(desired: &'a Desired, key: &ServiceKey) -> Option<&'a weir_mod
     services.next()
 }
 
-/// Checks whether an edit of a service in the file is allowed. [`Engine::weight_order`] has already handled weight
-/// changes.
-fn check_edit_of_file(service: &weir_model::Service, edit: &Edit) -> Result<(), Refusal> {
+/// Checks whether an edit of a service in the file is allowed. [`Engine::weight_change`] has already handled changes to
+/// weights.
+fn check_file_service_edit(service: &weir_model::Service, edit: &Edit) -> Result<(), Refusal> {
     match edit {
         Edit::AddService(_) => Err(Errno::Exists.into()),
         Edit::Zero(_) | Edit::EditServer(..) => Ok(()),
-        _ => Err(belongs_to_file(service, ": change it there")),
+        _ => Err(file_refusal(service, "change it there")),
     }
 }
 
-fn belongs_to_file(service: &weir_model::Service, hint: &str) -> Refusal {
+fn file_refusal(service: &weir_model::Service, hint: &str) -> Refusal {
     let name = &service.name;
     Refusal::File {
         line: service.source.line,
-        definition: format!("service {name} belongs to the file{hint}"),
+        definition: format!("service {name} is defined in the file: {hint}"),
     }
 }
 
@@ -64,7 +64,7 @@ fn requested_weight(
     service: &weir_model::Service,
     key: &ServiceKey,
     edit: &ServerEdit,
-) -> Result<WeightOrder, Refusal> {
+) -> Result<WeightChange, Refusal> {
     let pool = configured
         .pool(&service.pool)
         .ok_or_else(|| Refusal::from(Errno::NoEntry))?;
@@ -91,20 +91,20 @@ fn requested_weight(
         || edit.thresholds && thresholds != (server.max_connections, server.min_connections)
         || edit.tunnel;
     if changes_more {
-        return Err(belongs_to_file(
+        return Err(file_refusal(
             service,
-            ": only a server's weight is changed here",
+            "ipvsadm can change only a server's weight",
         ));
     }
     let weight = edit.server.weight;
     if weight > weir_model::MAX_WEIGHT {
         let limit = weir_model::MAX_WEIGHT;
-        return Err(belongs_to_file(
+        return Err(file_refusal(
             service,
-            &format!(": weights of its servers are at most {limit}"),
+            &format!("the maximum weight is {limit}"),
         ));
     }
-    Ok(WeightOrder {
+    Ok(WeightChange {
         pool: pool.name.clone(),
         server: server.name.clone(),
         wanted: (weight != server.weight).then_some(Override::Weight(weight)),
@@ -113,7 +113,7 @@ fn requested_weight(
 
 /// Returns the weight that an edit requests for a server in the file. `active` is the active configuration, including
 /// ipvsadm's part. `None` = a different kind of edit.
-pub fn weight_order(active: &Desired, edit: &Edit) -> Option<Result<WeightOrder, Refusal>> {
+pub fn weight_change(active: &Desired, edit: &Edit) -> Option<Result<WeightChange, Refusal>> {
     let Edit::EditServer(key, edit) = edit else {
         return None;
     };
@@ -124,20 +124,20 @@ pub fn weight_order(active: &Desired, edit: &Edit) -> Option<Result<WeightOrder,
 impl Engine {
     /// Returns the first listener of a file that is already in use by ipvsadm.
     pub fn listener_conflict(&self, desired: &Desired) -> Option<ListenerConflict> {
-        self.memory.origin.listener_conflict(desired)
+        self.state.origin.listener_conflict(desired)
     }
 
     /// Returns the weight that an edit requests for a server in the file; `None` = a different kind of edit.
-    pub fn weight_order(&self, edit: &Edit) -> Option<Result<WeightOrder, Refusal>> {
-        weight_order(&self.desired, edit)
+    pub fn weight_change(&self, edit: &Edit) -> Option<Result<WeightChange, Refusal>> {
+        weight_change(&self.desired, edit)
     }
 
     /// Returns the changes that were made with ipvsadm.
     pub const fn origin(&self) -> &Origin {
-        &self.memory.origin
+        &self.state.origin
     }
 
-    /// Executes ipvsadm's edits in order, except for those that are a [`WeightOrder`], and returns a result for each:
+    /// Executes ipvsadm's edits in order, except for those that are a [`WeightChange`], and returns a result for each:
     /// the edit is active, or it changed nothing. If the edits cannot be applied together, they are tried one at a
     /// time.
     pub async fn edit_table(
@@ -145,7 +145,7 @@ impl Engine {
         edits: &[Edit],
         states: &ServerStates,
     ) -> Vec<Result<(), Refusal>> {
-        let mut origin = self.memory.origin.clone();
+        let mut origin = self.state.origin.clone();
         let (mut results, mut persisted) = (Vec::with_capacity(edits.len()), Vec::new());
         for edit in edits {
             let result = self.try_edit(&mut origin, edit);
@@ -154,7 +154,7 @@ impl Engine {
             }
             results.push(result.map(drop));
         }
-        if origin == self.memory.origin {
+        if origin == self.state.origin {
             return results;
         }
         match self.apply_table(origin, persisted, states).await {
@@ -184,7 +184,7 @@ impl Engine {
         };
         let is_from_table = file_service.is_none();
         if let Some(service) = file_service {
-            check_edit_of_file(service, edit)?;
+            check_file_service_edit(service, edit)?;
         } else {
             origin.edit(edit)?;
         }
@@ -222,7 +222,7 @@ impl Engine {
         edits: Vec<Edit>,
         states: &ServerStates,
     ) -> Result<(), Error> {
-        let desired = origin.merged(self.file_configuration())?;
+        let desired = origin.merged_with(self.file_configuration())?;
         // Otherwise only listings change: SCTP services, zeroed counters, flags without effect.
         if desired != *self.desired {
             self.resolve_timeout = Duration::ZERO;
@@ -230,11 +230,11 @@ impl Engine {
             self.resolve_timeout = RESOLVE_TIMEOUT;
             applied?;
         }
-        let zeroed = origin.zeroed != self.memory.origin.zeroed;
-        self.memory.origin = origin;
+        let zeroed = origin.zeroed != self.state.origin.zeroed;
+        self.state.origin = origin;
         self.file.append(&Record {
             edits,
-            zeroed: zeroed.then(|| self.memory.origin.zeroed.clone()),
+            zeroed: zeroed.then(|| self.state.origin.zeroed.clone()),
             ..Record::default()
         })
     }

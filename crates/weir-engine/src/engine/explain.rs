@@ -49,7 +49,7 @@ impl Engine {
             "listener {listener} of service {}, pool {}",
             service.name, service.pool
         ));
-        let Some(slot) = self.memory.allocation.services.get(&service.name) else {
+        let Some(slot) = self.state.allocation.services.get(&service.name) else {
             return Ok(explanation);
         };
         if is_socket(service) {

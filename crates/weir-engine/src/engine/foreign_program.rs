@@ -63,11 +63,12 @@ impl Engine {
         let known = title.as_deref().and_then(identify);
         let fix = match known {
             Some((true, _)) => {
-                "stop it, and run `weir clean` with its --runtime-dir and --pin-dir".to_owned()
+                "stop the other Weir, and run `weir clean` with its --runtime-dir and --pin-dir"
+                    .to_owned()
             }
             _ => format!(
-                "stop the other program, or detach it with `ip link set dev {interface} xdp off`, or list \
-                 other `interfaces`"
+                "stop the other program, or detach it with `ip link set dev {interface} xdp off`, or set \
+                 `interfaces` to other interfaces"
             ),
         };
         Error::ForeignProgram {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use weir_health::{Sample, Silence};
 use weir_model::{Pool, Service};
-use weir_state::{ServerStates, Watched};
+use weir_state::{PoolSamples, ServerStates};
 
 use super::Engine;
 use crate::error::Result;
@@ -19,7 +19,7 @@ use crate::ipvsadm_term::is_from_ipvsadm;
 #[derive(Debug)]
 pub struct Handshakes<'a> {
     /// The counters of the service's servers.
-    watched: Watched<'a>,
+    pool_samples: PoolSamples<'a>,
     /// Servers whose replies bypass the director: index in the samples, and the time (since the Unix epoch) of the
     /// first unanswered SYN.
     silent: Vec<(usize, Duration)>,
@@ -28,13 +28,16 @@ pub struct Handshakes<'a> {
 impl<'a> Handshakes<'a> {
     /// Creates a `Handshakes` from counters that another process has read. `silent`: for each server whose replies
     /// bypass the director, its index in the samples and the time of the first unanswered SYN.
-    pub const fn new(watched: Watched<'a>, silent: Vec<(usize, Duration)>) -> Self {
-        Self { watched, silent }
+    pub const fn new(pool_samples: PoolSamples<'a>, silent: Vec<(usize, Duration)>) -> Self {
+        Self {
+            pool_samples,
+            silent,
+        }
     }
 
     /// Returns the arguments of [`Self::new`].
-    pub fn into_parts(self) -> (Watched<'a>, Vec<(usize, Duration)>) {
-        (self.watched, self.silent)
+    pub fn into_parts(self) -> (PoolSamples<'a>, Vec<(usize, Duration)>) {
+        (self.pool_samples, self.silent)
     }
 
     /// Removes the servers that are alive although their replies bypass the director. `last_success` returns the time,
@@ -42,18 +45,18 @@ impl<'a> Handshakes<'a> {
     pub fn exclude_alive(
         self,
         last_success: impl Fn(&str, &str) -> Option<Duration>,
-    ) -> Watched<'a> {
-        let mut watched = self.watched;
+    ) -> PoolSamples<'a> {
+        let mut pool_samples = self.pool_samples;
         for (index, since) in self.silent.into_iter().rev() {
-            let Some((server, _)) = watched.samples.get(index) else {
+            let Some((server, _)) = pool_samples.samples.get(index) else {
                 continue;
             };
-            let passed = last_success(&watched.pool.name, server);
+            let passed = last_success(&pool_samples.pool.name, server);
             if Silence::Since(since).is_alive(passed) {
-                watched.samples.remove(index);
+                pool_samples.samples.remove(index);
             }
         }
-        watched
+        pool_samples
     }
 }
 
@@ -79,7 +82,7 @@ impl Engine {
     /// Returns the counters of the servers of a service to which passive checks apply.
     fn handshakes<'a>(&'a self, pool: &'a Pool, service: &'a Service) -> Result<Handshakes<'a>> {
         let (mut samples, mut silent) = (Vec::new(), Vec::new());
-        let slot = self.memory.allocation.services.get(&service.name);
+        let slot = self.state.allocation.services.get(&service.name);
         let slot = slot.filter(|_| !service.strict_ipvs && !is_from_ipvsadm(&service.name));
         let dests = slot.into_iter().flat_map(|slot| &slot.dests);
         for dest in dests.filter(|dest| dest.removed.is_none() && !dest.sorry) {
@@ -95,11 +98,14 @@ impl Engine {
             };
             samples.push((dest.name.clone(), sample));
         }
-        let watched = Watched {
+        let pool_samples = PoolSamples {
             pool,
             service: Some(&service.name),
             samples,
         };
-        Ok(Handshakes { watched, silent })
+        Ok(Handshakes {
+            pool_samples,
+            silent,
+        })
     }
 }

@@ -215,7 +215,7 @@ impl LatencyMonitor {
         })
     }
 
-    /// Forgets servers that no longer exist.
+    /// Removes servers that no longer exist.
     fn retain(&mut self, present: &HashSet<u32>) {
         self.servers.retain(|dest, _| present.contains(dest));
         self.first_seen_ns.retain(|dest, _| present.contains(dest));
@@ -268,16 +268,16 @@ impl Engine {
         self.desired.services.iter().filter_map(|service| {
             let scheduler = self.desired.pool(&service.pool)?.l4_scheduler();
             (scheduler.kind == SchedulerKind::LeastTime)
-                .then(|| self.memory.allocation.services.get(&service.name))?
+                .then(|| self.state.allocation.services.get(&service.name))?
         })
     }
 
-    /// Forgets the latency of servers that no longer exist.
-    pub(super) fn forget_latencies(&mut self) {
+    /// Removes the statistics of servers that no longer exist.
+    pub(super) fn remove_stale_latencies(&mut self) {
         if self.latency.servers.is_empty() && self.latency.first_seen_ns.is_empty() {
             return;
         }
-        let slots = self.memory.allocation.services.values();
+        let slots = self.state.allocation.services.values();
         let present = slots.flat_map(|slot| slot.dests.iter().map(|dest| dest.id));
         self.latency.retain(&present.collect());
     }

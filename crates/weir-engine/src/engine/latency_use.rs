@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use weir_health::Sample;
 use weir_model::{Adapt, Pool, SchedulerKind, Service};
-use weir_state::Watched;
+use weir_state::PoolSamples;
 
 use super::Engine;
 use crate::ipvsadm_term::is_from_ipvsadm;
@@ -26,9 +26,9 @@ pub struct AdjustedWeights {
 impl Engine {
     /// Returns the numbers of responses within and above `max_latency`, for the services whose pool sets it.
     #[must_use]
-    pub fn read_latency_counts(&self) -> Vec<Watched<'_>> {
+    pub fn read_latency_counts(&self) -> Vec<PoolSamples<'_>> {
         let with_limit = |pool: &Pool| pool.health.max_latency.is_some();
-        let watched = self.services_where(with_limit).map(|(service, pool)| {
+        let pool_samples = self.services_where(with_limit).map(|(service, pool)| {
             let dests = self.dests(service);
             let sample = |dest: &weir_planner::allocation::DestSlot| {
                 let (within, beyond) = self.latency.limit_counts(dest.id, dest.generation);
@@ -38,13 +38,13 @@ impl Engine {
                 };
                 (dest.name.clone(), sample)
             };
-            Watched {
+            PoolSamples {
                 pool,
                 service: Some(&service.name),
                 samples: dests.map(sample).collect(),
             }
         });
-        watched.collect()
+        pool_samples.collect()
     }
 
     /// Returns the changed weights of servers whose weights follow the latency. Computes them at most once per second.
@@ -108,7 +108,7 @@ impl Engine {
         &self,
         service: &Service,
     ) -> impl Iterator<Item = &weir_planner::allocation::DestSlot> {
-        let slot = self.memory.allocation.services.get(&service.name);
+        let slot = self.state.allocation.services.get(&service.name);
         let dests = slot.into_iter().flat_map(|slot| &slot.dests);
         dests.filter(|dest| dest.removed.is_none() && !dest.sorry)
     }

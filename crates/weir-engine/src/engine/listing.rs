@@ -4,13 +4,13 @@ use weir_ipvsadm::{Connection, Listing, Timeouts};
 
 use super::Engine;
 use crate::error::Result;
-use crate::listing::View;
+use crate::listing::ListingInput;
 
 impl Engine {
-    fn view(&self) -> View<'_> {
-        View {
+    fn listing_input(&self) -> ListingInput<'_> {
+        ListingInput {
             desired: &self.desired,
-            memory: &self.memory,
+            state: &self.state,
             maps: self.plane.maps(),
             rates: Some(&self.rate_estimates),
         }
@@ -21,7 +21,7 @@ impl Engine {
     /// # Errors
     /// A map cannot be read.
     pub fn listing(&self) -> Result<Listing> {
-        self.view().listing()
+        self.listing_input().listing()
     }
 
     /// Returns all flows.
@@ -29,11 +29,11 @@ impl Engine {
     /// # Errors
     /// A map cannot be read.
     pub fn connections(&self) -> Result<Vec<Connection>> {
-        self.view().connections()
+        self.listing_input().connections()
     }
 
     /// Returns the active timeouts.
     pub fn timeouts(&self) -> Timeouts {
-        self.view().timeouts()
+        self.listing_input().timeouts()
     }
 }

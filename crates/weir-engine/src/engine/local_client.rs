@@ -1,4 +1,4 @@
-//! Attaches programs to cgroups and writes their listeners, to balance clients on this machine.
+//! Attaches programs to cgroups and writes their listeners, to balance connections from this machine.
 //!
 //! A new cgroup gets its programs before its listeners are written, and a cgroup that is no longer used keeps its
 //! programs until its listeners are removed: a new connection matches either the old or the new listener. The hooks
@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use weir_abi::SOCKET_SCOPE_OWN;
+use weir_abi::SOCKET_SCOPE_LOCAL;
 use weir_dataplane::socket::{self, SCOPE_MAX, Scope, Sockets};
 use weir_model::Desired;
 use weir_planner::socket::{Key, cgroups, is_used, listeners};
@@ -19,25 +19,25 @@ use crate::error::{Error, Result};
 #[derive(Debug, Default)]
 pub(super) struct LocalClients {
     pub(super) maps: Option<Sockets>,
-    /// Cookies of the sockets that were already ended.
-    pub(super) ended: BTreeSet<u64>,
-    written: BTreeMap<Key, u32>,
-    wanted: BTreeMap<Key, u32>,
+    /// Cookies of sockets that have already been destroyed (`SOCK_DESTROY`).
+    pub(super) destroyed: BTreeSet<u64>,
+    written_listeners: BTreeMap<Key, u32>,
+    wanted_listeners: BTreeMap<Key, u32>,
     /// Scopes that services use, and their cgroups.
-    used: BTreeMap<u32, Cgroup>,
-    /// Scopes whose programs were attached by this process for the current data plane.
-    current: BTreeSet<u32>,
+    used_scopes: BTreeMap<u32, Cgroup>,
+    /// Scopes whose programs this process attached for the current data plane.
+    attached_here: BTreeSet<u32>,
     /// Whether the programs of unused scopes are still attached, because they have open sockets.
-    lingering: bool,
+    has_unused_programs: bool,
 }
 
 impl LocalClients {
     /// Marks the programs as outdated: they refer to maps of a replaced data plane.
     pub(super) fn mark_programs_outdated(&mut self) {
-        self.current.clear();
+        self.attached_here.clear();
     }
 
-    /// Writes the listeners that differ, added listeners first.
+    /// Writes changed listeners; additions come before removals.
     ///
     /// # Errors
     /// The map is full.
@@ -45,17 +45,17 @@ impl LocalClients {
         let Some(maps) = &self.maps else {
             return Ok(());
         };
-        for (key, row) in &self.wanted {
-            if self.written.get(key) != Some(row) {
+        for (key, row) in &self.wanted_listeners {
+            if self.written_listeners.get(key) != Some(row) {
                 maps.listeners.set(&key.record(), row)?;
-                self.written.insert(*key, *row);
+                self.written_listeners.insert(*key, *row);
             }
         }
-        let written_keys: Vec<Key> = self.written.keys().copied().collect();
+        let written_keys: Vec<Key> = self.written_listeners.keys().copied().collect();
         for key in written_keys {
-            if !self.wanted.contains_key(&key) {
+            if !self.wanted_listeners.contains_key(&key) {
                 maps.listeners.remove(&key.record())?;
-                self.written.remove(&key);
+                self.written_listeners.remove(&key);
             }
         }
         Ok(())
@@ -63,25 +63,25 @@ impl LocalClients {
 }
 
 /// Scopes by cgroup path.
-type Paths = BTreeMap<Option<String>, u32>;
+type ScopesByPath = BTreeMap<Option<String>, u32>;
 
 /// Assigns a scope to every cgroup in the configuration: its current scope, else a free one.
 fn assign_scopes(
     desired: &Desired,
     attached: &BTreeMap<u32, Scope>,
-) -> Result<(Paths, BTreeMap<u32, Cgroup>)> {
-    let mut paths = Paths::new();
+) -> Result<(ScopesByPath, BTreeMap<u32, Cgroup>)> {
+    let mut paths = ScopesByPath::new();
     let mut used: BTreeMap<u32, Cgroup> = BTreeMap::new();
     for path in cgroups(desired) {
         let cgroup = open_cgroup(path)?;
         let candidates = attached.iter().map(|(scope, it)| (*scope, it.cgroup));
         let candidates = candidates.chain(used.iter().map(|(scope, it)| (*scope, it.id())));
         let known = candidates
-            .filter(|(scope, id)| *scope != SOCKET_SCOPE_OWN && *id == cgroup.id())
+            .filter(|(scope, id)| *scope != SOCKET_SCOPE_LOCAL && *id == cgroup.id())
             .map(|(scope, _)| scope)
             .next();
         let find_free = || {
-            (SOCKET_SCOPE_OWN + 1..=SCOPE_MAX)
+            (SOCKET_SCOPE_LOCAL + 1..=SCOPE_MAX)
                 .find(|scope| !attached.contains_key(scope) && !used.contains_key(scope))
         };
         let scope = known
@@ -91,7 +91,7 @@ fn assign_scopes(
         used.insert(scope, cgroup);
     }
     if desired.node.balance_own {
-        used.insert(SOCKET_SCOPE_OWN, open_cgroup(None)?);
+        used.insert(SOCKET_SCOPE_LOCAL, open_cgroup(None)?);
     }
     Ok((paths, used))
 }
@@ -105,13 +105,13 @@ fn open_cgroup(path: Option<&str>) -> Result<Cgroup> {
 }
 
 impl Engine {
-    /// Attaches programs again if another program has detached them, or if the cgroup was removed and created again.
+    /// Reattaches programs if another program has detached them, or if the cgroup was removed and recreated.
     ///
     /// # Errors
     /// A cgroup cannot be opened, or the kernel rejects the change.
     pub(super) fn repair_local_clients(&mut self) -> Result<()> {
         let local = &self.local_clients;
-        if local.used.is_empty() {
+        if local.used_scopes.is_empty() {
             return Ok(());
         }
         let attached = socket::scopes(self.plane.pins())?;
@@ -120,14 +120,14 @@ impl Engine {
                 .get(scope)
                 .is_some_and(|it| it.complete && it.cgroup == cgroup.id())
         };
-        if local.used.iter().all(is_intact) {
+        if local.used_scopes.iter().all(is_intact) {
             return Ok(());
         }
         self.prepare_local_clients()?;
         self.local_clients.write_listeners()?;
         self.finish_local_clients()?;
         self.drift.programs += 1;
-        tracing::warn!("the programs of a cgroup were attached again");
+        tracing::warn!("reattached the programs of a cgroup");
         Ok(())
     }
 
@@ -145,7 +145,7 @@ impl Engine {
                 return Ok(());
             };
             for (key, row) in maps.listeners.elements()? {
-                local.written.insert(Key::from_record(&key), row);
+                local.written_listeners.insert(Key::from_record(&key), row);
             }
             local.maps = Some(maps);
         }
@@ -153,12 +153,12 @@ impl Engine {
         for (scope, cgroup) in &used {
             if !attached.get(scope).is_some_and(|it| it.complete) {
                 attach(&self.plane, *scope, cgroup)?;
-                local.current.insert(*scope);
+                local.attached_here.insert(*scope);
             }
         }
-        let services = &self.memory.allocation.services;
-        local.used = used;
-        local.wanted = listeners(
+        let services = &self.state.allocation.services;
+        local.used_scopes = used;
+        local.wanted_listeners = listeners(
             &self.desired,
             |name| services.get(name).map(|slot| slot.row),
             |path| paths.get(&path.map(str::to_owned)).copied(),
@@ -175,19 +175,19 @@ impl Engine {
         if local.maps.is_none() {
             return Ok(());
         }
-        for (scope, cgroup) in &local.used {
-            if local.current.insert(*scope) {
+        for (scope, cgroup) in &local.used_scopes {
+            if local.attached_here.insert(*scope) {
                 attach(&self.plane, *scope, cgroup)?;
             }
         }
         let attached = socket::scopes(self.plane.pins())?;
         for scope in attached
             .keys()
-            .filter(|scope| !local.used.contains_key(scope))
+            .filter(|scope| !local.used_scopes.contains_key(scope))
         {
-            socket::stop(self.plane.pins(), *scope)?;
-            local.current.remove(scope);
-            local.lingering = true;
+            socket::stop_balancing(self.plane.pins(), *scope)?;
+            local.attached_here.remove(scope);
+            local.has_unused_programs = true;
         }
         self.release_local_clients()
     }
@@ -198,20 +198,20 @@ impl Engine {
     /// The kernel rejects the change.
     pub(super) fn release_local_clients(&mut self) -> Result<()> {
         let local = &mut self.local_clients;
-        let Some(maps) = local.maps.as_ref().filter(|_| local.lingering) else {
+        let Some(maps) = local.maps.as_ref().filter(|_| local.has_unused_programs) else {
             return Ok(());
         };
         let mut open_scopes = BTreeSet::new();
         maps.sockets.each(|_, record| {
             open_scopes.insert(u32::from(record.scope));
         })?;
-        local.lingering = false;
+        local.has_unused_programs = false;
         for scope in socket::scopes(self.plane.pins())?.keys() {
-            if local.used.contains_key(scope) {
+            if local.used_scopes.contains_key(scope) {
                 continue;
             }
             if open_scopes.contains(scope) {
-                local.lingering = true;
+                local.has_unused_programs = true;
             } else {
                 socket::detach(self.plane.pins(), *scope)?;
             }
@@ -220,11 +220,12 @@ impl Engine {
     }
 }
 
-/// Attaches a scope. The director's local clients are the processes in its network namespace.
+/// Attaches the programs of a scope. For `SOCKET_SCOPE_LOCAL` they apply only to processes in the director's network
+/// namespace.
 fn attach(plane: &weir_dataplane::Dataplane, scope: u32, cgroup: &Cgroup) -> Result<()> {
     use std::os::fd::AsFd;
     let netns = match scope {
-        SOCKET_SCOPE_OWN => Some(NetNs::current()?.cookie()?),
+        SOCKET_SCOPE_LOCAL => Some(NetNs::current()?.cookie()?),
         _ => None,
     };
     Ok(socket::attach(plane, scope, cgroup.as_fd(), netns)?)

@@ -1,4 +1,4 @@
-//! Updates rows after network events, and does upkeep once per second, such as releasing unused rows.
+//! Updates rows after network events, and runs periodic tasks once per second, such as releasing unused rows.
 
 use std::time::{Duration, Instant};
 
@@ -63,12 +63,12 @@ impl Engine {
     /// Refreshes the view of the network and plans the rows that depend on it.
     pub(super) async fn refresh_network(&mut self) -> Result<()> {
         let started = Instant::now();
-        let servers = self.memory.allocation.addresses().collect();
+        let servers = self.state.allocation.addresses().collect();
         let changed_servers = self.network.refresh(servers).await?;
         self.refreshed_at = Instant::now();
         self.refresh_duration = started.elapsed();
         self.network_stale = false;
-        self.hops_due = true;
+        self.must_check_hops = true;
         let touched = self.services_at(&changed_servers);
         self.replan(&touched.iter().map(String::as_str).collect::<Vec<_>>())
     }
@@ -84,7 +84,7 @@ impl Engine {
         self.estimate_rates()?;
         self.add_unknown_servers(states).await?;
         self.release_rows()?;
-        self.forget_latencies();
+        self.remove_stale_latencies();
         self.update_marks().await?;
         self.check_memory_pressure()?;
         self.withdraw_vips_if_due().await?;
@@ -96,15 +96,15 @@ impl Engine {
         )?;
         self.writer.refresh_trees(self.plane.maps())?;
         self.release_local_clients()?;
-        self.end_sockets()?;
+        self.destroy_sockets()?;
         if self.network.refresh_drivers().await? {
-            self.hops_due = true;
+            self.must_check_hops = true;
         }
-        if self.hops_due || !self.pending.is_empty() {
+        if self.must_check_hops || !self.pending.is_empty() {
             self.write_pending()?;
         }
         if self.file.must_be_rewritten() {
-            self.file.rewrite(&self.memory, &states.saved_servers());
+            self.file.rewrite(&self.state, &states.saved_servers());
         }
         Ok(())
     }
@@ -124,14 +124,14 @@ impl Engine {
 
     fn release_rows(&mut self) -> Result<()> {
         let (maps, now) = (self.plane.maps(), Instant::now());
-        let kept = &mut self.sync.removed;
+        let removed = &mut self.sync.removed;
         match self.desired.sync {
-            Some(_) => kept.update(self.memory.allocation.removed_dests(), now),
-            None => *kept = RemovedServers::default(),
+            Some(_) => removed.update(self.state.allocation.removed_dests(), now),
+            None => *removed = RemovedServers::default(),
         }
-        let kept = &self.sync.removed;
+        let removed = &self.sync.removed;
         let final_totals = |dest: &DestSlot| {
-            if kept.must_keep(dest, now) {
+            if removed.must_keep(dest, now) {
                 return None;
             }
             let live = maps.live(dest.id).ok()?;
@@ -139,7 +139,7 @@ impl Engine {
             (live.active == 0 && live.inactive == 0 && live.persistent == 0)
                 .then(|| totals(maps, dest.id).ok())?
         };
-        let allocation = &mut self.memory.allocation;
+        let allocation = &mut self.state.allocation;
         let released = allocation.release(&final_totals);
         if released.changed_services.is_empty() {
             return Ok(());
@@ -147,7 +147,7 @@ impl Engine {
         let unused_addresses = released.addresses.iter().copied();
         let unused_addresses =
             unused_addresses.filter(|address| allocation.rows_at(*address).is_empty());
-        self.network.forget(unused_addresses);
+        self.network.remove_servers(unused_addresses);
         // Records of peers must not refer to the freed rows.
         self.sync.index_version = None;
         // Clear the rows before the state file allows their reuse.
@@ -158,7 +158,7 @@ impl Engine {
             .map(String::as_str)
             .collect();
         let names = touched.iter().copied();
-        let record = Record::for_changes(&self.memory, names, released.sharing_changed);
+        let record = Record::for_changes(&self.state, names, released.sharing_changed);
         self.file.append_if_possible(&record);
         self.rewrite(&touched)
     }

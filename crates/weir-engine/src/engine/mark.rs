@@ -25,8 +25,8 @@ const NAME_PAIRS: u32 = 64;
 impl Engine {
     /// Updates devices, programs and rules for the marks of services that are configured or still have flows.
     pub(super) async fn update_marks(&mut self) -> Result<()> {
-        let wanted = self.memory.allocation.marks();
-        let known = self.memory.undo.marks.as_ref();
+        let wanted = self.state.allocation.marks();
+        let known = self.state.undo.marks.as_ref();
         let is_current =
             known.map(|routing| &routing.rules) == (!wanted.is_empty()).then_some(&wanted);
         if is_current && (wanted.is_empty() || self.network.marks.is_some()) {
@@ -35,7 +35,7 @@ impl Engine {
         if !wanted.is_empty() {
             return self.route_marks(wanted).await;
         }
-        let Some(routing) = self.memory.undo.marks.clone() else {
+        let Some(routing) = self.state.undo.marks.clone() else {
             return Ok(());
         };
         if let Some(pair) = self.network.marks.take() {
@@ -44,7 +44,7 @@ impl Engine {
             self.plane.detach(pair.exit)?;
         }
         routing.remove(self.network.netlink()).await?;
-        self.memory.undo.marks = None;
+        self.state.undo.marks = None;
         self.persist_undo()
     }
 
@@ -67,7 +67,7 @@ impl Engine {
         rules.extend(new.map(|mark| routing.rule(mark)));
         routing.rules = wanted;
         // Persisted first: after a crash, the record may name rules that do not exist, but every rule is recorded.
-        self.memory.undo.marks = Some(routing);
+        self.state.undo.marks = Some(routing);
         self.persist_undo()?;
         self.network.netlink().add_rules(&rules).await?;
         Ok(())
@@ -75,7 +75,7 @@ impl Engine {
 
     /// Creates the devices if they are missing, attaches the programs, and returns the routing.
     async fn ensure_mark_pair(&mut self) -> Result<MarkRouting> {
-        let routing = match (&self.network.marks, &self.memory.undo.marks) {
+        let routing = match (&self.network.marks, &self.state.undo.marks) {
             (Some(_), Some(routing)) => routing.clone(),
             _ => self.create_pair().await?,
         };
@@ -102,11 +102,11 @@ impl Engine {
 
     /// Restores devices, programs, routes and rules that another program removed.
     pub(super) async fn repair_marks(&mut self) -> Result<()> {
-        if self.memory.allocation.marks().is_empty() {
+        if self.state.allocation.marks().is_empty() {
             return Ok(());
         }
         let exists = |index, name: &str| self.network.name_of(index) == Some(name);
-        let known = self.memory.undo.marks.clone().zip(self.network.marks);
+        let known = self.state.undo.marks.clone().zip(self.network.marks);
         let intact = known.filter(|(routing, pair)| {
             exists(pair.entry, &routing.entry) && exists(pair.exit, &routing.exit)
         });
@@ -114,11 +114,11 @@ impl Engine {
             // If a step fails, the next check finds the pair incomplete and tries again.
             self.network.marks = None;
             self.update_marks().await?;
-            self.log_mark_repair("its devices were created again");
+            self.log_mark_repair("the devices were recreated");
             return Ok(());
         };
-        let works = self.pair_works(pair).await?;
-        if !works {
+        let is_complete = self.is_pair_complete(pair).await?;
+        if !is_complete {
             self.ensure_mark_pair().await?;
         }
         let netlink = self.network.netlink();
@@ -136,16 +136,16 @@ impl Engine {
             netlink.add_rules(&missing).await?;
         }
         // The routes of a device are removed when it goes down: this counts as one repair.
-        if !works {
-            self.log_mark_repair("its devices and programs were restored");
+        if !is_complete {
+            self.log_mark_repair("devices and programs were restored");
         } else if routes + missing.len() > 0 {
-            self.log_mark_repair("its rules and routes were added again");
+            self.log_mark_repair("rules and routes were restored");
         }
         Ok(())
     }
 
     /// Returns whether both devices are up and have their programs.
-    async fn pair_works(&self, pair: Pair) -> Result<bool> {
+    async fn is_pair_complete(&self, pair: Pair) -> Result<bool> {
         let attachments = self.plane.attachments()?;
         let has_hook = |ifindex, hooks: &[Hook]| {
             let mut of_interface = attachments.iter().filter(|it| it.ifindex == ifindex);
@@ -169,11 +169,11 @@ impl Engine {
 
     fn log_mark_repair(&mut self, cause: &str) {
         self.drift.marks += 1;
-        tracing::warn!(cause, "the route of marked packets was repaired");
+        tracing::warn!(cause, "repaired the route of marked packets");
     }
 
     async fn create_pair(&mut self) -> Result<MarkRouting> {
-        if let Some(former) = self.memory.undo.marks.clone() {
+        if let Some(former) = self.state.undo.marks.clone() {
             former.remove(self.network.netlink()).await?;
         }
         let netlink = self.network.netlink();
@@ -196,7 +196,7 @@ impl Engine {
             table: TABLE,
             rules: BTreeSet::new(),
         };
-        self.memory.undo.marks = Some(routing.clone());
+        self.state.undo.marks = Some(routing.clone());
         self.persist_undo()?;
         let netlink = self.network.netlink();
         if link_named(&routing.entry).is_none() {

@@ -7,9 +7,9 @@
 mod address;
 mod attach;
 mod commit;
+mod destroy_socket;
 mod drift;
 mod edit;
-mod end_socket;
 mod explain;
 mod explain_choice;
 mod foreign_program;
@@ -43,16 +43,16 @@ use weir_dataplane::Dataplane;
 use weir_model::{Indexed, Timeouts};
 use weir_planner::row_set::{Changes, RowSet};
 
-use crate::memory::Memory;
 use crate::network::Network;
 use crate::rate_estimate::RateEstimates;
 use crate::reply_monitor::ReplyMonitor;
 use crate::snapshot::Drift;
 use crate::state::StateFile;
+use crate::stored_state::EngineState;
 use crate::vip::Announcements;
 use crate::write::Writer;
 
-pub use self::edit::{WeightOrder, weight_order};
+pub use self::edit::{WeightChange, weight_change};
 pub use self::handshakes::Handshakes;
 pub use self::latency_use::AdjustedWeights;
 pub use self::open::Opening;
@@ -75,7 +75,7 @@ pub struct ApplyOutcome {
 pub struct Engine {
     file: StateFile,
     pin_dir: PathBuf,
-    memory: Memory,
+    state: EngineState,
     /// The whole configuration, including ipvsadm's services.
     desired: Indexed,
     /// The timeouts in the file; `ipvsadm --set` may have overridden them.
@@ -89,7 +89,7 @@ pub struct Engine {
     /// Planned rows that are not written yet.
     pending: Changes,
     /// Whether all next hops must be compared with the maps.
-    hops_due: bool,
+    must_check_hops: bool,
     /// Whether routes have changed since the last refresh.
     network_stale: bool,
     /// Time of the last refresh.
@@ -118,11 +118,11 @@ pub struct Engine {
 
 /// Returns the addresses of the servers of these services.
 fn server_addresses<'a>(
-    memory: &'a Memory,
+    state: &'a EngineState,
     touched: &'a [&'a str],
 ) -> impl Iterator<Item = IpAddr> + use<'a> {
     let slots = touched
         .iter()
-        .filter_map(|name| memory.allocation.services.get(*name));
+        .filter_map(|name| state.allocation.services.get(*name));
     slots.flat_map(|slot| slot.dests.iter().map(|dest| dest.address))
 }

@@ -69,7 +69,7 @@ impl Engine {
                 Finding::Replied => tracing::info!(
                     service = watched.service,
                     server = watched.server,
-                    "replies of a server pass through the director again"
+                    "a server's replies pass through the director again"
                 ),
                 Finding::Unchanged => {}
             }
@@ -86,7 +86,7 @@ impl Engine {
         let mut servers = Vec::new();
         let services = self.desired.services.iter();
         for service in services.filter(|service| service.snat.is_none()) {
-            let Some(slot) = self.memory.allocation.services.get(&service.name) else {
+            let Some(slot) = self.state.allocation.services.get(&service.name) else {
                 continue;
             };
             for dest in slot.dests.iter().filter(|dest| dest.removed.is_none()) {
@@ -147,7 +147,7 @@ impl Engine {
                     service = watched.service,
                     server = watched.server,
                     cause = reason(found),
-                    "clients of a server get no reply"
+                    "clients of a server receive no replies"
                 );
             }
         }
@@ -202,7 +202,7 @@ fn reason(found: &NoReplyWarning) -> String {
             .to_owned(),
     };
     format!(
-        "{} SYNs of {clients} got no reply through the director, although the check passes: {cause}",
+        "{} SYNs of {clients} received no reply through the director, although the check passes: {cause}",
         found.syns
     )
 }

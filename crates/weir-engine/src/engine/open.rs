@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use weir_dataplane::{Dataplane, OpenOptions, Opened, PinDir, Sizes, pinned_sizes};
+use weir_dataplane::{Dataplane, OpenOptions, OpenOutcome, PinDir, Sizes, pinned_sizes};
 use weir_model::{Desired, Indexed, Node};
 use weir_planner::allocation::Allocation;
 use weir_planner::row_set::{Changes, RowSet, rows};
@@ -22,7 +22,6 @@ use crate::adopt;
 use crate::allocate::{allocate, now_ms};
 use crate::clean::{clean_pinned, is_pinned};
 use crate::error::Result;
-use crate::memory::{Memory, StoredState};
 use crate::network::Network;
 use crate::origin::Origin;
 use crate::paths::Paths;
@@ -30,6 +29,7 @@ use crate::rate_estimate::RateEstimates;
 use crate::reply_monitor::ReplyMonitor;
 use crate::snapshot::Drift;
 use crate::state::StateFile;
+use crate::stored_state::{EngineState, StoredState};
 use crate::vip::{Announcements, read_record, remove_record};
 use crate::write::Writer;
 
@@ -37,10 +37,10 @@ use crate::write::Writer;
 #[derive(Debug)]
 struct SavedState {
     file: StateFile,
-    memory: Memory,
+    state: EngineState,
     servers: SavedServers,
     /// Whether there was no state file.
-    lost: bool,
+    file_missing: bool,
     /// The configuration with ipvsadm's services, or the error if they conflict.
     desired: Result<Indexed>,
     network: Network,
@@ -50,25 +50,25 @@ impl SavedState {
     async fn read(paths: &Paths, configured: &Desired) -> Result<Self> {
         let file = StateFile::new(&paths.runtime_dir);
         let saved = file.read()?;
-        let lost = saved.is_none();
+        let file_missing = saved.is_none();
         let StoredState {
-            mut memory,
+            engine: mut state,
             servers,
         } = saved.unwrap_or_default();
         // Addresses that were added for proxy services before there was an engine.
         for entry in read_record(&paths.runtime_dir) {
-            if !memory.undo.addresses.contains(&entry) {
-                memory.undo.addresses.push(entry);
+            if !state.undo.addresses.contains(&entry) {
+                state.undo.addresses.push(entry);
             }
         }
-        let desired = merged(&memory.origin, configured);
+        let desired = merged(&state.origin, configured);
         let mut network = Network::open()?;
-        network.refresh(addresses_of(&memory, &desired)).await?;
+        network.refresh(addresses_of(&state, &desired)).await?;
         Ok(Self {
             file,
-            memory,
+            state,
             servers,
-            lost,
+            file_missing,
             desired,
             network,
         })
@@ -78,37 +78,37 @@ impl SavedState {
     async fn reconcile(
         &mut self,
         plane: &Dataplane,
-        opened: Opened,
+        opened: OpenOutcome,
         configured: &Desired,
         states: &ServerStates,
     ) -> Result<Indexed> {
-        let memory = &mut self.memory;
-        if opened == Opened::Fresh {
-            memory.allocation = Allocation::default();
-            if memory.origin != Origin::default() {
-                memory.origin = Origin::default();
-                self.desired = merged(&memory.origin, configured);
+        let state = &mut self.state;
+        if opened == OpenOutcome::Fresh {
+            state.allocation = Allocation::default();
+            if state.origin != Origin::default() {
+                state.origin = Origin::default();
+                self.desired = merged(&state.origin, configured);
             }
         }
         let desired = std::mem::replace(&mut self.desired, Ok(Indexed::default()))?;
-        if opened != Opened::Fresh && self.lost {
+        if opened != OpenOutcome::Fresh && self.file_missing {
             tracing::warn!("the state file is missing: recovering rows from the pinned maps");
-            memory.allocation =
+            state.allocation =
                 adopt::recover_allocation(plane.maps(), &desired, plane.sizes().dests, now_ms())?;
         }
         let revision = desired.fingerprint();
-        if memory.fingerprint != revision {
-            memory.revision += 1;
-            memory.fingerprint = revision;
+        if state.fingerprint != revision {
+            state.revision += 1;
+            state.fingerprint = revision;
         }
-        let names = memory.allocation.service_names(&desired);
+        let names = state.allocation.service_names(&desired);
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        allocate(memory, &desired, plane, &names, states)?;
+        allocate(state, &desired, plane, &names, states)?;
         let network = &mut self.network;
         network
-            .retain_servers(memory.allocation.addresses().collect())
+            .retain_servers(state.allocation.addresses().collect())
             .await?;
-        network.adopt_marks(memory.undo.marks.as_ref());
+        network.adopt_marks(state.undo.marks.as_ref());
         network.set_attached(attached(plane)?);
         Ok(desired)
     }
@@ -120,16 +120,16 @@ impl SavedState {
         dest_rows: u32,
         states: &ServerStates,
     ) -> Result<(RowSet, Changes)> {
-        let (file, memory) = (&self.file, &self.memory);
+        let (file, state) = (&self.file, &self.state);
         let (planned, text) = std::thread::scope(|scope| {
-            let writing = scope.spawn(|| file.text_of(memory, &states.saved_servers()));
-            let surroundings = self.network.surroundings(memory.allocation.addresses());
-            let planned = rows(desired, &memory.allocation, &surroundings, dest_rows);
+            let writing = scope.spawn(|| file.serialize(state, &states.saved_servers()));
+            let network_facts = self.network.network_facts(state.allocation.addresses());
+            let planned = rows(desired, &state.allocation, &network_facts, dest_rows);
             (planned, writing.join())
         });
         let planned = planned?;
         let text = text.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        self.file.write_text(text?)?;
+        self.file.write_serialized(text?)?;
         Ok(planned)
     }
 }
@@ -141,21 +141,21 @@ pub struct Opening<'a> {
     configured: &'a Desired,
     saved: SavedState,
     plane: Dataplane,
-    opened: Opened,
+    opened: OpenOutcome,
     /// Reverts the startup if it fails.
-    undo: UndoStart,
+    undo: StartupRollback,
 }
 
 /// Removes the data plane of a failed startup, unless it was pinned before.
 #[derive(Debug)]
-struct UndoStart {
+struct StartupRollback {
     /// Whether nothing was pinned before.
     was_unpinned: bool,
     /// Addresses that were added before.
     added: BTreeSet<(String, IpAddr)>,
 }
 
-impl UndoStart {
+impl StartupRollback {
     async fn revert(&self, paths: &Paths) {
         if self.was_unpinned
             && let Err(error) = clean_pinned(paths, &self.added).await
@@ -171,10 +171,10 @@ impl<'a> Opening<'a> {
     /// a tokio runtime, in the director's network namespace.
     ///
     /// # Errors
-    /// The data plane cannot be opened, or a newer version wrote the state file. If none was pinned before, none is
-    /// pinned afterwards.
+    /// The data plane cannot be opened, or a newer version wrote the state file. If no data plane was pinned before,
+    /// none is pinned afterwards.
     pub async fn begin(paths: &'a Paths, configured: &'a Desired) -> Result<(Self, SavedServers)> {
-        let undo = UndoStart {
+        let undo = StartupRollback {
             was_unpinned: !is_pinned(paths),
             added: read_record(&paths.runtime_dir),
         };
@@ -210,8 +210,8 @@ impl<'a> Opening<'a> {
     /// Activates the configuration with the weights of `states`.
     ///
     /// # Errors
-    /// The configuration cannot be applied, or the kernel rejects a change. A data plane that was running continues; if
-    /// none was pinned before, none is pinned afterwards.
+    /// The configuration cannot be applied, or the kernel rejects a change. A running data plane continues; if no
+    /// data plane was pinned before, none is pinned afterwards.
     pub async fn finish(self, states: &ServerStates) -> Result<Engine> {
         let Self {
             paths,
@@ -230,7 +230,7 @@ impl<'a> Opening<'a> {
             let mut engine = Engine {
                 file: saved.file,
                 pin_dir: paths.pin_dir.clone(),
-                memory: saved.memory,
+                state: saved.state,
                 desired,
                 file_timeouts: configured.timeouts,
                 network: saved.network,
@@ -239,7 +239,7 @@ impl<'a> Opening<'a> {
                 rows,
                 local_clients: LocalClients::default(),
                 pending,
-                hops_due: true,
+                must_check_hops: true,
                 network_stale: false,
                 refreshed_at: Instant::now(),
                 refresh_duration: Duration::ZERO,
@@ -281,7 +281,7 @@ impl<'a> Opening<'a> {
 
 impl Engine {
     /// Returns whether the pinned maps and the state file still belong to this engine. If not, another program has
-    /// begun to take over, and the engine must be opened again.
+    /// begun to take over, and the engine must be reopened.
     pub fn is_current(&self) -> bool {
         self.file.is_own() && self.plane.is_current().unwrap_or(false)
     }
@@ -290,11 +290,11 @@ impl Engine {
     pub fn transfer_counts(&self) {
         match self.plane.transfer_counts() {
             Ok(true) => tracing::info!(
-                "handed the counters over to the other program, which had started without them"
+                "transferred the counters to the other program, which had started without them"
             ),
             Ok(false) => {}
             Err(error) => {
-                tracing::warn!(%error, "failed to hand counters over to the other program")
+                tracing::warn!(%error, "failed to transfer the counters to the other program")
             }
         }
     }
@@ -308,12 +308,12 @@ impl Engine {
 }
 
 fn merged(origin: &Origin, configured: &Desired) -> Result<Indexed> {
-    origin.merged(configured.clone()).map(Indexed::from)
+    origin.merged_with(configured.clone()).map(Indexed::from)
 }
 
 /// Returns the addresses of the servers that have rows or will get them.
-fn addresses_of(memory: &Memory, desired: &Result<Indexed>) -> BTreeSet<IpAddr> {
-    let allocated = memory.allocation.dests().map(|(_, dest)| dest.address);
+fn addresses_of(state: &EngineState, desired: &Result<Indexed>) -> BTreeSet<IpAddr> {
+    let allocated = state.allocation.dests().map(|(_, dest)| dest.address);
     let desired = desired.as_ref().ok();
     let wanted = desired.into_iter().flat_map(|desired| {
         let pools = desired.services.iter();
@@ -325,7 +325,7 @@ fn addresses_of(memory: &Memory, desired: &Result<Indexed>) -> BTreeSet<IpAddr> 
         .collect()
 }
 
-pub(super) fn open_plane(pin_dir: PathBuf, sizes: Sizes) -> Result<(Dataplane, Opened)> {
+pub(super) fn open_plane(pin_dir: PathBuf, sizes: Sizes) -> Result<(Dataplane, OpenOutcome)> {
     // Kernels before 5.11 charge maps to RLIMIT_MEMLOCK. Later ones ignore it; a failure shows in the next step.
     let _ = weir_sys::raise_memlock();
     let opened = Dataplane::open(&OpenOptions {

@@ -26,7 +26,7 @@ impl Engine {
         let (mut active, mut inactive) = (0, 0);
         let mut rows: HashMap<u32, bool> = HashMap::new();
         for service in self.desired.services_of_pool(pool) {
-            let Some(slot) = self.memory.allocation.services.get(&service.name) else {
+            let Some(slot) = self.state.allocation.services.get(&service.name) else {
                 continue;
             };
             let dests = slot.dests.iter();

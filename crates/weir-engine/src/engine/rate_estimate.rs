@@ -39,7 +39,7 @@ impl Engine {
             servers: HashMap::with_capacity(servers.len()),
         };
         let read = self.totals()?;
-        for (name, slot) in &self.memory.allocation.services {
+        for (name, slot) in &self.state.allocation.services {
             let mut sum = slot.retired;
             for dest in &slot.dests {
                 let totals = read.get(&dest.id).copied().unwrap_or_default();
@@ -66,7 +66,7 @@ impl Engine {
     fn totals(&self) -> Result<HashMap<u32, Totals>> {
         let maps = self.plane.maps();
         let ids: Vec<u32> = self
-            .memory
+            .state
             .allocation
             .dests()
             .map(|(_, dest)| dest.id)
@@ -100,14 +100,14 @@ impl Engine {
     pub(super) fn zero_points(&self, chosen: impl Fn(&str) -> bool) -> BTreeMap<String, Baseline> {
         let maps = self.plane.maps();
         let mut zeroed = BTreeMap::new();
-        let slots = self.memory.allocation.services.iter();
+        let slots = self.state.allocation.services.iter();
         for (name, slot) in slots.filter(|(name, _)| chosen(name)) {
             let mut zero = Baseline {
                 service: slot.retired,
                 servers: Vec::new(),
             };
             for dest in &slot.dests {
-                // Reading fails only for a row outside the map, and none is allocated.
+                // Reading fails only for a row outside the map, and such a row is never allocated.
                 let totals = totals(maps, dest.id).unwrap_or_default();
                 zero.service = zero.service.plus(totals);
                 zero.servers.push((dest.generation, totals));

@@ -27,7 +27,7 @@ impl Engine {
     /// Applies a configuration.
     ///
     /// # Errors
-    /// The configuration cannot be applied, or the kernel rejects a change: the former configuration is active again,
+    /// The configuration cannot be applied, or the kernel rejects a change: the previous configuration is active again,
     /// except that a server that the rejected configuration removed is now the last in its pool.
     /// [`Error::RollbackFailed`]: each service then has one of the two configurations, and applying one of them again
     /// completes the change.
@@ -36,7 +36,7 @@ impl Engine {
         desired: &Desired,
         states: &ServerStates,
     ) -> Result<ApplyOutcome> {
-        let merged = self.memory.origin.merged(desired.clone())?;
+        let merged = self.state.origin.merged_with(desired.clone())?;
         let applied = self.apply_merged(merged, states).await?;
         self.file_timeouts = desired.timeouts;
         Ok(applied)
@@ -44,7 +44,7 @@ impl Engine {
 
     /// Returns the number of configurations that have been applied.
     pub const fn revision(&self) -> u64 {
-        self.memory.revision
+        self.state.revision
     }
 
     /// Applies the merged configuration of the file and ipvsadm.
@@ -55,7 +55,7 @@ impl Engine {
     ) -> Result<ApplyOutcome> {
         let desired = Indexed::from(desired);
         let wanted = sizes(&desired.node, Some(self.plane.sizes()));
-        let replaced = if wanted == *self.plane.sizes() {
+        let replacement = if wanted == *self.plane.sizes() {
             None
         } else {
             let (plane, _) = open_plane(self.pin_dir.clone(), wanted)?;
@@ -64,39 +64,39 @@ impl Engine {
                 plane,
             })
         };
-        let touched = match replaced {
-            Some(_) => self.memory.allocation.service_names(&desired),
+        let touched = match replacement {
+            Some(_) => self.state.allocation.service_names(&desired),
             None => to_owned_names(desired.changed_since(&self.desired)),
         };
         let touched: Vec<&str> = touched.iter().map(String::as_str).collect();
-        let plane = replaced.as_ref().map_or(&self.plane, |it| &it.plane);
+        let plane = replacement.as_ref().map_or(&self.plane, |it| &it.plane);
         let dest_rows = plane.sizes().dests;
-        let former = allocate(&mut self.memory, &desired, plane, &touched, states)?;
-        let new_dest_rows = replaced.is_some().then_some(dest_rows);
+        let former = allocate(&mut self.state, &desired, plane, &touched, states)?;
+        let new_dest_rows = replacement.is_some().then_some(dest_rows);
         match self.plan(&desired, &touched, new_dest_rows).await {
             Ok(None) => {}
             Ok(Some((rows, changes))) => (self.rows, self.pending) = (rows, changes),
             Err(error) => {
-                self.memory.allocation.restore(former);
+                self.state.allocation.restore(former);
                 return Err(error);
             }
         }
-        if let Some(replaced) = replaced {
-            self.writer = replaced.writer;
-            self.plane = replaced.plane;
+        if let Some(replacement) = replacement {
+            self.writer = replacement.writer;
+            self.plane = replacement.plane;
             self.local_clients.mark_programs_outdated();
-            self.hops_due = true;
+            self.must_check_hops = true;
         }
         let former_desired = std::mem::replace(&mut self.desired, desired);
-        let revision = (self.memory.revision, self.memory.fingerprint);
-        self.memory.revision += 1;
-        self.memory.fingerprint = self.desired.fingerprint();
+        let revision = (self.state.revision, self.state.fingerprint);
+        self.state.revision += 1;
+        self.state.fingerprint = self.desired.fingerprint();
         let committed = match self.persist_changes(&former) {
             Ok(()) => self.commit().await,
             Err(error) => Err(error),
         };
         if let Err(cause) = committed {
-            (self.memory.revision, self.memory.fingerprint) = revision;
+            (self.state.revision, self.state.fingerprint) = revision;
             return Err(match self.roll_back(former_desired, states).await {
                 Ok(()) => cause,
                 Err(rollback) => Error::RollbackFailed {
@@ -108,7 +108,7 @@ impl Engine {
         // Freeing the names of a hundred thousand servers takes as long as the rest, so it happens in the background.
         tokio::task::spawn_blocking(move || drop(former_desired));
         Ok(ApplyOutcome {
-            revision: self.memory.revision,
+            revision: self.state.revision,
         })
     }
 
@@ -125,22 +125,22 @@ impl Engine {
         self.network.interfaces(desired)?;
         self.network.vip_interface(desired)?;
         if let Some(dest_rows) = new_dest_rows {
-            let allocation = &self.memory.allocation;
-            let surroundings = self.network.surroundings(allocation.addresses());
-            return Ok(Some(rows(desired, allocation, &surroundings, dest_rows)?));
+            let allocation = &self.state.allocation;
+            let network_facts = self.network.network_facts(allocation.addresses());
+            return Ok(Some(rows(desired, allocation, &network_facts, dest_rows)?));
         }
         let touched: Vec<&str> = touched
             .iter()
             .copied()
             .chain(moved_services.iter().map(String::as_str))
             .collect();
-        let surroundings = self
+        let network_facts = self
             .network
-            .surroundings(server_addresses(&self.memory, &touched));
+            .network_facts(server_addresses(&self.state, &touched));
         let changes = self.rows.replan(
             desired,
-            &self.memory.allocation,
-            &surroundings,
+            &self.state.allocation,
+            &network_facts,
             self.plane.sizes().dests,
             touched,
         )?;
@@ -150,12 +150,12 @@ impl Engine {
 
     /// Looks up routes to the servers of some services. Returns the other services whose routes changed.
     async fn add_servers(&mut self, touched: &[&str]) -> Result<Vec<String>> {
-        let servers = server_addresses(&self.memory, touched);
+        let servers = server_addresses(&self.state, touched);
         let update = self.network.update(servers).await?;
         if !update.is_full_refresh {
             return Ok(Vec::new());
         }
-        self.hops_due = true;
+        self.must_check_hops = true;
         let known: BTreeSet<&str> = touched.iter().copied().collect();
         let moved = self.services_at(&update.servers);
         Ok(moved
@@ -169,7 +169,7 @@ impl Engine {
         if addresses.is_empty() {
             return Vec::new();
         }
-        let services = self.memory.allocation.services.iter();
+        let services = self.state.allocation.services.iter();
         let affected = services.filter(|(_, slot)| {
             let mut dests = slot.dests.iter();
             dests.any(|dest| addresses.contains(&dest.address))
@@ -177,14 +177,14 @@ impl Engine {
         affected.map(|(name, _)| name.clone()).collect()
     }
 
-    /// Restores the former configuration after a new one failed. Rows that the new one allocated are removed like any
+    /// Restores the previous configuration after a new one failed. Rows that the new one allocated are removed like any
     /// other rows, because a packet may have bound a flow to them.
     async fn roll_back(&mut self, former: Indexed, states: &ServerStates) -> Result<()> {
         let touched = to_owned_names(former.changed_since(&self.desired));
         let touched: Vec<&str> = touched.iter().map(String::as_str).collect();
         self.desired = former;
         let rejected = allocate(
-            &mut self.memory,
+            &mut self.state,
             &self.desired,
             &self.plane,
             &touched,

@@ -53,7 +53,7 @@ impl Engine {
                 .unwrap_or(0)
         };
         Ok(Layer4Snapshot {
-            revision: self.memory.revision,
+            revision: self.state.revision,
             interfaces: self.interfaces(),
             services,
             latency: self.latency_counters()?,
@@ -92,7 +92,7 @@ impl Engine {
         };
         let (mut services, mut servers) = (Vec::new(), 0_usize);
         for service in &self.desired.services {
-            if let Some(slot) = self.memory.allocation.services.get(&service.name) {
+            if let Some(slot) = self.state.allocation.services.get(&service.name) {
                 let service = self.service_status(service, slot, &traffic, states)?;
                 servers += service.servers.len();
                 services.push(service);
@@ -171,10 +171,10 @@ impl Engine {
         let Some(address) = service.listen.first().map(|listener| listener.address) else {
             return VipStatus::Absent;
         };
-        if self.network.holder(address).is_none() {
+        if self.network.device_with(address).is_none() {
             VipStatus::Absent
         } else if self
-            .memory
+            .state
             .undo
             .addresses
             .iter()
@@ -205,10 +205,10 @@ impl Engine {
         let base = active.map_or(dest.weight, Override::weight);
         let configured = configured_server(&self.desired, service, dest);
         let pool = self.desired.pool(&service.pool);
-        let first = pool
+        let initial = pool
             .zip(configured)
             .and_then(|(pool, server)| state_before_first_result(pool, server));
-        let (state, reason) = state(dest, active, standing, first);
+        let (state, reason) = state_and_reason(dest, active, standing, initial);
         let forward = configured.map(|server| server.forward_in(service));
         Ok(ServerStatus {
             name: dest.name.clone(),
@@ -259,7 +259,7 @@ impl Engine {
 
     /// Returns the number of current flows of a service, or of one of its servers, which is named as in the file.
     pub fn live_flows(&self, service: &str, server: Option<&str>) -> u64 {
-        let Some(slot) = self.memory.allocation.services.get(service) else {
+        let Some(slot) = self.state.allocation.services.get(service) else {
             return 0;
         };
         let counted = slot
@@ -272,13 +272,13 @@ impl Engine {
     }
 }
 
-/// Returns a server's state and the reason for it. `first` is the state before the first result of its checks; `None` =
-/// it has no checks.
-fn state(
+/// Returns a server's state and the reason for it. `initial` is the state before the first result of its checks;
+/// `None` = it has no checks.
+fn state_and_reason(
     dest: &DestSlot,
     active: Option<Override>,
     standing: Option<&Standing>,
-    first: Option<State>,
+    initial: Option<State>,
 ) -> (ServerState, String) {
     let reason = |text: &str| text.to_owned();
     match active {
@@ -298,9 +298,9 @@ fn state(
             ServerState::Unchecked,
             reason("standby: other servers are usable"),
         ),
-        _ => match (standing, first) {
+        _ => match (standing, initial) {
             (Some(standing), _) => (standing.state.into(), standing.reason.clone()),
-            (None, Some(first)) => (first.into(), reason("no result yet")),
+            (None, Some(initial)) => (initial.into(), reason("no result yet")),
             (None, None) => (ServerState::Unchecked, reason("no check configured")),
         },
     }

@@ -17,7 +17,7 @@ use weir_flow::{Family, Tuple, steer_hash};
 use weir_sync::{Kind, Record, Source};
 
 use super::Engine;
-use super::sync_index::{PREPARED, ServiceNames, SyncCounts, SyncIndex, Synchronizer};
+use super::sync_index::{PREFETCH_DISTANCE, ServiceNames, SyncCounts, SyncIndex, Synchronizer};
 use crate::error::Result;
 use crate::network::tick;
 
@@ -37,21 +37,21 @@ const UDP: u8 = 17;
 
 /// Why a record cannot be inserted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Unusable {
+enum InsertError {
     /// It has values that no flow has.
-    Values,
+    InvalidValues,
     /// This director does not have the service.
-    Service,
+    UnknownService,
     /// The service with this row does not have the server.
-    Server { service: u32 },
+    UnknownServer { service: u32 },
 }
 
-impl Unusable {
+impl InsertError {
     const fn counter(self, counts: &mut SyncCounts) -> &mut u64 {
         match self {
-            Self::Values => &mut counts.invalid,
-            Self::Service => &mut counts.unknown_service,
-            Self::Server { .. } => &mut counts.unknown_server,
+            Self::InvalidValues => &mut counts.invalid,
+            Self::UnknownService => &mut counts.unknown_service,
+            Self::UnknownServer { .. } => &mut counts.unknown_server,
         }
     }
 }
@@ -81,18 +81,18 @@ impl Engine {
     ///
     /// # Errors
     /// A map cannot be written.
-    pub fn set_sync(&mut self, on: bool) -> Result<()> {
+    pub fn set_sync(&mut self, enabled: bool) -> Result<()> {
         let maps = self.plane.maps();
-        maps.set_sync(on)?;
+        maps.set_sync(enabled)?;
         self.rows.settings.flags &= !SETTINGS_SYNC;
-        self.rows.settings.flags |= if on { SETTINGS_SYNC } else { 0 };
+        self.rows.settings.flags |= if enabled { SETTINGS_SYNC } else { 0 };
         let counts = self.sync.counts;
         self.sync = Synchronizer {
-            on: Some(on),
+            enabled: Some(enabled),
             counts,
             ..Synchronizer::default()
         };
-        if on {
+        if enabled {
             self.sync.positions = Some(maps.sync_positions()?);
         }
         Ok(())
@@ -100,7 +100,7 @@ impl Engine {
 
     /// Returns the argument of the last call of [`Self::set_sync`]; `None` = it was not called yet.
     pub fn is_synchronizing(&self) -> Option<bool> {
-        self.sync.on
+        self.sync.enabled
     }
 
     /// Returns the numbers of records from peers, by result.
@@ -111,7 +111,7 @@ impl Engine {
     /// Returns whether a change to `maglev` tables has moved flows that the walk has not visited yet. Peers can no
     /// longer compute the servers of these flows.
     pub fn has_moved_flows(&self) -> bool {
-        self.sync.on == Some(true) && self.sync.recheck > 0
+        self.sync.enabled == Some(true) && self.sync.recheck > 0
     }
 
     /// Appends the entries to send: changed entries, and entries that the next part of the walk finds. `now` is the
@@ -158,13 +158,13 @@ impl Engine {
     }
 
     fn update_index(&mut self) -> Result<()> {
-        let version = (self.memory.revision, self.memory.allocation.last_generation);
+        let version = (self.state.revision, self.state.allocation.last_generation);
         let capacity = self.plane.maps().flows.capacity() as usize;
         if self.sync.sent_ticks.len() != capacity {
             self.sync.sent_ticks = vec![0; capacity];
         }
         if self.sync.index_version != Some(version) {
-            self.sync.index = SyncIndex::new(&self.desired, &self.memory);
+            self.sync.index = SyncIndex::new(&self.desired, &self.state);
             self.sync.index_version = Some(version);
         }
         self.sync.settings = self.plane.maps().settings()?;
@@ -239,8 +239,9 @@ impl Engine {
                     flow.ifindex = self.device_to(record, flow.dest).unwrap_or(0);
                     flows.push(flow);
                 }
-                Err(Unusable::Server { service }) if self.keep_unknown(service, record) => {}
-                Err(unusable) => *unusable.counter(&mut self.sync.counts) += 1,
+                Err(InsertError::UnknownServer { service })
+                    if self.queue_unknown(service, record) => {}
+                Err(error) => *error.counter(&mut self.sync.counts) += 1,
             }
         }
         self.plane.insert_flows(&mut flows)?;
@@ -254,18 +255,18 @@ impl Engine {
     }
 
     /// Converts a record to this director's rows.
-    fn sync_flow_of(&self, record: &Record) -> std::result::Result<SyncFlow, Unusable> {
+    fn sync_flow_of(&self, record: &Record) -> std::result::Result<SyncFlow, InsertError> {
         if !is_valid(record) {
-            return Err(Unusable::Values);
+            return Err(InsertError::InvalidValues);
         }
         let index = &self.sync.index;
         let service = match record.service {
             Some(id) => index.service(id),
             None => index.service_at(record.proto, record.vip.0, record.vip.1),
         };
-        let service = service.ok_or(Unusable::Service)?;
+        let service = service.ok_or(InsertError::UnknownService)?;
         let server = index.server(service, record.server.0, record.server.1);
-        let (dest, dest_generation) = server.ok_or(Unusable::Server { service })?;
+        let (dest, dest_generation) = server.ok_or(InsertError::UnknownServer { service })?;
         let (snat, snat_port) = record.snat.unwrap_or((record.client.0, 0));
         let family = if record.client.0.is_ipv4() { 4 } else { 6 };
         let mut flow = SyncFlow {
@@ -310,7 +311,7 @@ impl Engine {
             return None;
         }
         let source = self.sync.sources.source_towards(record.client.0, tick())?;
-        self.network.holder(source)
+        self.network.device_with(source)
     }
 
     /// Returns the record of an entry to send; `None` = the peers do not need it.
@@ -436,13 +437,13 @@ fn whole_service(row: u32, family: u8) -> Addr {
 }
 
 impl Source for Engine {
-    fn prepare(&mut self, entry: u32) {
+    fn prefetch(&mut self, entry: u32) {
         let flows = &self.plane.maps().flows;
         flows.prefetch(entry);
-        let slot = self.sync.prepared_at % PREPARED;
-        self.sync.prepared_at = slot + 1;
-        let prepared = std::mem::replace(&mut self.sync.prepared[slot], entry);
-        if let Ok(cold) = flows.cold(prepared)
+        let slot = self.sync.prefetched_at % PREFETCH_DISTANCE;
+        self.sync.prefetched_at = slot + 1;
+        let prefetched = std::mem::replace(&mut self.sync.prefetched[slot], entry);
+        if let Ok(cold) = flows.cold(prefetched)
             && cold.peer != NO_PLACE
         {
             flows.prefetch(cold.peer);

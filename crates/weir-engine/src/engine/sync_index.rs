@@ -16,15 +16,15 @@ use weir_sync::ServiceId;
 use super::sync_removed::RemovedServers;
 use super::sync_source::SourceAddresses;
 use super::unknown_servers::UnknownServers;
-use crate::memory::Memory;
+use crate::stored_state::EngineState;
 
 /// A hash map with a fast hasher, because every synchronized flow needs lookups. The keys come from the configuration
 /// and from other directors.
 pub(super) type HashMap<K, V> = std::collections::HashMap<K, V, RandomState>;
 
-/// Number of entries between the preparation of an entry and its use. Meanwhile its record is loaded into the CPU
-/// cache; then the record of the reverse direction is prefetched.
-pub(super) const PREPARED: usize = 4;
+/// Number of entries between the prefetch of an entry and its use. When its record is in the CPU cache, the record of
+/// the reverse direction is prefetched too.
+pub(super) const PREFETCH_DISTANCE: usize = 4;
 
 /// Names of the service in a row.
 #[derive(Clone, Debug)]
@@ -71,14 +71,14 @@ fn family_number(family: Family) -> u8 {
 
 impl SyncIndex {
     /// Creates the index for a configuration with its allocated rows.
-    pub(super) fn new(desired: &Indexed, memory: &Memory) -> Self {
+    pub(super) fn new(desired: &Indexed, state: &EngineState) -> Self {
         let mut index = Self::default();
         for service in desired
             .services
             .iter()
             .filter(|it| it.forward.handles_packets())
         {
-            let Some(slot) = memory.allocation.services.get(&service.name) else {
+            let Some(slot) = state.allocation.services.get(&service.name) else {
                 continue;
             };
             let (mut id, mut first) = (None, None);
@@ -241,7 +241,7 @@ impl SyncCounts {
 #[derive(Debug, Default)]
 pub(super) struct Synchronizer {
     /// Whether synchronization is enabled; `None` = not set since the engine was opened.
-    pub(super) on: Option<bool>,
+    pub(super) enabled: Option<bool>,
     pub(super) positions: Option<SyncPositions>,
     /// For each entry, the tick of the last packet that was reported to the peers; 0 = none.
     pub(super) sent_ticks: Vec<u32>,
@@ -258,8 +258,8 @@ pub(super) struct Synchronizer {
     pub(super) recheck: u32,
     pub(super) counts: SyncCounts,
     /// Entries that will be exported next; the oldest one is replaced first.
-    pub(super) prepared: [u32; PREPARED],
-    pub(super) prepared_at: usize,
+    pub(super) prefetched: [u32; PREFETCH_DISTANCE],
+    pub(super) prefetched_at: usize,
     pub(super) sources: SourceAddresses,
     pub(super) removed: RemovedServers,
     pub(super) unknown: UnknownServers,

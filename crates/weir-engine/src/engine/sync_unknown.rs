@@ -16,10 +16,10 @@ use super::unknown_servers::{UnknownServers, server_of};
 use crate::error::Result;
 
 impl Engine {
-    /// Keeps a record whose server this director does not know, if the server may be added. Returns whether the record
-    /// was kept.
-    pub(super) fn keep_unknown(&mut self, service_row: u32, record: &Record) -> bool {
-        let mut slots = self.memory.allocation.services.iter();
+    /// Queues a record whose server this director does not know, if the server may be added. Returns whether the record
+    /// was queued.
+    pub(super) fn queue_unknown(&mut self, service_row: u32, record: &Record) -> bool {
+        let mut slots = self.state.allocation.services.iter();
         let Some((name, _)) = slots.find(|(_, slot)| slot.row == service_row) else {
             return false;
         };
@@ -50,7 +50,7 @@ impl Engine {
         !self.sync.unknown.servers.is_empty()
     }
 
-    /// Adds the servers of the kept records and inserts their flows.
+    /// Adds the servers of the queued records and inserts their flows.
     pub(super) async fn add_unknown_servers(&mut self, states: &ServerStates) -> Result<()> {
         let UnknownServers { servers, records } = std::mem::take(&mut self.sync.unknown);
         if servers.is_empty() {

@@ -22,7 +22,7 @@ impl Engine {
             .flat_map(|pool| self.desired.services_of_pool(pool));
         let names: Vec<String> = users.map(|it| it.name.clone()).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        let former = allocate(&mut self.memory, &self.desired, &self.plane, &names, states)?;
+        let former = allocate(&mut self.state, &self.desired, &self.plane, &names, states)?;
         self.persist_changes_if_possible(&former);
         self.rewrite(&names)
     }

@@ -14,8 +14,8 @@ use crate::vip;
 
 impl Network {
     /// Returns the index of the device that has this address.
-    pub(crate) fn holder(&self, address: IpAddr) -> Option<u32> {
-        self.holders.get(&address).copied()
+    pub(crate) fn device_with(&self, address: IpAddr) -> Option<u32> {
+        self.address_devices.get(&address).copied()
     }
 
     /// Returns the prefix of an address on a device if its former owner has handed it over.
@@ -125,7 +125,7 @@ impl Network {
         let mut found: BTreeSet<u32> = default_routes.chain(self.routes.ports()).collect();
         let is_ours =
             |ip: &IpAddr| desired.services_listening_on(*ip).len() > 0 || self.servers.contains(ip);
-        let held = self.holders.iter().filter(|(ip, _)| is_ours(ip));
+        let held = self.address_devices.iter().filter(|(ip, _)| is_ours(ip));
         found.extend(held.map(|(_, ifindex)| *ifindex));
         found.extend(
             vip_interface

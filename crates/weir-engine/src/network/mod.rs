@@ -38,7 +38,7 @@ pub(crate) struct Network {
     servers: BTreeSet<IpAddr>,
     routes: RouteIndex,
     /// The device of each local address.
-    holders: BTreeMap<IpAddr, u32>,
+    address_devices: BTreeMap<IpAddr, u32>,
     /// Addresses that their former owner has handed over, with their prefixes.
     handed_over: BTreeMap<(u32, IpAddr), u8>,
     /// Whether addresses have changed since [`Network::clear_address_change`].
@@ -79,7 +79,7 @@ impl Network {
             state: NetState::default(),
             servers: BTreeSet::new(),
             routes: RouteIndex::default(),
-            holders: BTreeMap::new(),
+            address_devices: BTreeMap::new(),
             handed_over: BTreeMap::new(),
             addresses_changed: false,
             managed: BTreeSet::new(),
@@ -157,7 +157,7 @@ impl Network {
     /// A table cannot be read.
     pub(crate) async fn retain_servers(&mut self, servers: BTreeSet<IpAddr>) -> Result<()> {
         let unused: Vec<IpAddr> = self.servers.difference(&servers).copied().collect();
-        self.forget(unused.into_iter());
+        self.remove_servers(unused.into_iter());
         if self.servers != servers {
             self.update(servers.into_iter()).await?;
         }
@@ -165,7 +165,7 @@ impl Network {
     }
 
     /// Removes servers that are no longer used.
-    pub(crate) fn forget(&mut self, servers: impl Iterator<Item = IpAddr>) {
+    pub(crate) fn remove_servers(&mut self, servers: impl Iterator<Item = IpAddr>) {
         for server in servers {
             if self.servers.remove(&server) {
                 self.routes.remove(server, &self.state);
@@ -182,7 +182,7 @@ impl Network {
 
     fn index_addresses(&mut self) {
         let known = self.state.addresses.iter().rev();
-        self.holders = known.map(|known| (known.ip, known.ifindex)).collect();
+        self.address_devices = known.map(|known| (known.ip, known.ifindex)).collect();
         let handed_over = self.state.addresses.iter().filter(|it| it.handed_over);
         self.handed_over = handed_over
             .map(|it| ((it.ifindex, it.ip), it.prefix))
@@ -200,8 +200,8 @@ impl Network {
         Ok(())
     }
 
-    /// Queries the drivers of used devices again: the features of veth depend on its peer. Returns whether any features
-    /// changed.
+    /// Queries the drivers of used devices again: the features of a veth device depend on its peer. Returns whether any
+    /// features changed.
     ///
     /// # Errors
     /// A table cannot be read.
@@ -214,7 +214,7 @@ impl Network {
         Ok(self.drivers != former)
     }
 
-    /// Applies an event. Returns whether routes may have changed, so that a refresh is necessary.
+    /// Applies an event. Returns whether routes may have changed and a refresh is necessary.
     pub(crate) fn handle_event(&mut self, event: &Event) -> bool {
         let routes_changed = self.state.apply(event);
         match event {
@@ -227,8 +227,8 @@ impl Network {
     }
 
     /// Returns the network state on which the rows of these servers depend.
-    pub(crate) fn surroundings(&self, servers: impl Iterator<Item = IpAddr>) -> NetworkFacts {
-        let mut surroundings = NetworkFacts {
+    pub(crate) fn network_facts(&self, servers: impl Iterator<Item = IpAddr>) -> NetworkFacts {
+        let mut network_facts = NetworkFacts {
             learn_clients: self.learns_clients(),
             xdp_receives_partial_checksums: self.xdp_receives_partial_checksums(),
             marks: self.marks,
@@ -240,13 +240,13 @@ impl Network {
                 continue;
             };
             if found.kind == RouteKind::Local {
-                surroundings.local.insert(server);
+                network_facts.local.insert(server);
             }
             if let Some(source) = found.prefsrc {
-                surroundings.sources.insert(server, source);
+                network_facts.sources.insert(server, source);
             }
         }
-        surroundings
+        network_facts
     }
 
     /// Records where the packet path is attached, except on the devices of marked packets.
@@ -269,11 +269,13 @@ impl Network {
 
     /// Returns whether the data plane must take next hops towards clients from their packets.
     pub(crate) fn learns_clients(&self) -> bool {
-        self.attached.keys().any(|ifindex| !self.forwards(*ifindex))
+        self.attached
+            .keys()
+            .any(|ifindex| !self.kernel_forwards(*ifindex))
     }
 
-    /// Returns whether the kernel forwards packets from this device. If not, it returns no routes for them.
-    fn forwards(&self, ifindex: u32) -> bool {
+    /// Returns whether the kernel forwards packets from this device. If it does not, it returns no routes for them.
+    fn kernel_forwards(&self, ifindex: u32) -> bool {
         let Some(link) = self.state.links.get(&ifindex) else {
             return true;
         };

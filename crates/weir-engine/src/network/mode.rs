@@ -96,10 +96,10 @@ impl Network {
         match (attach, mode, device) {
             (Attach::Tc, Mode::Tc, _) => "attach = \"tc\"".to_owned(),
             (Attach::Xdp, Mode::Native, Some(device)) if self.xdp_receives_partial_checksums() => {
-                format!("attach = \"xdp\"; {device}, which go to tc")
+                format!("attach = \"xdp\"; {device}; such packets go to tc")
             }
             (Attach::Xdp, Mode::Generic, Some(device)) => {
-                format!("attach = \"xdp\"; {device}, which generic XDP cannot distinguish")
+                format!("attach = \"xdp\"; {device}; generic XDP cannot detect such packets")
             }
             (Attach::Xdp, ..) => "attach = \"xdp\"".to_owned(),
             (_, Mode::Tc, Some(device)) => device,

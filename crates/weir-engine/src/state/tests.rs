@@ -13,11 +13,11 @@ fn fixtures(name: &str) -> PathBuf {
     fs::create_dir_all(&directory).unwrap();
     for (file, text) in [
         (
-            STATE,
+            STATE_FILE,
             include_str!("../../../weir-state/tests/fixtures/v0.1.0/state.json"),
         ),
         (
-            JOURNAL,
+            JOURNAL_FILE,
             include_str!("../../../weir-state/tests/fixtures/v0.1.0/state.journal"),
         ),
     ] {
@@ -42,16 +42,16 @@ fn covers(old: &Value, new: &Value) -> bool {
 #[test]
 fn state_file_of_0_1_0_is_read_with_its_journal() {
     let directory = fixtures("state-read");
-    let (_, saved) = read(&directory.join(STATE)).unwrap().unwrap();
+    let (_, saved) = read(&directory.join(STATE_FILE)).unwrap().unwrap();
     fs::remove_dir_all(&directory).unwrap();
-    let StoredState { memory, servers } = saved;
-    assert_eq!(memory.revision, 1);
-    let dests = &memory.allocation.services["web"].dests;
+    let StoredState { engine, servers } = saved;
+    assert_eq!(engine.revision, 1);
+    let dests = &engine.allocation.services["web"].dests;
     assert_eq!(
         (dests.len(), dests[0].down, dests[0].effective),
         (3, true, 0)
     );
-    assert_eq!(memory.undo.neighbours.len(), 3);
+    assert_eq!(engine.undo.neighbours.len(), 3);
     assert!(!servers.is_copy);
     let overrides: Vec<_> = servers.overrides.iter().collect();
     let expected = [
@@ -66,11 +66,11 @@ fn state_file_of_0_1_0_is_read_with_its_journal() {
 #[test]
 fn state_file_is_readable_by_0_1_0_and_marked_as_copy() {
     let directory = fixtures("state-written");
-    let (_, saved) = read(&directory.join(STATE)).unwrap().unwrap();
+    let (_, saved) = read(&directory.join(STATE_FILE)).unwrap().unwrap();
     let mut states = ServerStates::default();
     states.adopt(saved.servers.clone(), false);
     let mut file = StateFile::new(&directory);
-    file.write(&saved.memory, &states.saved_servers()).unwrap();
+    file.write(&saved.engine, &states.saved_servers()).unwrap();
     let override_record = (
         "web".to_owned(),
         "10.9.0.7".to_owned(),
@@ -81,9 +81,9 @@ fn state_file_is_readable_by_0_1_0_and_marked_as_copy() {
         ..Record::default()
     };
     file.append(&record).unwrap();
-    let text = fs::read(directory.join(STATE)).unwrap();
-    let journal = fs::read(directory.join(JOURNAL)).unwrap();
-    let reread = read(&directory.join(STATE)).unwrap().unwrap().1;
+    let text = fs::read(directory.join(STATE_FILE)).unwrap();
+    let journal = fs::read(directory.join(JOURNAL_FILE)).unwrap();
+    let reread = read(&directory.join(STATE_FILE)).unwrap().unwrap().1;
     fs::remove_dir_all(&directory).unwrap();
     let words = previous::layer_4(&text, &journal);
     assert_eq!(words["web"]["10.9.0.6"], previous::Word::Weight(7));
@@ -106,7 +106,7 @@ fn state_file_is_readable_by_0_1_0_and_marked_as_copy() {
     ] {
         assert!(covers(&old[key], &new[key]), "{key}");
     }
-    assert_eq!(reread.memory, saved.memory);
+    assert_eq!(reread.engine, saved.engine);
     assert!(reread.servers.is_copy);
 }
 

@@ -39,8 +39,8 @@ impl Announcements {
         self.due.is_empty()
     }
 
-    /// Stops announcing an address.
-    pub(crate) fn forget(&mut self, address: IpAddr) {
+    /// Cancels the outstanding announcements of an address.
+    pub(crate) fn cancel(&mut self, address: IpAddr) {
         self.due.retain(|it| it.address != address);
     }
 

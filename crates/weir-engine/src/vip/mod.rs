@@ -36,7 +36,7 @@ pub struct Vips {
     announcements: Announcements,
     /// Whether addresses that are already present have been announced. Neighbours may have learned a different MAC
     /// address while no daemon was running.
-    is_present_announced: bool,
+    has_announced_present: bool,
     /// Time of the last search for unneeded addresses.
     last_withdrawal: Instant,
     /// Whether links or addresses have changed.
@@ -50,7 +50,7 @@ impl Vips {
             runtime_dir: runtime_dir.to_owned(),
             added: read_record(runtime_dir),
             announcements: Announcements::default(),
-            is_present_announced: false,
+            has_announced_present: false,
             last_withdrawal: Instant::now(),
             is_stale: false,
         }
@@ -97,7 +97,7 @@ impl Vips {
                 self.added.iter().map(|(_, address)| *address).collect();
             let present = present_addresses(&Netlink::open()?).await?;
             for address in expected.difference(&present) {
-                tracing::warn!(%address, "a VIP was removed by another program and is added again");
+                tracing::warn!(%address, "re-adding a VIP that another program removed");
             }
             return self.apply(desired).await;
         }
@@ -136,7 +136,7 @@ impl Vips {
             .proxy_addresses()
             .filter(|vip| !desired.is_vrrp_address(*vip))
             .collect();
-        if !std::mem::replace(&mut self.is_present_announced, true) && can_announce()? {
+        if !std::mem::replace(&mut self.has_announced_present, true) && can_announce()? {
             for address in on_link().filter(|it| wanted.contains(&it.ip)) {
                 self.announcements.add(link.index, address.ip);
             }
@@ -210,7 +210,7 @@ impl Vips {
             } else if let Some(link) = link {
                 remove_address(netlink, link.index, *address).await?;
             }
-            self.announcements.forget(*address);
+            self.announcements.cancel(*address);
             self.added.remove(&entry);
         }
         record::write(&self.runtime_dir, &self.added)?;

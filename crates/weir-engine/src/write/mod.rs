@@ -24,7 +24,7 @@ use crate::error::{Error, Result};
 use crate::tree;
 
 /// Row flags that packets of removed servers still need.
-const KEPT_FLAGS: u8 = DEST_LOCAL | DEST_STRICT | DEST_SNAT;
+const RETAINED_FLAGS: u8 = DEST_LOCAL | DEST_STRICT | DEST_SNAT;
 
 /// A service as it was written to the maps.
 #[derive(Debug)]
@@ -171,7 +171,7 @@ impl Writer {
             let service = service_row(row, tables.at, snat.map_or(0, |run| run.at));
             maps.services.set(index, &service)?;
         }
-        // Counters that changed before the new tree was published updated the former tree.
+        // Counters that changed before the new tree was published updated the previous tree.
         tree::fill(maps, &header)?;
         if let Some(former) = former {
             self.elements.retire(former.tables, now);
@@ -215,7 +215,7 @@ impl Writer {
         Ok(Some(run))
     }
 
-    /// Allocates a run of elements; if none is free, waits until no packet uses the retired runs.
+    /// Allocates a run of elements. If no run is free, waits until no packet uses the retired runs.
     fn allocate(&mut self, elements: u32) -> Result<Extent> {
         if let Some(run) = self.elements.allocate(elements) {
             return Ok(run);
@@ -264,7 +264,7 @@ impl Writer {
             };
             let row = maps.dests.get(*id)?;
             let wanted = Dest {
-                flags: row.flags & KEPT_FLAGS | removed.flags,
+                flags: row.flags & RETAINED_FLAGS | removed.flags,
                 policy: removed.policy,
                 place: 0,
                 ..row

@@ -21,7 +21,7 @@ fn service(index: u16, pool: &str) -> Service {
 }
 
 #[test]
-fn failed_reload_restores_the_former_configuration() {
+fn failed_reload_restores_the_previous_configuration() {
     if !is_root() {
         return;
     }

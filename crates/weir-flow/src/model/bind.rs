@@ -10,7 +10,7 @@ use weir_wire::{IpProtocol, TcpFlags};
 
 use super::config::ServiceRow;
 use super::flows::{Flow, Kind};
-use super::{Arrival, Job, Load, Model, Scheduler, Verdict, template};
+use super::{Arrival, Load, Model, PacketContext, Scheduler, Verdict, template};
 use crate::key::{Tuple, scale, steer_hash};
 use crate::state;
 
@@ -24,7 +24,7 @@ const SNAT_PORT_TRIES: u32 = 16;
 /// The index of a server, and the tuple of the flow's entry if it has one.
 type Binding = (u32, Option<Tuple>);
 
-/// The reason why a nat flow gets no entry.
+/// Why no entry is created for a nat flow.
 enum NatFailure {
     Conflict,
     Rejected(Reason),
@@ -34,27 +34,27 @@ impl<S: Scheduler> Model<S> {
     /// Binds the packet to a server and forwards it, or drops or passes it.
     pub(super) fn bind_and_send(
         &mut self,
-        job: &mut Job,
+        ctx: &mut PacketContext,
         untracked: bool,
         rebind: bool,
     ) -> Verdict {
-        match self.service_for(job) {
+        match self.service_for(ctx) {
             None => self.pass(Reason::PassNotOurs),
-            Some(0) if self.config.is_only_snat_source(job.layout.dst) => {
+            Some(0) if self.config.is_only_snat_source(ctx.layout.dst) => {
                 self.pass(Reason::PassNotOurs)
             }
             Some(0) => self.pass(Reason::PassNoService),
-            Some(service) => match self.bind(job, service, untracked, rebind) {
+            Some(service) => match self.bind(ctx, service, untracked, rebind) {
                 Ok((dest, entry)) => {
-                    self.store_client_hop(job, dest);
-                    self.send_to_server(job, dest, entry)
+                    self.store_client_hop(ctx, dest);
+                    self.send_to_server(ctx, dest, entry)
                 }
-                Err(reason) => self.handle_unbound(job, service, reason),
+                Err(reason) => self.handle_unbound(ctx, service, reason),
             },
         }
     }
 
-    fn handle_unbound(&mut self, job: &mut Job, service: u32, reason: Reason) -> Verdict {
+    fn handle_unbound(&mut self, ctx: &mut PacketContext, service: u32, reason: Reason) -> Verdict {
         let drops_packets = self
             .config
             .services
@@ -64,14 +64,14 @@ impl<S: Scheduler> Model<S> {
             != 0;
         match reason {
             Reason::PassNoFlow => self.pass(reason),
-            Reason::DropNoServer if !drops_packets => self.refuse(job, Reason::RejectNoServer, 0),
+            Reason::DropNoServer if !drops_packets => self.reject(ctx, Reason::RejectNoServer, 0),
             _ => self.drop(reason),
         }
     }
 
     fn bind(
         &mut self,
-        job: &Job,
+        ctx: &PacketContext,
         service: u32,
         untracked: bool,
         rebind: bool,
@@ -82,8 +82,8 @@ impl<S: Scheduler> Model<S> {
             .get(&service)
             .cloned()
             .unwrap_or_default();
-        let tcp = job.layout.protocol == IpProtocol::TCP;
-        let may_start_flow = !tcp || rebind || self.may_start_flow(job.layout.tcp_flags);
+        let tcp = ctx.layout.protocol == IpProtocol::TCP;
+        let may_start_flow = !tcp || rebind || self.may_start_flow(ctx.layout.tcp_flags);
         if !row.has_extent {
             // A packet that cannot start a flow is passed with the same reason whether or not there are servers.
             return Err(if may_start_flow {
@@ -95,26 +95,26 @@ impl<S: Scheduler> Model<S> {
         let key = row
             .persistence
             .as_ref()
-            .map(|rule| template::key(job, service, rule));
+            .map(|rule| template::key(ctx, service, rule));
         if !may_start_flow {
             if !untracked && !row.depends_only_on_packet() {
                 return Err(Reason::PassNoFlow);
             }
-            return self.bind_untracked(job, &row, key, Reason::PassNoFlow, false);
+            return self.bind_untracked(ctx, &row, key, Reason::PassNoFlow, false);
         }
         let one_packet = row.flags & SERVICE_ONE_PACKET != 0 && !tcp;
-        let hash = key.map_or_else(|| row.spread_hash(job), |key| self.key.hash(&key));
-        if !one_packet && self.exceeds_entry_budget(job, &row, hash) {
+        let hash = key.map_or_else(|| row.spread_hash(ctx), |key| self.key.hash(&key));
+        if !one_packet && self.exceeds_entry_budget(ctx, &row, hash) {
             self.count_reason(Reason::CountSynBudget);
-            return self.bind_untracked(job, &row, key, Reason::DropSynBudget, true);
+            return self.bind_untracked(ctx, &row, key, Reason::DropSynBudget, true);
         }
         let chosen = match (key, row.persistence) {
-            (Some(key), Some(rule)) => match self.template_dest(&key, job.now) {
+            (Some(key), Some(rule)) => match self.template_dest(&key, ctx.now) {
                 Some(chosen) => chosen,
                 None => {
-                    let chosen = self.choose(job, service, &row, hash);
+                    let chosen = self.choose(ctx, service, &row, hash);
                     if self.config.dests.contains_key(&chosen)
-                        && !self.add_template(key, chosen, job.now, rule.ticks)
+                        && !self.add_template(key, chosen, ctx.now, rule.ticks)
                     {
                         // Without a template, the client's hash selects the same server for all its flows.
                         spread(&row, hash)
@@ -123,16 +123,16 @@ impl<S: Scheduler> Model<S> {
                     }
                 }
             },
-            _ => self.choose(job, service, &row, hash),
+            _ => self.choose(ctx, service, &row, hash),
         };
         let dest = *self.config.dests.get(&chosen).ok_or(Reason::DropNoServer)?;
         if let Some(key) = key {
-            self.use_template(&key, job.now, !one_packet);
+            self.use_template(&key, ctx.now, !one_packet);
         }
         if one_packet {
             return self.bind_one_packet(chosen, &dest);
         }
-        let bound = self.bind_entry(job, &row, chosen, key);
+        let bound = self.bind_entry(ctx, &row, chosen, key);
         if let (Some(key), Err(_) | Ok((_, None))) = (key, &bound) {
             self.release_template(&key);
         }
@@ -141,24 +141,24 @@ impl<S: Scheduler> Model<S> {
 
     fn bind_entry(
         &mut self,
-        job: &Job,
+        ctx: &PacketContext,
         row: &ServiceRow,
         chosen: u32,
         template: Option<Tuple>,
     ) -> Result<Binding, Reason> {
         let dest = *self.config.dests.get(&chosen).ok_or(Reason::DropNoServer)?;
-        if is_translated(&dest, job) {
-            return self.bind_nat(job, row, chosen, template);
+        if is_translated(&dest, ctx) {
+            return self.bind_nat(ctx, row, chosen, template);
         }
-        let Some(index) = self.flows.allocate(job.hash) else {
+        let Some(index) = self.flows.allocate(ctx.hash) else {
             self.count_reason(Reason::CountTableFull);
-            return self.bind_untracked(job, row, template, Reason::DropNoPlace, true);
+            return self.bind_untracked(ctx, row, template, Reason::DropNoPlace, true);
         };
-        let tuple = job.layout.tuple();
+        let tuple = ctx.layout.tuple();
         let flow = Flow {
             template,
             by_template: template.is_some(),
-            ..self.new_flow(job, chosen, &dest, index)
+            ..self.new_flow(ctx, chosen, &dest, index)
         };
         self.add_flow(tuple, flow);
         Ok((chosen, Some(tuple)))
@@ -175,10 +175,10 @@ impl<S: Scheduler> Model<S> {
 
     /// Returns the scheduler's server. If datagrams may have been forwarded without an entry, returns the spread
     /// table's server, so that a flow keeps its server when it gets an entry.
-    fn choose(&mut self, job: &Job, service: u32, row: &ServiceRow, hash: u64) -> u32 {
+    fn choose(&mut self, ctx: &PacketContext, service: u32, row: &ServiceRow, hash: u64) -> u32 {
         let keeps_flows =
-            job.layout.protocol == IpProtocol::UDP && row.flags & SERVICE_ONE_PACKET == 0;
-        if keeps_flows && self.is_untracked(job) && !self.is_spread_translated(hash, row) {
+            ctx.layout.protocol == IpProtocol::UDP && row.flags & SERVICE_ONE_PACKET == 0;
+        if keeps_flows && self.is_untracked(ctx) && !self.is_spread_translated(hash, row) {
             return spread(row, hash);
         }
         let live = &self.live;
@@ -191,9 +191,9 @@ impl<S: Scheduler> Model<S> {
             }
         };
         let arrival = Arrival {
-            tuple: &job.layout.tuple(),
-            hash: row.spread_hash(job),
-            now: job.now,
+            tuple: &ctx.layout.tuple(),
+            hash: row.spread_hash(ctx),
+            now: ctx.now,
         };
         self.scheduler.choose(service, &arrival, &load).unwrap_or(0)
     }
@@ -208,15 +208,15 @@ impl<S: Scheduler> Model<S> {
     /// possible with nat, because replies need an entry.
     fn bind_untracked(
         &mut self,
-        job: &Job,
+        ctx: &PacketContext,
         row: &ServiceRow,
         template: Option<Tuple>,
         nat_reason: Reason,
         may_start_flow: bool,
     ) -> Result<Binding, Reason> {
         let chosen = match template {
-            None => spread(row, row.spread_hash(job)),
-            Some(key) => match self.template_dest(&key, job.now) {
+            None => spread(row, row.spread_hash(ctx)),
+            Some(key) => match self.template_dest(&key, ctx.now) {
                 Some(chosen) => chosen,
                 None => spread(row, self.key.hash(&key)),
             },
@@ -226,16 +226,16 @@ impl<S: Scheduler> Model<S> {
             return Err(nat_reason);
         }
         if may_start_flow {
-            self.mark_untracked(job);
+            self.mark_untracked(ctx);
             self.live.entry(chosen).or_default().stateless += 1;
         }
         self.count_reason(Reason::CountUntracked);
         Ok((chosen, None))
     }
 
-    fn new_flow(&self, job: &Job, chosen: u32, dest: &Dest, index: u32) -> Flow {
-        let state = match job.layout.protocol {
-            IpProtocol::TCP => state::initial(job.layout.tcp_flags),
+    fn new_flow(&self, ctx: &PacketContext, chosen: u32, dest: &Dest, index: u32) -> Flow {
+        let state = match ctx.layout.protocol {
+            IpProtocol::TCP => state::initial(ctx.layout.tcp_flags),
             _ => State::Udp,
         };
         Flow {
@@ -248,9 +248,9 @@ impl<S: Scheduler> Model<S> {
                 _ => state::is_active(state),
             },
             one_sided: dest.forward != Forward::Nat as u8,
-            seen: job.now,
+            seen: ctx.now,
             peer: None,
-            ingress: self.origin(job),
+            ingress: self.origin(ctx),
             template: None,
             by_template: false,
             flow_count: 0,
@@ -267,18 +267,18 @@ impl<S: Scheduler> Model<S> {
     /// Binds to the scheduler's server, or to a different server of the spread table if the reverse tuple is in use.
     fn bind_nat(
         &mut self,
-        job: &Job,
+        ctx: &PacketContext,
         row: &ServiceRow,
         first: u32,
         template: Option<Tuple>,
     ) -> Result<Binding, Reason> {
         let mut chosen = first;
         for attempt in 1..=NAT_SERVER_TRIES {
-            match self.bind_nat_to(job, row, chosen, template) {
+            match self.bind_nat_to(ctx, row, chosen, template) {
                 Ok(bound) => return Ok(bound),
                 Err(NatFailure::Rejected(reason)) => return Err(reason),
                 Err(NatFailure::Conflict) => {
-                    let Some(other) = self.other_server_with_translation(job, row, attempt) else {
+                    let Some(other) = self.find_other_nat_server(ctx, row, attempt) else {
                         break;
                     };
                     chosen = other;
@@ -290,33 +290,33 @@ impl<S: Scheduler> Model<S> {
 
     /// Selects another nat server. The spread table may also contain servers with other forwarding
     /// methods.
-    fn other_server_with_translation(
+    fn find_other_nat_server(
         &self,
-        job: &Job,
+        ctx: &PacketContext,
         row: &ServiceRow,
         attempt: u64,
     ) -> Option<u32> {
         (0..NAT_SERVER_PICKS)
             .map(|pick| {
                 let step = (attempt * NAT_SERVER_PICKS + pick).wrapping_mul(GOLDEN_64);
-                spread(row, job.hash.wrapping_add(step))
+                spread(row, ctx.hash.wrapping_add(step))
             })
             .find(|chosen| {
                 let dest = self.config.dests.get(chosen);
-                dest.is_some_and(|dest| is_translated(dest, job))
+                dest.is_some_and(|dest| is_translated(dest, ctx))
             })
     }
 
     fn bind_nat_to(
         &mut self,
-        job: &Job,
+        ctx: &PacketContext,
         row: &ServiceRow,
         chosen: u32,
         template: Option<Tuple>,
     ) -> Result<Binding, NatFailure> {
         let no_slot = || NatFailure::Rejected(Reason::DropNoPlace);
         let dest = *self.config.dests.get(&chosen).ok_or_else(no_slot)?;
-        let tuple = job.layout.tuple();
+        let tuple = ctx.layout.tuple();
         let to_client = Tuple {
             src: dest.addr,
             sport: match dest.port.get() {
@@ -328,16 +328,16 @@ impl<S: Scheduler> Model<S> {
             ..tuple
         };
         let reply = if dest.flags & DEST_SNAT == 0 {
-            self.claim_reply(to_client, job.now)
+            self.claim_reply(to_client, ctx.now)
                 .ok_or(NatFailure::Conflict)?
         } else {
-            self.find_snat_reply(job, row, to_client)?
+            self.find_snat_reply(ctx, row, to_client)?
         };
         let reverse = self
             .flows
             .allocate(self.key.hash(&reply))
             .ok_or_else(no_slot)?;
-        let Some(index) = self.flows.allocate(job.hash) else {
+        let Some(index) = self.flows.allocate(ctx.hash) else {
             self.flows.free(reverse);
             return Err(no_slot());
         };
@@ -345,7 +345,7 @@ impl<S: Scheduler> Model<S> {
             peer: Some(reply),
             template,
             by_template: template.is_some(),
-            ..self.new_flow(job, chosen, &dest, index)
+            ..self.new_flow(ctx, chosen, &dest, index)
         };
         self.add_flow(tuple, flow);
         self.flows.insert(
@@ -380,7 +380,7 @@ impl<S: Scheduler> Model<S> {
     /// Searches for an unused source address and port, starting at a point that the hash selects.
     fn find_snat_reply(
         &mut self,
-        job: &Job,
+        ctx: &PacketContext,
         row: &ServiceRow,
         to_client: Tuple,
     ) -> Result<Tuple, NatFailure> {
@@ -390,7 +390,7 @@ impl<S: Scheduler> Model<S> {
         }
         let span = u32::from(last - first) + 1;
         for step in 0..SNAT_PORT_TRIES {
-            let point = ((job.hash >> 8) as u32).wrapping_add(step.wrapping_mul(0x9e37_79b1));
+            let point = ((ctx.hash >> 8) as u32).wrapping_add(step.wrapping_mul(0x9e37_79b1));
             let address = (point >> 16) as usize % row.snat_addresses.len();
             let port = u64::from(point.wrapping_mul(0x85eb_ca6b)) << 32;
             let candidate = Tuple {
@@ -402,7 +402,7 @@ impl<S: Scheduler> Model<S> {
                 dport: first.wrapping_add(scale(port, span) as u16),
                 ..to_client
             };
-            if let Some(reply) = self.claim_reply(candidate, job.now) {
+            if let Some(reply) = self.claim_reply(candidate, ctx.now) {
                 return Ok(reply);
             }
         }
@@ -410,7 +410,7 @@ impl<S: Scheduler> Model<S> {
     }
 
     /// Stores the next hop of a nat client from its packet, if client learning is enabled.
-    fn store_client_hop(&mut self, job: &Job, dest: u32) {
+    fn store_client_hop(&mut self, ctx: &PacketContext, dest: u32) {
         let nat = self
             .config
             .dests
@@ -421,7 +421,7 @@ impl<S: Scheduler> Model<S> {
             return;
         }
         let mac = |offset: usize| {
-            core::array::from_fn(|index| job.frame.get(offset + index).copied().unwrap_or(0))
+            core::array::from_fn(|index| ctx.frame.get(offset + index).copied().unwrap_or(0))
         };
         let hop = HopParts {
             ifindex: self.config.ingress,
@@ -431,7 +431,7 @@ impl<S: Scheduler> Model<S> {
             vlan: HOP_VLAN_KEEP,
             ..HopParts::default()
         };
-        let client = job.layout.src;
+        let client = ctx.layout.src;
         self.clients
             .insert(super::forward::client_slot(client), (client, hop));
     }
@@ -455,8 +455,8 @@ impl<S: Scheduler> Model<S> {
 }
 
 /// Returns whether flows to a server are translated. A local server with the VIP's address receives packets unchanged.
-fn is_translated(dest: &Dest, job: &Job) -> bool {
-    let is_local_vip = dest.flags & DEST_LOCAL != 0 && dest.addr == job.layout.dst;
+fn is_translated(dest: &Dest, ctx: &PacketContext) -> bool {
+    let is_local_vip = dest.flags & DEST_LOCAL != 0 && dest.addr == ctx.layout.dst;
     dest.forward == Forward::Nat as u8 && !is_local_vip
 }
 
@@ -468,11 +468,11 @@ impl ServiceRow {
     }
 
     /// Returns the hash for the spread table, for a client without persistence.
-    pub(super) fn spread_hash(&self, job: &Job) -> u64 {
+    pub(super) fn spread_hash(&self, ctx: &PacketContext) -> u64 {
         if self.depends_only_on_packet() {
-            steer_hash(&job.layout.tuple())
+            steer_hash(&ctx.layout.tuple())
         } else {
-            job.hash
+            ctx.hash
         }
     }
 }

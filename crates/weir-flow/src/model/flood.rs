@@ -1,11 +1,11 @@
-//! Handles new flows beyond the budget: they get no entry, and their part of the hash space is marked.
+//! Handles new flows beyond the budget: no entries are created for them, and their part of the hash space is marked.
 
 use weir_abi::{Forward, MARKS_LOG2, SERVICE_ONE_PACKET, State};
 use weir_wire::{IpProtocol, TcpFlags};
 
 use super::bind::spread;
 use super::config::ServiceRow;
-use super::{Job, Model, Scheduler};
+use super::{Model, PacketContext, Scheduler};
 
 /// A limit on events per tick.
 #[derive(Clone, Debug, Default)]
@@ -31,38 +31,43 @@ impl Budget {
 }
 
 /// Returns the key of a packet's untracked mark: whether it is UDP, and the top bits of the hash.
-fn mark_key(job: &Job) -> (bool, u64) {
-    let udp = job.layout.protocol == IpProtocol::UDP;
-    (udp, job.hash >> (64 - MARKS_LOG2))
+fn mark_key(ctx: &PacketContext) -> (bool, u64) {
+    let udp = ctx.layout.protocol == IpProtocol::UDP;
+    (udp, ctx.hash >> (64 - MARKS_LOG2))
 }
 
 impl<S: Scheduler> Model<S> {
-    /// Takes an entry from the budget of new entries. Returns whether the flow gets no entry because the budget is
+    /// Takes an entry from the budget of new entries. Returns whether no entry is created because the budget is
     /// exhausted; UDP flows with nat always get an entry.
-    pub(super) fn exceeds_entry_budget(&mut self, job: &Job, row: &ServiceRow, hash: u64) -> bool {
+    pub(super) fn exceeds_entry_budget(
+        &mut self,
+        ctx: &PacketContext,
+        row: &ServiceRow,
+        hash: u64,
+    ) -> bool {
         let limit = self.config.settings.syn_budget;
-        if self.syn_budget.take(job.now, limit) {
+        if self.syn_budget.take(ctx.now, limit) {
             return false;
         }
-        job.layout.protocol == IpProtocol::TCP || !self.is_spread_translated(hash, row)
+        ctx.layout.protocol == IpProtocol::TCP || !self.is_spread_translated(hash, row)
     }
 
     /// Returns whether a packet is forwarded by its hash, without a flow lookup: a SYN beyond the budget, to a service
     /// whose scheduler uses only the hash.
-    pub(super) fn skips_lookup(&self, job: &Job) -> bool {
-        let layout = &job.layout;
+    pub(super) fn skips_lookup(&self, ctx: &PacketContext) -> bool {
+        let layout = &ctx.layout;
         let may_start_flow = layout.protocol == IpProtocol::TCP
             && layout.tcp_flags.contains(TcpFlags::SYN)
             && !layout.tcp_flags.contains(TcpFlags::RST);
         let limit = self.config.settings.syn_budget;
-        if !may_start_flow || self.is_mark_ingress() || !self.syn_budget.is_spent(job.now, limit) {
+        if !may_start_flow || self.is_mark_ingress() || !self.syn_budget.is_spent(ctx.now, limit) {
             return false;
         }
         let listener = (layout.tuple().dst, layout.tuple().dport, layout.protocol.0);
         let service = self.config.listeners.get(&listener);
         let row = service.and_then(|service| self.config.services.get(service));
         row.is_some_and(|row| {
-            let dest = self.config.dests.get(&spread(row, row.spread_hash(job)));
+            let dest = self.config.dests.get(&spread(row, row.spread_hash(ctx)));
             row.hashed
                 && row.persistence.is_none()
                 && row.flags & SERVICE_ONE_PACKET == 0
@@ -77,21 +82,21 @@ impl<S: Scheduler> Model<S> {
     }
 
     /// Sets the untracked mark for the part of the hash space that contains the packet's flow.
-    pub(super) fn mark_untracked(&mut self, job: &Job) {
+    pub(super) fn mark_untracked(&mut self, ctx: &PacketContext) {
         let settings = &self.config.settings;
-        let (udp, bits) = mark_key(job);
+        let (udp, bits) = mark_key(ctx);
         let ticks = if udp {
             settings.timeouts[State::Udp as usize]
         } else {
             settings.untracked_ticks
         };
-        let end_tick = job.now.wrapping_add(ticks) | 1;
+        let end_tick = ctx.now.wrapping_add(ticks) | 1;
         self.untracked.insert((udp, bits), end_tick);
     }
 
     /// Returns whether the untracked mark is set for the part of the hash space that contains the packet's flow.
-    pub(super) fn is_untracked(&self, job: &Job) -> bool {
-        let end_tick = self.untracked.get(&mark_key(job));
-        end_tick.is_some_and(|end_tick| end_tick.wrapping_sub(job.now).cast_signed() >= 0)
+    pub(super) fn is_untracked(&self, ctx: &PacketContext) -> bool {
+        let end_tick = self.untracked.get(&mark_key(ctx));
+        end_tick.is_some_and(|end_tick| end_tick.wrapping_sub(ctx.now).cast_signed() >= 0)
     }
 }

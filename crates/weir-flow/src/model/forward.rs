@@ -10,7 +10,7 @@ use weir_model::GOLDEN_64;
 use weir_wire::IpProtocol;
 
 use super::flows::{Flow, Kind};
-use super::{Job, Model, PacketMeta, Scheduler, Verdict};
+use super::{Model, PacketContext, PacketMeta, Scheduler, Verdict};
 use crate::edit::{self, Translation};
 use crate::encap;
 use crate::key::Tuple;
@@ -25,7 +25,7 @@ impl<S: Scheduler> Model<S> {
     /// Forwards a packet to the server of its flow. `entry` is the flow's tuple if the flow has an entry.
     pub(super) fn send_to_server(
         &mut self,
-        job: &mut Job,
+        ctx: &mut PacketContext,
         dest_id: u32,
         entry: Option<Tuple>,
     ) -> Verdict {
@@ -34,17 +34,17 @@ impl<S: Scheduler> Model<S> {
         };
         let forward = Forward::from_number(dest.forward);
         if dest.flags & DEST_LOCAL != 0 {
-            self.count_in(dest_id, job);
-            if forward == Some(Forward::Nat) && dest.addr != job.layout.dst {
-                let translation = self.translation(job, &dest, entry);
-                edit::translate(&mut job.frame, &job.layout, &translation);
+            self.count_in(dest_id, ctx);
+            if forward == Some(Forward::Nat) && dest.addr != ctx.layout.dst {
+                let translation = self.translation(ctx, &dest, entry);
+                edit::translate(&mut ctx.frame, &ctx.layout, &translation);
             }
             return self.pass(Reason::PassLocalServer);
         }
-        if edit::ttl(&job.frame, &job.layout) <= 1 {
-            return self.refuse(job, Reason::DropTtl, 0);
+        if edit::ttl(&ctx.frame, &ctx.layout) <= 1 {
+            return self.reject(ctx, Reason::DropTtl, 0);
         }
-        let slot = (job.hash >> 20) as u32 % HOPS_PER_DEST;
+        let slot = (ctx.hash >> 20) as u32 % HOPS_PER_DEST;
         let Some(hop) = self.config.hops.get(&(dest_id, slot)).copied() else {
             return self.drop(Reason::DropNoRoute);
         };
@@ -53,86 +53,86 @@ impl<S: Scheduler> Model<S> {
         } else {
             0
         };
-        if let Some(refusal) = self.refuse_if_too_big(job, &hop, overhead) {
-            return refusal;
+        if let Some(rejection) = self.reject_if_too_big(ctx, &hop, overhead) {
+            return rejection;
         }
-        self.count_in(dest_id, job);
-        edit::decrement_ttl(&mut job.frame, &job.layout);
+        self.count_in(dest_id, ctx);
+        edit::decrement_ttl(&mut ctx.frame, &ctx.layout);
         match forward {
-            Some(Forward::Direct) => return self.transmit(job, &hop, Some(dest.addr)),
+            Some(Forward::Direct) => return self.transmit(ctx, &hop, Some(dest.addr)),
             Some(Forward::Tunnel) => {
-                encap::push_headers(&mut job.frame, &job.layout, &dest, job.hash)
+                encap::push_headers(&mut ctx.frame, &ctx.layout, &dest, ctx.hash)
             }
             Some(Forward::Nat) => {
-                let translation = self.translation(job, &dest, entry);
-                edit::translate(&mut job.frame, &job.layout, &translation);
+                let translation = self.translation(ctx, &dest, entry);
+                edit::translate(&mut ctx.frame, &ctx.layout, &translation);
             }
             _ => {
                 if dest.dscp != 0 {
-                    edit::set_dscp(&mut job.frame, &job.layout, dest.dscp);
+                    edit::set_dscp(&mut ctx.frame, &ctx.layout, dest.dscp);
                 }
-                let layout = &job.layout;
+                let layout = &ctx.layout;
                 let translation = Translation {
                     src: layout.src,
                     dst: dest.addr,
                     sport: layout.sport,
                     dport: layout.dport,
                 };
-                edit::translate(&mut job.frame, layout, &translation);
+                edit::translate(&mut ctx.frame, layout, &translation);
             }
         }
-        self.transmit(job, &hop, None)
+        self.transmit(ctx, &hop, None)
     }
 
     /// Forwards a packet from a nat server to the client, with the VIP as source.
-    pub(super) fn forward_reply(&mut self, job: &mut Job, reverse: &Flow) -> Verdict {
+    pub(super) fn forward_reply(&mut self, ctx: &mut PacketContext, reverse: &Flow) -> Verdict {
         let forward = reverse
             .peer
             .and_then(|tuple| self.flows.get(&tuple).map(|flow| (tuple, *flow)));
         let Some((tuple, flow)) = forward.filter(|(_, flow)| flow.kind == Kind::Forward) else {
             return self.pass(Reason::PassNoFlow);
         };
-        if self.is_expired(&flow, job.now) {
+        if self.is_expired(&flow, ctx.now) {
             self.release(&tuple);
             return self.pass(Reason::PassNoFlow);
         }
-        let next_state = match job.layout.protocol {
-            IpProtocol::TCP => state::next(flow.state, View::Output, job.layout.tcp_flags),
+        let next_state = match ctx.layout.protocol {
+            IpProtocol::TCP => state::next(flow.state, View::Output, ctx.layout.tcp_flags),
             _ => State::Udp,
         };
-        self.advance(&tuple, next_state, job.now);
-        if edit::ttl(&job.frame, &job.layout) <= 1 {
-            return self.refuse(job, Reason::DropTtl, 0);
+        self.advance(&tuple, next_state, ctx.now);
+        if edit::ttl(&ctx.frame, &ctx.layout) <= 1 {
+            return self.reject(ctx, Reason::DropTtl, 0);
         }
         let Some(hop) = self.find_client_hop(tuple.src, flow.ingress) else {
             return self.drop(Reason::DropNoRoute);
         };
-        if let Some(refusal) = self.refuse_if_too_big(job, &hop, 0) {
-            return refusal;
+        if let Some(rejection) = self.reject_if_too_big(ctx, &hop, 0) {
+            return rejection;
         }
         let traffic = self.traffic.entry(reverse.dest).or_default();
         traffic.packets_out += 1;
-        traffic.bytes_out += job.layout.ip_len as u64;
-        edit::decrement_ttl(&mut job.frame, &job.layout);
+        traffic.bytes_out += ctx.layout.ip_len as u64;
+        edit::decrement_ttl(&mut ctx.frame, &ctx.layout);
         let translation = Translation {
             src: tuple.dst,
             dst: tuple.src,
             sport: tuple.dport,
             dport: tuple.sport,
         };
-        edit::translate(&mut job.frame, &job.layout, &translation);
-        self.transmit(job, &hop, None)
+        edit::translate(&mut ctx.frame, &ctx.layout, &translation);
+        self.transmit(ctx, &hop, None)
     }
 
-    fn count_in(&mut self, dest: u32, job: &Job) {
+    fn count_in(&mut self, dest: u32, ctx: &PacketContext) {
         let traffic = self.traffic.entry(dest).or_default();
         traffic.packets_in += 1;
-        traffic.bytes_in += job.layout.ip_len as u64;
+        traffic.bytes_in += ctx.layout.ip_len as u64;
     }
 
-    fn refuse_if_too_big(
+    fn reject_if_too_big(
         &mut self,
-        job: &mut Job,
+        ctx: &mut PacketContext,
         hop: &HopParts,
         overhead: usize,
     ) -> Option<Verdict> {
@@ -140,13 +140,13 @@ impl<S: Scheduler> Model<S> {
             return None;
         }
         let mtu = usize::from(hop.mtu).saturating_sub(overhead);
-        (job.layout.ip_len > mtu).then(|| self.refuse(job, Reason::DropTooBig, mtu))
+        (ctx.layout.ip_len > mtu).then(|| self.reject(ctx, Reason::DropTooBig, mtu))
     }
 
     /// Returns the addresses and ports of the packet to the server, with nat. With snat, the source is the destination
     /// of the server's replies.
-    fn translation(&self, job: &Job, dest: &Dest, entry: Option<Tuple>) -> Translation {
-        let layout = &job.layout;
+    fn translation(&self, ctx: &PacketContext, dest: &Dest, entry: Option<Tuple>) -> Translation {
+        let layout = &ctx.layout;
         let mut translation = Translation {
             src: layout.src,
             sport: layout.sport,
@@ -181,7 +181,12 @@ impl<S: Scheduler> Model<S> {
         })
     }
 
-    fn transmit(&mut self, job: &mut Job, hop: &HopParts, next_hop: Option<Addr>) -> Verdict {
+    fn transmit(
+        &mut self,
+        ctx: &mut PacketContext,
+        hop: &HopParts,
+        next_hop: Option<Addr>,
+    ) -> Verdict {
         if hop.flags & (HOP_READY | HOP_SEND) != HOP_READY | HOP_SEND {
             self.count_reason(Reason::PassToTc);
             return Verdict::ToTc(PacketMeta {
@@ -189,10 +194,10 @@ impl<S: Scheduler> Model<S> {
                 next_hop,
             });
         }
-        if hop.vlan != HOP_VLAN_KEEP && (hop.vlan != 0 || job.layout.is_tagged()) {
-            edit::retag(&mut job.frame, hop.vlan);
+        if hop.vlan != HOP_VLAN_KEEP && (hop.vlan != 0 || ctx.layout.is_tagged()) {
+            edit::retag(&mut ctx.frame, hop.vlan);
         }
-        edit::set_macs(&mut job.frame, hop.dmac, hop.smac);
+        edit::set_macs(&mut ctx.frame, hop.dmac, hop.smac);
         if hop.ifindex == self.config.ingress && hop.flags & HOP_REDIRECT == 0 {
             Verdict::Tx
         } else {

@@ -4,7 +4,7 @@ use core::net::Ipv6Addr;
 
 use weir_abi::{Addr, MARK_MAC};
 
-use super::{Job, Model, Scheduler};
+use super::{Model, PacketContext, Scheduler};
 use crate::family::Family;
 
 /// The content of the source MAC address of a marked frame.
@@ -27,8 +27,8 @@ impl<S: Scheduler> Model<S> {
     }
 
     /// Returns the mark in a frame, if it contains one.
-    pub(super) fn mark_of(&self, job: &Job) -> Option<FrameMark> {
-        let bytes: [u8; 6] = job.frame.get(6..12)?.try_into().ok()?;
+    pub(super) fn mark_of(&self, ctx: &PacketContext) -> Option<FrameMark> {
+        let bytes: [u8; 6] = ctx.frame.get(6..12)?.try_into().ok()?;
         let [a, b, c, d, e, f] = bytes;
         self.is_mark_ingress().then_some(FrameMark {
             mark: u32::from_ne_bytes([a, b, c, d]),
@@ -37,16 +37,16 @@ impl<S: Scheduler> Model<S> {
     }
 
     /// Returns the device on which a packet arrived.
-    pub(super) fn origin(&self, job: &Job) -> u32 {
-        self.mark_of(job)
+    pub(super) fn origin(&self, ctx: &PacketContext) -> u32 {
+        self.mark_of(ctx)
             .map_or(self.config.ingress, |mark| mark.origin)
     }
 
     /// Returns the service for a packet, by its mark or its destination. Returns `None` if the address is not a VIP or
     /// no service has the mark, and `Some(0)` if no service listens on the port.
-    pub(super) fn service_for(&self, job: &Job) -> Option<u32> {
-        let layout = &job.layout;
-        let Some(FrameMark { mark, .. }) = self.mark_of(job) else {
+    pub(super) fn service_for(&self, ctx: &PacketContext) -> Option<u32> {
+        let layout = &ctx.layout;
+        let Some(FrameMark { mark, .. }) = self.mark_of(ctx) else {
             return self
                 .config
                 .service(layout.dst, layout.dport, layout.protocol.0);

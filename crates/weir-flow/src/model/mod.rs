@@ -3,7 +3,7 @@
 //! [`Model::process`] has the stages of the data plane: parse the packet, apply the address filter, look up the flow,
 //! bind a new flow, forward. Files: `config` (configuration), `flows` (entries), `bind` (choice of a server), `flood`
 //! (new flows beyond the budget), `template` (persistence), `mark` (firewall marks), `forward` (to servers and
-//! clients), `refuse` (ICMP errors and resets), `sync` (flows of other directors). The stages for received ICMP
+//! clients), `reject` (ICMP errors and resets), `sync` (flows of other directors). The stages for received ICMP
 //! messages and fragments are not modelled: their verdict is [`Verdict::Unmodelled`].
 
 mod bind;
@@ -12,7 +12,7 @@ mod flood;
 mod flows;
 mod forward;
 mod mark;
-mod refuse;
+mod reject;
 mod sync;
 mod template;
 
@@ -126,7 +126,7 @@ pub struct Model<S> {
 }
 
 /// The current packet.
-struct Job {
+struct PacketContext {
     layout: Layout,
     frame: Vec<u8>,
     hash: u64,
@@ -221,7 +221,7 @@ impl<S: Scheduler> Model<S> {
     /// Processes a frame that arrives at tick `now`, and returns its outcome.
     pub fn process(&mut self, frame: &[u8], now: u32) -> Outcome {
         self.counted.clear();
-        let mut job = None;
+        let mut ctx = None;
         let verdict = match parse(frame) {
             Ok(layout)
                 if !self.is_accepted(Some((layout.src, layout.dst))) && !self.is_marked(frame) =>
@@ -234,7 +234,7 @@ impl<S: Scheduler> Model<S> {
             Ok(layout) => {
                 let hash = self.key.hash(&layout.tuple());
                 let frame = frame.to_vec();
-                self.dispatch(job.insert(Job {
+                self.dispatch(ctx.insert(PacketContext {
                     layout,
                     frame,
                     hash,
@@ -251,7 +251,7 @@ impl<S: Scheduler> Model<S> {
         Outcome {
             verdict,
             counted: core::mem::take(&mut self.counted),
-            frame: job.map_or_else(|| frame.to_vec(), |job| job.frame),
+            frame: ctx.map_or_else(|| frame.to_vec(), |ctx| ctx.frame),
         }
     }
 
@@ -270,9 +270,9 @@ impl<S: Scheduler> Model<S> {
         self.config.filter.may_be_destination(dst) || self.config.filter.may_be_source(src)
     }
 
-    fn dispatch(&mut self, job: &mut Job) -> Verdict {
-        match job.layout.class {
-            PacketClass::Plain => self.balance(job),
+    fn dispatch(&mut self, ctx: &mut PacketContext) -> Verdict {
+        match ctx.layout.class {
+            PacketClass::Plain => self.balance(ctx),
             PacketClass::Icmp | PacketClass::FragmentFirst | PacketClass::FragmentLater => {
                 Verdict::Unmodelled
             }
@@ -280,34 +280,34 @@ impl<S: Scheduler> Model<S> {
         }
     }
 
-    fn balance(&mut self, job: &mut Job) -> Verdict {
-        if self.skips_lookup(job) {
-            return self.bind_and_send(job, false, false);
+    fn balance(&mut self, ctx: &mut PacketContext) -> Verdict {
+        if self.skips_lookup(ctx) {
+            return self.bind_and_send(ctx, false, false);
         }
-        let tuple = job.layout.tuple();
+        let tuple = ctx.layout.tuple();
         let found = self.flows.get(&tuple).copied();
         if let Some(flow) = found.filter(|flow| flow.kind == Kind::Reverse) {
-            return self.forward_reply(job, &flow);
+            return self.forward_reply(ctx, &flow);
         }
-        let untracked = found.is_none() && self.is_untracked(job);
+        let untracked = found.is_none() && self.is_untracked(ctx);
         let mut any_packet_binds = false;
         if let Some(flow) = found {
-            match self.flow_action(job, &flow) {
+            match self.flow_action(ctx, &flow) {
                 FlowAction::Continue => {
-                    let next = self.next_state(job, &flow);
-                    self.advance(&tuple, next, job.now);
-                    if job.layout.tcp_flags.contains(TcpFlags::SYN) {
+                    let next = self.next_state(ctx, &flow);
+                    self.advance(&tuple, next, ctx.now);
+                    if ctx.layout.tcp_flags.contains(TcpFlags::SYN) {
                         self.count_syn(flow.dest, next);
                     }
-                    return self.send_to_server(job, flow.dest, Some(tuple));
+                    return self.send_to_server(ctx, flow.dest, Some(tuple));
                 }
                 FlowAction::End(reason) => {
                     self.release(&tuple);
                     return self.drop(reason);
                 }
                 FlowAction::Reset => {
-                    self.close(&tuple, &flow, job.now);
-                    return self.refuse(job, Reason::RejectRemoved, 0);
+                    self.close(&tuple, &flow, ctx.now);
+                    return self.reject(ctx, Reason::RejectRemoved, 0);
                 }
                 FlowAction::Discard(reason) => return self.drop(reason),
                 FlowAction::Rebind { any_packet } => {
@@ -316,10 +316,10 @@ impl<S: Scheduler> Model<S> {
                 }
             }
         }
-        self.bind_and_send(job, untracked, any_packet_binds)
+        self.bind_and_send(ctx, untracked, any_packet_binds)
     }
 
-    fn flow_action(&self, job: &Job, flow: &Flow) -> FlowAction {
+    fn flow_action(&self, ctx: &PacketContext, flow: &Flow) -> FlowAction {
         let flags = self
             .config
             .dests
@@ -330,12 +330,12 @@ impl<S: Scheduler> Model<S> {
             .dests
             .get(&flow.dest)
             .map_or(0, |dest| dest.policy);
-        let is_syn = job.layout.tcp_flags.contains(TcpFlags::SYN) && job.layout.protocol.0 == 6;
+        let is_syn = ctx.layout.tcp_flags.contains(TcpFlags::SYN) && ctx.layout.protocol.0 == 6;
         let has_unusable_server = (flow.state == State::SynRecv || policy & POLICY_DOWN != 0)
             && flags & (DEST_LIVE | DEST_USABLE | DEST_STRICT | DEST_RESET) == DEST_LIVE
             && !(flow.by_template && policy & POLICY_PERSISTENT != 0);
         let rebinds = is_syn && (self.is_new_connection(flow) || has_unusable_server);
-        if self.is_expired(flow, job.now) || rebinds {
+        if self.is_expired(flow, ctx.now) || rebinds {
             return FlowAction::Rebind { any_packet: false };
         }
         if flags & DEST_RESCHEDULE != 0 {
@@ -379,9 +379,9 @@ impl<S: Scheduler> Model<S> {
         quiesced || finished || state::allows_reuse(flow.state)
     }
 
-    fn next_state(&self, job: &Job, flow: &Flow) -> State {
+    fn next_state(&self, ctx: &PacketContext, flow: &Flow) -> State {
         // A UDP flow that was closed because its server was removed is reopened if the server is available again.
-        if job.layout.protocol.0 != 6 {
+        if ctx.layout.protocol.0 != 6 {
             return State::Udp;
         }
         let view = if flow.one_sided {
@@ -389,7 +389,7 @@ impl<S: Scheduler> Model<S> {
         } else {
             View::Input
         };
-        state::next(flow.state, view, job.layout.tcp_flags)
+        state::next(flow.state, view, ctx.layout.tcp_flags)
     }
 
     fn is_expired(&self, flow: &Flow, now: u32) -> bool {

@@ -1,7 +1,7 @@
 //! Inserts, updates or rejects flows from another director, with the same results as bpf/lib/sync.h.
 //!
 //! In the model, the generation of a server's row does not change: a record of a different generation is rejected, as
-//! in the data plane, but an entry never belongs to a former generation of its row. Locks are always obtained.
+//! in the data plane, but an entry never belongs to a previous generation of its row. Locks are always obtained.
 
 use weir_abi::{
     DEST_LIVE, DEST_LOCAL, DEST_SNAT, Dest, Forward, KIND_FORWARD, KIND_TEMPLATE, SYNC_CONFLICT,

@@ -11,7 +11,7 @@ use weir_abi::{
 
 use super::config::Persistence;
 use super::flows::{Flow, Kind};
-use super::{Job, Model, Scheduler};
+use super::{Model, PacketContext, Scheduler};
 use crate::family::Family;
 use crate::key::Tuple;
 
@@ -26,8 +26,8 @@ fn network(addr: Addr, bits: u32) -> Addr {
 }
 
 /// Returns the tuple of the template for a packet's client.
-pub(super) fn key(job: &Job, service: u32, rule: &Persistence) -> Tuple {
-    let layout = &job.layout;
+pub(super) fn key(ctx: &PacketContext, service: u32, rule: &Persistence) -> Tuple {
+    let layout = &ctx.layout;
     let (bits, row) = match layout.family {
         Family::V4 => {
             let address = Ipv4Addr::from_bits(service);

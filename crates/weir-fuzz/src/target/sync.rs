@@ -8,7 +8,7 @@ use weir_sync::{Key, Record, Session, Source, decode_items};
 struct EmptyTable;
 
 impl Source for EmptyTable {
-    fn prepare(&mut self, _entry: u32) {}
+    fn prefetch(&mut self, _entry: u32) {}
 
     fn export(&mut self, _entry: u32, _records: &mut Vec<Record>) {}
 

@@ -61,7 +61,7 @@ fn eject(states: &mut ServerStates, pool: &Pool, service: Option<&str>) -> Vec<E
             (FIRST.to_owned(), sample(second * 3, 0)),
             (SECOND.to_owned(), sample(second, second)),
         ];
-        let watched = [Watched {
+        let watched = [PoolSamples {
             pool,
             service,
             samples,
@@ -429,7 +429,7 @@ fn ejected_server_returns_on_trial() {
         (FIRST.to_owned(), sample(12, 0)),
         (SECOND.to_owned(), sample(9, 9)),
     ];
-    let watched = [Watched {
+    let watched = [PoolSamples {
         pool: &pool,
         service: None,
         samples,

@@ -179,7 +179,7 @@ fn assert_warned_until_reply(family: Family) {
             .as_str()
             .expect("reason is a string");
         assert!(
-            reason.contains("got no reply through the director"),
+            reason.contains("received no reply through the director"),
             "{reason}"
         );
         let name = family.server(n).to_string();
@@ -197,7 +197,7 @@ fn assert_warned_until_reply(family: Family) {
         let log = world.log();
         let logged = log
             .lines()
-            .filter(|it| it.contains("get no reply") && it.contains(&name));
+            .filter(|it| it.contains("receive no replies") && it.contains(&name));
         assert_eq!(logged.count(), 1, "{log}");
     }
 
@@ -245,7 +245,7 @@ fn dead_server_is_down_without_warning() {
         world.server_status(family.server(1))["state"] == "down"
     });
     assert!((0..2).all(|n| warning(&world, family, n).is_null()));
-    assert!(!world.log().contains("get no reply"));
+    assert!(!world.log().contains("receive no replies"));
 }
 
 /// The other server replies to clients, so this one would be an outlier. But its check shows that it is alive.

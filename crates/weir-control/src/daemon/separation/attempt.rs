@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use weir_engine_host::{EngineClient, ProbeId, ProbeWay, Request, permit_edits};
+use weir_engine_host::{EngineClient, ProbeForwarding, ProbeId, Request, permit_edits};
 use weir_ipvsadm::Edit;
 use weir_sys::privileged::{self, PrivilegedHelper, Program};
 
@@ -157,7 +157,7 @@ fn ask_for_probe(engine: &EngineClient) -> io::Result<()> {
         port: 1,
         protocol: 6,
     };
-    let way = ProbeWay {
+    let forwarding = ProbeForwarding {
         server: Ipv4Addr::new(192, 0, 2, 9).into(),
         vip: Ipv4Addr::new(192, 0, 2, 1).into(),
         forward: 1,
@@ -166,7 +166,7 @@ fn ask_for_probe(engine: &EngineClient) -> io::Result<()> {
         dscp: 0,
         tunnel_port: 0,
     };
-    let answer = engine.request(&Request::AddProbe { id, way }, &[]);
+    let answer = engine.request(&Request::AddProbe { id, forwarding }, &[]);
     answer.map(drop).map_err(io::Error::other)
 }
 

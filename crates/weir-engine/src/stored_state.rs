@@ -11,7 +11,7 @@ use crate::origin::Origin;
 
 /// The engine's part of the state file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Memory {
+pub(crate) struct EngineState {
     /// Number of configurations that have been applied.
     pub(crate) revision: u64,
     /// Identifies the configuration of `revision`.
@@ -28,7 +28,7 @@ pub(crate) struct Memory {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct StoredState {
     /// The engine's part.
-    pub(crate) memory: Memory,
+    pub(crate) engine: EngineState,
     /// weir-state's part: check results, and a copy of the overrides, which 0.1.0 reads.
     pub(crate) servers: SavedServers,
 }
@@ -40,7 +40,7 @@ pub(crate) struct Undo {
     pub(crate) addresses: Vec<(String, IpAddr)>,
     /// Neighbours that the kernel keeps resolved for Weir, with their interfaces.
     pub(crate) neighbours: Vec<(String, IpAddr)>,
-    /// Former offload settings, by interface.
+    /// Previous offload settings, by interface.
     pub(crate) offloads: Vec<(String, Vec<(String, bool)>)>,
     /// Routing of packets with a firewall mark.
     #[serde(default, skip_serializing_if = "Option::is_none")]

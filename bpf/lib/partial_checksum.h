@@ -5,14 +5,14 @@
  * passed unmodified to the tc program. One in 65536 complete checksums matches too; such packets are handled correctly
  * at tc.
  */
-#ifndef WEIR_UNFINISHED_H
-#define WEIR_UNFINISHED_H
+#ifndef WEIR_PARTIAL_CHECKSUM_H
+#define WEIR_PARTIAL_CHECKSUM_H
 
 #include "lib/encap.h"
 #include "lib/front_reply.h"
 #include "lib/transmit.h"
 
-static __always_inline int is_unfinished(struct weir_context *ctx, const struct packet *p)
+static __always_inline int has_partial_checksum(struct weir_context *ctx, const struct packet *p)
 {
 	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end;
 	struct weir_settings *settings = WEIR_LOOKUP(weir_settings, 0);
@@ -28,7 +28,7 @@ static __always_inline int is_unfinished(struct weir_context *ctx, const struct 
  * Passes the packet to tc, where it may change the flow's state, and removes the flow from the front cache, which only
  * XDP has.
  */
-static __always_inline int pass_unfinished_to_tc(struct weir_context *ctx, const struct packet *p)
+static __always_inline int pass_partial_checksum_to_tc(struct weir_context *ctx, const struct packet *p)
 {
 	__u64 hash = packet_hash(p);
 	struct weir_meta *meta;

@@ -9,7 +9,7 @@ use core::net::{Ipv4Addr, Ipv6Addr};
 use weir_abi::{Addr, DEVICE_REDIRECT, DEVICE_SEND, Reason};
 use weir_wire::{IpBuilder, IpProtocol, Packet, TcpFlags};
 
-use super::{Job, Model, PacketMeta, Scheduler, Verdict};
+use super::{Model, PacketContext, PacketMeta, Scheduler, Verdict};
 use crate::edit;
 use crate::family::Family;
 use crate::parse::Layout;
@@ -26,13 +26,18 @@ const TOS: u8 = 0xc0;
 
 impl<S: Scheduler> Model<S> {
     /// Rejects a packet, with a response to its sender if allowed. `mtu` is used only for [`Reason::DropTooBig`].
-    pub(super) fn refuse(&mut self, job: &mut Job, reason: Reason, mtu: usize) -> Verdict {
+    pub(super) fn reject(
+        &mut self,
+        ctx: &mut PacketContext,
+        reason: Reason,
+        mtu: usize,
+    ) -> Verdict {
         let limit = self.config.settings.reject_budget;
-        let is_reset = reason == Reason::RejectRemoved && job.layout.protocol == IpProtocol::TCP;
-        let may_respond = has_unicast_source(&job.layout)
-            && job.frame.first().is_some_and(|first| first & 1 == 0)
-            && !(is_reset && job.layout.tcp_flags.contains(TcpFlags::RST));
-        if !may_respond || !self.reject_budget.take(job.now, limit) {
+        let is_reset = reason == Reason::RejectRemoved && ctx.layout.protocol == IpProtocol::TCP;
+        let may_respond = has_unicast_source(&ctx.layout)
+            && ctx.frame.first().is_some_and(|first| first & 1 == 0)
+            && !(is_reset && ctx.layout.tcp_flags.contains(TcpFlags::RST));
+        if !may_respond || !self.reject_budget.take(ctx.now, limit) {
             return self.drop(match reason {
                 Reason::RejectNoServer => Reason::DropNoServer,
                 Reason::RejectRemoved => Reason::DropRemoved,
@@ -41,12 +46,12 @@ impl<S: Scheduler> Model<S> {
         }
         self.count_reason(reason);
         let packet = if is_reset {
-            build_reset(job)
+            build_reset(ctx)
         } else {
-            build_icmp_error(job, reason, mtu)
+            build_icmp_error(ctx, reason, mtu)
         };
-        job.frame.truncate(job.layout.l3);
-        job.frame.extend(packet);
+        ctx.frame.truncate(ctx.layout.l3);
+        ctx.frame.extend(packet);
         let ingress = self.config.ingress;
         let device = self
             .config
@@ -56,15 +61,15 @@ impl<S: Scheduler> Model<S> {
         if device & DEVICE_SEND == 0 || self.is_mark_ingress() {
             self.count_reason(Reason::PassToTc);
             return Verdict::ToTc(PacketMeta {
-                ifindex: self.origin(job),
+                ifindex: self.origin(ctx),
                 next_hop: None,
             });
         }
         let mac = |offset: usize| {
-            core::array::from_fn(|index| job.frame.get(offset + index).copied().unwrap_or(0))
+            core::array::from_fn(|index| ctx.frame.get(offset + index).copied().unwrap_or(0))
         };
         let (dst, src) = (mac(0), mac(6));
-        edit::set_macs(&mut job.frame, src, dst);
+        edit::set_macs(&mut ctx.frame, src, dst);
         if device & DEVICE_REDIRECT != 0 {
             return Verdict::Redirect(ingress);
         }
@@ -82,11 +87,11 @@ fn has_unicast_source(layout: &Layout) -> bool {
     }
 }
 
-fn build_icmp_error(job: &Job, reason: Reason, mtu: usize) -> Vec<u8> {
+fn build_icmp_error(ctx: &PacketContext, reason: Reason, mtu: usize) -> Vec<u8> {
     let Layout {
         family, l3, ip_len, ..
-    } = job.layout;
-    let (src, dst) = (job.layout.dst, job.layout.src);
+    } = ctx.layout;
+    let (src, dst) = (ctx.layout.dst, ctx.layout.src);
     let (ip, quote_max, mtu) = match family {
         Family::V4 => {
             let ip = Packet::ipv4(v4(src), v4(dst)).dont_fragment();
@@ -99,7 +104,7 @@ fn build_icmp_error(job: &Job, reason: Reason, mtu: usize) -> Vec<u8> {
     };
     // A multiple of four bytes, so that the checksum needs no padding.
     let quoted = ip_len.min(quote_max) & !3;
-    let quote = job.frame.get(l3..l3 + quoted).unwrap_or_default();
+    let quote = ctx.frame.get(l3..l3 + quoted).unwrap_or_default();
     let ip = ip.ttl(64).tos(TOS);
     match reason {
         Reason::DropTooBig => ip.too_big(u16::try_from(mtu).unwrap_or(u16::MAX), quote),
@@ -110,8 +115,8 @@ fn build_icmp_error(job: &Job, reason: Reason, mtu: usize) -> Vec<u8> {
 }
 
 /// Builds a reset that is acceptable to the sender of the segment (RFC 9293 section 3.10.7.1).
-fn build_reset(job: &Job) -> Vec<u8> {
-    let layout = &job.layout;
+fn build_reset(ctx: &PacketContext) -> Vec<u8> {
+    let layout = &ctx.layout;
     let (src, dst) = (layout.dst, layout.src);
     let ip = match layout.family {
         Family::V4 => IpBuilder::V4(Packet::ipv4(v4(src), v4(dst)).dont_fragment()),
@@ -122,7 +127,7 @@ fn build_reset(job: &Job) -> Vec<u8> {
     };
     let read_u32 = |offset: usize| {
         u32::from_be_bytes(core::array::from_fn(|index| {
-            job.frame
+            ctx.frame
                 .get(layout.l4 + offset + index)
                 .copied()
                 .unwrap_or(0)

@@ -1,7 +1,7 @@
-//! Closes sockets of local programs to removed or failed servers, so that the programs connect to other servers.
+//! Destroys sockets of local programs to removed or failed servers, so that the programs connect to other servers.
 //!
-//! A TCP connection ends if `on_remove` requires it: a socket cannot change its server, so that `reschedule` is the
-//! same as `reset`. A connected UDP socket always ends, because it would send to a dead server forever.
+//! A TCP socket is destroyed if `on_remove` requires it: a socket cannot change its server, so `reschedule` is the same
+//! as `reset`. A connected UDP socket is always destroyed, because it would send to a dead server forever.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,7 @@ use weir_sys::NetNs;
 use super::Engine;
 use crate::error::Result;
 
-/// Which connected sockets of a server are ended.
+/// Which connected sockets of a server are destroyed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SocketKinds {
     /// Only datagram sockets.
@@ -28,39 +28,39 @@ enum SocketKinds {
 type Cookies = BTreeMap<Protocol, BTreeSet<u64>>;
 
 impl Engine {
-    /// Ends the sockets of removed and failed servers.
+    /// Destroys the sockets of removed and failed servers.
     ///
     /// # Errors
     /// A map cannot be read, or the kernel cannot list sockets.
-    pub(super) fn end_sockets(&mut self) -> Result<()> {
-        let kinds_to_end = self.kinds_to_end();
-        if kinds_to_end.is_empty() {
-            self.local_clients.ended.clear();
+    pub(super) fn destroy_sockets(&mut self) -> Result<()> {
+        let kinds_to_destroy = self.kinds_to_destroy();
+        if kinds_to_destroy.is_empty() {
+            self.local_clients.destroyed.clear();
             return Ok(());
         }
-        let cookies_to_end = self.sockets_to_end(&kinds_to_end)?;
-        if cookies_to_end.is_empty() {
+        let cookies_to_destroy = self.sockets_to_destroy(&kinds_to_destroy)?;
+        if cookies_to_destroy.is_empty() {
             return Ok(());
         }
-        let mut ended = 0;
-        for (protocol, cookies) in cookies_to_end {
-            self.local_clients.ended.extend(&cookies);
-            ended += end_everywhere(protocol, cookies)?;
+        let mut destroyed = 0;
+        for (protocol, cookies) in cookies_to_destroy {
+            self.local_clients.destroyed.extend(&cookies);
+            destroyed += destroy_everywhere(protocol, cookies)?;
         }
-        if ended > 0 {
-            tracing::info!(ended, "sockets of removed or failed servers were closed");
+        if destroyed > 0 {
+            tracing::info!(destroyed, "destroyed sockets of removed or failed servers");
         }
         Ok(())
     }
 
-    /// Returns the server rows whose sockets must be ended.
-    fn kinds_to_end(&self) -> BTreeMap<u32, SocketKinds> {
+    /// Returns the server rows whose sockets must be destroyed.
+    fn kinds_to_destroy(&self) -> BTreeMap<u32, SocketKinds> {
         if self.local_clients.maps.is_none() {
             return BTreeMap::new();
         }
-        let must_end = |flags: u8| flags & (DEST_RESET | DEST_RESCHEDULE) != 0;
+        let must_destroy = |flags: u8| flags & (DEST_RESET | DEST_RESCHEDULE) != 0;
         let removed = self.rows.removed.iter().map(|(id, removed)| {
-            let is_all = must_end(removed.flags);
+            let is_all = must_destroy(removed.flags);
             (
                 *id,
                 if is_all {
@@ -72,7 +72,7 @@ impl Engine {
         });
         let failed = self.rows.dests.iter().filter_map(|(id, row)| {
             let is_down = row.flags & DEST_USABLE == 0 && row.policy & POLICY_DOWN != 0;
-            match (must_end(row.flags), is_down) {
+            match (must_destroy(row.flags), is_down) {
                 (true, _) => Some((*id, SocketKinds::All)),
                 (false, true) => Some((*id, SocketKinds::Datagrams)),
                 (false, false) => None,
@@ -81,35 +81,37 @@ impl Engine {
         removed.chain(failed).collect()
     }
 
-    fn sockets_to_end(&self, kinds_to_end: &BTreeMap<u32, SocketKinds>) -> Result<Cookies> {
-        let mut cookies_to_end = Cookies::new();
+    fn sockets_to_destroy(&self, kinds_to_destroy: &BTreeMap<u32, SocketKinds>) -> Result<Cookies> {
+        let mut cookies_to_destroy = Cookies::new();
         let Some(maps) = &self.local_clients.maps else {
-            return Ok(cookies_to_end);
+            return Ok(cookies_to_destroy);
         };
-        let ended = &self.local_clients.ended;
+        let destroyed = &self.local_clients.destroyed;
         maps.sockets.each(|key, record| {
             let connected = SOCKET_CONNECTED | SOCKET_COUNTED;
             let protocol = [Protocol::Tcp, Protocol::Udp]
                 .into_iter()
                 .find(|protocol| protocol.number() == record.proto);
-            let (Some(protocol), Some(ending)) = (protocol, kinds_to_end.get(&record.dest)) else {
+            let (Some(protocol), Some(kinds)) = (protocol, kinds_to_destroy.get(&record.dest))
+            else {
                 return;
             };
-            let ends = *ending == SocketKinds::All || protocol == Protocol::Udp;
-            if ends && record.state & connected == connected && !ended.contains(&key.cookie) {
-                cookies_to_end
+            let destroys = *kinds == SocketKinds::All || protocol == Protocol::Udp;
+            if destroys && record.state & connected == connected && !destroyed.contains(&key.cookie)
+            {
+                cookies_to_destroy
                     .entry(protocol)
                     .or_default()
                     .insert(key.cookie);
             }
         })?;
-        Ok(cookies_to_end)
+        Ok(cookies_to_destroy)
     }
 }
 
-/// Ends sockets in this network namespace, and the remaining ones in the namespaces of other processes. Returns the
-/// number of ended sockets.
-fn end_everywhere(protocol: Protocol, mut cookies: BTreeSet<u64>) -> Result<usize> {
+/// Destroys sockets in this network namespace, and the remaining ones in the namespaces of other processes. Returns the
+/// number of destroyed sockets.
+fn destroy_everywhere(protocol: Protocol, mut cookies: BTreeSet<u64>) -> Result<usize> {
     let total = cookies.len();
     destroy_sockets(protocol.number(), &mut cookies)?;
     let mut seen = BTreeSet::from([own_namespace()]);
