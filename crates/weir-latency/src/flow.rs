@@ -1,11 +1,11 @@
 //! Model of the estimator: computes samples from the packets of sampled flows.
 //!
-//! A client's acknowledgement of an answer passes through the director. With TCP timestamps (RFC 7323), it contains the
-//! value of the server's clock when the answer was sent (`TSecr`). The handshake relates this clock to the director's
-//! clock: the SYN-ACK was sent shortly after the SYN arrived. A sample is the mapped send time of the first new payload
-//! that the client acknowledges, minus the arrival time of the last payload before it. It includes neither the
-//! round-trip time to the client nor the delay of its acknowledgement. Without timestamps, a sample is the time until
-//! the acknowledgement minus the time from the SYN to the ACK in the handshake.
+//! A client's acknowledgement of a response passes through the director. With TCP timestamps (RFC 7323), it contains
+//! the value of the server's clock when the response was sent (`TSecr`). The handshake relates this clock to the
+//! director's clock: the SYN-ACK was sent shortly after the SYN arrived. A sample is the mapped send time of the first
+//! new payload that the client acknowledges, minus the arrival time of the last payload before it. It includes neither
+//! the round-trip time to the client nor the delay of its acknowledgement. Without timestamps, a sample is the time
+//! until the acknowledgement minus the time from the SYN to the ACK in the handshake.
 //!
 //! bpf/lib/latency.h implements the same computation with the same integers; a test of weir-dataplane sends random
 //! packets through both. Unreliable samples are discarded and counted by [`LatencyReason`](weir_abi::LatencyReason).
@@ -39,14 +39,14 @@ pub const ANCHOR_NS: u64 = 10_000 * MS;
 pub const OVERLAP_NS: u64 = 250 * US;
 /// A longer request is an upload, which a program writes in parts; the last segment of a part is not full.
 const UPLOAD_BYTES: u32 = 16_384;
-/// Tolerance for the order of request and answer that does not depend on the drift of the clocks.
+/// Tolerance for the order of request and response that does not depend on the drift of the clocks.
 const SLACK_NS: i64 = 64 * US as i64;
 /// Minimum payload in bytes of a segment that is considered full.
 const FULL_SEGMENT: u16 = 536;
-/// Maximum number of bytes from the server that may precede the first answer after a TLS handshake: session tickets,
+/// Maximum number of bytes from the server that may precede the first response after a TLS handshake: session tickets,
 /// and SETTINGS of HTTP/2.
 const TLS_WINDOW: u32 = 1_200;
-/// Two session tickets are shorter than this: if more bytes were acknowledged, they include the answer.
+/// Two session tickets are shorter than this: if more bytes were acknowledged, they include the response.
 const TICKET_BYTES: u32 = 640;
 /// Like [`TLS_WINDOW`], for the SETTINGS of HTTP/2 without TLS.
 const HTTP2_WINDOW: u32 = 128;
@@ -56,7 +56,7 @@ const TICKETS_NS: u64 = 5 * MS;
 const FINISHED_BYTES: u32 = 100;
 /// If an acknowledgement took at most this much longer than the handshake, the client did not delay it.
 const PROMPT_NS: u64 = MS;
-/// A lost answer is not sent again earlier than this: the shortest retransmission timeout of Linux is 200 ms
+/// A lost response is not sent again earlier than this: the shortest retransmission timeout of Linux is 200 ms
 /// (`TCP_RTO_MIN`), and so is that of its tail loss probe for a single segment (RFC 8985 section 7.2).
 const RESENT_NS: i64 = 190 * MS as i64;
 /// Length of `HTTP/1.1 100 Continue` with its empty line, as plain text and as a record of TLS 1.3.
@@ -74,8 +74,8 @@ const FIN: u8 = 1;
 const SYN: u8 = 2;
 const RST: u8 = 4;
 
-/// The kind of a client's first payload. It identifies protocols in which the server's first messages do not answer a
-/// request.
+/// The kind of a client's first payload. It identifies protocols in which the server's first messages are not responses
+/// to a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FirstPayload {
     /// Anything else.
@@ -120,7 +120,7 @@ pub struct Packet {
     pub first: FirstPayload,
 }
 
-/// The latency of one answer.
+/// The latency of one response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sample {
     /// Server row.
@@ -222,7 +222,7 @@ impl Step<'_> {
             return self.ignore(Reason::Options);
         }
         // More than a FIN was lost before the director. If it was a request, it was also the first acknowledgement of
-        // the answer before it, and the server sends that answer again.
+        // the response before it, and the server sends that response again.
         if packet.seq.wrapping_sub(self.flow.seq) as i32 > 1 && self.flow.is(LATENCY_PENDING) {
             self.flow.flags |= LATENCY_LOSSY;
         }
@@ -263,7 +263,7 @@ impl Step<'_> {
         self.count(reason);
     }
 
-    /// Ends the pending exchange with a sample, unless the answer may have been sent twice.
+    /// Ends the pending exchange with a sample, unless the response may have been sent twice.
     fn emit(&mut self, ns: i64) {
         if self.flow.is(LATENCY_PROBE) && ns >= RESENT_NS {
             return self.discard(Reason::Retransmitted);
@@ -280,10 +280,10 @@ impl Step<'_> {
         });
     }
 
-    /// Ends the exchange in the window: emits the held sample if it belongs to an answer.
+    /// Ends the exchange in the window: emits the held sample if it belongs to a response.
     fn flush(&mut self) {
         if self.flow.is(LATENCY_FINISHED) && self.flow.sent <= FINISHED_BYTES {
-            // The session tickets that answered the Finished message, and later ones, precede the first answer.
+            // The session tickets that follow the Finished message, and later ones, precede the first response.
             return self.discard(Reason::Handshake);
         }
         let others_max = match self.flow.protocol {
@@ -299,8 +299,8 @@ impl Step<'_> {
         }
     }
 
-    /// Returns whether the last acknowledgement in the window is for an answer, because other acknowledgements preceded
-    /// it: two for session tickets, or one for SETTINGS.
+    /// Returns whether the last acknowledgement in the window is for a response, because other acknowledgements
+    /// preceded it: two for session tickets, or one for SETTINGS.
     const fn follows_other_acknowledgements(&self) -> bool {
         match self.flow.protocol {
             LATENCY_TLS => self.flow.acks >= 3,
@@ -308,8 +308,8 @@ impl Step<'_> {
         }
     }
 
-    /// Processes a SYN. If a SYN is retransmitted, it is unknown which of the two was answered, so that the flow is
-    /// ignored.
+    /// Processes a SYN. If a SYN is retransmitted, it is unknown to which of the two the server responded, so the flow
+    /// is ignored.
     fn process_syn(&mut self) {
         let (packet, now_ns) = (self.packet, self.now_ns);
         let is_used = self.flow.phase != LATENCY_FREE;
@@ -359,7 +359,7 @@ impl Step<'_> {
         if bytes > 0 {
             self.flow.ack = packet.ack;
             if self.flow.is(LATENCY_PENDING) {
-                self.process_answer(bytes);
+                self.process_response(bytes);
             } else if self.flow.window > 0 {
                 self.count_in_window(bytes);
             }
@@ -380,7 +380,7 @@ impl Step<'_> {
     }
 
     /// Processes an acknowledgement of `bytes` of new payload while a request is pending.
-    fn process_answer(&mut self, bytes: i32) {
+    fn process_response(&mut self, bytes: i32) {
         if self.flow.is(LATENCY_HELLO) {
             self.discard(Reason::Handshake);
             self.flow.flags |= LATENCY_FINISHED;
@@ -416,7 +416,7 @@ impl Step<'_> {
             return self.discard(Reason::Interim);
         }
         // The last acknowledgement in the window contains the time of its first byte, which may belong to a ticket. The
-        // next acknowledgement is for the same answer.
+        // next acknowledgement is for the same response.
         if is_after_window && self.follows_other_acknowledgements() {
             return self.flush();
         }
@@ -441,8 +441,8 @@ impl Step<'_> {
         }
     }
 
-    /// Processes an acknowledgement of payload that was sent before the request, which is not an answer. In the window,
-    /// the payload is a ticket, and the answer follows.
+    /// Processes an acknowledgement of payload that was sent before the request, which is not a response. In the
+    /// window, the payload is a ticket, and the response follows.
     fn discard_early(&mut self) {
         if self.flow.window == 0 {
             self.discard(Reason::Early);
@@ -478,8 +478,7 @@ impl Step<'_> {
         let unit = clock_unit(clock as u64, age, loop_ns, request_offset);
         let sent = clock as u64 * unit;
         // The acknowledgement takes as long from the server through the client to the director as in the handshake. The
-        // timestamp of a SYN cookie is too low by up to 63 ticks (net/ipv4/syncookies.c), so that later times are too
-        // high.
+        // timestamp of a SYN cookie is too low by up to 63 ticks (net/ipv4/syncookies.c), so later times are too high.
         if sent + loop_ns > age + unit + 2 * MS {
             self.discard(Reason::ClockShifted);
             self.flow.phase = LATENCY_IGNORED;
@@ -549,7 +548,7 @@ impl Step<'_> {
         }
     }
 
-    /// Starts an exchange of a request and its answer.
+    /// Starts an exchange of a request and its response.
     fn begin_exchange(&mut self, has_acknowledged_tickets: bool) {
         let flow = &mut *self.flow;
         let is_first = !flow.is(LATENCY_DATA);

@@ -1,5 +1,5 @@
 //! Processes recorded connections of real programs with the estimator. Its samples are compared with the true latency:
-//! the time from the last packet of a request to the first payload of the answer at the server's interface.
+//! the time from the last packet of a request to the first payload of the response at the server's interface.
 //!
 //! A file of `recorded/` contains a title, a line of parameters, and packets in order:
 //!
@@ -23,7 +23,7 @@ use weir_latency::{FirstPayload, Packet, Table};
 /// Unit of the servers' clocks in microseconds.
 const TICK_US: i64 = 1_000;
 /// Tolerance of a single sample in addition to the clock's unit, in microseconds: the packets were recorded at the
-/// server's interface instead of the director, and the SYN was answered a little later than it arrived.
+/// server's interface instead of the director, and the SYN-ACK was sent a little later than the SYN arrived.
 const SLACK_US: i64 = 200;
 
 /// State of a connection from the packets of both directions.
@@ -33,7 +33,7 @@ struct Connection {
     received: Vec<(u32, u32)>,
     request_us: Option<i64>,
     exchanges: u32,
-    /// True latencies of the answers.
+    /// True latencies of the responses.
     latencies_us: Vec<i64>,
 }
 
@@ -98,9 +98,9 @@ impl Parameters {
 /// Result of a recording. Times are microseconds.
 #[derive(Default)]
 struct Outcome {
-    /// Number of answers.
-    answers: usize,
-    /// Samples, each with the nearest of the true latencies of the connection's last two answers, and with the line
+    /// Number of responses.
+    responses: usize,
+    /// Samples, each with the nearest of the true latencies of the connection's last two responses, and with the line
     /// that yielded it.
     pairs: Vec<(i64, i64, String)>,
     /// Counts of the reasons that are not 0.
@@ -123,7 +123,7 @@ fn replay(text: &str) -> (Parameters, Outcome) {
         let (now_us, connection) = (i64::from(number(0)), number(2));
         let state = connections.entry(connection).or_default();
         if words[1] == "<" {
-            process_answer(state, &parameters, now_us, number(3), &mut outcome);
+            process_response(state, &parameters, now_us, number(3), &mut outcome);
             continue;
         }
         let packet = Packet {
@@ -150,7 +150,7 @@ fn replay(text: &str) -> (Parameters, Outcome) {
             let state = &connections[&sample.dest];
             let last = state.latencies_us.iter().rev().take(2);
             let nearest = last.min_by_key(|it| (*it - us).abs());
-            let nearest = nearest.unwrap_or_else(|| panic!("{line}: sample without an answer"));
+            let nearest = nearest.unwrap_or_else(|| panic!("{line}: sample without a response"));
             outcome.pairs.push((us, *nearest, line.to_owned()));
         }
     }
@@ -159,7 +159,7 @@ fn replay(text: &str) -> (Parameters, Outcome) {
     (parameters, outcome)
 }
 
-fn process_answer(
+fn process_response(
     state: &mut Connection,
     parameters: &Parameters,
     now_us: i64,
@@ -175,7 +175,7 @@ fn process_answer(
     state.exchanges += 1;
     if state.exchanges > parameters.skipped {
         state.latencies_us.push(now_us - request_us);
-        out.answers += 1;
+        out.responses += 1;
     }
 }
 
@@ -203,16 +203,16 @@ fn samples_match_latencies_at_the_servers_interface() {
         let estimate = mean(pairs.iter().map(|it| it.0), count);
         let true_latency = mean(pairs.iter().map(|it| it.1), count);
         println!(
-            "{name:<12} {count:>4} samples of {:>4} answers, mean {:.3} ms, true mean {:.3} ms, {:?}",
-            outcome.answers,
+            "{name:<12} {count:>4} samples of {:>4} responses, mean {:.3} ms, true mean {:.3} ms, {:?}",
+            outcome.responses,
             estimate / 1_000.0,
             true_latency / 1_000.0,
             outcome.reasons
         );
-        let required = outcome.answers * parameters.coverage / 100;
-        assert!(all >= required, "{name}: {count} of {}", outcome.answers);
-        // If an answer and the client's probe for it are lost, the retransmitted answer cannot be distinguished from a
-        // late one.
+        let required = outcome.responses * parameters.coverage / 100;
+        assert!(all >= required, "{name}: {count} of {}", outcome.responses);
+        // If a response and the client's probe for it are lost, the retransmitted response cannot be distinguished from
+        // a late one.
         let outlier = outcome.pairs.iter().find(|it| !is_near(it));
         assert!((all - count) * 500 <= all, "{name}: {outlier:?}");
         // The unit of the clock adds the difference of two uniformly distributed errors, with a standard deviation of

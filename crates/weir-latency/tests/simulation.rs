@@ -1,5 +1,5 @@
-//! Simulates the control loop in virtual time: servers with queues, directors that only receive samples of answers, and
-//! new shares every 10 ms.
+//! Simulates the control loop in virtual time: servers with queues, directors that only receive samples of responses,
+//! and new shares every 10 ms.
 //!
 //! There are hundreds of scenarios with different seeds: a server that becomes slow and recovers, bursts, a server in
 //! slow start, and several directors that do not know each other's connections.

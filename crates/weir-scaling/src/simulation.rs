@@ -143,7 +143,8 @@ struct Connection {
     hash: u64,
     director: u32,
     server: u32,
-    ended: bool,
+    /// Whether the connection is broken or lost.
+    failed: bool,
 }
 
 /// A sample of connections of one design, before any change.
@@ -179,8 +180,8 @@ impl Simulation {
     /// Makes the changes of a scenario and returns the outcome.
     #[must_use]
     pub fn run(&self, router: Router, scenario: &Scenario) -> Outcome {
-        let started = NextHops::new(router, self.group.directors);
-        let mut next_hops = started.clone();
+        let initial_hops = NextHops::new(router, self.group.directors);
+        let mut next_hops = initial_hops.clone();
         let mut servers = Servers::new(self.group.servers);
         let (mut version, mut previous) = (self.first.clone(), self.first.clone());
         let mut connections: Vec<Connection> = self
@@ -188,9 +189,9 @@ impl Simulation {
             .iter()
             .map(|&(hash, server)| Connection {
                 hash,
-                director: started.director(router_hash(hash)),
+                director: initial_hops.director(router_hash(hash)),
                 server,
-                ended: false,
+                failed: false,
             })
             .collect();
         let (mut broken, mut lost) = (0u32, 0u32);
@@ -207,13 +208,13 @@ impl Simulation {
                         .filter(|connection| Some(connection.server) == died)
                     {
                         lost += 1;
-                        connection.ended = true;
+                        connection.failed = true;
                     }
                 }
             }
             for connection in connections
                 .iter_mut()
-                .filter(|connection| !connection.ended)
+                .filter(|connection| !connection.failed)
             {
                 let director = next_hops.director(router_hash(connection.hash));
                 let has_entry = self.has_entry(connection, director, number);
@@ -224,14 +225,14 @@ impl Simulation {
                     || self.design == Design::SecondHop && previous.select(hash) == server;
                 if !reaches {
                     broken += 1;
-                    connection.ended = true;
+                    connection.failed = true;
                 }
             }
         }
         let share = |count: usize| count as f64 / f64::from(self.group.sample);
         let hashes = || self.connections.iter().map(|(hash, _)| *hash);
         let moved = |hash: &u64| {
-            started.director(router_hash(*hash)) != next_hops.director(router_hash(*hash))
+            initial_hops.director(router_hash(*hash)) != next_hops.director(router_hash(*hash))
         };
         let changed = |hash: &u64| self.first.select(*hash) != version.select(*hash);
         Outcome {

@@ -33,13 +33,13 @@ pub enum Mode {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
     /// Select the server.
-    Take,
+    Select,
     /// End the search.
     Reject,
     /// Continue the search.
     Skip,
     /// Continue the search, and select the server if no other is taken.
-    Spare,
+    LastResort,
 }
 
 impl Mode {
@@ -56,9 +56,9 @@ impl Mode {
                 break;
             }
             match self.verdict(availability(dest)) {
-                Verdict::Take => return Some(dest),
+                Verdict::Select => return Some(dest),
                 Verdict::Reject => break,
-                Verdict::Spare => fallback = fallback.or(Some(dest)),
+                Verdict::LastResort => fallback = fallback.or(Some(dest)),
                 Verdict::Skip => {}
             }
         }
@@ -67,8 +67,8 @@ impl Mode {
 
     fn verdict(self, availability: Availability) -> Verdict {
         match (self, availability) {
-            (_, Availability::Ready) => Verdict::Take,
-            (_, Availability::Busy) => Verdict::Spare,
+            (_, Availability::Ready) => Verdict::Select,
+            (_, Availability::Busy) => Verdict::LastResort,
             (Mode::Fallback, _) | (Mode::Repair, Availability::Quiesced) => Verdict::Skip,
             (Mode::Strict, _) | (Mode::Repair, Availability::Overloaded) => Verdict::Reject,
         }

@@ -27,8 +27,8 @@ impl Bound {
         }
     }
 
-    /// Returns whether a server with this weight and number of active flows is busy, so that its next flow goes to
-    /// another server.
+    /// Returns whether a server with this weight and number of active flows is busy: its next flow then goes to another
+    /// server.
     #[must_use]
     pub fn is_busy(&self, weight: u32, active: u32) -> bool {
         let scaled_load = u64::from(active)

@@ -11,7 +11,7 @@ use std::net::IpAddr;
 use crate::load::{self, Rule};
 use crate::{Counts, Kind, Member};
 
-/// Maximum number of servers that `lblcr` caches for an address; further servers are used but not cached.
+/// Maximum number of servers that `lblcr` caches for an address; additional servers are used but not cached.
 pub const SET_MAX: usize = 16;
 
 /// The cache entry of an address.

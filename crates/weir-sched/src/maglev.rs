@@ -32,7 +32,7 @@ pub struct Entry {
     pub name: u64,
     /// The server's value in the table, never 0.
     pub dest: u32,
-    /// Weight of the server. A server of weight 0 gets no entry.
+    /// Weight of the server. A server of weight 0 has no entries.
     pub weight: u32,
 }
 

@@ -68,15 +68,15 @@ impl Start {
     }
 }
 
-/// Returns the index of the first member after `last_seq` for which `is_wanted` returns true.
+/// Returns the index of the first member after `last_seq` for which `is_eligible` returns true.
 fn first_after(
     members: &[Member],
     last_seq: u32,
-    is_wanted: impl Fn(&Member) -> bool,
+    is_eligible: impl Fn(&Member) -> bool,
 ) -> Option<usize> {
     members
         .iter()
-        .position(|member| (last_seq == 0 || member.seq < last_seq) && is_wanted(member))
+        .position(|member| (last_seq == 0 || member.seq < last_seq) && is_eligible(member))
 }
 
 #[cfg(test)]

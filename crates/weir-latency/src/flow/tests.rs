@@ -149,7 +149,7 @@ fn sample_excludes_round_trip_and_delayed_acknowledgement() {
 }
 
 #[test]
-fn acknowledgement_in_next_request_counts_as_answer() {
+fn acknowledgement_in_next_request_counts_as_response() {
     let mut connection = Connection::new(1).open();
     connection.payload(20_000, 200, 0);
     connection.ack += 700;
@@ -263,7 +263,7 @@ fn forward_clock_step_yields_no_sample() {
     ] {
         let mut connection = Connection::new(unit).open();
         connection.payload(20_000, 200, 0);
-        // The clock shows that the answer was sent half a second after it was acknowledged.
+        // The clock shows that the response was sent half a second after it was acknowledged.
         connection.acknowledge(30_000, 700, 530_000);
         connection.payload(40_000, 200, 530_000);
         connection.acknowledge(50_000, 700, 545_000);
@@ -289,11 +289,11 @@ fn idle_time_between_requests_is_not_latency() {
 }
 
 #[test]
-fn tls_handshake_and_tickets_are_not_answers() {
+fn tls_handshake_and_tickets_are_not_responses() {
     let mut connection = Connection::new(1).open();
     connection.first_payload(11_000, 517, 0, FirstPayload::Tls);
     connection.acknowledge(22_000, 3_000, 12_000);
-    // The Finished message and the request; two tickets; the answer, then the rest of it.
+    // The Finished message and the request; two tickets; the response, then the rest of it.
     connection.payload(23_000, 80, 12_000);
     connection.payload(23_100, 300, 12_000);
     connection.acknowledge(33_300, 255, 23_200);
@@ -320,7 +320,7 @@ fn tls_finished_message_alone_is_not_a_request() {
 }
 
 #[test]
-fn tickets_acknowledged_together_with_the_answer_are_discarded() {
+fn tickets_acknowledged_together_with_the_response_are_discarded() {
     let mut connection = Connection::new(1).open();
     connection.first_payload(11_000, 517, 0, FirstPayload::Tls);
     connection.acknowledge(22_000, 3_000, 12_000);
@@ -332,7 +332,7 @@ fn tickets_acknowledged_together_with_the_answer_are_discarded() {
 }
 
 #[test]
-fn http2_settings_are_not_an_answer() {
+fn http2_settings_are_not_a_response() {
     let mut connection = Connection::new(1).open();
     connection.first_payload(20_000, 150, 0, FirstPayload::Preface);
     connection.acknowledge(30_200, 40, 20_100);
@@ -343,7 +343,7 @@ fn http2_settings_are_not_an_answer() {
 }
 
 #[test]
-fn interim_response_is_not_an_answer() {
+fn interim_response_yields_no_sample() {
     let mut connection = Connection::new(1).open();
     connection.payload(20_000, 200, 0);
     connection.acknowledge(30_100, 25, 20_100);
@@ -372,7 +372,7 @@ fn retransmissions_are_discarded() {
     connection.payload(220_000, 200, 0);
     connection.acknowledge(235_000, 700, 225_000);
     connection.check(&[], &[Reason::Retransmitted]);
-    // The answer is retransmitted: duplicate acknowledgements arrive.
+    // The response is retransmitted: duplicate acknowledgements arrive.
     let mut connection = Connection::new(1).open();
     connection.payload(20_000, 200, 0);
     connection.acknowledge(35_100, 0, 0);
@@ -408,7 +408,7 @@ fn latency_of_upload_starts_at_its_last_packet() {
 }
 
 #[test]
-fn answer_before_end_of_upload_is_discarded() {
+fn response_before_end_of_upload_is_discarded() {
     let mut connection = Connection::new(1).open();
     connection.payload(20_000, 1_448, 0);
     connection.payload(29_000, 1_448, 0);
@@ -417,7 +417,7 @@ fn answer_before_end_of_upload_is_discarded() {
 }
 
 #[test]
-fn server_close_and_greeting_are_not_answers() {
+fn server_close_and_greeting_are_not_responses() {
     let mut connection = Connection::new(1).open();
     // A greeting as in SMTP or MySQL.
     connection.acknowledge(25_000, 90, 15_000);
@@ -473,15 +473,15 @@ fn missing_option_ends_sampling() {
 }
 
 #[test]
-fn ticket_acknowledged_with_the_request_is_not_an_answer() {
+fn ticket_acknowledged_with_the_request_is_not_a_response() {
     let mut connection = Connection::new(1).open();
     connection.first_payload(11_000, 517, 0, FirstPayload::Tls);
     connection.acknowledge(22_000, 1_327, 12_000);
     connection.payload(23_000, 80, 12_000);
     connection.ack += 271;
     connection.payload(33_100, 102, 23_050);
-    // The acknowledgement of the second ticket and the start of the answer contains the time of the ticket; the next
-    // acknowledgement contains the time of the answer.
+    // The acknowledgement of the second ticket and the start of the response contains the time of the ticket; the next
+    // acknowledgement contains the time of the response.
     connection.acknowledge(43_300, 8_959, 33_150);
     connection.acknowledge(46_300, 7_240, 36_100);
     connection.acknowledge(46_400, 4_000, 36_150);
@@ -489,7 +489,7 @@ fn ticket_acknowledged_with_the_request_is_not_an_answer() {
 }
 
 #[test]
-fn ticket_sent_before_the_request_is_not_an_answer() {
+fn ticket_sent_before_the_request_is_not_a_response() {
     let mut connection = Connection::new(1).open();
     connection.first_payload(11_000, 517, 0, FirstPayload::Tls);
     connection.acknowledge(22_000, 1_327, 12_000);
@@ -502,7 +502,7 @@ fn ticket_sent_before_the_request_is_not_an_answer() {
 }
 
 #[test]
-fn small_answer_after_tickets_needs_a_prompt_acknowledgement() {
+fn small_response_after_tickets_needs_a_prompt_acknowledgement() {
     for (delay_us, expected, reasons) in [
         (0, &[2_000][..], &[Reason::Handshake, Reason::Handshake][..]),
         (40_000, &[], &[Reason::Handshake; 3]),
@@ -521,13 +521,13 @@ fn small_answer_after_tickets_needs_a_prompt_acknowledgement() {
 }
 
 #[test]
-fn answer_after_a_pause_is_not_a_ticket() {
+fn response_after_a_pause_is_not_a_ticket() {
     let mut connection = Connection::new(1).open();
     connection.first_payload(11_000, 517, 0, FirstPayload::Tls);
     connection.acknowledge(22_000, 1_327, 12_000);
     connection.payload(23_000, 80, 12_000);
     connection.acknowledge(33_300, 510, 23_200);
-    // One small answer, after which the server sends nothing.
+    // One small response, after which the server sends nothing.
     connection.payload(50_000, 300, 23_200);
     connection.acknowledge(65_000, 200, 55_000);
     connection.check(&[5_000], &[Reason::Handshake, Reason::Handshake]);
@@ -562,9 +562,9 @@ fn http2_control_frames_are_not_requests() {
 }
 
 #[test]
-fn probe_for_a_slow_answer_does_not_discard_it() {
-    // The answer, or the retransmission by the server after the answer was lost, at least 200 ms later.
-    for (answer_us, expected, reasons) in [
+fn probe_for_a_slow_response_does_not_discard_it() {
+    // The response, or the retransmission by the server after the response was lost, at least 200 ms later.
+    for (response_us, expected, reasons) in [
         (50_000, &[29_700][..], &[][..]),
         (230_000, &[], &[Reason::Retransmitted][..]),
     ] {
@@ -575,23 +575,23 @@ fn probe_for_a_slow_answer_does_not_discard_it() {
         connection.payload(20_300, 500, 0);
         connection.seq -= 500;
         connection.payload(44_000, 500, 0);
-        connection.acknowledge(answer_us + 10_000, 700, answer_us);
+        connection.acknowledge(response_us + 10_000, 700, response_us);
         connection.check(expected, reasons);
     }
 }
 
 #[test]
-fn answer_sent_again_because_the_next_request_was_lost_is_discarded() {
+fn response_sent_again_because_the_next_request_was_lost_is_discarded() {
     let mut connection = Connection::new(1).open();
     connection.payload(20_000, 36, 0);
-    // The next request would have acknowledged the answer.
+    // The next request would have acknowledged the response.
     connection.seq += 36;
     connection.acknowledge(245_000, 5, 235_000);
     connection.check(&[], &[Reason::Retransmitted]);
 }
 
 #[test]
-fn server_alert_and_close_are_not_answers() {
+fn server_alert_and_close_are_not_responses() {
     let mut connection = Connection::new(1).open();
     connection.first_payload(11_000, 517, 0, FirstPayload::Tls);
     connection.acknowledge(22_000, 1_327, 12_000);
@@ -603,7 +603,7 @@ fn server_alert_and_close_are_not_answers() {
 }
 
 #[test]
-fn lost_answer_is_discarded_if_the_client_probes() {
+fn lost_response_is_discarded_if_the_client_probes() {
     let mut connection = Connection::new(1).open();
     connection.payload(20_000, 36, 0);
     connection.seq -= 36;
@@ -613,7 +613,7 @@ fn lost_answer_is_discarded_if_the_client_probes() {
 }
 
 #[test]
-fn window_ends_with_the_first_answer() {
+fn window_ends_with_the_first_response() {
     let mut connection = Connection::new(1).open();
     connection.first_payload(11_000, 517, 0, FirstPayload::Tls);
     connection.acknowledge(22_000, 1_320, 12_000);
