@@ -19,6 +19,7 @@ mod life;
 mod long_list;
 mod malformed;
 mod marked;
+mod moved_on_two_cpus;
 mod persistent;
 mod persistent_resized;
 mod refuse;
