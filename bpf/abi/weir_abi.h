@@ -436,7 +436,8 @@ struct weir_marks {
 #define WEIR_KIND_FREE    0
 #define WEIR_KIND_FORWARD 1 /* client to VIP */
 #define WEIR_KIND_REVERSE 2 /* server to client with nat; state and counts are in the forward entry */
-#define WEIR_KIND_MOVED   8 /* flag, in the old table: the entry is being or has been moved to the current table */
+/* In the old table: with another kind, the entry is being moved to the current table; alone, it has been moved. */
+#define WEIR_KIND_MOVED   8
 /* persistence template; state NONE, or ESTABLISHED after one of its TCP flows was established ("assured") */
 #define WEIR_KIND_TEMPLATE 3
 

@@ -206,27 +206,11 @@ __noinline int reverse_insert(struct packet *p, __u64 hash, __u32 service_id, __
 	return FLOW_SNAT_EXHAUSTED;
 }
 
-static __always_inline void entry_undo(const struct flow_new *new)
-{
-	struct weir_entry *entry = entry_at(new->entry_index);
-	__u64 meta;
-
-	if (!entry)
-		return;
-	meta = READ_ONCE(entry->meta);
-	if (META_GENERATION(meta) != (__u8)new->generation)
-		return;
-	if (__sync_val_compare_and_swap(&entry->meta, meta,
-					meta_make(new->generation, WEIR_KIND_FREE, 0, META_FLAGS(meta), 0)) == meta)
-		slot_release(new->entry_index, meta);
-}
-
 /* Inserts the reverse entry first: a visible forward entry always has its reverse entry. */
 static __always_inline int bind_nat(struct packet *p, struct binding *b, __u32 dest_id)
 {
 	struct bind_scratch *scratch = WEIR_LOOKUP(weir_bind_scratch, 0);
 	struct weir_dest *dest = WEIR_LOOKUP(weir_dests, dest_id);
-	struct weir_flow_cold *cold;
 	struct flow_new *new;
 	int result;
 
@@ -256,11 +240,6 @@ static __always_inline int bind_nat(struct packet *p, struct binding *b, __u32 d
 	if (result != FLOW_INSERTED) {
 		entry_undo(&scratch->reverse);
 		return result;
-	}
-	cold = cold_at(scratch->reverse.entry_index);
-	if (cold) {
-		cold->peer_generation = new->generation;
-		WRITE_ONCE(cold->peer, link_store(scratch->reverse.entry_index, new->entry_index));
 	}
 	count_bound(dest_id, new);
 	binding_set_flow(b, new);

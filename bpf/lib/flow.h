@@ -82,7 +82,7 @@ static __always_inline __u32 link_store(__u32 entry_index, __u32 link)
  */
 static __always_inline __u64 meta_clear_moved(__u64 meta)
 {
-	return weir_old_bucket_count ? meta & ~((__u64)WEIR_KIND_MOVED << WEIR_META_KIND_SHIFT) : meta;
+	return meta & ~((__u64)WEIR_KIND_MOVED << WEIR_META_KIND_SHIFT);
 }
 
 static __always_inline __u32 new_flows_in_old_table(void)
@@ -351,7 +351,7 @@ static __always_inline __u32 old_table_index(__u64 hash)
 	return entry_index == WEIR_NO_PLACE ? old_table_spill_find(hash) : entry_index;
 }
 
-/* Does the same as table_find() in the old table. An entry that is being moved is returned as it is. */
+/* Does the same as table_find() in the old table. An entry that is being moved or was moved is returned as it is. */
 static __always_inline int old_table_find(__u64 hash, struct flow *flow)
 {
 	__u32 entry_index = old_table_index(hash);
@@ -372,7 +372,7 @@ static __always_inline int old_table_find(__u64 hash, struct flow *flow)
 
 /*
  * Looks up a flow that was not found in the current table: first in the old table, then again in the current table if
- * the flow was moved.
+ * the flow was moved. If it has been moved and is not in the current table, it has ended.
  */
 __noinline int old_or_moved_find(__u64 hash, struct flow *flow)
 {
@@ -385,12 +385,15 @@ __noinline int old_or_moved_find(__u64 hash, struct flow *flow)
 		return 0;
 	}
 	if (META_KIND(flow->meta) & WEIR_KIND_MOVED) {
-		flow->meta = meta_clear_moved(flow->meta);
-		/* Not copied yet: use the old entry. */
 		if (table_find(hash, &found))
 			*flow = found;
+		else if (META_KIND(flow->meta) == WEIR_KIND_MOVED)
+			flow->entry_index = WEIR_NO_PLACE;
+		else
+			/* Not copied yet: use the old entry. */
+			flow->meta = meta_clear_moved(flow->meta);
 	}
-	return 1;
+	return flow->entry_index != WEIR_NO_PLACE;
 }
 
 /* Returns the entry of a hash, also if it has expired; 0 if there is none. */
@@ -547,7 +550,10 @@ static __always_inline __u32 in_old_table(const struct flow_new *new)
 	return weir_old_bucket_count ? new->old : 0;
 }
 
-/* Returns whether the old table has the tuple. Entries that are being moved count as entries of the current table. */
+/*
+ * Returns whether the old table has the tuple. A forward entry that is being moved counts as an entry of the current
+ * table, and a reverse entry does once its copy exists.
+ */
 __noinline int old_table_has(__u64 hash)
 {
 	struct weir_entry *entry;
@@ -560,6 +566,24 @@ __noinline int old_table_has(__u64 hash)
 		return 0;
 	entry = entry_at(entry_index | WEIR_PLACE_OLD);
 	return entry && !(META_KIND(READ_ONCE(entry->meta)) & WEIR_KIND_MOVED);
+}
+
+/*
+ * Links the reverse entry of a new forward entry to it. Called after the forward entry's meta is valid, because replies
+ * may already use the reverse entry, and before the forward entry is visible: afterwards another CPU may end the flow,
+ * and the reverse entry's slot may belong to another flow.
+ */
+static __always_inline void reverse_link(const struct flow_new *new)
+{
+	struct weir_flow_cold *reverse;
+
+	if (new->kind != WEIR_KIND_FORWARD || new->peer == WEIR_NO_PLACE)
+		return;
+	reverse = cold_at(new->peer);
+	if (!reverse)
+		return;
+	WRITE_ONCE(reverse->peer_generation, (__u8)new->generation);
+	WRITE_ONCE(reverse->peer, link_store(new->peer, new->entry_index));
 }
 
 static __always_inline int bucket_insert(struct weir_bucket *bucket, __u32 index, struct flow_new *new,
@@ -601,6 +625,7 @@ static __always_inline int bucket_insert(struct weir_bucket *bucket, __u32 index
 	cold->ifindex = new->ifindex;
 	WRITE_ONCE(bucket->slots[free].meta,
 		   meta_make(generation, new->kind, new->state, new->flags | extra_flags, new->now));
+	reverse_link(new);
 	/* A full barrier: all of the above is visible before the id publishes the entry. */
 	__sync_lock_test_and_set(&bucket->slots[free].id, id);
 	return FLOW_INSERTED;
@@ -714,6 +739,22 @@ __noinline int flow_insert(struct flow_new *new)
 out:
 	lock_release(&home->lock);
 	return result;
+}
+
+/* Removes an entry that was inserted for a flow whose other entry could not be inserted. */
+static __always_inline void entry_undo(const struct flow_new *new)
+{
+	struct weir_entry *entry = entry_at(new->entry_index);
+	__u64 meta;
+
+	if (!entry)
+		return;
+	meta = READ_ONCE(entry->meta);
+	if (META_GENERATION(meta) != (__u8)new->generation)
+		return;
+	if (__sync_val_compare_and_swap(&entry->meta, meta,
+					meta_make(new->generation, WEIR_KIND_FREE, 0, META_FLAGS(meta), 0)) == meta)
+		slot_release(new->entry_index, meta);
 }
 
 /* Inserts a new flow, which must be in neither table. */

@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
  * Moves flows from a table with a different size or layout to the current table. Run by the daemon while packets are
- * processed. At any time a packet finds its flow in one of the tables. An entry is claimed first, and no longer changes
- * afterwards. It is used until its copy exists, and stays marked as moved for packets that searched the current table
- * before the move.
+ * processed. At any time a packet finds its flow in one of the tables.
+ *
+ * A forward entry is claimed first, and no longer changes afterwards. Packets use it until its copy exists. With nat
+ * the reverse entry is copied first and linked to the old forward entry, because a visible forward entry always has its
+ * reverse entry: as soon as the copy of the forward entry is visible, a packet may end the flow and both copies. An old
+ * entry whose copy exists is marked as moved. It remains for packets that searched the current table before the move; a
+ * packet that finds a moved entry, but no copy, knows that the flow has ended.
  */
 #ifndef WEIR_MOVE_H
 #define WEIR_MOVE_H
@@ -80,30 +84,61 @@ static __always_inline int move_insert(struct flow_new *new)
 	return result;
 }
 
-/* Moves the reverse entry at `entry_index` and links it to its forward entry, which is already in the current table. */
-__noinline int move_reverse(__u32 entry_index)
+/* Marks an old entry as moved. It is claimed, or the reverse entry of a claimed entry, so nothing else changes it. */
+static __always_inline void move_finish(struct weir_entry *entry)
+{
+	__u64 meta = READ_ONCE(entry->meta);
+
+	__sync_lock_test_and_set(&entry->meta, meta_make(META_GENERATION(meta), WEIR_KIND_MOVED, META_STATE(meta),
+							 META_FLAGS(meta), META_SEEN(meta)));
+}
+
+/*
+ * Inserts a copy of the reverse entry at `entry_index`, linked to the old forward entry at `forward_index`, and links
+ * the forward entry in the scratch row to it.
+ */
+__noinline int move_reverse(__u32 entry_index, __u32 forward_index)
 {
 	struct move_scratch *scratch = WEIR_LOOKUP(weir_move_scratch, 0);
 	struct weir_flow_cold *cold = cold_at(entry_index);
-	struct weir_entry *entry = entry_at(entry_index);
+	struct weir_entry *entry = entry_at(entry_index), *forward = entry_at(forward_index);
 	struct flow_new *new;
+	int result;
 
-	if (!scratch || !cold || !entry)
+	if (!scratch || !cold || !entry || !forward)
 		return 0;
 	new = &scratch->reverse;
 	move_fill(new, cold, scratch->forward.dest, READ_ONCE(entry->meta));
-	/* Marked as moved, so that old_table_has() does not find it. */
-	__sync_fetch_and_or(&entry->meta, META_MOVED);
-	new->peer = scratch->forward.entry_index;
-	new->peer_generation = scratch->forward.generation;
-	if (move_insert(new) != FLOW_INSERTED)
+	if (new->kind != WEIR_KIND_REVERSE)
 		return 0;
-	cold = cold_at(scratch->forward.entry_index);
-	if (cold) {
-		cold->peer_generation = new->generation;
-		WRITE_ONCE(cold->peer, new->entry_index);
-	}
+	new->peer = forward_index;
+	new->peer_generation = META_GENERATION(forward->meta);
+	result = move_insert(new);
+	/* Before the copy of the forward entry exists: afterwards the next flow of this tuple may begin. */
+	move_finish(entry);
+	if (result != FLOW_INSERTED)
+		return 0;
+	scratch->forward.peer = new->entry_index;
+	scratch->forward.peer_generation = new->generation;
 	return 1;
+}
+
+/* Inserts copies of both entries of a flow, whose forward entry is in the scratch row. Returns whether it succeeded. */
+__noinline int move_copy(__u32 entry_index, __u32 peer)
+{
+	struct move_scratch *scratch = WEIR_LOOKUP(weir_move_scratch, 0);
+
+	if (!scratch)
+		return 0;
+	if (peer == WEIR_NO_PLACE)
+		return move_insert(&scratch->forward) == FLOW_INSERTED;
+	if (!move_reverse(peer, entry_index))
+		return 0;
+	if (move_insert(&scratch->forward) == FLOW_INSERTED)
+		return 1;
+	/* nat does not work with one entry. */
+	entry_undo(&scratch->reverse);
+	return 0;
 }
 
 /* Drops a flow for which there is no free slot. Its packets may still be sent to the same server by hash. */
@@ -132,8 +167,8 @@ __noinline int move_flow(__u32 entry_index)
 	struct weir_flow_cold *cold = cold_at(entry_index);
 	struct weir_entry *entry = entry_at(entry_index);
 	struct flow_new *new;
-	__u64 meta, reverse;
-	__u32 peer;
+	__u64 meta;
+	int copied;
 
 	if (!scratch || !cold || !entry)
 		return 0;
@@ -142,20 +177,13 @@ __noinline int move_flow(__u32 entry_index)
 	if (!meta)
 		return 0;
 	move_fill(new, cold, entry->id & (WEIR_DESTS_MAX - 1), meta);
-	peer = link_load(entry_index, cold->peer);
-	/* Until the reverse entry is moved too. */
-	new->peer = peer;
-	new->peer_generation = cold->peer_generation;
-	if (move_insert(new) != FLOW_INSERTED) {
+	new->peer = WEIR_NO_PLACE;
+	new->peer_generation = 0;
+	copied = move_copy(entry_index, link_load(entry_index, cold->peer));
+	if (!copied)
 		move_drop(new);
-		return -1;
-	}
-	if (peer == WEIR_NO_PLACE || move_reverse(peer))
-		return 1;
-	/* nat does not work without the reverse entry. */
-	reverse = meta_make(new->generation, new->kind, new->state, new->flags, new->now);
-	flow_release(new->entry_index, reverse);
-	return -1;
+	move_finish(entry);
+	return copied ? 1 : -1;
 }
 
 static long move_bucket(__u32 index, void *context)

@@ -13,6 +13,26 @@ struct reply {
 };
 
 /*
+ * Returns the meta of the forward entry that a reverse entry links to, 0 if the flow has ended. While a flow is moved,
+ * its new reverse entry links to the old forward entry, then to the new one. A packet may read the index before this
+ * change and the generation after it, so the generation is not compared for an old entry; its slot is not reused.
+ */
+static __always_inline __u64 linked_meta(__u32 reverse_index, const struct weir_flow_cold *reverse,
+					 __u32 forward_index, __u64 meta)
+{
+	int moves = is_old_entry(forward_index) && META_KIND(meta) & WEIR_KIND_MOVED;
+
+	if (moves)
+		meta = meta_make(META_GENERATION(meta), WEIR_KIND_FORWARD, META_STATE(meta), META_FLAGS(meta),
+				 META_SEEN(meta));
+	if (META_KIND(meta) != WEIR_KIND_FORWARD)
+		return 0;
+	if (moves && !is_old_entry(reverse_index))
+		return meta;
+	return META_GENERATION(meta) == reverse->peer_generation ? meta : 0;
+}
+
+/*
  * Finds the flow of a reply. `flow` is the reverse entry with the packet's hash. Returns 0 if the entry belongs to a
  * different tuple or the flow has ended.
  */
@@ -30,8 +50,8 @@ static __always_inline int reply_find(const struct packet *p, const struct flow 
 	reply->forward = entry_at(entry_index);
 	if (!reply->forward)
 		return 0;
-	reply->meta = meta_clear_moved(READ_ONCE(reply->forward->meta));
-	if (META_KIND(reply->meta) != WEIR_KIND_FORWARD || META_GENERATION(reply->meta) != cold->peer_generation)
+	reply->meta = linked_meta(flow->entry_index, cold, entry_index, READ_ONCE(reply->forward->meta));
+	if (!reply->meta)
 		return 0;
 	if (meta_expired(reply->meta, now, settings)) {
 		flow_release(entry_index, reply->meta);

@@ -109,7 +109,6 @@ __noinline int sync_insert_nat(__u32 index)
 {
 	struct weir_sync_flow *record = WEIR_LOOKUP(weir_sync_batch, index);
 	struct sync_scratch *scratch = WEIR_LOOKUP(weir_sync_scratch, 0);
-	struct weir_flow_cold *cold;
 	struct flow_new *reverse;
 	struct weir_dest *dest;
 	int result;
@@ -140,11 +139,6 @@ __noinline int sync_insert_nat(__u32 index)
 	if (result != FLOW_INSERTED) {
 		entry_undo(reverse);
 		return sync_result(result);
-	}
-	cold = cold_at(reverse->entry_index);
-	if (cold) {
-		cold->peer_generation = scratch->forward.generation;
-		WRITE_ONCE(cold->peer, link_store(reverse->entry_index, scratch->forward.entry_index));
 	}
 	return WEIR_SYNC_INSERTED;
 }

@@ -39,8 +39,7 @@ constants! {
     KIND_FORWARD: u8 = 1;
     /// Kind of an entry: packets from the server to the client with nat; state and counts are in the forward entry.
     KIND_REVERSE: u8 = 2;
-    /// Flag in the kind of an entry of the old table: the entry is being moved, or has been moved, to the current
-    /// table.
+    /// In the old table: with another kind, the entry is being moved to the current table; alone, it has been moved.
     KIND_MOVED: u8 = 8;
     /// Kind of an entry: persistence template; its state is [`State::None`], or [`State::Established`] after one of its
     /// TCP flows was established.

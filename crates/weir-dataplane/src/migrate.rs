@@ -3,9 +3,9 @@
 //! Programs for the migration use both tables and search the current table first. While older programs may still run,
 //! new flows are inserted into the old table, where old and new programs find them; afterwards they are inserted into
 //! the current table. Then `weir_move` (bpf/lib/move.h) moves the flows in batches of buckets. It claims an entry
-//! before it moves the entry, so that counts stay exact, and marks the old entry as moved for packets that searched the
-//! current table before the move. At the end, programs that use only the current table are loaded, and the old table is
-//! unpinned.
+//! before it copies the entry, so that counts stay exact, and then marks the old entry as moved, for packets that
+//! searched the current table before the move. A moved entry is never used: if its copy is gone, the flow has ended. At
+//! the end, programs that use only the current table are loaded, and the old table is unpinned.
 
 use std::path::Path;
 

@@ -5,7 +5,7 @@ mod support;
 use std::collections::BTreeSet;
 
 use support::{ACK, FIN, RST, SYN, Sandbox, fill, privileged, small_sizes, tcp, wait_for_flows};
-use weir_abi::{ABI_FLOW_LAYOUT, Bucket2, FLOW_AWAY, Reason};
+use weir_abi::{ABI_FLOW_LAYOUT, Bucket2, FLOW_AWAY, Reason, SETTINGS_BEGIN_IN_OLD};
 use weir_dataplane::migrate::MigrationResult;
 use weir_dataplane::{Dataplane, Error, OpenOptions, OpenOutcome, Sizes, TestInput, open_readonly};
 
@@ -210,6 +210,54 @@ fn interrupted_migration_continues() {
         Dataplane::open(&options(64)).unwrap().1,
         OpenOutcome::Adopted
     );
+}
+
+/// Moves the flows without finishing the migration, like a daemon that is killed before it can replace the programs.
+fn move_flows_only(dataplane: &Dataplane, old_buckets: u32) {
+    let mut settings = dataplane.maps().settings().unwrap();
+    settings.flags &= !SETTINGS_BEGIN_IN_OLD;
+    dataplane.maps().set_settings(&settings).unwrap();
+    let mut request = [0; 64];
+    request[4..8].copy_from_slice(&old_buckets.to_ne_bytes());
+    let run = dataplane
+        .test_run("weir_move", &TestInput::xdp(&request))
+        .unwrap();
+    let moved = u32::from_ne_bytes(run.packet[8..12].try_into().unwrap());
+    assert_eq!(moved as usize, dataplane.maps().flows.walk().count());
+}
+
+#[test]
+fn port_of_flow_that_ended_during_migration_can_be_reused() {
+    if !privileged() {
+        return;
+    }
+    let sandbox = Sandbox::new();
+    let (mut old, _) = Dataplane::open(&options(&sandbox, (ABI_FLOW_LAYOUT, 16))).unwrap();
+    fill(&old);
+    old.activate().unwrap();
+    for flags in [SYN, ACK] {
+        (1000..1030).for_each(|port| send(&old, port, flags));
+    }
+    let (mut new, _) = Dataplane::open(&options(&sandbox, (ABI_FLOW_LAYOUT, 64))).unwrap();
+    new.activate().unwrap();
+    move_flows_only(&new, old.maps().flows.buckets());
+    (1000..1030).for_each(|port| send(&new, port, RST));
+    wait_for_flows(&new, 0);
+    assert_counts(&new, 0, 0);
+    // The entries that remain in the old table are still established.
+    (1000..1030).for_each(|port| send(&new, port, ACK));
+    assert_eq!(unmatched_packets(&new), 30);
+    (1000..1030).for_each(|port| send(&new, port, SYN));
+    assert_eq!(ports(&new), (1000..1030).collect());
+    assert_counts(&new, 30, 0);
+    assert_eq!(
+        new.migrate_flows().unwrap(),
+        MigrationResult::default(),
+        "the flows were moved before"
+    );
+    (1000..1030).for_each(|port| send(&new, port, ACK));
+    assert_eq!(unmatched_packets(&new), 30, "no flow is lost");
+    assert_counts(&new, 30, 0);
 }
 
 #[test]

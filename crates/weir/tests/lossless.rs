@@ -27,7 +27,6 @@ fn prepared_world_with_mode(mode: Option<&'static str>) -> World {
     let mut world = World::with_mode(2, mode);
     world.start_nginx(1024);
     world.prepare_direct_servers(&Family::V4.vip());
-    world.keep_flows_on_one_cpu();
     world
 }
 

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, HashMap};
 
 use weir_abi::{
-    BUCKET_SLOTS, Entry, FLOW_ACTIVE, FLOW_AWAY, FLOW_TEMPLATE, KIND_FORWARD, KIND_REVERSE,
-    KIND_TEMPLATE, NO_PLACE, State,
+    BUCKET_SLOTS, Entry, FLOW_ACTIVE, FLOW_AWAY, FLOW_TEMPLATE, KIND_FORWARD, KIND_FREE,
+    KIND_REVERSE, KIND_TEMPLATE, NO_PLACE, State,
 };
 use weir_dataplane::{Dataplane, Flow};
 use weir_flow::model::Kind;
@@ -86,6 +86,11 @@ pub(crate) fn assert_invariants(plane: &Dataplane) -> HashMap<Tuple, Flow> {
     for index in 0..buckets {
         let bucket = plane.maps().flows.bucket(index).unwrap();
         assert_eq!(bucket.lock, 0, "bucket {index} is locked");
+        let leaked = |slot: &Entry| slot.id != 0 && slot.parts().kind == KIND_FREE;
+        assert!(
+            !bucket.slots.iter().any(leaked),
+            "bucket {index} has a slot that is neither free nor in use"
+        );
         assert_eq!(
             (bucket.spilled, bucket.stashed),
             marks.get(&index).copied().unwrap_or_default(),
@@ -102,6 +107,8 @@ pub(crate) fn assert_invariants(plane: &Dataplane) -> HashMap<Tuple, Flow> {
         assert_eq!(peer.meta().generation, flow.cold.peer_generation);
         assert_eq!(peer.dest(), flow.dest());
     }
+    let unpaired = |flow: &&Flow| flow.meta().kind == KIND_REVERSE && flow.cold.peer == NO_PLACE;
+    assert_eq!(flows.values().find(unpaired), None, "no forward entry");
     assert_eq!(
         recorded_counts(plane),
         count_by_walk(plane),

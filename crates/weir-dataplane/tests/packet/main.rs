@@ -20,6 +20,7 @@ mod latency;
 mod lifetime;
 mod long_list;
 mod malformed;
+mod moved_on_two_cpus;
 mod persistent;
 mod persistent_resized;
 mod reject;

@@ -67,7 +67,6 @@ impl Setup {
                 world.start_nginx_on(&format!("server{n}"), n, port);
             }
         }
-        world.keep_flows_on_one_cpu();
         let vip = Family::V4.vip().to_string();
         if self.forwards.iter().any(|(_, forward)| *forward == "nat") {
             world.route_replies_through_director();

@@ -5,11 +5,54 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::{World, wait_for};
 
 const CONNECTIONS: usize = 20;
+
+/// A connection, and what is needed to describe its failure.
+struct Connection {
+    stream: TcpStream,
+    opened: Instant,
+    requests: u32,
+}
+
+impl Connection {
+    fn open(to: SocketAddr) -> std::io::Result<Self> {
+        let opened = Instant::now();
+        let stream = TcpStream::connect_timeout(&to, Duration::from_secs(20)).map_err(|error| {
+            explained(&error, &format!("connect within {:?}", opened.elapsed()))
+        })?;
+        stream.set_read_timeout(Some(Duration::from_secs(20)))?;
+        Ok(Self {
+            stream,
+            opened,
+            requests: 0,
+        })
+    }
+
+    /// Sends one request and reads the response.
+    fn exchange(&mut self) -> std::io::Result<()> {
+        self.requests += 1;
+        let exchanged = exchange(&mut self.stream);
+        exchanged.map_err(|error| {
+            let (from, age, number) = (
+                self.stream.local_addr(),
+                self.opened.elapsed(),
+                self.requests,
+            );
+            explained(
+                &error,
+                &format!("request {number} from {from:?}, {age:?} after connect was called"),
+            )
+        })
+    }
+}
+
+fn explained(error: &std::io::Error, step: &str) -> std::io::Error {
+    std::io::Error::new(error.kind(), format!("{step}: {error}"))
+}
 
 /// Sends one request over an open connection and reads the response.
 fn exchange(stream: &mut TcpStream) -> std::io::Result<()> {
@@ -24,12 +67,6 @@ fn exchange(stream: &mut TcpStream) -> std::io::Result<()> {
         }
     }
     Ok(())
-}
-
-fn connect(to: SocketAddr) -> std::io::Result<TcpStream> {
-    let stream = TcpStream::connect_timeout(&to, Duration::from_secs(20))?;
-    stream.set_read_timeout(Some(Duration::from_secs(20)))?;
-    Ok(stream)
 }
 
 /// Clients that send requests until they are stopped: over persistent connections and over new ones.
@@ -49,16 +86,16 @@ impl Load {
         for is_persistent in [true, true, false] {
             let (stop, exchanges) = (Arc::clone(&load.stop), Arc::clone(&load.exchanges));
             load.clients.push(world.spawn_on("client", move || {
-                let mut streams = Vec::new();
+                let mut connections = Vec::new();
                 for _ in 0..CONNECTIONS {
-                    streams.push(connect(to)?);
+                    connections.push(Connection::open(to)?);
                 }
                 while !stop.load(Ordering::Relaxed) {
-                    for stream in &mut streams {
+                    for connection in &mut connections {
                         if !is_persistent {
-                            *stream = connect(to)?;
+                            *connection = Connection::open(to)?;
                         }
-                        exchange(stream)?;
+                        connection.exchange()?;
                         exchanges.fetch_add(1, Ordering::Relaxed);
                     }
                 }
@@ -103,7 +140,8 @@ pub fn losses(world: &World) -> Vec<String> {
 pub fn assert_nothing_lost(world: &World, results: Vec<std::io::Result<()>>) {
     assert!(
         results.iter().all(Result::is_ok),
-        "{results:?} {:#}",
+        "{results:?}\n{}{:#}",
+        world.tcp_failures(),
         world.status()
     );
     assert_eq!(losses(world), [""; 0], "{:#}", world.status());

@@ -16,6 +16,7 @@ pub mod load;
 pub mod program;
 mod relay;
 mod server;
+mod tcp_failures;
 mod two_directors;
 
 use std::fs;
@@ -142,6 +143,7 @@ impl World {
                 20 + u16::try_from(n).expect("number fits in 16 bits"),
             );
         }
+        self.keep_flows_of_servers_on_one_cpu();
         for family in [Family::V4, Family::V6] {
             self.ip(
                 "director",
