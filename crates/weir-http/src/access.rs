@@ -41,13 +41,13 @@ pub struct Record<'a> {
     pub bytes_out: u64,
     /// Durations in microseconds: until the head was received, in the queue, until connected, until the response began,
     /// in total.
-    pub spent_us: [u64; 5],
+    pub durations_us: [u64; 5],
     /// Number of attempts at other servers.
     pub retries: u32,
     /// Termination state: the side that ended the exchange, and its phase, as two letters (HAProxy's codes).
-    pub end: [u8; 2],
+    pub termination: [u8; 2],
     /// Other variables that the format contains: name and value.
-    pub more: Vec<(&'a str, &'a [u8])>,
+    pub variables: Vec<(&'a str, &'a [u8])>,
 }
 
 impl Record<'_> {
@@ -110,7 +110,7 @@ impl Record<'_> {
                 None => self.write_number(name, out),
             }
         }
-        for (name, value) in &self.more {
+        for (name, value) in &self.variables {
             let _ = write!(out, ",\"{name}\":\"");
             write_escaped(value, out, Escape::Json);
             out.push(b'"');
@@ -165,11 +165,11 @@ impl Record<'_> {
             "host" => self.host,
             "referer" => self.referer,
             "agent" => self.agent,
-            "end" => &self.end,
-            "end_reason" => end_reason(self.end).as_bytes(),
+            "end" => &self.termination,
+            "end_reason" => end_reason(self.termination).as_bytes(),
             _ => {
-                let mut more = self.more.iter();
-                return more
+                let mut variables = self.variables.iter();
+                return variables
                     .find(|(known, _)| *known == name)
                     .map(|(_, value)| *value);
             }
@@ -177,7 +177,7 @@ impl Record<'_> {
     }
 
     fn write_number(&self, name: &str, out: &mut Vec<u8>) {
-        let [request, queue, connect, response, total] = self.spent_us;
+        let [request, queue, connect, response, total] = self.durations_us;
         let mut ms = |us: u64| {
             let _ = write!(out, "{}.{:03}", us / 1_000, us % 1_000);
         };
@@ -219,8 +219,8 @@ impl Record<'_> {
 }
 
 /// Returns the description of a termination state.
-const fn end_reason(end: [u8; 2]) -> &'static str {
-    match &end {
+const fn end_reason(termination: [u8; 2]) -> &'static str {
+    match &termination {
         b"--" => "completed",
         b"CR" => "the client disconnected before the request was complete",
         b"CQ" => "the client disconnected while waiting for a server",
@@ -230,13 +230,13 @@ const fn end_reason(end: [u8; 2]) -> &'static str {
         b"cR" => "the client did not send the request in time",
         b"cD" => "the client was idle for too long",
         b"SC" => "no server could be reached",
-        b"SH" => "the server sent no valid response",
+        b"SH" => "the server did not send a valid response",
         b"SD" => "the server aborted the transfer",
         b"sQ" => "no server was available in time",
         b"sC" => "the server did not accept the connection in time",
         b"sH" => "the server did not respond in time",
         b"sD" => "the server was idle for too long",
-        b"LR" => "answered by a route",
+        b"LR" => "a route generated the response",
         b"PR" => "the request was rejected",
         _ => "unknown",
     }
@@ -309,10 +309,10 @@ mod tests {
             status: 200,
             bytes_in: 10,
             bytes_out: 2_000,
-            spent_us: [0, 0, 120, 1_500, 12_345],
+            durations_us: [0, 0, 120, 1_500, 12_345],
             retries: 0,
-            end: *b"--",
-            more: Vec::new(),
+            termination: *b"--",
+            variables: Vec::new(),
         }
     }
 
@@ -338,7 +338,7 @@ mod tests {
             String::from_utf8(out).unwrap()
         };
         let record = Record {
-            end: *b"SD",
+            termination: *b"SD",
             ..record()
         };
         assert_eq!(
@@ -348,7 +348,7 @@ mod tests {
         );
         let record = Record {
             server: "",
-            end: *b"SC",
+            termination: *b"SC",
             ..record
         };
         assert!(
@@ -372,7 +372,7 @@ mod tests {
     #[test]
     fn other_variables_are_escaped_and_appended() {
         let record = Record {
-            more: vec![("request_id", b"r-1"), ("header.x", b"a\"\nb")],
+            variables: vec![("request_id", b"r-1"), ("header.x", b"a\"\nb")],
             ..record()
         };
         let mut out = Vec::new();
@@ -477,13 +477,13 @@ mod tests {
             (b"cR", "the client did not send the request in time"),
             (b"cD", "the client was idle for too long"),
             (b"SC", "no server could be reached"),
-            (b"SH", "the server sent no valid response"),
+            (b"SH", "the server did not send a valid response"),
             (b"SD", "the server aborted the transfer"),
             (b"sQ", "no server was available in time"),
             (b"sC", "the server did not accept the connection in time"),
             (b"sH", "the server did not respond in time"),
             (b"sD", "the server was idle for too long"),
-            (b"LR", "answered by a route"),
+            (b"LR", "a route generated the response"),
             (b"PR", "the request was rejected"),
             (b"xx", "unknown"),
         ] {

@@ -3,12 +3,12 @@
 //! Forwarding bytes unchanged is safe only if every parser finds the same end of the body. A size therefore consists of
 //! hexadecimal digits only, every line ends with CRLF, extensions are bounded and contain no control character, and the
 //! trailer section contains no framing field. A request's trailer section is held back until it is complete, because
-//! rules may remove a part of it ([`Chunks::for_request`]).
+//! rules may remove a part of it ([`ChunkedParser::for_request`]).
 
 use weir_model::Underscores;
 
 use crate::byte_class::{is_token_byte, is_value_byte};
-use crate::refusal::Refusal;
+use crate::parse_error::ParseError;
 
 /// Maximum length of a chunk extension, in bytes. Extensions are unused in practice; without a limit, a client could
 /// send data endlessly without a body.
@@ -47,67 +47,70 @@ struct HeldTrailers {
 
 /// State of the parser of a chunked body.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Chunks {
+pub struct ChunkedParser {
     state: State,
     digits: u8,
     name_len: u8,
     name: [u8; NAME_MAX],
     /// Number of bytes of the current extension or of the trailer section.
-    counted: u16,
+    byte_count: u16,
     /// Remaining bytes of the current chunk.
     remaining: u64,
     /// Policy for trailers with `_` in their names.
     underscores: Underscores,
     /// Whether the name of the current trailer contains a `_` that the policy removes.
     has_underscore: bool,
-    holds_trailers: bool,
-    held: Option<Box<HeldTrailers>>,
+    hold_trailers: bool,
+    held_trailers: Option<Box<HeldTrailers>>,
 }
 
-impl Default for Chunks {
+impl Default for ChunkedParser {
     fn default() -> Self {
         Self {
             state: State::Size,
             digits: 0,
             name_len: 0,
             name: [0; NAME_MAX],
-            counted: 0,
+            byte_count: 0,
             remaining: 0,
             underscores: Underscores::Keep,
             has_underscore: false,
-            holds_trailers: false,
-            held: None,
+            hold_trailers: false,
+            held_trailers: None,
         }
     }
 }
 
-impl Chunks {
+impl ChunkedParser {
     /// Returns the state before the first byte of a body.
     pub fn new() -> Self {
         Self::default()
     }
 
     /// Returns the initial state for a request's body. `underscores` applies to trailers as to other fields. Trailers
-    /// are held back; see [`Chunks::take_held`].
+    /// are held back; see [`ChunkedParser::take_held_trailers`].
     pub fn for_request(underscores: Underscores) -> Self {
         Self {
             underscores,
-            holds_trailers: true,
+            hold_trailers: true,
             ..Self::default()
         }
     }
 
     /// Returns whether a trailer section is being held back.
     const fn is_holding_trailers(&self) -> bool {
-        self.held.is_some()
+        self.held_trailers.is_some()
     }
 
     /// Returns the trailers that were held back and may now be sent; empty before the end of the body.
-    pub fn take_held(&mut self) -> Vec<u8> {
+    pub fn take_held_trailers(&mut self) -> Vec<u8> {
         if !self.is_done() {
             return Vec::new();
         }
-        self.held.take().map(|held| held.text).unwrap_or_default()
+        self.held_trailers
+            .take()
+            .map(|held| held.text)
+            .unwrap_or_default()
     }
 
     /// Returns whether the body is complete.
@@ -119,19 +122,20 @@ impl Chunks {
     ///
     /// # Errors
     /// The coding is malformed. Input processed before the error remains part of the body.
-    pub fn scan(&mut self, input: &[u8], data: &mut dyn FnMut(&[u8])) -> Result<usize, Refusal> {
+    pub fn scan(&mut self, input: &[u8], data: &mut dyn FnMut(&[u8])) -> Result<usize, ParseError> {
         self.scan_request(input, data).map(|(consumed, _)| consumed)
     }
 
-    /// Like [`Chunks::scan`], but also returns the number of these bytes that may be forwarded now. The others are held
-    /// back.
+    /// Like [`ChunkedParser::scan`], but also returns the number of these bytes that may be forwarded now. The others
+    /// are held back.
     ///
-    /// # Errors See [`Chunks::scan`].
+    /// # Errors
+    /// See [`ChunkedParser::scan`].
     pub fn scan_request(
         &mut self,
         input: &[u8],
         data: &mut dyn FnMut(&[u8]),
-    ) -> Result<(usize, usize), Refusal> {
+    ) -> Result<(usize, usize), ParseError> {
         let mut offset = 0;
         let mut forwardable = if self.is_holding_trailers() {
             Some(0)
@@ -153,7 +157,7 @@ impl Chunks {
                 continue;
             }
             self.process_byte(input[offset])?;
-            if let Some(held) = &mut self.held {
+            if let Some(held) = &mut self.held_trailers {
                 forwardable.get_or_insert(offset);
                 held.text.push(input[offset]);
                 if self.state == State::TrailerStart {
@@ -169,22 +173,22 @@ impl Chunks {
         Ok((offset, forwardable.unwrap_or(offset)))
     }
 
-    fn process_byte(&mut self, byte: u8) -> Result<(), Refusal> {
+    fn process_byte(&mut self, byte: u8) -> Result<(), ParseError> {
         self.state = match (self.state, byte) {
             (State::Size, digit) if digit.is_ascii_hexdigit() => return self.add_digit(digit),
             (State::Size, b'\r') if self.digits > 0 => State::SizeLf,
             (State::Size, b';') if self.digits > 0 => {
-                self.counted = 0;
+                self.byte_count = 0;
                 State::Extension
             }
             (State::Extension, b'\r') => State::SizeLf,
             (State::Extension, byte) if is_value_byte(byte) => {
-                self.count_byte(EXTENSION_MAX, Refusal::Chunk)?;
+                self.count_byte(EXTENSION_MAX, ParseError::Chunk)?;
                 State::Extension
             }
             (State::SizeLf, b'\n') => {
                 self.digits = 0;
-                self.counted = 0;
+                self.byte_count = 0;
                 if self.remaining == 0 {
                     State::TrailerStart
                 } else {
@@ -196,8 +200,8 @@ impl Chunks {
             (State::TrailerStart, b'\r') => State::EndLf,
             (State::TrailerStart, byte) if is_token_byte(byte) => {
                 self.name_len = 0;
-                if self.holds_trailers && self.held.is_none() {
-                    self.held = Some(Box::default());
+                if self.hold_trailers && self.held_trailers.is_none() {
+                    self.held_trailers = Some(Box::default());
                 }
                 self.add_name_byte(byte)?;
                 State::TrailerName
@@ -212,7 +216,7 @@ impl Chunks {
             }
             (State::TrailerValue, b'\r') => State::TrailerLf,
             (State::TrailerValue, byte) if is_value_byte(byte) => {
-                self.count_byte(TRAILER_MAX, Refusal::Trailer)?;
+                self.count_byte(TRAILER_MAX, ParseError::Trailer)?;
                 State::TrailerValue
             }
             (State::TrailerLf, b'\n') => State::TrailerStart,
@@ -224,15 +228,15 @@ impl Chunks {
                 | State::TrailerLf
                 | State::EndLf,
                 _,
-            ) => return Err(Refusal::Trailer),
-            _ => return Err(Refusal::Chunk),
+            ) => return Err(ParseError::Trailer),
+            _ => return Err(ParseError::Chunk),
         };
         Ok(())
     }
 
-    fn add_digit(&mut self, byte: u8) -> Result<(), Refusal> {
+    fn add_digit(&mut self, byte: u8) -> Result<(), ParseError> {
         if self.digits == DIGITS_MAX {
-            return Err(Refusal::Chunk);
+            return Err(ParseError::Chunk);
         }
         let value = char::from(byte).to_digit(16).unwrap_or(0);
         self.remaining = if self.digits == 0 {
@@ -244,20 +248,20 @@ impl Chunks {
         Ok(())
     }
 
-    fn count_byte(&mut self, limit: u16, refusal: Refusal) -> Result<(), Refusal> {
-        self.counted += 1;
-        if self.counted > limit {
-            Err(refusal)
+    fn count_byte(&mut self, limit: u16, error: ParseError) -> Result<(), ParseError> {
+        self.byte_count += 1;
+        if self.byte_count > limit {
+            Err(error)
         } else {
             Ok(())
         }
     }
 
-    fn add_name_byte(&mut self, byte: u8) -> Result<(), Refusal> {
-        self.count_byte(TRAILER_MAX, Refusal::Trailer)?;
+    fn add_name_byte(&mut self, byte: u8) -> Result<(), ParseError> {
+        self.count_byte(TRAILER_MAX, ParseError::Trailer)?;
         if byte == b'_' && self.underscores != Underscores::Keep {
             if self.underscores == Underscores::Reject {
-                return Err(Refusal::Underscore);
+                return Err(ParseError::Underscore);
             }
             self.has_underscore = true;
         }
@@ -268,10 +272,10 @@ impl Chunks {
         Ok(())
     }
 
-    fn check_name(&self) -> Result<(), Refusal> {
+    fn check_name(&self) -> Result<(), ParseError> {
         let name = self.name.get(..usize::from(self.name_len));
         if name.is_some_and(|name| FORBIDDEN.contains(&name)) {
-            return Err(Refusal::Trailer);
+            return Err(ParseError::Trailer);
         }
         Ok(())
     }
@@ -283,8 +287,8 @@ mod tests {
 
     use super::*;
 
-    fn read(input: &[u8], step: usize) -> Result<(usize, Vec<u8>, bool), Refusal> {
-        let (mut chunks, mut content, mut consumed) = (Chunks::new(), Vec::new(), 0);
+    fn read(input: &[u8], step: usize) -> Result<(usize, Vec<u8>, bool), ParseError> {
+        let (mut chunks, mut content, mut consumed) = (ChunkedParser::new(), Vec::new(), 0);
         for part in input.chunks(step.max(1)) {
             let count = chunks.scan(part, &mut |data| content.extend_from_slice(data))?;
             consumed += count;
@@ -341,12 +345,12 @@ mod tests {
         let body =
             b"1\r\nx\r\n0\r\nA: b\r\nX_Forwarded_For: 6.6.6.6\r\nSum_: 1\r\nC: d\r\n\r\nnext";
         for step in 1..body.len() {
-            let mut chunks = Chunks::for_request(Underscores::Drop);
+            let mut chunks = ChunkedParser::for_request(Underscores::Drop);
             let (mut passed, mut consumed) = (Vec::new(), 0);
             for part in body.chunks(step) {
                 let (count, forwardable) = chunks.scan_request(part, &mut |_| {}).unwrap();
                 passed.extend_from_slice(&part[..forwardable]);
-                passed.extend_from_slice(&chunks.take_held());
+                passed.extend_from_slice(&chunks.take_held_trailers());
                 consumed += count;
                 if count < part.len() {
                     break;
@@ -355,18 +359,18 @@ mod tests {
             assert_eq!(consumed, body.len() - 4, "{step}");
             assert_eq!(passed, b"1\r\nx\r\n0\r\nA: b\r\nC: d\r\n\r\n", "{step}");
         }
-        let mut chunks = Chunks::for_request(Underscores::Reject);
+        let mut chunks = ChunkedParser::for_request(Underscores::Reject);
         assert_eq!(
             chunks.scan_request(body, &mut |_| {}),
-            Err(Refusal::Underscore)
+            Err(ParseError::Underscore)
         );
-        let mut chunks = Chunks::for_request(Underscores::Keep);
+        let mut chunks = ChunkedParser::for_request(Underscores::Keep);
         let (body_len, trailer_start) = (body.len() - 4, b"1\r\nx\r\n0\r\n".len());
         assert_eq!(
             chunks.scan_request(body, &mut |_| {}),
             Ok((body_len, trailer_start))
         );
-        assert_eq!(chunks.take_held(), body[trailer_start..body_len]);
+        assert_eq!(chunks.take_held_trailers(), body[trailer_start..body_len]);
     }
 
     proptest! {

@@ -51,7 +51,7 @@ fn has_name(coding: Coding, name: &[u8]) -> bool {
         || (coding == Coding::Gzip && name.eq_ignore_ascii_case(b"x-gzip"))
 }
 
-/// Parses `gzip;q=0.5`. An invalid quality counts as 0, so that a coding is used only if it was clearly requested.
+/// Parses `gzip;q=0.5`. An invalid quality counts as 0: a coding is used only if it was clearly requested.
 fn parse_preference(member: &[u8]) -> (&[u8], Quality) {
     let mut parts = member.split(|byte| *byte == b';');
     let name = trim(parts.next().unwrap_or_default());
@@ -143,7 +143,7 @@ fn has_member(value: &[u8], wanted: &[u8]) -> bool {
     members.any(|member| trim(member).eq_ignore_ascii_case(wanted))
 }
 
-/// Returns whether a field describes the unencoded content, so that it must be removed or rewritten if the content is
+/// Returns whether a field describes the unencoded content: it must be removed or rewritten if the content is
 /// compressed.
 pub(crate) fn is_content_field(head: &[u8], field: &Field) -> bool {
     let name = field.name_in(head);

@@ -8,11 +8,11 @@ use std::ops::Range;
 
 use weir_model::{Coding, RouteEdits, Underscores};
 
-use crate::chunk::Chunks;
+use crate::chunk::ChunkedParser;
 use crate::encoding::is_compressible;
 use crate::field::Field;
 use crate::head::{self, Framing, HeadLimits, Request};
-use crate::refusal::Refusal;
+use crate::parse_error::ParseError;
 use crate::rewrite::{HopEdit, ResponseEdit, write_response};
 
 /// Maximum number of interim responses before the final one; more are treated as a malformed response.
@@ -23,7 +23,7 @@ const INTERIM_MAX: u8 = 16;
 enum Body {
     Done,
     Length(u64),
-    Chunked(Chunks),
+    Chunked(ChunkedParser),
     UntilClose,
 }
 
@@ -32,13 +32,13 @@ impl Body {
         match framing {
             Framing::None | Framing::Length(0) => Self::Done,
             Framing::Length(remaining) => Self::Length(remaining),
-            Framing::Chunked => Self::Chunked(Chunks::new()),
+            Framing::Chunked => Self::Chunked(ChunkedParser::new()),
             Framing::UntilClose => Self::UntilClose,
         }
     }
 
     /// Passes the content in `input` to `data`. Returns the number of bytes that belong to the body.
-    fn consume(&mut self, input: &[u8], data: &mut dyn FnMut(&[u8])) -> Result<usize, Refusal> {
+    fn consume(&mut self, input: &[u8], data: &mut dyn FnMut(&[u8])) -> Result<usize, ParseError> {
         let consumed = match self {
             Self::Done => 0,
             Self::UntilClose => input.len(),
@@ -67,7 +67,7 @@ impl Body {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// The head of the final response was not received yet.
+    /// The head of the final response has not been received yet.
     Waiting,
     Body,
     Tunnel,
@@ -76,7 +76,7 @@ enum Stage {
 
 /// What to send to the client: first the bytes appended to the buffer, then a range of the input.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Step {
+pub struct ResponseStep {
     /// Bytes of the input that were processed.
     pub consumed: usize,
     /// Range of the input to forward unchanged.
@@ -85,14 +85,14 @@ pub struct Step {
     pub content: usize,
 }
 
-/// How an exchange uses bytes from the client.
+/// What to send to the server for bytes from the client.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Upload {
+pub struct RequestStep {
     /// Bytes of the input that were processed.
     pub consumed: usize,
-    /// Number of bytes, from the start of the input, to forward to the server unchanged.
+    /// Number of bytes, from the start of the input, to forward unchanged.
     pub forward: usize,
-    /// Bytes to send to the server after the forwarded ones: trailers that were held back.
+    /// Bytes to send after the forwarded ones: trailers that were held back.
     pub trailers: Vec<u8>,
 }
 
@@ -157,7 +157,7 @@ impl Exchange {
     pub fn new(request: &Request, underscores: Underscores) -> Self {
         Self {
             request: match request.framing {
-                Framing::Chunked => Body::Chunked(Chunks::for_request(underscores)),
+                Framing::Chunked => Body::Chunked(ChunkedParser::for_request(underscores)),
                 framing => Body::new(framing),
             },
             response: Body::Done,
@@ -181,8 +181,8 @@ impl Exchange {
     ///
     /// # Errors
     /// The body is malformed: the request, which may be partly forwarded, must not be completed.
-    pub fn client_data(&mut self, input: &[u8]) -> Result<Upload, Refusal> {
-        let forward_all = |consumed| Upload {
+    pub fn client_data(&mut self, input: &[u8]) -> Result<RequestStep, ParseError> {
+        let forward_all = |consumed| RequestStep {
             consumed,
             forward: consumed,
             trailers: Vec::new(),
@@ -196,11 +196,11 @@ impl Exchange {
             return self.request.consume(input, &mut count).map(forward_all);
         };
         let (consumed, forward) = chunks.scan_request(input, &mut count)?;
-        let trailers = chunks.take_held();
+        let trailers = chunks.take_held_trailers();
         if chunks.is_done() {
             self.request = Body::Done;
         }
-        Ok(Upload {
+        Ok(RequestStep {
             consumed,
             forward,
             trailers,
@@ -292,7 +292,7 @@ impl Exchange {
     }
 
     /// Returns the coding to apply to the response's content; it is known after the response's head. Content is then
-    /// appended to the buffer starting at [`Step::content`], and the caller encodes it as a chunked body.
+    /// appended to the buffer starting at [`ResponseStep::content`], and the caller encodes it as a chunked body.
     pub const fn response_coding(&self) -> Option<Coding> {
         self.response_coding
     }
@@ -337,13 +337,13 @@ impl Exchange {
         edit: &ResponseEdit<'_>,
         fields: &mut Vec<Field>,
         out: &mut Vec<u8>,
-    ) -> Result<Step, Refusal> {
+    ) -> Result<ResponseStep, ParseError> {
         let mut offset = 0;
         while self.stage == Stage::Waiting {
             match self.response_head(&input[offset..], limits, closing, edit, fields, out)? {
                 Some(len) => offset += len,
                 None => {
-                    return Ok(Step {
+                    return Ok(ResponseStep {
                         consumed: offset,
                         forward: offset..offset,
                         content: out.len(),
@@ -353,14 +353,14 @@ impl Exchange {
         }
         let (rest, content) = (&input[offset..], out.len());
         if self.stage == Stage::Tunnel {
-            return Ok(Step {
+            return Ok(ResponseStep {
                 consumed: input.len(),
                 forward: offset..input.len(),
                 content,
             });
         }
         if self.stage == Stage::Done {
-            return Ok(Step {
+            return Ok(ResponseStep {
                 consumed: offset,
                 forward: offset..offset,
                 content,
@@ -376,7 +376,7 @@ impl Exchange {
             self.stage = Stage::Done;
         }
         let forwarded = if decode { 0 } else { consumed };
-        Ok(Step {
+        Ok(ResponseStep {
             consumed: offset + consumed,
             forward: offset..offset + forwarded,
             content,
@@ -392,19 +392,19 @@ impl Exchange {
         edit: &ResponseEdit<'_>,
         fields: &mut Vec<Field>,
         out: &mut Vec<u8>,
-    ) -> Result<Option<usize>, Refusal> {
+    ) -> Result<Option<usize>, ParseError> {
         let Some(response) = head::response(input, self.to_head, limits, fields)? else {
             return Ok(None);
         };
         let opens_tunnel = self.connect && (200..300).contains(&response.status);
         let switches = response.status == 101 || opens_tunnel;
         if switches && !self.upgrade && !opens_tunnel {
-            return Err(Refusal::StatusLine);
+            return Err(ParseError::StatusLine);
         }
         if response.status < 200 && !switches {
             self.interim += 1;
             if self.interim > INTERIM_MAX {
-                return Err(Refusal::StatusLine);
+                return Err(ParseError::StatusLine);
             }
             if !self.http10 {
                 let hop = HopEdit::default();

@@ -5,7 +5,7 @@ use std::ops::Range;
 use memchr::memchr;
 
 use crate::byte_class::{contains_underscore, is_value, trim};
-use crate::refusal::Refusal;
+use crate::parse_error::ParseError;
 
 /// Field names that a proxy handles specially.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -105,16 +105,16 @@ impl Field {
     }
 
     /// Parses the line at `range` of `head`, which ends with CRLF.
-    fn parse(head: &[u8], range: Range<usize>) -> Result<Self, Refusal> {
+    fn parse(head: &[u8], range: Range<usize>) -> Result<Self, ParseError> {
         let text = &head[range.start..range.end - 2];
         if matches!(text.first(), Some(b' ' | b'\t')) {
-            return Err(Refusal::Folded);
+            return Err(ParseError::Folded);
         }
-        let colon = memchr(b':', text).ok_or(Refusal::Field)?;
+        let colon = memchr(b':', text).ok_or(ParseError::Field)?;
         let (name, rest) = (&text[..colon], &text[colon + 1..]);
-        let underscore = contains_underscore(name).ok_or(Refusal::Field)?;
+        let underscore = contains_underscore(name).ok_or(ParseError::Field)?;
         if !is_value(rest) {
-            return Err(Refusal::Field);
+            return Err(ParseError::Field);
         }
         let value = trim(rest);
         let blanks = rest
@@ -122,7 +122,7 @@ impl Field {
             .take_while(|byte| matches!(byte, b' ' | b'\t'))
             .count();
         let value_start = range.start + colon + 1 + blanks.min(rest.len());
-        let narrow = |offset: usize| u32::try_from(offset).map_err(|_| Refusal::HeadTooLarge);
+        let narrow = |offset: usize| u32::try_from(offset).map_err(|_| ParseError::HeadTooLarge);
         Ok(Self {
             name: Name::from_bytes(name),
             start: narrow(range.start)?,
@@ -136,13 +136,13 @@ impl Field {
 }
 
 /// Returns the offset after the CRLF of the line that begins at `start`, or `None` while the line is incomplete.
-pub(crate) fn line_end(input: &[u8], start: usize) -> Result<Option<usize>, Refusal> {
+pub(crate) fn line_end(input: &[u8], start: usize) -> Result<Option<usize>, ParseError> {
     match memchr(b'\n', &input[start..]) {
         None => Ok(None),
         Some(offset) if offset > 0 && input[start + offset - 1] == b'\r' => {
             Ok(Some(start + offset + 1))
         }
-        Some(_) => Err(Refusal::LineEnd),
+        Some(_) => Err(ParseError::LineEnd),
     }
 }
 
@@ -152,7 +152,7 @@ pub(crate) fn parse_fields(
     start: usize,
     max_fields: usize,
     out: &mut Vec<Field>,
-) -> Result<Option<usize>, Refusal> {
+) -> Result<Option<usize>, ParseError> {
     out.clear();
     let mut offset = start;
     loop {
@@ -163,7 +163,7 @@ pub(crate) fn parse_fields(
             return Ok(Some(end));
         }
         if out.len() == max_fields {
-            return Err(Refusal::TooManyFields);
+            return Err(ParseError::TooManyFields);
         }
         out.push(Field::parse(input, offset..end)?);
         offset = end;

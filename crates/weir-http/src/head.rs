@@ -15,7 +15,7 @@ use self::framing::{connection_options, framing};
 use self::line::{empty_lines, request_line, status_line};
 use crate::byte_class::{is_authority, members};
 use crate::field::{Field, Name, line_end, parse_fields};
-use crate::refusal::Refusal;
+use crate::parse_error::ParseError;
 
 /// Limits and options for parsing a head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -130,14 +130,14 @@ pub struct Request {
     pub http10: bool,
     /// How the end of its body is determined.
     pub framing: Framing,
-    /// Whether the client wants a persistent connection.
+    /// Whether the client requests a persistent connection.
     pub keep_alive: bool,
     /// Whether the client waits for status 100 before it sends the body.
     pub expects_continue: bool,
     /// Whether the client requests a protocol upgrade for this hop.
     pub upgrade: bool,
     /// Number of fields that were removed because of a `_` in their names.
-    pub underscores: u16,
+    pub removed_underscores: u16,
 }
 
 impl Request {
@@ -182,7 +182,7 @@ pub struct Response {
     pub(crate) status_text: (usize, usize),
     /// How the end of its body is determined.
     pub framing: Framing,
-    /// Whether the server wants a persistent connection.
+    /// Whether the server allows a persistent connection.
     pub keep_alive: bool,
 }
 
@@ -194,11 +194,11 @@ pub fn request(
     input: &[u8],
     limits: &HeadLimits,
     fields: &mut Vec<Field>,
-) -> Result<Option<Request>, Refusal> {
+) -> Result<Option<Request>, ParseError> {
     let start = empty_lines(input);
     let too_large = |len: usize| {
         if len > limits.head {
-            Err(Refusal::HeadTooLarge)
+            Err(ParseError::HeadTooLarge)
         } else {
             Ok(())
         }
@@ -221,7 +221,7 @@ fn interpret_request(
     request: &mut Request,
     rule: Underscores,
     fields: &mut Vec<Field>,
-) -> Result<(), Refusal> {
+) -> Result<(), ParseError> {
     let mut hosts = 0;
     let mut underscores = 0;
     let mut upgrade_to = None;
@@ -234,41 +234,41 @@ fn interpret_request(
                 // `Host` is empty if the target has no authority (RFC 9112 section 3.2).
                 let host = field.value_in(head);
                 if hosts > 1 || !(host.is_empty() || is_authority(host)) {
-                    return Err(Refusal::Host);
+                    return Err(ParseError::Host);
                 }
                 // The target's authority replaces `Host`.
                 field.dropped = request.authority.is_some();
             }
             Name::Upgrade => {
                 if upgrade_to.replace(field.value_in(head)).is_some() {
-                    return Err(Refusal::Repeated);
+                    return Err(ParseError::Repeated);
                 }
                 field.dropped = true;
             }
             Name::Expect if expectation.replace(field.value_in(head)).is_some() => {
-                return Err(Refusal::Repeated);
+                return Err(ParseError::Repeated);
             }
             Name::HopByHop | Name::Connection => field.dropped = true,
             _ => {}
         }
     }
     if hosts == 0 && !request.http10 {
-        return Err(Refusal::Host);
+        return Err(ParseError::Host);
     }
     if underscores > 0 && rule != Underscores::Keep {
         if rule == Underscores::Reject {
-            return Err(Refusal::Underscore);
+            return Err(ParseError::Underscore);
         }
         // Remove these fields, so that neither routes nor servers see them: a server that treats `_` as `-` (CGI, WSGI)
         // would mistake `X_Forwarded_For` for the field that Weir writes.
         fields.retain(|field| !field.underscore);
-        request.underscores = underscores;
+        request.removed_underscores = underscores;
     }
     let options = connection_options(head, fields);
     request.framing = framing(head, fields, request.http10)?.unwrap_or(Framing::None);
     if request.method == Method::Connect && request.framing != Framing::None {
         // Bytes after such a request belong to the tunnel.
-        return Err(Refusal::Method);
+        return Err(ParseError::Method);
     }
     request.keep_alive = !options.close && (!request.http10 || options.keep_alive);
     match expectation {
@@ -276,7 +276,7 @@ fn interpret_request(
         Some(value) if value.eq_ignore_ascii_case(b"100-continue") => {
             request.expects_continue = !request.http10 && request.framing != Framing::None;
         }
-        Some(_) => return Err(Refusal::Expectation),
+        Some(_) => return Err(ParseError::Expectation),
     }
     let is_supported_upgrade = upgrade_to.is_some_and(|to| {
         !members(to).any(|member| {
@@ -308,10 +308,10 @@ pub fn response(
     to_head: bool,
     limits: &HeadLimits,
     fields: &mut Vec<Field>,
-) -> Result<Option<Response>, Refusal> {
+) -> Result<Option<Response>, ParseError> {
     let too_large = |len: usize| {
         if len > limits.head {
-            Err(Refusal::HeadTooLarge)
+            Err(ParseError::HeadTooLarge)
         } else {
             Ok(())
         }
@@ -379,12 +379,12 @@ pub fn is_other_protocol(input: &[u8]) -> bool {
 ///
 /// # Errors
 /// A line ends with a bare LF.
-pub fn head_end(input: &[u8], start: usize) -> Result<Option<usize>, Refusal> {
+pub fn head_end(input: &[u8], start: usize) -> Result<Option<usize>, ParseError> {
     let mut offset = start.saturating_sub(3);
     while let Some(found) = memchr::memchr(b'\n', &input[offset..]) {
         let newline = offset + found;
         if newline == 0 || input[newline - 1] != b'\r' {
-            return Err(Refusal::LineEnd);
+            return Err(ParseError::LineEnd);
         }
         // Empty lines before the first line do not end the head.
         let first: Range<usize> = 0..newline.saturating_sub(1);

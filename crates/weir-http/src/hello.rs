@@ -17,13 +17,13 @@ const NAME_MAX: usize = 253;
 
 /// Result of parsing a client's first bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Hello {
+pub enum SniResult {
     /// More input is needed.
-    More,
+    Incomplete,
     /// The requested host, in lower case, without a trailing dot.
     Name(String),
-    /// The client sends no server name, or does not use TLS.
-    Nameless,
+    /// The client did not send a server name, or does not use TLS.
+    NoName,
 }
 
 /// A cursor over bytes; its methods return `None` if the input is too short.
@@ -53,7 +53,7 @@ impl<'a> Cursor<'a> {
 }
 
 /// Reads the server name from all bytes received from a client so far.
-pub fn server_name(input: &[u8]) -> Hello {
+pub fn server_name(input: &[u8]) -> SniResult {
     let mut records = Cursor(input);
     let mut message: Vec<u8> = Vec::new();
     loop {
@@ -63,31 +63,32 @@ pub fn server_name(input: &[u8]) -> Hello {
             [kind, major, ..] => *kind == HANDSHAKE && *major == 3,
         };
         if !is_plausible || input.len() > HELLO_MAX {
-            return Hello::Nameless;
+            return SniResult::NoName;
         }
         let Some(header) = records.read_bytes(5) else {
-            return Hello::More;
+            return SniResult::Incomplete;
         };
         let length = usize::from(u16::from_be_bytes([header[3], header[4]]));
         if length == 0 || length > RECORD_MAX {
-            return Hello::Nameless;
+            return SniResult::NoName;
         }
         let available = length.min(records.0.len());
         message.extend_from_slice(records.read_bytes(available).unwrap_or_default());
         let mut handshake = Cursor(&message);
         match handshake.read_number(1) {
-            Some(kind) if kind != usize::from(CLIENT_HELLO) => return Hello::Nameless,
+            Some(kind) if kind != usize::from(CLIENT_HELLO) => return SniResult::NoName,
             _ => {}
         }
         match handshake.read_number(3) {
-            Some(wanted) if wanted > HELLO_MAX => return Hello::Nameless,
+            Some(wanted) if wanted > HELLO_MAX => return SniResult::NoName,
             Some(wanted) if handshake.0.len() >= wanted => {
-                return parse_name(&handshake.0[..wanted]).map_or(Hello::Nameless, Hello::Name);
+                return parse_name(&handshake.0[..wanted])
+                    .map_or(SniResult::NoName, SniResult::Name);
             }
             _ => {}
         }
         if available < length {
-            return Hello::More;
+            return SniResult::Incomplete;
         }
     }
 }
@@ -157,14 +158,18 @@ mod tests {
 
     #[test]
     fn name_is_found_in_one_or_many_records() {
-        let expected = Hello::Name("a.example".to_owned());
+        let expected = SniResult::Name("a.example".to_owned());
         for step in [1, 2, 3, 5, 40, 1000] {
             let bytes = hello(Some(b"A.Example."), step);
             assert_eq!(server_name(&bytes), expected, "records of {step}");
             let followed = [bytes.as_slice(), b"more"].concat();
             assert_eq!(server_name(&followed), expected);
             for end in 0..bytes.len() {
-                assert_eq!(server_name(&bytes[..end]), Hello::More, "{end} of {step}");
+                assert_eq!(
+                    server_name(&bytes[..end]),
+                    SniResult::Incomplete,
+                    "{end} of {step}"
+                );
             }
         }
     }
@@ -185,9 +190,9 @@ mod tests {
             &endless,
             &other,
         ] {
-            assert_eq!(server_name(bytes), Hello::Nameless, "{bytes:?}");
+            assert_eq!(server_name(bytes), SniResult::NoName, "{bytes:?}");
         }
-        assert_eq!(server_name(b""), Hello::More);
+        assert_eq!(server_name(b""), SniResult::Incomplete);
     }
 
     proptest! {
@@ -204,7 +209,7 @@ mod tests {
             bytes[offset] = byte;
             let end = end.min(bytes.len());
             let result_of_prefix = server_name(&bytes[..end]);
-            if result_of_prefix != Hello::More {
+            if result_of_prefix != SniResult::Incomplete {
                 prop_assert_eq!(result_of_prefix, server_name(&bytes));
             }
         }

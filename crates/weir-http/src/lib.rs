@@ -3,12 +3,12 @@
 //! [`head`] parses requests and responses and rejects messages that two parsers could interpret differently;
 //! [`rewrite`] forwards heads by copying ranges; [`chunk`] follows the chunked coding; [`exchange`] pairs a request
 //! with its response and decides when it ends and whether the connections persist; [`hello`] reads the server name of a
-//! TLS ClientHello; [`answer`] writes Weir's own responses; [`path`] normalizes paths; [`route`] selects a route.
+//! TLS ClientHello; [`local_response`] writes Weir's own responses; [`path`] normalizes paths; [`route`] selects a
+//! route.
 //!
 //! The crate owns no buffer, socket, clock or header map. Names and values are ranges in the caller's input.
 
 pub mod access;
-pub mod answer;
 mod byte_class;
 pub mod chunk;
 pub mod cookie;
@@ -17,23 +17,25 @@ pub mod exchange;
 pub mod field;
 pub mod head;
 pub mod hello;
+pub mod local_response;
+mod parse_error;
 pub mod path;
 pub mod preamble;
-mod refusal;
 pub mod rewrite;
 pub mod route;
 pub mod trace_context;
 pub mod trailer;
 
-pub use answer::{Answer, reason};
-pub use exchange::{Exchange, ServerEnd, Step, Upload};
+pub use exchange::{Exchange, RequestStep, ResponseStep, ServerEnd};
 pub use field::{Field, Name};
 pub use head::{Framing, HeadLimits, Method, Request, Response};
+pub use local_response::{LocalResponse, reason_phrase};
+pub use parse_error::ParseError;
 pub use path::RequestPath;
 pub use preamble::Preamble;
-pub use refusal::Refusal;
 pub use rewrite::{
-    Client, ClientEdit, CookieEdit, Encoding, LimitedLine, RequestEdit, ResponseEdit, write_request,
+    Client, ClientEdit, ConditionalLine, CookieEdit, Encoding, RequestEdit, ResponseEdit,
+    write_request,
 };
 pub use trace_context::TraceContext;
 pub use trailer::TrailerFilter;

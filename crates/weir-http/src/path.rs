@@ -13,7 +13,7 @@
 
 use weir_model::{EncodedSlash, NormalizePath};
 
-use crate::refusal::Refusal;
+use crate::parse_error::ParseError;
 
 /// The role of a byte in a path.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -147,8 +147,8 @@ pub fn normalize<'a>(
     text: &'a [u8],
     rules: &NormalizePath,
     buffer: &'a mut Vec<u8>,
-) -> Result<RequestPath<'a>, Refusal> {
-    if let Some(path) = normal_path(text, rules.merge_slashes) {
+) -> Result<RequestPath<'a>, ParseError> {
+    if let Some(path) = normal_path_len(text, rules.merge_slashes) {
         return Ok(RequestPath {
             text,
             path,
@@ -171,13 +171,16 @@ pub fn normalize<'a>(
     })
 }
 
-/// Returns path and query with the path as a file name: escapes of all characters that a path may contain are decoded,
-/// including reserved characters and slashes, and slashes are merged. Returns `None` if this does not change the path,
-/// or if an escape is invalid.
+/// Returns path and query with the path as servers map it to a file name: escapes of all characters that a path may
+/// contain are decoded, including reserved characters and slashes, and slashes are merged. Returns `None` if this does
+/// not change the path, or if an escape is invalid.
 ///
 /// Different spellings of one file name may match different routes. The caller compares both spellings, and both must
 /// have the same route.
-pub fn literal<'a>(target: &RequestPath<'_>, buffer: &'a mut Vec<u8>) -> Option<RequestPath<'a>> {
+pub fn decode_fully<'a>(
+    target: &RequestPath<'_>,
+    buffer: &'a mut Vec<u8>,
+) -> Option<RequestPath<'a>> {
     let path = target.path();
     if memchr::memchr(b'%', path).is_none() && memchr::memmem::find(path, b"//").is_none() {
         return None;
@@ -211,7 +214,7 @@ pub fn literal<'a>(target: &RequestPath<'_>, buffer: &'a mut Vec<u8>) -> Option<
 }
 
 /// Returns the length of the path in bytes if the path is already normal.
-fn normal_path(text: &[u8], merge_slashes: bool) -> Option<usize> {
+fn normal_path_len(text: &[u8], merge_slashes: bool) -> Option<usize> {
     match text.first() {
         Some(b'/') => {}
         None | Some(b'?') => return None,
@@ -247,7 +250,7 @@ enum Token {
     Escaped(u8),
 }
 
-fn write_normal(path: &[u8], rules: &NormalizePath, out: &mut Vec<u8>) -> Result<(), Refusal> {
+fn write_normal(path: &[u8], rules: &NormalizePath, out: &mut Vec<u8>) -> Result<(), ParseError> {
     // Offset of the last segment of `out`, after its slash.
     let mut segment = 0;
     let mut rest = path;
@@ -274,7 +277,7 @@ fn write_normal(path: &[u8], rules: &NormalizePath, out: &mut Vec<u8>) -> Result
 }
 
 /// Returns the first element of the path, and its length in the input in bytes.
-fn next_token(path: &[u8], rules: &NormalizePath) -> Result<Option<(Token, usize)>, Refusal> {
+fn next_token(path: &[u8], rules: &NormalizePath) -> Result<Option<(Token, usize)>, ParseError> {
     let Some(byte) = path.first().copied() else {
         return Ok(None);
     };
@@ -283,7 +286,7 @@ fn next_token(path: &[u8], rules: &NormalizePath) -> Result<Option<(Token, usize
         Class::Plain | Class::Dot => (Token::Byte(byte), 1),
         Class::Percent => {
             let value = decode_escape(path).filter(|value| *value != 0);
-            match value.ok_or(Refusal::Escape)? {
+            match value.ok_or(ParseError::Escape)? {
                 value if is_unreserved(value) => (Token::Byte(value), 3),
                 value => (reserved_token(value, rules)?, 3),
             }
@@ -292,10 +295,10 @@ fn next_token(path: &[u8], rules: &NormalizePath) -> Result<Option<(Token, usize
     }))
 }
 
-fn reserved_token(byte: u8, rules: &NormalizePath) -> Result<Token, Refusal> {
+fn reserved_token(byte: u8, rules: &NormalizePath) -> Result<Token, ParseError> {
     match (byte, rules.encoded_slash) {
         (b'/' | b'\\', EncodedSlash::Decode) => Ok(Token::Slash),
-        (b'/' | b'\\', EncodedSlash::Reject) => Err(Refusal::EncodedSlash),
+        (b'/' | b'\\', EncodedSlash::Reject) => Err(ParseError::EncodedSlash),
         _ => Ok(Token::Escaped(byte)),
     }
 }
@@ -344,7 +347,7 @@ pub enum Pattern {
 }
 
 /// Checks a route's pattern, in which `*` matches any bytes. Only escapes are normalized: a pattern with dot segments
-/// or duplicate slashes matches no request, because requests are normalized before the comparison.
+/// or duplicate slashes can never match, because requests are normalized before the comparison.
 pub fn check_pattern(written: &str, rules: &NormalizePath) -> Pattern {
     let Some(spelled) = normalize_escapes(written.as_bytes(), rules) else {
         return Pattern::Unmatchable(None);

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use weir_model::ProxyHeader;
 
-use crate::refusal::Refusal;
+use crate::parse_error::ParseError;
 
 const SIGNATURE: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";
 /// Maximum length of a version 1 header in bytes, including CRLF.
@@ -62,11 +62,11 @@ impl Preamble {
 ///
 /// # Errors
 /// The input is not a PROXY protocol header.
-pub fn read(input: &[u8]) -> Result<Option<Preamble>, Refusal> {
+pub fn read(input: &[u8]) -> Result<Option<Preamble>, ParseError> {
     Ok(parse(input)?.map(Preamble::canonical))
 }
 
-fn parse(input: &[u8]) -> Result<Option<Preamble>, Refusal> {
+fn parse(input: &[u8]) -> Result<Option<Preamble>, ParseError> {
     let signature_len = input.len().min(SIGNATURE.len());
     if input[..signature_len] == SIGNATURE[..signature_len] {
         return if signature_len == SIGNATURE.len() {
@@ -77,38 +77,38 @@ fn parse(input: &[u8]) -> Result<Option<Preamble>, Refusal> {
     }
     let keyword_len = input.len().min(b"PROXY ".len());
     if input[..keyword_len] != b"PROXY "[..keyword_len] {
-        return Err(Refusal::Preamble);
+        return Err(ParseError::Preamble);
     }
     let end = input.iter().take(LINE_MAX).position(|byte| *byte == b'\n');
     match end {
         Some(end) if end > 0 && input[end - 1] == b'\r' => {
             parse_v1(&input[..end - 1], end + 1).map(Some)
         }
-        Some(_) => Err(Refusal::Preamble),
-        None if input.len() >= LINE_MAX => Err(Refusal::Preamble),
+        Some(_) => Err(ParseError::Preamble),
+        None if input.len() >= LINE_MAX => Err(ParseError::Preamble),
         None => Ok(None),
     }
 }
 
-fn parse_v1(text: &[u8], len: usize) -> Result<Preamble, Refusal> {
-    let text = std::str::from_utf8(text).map_err(|_| Refusal::Preamble)?;
+fn parse_v1(text: &[u8], len: usize) -> Result<Preamble, ParseError> {
+    let text = std::str::from_utf8(text).map_err(|_| ParseError::Preamble)?;
     let mut words = text.split(' ').skip(1);
     let family = words.next();
     if family == Some("UNKNOWN") {
         return Ok(Preamble::Local { len });
     }
-    let mut next = || words.next().ok_or(Refusal::Preamble);
+    let mut next = || words.next().ok_or(ParseError::Preamble);
     let (source, destination, source_port, destination_port) = (next()?, next()?, next()?, next()?);
     let address = |text: &str| match family {
         Some("TCP4") => text
             .parse::<Ipv4Addr>()
             .map(IpAddr::V4)
-            .map_err(|_| Refusal::Preamble),
+            .map_err(|_| ParseError::Preamble),
         Some("TCP6") => text
             .parse::<Ipv6Addr>()
             .map(IpAddr::V6)
-            .map_err(|_| Refusal::Preamble),
-        _ => Err(Refusal::Preamble),
+            .map_err(|_| ParseError::Preamble),
+        _ => Err(ParseError::Preamble),
     };
     let port = |text: &str| {
         let is_plain = text.bytes().all(|byte| byte.is_ascii_digit())
@@ -116,7 +116,7 @@ fn parse_v1(text: &[u8], len: usize) -> Result<Preamble, Refusal> {
         text.parse::<u16>()
             .ok()
             .filter(|_| is_plain)
-            .ok_or(Refusal::Preamble)
+            .ok_or(ParseError::Preamble)
     };
     let client = Preamble::Client {
         len,
@@ -124,19 +124,19 @@ fn parse_v1(text: &[u8], len: usize) -> Result<Preamble, Refusal> {
         destination: SocketAddr::new(address(destination)?, port(destination_port)?),
     };
     if words.next().is_some() {
-        Err(Refusal::Preamble)
+        Err(ParseError::Preamble)
     } else {
         Ok(client)
     }
 }
 
-fn parse_v2(input: &[u8]) -> Result<Option<Preamble>, Refusal> {
+fn parse_v2(input: &[u8]) -> Result<Option<Preamble>, ParseError> {
     let Some(&[command, family, high, low]) = input.get(12..16) else {
         return Ok(None);
     };
     let len = 16 + usize::from(u16::from_be_bytes([high, low]));
     if command >> 4 != 2 || len > HEADER_MAX {
-        return Err(Refusal::Preamble);
+        return Err(ParseError::Preamble);
     }
     let Some(rest) = input.get(16..len) else {
         return Ok(None);
@@ -144,7 +144,7 @@ fn parse_v2(input: &[u8]) -> Result<Option<Preamble>, Refusal> {
     match (command & 0xf, family) {
         (0, _) => Ok(Some(Preamble::Local { len })),
         (1, 0x11) => {
-            let block: &[u8; 12] = rest.first_chunk().ok_or(Refusal::Preamble)?;
+            let block: &[u8; 12] = rest.first_chunk().ok_or(ParseError::Preamble)?;
             let [a, b, c, d, e, f, g, h, p, q, r, s] = *block;
             Ok(Some(Preamble::Client {
                 len,
@@ -153,9 +153,9 @@ fn parse_v2(input: &[u8]) -> Result<Option<Preamble>, Refusal> {
             }))
         }
         (1, 0x21) => {
-            let (source, rest) = rest.split_first_chunk::<16>().ok_or(Refusal::Preamble)?;
-            let (destination, rest) = rest.split_first_chunk::<16>().ok_or(Refusal::Preamble)?;
-            let [p, q, r, s] = *rest.first_chunk().ok_or(Refusal::Preamble)?;
+            let (source, rest) = rest.split_first_chunk::<16>().ok_or(ParseError::Preamble)?;
+            let (destination, rest) = rest.split_first_chunk::<16>().ok_or(ParseError::Preamble)?;
+            let [p, q, r, s] = *rest.first_chunk().ok_or(ParseError::Preamble)?;
             Ok(Some(Preamble::Client {
                 len,
                 source: (Ipv6Addr::from(*source), u16::from_be_bytes([p, q])).into(),
@@ -164,7 +164,7 @@ fn parse_v2(input: &[u8]) -> Result<Option<Preamble>, Refusal> {
         }
         // Other families have no TCP addresses.
         (1, _) => Ok(Some(Preamble::Local { len })),
-        _ => Err(Refusal::Preamble),
+        _ => Err(ParseError::Preamble),
     }
 }
 
@@ -316,11 +316,11 @@ mod tests {
         }
         assert_eq!(
             header(0x22, 0x11),
-            Err(Refusal::Preamble),
+            Err(ParseError::Preamble),
             "unknown command"
         );
         for family in [0x11, 0x21] {
-            assert_eq!(header(0x21, family), Err(Refusal::Preamble), "too short");
+            assert_eq!(header(0x21, family), Err(ParseError::Preamble), "too short");
         }
     }
 
@@ -351,13 +351,13 @@ mod tests {
             b"PROXY TCP5 192.0.2.1 192.0.2.2 1 2\r\n",
             &[b'P'; 200],
         ] {
-            assert_eq!(read(wrong), Err(Refusal::Preamble), "{wrong:?}");
+            assert_eq!(read(wrong), Err(ParseError::Preamble), "{wrong:?}");
         }
         let mut long = b"PROXY ".to_vec();
         long.resize(LINE_MAX, b'x');
-        assert_eq!(read(&long), Err(Refusal::Preamble));
+        assert_eq!(read(&long), Err(ParseError::Preamble));
         let mut version = SIGNATURE.to_vec();
         version.extend_from_slice(&[0x11, 0x11, 0, 12]);
-        assert_eq!(read(&version), Err(Refusal::Preamble));
+        assert_eq!(read(&version), Err(ParseError::Preamble));
     }
 }

@@ -7,10 +7,10 @@ use weir_model::{
     ClientField, ClientFields, Coding, Compression, FieldRule, Forwarded, HeaderEdits,
 };
 
-use crate::answer::reason;
 use crate::encoding;
 use crate::field::{Field, Name};
 use crate::head::{Framing, Method, Request, Response};
+use crate::local_response::reason_phrase;
 use crate::trailer::TrailerFilter;
 
 /// What the forwarding fields report about the client.
@@ -24,7 +24,7 @@ pub struct Client {
     /// removed.
     pub trusted: bool,
     /// The fields to write. With `Off`, no field is written, and the fields of an untrusted client are removed.
-    pub by: Forwarded,
+    pub forwarded: Forwarded,
 }
 
 /// Rules for individual fields about the client, and their values.
@@ -135,8 +135,8 @@ pub fn write_request(
         }
         !field.is_unusual_framing()
             && edit.client.is_none_or(|client| match field.name {
-                Name::ForwardedFor => client.trusted && client.by == Forwarded::Standard,
-                Name::Forwarded => client.trusted && !is_merged(head, field, client.by),
+                Name::ForwardedFor => client.trusted && client.forwarded == Forwarded::Standard,
+                Name::Forwarded => client.trusted && !is_merged(head, field, client.forwarded),
                 _ => true,
             })
     });
@@ -146,10 +146,10 @@ pub fn write_request(
         write_client_fields(head, fields, client_fields, host, edit, out);
     }
     if let Some(client) = edit.client {
-        if client.by != Forwarded::Standard {
+        if client.forwarded != Forwarded::Standard {
             write_x_forwarded(head, fields, &client, edit, out);
         }
-        let standard = matches!(client.by, Forwarded::Standard | Forwarded::Both);
+        let standard = matches!(client.forwarded, Forwarded::Standard | Forwarded::Both);
         if standard && !edit.is_edited(b"forwarded") {
             let host = request.host_in(head, fields).unwrap_or(edit.host);
             write_forwarded(head, fields, &client, host, out);
@@ -247,8 +247,8 @@ fn write_x_forwarded(
 }
 
 /// Returns whether a field is `Forwarded` and its value is merged into the line that Weir writes.
-fn is_merged(head: &[u8], field: &Field, by: Forwarded) -> bool {
-    by != Forwarded::Customary && field.name_in(head).eq_ignore_ascii_case(b"forwarded")
+fn is_merged(head: &[u8], field: &Field, forwarded: Forwarded) -> bool {
+    forwarded != Forwarded::Customary && field.name_in(head).eq_ignore_ascii_case(b"forwarded")
 }
 
 /// Writes `Forwarded` (RFC 7239), after the elements of a trusted proxy.
@@ -320,7 +320,7 @@ pub struct CookieEdit<'a> {
 
 /// A field that is added only to responses with certain status codes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LimitedLine<'a> {
+pub struct ConditionalLine<'a> {
     /// Inclusive ranges of status codes.
     pub statuses: &'a [(u16, u16)],
     /// The field's name.
@@ -331,8 +331,8 @@ pub struct LimitedLine<'a> {
     pub replaces: bool,
 }
 
-impl LimitedLine<'_> {
-    fn is_for(&self, status: u16) -> bool {
+impl ConditionalLine<'_> {
+    fn applies_to(&self, status: u16) -> bool {
         self.statuses
             .iter()
             .any(|(first, last)| (*first..=*last).contains(&status))
@@ -347,7 +347,7 @@ pub struct ResponseEdit<'a> {
     /// Names of fields to remove, in lower case.
     pub remove: &'a [String],
     /// Lines for certain status codes, in order.
-    pub limited: &'a [LimitedLine<'a>],
+    pub conditional: &'a [ConditionalLine<'a>],
     /// A cookie to change when the server sets it.
     pub cookie: Option<CookieEdit<'a>>,
     /// Whether and how content is compressed.
@@ -395,7 +395,7 @@ pub(crate) fn write_response(
     out.extend_from_slice(b"HTTP/1.1 ");
     match hop.status {
         Some(status) => {
-            out.extend_from_slice(format!("{status} {}\r\n", reason(status)).as_bytes());
+            out.extend_from_slice(format!("{status} {}\r\n", reason_phrase(status)).as_bytes());
         }
         None => out.extend_from_slice(&head[response.status_text.0..response.status_text.1]),
     }
@@ -408,7 +408,11 @@ pub(crate) fn write_response(
         let is_set_cookie = field.name_in(head).eq_ignore_ascii_case(b"set-cookie");
         is_set_cookie.then_some((cookie, value))
     };
-    let limited = || edit.limited.iter().filter(|line| line.is_for(sent_status));
+    let conditional = || {
+        edit.conditional
+            .iter()
+            .filter(|line| line.applies_to(sent_status))
+    };
     copy_lines(head, fields, out, |field| {
         let name = field.name_in(head);
         let meaningless = match field.name {
@@ -419,7 +423,7 @@ pub(crate) fn write_response(
         let replaced = hop.coding.is_some() && encoding::is_content_field(head, field);
         let is_named = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
         let edited = edit.remove.iter().any(|removed| is_named(removed))
-            || limited().any(|line| line.replaces && is_named(line.name));
+            || conditional().any(|line| line.replaces && is_named(line.name));
         !(meaningless || replaced || edited || field.is_unusual_framing())
             && sticky_cookie(field).is_none()
     });
@@ -436,7 +440,7 @@ pub(crate) fn write_response(
         encoding::write_vary(head, fields, out);
     }
     out.extend_from_slice(edit.add);
-    limited().for_each(|line| out.extend_from_slice(&line.line));
+    conditional().for_each(|line| out.extend_from_slice(&line.line));
     let connection: &[u8] = match hop {
         _ if response.status == 101 => b"Connection: Upgrade\r\n",
         _ if response.status < 200 || hop.tunnel => b"",

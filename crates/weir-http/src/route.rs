@@ -2,7 +2,7 @@
 
 mod restart;
 mod table;
-mod text;
+mod template;
 
 use std::net::IpAddr;
 
@@ -12,8 +12,8 @@ use weir_model::{
 
 pub use restart::{RESTARTS_MAX, RestartedPath};
 pub use table::RouteTable;
-pub use text::{
-    RequestId, SERVER_MARK, Target, TemplateContext, fill, key_text, location, map_key,
+pub use template::{
+    RequestId, SERVER_MARK, TemplateContext, ValueEncoding, expand, key_text, location, map_key,
     rewrite_path,
 };
 
@@ -70,7 +70,7 @@ pub fn forwarded_scheme(head: &[u8], fields: &[Field]) -> Option<Scheme> {
 impl<'a> RequestFacts<'a> {
     /// Returns the requested host without port.
     pub fn host(&self) -> &'a [u8] {
-        without_port(
+        strip_port(
             self.request
                 .host_in(self.head, self.fields)
                 .unwrap_or_default(),
@@ -84,18 +84,19 @@ pub fn choose(routes: &[Route], facts: &RequestFacts<'_>) -> Option<usize> {
     let host = facts.host();
     let first_route = facts.target.first_route();
     let candidates = routes.iter().enumerate().skip(first_route);
-    let mut matching = candidates.filter(|(_, route)| first_unmet(route, facts, host).is_none());
+    let mut matching =
+        candidates.filter(|(_, route)| first_unmet_condition(route, facts, host).is_none());
     matching.next().map(|(index, _)| index)
 }
 
 /// Returns the first condition of a route that a request does not meet, and whether this condition is negated; `None`
 /// if the route matches. `host` is the request's host, without port.
-pub fn first_unmet(
+pub fn first_unmet_condition(
     route: &Route,
     facts: &RequestFacts<'_>,
     host: &[u8],
 ) -> Option<(ConditionKey, bool)> {
-    first_unmet_with(route, facts, host, |regexes| {
+    first_unmet_condition_with(route, facts, host, |regexes| {
         regexes
             .path_regexes
             .iter()
@@ -103,8 +104,8 @@ pub fn first_unmet(
     })
 }
 
-/// Like [`first_unmet`], but `path_matches` compares the path with the regular expressions.
-fn first_unmet_with(
+/// Like [`first_unmet_condition`], but `path_matches` compares the path with the regular expressions.
+fn first_unmet_condition_with(
     route: &Route,
     facts: &RequestFacts<'_>,
     host: &[u8],
@@ -189,7 +190,7 @@ fn meets(
         }),
         ConditionKey::Query => named(&conditions.queries, &|condition| {
             cookie::parameters(facts.target.query(), condition.name.as_bytes())
-                .any(|value| is_wanted(condition, value))
+                .any(|value| condition_matches(condition, value))
         }),
         ConditionKey::Cookie => named(&conditions.cookies, &|condition| {
             has_cookie(facts, condition)
@@ -240,27 +241,27 @@ pub fn compared_value(
     }
 }
 
-fn has_field(facts: &RequestFacts<'_>, wanted: &NamedCondition) -> bool {
+fn has_field(facts: &RequestFacts<'_>, condition: &NamedCondition) -> bool {
     facts.fields.iter().any(|field| {
         field
             .name_in(facts.head)
-            .eq_ignore_ascii_case(wanted.name.as_bytes())
-            && is_wanted(wanted, field.value_in(facts.head))
+            .eq_ignore_ascii_case(condition.name.as_bytes())
+            && condition_matches(condition, field.value_in(facts.head))
     })
 }
 
-fn has_cookie(facts: &RequestFacts<'_>, wanted: &NamedCondition) -> bool {
+fn has_cookie(facts: &RequestFacts<'_>, condition: &NamedCondition) -> bool {
     facts.fields.iter().any(|field| {
         let text = field.value_in(facts.head);
         field.name_in(facts.head).eq_ignore_ascii_case(b"cookie")
-            && cookie::find(text, wanted.name.as_bytes())
-                .is_some_and(|range| is_wanted(wanted, &text[range]))
+            && cookie::find(text, condition.name.as_bytes())
+                .is_some_and(|range| condition_matches(condition, &text[range]))
     })
 }
 
 /// Returns whether a value matches, if a value is required.
-fn is_wanted(wanted: &NamedCondition, found: &[u8]) -> bool {
-    wanted
+fn condition_matches(condition: &NamedCondition, found: &[u8]) -> bool {
+    condition
         .value
         .as_ref()
         .is_none_or(|pattern| value_matches(pattern, found))
@@ -300,7 +301,7 @@ pub fn choose_for_connection(
 }
 
 /// Returns the host of an authority, without port and trailing dot.
-pub fn without_port(host: &[u8]) -> &[u8] {
+pub fn strip_port(host: &[u8]) -> &[u8] {
     let end = match host.iter().rposition(|byte| *byte == b':') {
         // With an address in brackets, the last colon is either inside the brackets or before the port.
         Some(colon) if !host[colon..].contains(&b']') => colon,

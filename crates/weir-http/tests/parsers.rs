@@ -62,7 +62,7 @@ proptest! {
         for end in 0..input.len() {
             match preamble::read(&input[..end]) {
                 Ok(Some(found)) => prop_assert_eq!(Ok(Some(found)), complete),
-                Err(refusal) => prop_assert_eq!(Err(refusal), complete),
+                Err(error) => prop_assert_eq!(Err(error), complete),
                 Ok(None) => {}
             }
         }

@@ -199,7 +199,7 @@ fn dechunk(input: &[u8]) -> Option<(Vec<u8>, usize)> {
 #[derive(Debug, Default)]
 struct Outcome {
     complete: usize,
-    cut: usize,
+    truncated: usize,
     interim: usize,
 }
 
@@ -261,7 +261,7 @@ fn run(seed: u64, outcome: &mut Outcome) {
             sent.push(response);
             outcome.complete += 1;
         } else {
-            outcome.cut += 1;
+            outcome.truncated += 1;
         }
         if !persists {
             break;
@@ -301,7 +301,7 @@ fn exchange(
         match head::request(&from_client[..arrived], &limits, fields) {
             Ok(Some(request)) => break request,
             Ok(None) => {}
-            Err(refusal) => panic!("a valid request is rejected: {refusal}"),
+            Err(error) => panic!("a valid request is rejected: {error}"),
         }
     };
     let mut to_server = Vec::new();
@@ -398,7 +398,7 @@ fn received_messages_equal_sent_ones_at_length() {
     }
     // The simulation is meaningful only if there were both failures and successes.
     assert!(
-        outcome.complete > runs / 2 && outcome.cut > runs / 20 && outcome.interim > runs / 20,
+        outcome.complete > runs / 2 && outcome.truncated > runs / 20 && outcome.interim > runs / 20,
         "{outcome:?}"
     );
 }

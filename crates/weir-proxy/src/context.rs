@@ -35,8 +35,8 @@ const SPARE_MAX: usize = 1024;
 const SPARE_BYTES_MAX: usize = 16 << 10;
 /// How long a request may take before its client is watched for disconnection, in milliseconds.
 const WATCH_MS: u64 = 50;
-/// How long the end of a lingering connection is looked for at each wake-up, in milliseconds, before it is registered
-/// with epoll again, and for how many connections at once.
+/// Time for which a lingering connection is read at each wake-up before it is registered with epoll again, in
+/// milliseconds, and maximum number of such connections.
 pub(crate) const LINGER_BATCH_MS: u64 = 20;
 const LINGERING_MAX: usize = 32;
 /// Maximum number of spare large buffers, for data that slow clients have not received yet.
@@ -48,7 +48,7 @@ pub(crate) struct Readiness {
     pub(crate) readable: bool,
     pub(crate) writable: bool,
     /// Whether the peer sends nothing after the bytes that can be read.
-    pub(crate) ended: bool,
+    pub(crate) read_closed: bool,
     /// Whether both directions are closed.
     pub(crate) broken: bool,
 }
@@ -57,7 +57,7 @@ impl Readiness {
     /// Updates the state after a read of `bytes` bytes into a buffer of `capacity` bytes. If the buffer was not filled,
     /// nothing more can be read except for the end.
     pub(crate) const fn after_read(&mut self, bytes: usize, capacity: usize) {
-        if bytes < capacity && !self.ended {
+        if bytes < capacity && !self.read_closed {
             self.readable = false;
         }
     }
@@ -114,7 +114,7 @@ pub(crate) struct Context {
     /// Timers of HTTP/2 connections from clients.
     pub(crate) h2_server_wheel: Wheel,
     /// Timers for resuming reads from HTTP/2 clients that are paused.
-    pub(crate) pace_wheel: Wheel,
+    pub(crate) resume_wheel: Wheel,
     /// HTTP/2 connections to servers; a slot is empty while its connection is being driven.
     pub(crate) h2_clients: Slab<Option<Box<H2ClientConn>>>,
     pub(crate) h2_client_wheel: Wheel,
@@ -203,7 +203,7 @@ impl Context {
             wheel: Wheel::new(now),
             idle_wheel: Wheel::new(now),
             h2_server_wheel: Wheel::new(now),
-            pace_wheel: Wheel::new(now),
+            resume_wheel: Wheel::new(now),
             h2_clients: Slab::new(),
             h2_client_wheel: Wheel::new(now),
             wakeups: Wakeups::default(),

@@ -123,7 +123,7 @@ impl DescriptorTable {
     }
 
     /// Returns whether one more client fits.
-    pub(crate) fn admits(&self) -> bool {
+    pub(crate) fn has_room_for_client(&self) -> bool {
         self.has_room_for(1, 0)
     }
 
@@ -133,8 +133,8 @@ impl DescriptorTable {
     }
 
     /// Returns whether a connection to a server fits. Several workers may accept a client for the last free descriptor
-    /// at the same time. The server connections of these clients use the reserve, so that no accepted client fails.
-    pub(crate) fn has_room(&self) -> bool {
+    /// at the same time. The server connections of these clients use the reserve, so no accepted client fails.
+    pub(crate) fn has_room_for_server(&self) -> bool {
         let slack = reserve(self.limit.load(Relaxed)) / 2;
         self.used_counts().iter().sum::<usize>() < self.usable.load(Relaxed).saturating_add(slack)
     }
@@ -187,7 +187,7 @@ impl DescriptorTable {
 
     /// Returns whether another worker has requested that idle clients are closed.
     pub(crate) fn is_idle_close_requested(&self, now_ms: u64) -> bool {
-        now_ms < self.idle_close_until.load(Relaxed) && !self.admits()
+        now_ms < self.idle_close_until.load(Relaxed) && !self.has_room_for_client()
     }
 
     pub(crate) fn status(&self) -> Descriptors {
@@ -291,28 +291,28 @@ mod tests {
 
     #[test]
     fn client_is_admitted_only_if_server_connection_fits() {
-        assert!(table(100, 49, 0, 0).admits());
+        assert!(table(100, 49, 0, 0).has_room_for_client());
         assert!(
-            !table(100, 50, 0, 0).admits(),
+            !table(100, 50, 0, 0).has_room_for_client(),
             "no descriptor for the server of client 51"
         );
         assert!(
-            !table(100, 49, 51, 0).admits(),
+            !table(100, 49, 51, 0).has_room_for_client(),
             "idle server connections use the descriptors"
         );
         assert!(
-            !table(100, 49, 0, 2).admits(),
+            !table(100, 49, 0, 2).has_room_for_client(),
             "a pipe uses the descriptors"
         );
         assert!(
-            table(100, 50, 49, 0).has_room(),
+            table(100, 50, 49, 0).has_room_for_server(),
             "an admitted client's server connection fits"
         );
         assert!(
-            table(100, 51, 51, 0).has_room(),
+            table(100, 51, 51, 0).has_room_for_server(),
             "half of the reserve of 32 is for clients that were accepted at the same time"
         );
-        assert!(!table(100, 58, 58, 0).has_room());
+        assert!(!table(100, 58, 58, 0).has_room_for_server());
         assert!(!table(100, 50, 10, 0).has_room_for_pipe());
         assert!(table(100, 40, 10, 0).has_room_for_pipe());
     }

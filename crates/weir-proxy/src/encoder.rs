@@ -117,12 +117,12 @@ fn write_chunk(data: &[u8], out: &mut Vec<u8>) {
 mod tests {
     use std::io::Read;
 
-    use weir_http::chunk::Chunks;
+    use weir_http::chunk::ChunkedParser;
 
     use super::*;
 
     fn content_of(coded: &[u8]) -> Vec<u8> {
-        let (mut chunks, mut content) = (Chunks::new(), Vec::new());
+        let (mut chunks, mut content) = (ChunkedParser::new(), Vec::new());
         let used = chunks.scan(coded, &mut |data| content.extend_from_slice(data));
         assert!(used == Ok(coded.len()) && chunks.is_done());
         content
@@ -177,7 +177,7 @@ mod tests {
             encoder.write(b"now", true).unwrap();
             encoder.take(&mut out);
             let mut content = Vec::new();
-            Chunks::new()
+            ChunkedParser::new()
                 .scan(&out, &mut |data| content.extend_from_slice(data))
                 .unwrap();
             let mut output = [0; 3];

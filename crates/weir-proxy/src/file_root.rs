@@ -18,7 +18,7 @@ pub(crate) fn problems(desired: &Desired) -> Vec<Problem> {
             fatal: true,
             message: format!("service {}: {}: {error}", proxy.name, files.root),
             cause: "the daemon cannot start or reload with this configuration".to_owned(),
-            fix: "create the directory, readable by the user that runs Weir".to_owned(),
+            fix: "create the directory and make it readable by the user that runs Weir".to_owned(),
             source: route.source,
         })
     });

@@ -97,7 +97,7 @@ pub struct Inlet {
 
 impl Inlet {
     /// Adds the other process's counters to the active services. Must not run concurrently with itself or with
-    /// [`Proxy::count_from`](crate::Proxy::count_from).
+    /// [`Proxy::add_previous_counts`](crate::Proxy::add_previous_counts).
     pub fn add_counts(&mut self, counts: &[ServiceStatus]) {
         status::add_counts(&self.shared.plan().services, counts);
     }
@@ -114,7 +114,7 @@ impl Inlet {
         if self.shared.handing_over.load(Ordering::Acquire) {
             drop(inbox);
             if let Some(outlet) = self.shared.outlet() {
-                // Fails if the other process has ended; the connection is then closed.
+                // Fails if the other process has exited; the connection is then closed.
                 let _ = outlet.send(connection);
             }
             return;

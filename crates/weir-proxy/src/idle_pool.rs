@@ -19,7 +19,7 @@ pub(crate) const UNUSED_MS: u64 = 1_000;
 /// epoll set.
 pub(crate) const SWEEP_MS: u64 = 1_000;
 
-/// An idle connection that belongs to no worker.
+/// An idle connection that any worker may take.
 #[derive(Debug)]
 pub(crate) struct ParkedConnection {
     pub(crate) socket: OwnedFd,
@@ -42,7 +42,7 @@ type Stacks = HashMap<(u32, u16), Vec<ParkedConnection>>;
 #[derive(Debug, Default)]
 pub(crate) struct IdlePool {
     stacks: Mutex<Stacks>,
-    /// Number of connections, so that an empty pool is not locked.
+    /// Number of connections; if it is 0, the pool is not locked.
     count: AtomicUsize,
     /// Time of the last sweep, in milliseconds on the worker clock.
     swept_at_ms: AtomicU64,

@@ -75,7 +75,7 @@ impl JobPool {
             match started {
                 Ok(_) => state.threads += 1,
                 Err(error) => {
-                    tracing::error!(%error, "failed to start a thread");
+                    tracing::error!(%error, "failed to start a {} thread", self.name);
                     if state.threads == 0 {
                         return false;
                     }

@@ -54,7 +54,7 @@ pub use handover::{HANDOVER_BUFFER_MAX, HandedOverConnection, Inlet, Tunnel};
 pub use log::{reopen_logs, tap};
 pub use plan::Detail;
 pub use proxy::{PreparedPlan, Proxy};
-pub use status::{Conduct, ServerStatus, ServiceStatus};
+pub use status::{OutcomeCounters, ServerStatus, ServiceStatus};
 pub use tls::{
     CertificateError, CertificateExpiry, EXPIRY_WARNING_DAYS, NoCertificateVerification, Peer,
     Problem, ServiceTickets, TicketKey, certificate_fingerprint, describe_error, describe_io_error,

@@ -28,11 +28,11 @@ const WRITE_INTERVAL: Duration = Duration::from_millis(50);
 const WARNING_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Incremented when all files must be reopened.
-static REOPEN: AtomicU32 = AtomicU32::new(0);
+static REOPEN_GENERATION: AtomicU32 = AtomicU32::new(0);
 
 /// Makes all logs reopen their files before the next line.
 pub fn reopen_logs() {
-    REOPEN.fetch_add(1, Ordering::Relaxed);
+    REOPEN_GENERATION.fetch_add(1, Ordering::Relaxed);
 }
 
 /// The log record of an exchange in progress.
@@ -48,7 +48,7 @@ pub(crate) struct LogRecord {
     /// When the current timer was started, in nanoseconds on the monotonic clock.
     pub(crate) timer_started_ns: u64,
     /// Values of the timers, in microseconds; the last one is the total.
-    pub(crate) spent_us: [u64; 5],
+    pub(crate) durations_us: [u64; 5],
     pub(crate) bytes_in: u64,
     pub(crate) bytes_out: u64,
     pub(crate) status: u16,
@@ -86,13 +86,13 @@ impl LogRecord {
 
 /// The fields of a log line that are known only at the end of an exchange.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Outcome<'a> {
+pub(crate) struct ExchangeSummary<'a> {
     pub(crate) client: SocketAddr,
     pub(crate) pool: &'a str,
     pub(crate) server: &'a str,
     pub(crate) retries: u32,
     /// Termination flags.
-    pub(crate) end: [u8; 2],
+    pub(crate) termination: [u8; 2],
     /// Line of the route in the configuration file; 0 = none.
     pub(crate) route: u32,
 }
@@ -191,14 +191,14 @@ impl Log {
         worker: usize,
         time_ms: u64,
         record: &LogRecord,
-        outcome: &Outcome<'_>,
+        summary: &ExchangeSummary<'_>,
     ) {
         // A tap may have been opened for fewer workers.
         let Some(buffer) = self.buffers.get(worker) else {
             return;
         };
         let mut buffer = buffer.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_failure = record.status >= 500 || outcome.end != *b"--";
+        let is_failure = record.status >= 500 || summary.termination != *b"--";
         if self.kind.sample > 1 && !is_failure {
             let turn = buffer.considered % self.kind.sample;
             buffer.considered = buffer.considered.wrapping_add(1);
@@ -215,17 +215,20 @@ impl Log {
         number(time_ms);
         number(record.bytes_in);
         number(record.bytes_out);
-        record.spent_us.iter().for_each(|us| number(*us));
-        number(u64::from(record.status) << 32 | u64::from(outcome.retries));
-        number(u64::from(u16::from_be_bytes(outcome.end)) << 16 | u64::from(outcome.client.port()));
-        let address = match outcome.client.ip() {
+        record.durations_us.iter().for_each(|us| number(*us));
+        number(u64::from(record.status) << 32 | u64::from(summary.retries));
+        number(
+            u64::from(u16::from_be_bytes(summary.termination)) << 16
+                | u64::from(summary.client.port()),
+        );
+        let address = match summary.client.ip() {
             std::net::IpAddr::V4(v4) => v4.to_ipv6_mapped(),
             std::net::IpAddr::V6(v6) => v6,
         };
         out.extend_from_slice(&address.octets());
         let names = [
-            outcome.pool.as_bytes(),
-            outcome.server.as_bytes(),
+            summary.pool.as_bytes(),
+            summary.server.as_bytes(),
             record.version.as_bytes(),
         ];
         let texts = (0..5).map(|index| record.text(index));
@@ -235,7 +238,7 @@ impl Log {
             out.extend_from_slice(&len.to_le_bytes());
             out.extend_from_slice(part);
         }
-        let route = match outcome.route {
+        let route = match summary.route {
             0 => String::new(),
             line => line.to_string(),
         };
@@ -298,8 +301,8 @@ fn read_record<'a>(
     }
     let (time_ms, bytes_in, bytes_out) =
         (read_number(rest)?, read_number(rest)?, read_number(rest)?);
-    let mut spent_us = [0; 5];
-    for us in &mut spent_us {
+    let mut durations_us = [0; 5];
+    for us in &mut durations_us {
         *us = read_number(rest)?;
     }
     let (status, end) = (read_number(rest)?, read_number(rest)?);
@@ -324,13 +327,13 @@ fn read_record<'a>(
         status: (status >> 32) as u16,
         bytes_in,
         bytes_out,
-        spent_us,
+        durations_us,
         retries: status as u32,
-        end: ((end >> 16) as u16).to_be_bytes(),
-        more: Vec::with_capacity(variables.len()),
+        termination: ((end >> 16) as u16).to_be_bytes(),
+        variables: Vec::with_capacity(variables.len()),
     };
     for name in variables {
-        record.more.push((name.as_str(), read_part(rest)?));
+        record.variables.push((name.as_str(), read_part(rest)?));
     }
     Some(record)
 }
@@ -347,7 +350,8 @@ pub(crate) struct Writer {
 struct OpenLog {
     log: Arc<Log>,
     file: Option<Sink>,
-    reopened: u32,
+    /// The value of [`REOPEN_GENERATION`] when the file was last opened.
+    reopen_generation: u32,
     /// Whether the last write may have ended in the middle of a line.
     ends_within_line: bool,
     outage: Option<Outage>,
@@ -358,8 +362,8 @@ struct OpenLog {
 struct Outage {
     since: Instant,
     /// When a warning was last logged, the number of lines lost since then, and in total.
-    logged: Instant,
-    lost: u64,
+    warned_at: Instant,
+    lost_since_warning: u64,
     lost_total: u64,
 }
 
@@ -413,7 +417,7 @@ fn run(logs: &Mutex<Vec<Weak<Log>>>, stop: &AtomicBool) {
                 open.push(OpenLog {
                     log,
                     file: None,
-                    reopened: REOPEN.load(Ordering::Relaxed),
+                    reopen_generation: REOPEN_GENERATION.load(Ordering::Relaxed),
                     ends_within_line: false,
                     outage: None,
                 });
@@ -437,9 +441,10 @@ fn run(logs: &Mutex<Vec<Weak<Log>>>, stop: &AtomicBool) {
 
 impl OpenLog {
     fn write(&mut self, out: &[u8], count: u64, now: Instant) {
-        let reopened = REOPEN.load(Ordering::Relaxed);
-        let is_due = self.log.reopen.swap(false, Ordering::Relaxed) || reopened != self.reopened;
-        self.reopened = reopened;
+        let reopen_generation = REOPEN_GENERATION.load(Ordering::Relaxed);
+        let is_due = self.log.reopen.swap(false, Ordering::Relaxed)
+            || reopen_generation != self.reopen_generation;
+        self.reopen_generation = reopen_generation;
         let is_moved = |file: &Sink| file.is_moved(&self.log.kind.path);
         if is_due || self.file.as_ref().is_some_and(is_moved) {
             (self.file, self.ends_within_line) = (None, false);
@@ -486,26 +491,29 @@ impl OpenLog {
         let first = self.outage.is_none();
         let outage = self.outage.get_or_insert(Outage {
             since: now,
-            logged: now,
-            lost: 0,
+            warned_at: now,
+            lost_since_warning: 0,
             lost_total: 0,
         });
-        outage.lost += count;
+        outage.lost_since_warning += count;
         outage.lost_total += count;
-        if !first && now < outage.logged + WARNING_INTERVAL {
+        if !first && now < outage.warned_at + WARNING_INTERVAL {
             return;
         }
-        outage.logged = now;
-        let (path, lost) = (&self.log.kind.path, std::mem::take(&mut outage.lost));
+        outage.warned_at = now;
+        let (path, lost) = (
+            &self.log.kind.path,
+            std::mem::take(&mut outage.lost_since_warning),
+        );
         tracing::warn!(path, %error, lost, "the access log cannot be {what}; lines are lost");
     }
 
-    /// Logs once that writing works again.
+    /// Logs once that lines can be written again.
     fn recover(&mut self, now: Instant) {
         if let Some(outage) = self.outage.take() {
             let (path, lost) = (&self.log.kind.path, outage.lost_total);
             let seconds = now.saturating_duration_since(outage.since).as_secs();
-            tracing::warn!(path, lost, seconds, "writing the access log works again");
+            tracing::warn!(path, lost, seconds, "the access log can be written again");
         }
     }
 }
@@ -522,13 +530,13 @@ mod tests {
         Log::new(&kind, ProxyProtocol::Http, "web", 1)
     }
 
-    fn outcome() -> Outcome<'static> {
-        Outcome {
+    fn summary() -> ExchangeSummary<'static> {
+        ExchangeSummary {
             client: "192.0.2.1:80".parse().unwrap(),
             pool: "p",
             server: "10.0.0.5",
             retries: 2,
-            end: *b"sH",
+            termination: *b"sH",
             route: 0,
         }
     }
@@ -540,8 +548,8 @@ mod tests {
         record.begin(0);
         record.set_request([b"GET", b"/x", b"h", b"", b"agent"], "HTTP/2.0");
         record.status = 504;
-        log.put(0, 0, &record, &outcome());
-        log.put(0, 0, &record, &outcome());
+        log.put(0, 0, &record, &summary());
+        log.put(0, 0, &record, &summary());
         let (mut spare, mut out) = (Vec::new(), Vec::new());
         assert_eq!(log.format_lines(&mut spare, &mut out, |_| true), 2);
         let line = "192.0.2.1 GET /x HTTP/2.0 504 10.0.0.5 2 sH\n";
@@ -582,12 +590,12 @@ mod tests {
         let mut record = LogRecord::default();
         record.begin(0);
         record.status = 200;
-        let normal = Outcome {
-            end: *b"--",
-            ..outcome()
+        let normal = ExchangeSummary {
+            termination: *b"--",
+            ..summary()
         };
         (0..30).for_each(|_| log.put(0, 0, &record, &normal));
-        (0..5).for_each(|_| log.put(0, 0, &record, &outcome()));
+        (0..5).for_each(|_| log.put(0, 0, &record, &summary()));
         record.status = 503;
         log.put(0, 0, &record, &normal);
         let count = log.format_lines(&mut Vec::new(), &mut Vec::new(), |_| true);
@@ -607,11 +615,11 @@ mod tests {
         let mut record = LogRecord::default();
         record.begin(0);
         record.values = vec![b"r1".to_vec(), b"a b".to_vec()];
-        let outcome = Outcome {
+        let summary = ExchangeSummary {
             route: 12,
-            ..outcome()
+            ..summary()
         };
-        log.put(0, 0, &record, &outcome);
+        log.put(0, 0, &record, &summary);
         let mut out = Vec::new();
         log.format_lines(&mut Vec::new(), &mut out, |_| true);
         assert_eq!(String::from_utf8(out).unwrap(), "r1 a b 12 .\n");
@@ -628,7 +636,7 @@ mod tests {
         let mut open = OpenLog {
             log: Arc::new(log),
             file: None,
-            reopened: REOPEN.load(Ordering::Relaxed),
+            reopen_generation: REOPEN_GENERATION.load(Ordering::Relaxed),
             ends_within_line: false,
             outage: None,
         };
@@ -650,7 +658,7 @@ mod tests {
         let mut open = OpenLog {
             log: Arc::new(log()),
             file: Some(limited_sink(&disk)),
-            reopened: REOPEN.load(Ordering::Relaxed),
+            reopen_generation: REOPEN_GENERATION.load(Ordering::Relaxed),
             ends_within_line: false,
             outage: None,
         };
@@ -670,10 +678,10 @@ mod tests {
         let record = LogRecord::default();
         let buffered_bytes = || log.buffers[0].lock().unwrap().bytes.len();
         while buffered_bytes() <= BUFFER_MAX_BYTES {
-            log.put(0, 0, &record, &outcome());
+            log.put(0, 0, &record, &summary());
         }
         let before = buffered_bytes();
-        log.put(0, 0, &record, &outcome());
+        log.put(0, 0, &record, &summary());
         assert_eq!((log.dropped_lines(), buffered_bytes()), (1, before));
     }
 }

@@ -60,7 +60,7 @@ impl Names {
 
 /// The rules of one service; see the module documentation.
 #[derive(Debug)]
-pub(crate) struct Misdirect {
+pub(crate) struct MisdirectRules {
     /// Whether every host except the SNI is rejected.
     only_sni: bool,
     /// Names of this service.
@@ -69,7 +69,7 @@ pub(crate) struct Misdirect {
     guarded: Vec<Arc<Names>>,
 }
 
-impl Misdirect {
+impl MisdirectRules {
     /// Builds the rules for a service with `tls` whose certificates contain `own_names`, given the other services.
     /// Returns `None` if no request is rejected.
     pub(crate) fn new<'a>(
@@ -174,7 +174,7 @@ mod tests {
         let off = tls(None, ClientAuth::Required, SniHost::Ignore);
         let (own_names, other_names) = (names(&["a.example"]), names(&["b.example"]));
         let rejects = |tls: &ServiceTls, other: &ServiceTls| {
-            Misdirect::new(tls, &own_names, [(other, &other_names)].into_iter())
+            MisdirectRules::new(tls, &own_names, [(other, &other_names)].into_iter())
                 .is_some_and(|rule| rule.rejects(b"b.example", Some("a.example")))
         };
         assert!(rejects(&open, &guarded));
@@ -195,7 +195,7 @@ mod tests {
             names(&["admin.example", "both.example", "*.inner.example"]),
         );
         let rule =
-            Misdirect::new(&open, &own_names, [(&guarded, &other_names)].into_iter()).unwrap();
+            MisdirectRules::new(&open, &own_names, [(&guarded, &other_names)].into_iter()).unwrap();
         for (host, sni, rejected) in [
             ("admin.example", Some("www.example"), true),
             ("ADMIN.example.", Some("www.example"), true),
@@ -220,7 +220,7 @@ mod tests {
     fn sni_host_same_rejects_every_other_name() {
         let same = tls(None, ClientAuth::Required, SniHost::Same);
         let own_names = names(&["*.example"]);
-        let rule = Misdirect::new(&same, &own_names, std::iter::empty()).unwrap();
+        let rule = MisdirectRules::new(&same, &own_names, std::iter::empty()).unwrap();
         for (host, sni, rejected) in [
             ("a.example", Some("a.example"), false),
             ("A.example", Some("a.example."), false),

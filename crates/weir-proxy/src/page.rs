@@ -65,8 +65,9 @@ fn read_page(page: &ErrorPage) -> io::Result<(String, Vec<u8>)> {
     if !body.starts_with(b"HTTP/1.") {
         return Ok((media_type(&page.file).to_owned(), body));
     }
-    parse_response(&body)
-        .ok_or_else(|| io::Error::other("starts like an HTTP response, but is not valid"))
+    parse_response(&body).ok_or_else(|| {
+        io::Error::other("the file begins with a status line but is not a valid HTTP response")
+    })
 }
 
 /// Parses a whole response, whose lines may end in LF or CR LF. Returns the media type and the body.
@@ -115,7 +116,7 @@ pub(crate) fn problems(desired: &Desired) -> Vec<Problem> {
             fatal: true,
             message: format!("service {}: {}: {error}", proxy.name, page.file),
             cause: "the daemon cannot start or reload with this configuration".to_owned(),
-            fix: "use a file that the daemon can read, of at most 64 KiB".to_owned(),
+            fix: "use a file of at most 64 KiB that the daemon can read".to_owned(),
             source: page.source,
         })
     });

@@ -29,7 +29,7 @@ use weir_select::{Fault, Load, RetryPolicy, Server};
 use crate::h2::ResetLimit;
 use crate::log::Log;
 use crate::log::tap::Taps;
-use crate::misdirect::Misdirect;
+use crate::misdirect::MisdirectRules;
 use crate::page::Page;
 use crate::queue::Queue;
 use crate::tls::{CertificateExpiry, TlsConnector};
@@ -206,12 +206,12 @@ pub(crate) struct Service {
     pub(crate) normalize_path: Option<NormalizePath>,
     pub(crate) limits: Limits,
     /// Limit on HTTP/2 stream resets.
-    pub(crate) resets: Option<Arc<ResetLimit>>,
+    pub(crate) reset_limit: Option<Arc<ResetLimit>>,
     pub(crate) tls: Option<Arc<ServerConfig>>,
-    /// Its certificates, in order of expiry.
+    /// Expiry of its certificates, the earliest first.
     pub(crate) expiries: Vec<CertificateExpiry>,
     /// `None` = no request is rejected as misdirected.
-    pub(crate) misdirect: Option<Misdirect>,
+    pub(crate) misdirect: Option<MisdirectRules>,
     /// Whether clients may use HTTP/2.
     pub(crate) http2: bool,
     pub(crate) timeouts: Millis,
@@ -263,7 +263,8 @@ pub(crate) struct Service {
 }
 
 impl Service {
-    /// Returns the users that may send requests of a route (`None` = of no route). Returns `None` if all clients may.
+    /// Returns the users that may send the requests of a route, or of no route if `route` is `None`. Returns `None` if
+    /// all clients may.
     pub(crate) fn auth_for(&self, route: Option<usize>) -> Option<&BasicAuth> {
         let auth = self.auth.as_ref()?;
         let route_users = route.and_then(|index| auth.routes.get(index)?.as_ref());
@@ -291,9 +292,9 @@ impl Service {
             return;
         }
         self.clients.fetch_sub(1, Ordering::Relaxed);
-        self.counters.of(worker).present.sub(1);
+        self.counters.of(worker).current.sub(1);
         other.clients.fetch_add(1, Ordering::Relaxed);
-        other.counters.of(worker).present.add(1);
+        other.counters.of(worker).current.add(1);
     }
 
     /// Returns a detail counter of a worker.
@@ -330,7 +331,7 @@ impl Service {
 pub(crate) struct ServiceUsers {
     /// The service's users.
     pub(crate) service: Option<BasicAuth>,
-    /// For each route, the users that replace the service's; the inner `None` = all clients.
+    /// For each route, the users that override the service's; the inner `None` = all clients.
     pub(crate) routes: Vec<Option<Option<BasicAuth>>>,
 }
 
@@ -378,8 +379,8 @@ pub(crate) struct Mirror {
     /// Path of the copies, instead of the request's.
     pub(crate) path: Option<String>,
     /// Counts the copies in progress.
-    /// Whether the copies are authorization requests, whose responses decide whether other requests are allowed.
     pub(crate) concurrent: Arc<ConcurrencyLimit>,
+    /// Whether the copies are authorization requests, whose responses decide whether other requests are allowed.
     pub(crate) is_auth_request: bool,
     /// Copies are not retried.
     pub(crate) retry: RetryPolicy,
@@ -424,7 +425,7 @@ pub(crate) struct Plan {
     /// The listening sockets, with their services.
     pub(crate) listen: Vec<(Arc<Listeners>, Arc<Service>)>,
     /// Services that were removed, but whose clients another process may still hand over.
-    pub(crate) former: Vec<Arc<Service>>,
+    pub(crate) removed: Vec<Arc<Service>>,
     /// Number of targets ever created.
     pub(crate) targets: usize,
 }

@@ -57,7 +57,7 @@ struct KnownState {
     /// By service.
     logs: HashMap<String, Arc<Log>>,
     /// By service.
-    tables: HashMap<String, Tables>,
+    tables: HashMap<String, LimitTables>,
     /// By service, route and limits.
     route_limits: HashMap<(String, String, RouteLimits), RouteTables>,
     /// By service, route and limit.
@@ -82,8 +82,8 @@ struct Tickets {
 
 /// The tables that limit clients, and the limits that they were created for.
 #[derive(Debug, Default, Clone)]
-struct Tables {
-    kind: (u32, u32, u32, HashKey),
+struct LimitTables {
+    limits: (u32, u32, u32, HashKey),
     rate: Option<Arc<RateLimit>>,
     concurrent: Option<Arc<ConcurrencyLimit>>,
     /// The limit of HTTP/2 stream resets, with its rate.
@@ -287,7 +287,7 @@ impl Proxy {
         let mut has_ending = false;
         for (name, load) in &former.loads {
             if prepared.reset_pools.contains(&name.0) && !self.known.loads.contains_key(name) {
-                load.ends.store(true, Ordering::Relaxed);
+                load.close_connections.store(true, Ordering::Relaxed);
                 has_ending = true;
             }
         }
@@ -312,11 +312,11 @@ impl Proxy {
             }
         }
         TABLE.count_open(self.weights.len());
-        let former = self.former(&prepared.services);
+        let removed = self.removed_services(&prepared.services);
         self.shared.publish(Plan {
             services: prepared.services,
             listen: prepared.listen,
-            former,
+            removed,
             targets: self.known.next_target as usize,
         });
         if has_ending {
@@ -330,14 +330,14 @@ impl Proxy {
 
     /// Returns the previous services that are not in `services`, as long as another process may hand over their
     /// clients.
-    fn former(&self, services: &[Arc<Service>]) -> Vec<Arc<Service>> {
+    fn removed_services(&self, services: &[Arc<Service>]) -> Vec<Arc<Service>> {
         if self.inlet_open.strong_count() == 0 {
             return Vec::new();
         }
         let plan = self.shared.plan();
         let mut known = HashSet::new();
         known.extend(services.iter().map(|service| service.name.as_str()));
-        let previous = plan.services.iter().chain(&plan.former);
+        let previous = plan.services.iter().chain(&plan.removed);
         previous
             .filter(|service| known.insert(service.name.as_str()))
             .map(Arc::clone)
@@ -415,37 +415,37 @@ impl Proxy {
             queue.call(usize::MAX);
         }
         if withdrawn {
-            self.close_unused();
+            self.close_idle_to_withdrawn();
         }
         Ok(())
     }
 
     /// Makes the workers close idle connections to servers that accept no clients.
-    fn close_unused(&self) {
+    fn close_idle_to_withdrawn(&self) {
         self.shared.withdrawals.fetch_add(1, Ordering::Release);
         self.wake();
     }
 
     /// Sets whether a server with weight 0 still serves clients whose cookies name it: true for a quiesced server,
     /// false for one that is down or drained.
-    pub fn keep_sticky(&self, pool: &str, server: &str, keeps: bool) {
+    pub fn set_sticky_while_quiesced(&self, pool: &str, server: &str, keeps: bool) {
         if let Some(load) = self.known.loads.get(&(pool.to_owned(), server.to_owned())) {
             let was_withdrawn = load.is_withdrawn();
-            load.keeps_sticky.store(keeps, Ordering::Relaxed);
+            load.sticky_while_quiesced.store(keeps, Ordering::Relaxed);
             if !was_withdrawn && load.is_withdrawn() {
-                self.close_unused();
+                self.close_idle_to_withdrawn();
             }
         }
     }
 
     /// Sets whether connections to a server are closed because failed checks removed it from a pool with `on_remove =
     /// "reset"`. Must be called after [`Self::set_weight`], so that no connection is opened in between.
-    pub fn end_connections(&self, pool: &str, server: &str, ends: bool) {
+    pub fn set_close_connections(&self, pool: &str, server: &str, close: bool) {
         if let Some(load) = self.known.loads.get(&(pool.to_owned(), server.to_owned()))
-            && load.ends.swap(ends, Ordering::Relaxed) != ends
-            && ends
+            && load.close_connections.swap(close, Ordering::Relaxed) != close
+            && close
         {
-            self.close_unused();
+            self.close_idle_to_withdrawn();
         }
     }
 
@@ -515,7 +515,7 @@ impl Proxy {
     }
 
     /// Adds the counts of another process to those of `prepared`. Must be called before [`commit`](Self::commit).
-    pub fn count_from(&self, prepared: &PreparedPlan, former: &[ServiceStatus]) {
+    pub fn add_previous_counts(&self, prepared: &PreparedPlan, former: &[ServiceStatus]) {
         status::add_counts(&prepared.services, former);
     }
 

@@ -1,4 +1,5 @@
-//! Implements a slab with generations: the key of a removed value finds no value, even if its slot was reused.
+//! Implements a slab with generations: the key of a removed value never finds another value, even if the slot was
+//! reused.
 
 /// Index and generation of a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

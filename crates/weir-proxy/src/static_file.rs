@@ -1,4 +1,4 @@
-//! Finds, opens and reads static files (`files` of a route), and determines the range and the response fields.
+//! Finds, opens and reads static files (a route's `files`), and determines the range and the response fields.
 //!
 //! Runs on separate threads ([`crate::job`]). Files are opened with openat2(2) relative to the root directory, so that
 //! neither `..` nor a symbolic link can leave it. Names that start with `.` are hidden, except `.well-known` at the top
@@ -59,12 +59,12 @@ pub(crate) struct Response {
     pub(crate) status: u16,
     pub(crate) fields: Vec<(&'static str, String)>,
     pub(crate) file: Arc<File>,
-    /// Offset in the file after `first`.
+    /// Offset in the file after `first_bytes`.
     pub(crate) next_offset: u64,
     /// Number of bytes to send, starting at `next_offset`.
     pub(crate) remaining: u64,
     /// The first bytes of the content.
-    pub(crate) first: Vec<u8>,
+    pub(crate) first_bytes: Vec<u8>,
 }
 
 /// Looks for the file of a query, and prepares the response.
@@ -261,7 +261,7 @@ fn respond(query: &Query, file: File, name: &str) -> Result<QueryResult, Errno> 
         fields,
         next_offset: start + first.len() as u64,
         remaining: content_length - first.len() as u64,
-        first,
+        first_bytes: first,
         file: Arc::new(file),
     }))
 }

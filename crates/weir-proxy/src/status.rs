@@ -36,7 +36,7 @@ pub struct ServiceStatus {
     pub retries: u64,
     /// Final responses by status class, 1xx to 5xx.
     pub responses: [u64; 5],
-    /// Clients that are waiting now for a server of one of its pools.
+    /// Clients that currently wait for a server of one of its pools.
     pub queued: u64,
     /// Lines of the access log that were dropped.
     pub log_dropped: u64,
@@ -110,7 +110,7 @@ pub struct ServerStatus {
     /// Milliseconds since its last exchange ended; `None` = no exchange has ended yet.
     pub unused_ms: Option<u64>,
     /// Successes and faults since the process started.
-    pub conduct: Conduct,
+    pub outcomes: OutcomeCounters,
     /// Results of all its exchanges.
     pub results: ExchangeCounters,
     /// Quantiles of recent response times; `None` = no recent responses.
@@ -120,15 +120,15 @@ pub struct ServerStatus {
 /// A server's successes and faults since the process started. The values never decrease, so two samples can be
 /// compared.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Conduct {
+pub struct OutcomeCounters {
     /// Complete responses with a status below 500; for a TCP service, established connections.
     pub successes: u64,
     /// Failed connection attempts, including TLS handshakes.
-    pub unreached: u64,
+    pub connect_failures: u64,
     /// Exchanges that ended early, timed out, or had a malformed response.
-    pub broken: u64,
+    pub response_failures: u64,
     /// Responses with a 5xx status.
-    pub status: u64,
+    pub error_statuses: u64,
 }
 
 impl ServerStatus {
@@ -149,7 +149,7 @@ impl ServerStatus {
             bytes_out: 0,
             rate_max: [0; 2],
             unused_ms: None,
-            conduct: Conduct::default(),
+            outcomes: OutcomeCounters::default(),
             results: ExchangeCounters::default(),
             recent: None,
         }
@@ -170,7 +170,7 @@ pub(crate) fn add_counts(services: &[Arc<Service>], other: &[ServiceStatus]) {
         let Some(other) = other.iter().find(|other| other.name == service.name) else {
             continue;
         };
-        let counters = service.counters.former();
+        let counters = service.counters.previous_processes();
         counters.connections.add(other.connections);
         counters.requests.add(other.requests);
         counters.bytes_in.add(other.bytes_in);
@@ -187,7 +187,7 @@ pub(crate) fn add_counts(services: &[Arc<Service>], other: &[ServiceStatus]) {
                 let is_same_server =
                     |server: &&ServerStatus| server.pool == pool.pool && server.name == target.name;
                 if let Some(other) = other.servers.iter().find(is_same_server) {
-                    let counters = target.counters.former();
+                    let counters = target.counters.previous_processes();
                     counters.connections.add(other.connections);
                     counters.requests.add(other.requests);
                     counters.bytes_in.add(other.bytes_in);
@@ -213,7 +213,7 @@ fn service_status(service: &Service) -> ServiceStatus {
     let counters = &service.counters;
     ServiceStatus {
         name: service.name.clone(),
-        clients: counters.sum(|c| &c.present),
+        clients: counters.sum(|c| &c.current),
         clients_max: u64::from(service.exchanges.peak.load(Relaxed)),
         connections: counters.sum(|c| &c.connections),
         requests: counters.sum(|c| &c.requests),
@@ -310,16 +310,16 @@ fn server_status(pool: &str, target: &Target, now_us: u64) -> ServerStatus {
         active: u64::from(target.load.active.load(Relaxed)),
         active_max: u64::from(target.load.peak.load(Relaxed)),
         // One worker may have counted the end of an idle period before another counts its start.
-        idle: counters.sum(|c| &c.present).cast_signed().max(0) as u64,
+        idle: counters.sum(|c| &c.current).cast_signed().max(0) as u64,
         connections: counters.sum(|c| &c.connections),
         requests: counters.sum(|c| &c.requests),
         bytes_in: counters.sum(|c| &c.bytes_in),
         bytes_out: counters.sum(|c| &c.bytes_out),
-        conduct: Conduct {
+        outcomes: OutcomeCounters {
             successes: counters.sum(|c| &c.successes),
-            unreached: counters.sum(|c| &c.faults[Fault::Unreachable as usize]),
-            broken: counters.sum(|c| &c.faults[Fault::Broken as usize]),
-            status: counters.sum(|c| &c.faults[Fault::Status as usize]),
+            connect_failures: counters.sum(|c| &c.faults[Fault::Unreachable as usize]),
+            response_failures: counters.sum(|c| &c.faults[Fault::BadResponse as usize]),
+            error_statuses: counters.sum(|c| &c.faults[Fault::ErrorStatus as usize]),
         },
         rate_max: target.exchanges.rates.get(),
         unused_ms: match results.last_us {

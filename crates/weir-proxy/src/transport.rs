@@ -155,7 +155,7 @@ impl Transport {
     }
 
     /// Returns whether the transport is a stream that its HTTP/2 connection did not accept.
-    pub(crate) fn is_declined(&self) -> bool {
+    pub(crate) fn is_refused(&self) -> bool {
         match &self.kind {
             Kind::Plain(_) | Kind::Secure(..) | Kind::Null => false,
             Kind::Stream(end) => end.state() == PipeState::Refused,
@@ -407,12 +407,12 @@ mod tests {
                 handshake,
                 "{state:?}"
             );
-            assert_eq!(transport.is_declined(), refused, "{state:?}");
+            assert_eq!(transport.is_refused(), refused, "{state:?}");
         }
         assert_eq!(
             plain().0.handshake(&mut Readiness::default()),
             Handshake::Done
         );
-        assert!(!plain().0.is_declined());
+        assert!(!plain().0.is_refused());
     }
 }

@@ -44,11 +44,11 @@ impl Wheel {
         let slot = (at_ms / SLOT_MS + 1).clamp(self.next, self.next + SLOTS - 1);
         if deadline.slot == 0 || slot < deadline.slot {
             deadline.slot = slot;
-            self.enter(key, slot);
+            self.insert(key, slot);
         }
     }
 
-    fn enter(&mut self, key: Key, slot: u64) {
+    fn insert(&mut self, key: Key, slot: u64) {
         self.slots[(slot % SLOTS) as usize].push(key);
         self.entries += 1;
     }
@@ -73,7 +73,7 @@ impl Wheel {
 
     /// Returns whether the entry in `slot` is the valid entry of `deadline` and the deadline has passed. If it is valid
     /// and the deadline has not passed, inserts it again.
-    pub(crate) fn is_over(
+    pub(crate) fn has_expired(
         &mut self,
         deadline: &mut Deadline,
         key: Key,
@@ -117,7 +117,7 @@ mod tests {
     fn run(wheel: &mut Wheel, deadline: &mut Deadline, now: u64) -> bool {
         let mut has_expired = false;
         wheel.advance(now, |wheel, key, slot| {
-            has_expired |= wheel.is_over(deadline, key, slot, now)
+            has_expired |= wheel.has_expired(deadline, key, slot, now)
         });
         has_expired
     }

@@ -222,7 +222,7 @@ impl Worker {
                 &cx.wheel,
                 &cx.idle_wheel,
                 &cx.h2_server_wheel,
-                &cx.pace_wheel,
+                &cx.resume_wheel,
                 &cx.h2_client_wheel,
             ];
             let paused = self.has_paused_listener.then_some(PAUSE_MS);
@@ -258,8 +258,8 @@ impl Worker {
         if withdrawals != self.withdrawals {
             self.withdrawals = withdrawals;
             self.cx
-                .end_idle_unless(|target| !target.load.is_withdrawn());
-            self.cx.end_removed_connections();
+                .close_idle_unless(|target| !target.load.is_withdrawn());
+            self.cx.close_removed_connections();
             self.drive_h2_clients();
         }
         self.poll_handover();
@@ -268,8 +268,8 @@ impl Worker {
             let all = self.listening.keys();
             all.into_iter().for_each(|key| self.stop_listening(key));
             self.wake_h2_servers();
-            self.end_idle_sessions();
-            self.cx.end_idle_unless(|_| false);
+            self.close_idle_sessions();
+            self.cx.close_idle_unless(|_| false);
         }
     }
 
@@ -309,7 +309,7 @@ impl Worker {
                     self.turn(session, Session::drive);
                 } else if upstream.ready.readable {
                     // The server has closed the connection, or has sent data without a request.
-                    self.cx.end_idle(key);
+                    self.cx.close_idle(key);
                 }
             }
             _ => {
@@ -362,7 +362,7 @@ impl Worker {
             }
             let service = &session.local.service;
             service.clients.fetch_sub(1, Relaxed);
-            service.counters.of(self.cx.worker).present.sub(1);
+            service.counters.of(self.cx.worker).current.sub(1);
         }
     }
 
@@ -372,7 +372,7 @@ impl Worker {
         let sessions = &mut self.sessions;
         self.cx.wheel.advance(now, |wheel, key, slot| {
             if let Some(session) = sessions.get_mut(key)
-                && wheel.is_over(&mut session.deadline, key, slot, now)
+                && wheel.has_expired(&mut session.deadline, key, slot, now)
             {
                 expired.push(key);
             }
@@ -383,7 +383,7 @@ impl Worker {
         let h2_servers = &mut self.h2_servers;
         self.cx.h2_server_wheel.advance(now, |wheel, key, slot| {
             if let Some(server_conn) = h2_servers.get_mut(key)
-                && wheel.is_over(&mut server_conn.deadline, key, slot, now)
+                && wheel.has_expired(&mut server_conn.deadline, key, slot, now)
             {
                 expired.push(key);
             }
@@ -395,7 +395,7 @@ impl Worker {
         let h2_clients = &mut self.cx.h2_clients;
         self.cx.h2_client_wheel.advance(now, |wheel, key, slot| {
             if let Some(Some(client_conn)) = h2_clients.get_mut(key)
-                && wheel.is_over(&mut client_conn.deadline, key, slot, now)
+                && wheel.has_expired(&mut client_conn.deadline, key, slot, now)
             {
                 expired.push(key);
             }
@@ -406,7 +406,7 @@ impl Worker {
         let upstreams = &mut self.cx.upstreams;
         self.cx.idle_wheel.advance(now, |wheel, key, slot| {
             if let Some(upstream) = upstreams.get_mut(key)
-                && wheel.is_over(&mut upstream.deadline, key, slot, now)
+                && wheel.has_expired(&mut upstream.deadline, key, slot, now)
             {
                 expired.push(key);
             }
@@ -430,7 +430,7 @@ impl Worker {
 fn update_ready(ready: &mut Readiness, flags: EventFlags) {
     let is_closed = flags.intersects(EventFlags::HUP | EventFlags::ERR);
     ready.broken |= is_closed;
-    ready.ended |= is_closed || flags.contains(EventFlags::RDHUP);
-    ready.readable |= ready.ended || flags.contains(EventFlags::IN);
+    ready.read_closed |= is_closed || flags.contains(EventFlags::RDHUP);
+    ready.readable |= ready.read_closed || flags.contains(EventFlags::IN);
     ready.writable |= is_closed || flags.contains(EventFlags::OUT);
 }

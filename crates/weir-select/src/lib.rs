@@ -7,12 +7,12 @@
 //! retries.
 //!
 //! ```text
-//! request -> route::decide -> Answer | Redirect | pool
+//! request -> route::decide -> Respond | Redirect | pool
 //!                                                  |
 //!            Selection: select -> Connect -> (response) -> done
 //!                          |  ^      |
 //!                          v  |      +-- failure -> retry: select again, on another server
-//!                        Queue +                 -> Answer
+//!                        Queue +                 -> Respond
 //! ```
 //!
 //! The crate reads no clock and opens no socket: time and random numbers are arguments, and the driver (weir-proxy)
@@ -36,6 +36,6 @@ pub use load::Load;
 pub use pool::{Pool, Server, TriedServers};
 pub use retry::{Fault, RetryPolicy};
 pub use selection::{
-    AttemptKind, ConnectError, Connections, Env, Failure, Next, Output, QueueExit, Reason, Replay,
-    Selection, UnwantedResponse, Verdict,
+    AttemptKind, ConnectError, Connections, Failure, Next, Output, QueueExit, Reason, Replay,
+    Selection, SelectionContext, UnwantedResponse, Verdict,
 };

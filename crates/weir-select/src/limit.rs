@@ -97,7 +97,7 @@ impl RateLimit {
     }
 
     /// Returns whether a request from a client at `now_ns` is within the client's rate. If so, the request is counted.
-    pub fn allows(&self, key: u64, now_ns: u64) -> bool {
+    pub fn admit(&self, key: u64, now_ns: u64) -> bool {
         let now = Self::to_units(now_ns);
         let (row, tag) = self.table.row(key);
         loop {
@@ -277,16 +277,16 @@ mod tests {
     fn client_may_send_its_burst_and_then_at_its_rate() {
         let rate = RateLimit::new(10, 5);
         let start = 7 * SECOND;
-        let allowed = (0..20).filter(|_| rate.allows(1, start)).count();
+        let allowed = (0..20).filter(|_| rate.admit(1, start)).count();
         assert_eq!(allowed, 5);
         // Fifty requests per second for ten seconds.
         let allowed = (0..500)
-            .filter(|step| rate.allows(1, start + step * SECOND / 50))
+            .filter(|step| rate.admit(1, start + step * SECOND / 50))
             .count();
         assert!((95..=101).contains(&allowed), "{allowed}");
-        assert!(rate.allows(2, start), "each client has its own limit");
+        assert!(rate.admit(2, start), "each client has its own limit");
         // After a pause in which the time wraps, the client has its burst again.
-        assert!(rate.allows(1, start + 40_000 * SECOND));
+        assert!(rate.admit(1, start + 40_000 * SECOND));
     }
 
     #[test]
@@ -295,17 +295,17 @@ mod tests {
             let rate = RateLimit::for_route(per_minute, burst);
             let mut now = 5 * SECOND + 123_456_789;
             for _ in 0..20 {
-                while rate.allows(1, now) {
+                while rate.admit(1, now) {
                     now += 1_000_000;
                 }
                 let wait = u64::from(rate.wait_s(1, now));
                 let interval = 60_u64.div_ceil(u64::from(per_minute));
                 assert!((1..=interval).contains(&wait), "{per_minute}/m: {wait}");
                 if wait > 1 {
-                    assert!(!rate.allows(1, now + (wait - 1) * SECOND));
+                    assert!(!rate.admit(1, now + (wait - 1) * SECOND));
                 }
                 now += wait * SECOND;
-                assert!(rate.allows(1, now), "{per_minute}/m: {wait}");
+                assert!(rate.admit(1, now), "{per_minute}/m: {wait}");
             }
         }
         assert_eq!(
@@ -322,7 +322,7 @@ mod tests {
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
-                    let accepted = (0..2_000).filter(|_| rate.allows(9, SECOND)).count();
+                    let accepted = (0..2_000).filter(|_| rate.admit(9, SECOND)).count();
                     allowed.fetch_add(accepted, Ordering::Relaxed);
                 });
             }
@@ -334,10 +334,7 @@ mod tests {
     fn full_row_replaces_the_longest_idle_client() {
         let rate = RateLimit::new(1, 1);
         for client in 0..500_000 {
-            assert!(
-                rate.allows(client, client),
-                "a new client is never rejected"
-            );
+            assert!(rate.admit(client, client), "a new client is never rejected");
         }
     }
 

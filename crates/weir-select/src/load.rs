@@ -21,9 +21,9 @@ pub struct Load {
     /// Limit of `active`; 0 = no limit.
     pub limit: AtomicU32,
     /// Whether the server, if its weight is 0, still serves the clients whose cookies identify it.
-    pub keeps_sticky: AtomicBool,
+    pub sticky_while_quiesced: AtomicBool,
     /// Whether connections to the server are closed, because it was removed from a pool with `on_remove = "reset"`.
-    pub ends: AtomicBool,
+    pub close_connections: AtomicBool,
     /// Time to the first byte: microseconds in the low half, time of the measurement in milliseconds in the high half.
     latency: AtomicU64,
 }
@@ -48,14 +48,14 @@ impl Load {
         !self.is_withdrawn() && !self.is_full()
     }
 
-    /// Returns whether the server accepts no clients at all, so that idle connections to it are of no use.
+    /// Returns whether the server does not accept any clients; idle connections to it are then useless.
     pub fn is_withdrawn(&self) -> bool {
-        self.weight() == 0 && !self.keeps_sticky.load(Ordering::Relaxed)
+        self.weight() == 0 && !self.sticky_while_quiesced.load(Ordering::Relaxed)
     }
 
     /// Returns whether connections to the server must be closed.
-    pub fn ends(&self) -> bool {
-        self.ends.load(Ordering::Relaxed)
+    pub fn closes_connections(&self) -> bool {
+        self.close_connections.load(Ordering::Relaxed)
     }
 
     /// Returns whether the server has reached its limit.
@@ -143,7 +143,7 @@ mod tests {
             assert_eq!(found, (usable, sticky), "{load:?}");
         }
         let kept = load(0, 1, 0);
-        kept.keeps_sticky.store(true, Ordering::Relaxed);
+        kept.sticky_while_quiesced.store(true, Ordering::Relaxed);
         assert!(!kept.is_usable() && kept.accepts_sticky() && !kept.is_withdrawn());
         assert!(kept.try_acquire() && !kept.accepts_sticky());
     }

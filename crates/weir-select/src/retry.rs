@@ -8,9 +8,9 @@ pub enum Fault {
     /// The connection or its TLS session could not be established.
     Unreachable,
     /// The server closed the connection, timed out, or sent an invalid response.
-    Broken,
+    BadResponse,
     /// The server returned a status of 500 or higher, or one for which the service retries.
-    Status,
+    ErrorStatus,
 }
 
 impl Fault {

@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use weir_http::route::{self, RequestFacts, RestartedPath, RouteTable, TlsFacts};
-use weir_http::{Field, Framing, Refusal, Request, RequestPath};
+use weir_http::{Field, Framing, ParseError, Request, RequestPath};
 use weir_model::{ConditionKey, HashKey, NormalizePath, Route, RouteAction, SplitMix64};
 
 use crate::key::{hash_of_client, hash_of_request, murmur_hash};
@@ -65,7 +65,7 @@ impl Limits {
             key => hash_of_request(key, facts.client, facts.target, facts.head, facts.fields),
         };
         if let Some(rate) = &self.rate
-            && !rate.allows(key, now_ns)
+            && !rate.admit(key, now_ns)
         {
             return Err(Rejection::too_many_requests(rate.wait_s(key, now_ns)));
         }
@@ -149,7 +149,7 @@ impl Routes {
         }
     }
 
-    /// Returns whether there is no route, so that all requests go to the first pool.
+    /// Returns whether there are no routes; all requests then go to the first pool.
     pub fn is_empty(&self) -> bool {
         self.table.routes().is_empty()
     }
@@ -171,8 +171,8 @@ impl Routes {
 
     /// Returns whether any route restarts route selection with a different path: [`Self::apply_restarts`] then
     /// determines the path.
-    pub const fn restarts(&self) -> bool {
-        self.table.restarts()
+    pub const fn has_restarts(&self) -> bool {
+        self.table.has_restarts()
     }
 
     /// Determines the path with which a route is selected after restarts; see [`RouteTable::apply_restarts`].
@@ -184,7 +184,7 @@ impl Routes {
         facts: &RequestFacts<'_>,
         rules: Option<&NormalizePath>,
         buffer: &mut Vec<u8>,
-    ) -> Result<RestartedPath, Refusal> {
+    ) -> Result<RestartedPath, ParseError> {
         self.table.apply_restarts(facts, rules, buffer, |_, _| ())
     }
 
@@ -232,7 +232,7 @@ impl Routes {
     }
 
     /// Returns whether connection routes may depend on the TLS server name.
-    pub fn need_server_name(&self) -> bool {
+    pub fn needs_server_name(&self) -> bool {
         let may_depend_on_name = |route: &Route| {
             let mut not = route.not.iter();
             route.when.has(ConditionKey::Host)
@@ -370,7 +370,7 @@ pub enum Decision {
         route: usize,
     },
     /// A route generates the response.
-    Answer {
+    Respond {
         /// Index of the route.
         route: usize,
     },
@@ -418,12 +418,12 @@ pub fn decide(
     };
     let decision = match &routes.table.routes()[index].action {
         RouteAction::Redirect { .. } => Decision::Redirect { route: index },
-        RouteAction::Answer { .. } => Decision::Answer { route: index },
+        RouteAction::Answer { .. } => Decision::Respond { route: index },
         RouteAction::Mapped(_) => Decision::Mapped { route: index },
         RouteAction::Files(_) => Decision::Files { route: index },
         RouteAction::Close => Decision::Close { route: index },
         // The request would need more restarts than are allowed.
-        RouteAction::Restart(_) => Decision::Answer { route: index },
+        RouteAction::Restart(_) => Decision::Respond { route: index },
         RouteAction::Split(split) if split.by.is_some() => Decision::Mapped { route: index },
         RouteAction::Pool(_) | RouteAction::Split(_) => Decision::Forward {
             pool: routes.pool_of(index, random).unwrap_or(0),

@@ -76,7 +76,7 @@ pub enum Output {
     /// Enter the pool's queue, or return to the previous position in it.
     Queue,
     /// Send this response.
-    Answer {
+    Respond {
         /// Status code.
         status: u16,
         /// Its reason, for the log.
@@ -175,7 +175,7 @@ pub enum Next {
         counted: AttemptKind,
     },
     /// Release the server and send this response.
-    Answer {
+    Respond {
         /// Status code.
         status: u16,
         /// Its reason, for the log.
@@ -195,7 +195,7 @@ pub enum AttemptKind {
 
 /// The inputs of decisions, apart from the request.
 #[derive(Debug)]
-pub struct Env<'a, S> {
+pub struct SelectionContext<'a, S> {
     /// The request's pool.
     pub pool: &'a Pool<'a, S>,
     /// The service's rules for retries.
@@ -283,17 +283,22 @@ impl Selection {
     }
 
     /// Selects a server.
-    pub fn select<S: Server>(&mut self, env: &mut Env<'_, S>) -> Output {
+    pub fn select<S: Server>(&mut self, context: &mut SelectionContext<'_, S>) -> Output {
         match self.stage {
-            Stage::Done => self.end_with_close(Reason::NoConnection),
-            Stage::Unselected | Stage::Queued | Stage::Selected => self.pick(env, PickReason::New),
+            Stage::Done => self.close(Reason::NoConnection),
+            Stage::Unselected | Stage::Queued | Stage::Selected => {
+                self.pick(context, PickReason::New)
+            }
         }
     }
 
     /// Selects a server for a queued request, because a slot may be free. Returns `None` if the request is not queued:
     /// the driver must then wake up the next queued request.
-    pub fn handle_queue_turn<S: Server>(&mut self, env: &mut Env<'_, S>) -> Option<Output> {
-        (self.stage == Stage::Queued).then(|| self.pick(env, PickReason::SlotFree))
+    pub fn handle_queue_turn<S: Server>(
+        &mut self,
+        context: &mut SelectionContext<'_, S>,
+    ) -> Option<Output> {
+        (self.stage == Stage::Queued).then(|| self.pick(context, PickReason::SlotFree))
     }
 
     /// Handles the removal of the request from the queue.
@@ -309,7 +314,7 @@ impl Selection {
     pub fn handle_connect_error<S: Server>(
         &mut self,
         error: ConnectError,
-        env: &mut Env<'_, S>,
+        context: &mut SelectionContext<'_, S>,
     ) -> Verdict {
         match error {
             ConnectError::NoDescriptors => Verdict {
@@ -318,8 +323,8 @@ impl Selection {
             },
             // The next selection determines whether another server is usable.
             ConnectError::Rejected | ConnectError::Local => {
-                let is_listed = env.policy.on.has(RetryCondition::Connect);
-                let next = if is_listed && self.retries < env.policy.limit {
+                let is_listed = context.policy.on.has(RetryCondition::Connect);
+                let next = if is_listed && self.retries < context.policy.limit {
                     self.count_retry()
                 } else {
                     self.give_up(502, Reason::NoConnection)
@@ -331,16 +336,22 @@ impl Selection {
     }
 
     /// Handles a failure of the selected server. Returns the server's fault, if any, and the next action.
-    pub fn handle_failure<S: Server>(&mut self, failure: Failure, env: &mut Env<'_, S>) -> Verdict {
+    pub fn handle_failure<S: Server>(
+        &mut self,
+        failure: Failure,
+        context: &mut SelectionContext<'_, S>,
+    ) -> Verdict {
         let verdict = |fault, next| Verdict { fault, next };
         match failure {
-            Failure::Connect => self.handle_unreachable(502, Reason::NoConnection, env),
-            Failure::ConnectTimeout => self.handle_unreachable(504, Reason::ConnectTimeout, env),
+            Failure::Connect => self.handle_unreachable(502, Reason::NoConnection, context),
+            Failure::ConnectTimeout => {
+                self.handle_unreachable(504, Reason::ConnectTimeout, context)
+            }
             Failure::TotalTimeoutConnecting => {
                 verdict(None, self.give_up(504, Reason::ConnectTimeout))
             }
             Failure::Declined if self.declined >= DECLINED_MAX => {
-                self.handle_unreachable(503, Reason::NoConnection, env)
+                self.handle_unreachable(503, Reason::NoConnection, context)
             }
             Failure::Declined => {
                 self.declined += 1;
@@ -349,16 +360,16 @@ impl Selection {
             Failure::Lost {
                 reused,
                 head_started,
-            } => self.handle_lost(reused, head_started, env),
+            } => self.handle_lost(reused, head_started, context),
             Failure::ResponseTimeout | Failure::TotalTimeout => {
                 let is_listed = failure == Failure::ResponseTimeout
-                    && env.policy.on.has(RetryCondition::Timeout);
-                let next = if is_listed && self.try_retry(env) {
+                    && context.policy.on.has(RetryCondition::Timeout);
+                let next = if is_listed && self.try_retry(context) {
                     self.count_retry()
                 } else {
                     self.give_up(504, Reason::ResponseTimeout)
                 };
-                verdict(Some(Fault::Broken), next)
+                verdict(Some(Fault::BadResponse), next)
             }
         }
     }
@@ -368,36 +379,43 @@ impl Selection {
     pub fn handle_unwanted<S: Server>(
         &mut self,
         response: UnwantedResponse,
-        env: &mut Env<'_, S>,
+        context: &mut SelectionContext<'_, S>,
     ) -> Option<Verdict> {
         let (is_listed, fault) = match response {
-            UnwantedResponse::Malformed => {
-                (env.policy.on.has(RetryCondition::Malformed), Fault::Broken)
+            UnwantedResponse::Malformed => (
+                context.policy.on.has(RetryCondition::Malformed),
+                Fault::BadResponse,
+            ),
+            UnwantedResponse::Status(status) => {
+                (context.policy.on.has_status(status), Fault::ErrorStatus)
             }
-            UnwantedResponse::Status(status) => (env.policy.on.has_status(status), Fault::Status),
         };
-        (is_listed && self.try_retry(env)).then(|| Verdict {
+        (is_listed && self.try_retry(context)).then(|| Verdict {
             fault: Some(fault),
             next: self.count_retry(),
         })
     }
 
-    fn pick<S: Server>(&mut self, env: &mut Env<'_, S>, reason: PickReason) -> Output {
-        let pool = env.pool;
+    fn pick<S: Server>(
+        &mut self,
+        context: &mut SelectionContext<'_, S>,
+        reason: PickReason,
+    ) -> Output {
+        let pool = context.pool;
         let may_queue = self.retries == 0 && pool.queue_timeout_ms > 0;
         // Requests in the queue come first.
         if may_queue && reason == PickReason::New && pool.queued > 0 && pool.is_saturated() {
             return self.enter_queue();
         }
         let criteria = Criteria {
-            client: env.client,
+            client: context.client,
             hash: self.hash,
             sticky_server: self.sticky_server,
             tried: self.tried,
-            now_ms: env.now_ms,
+            now_ms: context.now_ms,
         };
         loop {
-            let Some(server) = env.balancer.pick(pool, &criteria, env.random) else {
+            let Some(server) = context.balancer.pick(pool, &criteria, context.random) else {
                 if may_queue && pool.is_saturated() {
                     return self.enter_queue();
                 }
@@ -425,7 +443,7 @@ impl Selection {
         };
         match no_server {
             NoServer::Reject => self.end_with_answer(503, reason),
-            NoServer::Drop => self.end_with_close(reason),
+            NoServer::Drop => self.close(reason),
         }
     }
 
@@ -434,10 +452,10 @@ impl Selection {
         &mut self,
         status: u16,
         reason: Reason,
-        env: &Env<'_, S>,
+        context: &SelectionContext<'_, S>,
     ) -> Verdict {
-        let is_listed = env.policy.on.has(RetryCondition::Connect);
-        let next = if is_listed && self.may_try_again(env) {
+        let is_listed = context.policy.on.has(RetryCondition::Connect);
+        let next = if is_listed && self.may_try_again(context) {
             self.count_retry()
         } else {
             self.give_up(status, reason)
@@ -450,7 +468,7 @@ impl Selection {
         &mut self,
         reused: bool,
         head_started: bool,
-        env: &Env<'_, S>,
+        context: &SelectionContext<'_, S>,
     ) -> Verdict {
         // The server may have closed the idle connection at the moment of its reuse, which is not a fault.
         let is_stale = reused && !head_started && self.connections == Connections::Any;
@@ -464,30 +482,32 @@ impl Selection {
         } else {
             RetryCondition::Empty
         };
-        if env.policy.on.has(condition) && self.try_retry(env) {
+        if context.policy.on.has(condition) && self.try_retry(context) {
             let next = self.count_retry();
-            let fault = Some(Fault::Broken);
+            let fault = Some(Fault::BadResponse);
             return Verdict { fault, next };
         }
         Verdict {
-            fault: (!is_stale).then_some(Fault::Broken),
+            fault: (!is_stale).then_some(Fault::BadResponse),
             next: self.give_up(502, Reason::BadResponse),
         }
     }
 
     /// Returns whether the request, which a server may have processed, can be sent again. If so, takes a retry from the
     /// budget.
-    fn try_retry<S: Server>(&self, env: &Env<'_, S>) -> bool {
-        self.replay == Replay::Allowed && self.may_try_again(env) && env.budget.spend(env.now_ms)
+    fn try_retry<S: Server>(&self, context: &SelectionContext<'_, S>) -> bool {
+        self.replay == Replay::Allowed
+            && self.may_try_again(context)
+            && context.budget.spend(context.now_ms)
     }
 
     /// Returns whether the limit of retries and the pool allow another attempt.
-    fn may_try_again<S: Server>(&self, env: &Env<'_, S>) -> bool {
+    fn may_try_again<S: Server>(&self, context: &SelectionContext<'_, S>) -> bool {
         let mut tried = self.tried;
         if let Some(server) = self.server {
             tried.add(server);
         }
-        self.retries < env.policy.limit && env.pool.has_untried(tried)
+        self.retries < context.policy.limit && context.pool.has_untried(tried)
     }
 
     const fn count_retry(&mut self) -> Next {
@@ -515,17 +535,17 @@ impl Selection {
 
     const fn end_with_answer(&mut self, status: u16, reason: Reason) -> Output {
         self.stage = Stage::Done;
-        Output::Answer { status, reason }
+        Output::Respond { status, reason }
     }
 
-    const fn end_with_close(&mut self, reason: Reason) -> Output {
+    const fn close(&mut self, reason: Reason) -> Output {
         self.stage = Stage::Done;
         Output::Close { reason }
     }
 
     const fn give_up(&mut self, status: u16, reason: Reason) -> Next {
         self.stage = Stage::Done;
-        Next::Answer { status, reason }
+        Next::Respond { status, reason }
     }
 }
 

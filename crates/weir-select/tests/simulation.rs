@@ -20,8 +20,8 @@ use weir_model::{
 };
 use weir_select::limit::{Admission, ConcurrencyLimit, Slot};
 use weir_select::{
-    AttemptKind, Balancer, Budget, ConnectError, Connections, Env, Failure, Load, Next, Output,
-    Pool, QueueExit, Replay, RetryPolicy, Selection, Server, UnwantedResponse, Verdict,
+    AttemptKind, Balancer, Budget, ConnectError, Connections, Failure, Load, Next, Output, Pool,
+    QueueExit, Replay, RetryPolicy, Selection, SelectionContext, Server, UnwantedResponse, Verdict,
 };
 
 const KINDS: [SchedulerKind; 14] = [
@@ -185,7 +185,7 @@ impl Simulation {
     fn decide<T>(
         &mut self,
         id: u64,
-        input: impl FnOnce(&mut Selection, &mut Env<'_, Arc<TestServer>>) -> T,
+        input: impl FnOnce(&mut Selection, &mut SelectionContext<'_, Arc<TestServer>>) -> T,
     ) -> T {
         let request = self.requests.get_mut(&id).expect("request is in progress");
         let pool = Pool {
@@ -197,7 +197,7 @@ impl Simulation {
             queue_timeout_ms: self.queue_timeout_ms,
             no_server: self.no_server,
         };
-        let mut env = Env {
+        let mut context = SelectionContext {
             pool: &pool,
             policy: &self.policy,
             balancer: &mut self.balancer,
@@ -206,7 +206,7 @@ impl Simulation {
             client: ([192, 0, 2, request.client as u8], 1000).into(),
             now_ms: self.now,
         };
-        input(&mut request.selection, &mut env)
+        input(&mut request.selection, &mut context)
     }
 
     fn arrive(&mut self) {
@@ -257,7 +257,7 @@ impl Simulation {
                 connections,
             } => self.connect(id, server, connections),
             Output::Queue => self.enter_queue(id),
-            Output::Answer { status, .. } => {
+            Output::Respond { status, .. } => {
                 assert!(matches!(status, 502..=504), "{status}");
                 self.end(id);
             }
@@ -274,7 +274,8 @@ impl Simulation {
         let load = &connected.load;
         let request = self.requests.get_mut(&id).expect("request is in progress");
         let is_sticky = request.selection.sticky_server() == Some(server);
-        let is_accepted = load.weight() > 0 || is_sticky && load.keeps_sticky.load(Relaxed);
+        let is_accepted =
+            load.weight() > 0 || is_sticky && load.sticky_while_quiesced.load(Relaxed);
         assert!(is_accepted, "request {id} was sent to a drained server");
         let limit = load.limit.load(Relaxed);
         assert!(limit == 0 || load.active() <= limit, "limit exceeded");
@@ -381,7 +382,7 @@ impl Simulation {
     fn apply(&mut self, id: u64, verdict: Verdict) {
         let request = self.requests.get_mut(&id).expect("request is in progress");
         match verdict.next {
-            Next::Answer { .. } => self.end(id),
+            Next::Respond { .. } => self.end(id),
             Next::Select { counted } => {
                 if counted == AttemptKind::Retry {
                     request.retries += 1;
@@ -424,7 +425,7 @@ impl Simulation {
         let output = self.decide(id, |selection, _| selection.handle_queue_exit(exit));
         assert!(matches!(
             output,
-            Output::Answer {
+            Output::Respond {
                 status: 503 | 504,
                 ..
             }
@@ -440,7 +441,7 @@ impl Simulation {
         match below(&mut self.random, 4) {
             0 => load.limit.store(load.active() + value, Relaxed),
             1 => load.limit.store(0, Relaxed),
-            2 => load.keeps_sticky.store(value > 1, Relaxed),
+            2 => load.sticky_while_quiesced.store(value > 1, Relaxed),
             _ => load.weight.store(value, Relaxed),
         }
         self.version += 1;

@@ -12,7 +12,7 @@ use weir_http::route::{
     self, RESTARTS_MAX, RequestFacts, RequestId, RestartedPath, RouteTable, TemplateContext,
     TlsFacts,
 };
-use weir_http::{Refusal, RequestPath, path};
+use weir_http::{ParseError, RequestPath, path};
 use weir_model::{
     ConditionKey, Desired, ForwardedPath, Pool, Proxy, ProxyProtocol, RequestPart, Route,
     RouteAction, Source,
@@ -198,7 +198,7 @@ impl Request {
         name: &dyn Fn(Source) -> &'a str,
         path: &mut Vec<u8>,
         answer: &mut Answer,
-    ) -> Result<ChosenRoute, Refusal> {
+    ) -> Result<ChosenRoute, ParseError> {
         let route = self.examine(proxy, facts, name, &mut answer.steps);
         let restarted = restart_routing(proxy, facts, path, &mut answer.steps)?;
         let Some(found) = restarted else {
@@ -231,7 +231,7 @@ impl Request {
         let mut first = None;
         let routes = proxy.routes.iter().enumerate();
         for (index, route) in routes.skip(facts.target.first_route()) {
-            let unmet = route::first_unmet(route, facts, facts.host());
+            let unmet = route::first_unmet_condition(route, facts, facts.host());
             let unknown = |key: ConditionKey| match key.part() {
                 RequestPart::Head => None,
                 RequestPart::Client => Some("the client address"),
@@ -385,7 +385,7 @@ struct ChosenRoute {
 }
 
 /// Returns the explanation of a request that is rejected before a route is chosen.
-fn rejected(mut answer: Answer, refusal: &Refusal) -> Answer {
+fn rejected(mut answer: Answer, refusal: &ParseError) -> Answer {
     answer.outcome = Some(format!("response {}: {refusal}", refusal.request_status()));
     answer
 }
@@ -396,7 +396,7 @@ fn compared_path<'a>(
     received: &'a [u8],
     buffer: &'a mut Vec<u8>,
     steps: &mut Vec<String>,
-) -> Result<RequestPath<'a>, Refusal> {
+) -> Result<RequestPath<'a>, ParseError> {
     let Some(rules) = &proxy.normalize_path else {
         return Ok(RequestPath::as_received(received));
     };
@@ -425,9 +425,9 @@ fn restart_routing(
     facts: &RequestFacts<'_>,
     buffer: &mut Vec<u8>,
     steps: &mut Vec<String>,
-) -> Result<Option<RestartedPath>, Refusal> {
+) -> Result<Option<RestartedPath>, ParseError> {
     let table = RouteTable::new(proxy.routes.clone());
-    if !table.restarts() {
+    if !table.has_restarts() {
         return Ok(None);
     }
     let found = table.apply_restarts(

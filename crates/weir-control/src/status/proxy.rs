@@ -233,8 +233,8 @@ impl From<&ProxyServerStatus> for Server {
             proxy: Some(ProxiedServer {
                 requests: numbers.requests,
                 active_max: numbers.active_max,
-                connect_failures: numbers.conduct.unreached,
-                response_failures: numbers.conduct.broken,
+                connect_failures: numbers.outcomes.connect_failures,
+                response_failures: numbers.outcomes.response_failures,
                 connections_per_second_max: numbers.rate_max[0],
                 requests_per_second_max: numbers.rate_max[1],
                 unused_ms: numbers.unused_ms,

@@ -122,7 +122,7 @@ impl Handover {
             keys: tickets
                 .keys
                 .iter()
-                .map(|key| (key.name, key.secret, key.made))
+                .map(|key| (key.name, key.secret, key.created))
                 .collect(),
         };
         self.tickets = tickets.iter().map(convert).collect();
@@ -136,7 +136,7 @@ impl Handover {
             let key = |(name, secret, made): &([u8; 16], [u8; 32], SystemTime)| TicketKey {
                 name: *name,
                 secret: *secret,
-                made: *made,
+                created: *made,
             };
             Some(ServiceTickets {
                 service: tickets.service.clone(),

@@ -175,7 +175,7 @@ impl Traffic {
         let prepared = traffic.prepare(desired)?;
         traffic
             .proxy
-            .count_from(&prepared, &handover.service_statuses());
+            .add_previous_counts(&prepared, &handover.service_statuses());
         let is_proxied = |pool: &str| proxied_pools(desired).any(|proxied| proxied.name == pool);
         traffic.states = handover.states(overrides.unwrap_or_default(), is_proxied);
         // The pinned data plane of an earlier configuration must be updated, because its services were removed.

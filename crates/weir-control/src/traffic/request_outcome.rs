@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use weir_health::{Ejection, Sample};
-use weir_proxy::{Conduct, ServiceStatus};
+use weir_proxy::{OutcomeCounters, ServiceStatus};
 use weir_state::{Source, Watched};
 
 use super::server_state::{log_ejections, now};
@@ -13,7 +13,7 @@ use super::{Error, Traffic};
 /// The counters of each server, by pool and name, at the last check at which a request had succeeded or the server was
 /// ejected.
 #[derive(Debug, Default)]
-pub(super) struct LastSuccess(HashMap<(String, String), Conduct>);
+pub(super) struct LastSuccess(HashMap<(String, String), OutcomeCounters>);
 
 impl Traffic {
     /// Reads the counters and applies the resulting ejections.
@@ -21,11 +21,11 @@ impl Traffic {
         let counters = counters(&self.proxy.status());
         let last_successes = &mut self.last_success.0;
         last_successes.retain(|name, _| counters.contains_key(name));
-        for (name, conduct) in &counters {
-            let last_success = last_successes.entry(name.clone()).or_insert(*conduct);
+        for (name, outcomes) in &counters {
+            let last_success = last_successes.entry(name.clone()).or_insert(*outcomes);
             let ejected = self.states.ejection(&name.0, &name.1, None).is_some();
-            if last_success.successes != conduct.successes || ejected {
-                *last_success = *conduct;
+            if last_success.successes != outcomes.successes || ejected {
+                *last_success = *outcomes;
             }
         }
         let pools = self.desired.pools.iter().map(|pool| Watched {
@@ -59,36 +59,47 @@ impl Traffic {
 }
 
 /// Returns the counters of each server over all services, by pool and name.
-fn counters(services: &[ServiceStatus]) -> HashMap<(String, String), Conduct> {
-    let mut totals: HashMap<(String, String), Conduct> = HashMap::new();
+fn counters(services: &[ServiceStatus]) -> HashMap<(String, String), OutcomeCounters> {
+    let mut totals: HashMap<(String, String), OutcomeCounters> = HashMap::new();
     for server in services.iter().flat_map(|service| &service.servers) {
         let sum = totals
             .entry((server.pool.clone(), server.name.clone()))
             .or_default();
-        let conduct = &server.conduct;
-        sum.successes = sum.successes.wrapping_add(conduct.successes);
-        sum.unreached = sum.unreached.wrapping_add(conduct.unreached);
-        sum.broken = sum.broken.wrapping_add(conduct.broken);
-        sum.status = sum.status.wrapping_add(conduct.status);
+        let outcomes = &server.outcomes;
+        sum.successes = sum.successes.wrapping_add(outcomes.successes);
+        sum.connect_failures = sum.connect_failures.wrapping_add(outcomes.connect_failures);
+        sum.response_failures = sum
+            .response_failures
+            .wrapping_add(outcomes.response_failures);
+        sum.error_statuses = sum.error_statuses.wrapping_add(outcomes.error_statuses);
     }
     totals
 }
 
 /// Returns the numbers of requests and of successful requests, in the form of a handshake sample.
-const fn sample(conduct: &Conduct) -> Sample {
-    let failed = conduct.unreached + conduct.broken + conduct.status;
+const fn sample(outcomes: &OutcomeCounters) -> Sample {
+    let failed = outcomes.connect_failures + outcomes.response_failures + outcomes.error_statuses;
     Sample {
-        syns: conduct.successes + failed,
-        answered: conduct.successes,
+        syns: outcomes.successes + failed,
+        answered: outcomes.successes,
     }
 }
 
 /// Describes the failures since the last success.
-fn reason(now: &Conduct, before: &Conduct) -> String {
+fn reason(now: &OutcomeCounters, before: &OutcomeCounters) -> String {
     let kinds = [
-        (now.unreached - before.unreached, "connection failures"),
-        (now.broken - before.broken, "without a complete response"),
-        (now.status - before.status, "with status 5xx"),
+        (
+            now.connect_failures - before.connect_failures,
+            "connection failures",
+        ),
+        (
+            now.response_failures - before.response_failures,
+            "without a complete response",
+        ),
+        (
+            now.error_statuses - before.error_statuses,
+            "with status 5xx",
+        ),
     ];
     let texts = |kinds: &[(u64, &str)]| -> Vec<String> {
         let nonzero = kinds.iter().filter(|(count, _)| *count > 0);
@@ -105,15 +116,15 @@ mod tests {
 
     #[test]
     fn reason_counts_failures_by_kind() {
-        let before = Conduct {
+        let before = OutcomeCounters {
             successes: 7,
-            unreached: 1,
-            broken: 2,
-            status: 3,
+            connect_failures: 1,
+            response_failures: 2,
+            error_statuses: 3,
         };
-        let now = Conduct {
-            unreached: 5,
-            status: 4,
+        let now = OutcomeCounters {
+            connect_failures: 5,
+            error_statuses: 4,
             ..before
         };
         assert_eq!(

@@ -264,14 +264,14 @@ pub(super) fn apply_to_proxy(proxy: &mut weir_proxy::Proxy, pool: &Pool, states:
     for (server, weight) in servers.chain(pool.sorry.iter().zip(weights.sorry)) {
         let changed = Some(weight.effective).filter(|effective| *effective != server.weight);
         let keeps_sticky = weight.quiesced && !weight.down;
-        proxy.keep_sticky(&pool.name, &server.name, keeps_sticky);
+        proxy.set_sticky_while_quiesced(&pool.name, &server.name, keeps_sticky);
         if proxy.has_server(&pool.name, &server.name)
             && let Err(error) = proxy.set_weight(&pool.name, &server.name, changed)
         {
             tracing::warn!(%error, "failed to set a server's weight in the proxy");
         }
         let ends = weight.removed && pool.on_remove == OnRemove::Reset;
-        proxy.end_connections(&pool.name, &server.name, ends);
+        proxy.set_close_connections(&pool.name, &server.name, ends);
     }
 }
 

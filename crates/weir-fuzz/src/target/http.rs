@@ -1,7 +1,7 @@
 //! Fuzzes data from clients and HTTP/1 servers.
 
-use weir_http::chunk::Chunks;
-use weir_http::exchange::{Exchange, Step};
+use weir_http::chunk::ChunkedParser;
+use weir_http::exchange::{Exchange, ResponseStep};
 use weir_http::head::{self, HeadLimits};
 use weir_http::rewrite::{RequestEdit, ResponseEdit, write_request};
 use weir_http::{cookie, encoding, hello, preamble};
@@ -98,7 +98,7 @@ fn forward_response(request: &[u8], input: &[u8], portion: usize) -> (Vec<u8>, b
         buffer.extend_from_slice(portion);
         loop {
             let step = exchange.server_data(&buffer, &limits, false, &edit, &mut fields, &mut out);
-            let Ok(Step {
+            let Ok(ResponseStep {
                 consumed, forward, ..
             }) = step
             else {
@@ -122,8 +122,9 @@ fn forward_response(request: &[u8], input: &[u8], portion: usize) -> (Vec<u8>, b
 /// Parses a chunked body at once and byte by byte.
 pub(super) fn chunked(input: &[u8]) {
     let mut data_at_once = Vec::new();
-    let at_once = Chunks::new().scan(input, &mut |data| data_at_once.extend_from_slice(data));
-    let (mut data_by_byte, mut chunks, mut consumed) = (Vec::new(), Chunks::new(), 0);
+    let at_once =
+        ChunkedParser::new().scan(input, &mut |data| data_at_once.extend_from_slice(data));
+    let (mut data_by_byte, mut chunks, mut consumed) = (Vec::new(), ChunkedParser::new(), 0);
     for byte in input.chunks(1) {
         match chunks.scan(byte, &mut |data| data_by_byte.extend_from_slice(data)) {
             Ok(count) => consumed += count,
@@ -144,13 +145,14 @@ pub(super) fn chunked(input: &[u8]) {
 /// Removes the trailers that servers must not receive from a valid chunked body, at once and byte by byte.
 fn trailers(body: &[u8]) {
     let forward = |portion: usize| {
-        let (mut chunks, mut forwarded) = (Chunks::for_request(Underscores::Drop), Vec::new());
+        let (mut chunks, mut forwarded) =
+            (ChunkedParser::for_request(Underscores::Drop), Vec::new());
         for portion in body.chunks(portion) {
             let scanned = chunks.scan_request(portion, &mut |_| {});
             let (count, forward) = scanned.expect("valid body");
             assert_eq!(count, portion.len());
             forwarded.extend_from_slice(&portion[..forward]);
-            forwarded.extend_from_slice(&chunks.take_held());
+            forwarded.extend_from_slice(&chunks.take_held_trailers());
         }
         (forwarded, chunks.is_done())
     };
@@ -161,7 +163,7 @@ fn trailers(body: &[u8]) {
         "portions change the forwarded body"
     );
     if is_done {
-        let scanned = Chunks::for_request(Underscores::Reject).scan(&forwarded, &mut |_| {});
+        let scanned = ChunkedParser::for_request(Underscores::Reject).scan(&forwarded, &mut |_| {});
         assert_eq!(
             scanned,
             Ok(forwarded.len()),

@@ -31,7 +31,7 @@ fn client_output_with(
     input: &str,
     closing: bool,
     edit: &ResponseEdit<'_>,
-) -> Result<(String, usize), Refusal> {
+) -> Result<(String, usize), ParseError> {
     let (mut fields, mut out) = (Vec::new(), Vec::new());
     let limits = HeadLimits::default();
     let step = exchange.server_data(
@@ -150,7 +150,7 @@ fn request_body_is_forwarded_up_to_its_end() {
     let mut exchange = post(5);
     assert_eq!(
         exchange.client_data(b"ab").unwrap(),
-        Upload {
+        RequestStep {
             consumed: 2,
             forward: 2,
             trailers: Vec::new()
@@ -339,7 +339,7 @@ fn tunnels_forward_all_bytes_unchanged() {
             false,
             &edit,
         );
-        assert_eq!(result, Err(Refusal::StatusLine));
+        assert_eq!(result, Err(ParseError::StatusLine));
     }
 }
 

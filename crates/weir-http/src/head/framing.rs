@@ -3,7 +3,7 @@
 use super::Framing;
 use crate::byte_class::members;
 use crate::field::{Field, Name};
-use crate::refusal::Refusal;
+use crate::parse_error::ParseError;
 
 /// Options in `Connection` fields.
 #[derive(Debug, Default)]
@@ -13,8 +13,8 @@ pub(super) struct ConnectionOptions {
     pub(super) upgrade: bool,
 }
 
-/// Parses the `Connection` fields and drops the fields that they name. Fields with framing, host or the client's
-/// address are not dropped even if an option names them: a client must not be able to remove them.
+/// Parses the `Connection` fields and drops the fields that they name. Fields that carry the framing, the host
+/// or the client's address are not dropped even if an option names them: a client must not be able to remove them.
 pub(super) fn connection_options(head: &[u8], fields: &mut [Field]) -> ConnectionOptions {
     let mut options = ConnectionOptions::default();
     for index in 0..fields.len() {
@@ -46,37 +46,37 @@ pub(super) fn framing(
     head: &[u8],
     fields: &[Field],
     http10: bool,
-) -> Result<Option<Framing>, Refusal> {
+) -> Result<Option<Framing>, ParseError> {
     let mut found = None;
     for field in fields {
-        let (framing, refusal) = match field.name {
+        let (framing, error) = match field.name {
             Name::ContentLength => (
                 Framing::Length(parse_length(field.value_in(head))?),
-                Refusal::ContentLength,
+                ParseError::ContentLength,
             ),
             Name::TransferEncoding => {
                 if http10 || !field.value_in(head).eq_ignore_ascii_case(b"chunked") {
-                    return Err(Refusal::TransferEncoding);
+                    return Err(ParseError::TransferEncoding);
                 }
-                (Framing::Chunked, Refusal::TransferEncoding)
+                (Framing::Chunked, ParseError::TransferEncoding)
             }
             _ => continue,
         };
         match found.replace(framing) {
             None => {}
-            Some(Framing::Chunked) => return Err(Refusal::TransferEncoding),
-            Some(_) => return Err(refusal),
+            Some(Framing::Chunked) => return Err(ParseError::TransferEncoding),
+            Some(_) => return Err(error),
         }
     }
     Ok(found)
 }
 
-fn parse_length(value: &[u8]) -> Result<u64, Refusal> {
-    const DIGITS_MAX: usize = 18;
-    let digits =
-        !value.is_empty() && value.len() <= DIGITS_MAX && value.iter().all(u8::is_ascii_digit);
-    if !digits {
-        return Err(Refusal::ContentLength);
+fn parse_length(value: &[u8]) -> Result<u64, ParseError> {
+    const MAX_DIGITS: usize = 18;
+    let is_valid =
+        !value.is_empty() && value.len() <= MAX_DIGITS && value.iter().all(u8::is_ascii_digit);
+    if !is_valid {
+        return Err(ParseError::ContentLength);
     }
     Ok(value
         .iter()

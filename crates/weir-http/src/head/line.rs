@@ -2,7 +2,7 @@
 
 use super::{Framing, HeadLimits, Method, Request};
 use crate::byte_class::{is_authority, is_target, is_token};
-use crate::refusal::Refusal;
+use crate::parse_error::ParseError;
 
 /// Returns the length in bytes of the empty lines before a request line, which old clients send after a body (RFC 9112
 /// section 2.2).
@@ -20,22 +20,22 @@ pub(super) fn request_line(
     input: &[u8],
     start: usize,
     limits: &HeadLimits,
-) -> Result<Request, Refusal> {
+) -> Result<Request, ParseError> {
     let line = &input[start..];
-    let method_len = memchr::memchr(b' ', line).ok_or(Refusal::RequestLine)?;
+    let method_len = memchr::memchr(b' ', line).ok_or(ParseError::RequestLine)?;
     let rest = &line[method_len + 1..];
-    let target_len = memchr::memchr(b' ', rest).ok_or(Refusal::RequestLine)?;
+    let target_len = memchr::memchr(b' ', rest).ok_or(ParseError::RequestLine)?;
     let (method_text, target) = (&line[..method_len], &rest[..target_len]);
     if !is_token(method_text) {
-        return Err(Refusal::RequestLine);
+        return Err(ParseError::RequestLine);
     }
     if target.len() > limits.target {
-        return Err(Refusal::TargetTooLong);
+        return Err(ParseError::TargetTooLong);
     }
     if !is_target(target) {
-        return Err(Refusal::Target);
+        return Err(ParseError::Target);
     }
-    let http10 = parse_version(&rest[target_len + 1..], Refusal::RequestLine)?;
+    let http10 = parse_version(&rest[target_len + 1..], ParseError::RequestLine)?;
     let method = Method::from_bytes(method_text);
     let offset = start + method_len + 1;
     let mut request = Request {
@@ -50,12 +50,12 @@ pub(super) fn request_line(
         keep_alive: false,
         expects_continue: false,
         upgrade: false,
-        underscores: 0,
+        removed_underscores: 0,
     };
     match target {
         _ if method == Method::Connect => {
             if !limits.connect {
-                return Err(Refusal::Method);
+                return Err(ParseError::Method);
             }
             connect_target(target, offset, &mut request)?;
         }
@@ -67,14 +67,14 @@ pub(super) fn request_line(
 }
 
 /// Parses `host:port` (RFC 9112 section 3.2.3).
-fn connect_target(target: &[u8], offset: usize, request: &mut Request) -> Result<(), Refusal> {
+fn connect_target(target: &[u8], offset: usize, request: &mut Request) -> Result<(), ParseError> {
     let colon = target.iter().rposition(|byte| *byte == b':');
     let has_port = colon.is_some_and(|colon| {
         let port = &target[colon + 1..];
         !port.is_empty() && port.iter().all(u8::is_ascii_digit)
     });
     if !has_port || !is_authority(target) {
-        return Err(Refusal::Target);
+        return Err(ParseError::Target);
     }
     request.authority = Some((offset, offset + target.len()));
     request.path = (offset + target.len(), offset + target.len());
@@ -82,7 +82,7 @@ fn connect_target(target: &[u8], offset: usize, request: &mut Request) -> Result
 }
 
 /// Parses `http://host[:port][/path][?query]` (RFC 9112 section 3.2.2).
-fn absolute_target(target: &[u8], offset: usize, request: &mut Request) -> Result<(), Refusal> {
+fn absolute_target(target: &[u8], offset: usize, request: &mut Request) -> Result<(), ParseError> {
     let scheme = [b"http://".as_slice(), b"https://"]
         .into_iter()
         .find(|scheme| {
@@ -90,7 +90,7 @@ fn absolute_target(target: &[u8], offset: usize, request: &mut Request) -> Resul
                 .get(..scheme.len())
                 .is_some_and(|prefix| prefix.eq_ignore_ascii_case(scheme))
         })
-        .ok_or(Refusal::Target)?;
+        .ok_or(ParseError::Target)?;
     let rest = &target[scheme.len()..];
     let authority_len = rest
         .iter()
@@ -98,7 +98,7 @@ fn absolute_target(target: &[u8], offset: usize, request: &mut Request) -> Resul
         .unwrap_or(rest.len());
     let authority = &rest[..authority_len];
     if !is_authority(authority) {
-        return Err(Refusal::Target);
+        return Err(ParseError::Target);
     }
     let host = offset + scheme.len();
     request.authority = Some((host, host + authority_len));
@@ -107,23 +107,23 @@ fn absolute_target(target: &[u8], offset: usize, request: &mut Request) -> Resul
 }
 
 /// Returns true for HTTP/1.0, false for HTTP/1.1.
-fn parse_version(text: &[u8], error: Refusal) -> Result<bool, Refusal> {
+fn parse_version(text: &[u8], error: ParseError) -> Result<bool, ParseError> {
     match text {
         b"HTTP/1.1" => Ok(false),
         b"HTTP/1.0" => Ok(true),
         [b'H', b'T', b'T', b'P', b'/', major, b'.', minor]
             if major.is_ascii_digit() && minor.is_ascii_digit() =>
         {
-            Err(Refusal::Version)
+            Err(ParseError::Version)
         }
         _ => Err(error),
     }
 }
 
 /// Parses `HTTP/1.x CODE [REASON]`. Returns whether the version is 1.0, and the code.
-pub(super) fn status_line(line: &[u8]) -> Result<(bool, u16), Refusal> {
-    let (version_text, rest) = line.split_at_checked(8).ok_or(Refusal::StatusLine)?;
-    let http10 = parse_version(version_text, Refusal::StatusLine)?;
+pub(super) fn status_line(line: &[u8]) -> Result<(bool, u16), ParseError> {
+    let (version_text, rest) = line.split_at_checked(8).ok_or(ParseError::StatusLine)?;
+    let http10 = parse_version(version_text, ParseError::StatusLine)?;
     let [
         b' ',
         a @ b'1'..=b'9',
@@ -132,12 +132,12 @@ pub(super) fn status_line(line: &[u8]) -> Result<(bool, u16), Refusal> {
         reason @ ..,
     ] = rest
     else {
-        return Err(Refusal::StatusLine);
+        return Err(ParseError::StatusLine);
     };
     let is_valid_reason =
         reason.is_empty() || (reason[0] == b' ' && crate::byte_class::is_value(reason));
     if !is_valid_reason {
-        return Err(Refusal::StatusLine);
+        return Err(ParseError::StatusLine);
     }
     let digit = |byte: &u8| u16::from(byte - b'0');
     Ok((http10, digit(a) * 100 + digit(b) * 10 + digit(c)))

@@ -2,18 +2,18 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn parse(text: &str) -> Result<Option<Request>, Refusal> {
+fn parse(text: &str) -> Result<Option<Request>, ParseError> {
     request(text.as_bytes(), &HeadLimits::default(), &mut Vec::new())
 }
 
-fn rejection(text: &str) -> Refusal {
+fn rejection(text: &str) -> ParseError {
     match parse(text) {
-        Err(refusal) => refusal,
+        Err(error) => error,
         other => panic!("{text:?}: {other:?}"),
     }
 }
 
-fn parse_response(text: &str, to_head: bool) -> Result<Option<Response>, Refusal> {
+fn parse_response(text: &str, to_head: bool) -> Result<Option<Response>, ParseError> {
     response(
         text.as_bytes(),
         to_head,
@@ -75,7 +75,11 @@ fn ambiguous_framing_is_rejected() {
         "Content-Length: \r\n",
         "Content-Length: 1234567890123456789\r\n",
     ] {
-        assert_eq!(rejection_of(fields), Refusal::ContentLength, "{fields:?}");
+        assert_eq!(
+            rejection_of(fields),
+            ParseError::ContentLength,
+            "{fields:?}"
+        );
     }
     for fields in [
         "Transfer-Encoding: chunked\r\nContent-Length: 5\r\n",
@@ -90,80 +94,95 @@ fn ambiguous_framing_is_rejected() {
     ] {
         assert_eq!(
             rejection_of(fields),
-            Refusal::TransferEncoding,
+            ParseError::TransferEncoding,
             "{fields:?}"
         );
     }
     assert!(matches!(
         rejection_of("Content-Length: 5\r\nTransfer-Encoding: chunked\r\n"),
-        Refusal::TransferEncoding | Refusal::ContentLength
+        ParseError::TransferEncoding | ParseError::ContentLength
     ));
     assert_eq!(
         rejection("POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n"),
-        Refusal::TransferEncoding
+        ParseError::TransferEncoding
     );
 }
 
 #[test]
 fn malformed_lines_are_rejected() {
-    for (text, refusal) in [
-        ("GET / HTTP/1.1\nHost: a\r\n\r\n", Refusal::LineEnd),
-        ("GET / HTTP/1.1\r\nHost: a\n\r\n", Refusal::LineEnd),
+    for (text, error) in [
+        ("GET / HTTP/1.1\nHost: a\r\n\r\n", ParseError::LineEnd),
+        ("GET / HTTP/1.1\r\nHost: a\n\r\n", ParseError::LineEnd),
         (
             "GET / HTTP/1.1\r\nHost: a\r\nX: a\rb\r\n\r\n",
-            Refusal::Field,
+            ParseError::Field,
         ),
         (
             "GET / HTTP/1.1\r\nHost: a\r\nX: a\0b\r\n\r\n",
-            Refusal::Field,
+            ParseError::Field,
         ),
         (
             "GET / HTTP/1.1\r\nHost: a\r\n folded\r\n\r\n",
-            Refusal::Folded,
+            ParseError::Folded,
         ),
-        ("GET / HTTP/1.1\r\nHost : a\r\n\r\n", Refusal::Field),
+        ("GET / HTTP/1.1\r\nHost : a\r\n\r\n", ParseError::Field),
         (
             "GET / HTTP/1.1\r\nHost: a\r\nno colon\r\n\r\n",
-            Refusal::Field,
+            ParseError::Field,
         ),
         (
             "GET / HTTP/1.1\r\nHost: a\r\n: nameless\r\n\r\n",
-            Refusal::Field,
+            ParseError::Field,
         ),
         (
             "GET / HTTP/1.1\r\nHost: a\r\nX\u{b}: y\r\n\r\n",
-            Refusal::Field,
+            ParseError::Field,
         ),
-        ("GET  / HTTP/1.1\r\nHost: a\r\n\r\n", Refusal::Target),
-        ("GET / HTTP/1.1 \r\nHost: a\r\n\r\n", Refusal::RequestLine),
-        ("GET /\r\nHost: a\r\n\r\n", Refusal::RequestLine),
-        ("G(T / HTTP/1.1\r\nHost: a\r\n\r\n", Refusal::RequestLine),
-        ("GET / http/1.1\r\nHost: a\r\n\r\n", Refusal::RequestLine),
-        ("GET / HTTP/1.2\r\nHost: a\r\n\r\n", Refusal::Version),
-        ("GET /\u{e9} HTTP/1.1\r\nHost: a\r\n\r\n", Refusal::Target),
-        ("GET /#f HTTP/1.1\r\nHost: a\r\n\r\n", Refusal::Target),
-        ("GET a HTTP/1.1\r\nHost: a\r\n\r\n", Refusal::Target),
-        ("GET * HTTP/1.1\r\nHost: a\r\n\r\n", Refusal::Target),
-        ("GET ftp://a/ HTTP/1.1\r\nHost: a\r\n\r\n", Refusal::Target),
+        ("GET  / HTTP/1.1\r\nHost: a\r\n\r\n", ParseError::Target),
+        (
+            "GET / HTTP/1.1 \r\nHost: a\r\n\r\n",
+            ParseError::RequestLine,
+        ),
+        ("GET /\r\nHost: a\r\n\r\n", ParseError::RequestLine),
+        ("G(T / HTTP/1.1\r\nHost: a\r\n\r\n", ParseError::RequestLine),
+        ("GET / http/1.1\r\nHost: a\r\n\r\n", ParseError::RequestLine),
+        ("GET / HTTP/1.2\r\nHost: a\r\n\r\n", ParseError::Version),
+        (
+            "GET /\u{e9} HTTP/1.1\r\nHost: a\r\n\r\n",
+            ParseError::Target,
+        ),
+        ("GET /#f HTTP/1.1\r\nHost: a\r\n\r\n", ParseError::Target),
+        ("GET a HTTP/1.1\r\nHost: a\r\n\r\n", ParseError::Target),
+        ("GET * HTTP/1.1\r\nHost: a\r\n\r\n", ParseError::Target),
+        (
+            "GET ftp://a/ HTTP/1.1\r\nHost: a\r\n\r\n",
+            ParseError::Target,
+        ),
         (
             "GET http://u@a/ HTTP/1.1\r\nHost: a\r\n\r\n",
-            Refusal::Target,
+            ParseError::Target,
         ),
-        ("GET http:/// HTTP/1.1\r\nHost: a\r\n\r\n", Refusal::Target),
-        ("GET / HTTP/1.1\r\n\r\n", Refusal::Host),
+        (
+            "GET http:/// HTTP/1.1\r\nHost: a\r\n\r\n",
+            ParseError::Target,
+        ),
+        ("GET / HTTP/1.1\r\n\r\n", ParseError::Host),
         (
             "GET / HTTP/1.1\r\nHost: a\r\nHost: a\r\n\r\n",
-            Refusal::Host,
+            ParseError::Host,
         ),
-        ("GET / HTTP/1.1\r\nHost: a b\r\n\r\n", Refusal::Host),
-        ("GET / HTTP/1.1\r\nHost: a/b\r\n\r\n", Refusal::Host),
+        ("GET / HTTP/1.1\r\nHost: a b\r\n\r\n", ParseError::Host),
+        ("GET / HTTP/1.1\r\nHost: a/b\r\n\r\n", ParseError::Host),
         (
             "GET / HTTP/1.1\r\nHost: a\r\nExpect: 200-ok\r\n\r\n",
-            Refusal::Expectation,
+            ParseError::Expectation,
         ),
-        ("CONNECT a:443 HTTP/1.1\r\nHost: a\r\n\r\n", Refusal::Method),
+        (
+            "CONNECT a:443 HTTP/1.1\r\nHost: a\r\n\r\n",
+            ParseError::Method,
+        ),
     ] {
-        assert_eq!(rejection(text), refusal, "{text:?}");
+        assert_eq!(rejection(text), error, "{text:?}");
     }
 }
 
@@ -194,15 +213,15 @@ fn limits_are_enforced() {
     let parse = |text: &str| request(text.as_bytes(), &limits, &mut Vec::new());
     assert_eq!(
         parse("GET /12345678901 HTTP/1.1\r\n"),
-        Err(Refusal::TargetTooLong)
+        Err(ParseError::TargetTooLong)
     );
     assert_eq!(
         parse("GET / HTTP/1.1\r\nHost: a\r\nA: b\r\nC: d\r\n\r\n"),
-        Err(Refusal::TooManyFields)
+        Err(ParseError::TooManyFields)
     );
     let long = format!("GET / HTTP/1.1\r\nHost: a\r\nA: {}", "b".repeat(60));
-    assert_eq!(parse(&long), Err(Refusal::HeadTooLarge));
-    assert_eq!(parse(&"A".repeat(61)), Err(Refusal::HeadTooLarge));
+    assert_eq!(parse(&long), Err(ParseError::HeadTooLarge));
+    assert_eq!(parse(&"A".repeat(61)), Err(ParseError::HeadTooLarge));
 }
 
 #[test]
@@ -282,7 +301,10 @@ fn head_end_is_found_incrementally() {
         assert_eq!(head_end(&text[..known], 0), Ok(None), "{known}");
         assert_eq!(head_end(text, known), Ok(Some(end)), "{known}");
     }
-    assert_eq!(head_end(b"GET / HTTP/1.1\nHost", 0), Err(Refusal::LineEnd));
+    assert_eq!(
+        head_end(b"GET / HTTP/1.1\nHost", 0),
+        Err(ParseError::LineEnd)
+    );
 }
 
 proptest! {
@@ -312,7 +334,7 @@ proptest! {
 }
 
 /// Returns the fields that are forwarded, and the number of fields removed because of a `_` in their names.
-fn underscores(rule: weir_model::Underscores) -> Result<(Vec<String>, u16), Refusal> {
+fn underscores(rule: weir_model::Underscores) -> Result<(Vec<String>, u16), ParseError> {
     let text = "GET / HTTP/1.1\r\nHost: a\r\nX_A: 1\r\nX-B: 2\r\nContent_Length: 3\r\n\r\n";
     let limits = HeadLimits {
         underscores: rule,
@@ -322,7 +344,7 @@ fn underscores(rule: weir_model::Underscores) -> Result<(Vec<String>, u16), Refu
     let request = request(text.as_bytes(), &limits, &mut fields)?.unwrap();
     let names = fields.iter().map(|field| field.name_in(text.as_bytes()));
     let names = names.map(|name| String::from_utf8(name.to_vec()).unwrap());
-    Ok((names.collect(), request.underscores))
+    Ok((names.collect(), request.removed_underscores))
 }
 
 #[test]
@@ -332,14 +354,14 @@ fn fields_with_underscores_are_handled_as_configured() {
     assert_eq!(underscores(Keep), Ok((all.to_vec(), 0)));
     let remaining = ["Host", "X-B"].map(str::to_owned);
     assert_eq!(underscores(Drop), Ok((remaining.to_vec(), 2)));
-    assert_eq!(underscores(Reject), Err(Refusal::Underscore));
+    assert_eq!(underscores(Reject), Err(ParseError::Underscore));
 }
 
 #[test]
 fn repeated_fields_that_servers_interpret_differently_are_rejected() {
     for field in ["Upgrade: websocket\r\n", "Expect: 100-continue\r\n"] {
         let text = format!("GET / HTTP/1.1\r\nHost: a\r\n{field}{field}\r\n");
-        assert_eq!(rejection(&text), Refusal::Repeated, "{field}");
+        assert_eq!(rejection(&text), ParseError::Repeated, "{field}");
     }
 }
 
@@ -376,7 +398,7 @@ fn connect_has_no_body() {
     };
     assert_eq!(parse(""), Ok(Method::Connect));
     for framing in ["Content-Length: 1\r\n", "Transfer-Encoding: chunked\r\n"] {
-        assert_eq!(parse(framing), Err(Refusal::Method), "{framing}");
+        assert_eq!(parse(framing), Err(ParseError::Method), "{framing}");
     }
 }
 
@@ -425,11 +447,11 @@ fn large_response_heads_are_rejected() {
     let head = |length: usize| format!("HTTP/1.1 200 OK\r\nA: {}\r\n\r\n", "b".repeat(length));
     let capacity = 60 - head(0).len();
     assert!(matches!(parse(&head(capacity)), Ok(Some(_))));
-    assert_eq!(parse(&head(capacity + 1)), Err(Refusal::HeadTooLarge));
+    assert_eq!(parse(&head(capacity + 1)), Err(ParseError::HeadTooLarge));
     assert_eq!(parse(&"H".repeat(60)), Ok(None));
-    assert_eq!(parse(&"H".repeat(61)), Err(Refusal::HeadTooLarge));
+    assert_eq!(parse(&"H".repeat(61)), Err(ParseError::HeadTooLarge));
     let incomplete = format!("HTTP/1.1 200 OK\r\nA: {}", "b".repeat(60));
-    assert_eq!(parse(&incomplete), Err(Refusal::HeadTooLarge));
+    assert_eq!(parse(&incomplete), Err(ParseError::HeadTooLarge));
 }
 
 #[test]

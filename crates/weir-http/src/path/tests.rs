@@ -10,7 +10,7 @@ fn rules(merge_slashes: bool, encoded_slash: EncodedSlash) -> NormalizePath {
     }
 }
 
-fn normal_by(text: &[u8], rules: &NormalizePath) -> Result<Vec<u8>, Refusal> {
+fn normal_by(text: &[u8], rules: &NormalizePath) -> Result<Vec<u8>, ParseError> {
     let mut buffer = b"of an earlier request".to_vec();
     normalize(text, rules, &mut buffer).map(|target| target.as_bytes().to_vec())
 }
@@ -45,11 +45,11 @@ fn equivalent_spellings_have_one_normal_form() {
 }
 
 #[test]
-fn literal_decodes_all_escapes_and_merges_slashes() {
-    let literal_text = |text: &str| {
+fn decode_fully_decodes_all_escapes_and_merges_slashes() {
+    let decoded = |text: &str| {
         let mut buffer = b"of an earlier request".to_vec();
         let target = RequestPath::as_received(text.as_bytes());
-        let found = literal(&target, &mut buffer)?;
+        let found = decode_fully(&target, &mut buffer)?;
         Some(String::from_utf8(found.as_bytes().to_vec()).expect("ASCII"))
     };
     for path in [
@@ -61,7 +61,7 @@ fn literal_decodes_all_escapes_and_merges_slashes() {
         "/%",
         "/%zz",
     ] {
-        assert_eq!(literal_text(path), None, "{path}");
+        assert_eq!(decoded(path), None, "{path}");
     }
     for (spelling, expected) in [
         ("/admin%2Fx?q", "/admin/x?q"),
@@ -71,11 +71,7 @@ fn literal_decodes_all_escapes_and_merges_slashes() {
         ("/%40admin/%2B", "/@admin/+"),
         ("/a%7cb%2f", "/a%7Cb/"),
     ] {
-        assert_eq!(
-            literal_text(spelling).as_deref(),
-            Some(expected),
-            "{spelling}"
-        );
+        assert_eq!(decoded(spelling).as_deref(), Some(expected), "{spelling}");
     }
 }
 
@@ -142,15 +138,15 @@ fn encoded_slashes_are_handled_as_configured() {
     assert_eq!(normal_with(path, EncodedSlash::Decode).unwrap(), "/admin");
     assert_eq!(
         normal_with(path, EncodedSlash::Reject),
-        Err(Refusal::EncodedSlash)
+        Err(ParseError::EncodedSlash)
     );
     assert_eq!(
         normal_with("/a%5cb", EncodedSlash::Reject),
-        Err(Refusal::EncodedSlash)
+        Err(ParseError::EncodedSlash)
     );
     assert_eq!(
         normal_with("/a\\b", EncodedSlash::Reject),
-        Err(Refusal::EncodedSlash)
+        Err(ParseError::EncodedSlash)
     );
     assert_eq!(normal_with("/%2F%2fa", EncodedSlash::Decode).unwrap(), "/a");
     assert_eq!(
@@ -178,7 +174,7 @@ fn invalid_escapes_are_rejected() {
         "/%", "/%4", "/%zz", "/a%0", "/%00", "/%4g/x", "/a%?41", "/%u0041",
     ] {
         let found = normal_by(wrong.as_bytes(), &NormalizePath::default());
-        assert_eq!(found, Err(Refusal::Escape), "{wrong}");
+        assert_eq!(found, Err(ParseError::Escape), "{wrong}");
     }
 }
 

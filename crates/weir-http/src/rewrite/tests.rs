@@ -7,7 +7,7 @@ const CLIENT: Client = Client {
     address: IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 107)),
     secure: false,
     trusted: false,
-    by: Forwarded::Customary,
+    forwarded: Forwarded::Customary,
 };
 
 const EDIT: RequestEdit<'static> = RequestEdit {
@@ -154,7 +154,7 @@ fn x_forwarded_fields_extend_those_of_trusted_clients_only() {
 #[test]
 fn forwarded_field_extends_that_of_trusted_clients_only() {
     let standard = Client {
-        by: Forwarded::Standard,
+        forwarded: Forwarded::Standard,
         ..CLIENT
     };
     let new_element = "for=192.0.2.107;host=\"h\";proto=http\r\n";
@@ -172,7 +172,7 @@ fn forwarded_field_extends_that_of_trusted_clients_only() {
         format!("X-Forwarded-For: 1.2.3.4\r\nForwarded: for=x, {new_element}")
     );
     let both = Client {
-        by: Forwarded::Both,
+        forwarded: Forwarded::Both,
         ..trusted
     };
     assert_eq!(
@@ -206,7 +206,7 @@ fn forwarded_field_extends_that_of_trusted_clients_only() {
 #[test]
 fn forwarding_fields_that_a_route_edits_are_not_written() {
     let both = Client {
-        by: Forwarded::Both,
+        forwarded: Forwarded::Both,
         ..CLIENT
     };
     let lines = |route: &HeaderEdits| {

@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use weir_model::{NormalizePath, RestartAt, Route, RouteAction};
 
 use super::{RequestFacts, RequestId, RouteTable, TemplateContext, rewrite_path};
+use crate::parse_error::ParseError;
 use crate::path::{RequestPath, normalize};
-use crate::refusal::Refusal;
 
 /// Maximum number of rewrites of one request; nginx has the same limit (`NGX_HTTP_MAX_URI_CHANGES`). The response to a
 /// request that needs more has status 500.
@@ -44,7 +44,7 @@ impl RouteTable {
         rules: Option<&NormalizePath>,
         buffer: &mut Vec<u8>,
         mut on_rewrite: impl FnMut(usize, &[u8]),
-    ) -> Result<RestartedPath, Refusal> {
+    ) -> Result<RestartedPath, ParseError> {
         let mut count = 0;
         let mut first_route = 0;
         while count < RESTARTS_MAX {

@@ -1,14 +1,14 @@
 //! A service's routes, indexed so that a request is compared with only a few of them.
 //!
 //! A route is found by a hash of its host and of the fixed segments with which its paths begin. The hashes only select
-//! candidates: all conditions of a candidate are compared, in file order, so that a collision only costs time. Regular
+//! candidates: all conditions of a candidate are compared, in file order, so a collision only costs time. Regular
 //! expressions for paths without a fixed beginning are searched for together.
 
 use std::collections::HashMap;
 
 use weir_model::{HostPattern, RegexSet, Route, RouteAction};
 
-use super::{RequestFacts, first_unmet, first_unmet_with};
+use super::{RequestFacts, first_unmet_condition, first_unmet_condition_with};
 
 /// Maximum number of routes that are compared one by one.
 const LINEAR_MAX: usize = 8;
@@ -69,7 +69,7 @@ impl RouteTable {
     }
 
     /// Returns whether any route restarts route selection with a new path.
-    pub const fn restarts(&self) -> bool {
+    pub const fn has_restarts(&self) -> bool {
         self.restarts
     }
 
@@ -163,13 +163,15 @@ impl Index {
                 .copied()
                 .flatten();
             let unmet = match (&self.set, first_in_set) {
-                (Some(set), Some(first)) => first_unmet_with(route, facts, host, |when| {
-                    let hits = hits.get_or_insert_with(|| set.matches(path));
-                    (first as usize..)
-                        .take(when.path_regexes.len())
-                        .any(|index| hits.matched(index))
-                }),
-                _ => first_unmet(route, facts, host),
+                (Some(set), Some(first)) => {
+                    first_unmet_condition_with(route, facts, host, |when| {
+                        let hits = hits.get_or_insert_with(|| set.matches(path));
+                        (first as usize..)
+                            .take(when.path_regexes.len())
+                            .any(|index| hits.matched(index))
+                    })
+                }
+                _ => first_unmet_condition(route, facts, host),
             };
             if unmet.is_none() {
                 return Some(route_index as usize);

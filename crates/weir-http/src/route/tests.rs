@@ -244,18 +244,18 @@ fn unmet_condition_is_returned() {
     };
     let mut changed = route(Some(HostPattern::Exact("h".to_owned())), Some("/b"));
     assert_eq!(
-        first_unmet(&changed, &facts, facts.host()),
+        first_unmet_condition(&changed, &facts, facts.host()),
         Some((ConditionKey::Path, false))
     );
     changed.when.paths.clear();
-    assert_eq!(first_unmet(&changed, &facts, facts.host()), None);
+    assert_eq!(first_unmet_condition(&changed, &facts, facts.host()), None);
     let not = Conditions {
         methods: vec!["GET".to_owned()],
         ..Conditions::default()
     };
     changed.not = Some(Box::new(not));
     assert_eq!(
-        first_unmet(&changed, &facts, facts.host()),
+        first_unmet_condition(&changed, &facts, facts.host()),
         Some((ConditionKey::Method, true))
     );
 }

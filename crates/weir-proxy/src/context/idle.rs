@@ -44,9 +44,9 @@ impl Context {
                     .is_some_and(|upstream| upstream.port == port)
             })?;
             let key = stack.remove(index);
-            count_idle_end(target, self.worker);
+            decrement_idle_count(target, self.worker);
             let upstream = self.upstreams.get_mut(key)?;
-            if upstream.ready.ended
+            if upstream.ready.read_closed
                 || upstream.ready.readable
                 || (verify && !upstream.transport.is_silent())
             {
@@ -60,7 +60,7 @@ impl Context {
     }
 
     /// Releases a connection after an exchange. If `is_reusable` is true, it can serve another exchange; `idle_max`
-    /// idle connections are kept for `idle_ms`, further ones for a shorter time.
+    /// idle connections are kept for `idle_ms`, additional ones for a shorter time.
     pub(crate) fn release(&mut self, key: Key, is_reusable: bool, idle_max: usize, idle_ms: u64) {
         let Some(upstream) = self.upstreams.get_mut(key) else {
             return;
@@ -73,7 +73,7 @@ impl Context {
             && !self.draining
             && !target.load.is_withdrawn()
             && !TABLE.is_scarce()
-            && !upstream.ready.ended
+            && !upstream.ready.read_closed
             && !upstream.ready.readable;
         match self
             .idle
@@ -87,7 +87,7 @@ impl Context {
                     idle_ms.min(SURPLUS_MS)
                 };
                 stack.push(key);
-                upstream.target.counters.of(self.worker).present.add(1);
+                upstream.target.counters.of(self.worker).current.add(1);
                 let until = self.now + limit_ms;
                 upstream.idle_limits = IdleLimits { until, idle_max };
                 let unused_ms = if self.idle_pool.is_some() {
@@ -104,9 +104,9 @@ impl Context {
     }
 
     /// Closes an idle connection.
-    pub(crate) fn end_idle(&mut self, key: Key) {
+    pub(crate) fn close_idle(&mut self, key: Key) {
         if let Some(upstream) = self.take_idle(key) {
-            count_idle_end(&upstream.target, self.worker);
+            decrement_idle_count(&upstream.target, self.worker);
         }
     }
 
@@ -117,7 +117,7 @@ impl Context {
         };
         let target = Arc::clone(&upstream.target);
         if !self.park(upstream) {
-            count_idle_end(&target, self.worker);
+            decrement_idle_count(&target, self.worker);
         }
     }
 
@@ -162,10 +162,10 @@ impl Context {
     fn reuse_parked(&mut self, target: &Target, port: u16, session: Key) -> Option<Key> {
         let worker = self.worker;
         let idle_pool = self.idle_pool.as_ref()?;
-        let parked = idle_pool.take(target.id, port, |ended| {
-            count_idle_end(&ended.target, worker)
+        let parked = idle_pool.take(target.id, port, |closed| {
+            decrement_idle_count(&closed.target, worker)
         })?;
-        count_idle_end(target, worker);
+        decrement_idle_count(target, worker);
         let key = self.upstreams.insert(Upstream {
             transport: Transport::from_parts(parked.socket, parked.channel)
                 .with_descriptor_count(DescriptorUse::Server),
@@ -202,12 +202,12 @@ impl Context {
                 if is_enough() {
                     return true;
                 }
-                self.end_idle(*key);
+                self.close_idle(*key);
             }
         }
         if let Some(idle_pool) = &self.idle_pool {
             while !is_enough()
-                && idle_pool.drop_one(|ended| count_idle_end(&ended.target, self.worker))
+                && idle_pool.drop_one(|closed| decrement_idle_count(&closed.target, self.worker))
             {
             }
         }
@@ -228,16 +228,18 @@ impl Context {
             .as_ref()
             .filter(|idle_pool| !idle_pool.is_empty())
         {
-            idle_pool.sweep(self.now, |ended| count_idle_end(&ended.target, self.worker));
+            idle_pool.sweep(self.now, |closed| {
+                decrement_idle_count(&closed.target, self.worker)
+            });
         }
     }
 
-    /// Ends the connections to servers that were removed with `on_remove = "reset"`. Their sessions continue as if the
-    /// servers had closed the connections.
-    pub(crate) fn end_removed_connections(&self) {
+    /// Closes the connections to servers that were removed with `on_remove = "reset"`. Their sessions continue as if
+    /// the servers had closed the connections.
+    pub(crate) fn close_removed_connections(&self) {
         for key in self.upstreams.keys() {
             if let Some(upstream) = self.upstreams.get(key)
-                && upstream.target.load.ends()
+                && upstream.target.load.closes_connections()
                 && let Some(socket) = upstream.transport.socket()
             {
                 socket::shut_down(socket);
@@ -245,16 +247,17 @@ impl Context {
         }
         for key in self.h2_clients.keys() {
             if let Some(Some(connection)) = self.h2_clients.get(key) {
-                connection.end_removed();
+                connection.close_if_removed();
             }
         }
     }
 
-    /// Closes every idle connection to a target for which `stays` returns false.
-    pub(crate) fn end_idle_unless(&mut self, stays: impl Fn(&Target) -> bool) {
+    /// Closes every idle connection to a target for which `is_kept` returns false.
+    pub(crate) fn close_idle_unless(&mut self, is_kept: impl Fn(&Target) -> bool) {
         let is_idle_target = |key: &Key| {
             let upstream = self.upstreams.get(*key);
-            upstream.is_some_and(|upstream| upstream.session.is_none() && !stays(&upstream.target))
+            upstream
+                .is_some_and(|upstream| upstream.session.is_none() && !is_kept(&upstream.target))
         };
         let keys: Vec<Key> = self
             .upstreams
@@ -263,12 +266,12 @@ impl Context {
             .filter(is_idle_target)
             .collect();
         for key in keys {
-            self.end_idle(key);
+            self.close_idle(key);
         }
         if let Some(idle_pool) = &self.idle_pool {
             idle_pool.retain(
-                |parked| stays(&parked.target),
-                |ended| count_idle_end(&ended.target, self.worker),
+                |parked| is_kept(&parked.target),
+                |closed| decrement_idle_count(&closed.target, self.worker),
             );
         }
     }
@@ -276,6 +279,6 @@ impl Context {
 
 /// Subtracts one from the number of idle connections. Any worker may do so, because only the sum over all workers is
 /// used.
-fn count_idle_end(target: &Target, worker: usize) {
-    target.counters.of(worker).present.sub(1);
+fn decrement_idle_count(target: &Target, worker: usize) {
+    target.counters.of(worker).current.sub(1);
 }

@@ -175,7 +175,7 @@ impl Context {
         port: u16,
         tls: Option<&tls::TlsConnector>,
     ) -> rustix::io::Result<Transport> {
-        if !self.free_descriptors(|| TABLE.has_room()) {
+        if !self.free_descriptors(|| TABLE.has_room_for_server()) {
             return Err(Errno::MFILE);
         }
         let socket = match &target.unix {

@@ -88,9 +88,9 @@ pub(crate) struct H2ClientConn {
     /// Whether the connection accepts no further streams.
     is_closing: bool,
     /// Maximum number of concurrent streams; see [`H2ClientConn::allowed_streams`].
-    allowed: Option<usize>,
+    stream_limit: Option<usize>,
     /// Whether requests were added before the limit was known.
-    has_waiting: bool,
+    has_waiting_requests: bool,
     idle_ms: u64,
     pub(crate) deadline: Deadline,
 }
@@ -115,8 +115,8 @@ impl H2ClientConn {
             target: Arc::clone(target),
             port,
             is_closing: false,
-            allowed: None,
-            has_waiting: false,
+            stream_limit: None,
+            has_waiting_requests: false,
             idle_ms,
             deadline: Deadline::default(),
         }
@@ -126,9 +126,9 @@ impl H2ClientConn {
         &mut self.io.ready
     }
 
-    /// Ends the connection if its server was removed with `on_remove = "reset"`.
-    pub(crate) fn end_removed(&self) {
-        if self.target.load.ends()
+    /// Closes the connection if its server was removed with `on_remove = "reset"`.
+    pub(crate) fn close_if_removed(&self) {
+        if self.target.load.closes_connections()
             && let Some(socket) = self.io.transport.socket()
         {
             socket::shut_down(socket);
@@ -148,13 +148,13 @@ impl H2ClientConn {
     /// Returns whether the connection accepts another request. `default_limit` is assumed before the server has sent
     /// its limit.
     pub(crate) fn has_room(&self, default_limit: usize) -> bool {
-        !self.is_closing && self.streams.len() < self.allowed.unwrap_or(default_limit)
+        !self.is_closing && self.streams.len() < self.stream_limit.unwrap_or(default_limit)
     }
 
     /// Returns the number of concurrent streams that the server allows, at most [`STREAMS_MAX`]; `None` before its
     /// SETTINGS frame was received.
     pub(crate) const fn allowed_streams(&self) -> Option<usize> {
-        self.allowed
+        self.stream_limit
     }
 
     /// Returns how many requests may wait for a new connection, given the limit `known` from other connections to the
@@ -169,7 +169,7 @@ impl H2ClientConn {
     /// Returns the state of a new stream's pipe. Requests wait until the server has sent its limit: a request that was
     /// written to a connection which then accepts no streams could not be sent over another one.
     pub(crate) const fn pipe_state(&self) -> PipeState {
-        match self.allowed {
+        match self.stream_limit {
             Some(_) => PipeState::Open,
             None => PipeState::Connecting,
         }
@@ -184,7 +184,7 @@ impl H2ClientConn {
     pub(crate) fn add_request(&mut self, pipe: Rc<RefCell<StreamPipe>>, max: u32) {
         self.started = self.started.saturating_add(1);
         self.is_closing |= max != 0 && self.started >= max;
-        self.has_waiting |= self.allowed.is_none();
+        self.has_waiting_requests |= self.stream_limit.is_none();
         self.streams.push(Stream {
             pipe,
             phase: Phase::Head,
@@ -196,22 +196,22 @@ impl H2ClientConn {
         let was_busy = !self.streams.is_empty();
         for round in 0..ROUNDS_MAX {
             if !self.io.flush() || !self.open() {
-                return self.end(actions);
+                return self.close(actions);
             }
             if matches!(self.state, State::Connecting) {
                 break;
             }
             let has_input = self.io.receive(&mut cx.scratch, cx.now);
             if !self.poll() {
-                return self.end(actions);
+                return self.close(actions);
             }
             self.start_waiting_requests(actions);
             let moved = self.pump(cx, actions);
             if moved && !self.poll() {
-                return self.end(actions);
+                return self.close(actions);
             }
             if !self.io.flush() {
-                return self.end(actions);
+                return self.close(actions);
             }
             if !has_input && !moved {
                 break;
@@ -227,8 +227,8 @@ impl H2ClientConn {
         if self.streams.is_empty() {
             let is_unused =
                 self.target.load.is_withdrawn() && !matches!(self.state, State::Connecting);
-            if self.is_closing || cx.draining || is_unused || self.allowed == Some(0) {
-                return self.end(actions);
+            if self.is_closing || cx.draining || is_unused || self.stream_limit == Some(0) {
+                return self.close(actions);
             }
             if was_busy {
                 cx.h2_client_wheel
@@ -240,8 +240,8 @@ impl H2ClientConn {
 
     /// Handles an expired deadline. Returns whether the connection stays open.
     pub(crate) fn expire(&mut self, key: Key, cx: &mut Context, actions: &mut Actions) -> bool {
-        if self.streams.is_empty() || self.allowed.is_none() {
-            return self.end(actions);
+        if self.streams.is_empty() || self.stream_limit.is_none() {
+            return self.close(actions);
         }
         cx.h2_client_wheel
             .set(&mut self.deadline, key, cx.now + self.idle_ms);
@@ -256,7 +256,7 @@ impl H2ClientConn {
         let ConnIo {
             transport, ready, ..
         } = &mut self.io;
-        if !ready.writable && !ready.ended {
+        if !ready.writable && !ready.read_closed {
             return true;
         }
         if ready.broken || !transport.is_connected() {
@@ -292,23 +292,23 @@ impl H2ClientConn {
 
     /// Starts as many of the waiting requests as the server allows. The others use another connection.
     fn start_waiting_requests(&mut self, actions: &mut Actions) {
-        let Some(allowed) = self.allowed else {
+        let Some(stream_limit) = self.stream_limit else {
             return;
         };
-        if allowed > 0 && !std::mem::take(&mut self.has_waiting) {
+        if stream_limit > 0 && !std::mem::take(&mut self.has_waiting_requests) {
             return;
         }
         let mut used = 0;
         for stream in &mut self.streams {
             let pipe = &mut *stream.pipe.borrow_mut();
             // If the server lowers its limit to 0, a request that h2 has not started would wait forever.
-            let is_stuck = allowed == 0 && matches!(stream.phase, Phase::Head);
+            let is_stuck = stream_limit == 0 && matches!(stream.phase, Phase::Head);
             let is_waiting = pipe.state == PipeState::Connecting;
             if pipe.detached || !(is_waiting || is_stuck) {
                 used += usize::from(!pipe.detached);
                 continue;
             }
-            if is_waiting && used < allowed {
+            if is_waiting && used < stream_limit {
                 used += 1;
                 pipe.state = PipeState::Open;
                 actions.push(Action::Resume(pipe.owner));
@@ -324,7 +324,7 @@ impl H2ClientConn {
     fn poll(&mut self) -> bool {
         if let State::H2Handshake(handshake) = &mut self.state {
             match handshake.as_mut().poll(&mut context()) {
-                Poll::Pending => return !self.io.is_ended(),
+                Poll::Pending => return !self.io.is_read_closed(),
                 Poll::Ready(Err(_)) => return false,
                 Poll::Ready(Ok((send, connection))) => {
                     self.state = State::Open(send, Box::new(connection));
@@ -337,7 +337,7 @@ impl H2ClientConn {
         let continues = Pin::new(&mut **connection)
             .poll(&mut context())
             .is_pending();
-        self.allowed = match connection.max_concurrent_send_streams() {
+        self.stream_limit = match connection.max_concurrent_send_streams() {
             LIMIT_UNKNOWN => None,
             max => Some(max.min(STREAMS_MAX)),
         };
@@ -361,7 +361,7 @@ impl H2ClientConn {
             if matches!(stream.phase, Phase::Head) && !pipe.outbound.is_empty() {
                 match send.poll_ready(&mut context()) {
                     Poll::Pending => continue,
-                    Poll::Ready(Ok(())) => moved |= stream.begin(pipe, send, secure, cx),
+                    Poll::Ready(Ok(())) => moved |= stream.send_head(pipe, send, secure, cx),
                     // The server has sent GOAWAY. Requests that were not started use another connection.
                     Poll::Ready(Err(_)) => {
                         self.is_closing = true;
@@ -378,7 +378,7 @@ impl H2ClientConn {
     }
 
     /// Closes all streams and the connection. Always returns false: the connection does not stay open.
-    pub(crate) fn end(&mut self, actions: &mut Actions) -> bool {
+    pub(crate) fn close(&mut self, actions: &mut Actions) -> bool {
         for stream in self.streams.drain(..) {
             let pipe = &mut *stream.pipe.borrow_mut();
             if pipe.state == PipeState::Refused {
@@ -413,7 +413,7 @@ impl Stream {
     }
 
     /// Sends the head if it is complete. Returns whether there are new frames to send.
-    fn begin(
+    fn send_head(
         &mut self,
         pipe: &mut StreamPipe,
         send: &mut SendRequest<Bytes>,
@@ -424,7 +424,7 @@ impl Stream {
         let parsed = match head::request(text, &HEAD_LIMITS, &mut cx.fields) {
             Ok(Some(parsed)) => parsed,
             Ok(None) => {
-                pipe.await_head();
+                pipe.raise_outbound_max_for_head();
                 return false;
             }
             Err(_) => {
@@ -434,7 +434,7 @@ impl Stream {
             }
         };
         let message = message::convert_request(text, &parsed, &cx.fields, secure);
-        pipe.take_head(parsed.len);
+        pipe.remove_head(parsed.len);
         let content = Content::new(parsed.framing);
         let ends = content.is_done();
         let sent = message.and_then(|message| send.send_request(message, ends).ok());
@@ -471,8 +471,8 @@ impl Stream {
         let mut moved = false;
         if let Some((stream, content)) = send {
             let sent = transfer::send(stream, content, pipe);
-            moved |= sent.moved;
-            if sent.is_over {
+            moved |= sent.sent_any;
+            if sent.is_finished {
                 *send = None;
             }
         }

@@ -102,15 +102,15 @@ impl ConnIo {
     }
 
     /// Returns whether a client has sent too many idle frames.
-    pub(super) fn is_flooded(&mut self, now_ms: u64) -> bool {
+    pub(super) fn check_flood(&mut self, now_ms: u64) -> bool {
         let counter = self.counter.as_mut();
-        counter.is_some_and(|counter| counter.is_flood(now_ms))
+        counter.is_some_and(|counter| counter.check_flood(now_ms))
     }
 
     /// Returns the number of streams that were reset because of client errors since the last call.
-    pub(super) fn take_provoked_resets(&mut self) -> u64 {
+    pub(super) fn take_client_error_resets(&mut self) -> u64 {
         let counter = self.counter.as_mut();
-        counter.map_or(0, FrameCounter::take_provoked_resets)
+        counter.map_or(0, FrameCounter::take_client_error_resets)
     }
 
     /// Returns the counts of frames since the last call.
@@ -120,8 +120,8 @@ impl ConnIo {
     }
 
     /// Returns whether the peer has finished sending.
-    pub(super) fn is_ended(&self) -> bool {
-        self.buffer.borrow().ended
+    pub(super) fn is_read_closed(&self) -> bool {
+        self.buffer.borrow().read_closed
     }
 
     fn has_room(&self) -> bool {
@@ -194,7 +194,7 @@ impl ConnIo {
     /// Returns the end of a read pause, if reading is paused. Reading is never paused after the client has closed the
     /// connection.
     pub(super) fn paused_until(&self, now_ms: u64) -> Option<u64> {
-        let is_paused = now_ms < self.paused_until && !self.ready.ended;
+        let is_paused = now_ms < self.paused_until && !self.ready.read_closed;
         is_paused.then_some(self.paused_until)
     }
 
@@ -206,7 +206,7 @@ impl ConnIo {
     /// Returns the maximum number of bytes per read.
     fn max_read_bytes(&self) -> usize {
         let slowed = self.counter.as_ref().is_some_and(FrameCounter::is_slowed);
-        match slowed && !self.ready.ended {
+        match slowed && !self.ready.read_closed {
             false => INBOX_MAX,
             true if self.transport.is_secure() => SLOW_READ_BYTES_TLS,
             true => SLOW_READ_BYTES,
@@ -224,7 +224,7 @@ impl ConnIo {
     pub(super) fn receive(&mut self, scratch: &mut [u8], now_ms: u64) -> bool {
         let mut received = false;
         while self.ready.readable
-            && !self.is_ended()
+            && !self.is_read_closed()
             && self.has_room()
             && self.paused_until(now_ms).is_none()
         {
@@ -235,7 +235,7 @@ impl ConnIo {
                     self.pause_if_slowed(now_ms);
                 }
                 Read::Blocked => break,
-                Read::End | Read::Broken => self.buffer.borrow_mut().ended = true,
+                Read::End | Read::Broken => self.buffer.borrow_mut().read_closed = true,
             }
             received = true;
         }

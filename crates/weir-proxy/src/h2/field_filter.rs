@@ -36,7 +36,7 @@ pub(super) struct FieldFilter {
     /// An incomplete frame header, or the frames of a block; and the offset of the last frame.
     held: Vec<u8>,
     last_offset: usize,
-    /// The last stream that was opened, and the streams whose content has not ended, so that trailers may follow.
+    /// The last stream that was opened, and the streams whose content has not ended: trailers may follow.
     stream: u32,
     open: Vec<u32>,
     /// Whether everything passes, because the client violates the protocol; the framer handles that.

@@ -122,7 +122,7 @@ pub(super) struct FrameCounter {
     /// Number of WINDOW_UPDATE frames that sent data allows.
     updates_allowed: u64,
     /// Number of streams that were reset because of client errors.
-    provoked: u64,
+    client_error_resets: u64,
     counts: FrameCounts,
 }
 
@@ -147,7 +147,7 @@ impl FrameCounter {
             debt: 0,
             has_new_idle: false,
             updates_allowed: 0,
-            provoked: 0,
+            client_error_resets: 0,
             counts: FrameCounts {
                 headers: 0,
                 data: 0,
@@ -221,7 +221,9 @@ impl FrameCounter {
                 }
                 // PROTOCOL_ERROR, FLOW_CONTROL_ERROR, STREAM_CLOSED and FRAME_SIZE_ERROR are client errors; the other
                 // codes are not.
-                RST_STREAM => self.provoked += u64::from(matches!(frame.code, 1 | 3 | 5 | 6)),
+                RST_STREAM => {
+                    self.client_error_resets += u64::from(matches!(frame.code, 1 | 3 | 5 | 6))
+                }
                 GOAWAY => self.counts.goaways_sent += 1,
                 _ => {}
             }
@@ -233,12 +235,12 @@ impl FrameCounter {
     }
 
     /// Returns the number of streams that were reset because of client errors since the last call.
-    pub(super) fn take_provoked_resets(&mut self) -> u64 {
-        std::mem::take(&mut self.provoked)
+    pub(super) fn take_client_error_resets(&mut self) -> u64 {
+        std::mem::take(&mut self.client_error_resets)
     }
 
     /// Returns whether the budget of idle frames is exhausted.
-    pub(super) fn is_flood(&mut self, now_ms: u64) -> bool {
+    pub(super) fn check_flood(&mut self, now_ms: u64) -> bool {
         let refill = now_ms.saturating_sub(self.refilled_at) * BUDGET_PER_S / 1_000;
         if refill > 0 {
             self.refilled_at = now_ms;
@@ -279,17 +281,17 @@ mod tests {
             counter.count_received(&frame(DATA, 0, 1_000));
             counter.count_received(&frame(WINDOW_UPDATE, 0, 4));
         }
-        assert!(!counter.is_flood(1));
+        assert!(!counter.check_flood(1));
         (0..999).for_each(|_| counter.count_received(&frame(6, 0, 8)));
-        assert!(!counter.is_flood(2));
+        assert!(!counter.check_flood(2));
         (0..50).for_each(|_| counter.count_received(&frame(4, 0, 0)));
-        assert!(counter.is_flood(1_000));
+        assert!(counter.check_flood(1_000));
     }
 
     #[test]
     fn idle_frames_slow_connection_until_they_are_offset() {
         let mut counter = new_counter();
-        assert!(!counter.is_flood(1));
+        assert!(!counter.check_flood(1));
         (0..IDLE_FREE).for_each(|_| counter.count_received(&frame(6, 0, 8)));
         assert!(!counter.is_slowed() && !counter.take_pause());
         counter.count_received(&frame(6, 0, 8));
@@ -309,7 +311,7 @@ mod tests {
         assert_eq!(counter.debt, IDLE_FREE + 1 - PER_PROGRESS);
         (0..PER_PROGRESS).for_each(|_| counter.count_received(&frame(0, 0, 0)));
         assert!(counter.take_pause());
-        assert!(!counter.is_flood(1_001) && !counter.is_slowed());
+        assert!(!counter.check_flood(1_001) && !counter.is_slowed());
     }
 
     #[test]
@@ -320,19 +322,19 @@ mod tests {
             // One for every kilobyte of the stream, and one for every frame of the connection.
             (0..17).for_each(|_| counter.count_received(&frame(WINDOW_UPDATE, 0, 4)));
         }
-        assert!(!counter.is_flood(0));
+        assert!(!counter.check_flood(0));
         // Small messages that are acknowledged one by one.
         for _ in 0..20_000 {
             counter.count_sent(&frame(DATA, 0, 10));
             (0..2).for_each(|_| counter.count_received(&frame(WINDOW_UPDATE, 0, 4)));
         }
-        assert!(!counter.is_flood(0));
+        assert!(!counter.check_flood(0));
         let count = UPDATES_MAX + BUDGET_MAX;
         (0..count).for_each(|_| counter.count_received(&frame(WINDOW_UPDATE, 0, 4)));
-        assert!(counter.is_flood(0));
+        assert!(counter.check_flood(0));
         let mut idle = new_counter();
         (0..BUDGET_MAX).for_each(|_| idle.count_received(&frame(WINDOW_UPDATE, 0, 4)));
-        assert!(idle.is_flood(0));
+        assert!(idle.check_flood(0));
     }
 
     #[test]
@@ -346,8 +348,8 @@ mod tests {
         }
         assert_eq!(
             (
-                counter.take_provoked_resets(),
-                counter.take_provoked_resets()
+                counter.take_client_error_resets(),
+                counter.take_client_error_resets()
             ),
             (4, 0)
         );

@@ -34,7 +34,7 @@ pub(crate) fn read_frames(input: &[u8], portion: usize) {
     let mut streams = Vec::new();
     for piece in input.chunks(portion) {
         counter.count_received(piece);
-        let _ = counter.is_flood(0);
+        let _ = counter.check_flood(0);
         fields.pass(piece, |bytes| buffer.borrow_mut().put(bytes));
         assert!(
             fields.held_len() < HELD_MAX,

@@ -23,7 +23,7 @@ pub(crate) struct IoBuffer {
     /// Bytes to send.
     pub(crate) outbox: Vec<u8>,
     /// Whether the peer has finished sending.
-    pub(crate) ended: bool,
+    pub(crate) read_closed: bool,
 }
 
 impl IoBuffer {
@@ -54,7 +54,7 @@ impl AsyncRead for IoHandle {
     ) -> Poll<io::Result<()>> {
         let buffer = &mut *self.0.borrow_mut();
         let bytes = buffer.unread().min(target.remaining());
-        if bytes == 0 && !buffer.ended {
+        if bytes == 0 && !buffer.read_closed {
             return Poll::Pending;
         }
         target.put_slice(&buffer.inbox[buffer.read..buffer.read + bytes]);

@@ -6,7 +6,7 @@
 use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, COOKIE, HOST, TE};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, request, response};
-use weir_http::chunk::Chunks;
+use weir_http::chunk::ChunkedParser;
 use weir_http::{Field, Framing, Name, Request, Response};
 
 /// Framing of a body in HTTP/1.1.
@@ -72,7 +72,7 @@ pub(crate) fn write_response(
     out: &mut Vec<u8>,
 ) -> Coding {
     let status = parts.status;
-    let reason = status.canonical_reason().unwrap_or("Unnamed");
+    let reason = status.canonical_reason().unwrap_or("Unknown");
     out.extend_from_slice(format!("HTTP/1.1 {} {reason}\r\n", status.as_u16()).as_bytes());
     write_fields(&parts.headers, out);
     let bodiless = to_head
@@ -212,7 +212,7 @@ pub(crate) enum Content {
     Done,
     Length(u64),
     Chunked {
-        chunks: Box<Chunks>,
+        chunks: Box<ChunkedParser>,
         /// The text after the content: the last chunk's line and the trailers.
         tail: Vec<u8>,
     },
@@ -295,7 +295,7 @@ fn cut(text: &mut Vec<u8>, bytes: usize) -> Bytes {
 
 /// Takes chunked content. `text` is bounded by the pipe, so scanning more than is taken costs little.
 fn take_chunked(
-    chunks: &mut Chunks,
+    chunks: &mut ChunkedParser,
     tail: &mut Vec<u8>,
     text: &mut Vec<u8>,
     max: usize,

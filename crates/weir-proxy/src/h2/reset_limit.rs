@@ -2,10 +2,10 @@
 //!
 //! A stream that the client resets costs the client two frames and the service a request (CVE-2023-44487). So does a
 //! stream that the client causes Weir to reset (CVE-2025-8671). A limit per connection does not help, because
-//! connections are cheap. A network is one IPv4 address or one IPv6 /64, which one client can use at no cost.
-//! A network over its limit gets no streams for [`PENALTY_S`] seconds. While the service is over its own limit, new
-//! streams are refused only to networks that have reset streams recently. Only resets access the table; a new stream
-//! costs one load while no limit is exceeded.
+//! connections are cheap. A network is one IPv4 address or one IPv6 /64, which one client can use at no cost. A network
+//! over its limit cannot open streams for [`PENALTY_S`] seconds. While the service is over its own limit, new streams
+//! are refused only for networks that have reset streams recently. Only resets access the table; a new stream costs one
+//! load while no limit is exceeded.
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;

@@ -79,7 +79,7 @@ pub(crate) struct H2ServerConn {
     tls: Option<Rc<TlsDetails>>,
     pub(crate) deadline: Deadline,
     /// When reading resumes after a pause.
-    pub(crate) resumption: Deadline,
+    pub(crate) resume_deadline: Deadline,
     /// Whether the socket is registered without read events, because reading is paused.
     reading_suspended: bool,
     /// Whether the socket is registered for the events of its send buffer.
@@ -105,7 +105,7 @@ pub(crate) struct Upgrade {
     pub(crate) ready: Readiness,
     pub(crate) watched: bool,
     /// HEADERS frame of the request that upgraded to h2c; empty = none.
-    pub(crate) first: Vec<u8>,
+    pub(crate) first_frame: Vec<u8>,
     /// Bytes that were read from the client, but not processed.
     pub(crate) input: Vec<u8>,
     pub(crate) peer: SocketAddr,
@@ -134,7 +134,7 @@ impl H2ServerConn {
             upgrade.transport,
             upgrade.ready,
             &upgrade.input,
-            upgrade.first,
+            upgrade.first_frame,
             counter,
         );
         let service = &upgrade.local.service;
@@ -162,7 +162,7 @@ impl H2ServerConn {
             destination: upgrade.destination,
             tls,
             deadline: Deadline::default(),
-            resumption: Deadline::default(),
+            resume_deadline: Deadline::default(),
             reading_suspended: false,
             send_buffer_watched: false,
             resets: 0,
@@ -231,7 +231,7 @@ impl H2ServerConn {
 
     /// Reads, processes and writes as much as possible without blocking. Returns whether the connection stays open.
     pub(crate) fn drive(&mut self, key: Key, cx: &mut Context, actions: &mut Actions) -> bool {
-        let is_open = self.turn(key, cx, actions) && self.watch_send_buffer(key, cx);
+        let is_open = self.drive_rounds(key, cx, actions) && self.watch_send_buffer(key, cx);
         self.count_frames(cx);
         is_open
     }
@@ -246,7 +246,7 @@ impl H2ServerConn {
         self.send_buffer_watched
     }
 
-    fn turn(&mut self, key: Key, cx: &mut Context, actions: &mut Actions) -> bool {
+    fn drive_rounds(&mut self, key: Key, cx: &mut Context, actions: &mut Actions) -> bool {
         if matches!(self.state, State::Closed) {
             return self.io.flush() && self.io.discard(&mut cx.scratch);
         }
@@ -254,10 +254,10 @@ impl H2ServerConn {
         let streams_before = self.streams.len();
         for round in 0..ROUNDS_MAX {
             if !self.io.flush() {
-                return self.end(actions);
+                return self.close(actions);
             }
             let received = self.io.receive(&mut cx.scratch, cx.now);
-            if self.io.is_flooded(cx.now) {
+            if self.io.check_flood(cx.now) {
                 self.close_for_abuse();
             }
             if !self.poll(key, cx, actions) {
@@ -269,7 +269,7 @@ impl H2ServerConn {
                 return self.linger(key, cx, actions);
             }
             if !self.io.flush() {
-                return self.end(actions);
+                return self.close(actions);
             }
             if !received && !moved {
                 break;
@@ -281,7 +281,8 @@ impl H2ServerConn {
             }
         }
         if let Some(resume_at) = self.io.paused_until(cx.now) {
-            cx.pace_wheel.set(&mut self.resumption, key, resume_at);
+            cx.resume_wheel
+                .set(&mut self.resume_deadline, key, resume_at);
             self.suspend_reading(key, cx);
         }
         self.send_goaway_if_needed(key, cx);
@@ -316,7 +317,7 @@ impl H2ServerConn {
     /// Handles an expired deadline. Returns whether the connection stays open.
     pub(crate) fn expire(&mut self, key: Key, cx: &mut Context, actions: &mut Actions) -> bool {
         if self.is_closing || matches!(self.state, State::H2Handshake(_)) {
-            return self.end(actions);
+            return self.close(actions);
         }
         // Drop answered streams whose client does not send the rest of the request.
         self.streams.retain(|stream| !stream.is_answered());
@@ -347,7 +348,7 @@ impl H2ServerConn {
         self.poll(key, cx, actions);
         // Does not wait if the socket is full.
         self.io.flush();
-        self.end(actions)
+        self.close(actions)
     }
 
     /// Sends GOAWAY if the service was removed or the process shuts down.
@@ -377,7 +378,7 @@ impl H2ServerConn {
     fn poll(&mut self, key: Key, cx: &mut Context, actions: &mut Actions) -> bool {
         if let State::H2Handshake(handshake) = &mut self.state {
             match Pin::new(&mut **handshake).poll(&mut context()) {
-                Poll::Pending => return !self.io.is_ended(),
+                Poll::Pending => return !self.io.is_read_closed(),
                 Poll::Ready(Err(error)) => {
                     if !error.is_io() {
                         let service = &self.local.service;
@@ -469,7 +470,7 @@ impl H2ServerConn {
                     stream.release(actions);
                 }
             }
-            if was_reset || stream.is_over() {
+            if was_reset || stream.is_finished() {
                 self.streams.swap_remove(index).release(actions);
                 moved = true;
             } else {
@@ -477,7 +478,7 @@ impl H2ServerConn {
             }
         }
         // Resets because of client errors, including streams that were never accepted here (CVE-2025-8671).
-        reset += self.io.take_provoked_resets();
+        reset += self.io.take_client_error_resets();
         if reset > 0 {
             self.count_resets(reset, cx);
             moved = true;
@@ -494,7 +495,7 @@ impl H2ServerConn {
     }
 
     fn verdict_for(&self, cx: &Context) -> Verdict {
-        match &self.local.service.resets {
+        match &self.local.service.reset_limit {
             Some(resets) if resets.is_alert(cx.now) => {
                 resets.verdict_for(self.peer.ip(), self.is_trusted(), cx.now)
             }
@@ -507,7 +508,7 @@ impl H2ServerConn {
         let service = &self.local.service;
         service.counters.of(cx.worker).resets.add(count);
         let over = service
-            .resets
+            .reset_limit
             .as_ref()
             .is_some_and(|resets| resets.count(self.peer.ip(), self.is_trusted(), count, cx.now));
         if over {
@@ -540,7 +541,7 @@ impl H2ServerConn {
     /// and discard these frames.
     fn linger(&mut self, key: Key, cx: &mut Context, actions: &mut Actions) -> bool {
         let is_usable = self.io.flush_and_finish();
-        self.end(actions);
+        self.close(actions);
         if !is_usable {
             return false;
         }
@@ -549,7 +550,7 @@ impl H2ServerConn {
         self.is_closing = true;
         let is_open = self.io.discard(&mut cx.scratch);
         if is_open && self.io.is_flushed() && cx.has_room_for_lingering() {
-            // Most clients close at once. Noticing that at the next wake-up, for whatever reason it happens, saves a
+            // Most clients close at once. Detecting that at the worker's next wake-up, whatever its cause, saves a
             // wake-up per connection when clients open connections only to break the protocol.
             self.io.transport.unwatch(&cx.epoll);
             cx.lingering.push((key, cx.now + LINGER_BATCH_MS));
@@ -559,7 +560,7 @@ impl H2ServerConn {
 
     /// Continues to linger without epoll events until `until`, in milliseconds on the worker clock, and then with them.
     /// Returns whether the connection stays open.
-    pub(crate) fn linger_on(&mut self, key: Key, until: u64, cx: &mut Context) -> bool {
+    pub(crate) fn continue_linger(&mut self, key: Key, until: u64, cx: &mut Context) -> bool {
         self.io.ready.readable = true;
         if !self.io.discard(&mut cx.scratch) {
             return false;
@@ -574,7 +575,7 @@ impl H2ServerConn {
     }
 
     /// Closes all streams and the connection. Always returns false: the connection does not stay open.
-    pub(crate) fn end(&mut self, actions: &mut Actions) -> bool {
+    pub(crate) fn close(&mut self, actions: &mut Actions) -> bool {
         for stream in self.streams.drain(..) {
             stream.release(actions);
         }

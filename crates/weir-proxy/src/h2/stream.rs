@@ -21,7 +21,7 @@ use crate::context::Context;
 
 /// Maximum number of request bytes that are accepted after the response. Some clients (curl 7.88) report an error if
 /// the stream ends while they send, although RFC 9113 section 8.1 allows it.
-const UNWANTED_MAX: usize = 1 << 20;
+const DISCARDED_MAX: usize = 1 << 20;
 /// Limits for heads that the session has already validated.
 const HEAD_LIMITS: HeadLimits = HeadLimits {
     connect: false,
@@ -50,7 +50,7 @@ pub(super) struct Stream {
     /// For a WebSocket request: the accept value that the server must return.
     expected_accept: Option<AcceptValue>,
     /// Number of request bytes that were received after the response.
-    unwanted: usize,
+    discarded: usize,
 }
 
 impl Stream {
@@ -91,7 +91,7 @@ impl Stream {
             reply: Reply::Head,
             to_head: parts.method == http::Method::HEAD,
             expected_accept,
-            unwanted: 0,
+            discarded: 0,
         })
     }
 
@@ -116,8 +116,8 @@ impl Stream {
     }
 
     /// Returns whether the stream needs no further work.
-    pub(super) fn is_over(&self) -> bool {
-        self.is_answered() && (self.body.is_none() || self.unwanted > UNWANTED_MAX)
+    pub(super) fn is_finished(&self) -> bool {
+        self.is_answered() && (self.body.is_none() || self.discarded > DISCARDED_MAX)
     }
 
     /// Closes the pipe and notifies the session.
@@ -137,7 +137,7 @@ impl Stream {
         };
         let pipe = &mut *self.pipe.borrow_mut();
         if matches!(self.reply, Reply::Done) {
-            return match transfer::discard(body, &mut self.unwanted, UNWANTED_MAX) {
+            return match transfer::discard(body, &mut self.discarded, DISCARDED_MAX) {
                 ReceiveResult::Broken => false,
                 ReceiveResult::All => {
                     self.body = None;
@@ -166,16 +166,16 @@ impl Stream {
                 Some(true) => moved = true,
                 Some(false) => break,
                 None => {
-                    self.fail();
+                    self.reset();
                     return true;
                 }
             }
         }
         if let Reply::Body(send, content) = &mut self.reply {
             let sent = transfer::send(send, content, pipe);
-            moved |= sent.moved;
+            moved |= sent.sent_any;
             stalled = sent.is_stalled;
-            if sent.is_over {
+            if sent.is_finished {
                 self.reply = Reply::Done;
             }
         }
@@ -184,14 +184,14 @@ impl Stream {
         }
         if pipe.detached && !stalled && !self.is_answered() {
             // The session ended before the response was complete.
-            self.fail();
+            self.reset();
             moved = true;
         }
         moved
     }
 
     /// Resets the stream, because there is no complete response.
-    fn fail(&mut self) {
+    fn reset(&mut self) {
         self.body = None;
         match std::mem::replace(&mut self.reply, Reply::Done) {
             Reply::Head => self.respond.send_reset(Reason::INTERNAL_ERROR),
@@ -206,11 +206,11 @@ impl Stream {
         let text = &pipe.outbound;
         let Some(parsed) = head::response(text, self.to_head, &HEAD_LIMITS, &mut cx.fields).ok()?
         else {
-            pipe.await_head();
+            pipe.raise_outbound_max_for_head();
             return Some(false);
         };
         let message = message::convert_response(text, &parsed, &cx.fields)?;
-        pipe.take_head(parsed.len);
+        pipe.remove_head(parsed.len);
         if let Some(expected_accept) = self.expected_accept.as_ref()
             && (parsed.status == 101 || parsed.status >= 200)
         {

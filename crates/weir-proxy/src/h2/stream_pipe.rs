@@ -20,7 +20,7 @@ const PIPE_START: usize = 18 << 10;
 /// Minimum size of a read that is worth a system call, in bytes.
 const READ_MIN: usize = 2 << 10;
 
-/// Initial capacity in bytes: most heads fit, so that writing one allocates once.
+/// Initial capacity in bytes: most heads fit, so writing one allocates once.
 const HEAD_CAPACITY: usize = 512;
 
 /// Tokens of connections that have work to do.
@@ -98,7 +98,7 @@ impl StreamPipe {
     }
 
     /// Returns whether the stream is closed in both directions.
-    pub(crate) const fn is_over(&self) -> bool {
+    pub(crate) const fn is_closed(&self) -> bool {
         matches!(self.state, PipeState::Closed | PipeState::Refused)
     }
 
@@ -121,14 +121,14 @@ impl StreamPipe {
 
     /// Raises the outbound limit if the buffer is full, because the head is incomplete. The sender has limited the
     /// length of the head.
-    pub(super) const fn await_head(&mut self) {
+    pub(super) const fn raise_outbound_max_for_head(&mut self) {
         if self.outbound.len() >= self.outbound_max {
             self.outbound_max *= 2;
         }
     }
 
     /// Removes the outbound head after it was sent.
-    pub(super) fn take_head(&mut self, length: usize) {
+    pub(super) fn remove_head(&mut self, length: usize) {
         self.outbound.drain(..length);
         self.outbound_max = PIPE_START;
     }
@@ -162,7 +162,7 @@ impl StreamPipeEnd {
         let pipe = &mut *self.0.borrow_mut();
         let bytes = (pipe.inbound.len() - pipe.read).min(buffer.len());
         if bytes == 0 {
-            if pipe.inbound_ended || pipe.is_over() {
+            if pipe.inbound_ended || pipe.is_closed() {
                 return Read::End;
             }
             ready.readable = false;
@@ -184,7 +184,7 @@ impl StreamPipeEnd {
 
     pub(crate) fn write(&self, parts: &[&[u8]]) -> Written {
         let pipe = &mut *self.0.borrow_mut();
-        if pipe.is_over() {
+        if pipe.is_closed() {
             return Written::Broken;
         }
         let mut written = 0;
@@ -310,13 +310,13 @@ mod tests {
         let (pipe, end, _) = pipe(PipeState::Open);
         let long = vec![b'a'; 100 << 10];
         assert_eq!(end.write(&[&long]), Written::Some(PIPE_START));
-        pipe.borrow_mut().await_head();
+        pipe.borrow_mut().raise_outbound_max_for_head();
         assert_eq!(
             end.write(&[&long]),
             Written::Some(PIPE_START),
             "twice the room"
         );
-        pipe.borrow_mut().take_head(2 * PIPE_START);
+        pipe.borrow_mut().remove_head(2 * PIPE_START);
         assert_eq!(end.write(&[&long]), Written::Some(PIPE_START));
         pipe.borrow_mut().raise_outbound_max();
         assert_eq!(end.write(&[&long]), Written::Some(PIPE_MAX - PIPE_START));

@@ -80,11 +80,11 @@ pub(super) fn discard(body: &mut RecvStream, count: &mut usize, max: usize) -> R
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct SendResult {
     /// Whether anything was sent.
-    pub(super) moved: bool,
+    pub(super) sent_any: bool,
     /// Whether the peer's flow control window is used up.
     pub(super) is_stalled: bool,
     /// Whether the content is complete, or cannot be sent.
-    pub(super) is_over: bool,
+    pub(super) is_finished: bool,
 }
 
 /// Sends content from the pipe to its stream.
@@ -94,7 +94,7 @@ pub(super) fn send(
     pipe: &mut StreamPipe,
 ) -> SendResult {
     let mut result = SendResult::default();
-    while !result.is_over && (!pipe.outbound.is_empty() || pipe.outbound_ended) {
+    while !result.is_finished && (!pipe.outbound.is_empty() || pipe.outbound_ended) {
         stream.reserve_capacity(pipe.outbound.len().max(1));
         let room = stream.capacity();
         if room == 0 && !pipe.outbound.is_empty() {
@@ -110,7 +110,7 @@ pub(super) fn send(
             }
             break;
         };
-        result.moved = true;
+        result.sent_any = true;
         let is_end = piece.last && piece.trailers.is_none();
         let mut is_sent = true;
         if !piece.content.is_empty() || is_end {
@@ -119,7 +119,7 @@ pub(super) fn send(
         if let Some(trailers) = piece.trailers {
             is_sent &= stream.send_trailers(trailers).is_ok();
         }
-        result.is_over = piece.last || !is_sent;
+        result.is_finished = piece.last || !is_sent;
     }
     result
 }

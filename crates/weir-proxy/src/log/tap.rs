@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use weir_http::access::Record;
 use weir_model::{AccessLog, LogFormat, ProxyProtocol};
 
-use super::{Log, LogRecord, Outcome};
+use super::{ExchangeSummary, Log, LogRecord};
 
 /// Maximum number of concurrent taps of a service.
 pub const TAPS_MAX: usize = 4;
@@ -53,11 +53,11 @@ impl Taps {
         worker: usize,
         time_ms: u64,
         record: &LogRecord,
-        outcome: &Outcome<'_>,
+        summary: &ExchangeSummary<'_>,
     ) {
         let logs = self.logs.lock().unwrap_or_else(PoisonError::into_inner);
         for log in logs.iter().filter_map(Weak::upgrade) {
-            log.put(worker, time_ms, record, outcome);
+            log.put(worker, time_ms, record, summary);
         }
     }
 }
@@ -217,13 +217,13 @@ impl Drop for Tap {
 mod tests {
     use super::*;
 
-    fn outcome() -> Outcome<'static> {
-        Outcome {
+    fn summary() -> ExchangeSummary<'static> {
+        ExchangeSummary {
             client: "192.0.2.1:80".parse().unwrap(),
             pool: "p",
             server: "s",
             retries: 0,
-            end: *b"--",
+            termination: *b"--",
             route: 0,
         }
     }
@@ -233,7 +233,7 @@ mod tests {
         record.begin(0);
         record.set_request([b"GET", b"/x", b"h", b"", b""], "HTTP/1.1");
         record.status = status;
-        taps.put(0, 0, &record, &outcome());
+        taps.put(0, 0, &record, &summary());
     }
 
     #[test]
@@ -265,7 +265,7 @@ mod tests {
             let mut record = LogRecord::default();
             record.begin(0);
             record.set_request([b"GET", target, b"h", b"", b""], "HTTP/1.1");
-            taps.put(0, 0, &record, &outcome());
+            taps.put(0, 0, &record, &summary());
             let mut out = Vec::new();
             tap.read(&mut out);
             !out.is_empty()

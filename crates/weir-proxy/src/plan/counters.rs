@@ -35,7 +35,7 @@ pub(crate) struct Counters {
     /// How often accepting was paused because too few descriptors were free.
     pub(crate) pauses: Count,
     /// Current connections from clients, or idle connections to a server.
-    pub(crate) present: Count,
+    pub(crate) current: Count,
     /// Successes of a server.
     pub(crate) successes: Count,
     /// Faults of a server, by [`Fault`].
@@ -85,7 +85,7 @@ impl ShardedCounters {
     }
 
     /// Returns the counters of previous processes; only the control thread writes them.
-    pub(crate) fn former(&self) -> &Counters {
+    pub(crate) fn previous_processes(&self) -> &Counters {
         &self.0[self.0.len() - 1]
     }
 

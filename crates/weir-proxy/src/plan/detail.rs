@@ -102,7 +102,7 @@ impl Detail {
     const fn texts(self) -> (&'static str, &'static str) {
         match self {
             Self::Active => ("active", "Requests in progress."),
-            Self::H2Clients => ("h2_clients", "HTTP/2 connections of clients."),
+            Self::H2Clients => ("h2_clients", "Current HTTP/2 connections from clients."),
             Self::H2Connections => ("h2_connections", "HTTP/2 connections that clients opened."),
             Self::H2Active => ("h2_active", "Requests in progress over HTTP/2."),
             Self::H2Requests => ("h2_requests", "Requests over HTTP/2."),
@@ -148,10 +148,10 @@ impl Detail {
                 "Requests that were not copied because of a limit of `mirror`.",
             ),
             Self::AuthAdmitted => ("auth_admitted", "Requests that `forward_auth` admitted."),
-            Self::AuthRefused => ("auth_refused", "Requests that `forward_auth` refused."),
+            Self::AuthRefused => ("auth_refused", "Requests that `forward_auth` rejected."),
             Self::AuthFailed => (
                 "auth_failed",
-                "Requests about which `forward_auth` got no decision, answered with 503.",
+                "Requests rejected with 503 because `forward_auth` did not return a decision.",
             ),
         }
     }

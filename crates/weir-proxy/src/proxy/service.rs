@@ -13,11 +13,11 @@ use weir_select::RetryPolicy;
 use weir_select::limit::{ConcurrencyLimit, RateLimit};
 use weir_select::route::{Limits, Routes};
 
-use super::{KnownState, ServerName, Tables, Tickets};
+use super::{KnownState, LimitTables, ServerName, Tickets};
 use crate::h2::ResetLimit;
 use crate::log::Log;
 use crate::log::tap::Taps;
-use crate::misdirect::{Misdirect, Names};
+use crate::misdirect::{MisdirectRules, Names};
 use crate::page::Page;
 use crate::plan::{
     Exchanges, ForwardAuth, Listeners, Mirror, PerWorker, RouteOptions, Service, ServiceUsers,
@@ -43,12 +43,12 @@ pub(super) fn build_service(
         .or_insert_with(|| (Arc::new(ShardedCounters::new(workers)), Arc::default()))
         .clone();
     let limits = &proxy.limits;
-    let Tables {
+    let LimitTables {
         rate,
         concurrent,
         resets,
         ..
-    } = tables(known, proxy);
+    } = limit_tables(known, proxy);
     file_root::check_roots(proxy)?;
     let (tls, names, expiries) = match build_tls(known, proxy)? {
         Some(tls::ServiceTlsConfig {
@@ -82,8 +82,8 @@ pub(super) fn build_service(
             true => u64::from(limits.body),
             false => 0,
         },
-        options: options(known, proxy, pools),
-        auth: auths(proxy),
+        options: route_options(known, proxy, pools),
+        auth: service_users(proxy),
         has_forward_auth: proxy
             .routes
             .iter()
@@ -109,7 +109,7 @@ pub(super) fn build_service(
             concurrent,
             key: proxy.limit_key.clone(),
         },
-        resets: resets.map(|(_, resets)| resets),
+        reset_limit: resets.map(|(_, limit)| limit),
         connections: limits.connections,
         idle_servers: limits.idle_servers as usize,
         server_requests: limits.server_requests,
@@ -141,7 +141,7 @@ pub(super) fn build_service(
             .cloned(),
         request_id: proxy.request_id.clone(),
         counters,
-        exchanges: exchanges(known, workers, proxy, String::new()),
+        exchanges: exchange_counters(known, workers, proxy, String::new()),
         details: Arc::clone(
             known
                 .details
@@ -154,7 +154,10 @@ pub(super) fn build_service(
             .iter()
             .map(|route| {
                 let part = format!("route {route}");
-                (format!("{route:#}"), exchanges(known, workers, proxy, part))
+                (
+                    format!("{route:#}"),
+                    exchange_counters(known, workers, proxy, part),
+                )
             })
             .collect(),
         clients,
@@ -163,7 +166,7 @@ pub(super) fn build_service(
 }
 
 /// Returns, for each route, the settings that override the service's; empty if no route has any.
-fn options(
+fn route_options(
     known: &mut KnownState,
     proxy: &weir_model::Proxy,
     pools: &[&Pool],
@@ -171,7 +174,7 @@ fn options(
     if proxy.routes.iter().all(|route| route.options.is_none()) {
         return Vec::new();
     }
-    let mut route_options = |route: &weir_model::Route| {
+    let mut build_options = |route: &weir_model::Route| {
         let options = route.options.as_deref()?;
         let retries = options.retries.unwrap_or(proxy.limits.retries);
         Some(Box::new(RouteOptions {
@@ -194,7 +197,7 @@ fn options(
             forward_auth: forward_auth(proxy, route, pools),
         }))
     };
-    proxy.routes.iter().map(&mut route_options).collect()
+    proxy.routes.iter().map(&mut build_options).collect()
 }
 
 /// Returns the mirrors of a route. A known counter of copies in progress is kept if its limit is the same.
@@ -253,7 +256,7 @@ fn forward_auth(
     Some(Arc::new(ForwardAuth {
         rules: rules.clone(),
         mirror: Arc::new(Mirror {
-            // If the pool does not exist, every request is answered with 503.
+            // If the pool does not exist, the response to every request is 503.
             pool: pools
                 .iter()
                 .position(|pool| pool.name == rules.pool)
@@ -311,7 +314,7 @@ fn all_clients(
 }
 
 /// Returns the users of a service and of its routes; `None` = `basic_auth` is not used.
-fn auths(proxy: &weir_model::Proxy) -> Option<ServiceUsers> {
+fn service_users(proxy: &weir_model::Proxy) -> Option<ServiceUsers> {
     let of_route = |route: &weir_model::Route| route.options.as_ref()?.basic_auth.clone();
     let routes: Vec<_> = proxy.routes.iter().map(of_route).collect();
     let is_used = proxy.basic_auth.is_some() || routes.iter().any(Option::is_some);
@@ -340,7 +343,7 @@ pub(super) fn set_misdirect(
             .enumerate()
             .filter(|(other, _)| *other != index);
         let others = all.filter_map(|(_, part)| part.as_ref().map(|(tls, names)| (*tls, names)));
-        service.misdirect = Misdirect::new(tls, own_names, others);
+        service.misdirect = MisdirectRules::new(tls, own_names, others);
     }
 }
 
@@ -367,7 +370,7 @@ fn build_tls(
         _ => tls::Tickets::for_service(&proxy.name, settings)
             .map(Arc::new)
             .map_err(|source| {
-                failed(tls::CertificateError::Refused {
+                failed(tls::CertificateError::Rejected {
                     path: settings.certificates_text().into(),
                     source,
                 })
@@ -446,7 +449,7 @@ fn build_pool(
             .scheduler
             .unwrap_or(weir_model::Proxy::default_scheduler(proxy.protocol)),
         version: Arc::clone(known.versions.entry(pool.name.clone()).or_default()),
-        exchanges: exchanges(known, workers, proxy, format!("pool {}", pool.name)),
+        exchanges: exchange_counters(known, workers, proxy, format!("pool {}", pool.name)),
     })
 }
 
@@ -503,7 +506,7 @@ fn target(
 }
 
 /// Returns the counters of a service, or of `part` of it. Known counters are kept.
-fn exchanges(
+fn exchange_counters(
     known: &mut KnownState,
     workers: usize,
     proxy: &weir_model::Proxy,
@@ -547,24 +550,24 @@ fn listeners(
 }
 
 /// Returns the tables that limit a service's clients. Known tables are kept if the limits are the same.
-fn tables(known: &mut KnownState, proxy: &weir_model::Proxy) -> Tables {
+fn limit_tables(known: &mut KnownState, proxy: &weir_model::Proxy) -> LimitTables {
     let limits = &proxy.limits;
     let burst = limits.burst();
-    let kind = (
+    let current = (
         limits.per_minute,
         burst,
         limits.concurrent,
         proxy.limit_key.clone(),
     );
     let tables = known.tables.entry(proxy.name.clone()).or_default();
-    if tables.kind != kind {
-        *tables = Tables {
+    if tables.limits != current {
+        *tables = LimitTables {
             rate: (limits.per_minute > 0)
                 .then(|| Arc::new(RateLimit::for_service(limits.per_minute, burst))),
             concurrent: (limits.concurrent > 0)
                 .then(|| Arc::new(ConcurrencyLimit::new(limits.concurrent))),
             resets: tables.resets.take(),
-            kind,
+            limits: current,
         };
     }
     let is_unchanged = |(rate, _): &(u32, _)| *rate == limits.resets;

@@ -120,8 +120,8 @@ impl Session {
         self.run(step, key, cx)
     }
 
-    /// Answers the request if its route does not admit it. Returns `None` if the request is admitted.
-    pub(super) fn refuse(
+    /// Responds to the request if its route does not admit it. Returns `None` if the request is admitted.
+    pub(super) fn reject_unadmitted(
         &mut self,
         key: Key,
         cx: &mut Context,
@@ -130,7 +130,7 @@ impl Session {
     ) -> Option<Step> {
         match self.request.user_check {
             UserCheck::Passed if service.has_forward_auth => {
-                self.refuse_unadmitted(key, cx, service, route)
+                self.reject_unauthorized(key, cx, service, route)
             }
             UserCheck::Passed => None,
             UserCheck::Busy => Some(self.fail(key, cx, 503)),
@@ -142,7 +142,7 @@ impl Session {
                 let realm = service.auth_for(route).map_or("", |auth| &auth.realm);
                 let field =
                     format!("WWW-Authenticate: Basic realm=\"{realm}\", charset=\"UTF-8\"\r\n");
-                Some(self.answer_with_fields(key, cx, 401, field.as_bytes()))
+                Some(self.respond_with_fields(key, cx, 401, field.as_bytes()))
             }
         }
     }
@@ -205,13 +205,13 @@ pub(super) fn admit(
         .limits
         .admit(facts, now_ns)
         .map_err(rejected(None))?;
-    let more_slots = match route {
-        Some(index) => limit(facts, service, index).map_err(rejected(Some(index)))?,
+    let route_slots = match route {
+        Some(index) => apply_limits(facts, service, index).map_err(rejected(Some(index)))?,
         None => [None, None],
     };
     Ok(AdmittedSlots {
         slot,
-        more_slots: more_slots.into_iter().flatten().collect(),
+        route_slots: route_slots.into_iter().flatten().collect(),
     })
 }
 
@@ -219,7 +219,7 @@ pub(super) fn admit(
 ///
 /// # Errors
 /// The response to a request that exceeds a limit.
-pub(super) fn limit(
+pub(super) fn apply_limits(
     facts: &Facts<'_>,
     service: &Service,
     route: usize,

@@ -34,7 +34,7 @@ fn release_if_empty(pipe: &mut Option<Pipe>, cx: &mut Context) {
 impl Session {
     /// Sends the content of the pipe to the client. Returns whether the pipe is empty, or `None` if the client's
     /// connection is broken.
-    pub(super) fn flush_pipe(&mut self, cx: &mut Context) -> Option<bool> {
+    pub(super) fn flush_down(&mut self, cx: &mut Context) -> Option<bool> {
         let Some(pipe) = &mut self.down else {
             return Some(true);
         };
@@ -70,7 +70,7 @@ impl Session {
                 self.request
                     .exchange
                     .record_forwarded_response(bytes as u64);
-                let is_empty = self.flush_pipe(cx);
+                let is_empty = self.flush_down(cx);
                 match is_empty {
                     None => Step::Close,
                     // The rest is sent before the client's next request is read.
@@ -95,7 +95,7 @@ impl Session {
         let Some(upstream) = cx.upstreams.get_mut(self.server) else {
             return false;
         };
-        if upstream.ready.readable && !upstream.ready.ended {
+        if upstream.ready.readable && !upstream.ready.read_closed {
             upstream.ready.readable = !upstream.transport.is_silent();
         }
         !upstream.ready.readable

@@ -77,14 +77,14 @@ impl Session {
     }
 
     fn add_content(&mut self, key: Key, cx: &mut Context, bytes: &[u8]) -> Step {
-        let upload = match self.receive(key, cx, bytes) {
-            Ok(upload) => upload,
+        let request_step = match self.receive(key, cx, bytes) {
+            Ok(request_step) => request_step,
             Err(step) => return step,
         };
         self.to_server
             .bytes
-            .extend_from_slice(&bytes[..upload.forward]);
-        self.copy_content(cx, [&bytes[..upload.forward], &upload.trailers]);
+            .extend_from_slice(&bytes[..request_step.forward]);
+        self.copy_content(cx, [&bytes[..request_step.forward], &request_step.trailers]);
         if self.is_collected() {
             if !self.request.exchange.request_done() {
                 self.request.selection.set_replay(Replay::Forbidden);

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use weir_model::{ProxyProtocol, SchedulerKind};
 use weir_select::{
-    AttemptKind, ConnectError, Connections, Env, Failure, Fault, Next, Output, Replay, Selection,
-    Verdict,
+    AttemptKind, ConnectError, Connections, Failure, Fault, Next, Output, Replay, Selection,
+    SelectionContext, Verdict,
 };
 use weir_sys::{Clock, now_ns};
 
@@ -32,7 +32,7 @@ impl Session {
     pub(super) fn decide<T>(
         &mut self,
         cx: &mut Context,
-        input: impl FnOnce(&mut Selection, &mut Env<'_, Arc<Target>>) -> T,
+        input: impl FnOnce(&mut Selection, &mut SelectionContext<'_, Arc<Target>>) -> T,
     ) -> T {
         let service = &self.local.service;
         let options = self
@@ -44,7 +44,7 @@ impl Session {
             None => options.map_or(&service.retry, |options| &options.retry),
         };
         let pool = service.pools[self.request.pool].view();
-        let mut env = Env {
+        let mut context = SelectionContext {
             pool: &pool,
             policy,
             balancer: &mut self.local.balancers.borrow_mut()[self.request.pool],
@@ -53,7 +53,7 @@ impl Session {
             client: self.peer,
             now_ms: cx.now,
         };
-        input(&mut self.request.selection, &mut env)
+        input(&mut self.request.selection, &mut context)
     }
 
     /// Executes a decision of the selection.
@@ -68,7 +68,7 @@ impl Session {
                 // Copies do not wait in the queue.
                 Output::Queue if self.is_copy() => return self.fail(key, cx, 503),
                 Output::Queue => return self.enter_queue(key, cx),
-                Output::Answer { status, reason } => {
+                Output::Respond { status, reason } => {
                     return self.fail_with_reason(key, cx, status, reason);
                 }
                 Output::Close { reason } => {
@@ -77,12 +77,12 @@ impl Session {
                     return Step::Close;
                 }
             };
-            let error = match self.open(server, connections, key, cx) {
+            let error = match self.open_connection(server, connections, key, cx) {
                 Ok(step) => return step,
                 Err(error) => error,
             };
-            let verdict = self.decide(cx, |selection, env| {
-                selection.handle_connect_error(error, env)
+            let verdict = self.decide(cx, |selection, context| {
+                selection.handle_connect_error(error, context)
             });
             let target = Arc::clone(&self.local.service.pools[self.request.pool].list[server]);
             if let Some(fault) = verdict.fault {
@@ -95,7 +95,7 @@ impl Session {
                     self.count_retry(cx, Some(&target), counted);
                     output = self.decide(cx, Selection::select);
                 }
-                Next::Answer { status, reason } => {
+                Next::Respond { status, reason } => {
                     return self.fail_with_reason(key, cx, status, reason);
                 }
             }
@@ -103,7 +103,7 @@ impl Session {
     }
 
     /// Takes an idle connection to the server, or starts a new one.
-    fn open(
+    fn open_connection(
         &mut self,
         server: usize,
         connections: Connections,
@@ -210,14 +210,16 @@ impl Session {
         }
     }
 
-    /// Reports a failure of the server to the selection. The request is then sent to another server, or answered.
+    /// Reports a failure of the server to the selection. The request is then sent to another server, or Weir responds.
     pub(super) fn fail_server(&mut self, key: Key, cx: &mut Context, failure: Failure) -> Step {
-        let verdict = self.decide(cx, |selection, env| selection.handle_failure(failure, env));
-        self.apply(key, cx, verdict)
+        let verdict = self.decide(cx, |selection, context| {
+            selection.handle_failure(failure, context)
+        });
+        self.apply_verdict(key, cx, verdict)
     }
 
     /// Releases the server, and executes the verdict.
-    pub(super) fn apply(&mut self, key: Key, cx: &mut Context, verdict: Verdict) -> Step {
+    pub(super) fn apply_verdict(&mut self, key: Key, cx: &mut Context, verdict: Verdict) -> Step {
         if let Some(fault) = verdict.fault {
             self.record_result(cx, Some(fault));
         }
@@ -231,7 +233,7 @@ impl Session {
                 self.leave_server(cx, false);
                 self.connect(key, cx)
             }
-            Next::Answer { status, reason } => self.fail_with_reason(key, cx, status, reason),
+            Next::Respond { status, reason } => self.fail_with_reason(key, cx, status, reason),
         }
     }
 
@@ -240,10 +242,10 @@ impl Session {
         let Some(upstream) = cx.upstreams.get_mut(self.server) else {
             return Step::Close;
         };
-        if !upstream.ready.writable && !upstream.ready.ended {
+        if !upstream.ready.writable && !upstream.ready.read_closed {
             return Step::Pending;
         }
-        if upstream.transport.is_declined() {
+        if upstream.transport.is_refused() {
             return self.fail_server(key, cx, Failure::Declined);
         }
         if upstream.ready.broken || !upstream.transport.is_connected() {

@@ -3,8 +3,12 @@
 use std::borrow::Cow;
 
 use weir_http::cookie::siphash;
-use weir_http::route::{self, RequestFacts, RequestId, SERVER_MARK, Target, TemplateContext};
-use weir_http::{Field, Framing, LimitedLine, Request, RequestEdit, ResponseEdit, TrailerFilter};
+use weir_http::route::{
+    self, RequestFacts, RequestId, SERVER_MARK, TemplateContext, ValueEncoding,
+};
+use weir_http::{
+    ConditionalLine, Field, Framing, Request, RequestEdit, ResponseEdit, TrailerFilter,
+};
 use weir_model::{ForwardAuth, HeaderEdit, HeaderEdits, Part, Pool, Route, SplitMix64};
 
 use super::Session;
@@ -21,7 +25,7 @@ pub(super) fn random_id(random: &mut SplitMix64) -> u128 {
 pub(super) struct ResponseTexts<'a> {
     add: Vec<u8>,
     remove: Vec<String>,
-    limited: Vec<LimitedLine<'a>>,
+    conditional: Vec<ConditionalLine<'a>>,
 }
 
 impl Session {
@@ -49,7 +53,7 @@ impl Session {
     }
 
     /// Returns the `Host` field of a request to the servers of a pool. Returns `None` if the requested host is used:
-    /// none is configured, or the configured text yields no valid host.
+    /// none is configured, or the configured text does not yield a valid host.
     pub(super) fn server_host<'t>(
         &mut self,
         targets: &'t Targets,
@@ -65,7 +69,7 @@ impl Session {
         let template_context =
             self.template_context(facts, default_host, &targets.pool, route, random);
         let mut host = Vec::new();
-        route::fill(text, Target::Field, &template_context, &mut host);
+        route::expand(text, ValueEncoding::Field, &template_context, &mut host);
         let is_valid = (1..=Pool::MAX_HOST).contains(&host.len())
             && host.iter().all(|byte| {
                 let mut parts = text.parts().iter();
@@ -132,7 +136,12 @@ impl Session {
             .filter(|field| field.value.as_literal().is_none())
         {
             let mut value = Vec::new();
-            route::fill(&field.value, Target::Field, template_context, &mut value);
+            route::expand(
+                &field.value,
+                ValueEncoding::Field,
+                template_context,
+                &mut value,
+            );
             self.request.response_values.push(value);
         }
         route::rewrite_path(edits?.path.as_ref()?, template_context)
@@ -188,7 +197,7 @@ impl Session {
                 }
                 let replaces = index < edits.set.len();
                 if !field.statuses.is_empty() {
-                    texts.limited.push(LimitedLine {
+                    texts.conditional.push(ConditionalLine {
                         statuses: &field.statuses,
                         name: &field.name,
                         line,
@@ -218,7 +227,7 @@ impl Session {
         ResponseEdit {
             add: &texts.add,
             remove: &texts.remove,
-            limited: &texts.limited,
+            conditional: &texts.conditional,
             cookie,
             encoding: self.encoding(service),
             status: service.response_status(self.request.route),
@@ -228,20 +237,20 @@ impl Session {
 
 /// Fields that a route changes in a response that Weir generates.
 #[derive(Debug, Default)]
-pub(super) struct AnswerFields {
+pub(super) struct LocalResponseFields {
     /// Content type instead of Weir's.
-    pub(super) kind: Option<String>,
-    /// Further fields, as complete lines.
+    pub(super) content_type: Option<String>,
+    /// Other fields, as complete lines.
     pub(super) lines: Vec<u8>,
 }
 
 /// Returns the fields that a route adds to a generated response with this status.
-pub(super) fn answer_fields(
+pub(super) fn local_response_fields(
     edits: &HeaderEdits,
     status: u16,
     template_context: &TemplateContext<'_>,
-) -> AnswerFields {
-    let mut added = AnswerFields::default();
+) -> LocalResponseFields {
+    let mut added = LocalResponseFields::default();
     for (index, field) in edits.fields().enumerate() {
         let mut statuses = field.statuses.iter();
         let applies = |(first, last): &(u16, u16)| (*first..=*last).contains(&status);
@@ -249,11 +258,16 @@ pub(super) fn answer_fields(
             continue;
         }
         let (mut filled, mut value) = (Vec::new(), Vec::new());
-        route::fill(&field.value, Target::Field, template_context, &mut filled);
+        route::expand(
+            &field.value,
+            ValueEncoding::Field,
+            template_context,
+            &mut filled,
+        );
         write_with_server(&filled, "", &mut value);
         let is_set = index < edits.set.len();
         if is_set && field.name.eq_ignore_ascii_case("Content-Type") {
-            added.kind = Some(String::from_utf8_lossy(&value).into_owned());
+            added.content_type = Some(String::from_utf8_lossy(&value).into_owned());
             continue;
         }
         added.lines.extend_from_slice(field.name.as_bytes());
@@ -332,7 +346,7 @@ fn response_fields<'a>(
 fn write_field(field: &HeaderEdit, template_context: &TemplateContext<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(field.name.as_bytes());
     out.extend_from_slice(b": ");
-    route::fill(&field.value, Target::Field, template_context, out);
+    route::expand(&field.value, ValueEncoding::Field, template_context, out);
     out.extend_from_slice(b"\r\n");
 }
 

@@ -1,6 +1,6 @@
-//! Compresses the body of a session's response with its encoder, if weir-http has decided so.
+//! Compresses the body of a session's response with its encoder, if weir-http selected a coding for it.
 
-use weir_http::{Encoding, Step};
+use weir_http::{Encoding, ResponseStep};
 use weir_model::Compression;
 
 use super::Session;
@@ -23,12 +23,12 @@ impl Session {
     pub(super) fn encoding<'a>(&self, service: &'a Service) -> Option<Encoding<'a>> {
         compression(service, self.request.route).map(|rules| Encoding {
             rules,
-            negotiated: self.request.accepts,
+            negotiated: self.request.negotiated_coding,
         })
     }
 
     /// Compresses the body that follows the head in `out`. Returns false if compression failed.
-    pub(super) fn encode(&mut self, cx: &Context, step: &Step, out: &mut Vec<u8>) -> bool {
+    pub(super) fn encode(&mut self, cx: &Context, step: &ResponseStep, out: &mut Vec<u8>) -> bool {
         let Some(coding) = self
             .request
             .exchange

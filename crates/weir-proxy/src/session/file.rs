@@ -3,11 +3,11 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use weir_http::route::{self, Target, TemplateContext};
-use weir_http::{Field, reason};
+use weir_http::route::{self, TemplateContext, ValueEncoding};
+use weir_http::{Field, reason_phrase};
 use weir_model::{HeaderEdits, StaticFiles};
 
-use super::edit::AnswerFields;
+use super::edit::LocalResponseFields;
 use super::file_transfer::{FileProgress, Line, Transfer, is_replaced};
 use super::state::Phase;
 use super::{Session, Step};
@@ -57,14 +57,14 @@ pub(super) fn file_request(
         removed.extend(header_edits.remove.iter().cloned());
     }
     let transfer = Transfer {
-        awaited: None,
+        awaited_job: None,
         target: [path, b"/", facts.target.query_part()].concat(),
-        missing: files.missing,
+        missing_status: files.missing,
         fallback: None,
         is_allowed,
         edits,
-        removed,
-        sent: None,
+        removed_fields: removed,
+        progress: None,
     };
     (query, transfer)
 }
@@ -78,24 +78,29 @@ impl Session {
         (query, mut transfer): (Query, Transfer),
     ) -> Step {
         if !transfer.is_allowed && transfer.fallback.is_none() {
-            let fields = transfer.answer_fields(405);
-            return self.refuse_method(key, cx, fields);
+            let fields = transfer.local_response_fields(405);
+            return self.reject_method(key, cx, fields);
         }
         let ticket = cx.next_ticket();
         let work = move || JobResult::Lookup(static_file::find(&query));
         if !FILES.submit(key, ticket, &cx.inbox, work) {
             return self.fail(key, cx, 503);
         }
-        transfer.awaited = Some(ticket);
+        transfer.awaited_job = Some(ticket);
         self.phase = Phase::File(Box::new(transfer));
         let ms = self.local.service.timeouts.server;
         self.set_deadline(key, cx, ms);
         Step::Pending
     }
 
-    fn refuse_method(&mut self, key: Key, cx: &mut Context, mut fields: AnswerFields) -> Step {
+    fn reject_method(
+        &mut self,
+        key: Key,
+        cx: &mut Context,
+        mut fields: LocalResponseFields,
+    ) -> Step {
         fields.lines.extend_from_slice(b"Allow: GET, HEAD\r\n");
-        self.answer_route(key, cx, 405, None, &[], &fields)
+        self.send_route_response(key, cx, 405, None, &[], &fields)
     }
 
     /// Handles the result of the awaited job.
@@ -103,9 +108,9 @@ impl Session {
         let Phase::File(transfer) = &mut self.phase else {
             return Step::Close;
         };
-        transfer.awaited = None;
+        transfer.awaited_job = None;
         match result {
-            JobResult::Lookup(found) if transfer.sent.is_none() => {
+            JobResult::Lookup(found) if transfer.progress.is_none() => {
                 self.handle_found(found, key, cx)
             }
             JobResult::Read(Ok(bytes)) => self.handle_part(&bytes, cx),
@@ -136,8 +141,8 @@ impl Session {
             return self.collect_or_connect(key, cx, &request);
         }
         if !transfer.is_allowed {
-            let fields = transfer.answer_fields(405);
-            return self.refuse_method(key, cx, fields);
+            let fields = transfer.local_response_fields(405);
+            return self.reject_method(key, cx, fields);
         }
         match found {
             QueryResult::Response(response) => self.send_file_head(response, key, cx),
@@ -149,21 +154,21 @@ impl Session {
                     .take_while(|byte| matches!(byte, b'/' | b'\\'))
                     .count();
                 let location = [b"/", &target[slashes..]].concat();
-                let fields = transfer.answer_fields(301);
-                self.answer_route(key, cx, 301, Some(&location), &[], &fields)
+                let fields = transfer.local_response_fields(301);
+                self.send_route_response(key, cx, 301, Some(&location), &[], &fields)
             }
             QueryResult::Missing | QueryResult::Unlisted => {
                 // Other web servers also respond with 403 for a directory that they do not list.
-                let status = match (&found, transfer.missing) {
+                let status = match (&found, transfer.missing_status) {
                     (QueryResult::Unlisted, 404) => 403,
                     (_, status) => status,
                 };
-                let fields = transfer.answer_fields(status);
-                self.answer_route(key, cx, status, None, &[], &fields)
+                let fields = transfer.local_response_fields(status);
+                self.send_route_response(key, cx, status, None, &[], &fields)
             }
             QueryResult::Forbidden => {
-                let fields = transfer.answer_fields(403);
-                self.answer_route(key, cx, 403, None, &[], &fields)
+                let fields = transfer.local_response_fields(403);
+                self.send_route_response(key, cx, 403, None, &[], &fields)
             }
             QueryResult::Error(error) => {
                 if cx.may_warn() {
@@ -191,14 +196,14 @@ impl Session {
             (true, false) => {}
         }
         out.extend_from_slice(b"\r\n");
-        transfer.sent = Some(FileProgress {
+        transfer.progress = Some(FileProgress {
             status: response.status,
             file: response.file,
             next_offset: response.next_offset,
             remaining: response.remaining,
             persists,
         });
-        let is_connected = self.send(cx, &mut out, &response.first);
+        let is_connected = self.send(cx, &mut out, &response.first_bytes);
         cx.out = out;
         let ms = self.timeouts().client;
         self.set_deadline(key, cx, ms);
@@ -213,7 +218,7 @@ impl Session {
         let Phase::File(transfer) = &mut self.phase else {
             return Step::Close;
         };
-        let Some(sent) = &mut transfer.sent else {
+        let Some(sent) = &mut transfer.progress else {
             return Step::Close;
         };
         // The file is now shorter than the announced length.
@@ -239,10 +244,10 @@ impl Session {
         let Phase::File(transfer) = &mut self.phase else {
             return Step::Close;
         };
-        if transfer.awaited.is_some() {
+        if transfer.awaited_job.is_some() {
             return Step::Pending;
         }
-        let Some(sent) = &transfer.sent else {
+        let Some(sent) = &transfer.progress else {
             return Step::Close;
         };
         if sent.remaining == 0 {
@@ -260,7 +265,7 @@ impl Session {
             self.set_termination(*b"IL");
             return Step::Close;
         }
-        transfer.awaited = Some(ticket);
+        transfer.awaited_job = Some(ticket);
         let local = Rc::clone(&self.local);
         self.set_deadline(key, cx, local.service.timeouts.server);
         Step::Pending
@@ -278,7 +283,12 @@ impl Session {
 fn add_edits(edits: &HeaderEdits, template_context: &TemplateContext<'_>, lines: &mut Vec<Line>) {
     for (index, field) in edits.fields().enumerate() {
         let mut value = Vec::new();
-        route::fill(&field.value, Target::Field, template_context, &mut value);
+        route::expand(
+            &field.value,
+            ValueEncoding::Field,
+            template_context,
+            &mut value,
+        );
         // There is no server whose name could be inserted.
         value.retain(|byte| *byte != route::SERVER_MARK);
         lines.push(Line {
@@ -294,10 +304,10 @@ fn add_edits(edits: &HeaderEdits, template_context: &TemplateContext<'_>, lines:
 /// Writes the status line and the fields, without `Connection` and the empty line.
 fn write_head(response: &Response, transfer: &Transfer, out: &mut Vec<u8>) {
     let status = response.status;
-    out.extend_from_slice(format!("HTTP/1.1 {status} {}\r\n", reason(status)).as_bytes());
+    out.extend_from_slice(format!("HTTP/1.1 {status} {}\r\n", reason_phrase(status)).as_bytes());
     let lines = transfer.lines(status, Some(&response.name));
     for (name, value) in &response.fields {
-        let mut removed = transfer.removed.iter();
+        let mut removed = transfer.removed_fields.iter();
         if !is_replaced(name, &lines) && !removed.any(|removed| removed.eq_ignore_ascii_case(name))
         {
             out.extend_from_slice(format!("{name}: {value}\r\n").as_bytes());

@@ -5,18 +5,18 @@ use std::sync::Arc;
 
 use weir_http::Request;
 
-use super::edit::AnswerFields;
+use super::edit::LocalResponseFields;
 use crate::job_result::Ticket;
 
 /// The transfer of a file to a client.
 #[derive(Debug)]
 pub(super) struct Transfer {
     /// The job whose result is awaited.
-    pub(super) awaited: Option<Ticket>,
+    pub(super) awaited_job: Option<Ticket>,
     /// Path and query of the request, for a redirect.
     pub(super) target: Vec<u8>,
     /// Status of the response if there is no file.
-    pub(super) missing: u16,
+    pub(super) missing_status: u16,
     /// The request that is sent to a server if there is no file.
     pub(super) fallback: Option<Box<Request>>,
     /// Whether the method is allowed for files.
@@ -24,9 +24,9 @@ pub(super) struct Transfer {
     /// Fields that the configuration adds.
     pub(super) edits: Vec<Line>,
     /// Names of fields that the configuration removes.
-    pub(super) removed: Vec<String>,
+    pub(super) removed_fields: Vec<String>,
     /// Progress of the response; `None` until its head was sent.
-    pub(super) sent: Option<FileProgress>,
+    pub(super) progress: Option<FileProgress>,
 }
 
 /// Progress of a response with a file.
@@ -69,12 +69,12 @@ pub(super) fn is_replaced(name: &str, lines: &[&Line]) -> bool {
 
 impl Transfer {
     pub(super) fn expects(&self, ticket: Ticket) -> bool {
-        self.awaited == Some(ticket)
+        self.awaited_job == Some(ticket)
     }
 
     /// Returns whether the head of the response was sent.
     pub(super) const fn is_answered(&self) -> bool {
-        self.sent.is_some()
+        self.progress.is_some()
     }
 
     /// Returns the fields that the configuration adds to a response with this status and file.
@@ -96,11 +96,11 @@ impl Transfer {
     }
 
     /// Returns the fields that the configuration adds to a response without a file.
-    pub(super) fn answer_fields(&self, status: u16) -> AnswerFields {
-        let mut fields = AnswerFields::default();
+    pub(super) fn local_response_fields(&self, status: u16) -> LocalResponseFields {
+        let mut fields = LocalResponseFields::default();
         for line in self.lines(status, None) {
             if line.replaces && line.name.eq_ignore_ascii_case("Content-Type") {
-                fields.kind = Some(String::from_utf8_lossy(&line.value).into_owned());
+                fields.content_type = Some(String::from_utf8_lossy(&line.value).into_owned());
             } else {
                 line.write(&mut fields.lines);
             }
@@ -110,6 +110,6 @@ impl Transfer {
 
     /// Returns the status that the client received; 0 = none.
     pub(super) fn status(&self) -> u16 {
-        self.sent.as_ref().map_or(0, |sent| sent.status)
+        self.progress.as_ref().map_or(0, |sent| sent.status)
     }
 }

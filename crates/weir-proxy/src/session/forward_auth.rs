@@ -5,14 +5,14 @@
 //! routes, so it cannot cause another authorization request. Meanwhile the client's request waits with its head
 //! unprocessed. When the verdict arrives, the head is handled again.
 //!
-//! If anything fails, the request is rejected: [`Session::refuse_unadmitted`] requires, for every request of such a
+//! If anything fails, the request is rejected: [`Session::reject_unauthorized`] requires, for every request of such a
 //! route, a verdict under the same rules.
 
 use std::rc::Rc;
 use std::sync::Arc;
 
 use weir_http::head::{self, HeadLimits, head_end};
-use weir_http::route::{self, RequestFacts, Target};
+use weir_http::route::{self, RequestFacts, ValueEncoding};
 use weir_http::{
     ClientEdit, Exchange, Field, Name, Request, RequestEdit, RequestPath, write_request,
 };
@@ -97,12 +97,12 @@ impl Session {
                 self.authorize(key, cx, service, request_facts, admitted)
             }
             // An invalid path is rejected later.
-            Err(_) => Authorization::Known(UserCheck::Passed, admitted),
+            Err(_) => Authorization::Continue(UserCheck::Passed, admitted),
         };
         cx.fields = fields;
         cx.path = path_buffer;
         let (ticket, timeout_ms, admitted) = match authorization {
-            Authorization::Known(check, admitted) => return Some((check, admitted)),
+            Authorization::Continue(check, admitted) => return Some((check, admitted)),
             Authorization::Pending {
                 ticket,
                 timeout_ms,
@@ -142,13 +142,13 @@ impl Session {
         let route = service.routes.choose(&facts.request_facts());
         let Some(rules) = service.forward_auth_for(route) else {
             self.auth_result = None;
-            return Authorization::Known(UserCheck::Passed, admitted);
+            return Authorization::Continue(UserCheck::Passed, admitted);
         };
         if let Some(auth_result) = &mut self.auth_result
             && auth_result.applies_to(&rules.rules)
         {
             let slots = auth_result.admitted.take();
-            return Authorization::Known(UserCheck::Passed, admitted.or(slots));
+            return Authorization::Continue(UserCheck::Passed, admitted.or(slots));
         }
         self.auth_result = None;
         // Limits are applied first, because an authorization request is expensive.
@@ -156,7 +156,7 @@ impl Session {
             Some(admitted) => admitted,
             None => match admit(&facts, service, route) {
                 Ok(admitted) => Box::new(admitted),
-                Err(check) => return Authorization::Known(check, None),
+                Err(check) => return Authorization::Continue(check, None),
             },
         };
         let rules = Arc::clone(rules);
@@ -168,7 +168,7 @@ impl Session {
                 verdict: Verdict::Failed,
                 admitted: None,
             }));
-            return Authorization::Known(UserCheck::Passed, Some(admitted));
+            return Authorization::Continue(UserCheck::Passed, Some(admitted));
         };
         let ticket = cx.next_ticket();
         let timeout_ms = rules.mirror.timeouts.total;
@@ -206,7 +206,12 @@ impl Session {
         for field in &rules.rules.set {
             add.extend_from_slice(field.name.as_bytes());
             add.extend_from_slice(b": ");
-            route::fill(&field.value, Target::Field, &template_context, &mut add);
+            route::expand(
+                &field.value,
+                ValueEncoding::Field,
+                &template_context,
+                &mut add,
+            );
             add.extend_from_slice(b"\r\n");
         }
         let client_edit = self.client_edit(service);
@@ -282,9 +287,9 @@ impl Session {
         self.run(Step::Continue, key, cx)
     }
 
-    /// Answers a request of a route with `forward_auth` if it was not allowed. Returns `None` if it was, or if the
+    /// Responds to a request of a route with `forward_auth` if it was not allowed. Returns `None` if it was, or if the
     /// route has no `forward_auth`.
-    pub(super) fn refuse_unadmitted(
+    pub(super) fn reject_unauthorized(
         &mut self,
         key: Key,
         cx: &mut Context,
@@ -305,7 +310,7 @@ impl Session {
             Verdict::Allowed(_) => None,
             Verdict::Denied { status, lines } => {
                 self.request.route = route;
-                Some(self.answer_with_fields(key, cx, status, &lines))
+                Some(self.respond_with_fields(key, cx, status, &lines))
             }
             Verdict::Failed => {
                 self.request.route = route;
@@ -339,8 +344,8 @@ impl Session {
 
 /// The next step for a request whose route may have `forward_auth`.
 enum Authorization {
-    /// The request is processed further.
-    Known(UserCheck, Option<Box<AdmittedSlots>>),
+    /// Processing of the request continues.
+    Continue(UserCheck, Option<Box<AdmittedSlots>>),
     /// The request waits for the verdict.
     Pending {
         ticket: Ticket,

@@ -1,6 +1,6 @@
 //! Handles TLS handshakes with clients, TLS failures of servers, and the server name of TCP connections.
 
-use weir_http::hello::{self, Hello};
+use weir_http::hello::{self, SniResult};
 use weir_model::ProxyProtocol;
 use weir_select::Failure;
 
@@ -73,7 +73,7 @@ impl Session {
     /// Returns whether the routes of a TCP service depend on the TLS server name.
     pub(super) fn needs_server_name(&self) -> bool {
         let service = &self.local.service;
-        service.protocol == ProxyProtocol::Tcp && service.routes.need_server_name()
+        service.protocol == ProxyProtocol::Tcp && service.routes.needs_server_name()
     }
 
     /// Reads until the client's TLS server name is known, or it is known that there is none. A client that waits for
@@ -96,9 +96,9 @@ impl Session {
             Read::End | Read::Broken => return Step::Close,
         }
         match hello::server_name(&self.input) {
-            Hello::More => Step::Continue,
-            Hello::Name(name) => self.connect_by_server_name(key, cx, Some(&name)),
-            Hello::Nameless => self.connect_by_server_name(key, cx, None),
+            SniResult::Incomplete => Step::Continue,
+            SniResult::Name(name) => self.connect_by_server_name(key, cx, Some(&name)),
+            SniResult::NoName => self.connect_by_server_name(key, cx, None),
         }
     }
 

@@ -21,7 +21,7 @@ impl Session {
             .and_then(|tls| tls.server_name.as_deref());
         let sni = stream_sni.or(self.transport.sni());
         let host = request.host_in(head, fields).unwrap_or_default();
-        if rule.rejects(route::without_port(host), sni) {
+        if rule.rejects(route::strip_port(host), sni) {
             HostCheck::Misdirected
         } else {
             HostCheck::Allowed

@@ -126,7 +126,7 @@ impl Session {
         });
     }
 
-    /// Returns whether the request is copied, so that its body must not be spliced.
+    /// Returns whether the request is copied; its body must then not be spliced.
     pub(super) const fn is_copied(&self) -> bool {
         !self.request.copies.is_empty()
     }

@@ -264,7 +264,7 @@ impl Session {
         }
         self.ready.broken
             || self.local.service.abort_on_close
-                && (self.ready.ended
+                && (self.ready.read_closed
                     || self.request.exchange.request_done()
                         && self.transport.is_closed(&mut self.ready))
     }
@@ -310,7 +310,8 @@ impl Session {
         self.watch = if added.is_ok() { Watch::Yes } else { Watch::No };
     }
 
-    /// Returns whether the session waits for the first byte of another request, so that it can be closed without loss.
+    /// Returns whether the session waits for the first byte of another request and can therefore be closed without
+    /// loss.
     pub(crate) fn is_idle(&self) -> bool {
         matches!(self.phase, Phase::Head)
             && self.served
@@ -434,7 +435,7 @@ impl Session {
             transport: self.transport,
             ready: self.ready,
             watched: self.watch == Watch::Yes,
-            first: self.to_server.bytes,
+            first_frame: self.to_server.bytes,
             input: self.input,
             peer: self.peer,
             port: self.port,

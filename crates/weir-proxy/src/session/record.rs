@@ -12,7 +12,7 @@ use weir_sys::{Clock, now_ns};
 use super::Session;
 use super::state::Phase;
 use crate::context::Context;
-use crate::log::Outcome;
+use crate::log::ExchangeSummary;
 use crate::plan::Detail;
 use crate::plan::FinishedExchange;
 use crate::times::{ErrorKind, Stage};
@@ -152,13 +152,13 @@ impl Session {
     pub(super) fn stop_timer(&mut self, timer: Timer) {
         if let Some(record) = &mut self.log_record {
             let now = now_ns(Clock::Monotonic);
-            record.spent_us[timer as usize] += (now - record.timer_started_ns) / 1_000;
+            record.durations_us[timer as usize] += (now - record.timer_started_ns) / 1_000;
             record.timer_started_ns = now;
         }
     }
 
     /// Stops the timer of the current phase, because the phase is interrupted.
-    fn mark_unfinished(&mut self) {
+    fn stop_interrupted_timer(&mut self) {
         match self.phase {
             Phase::Collect => self.stop_timer(Timer::Request),
             Phase::Queue(_) => self.stop_timer(Timer::Queue),
@@ -193,7 +193,7 @@ impl Session {
 
     /// Sets the termination flags of a request that no server answered.
     pub(super) fn set_termination_for_reason(&mut self, reason: Reason) {
-        self.mark_unfinished();
+        self.stop_interrupted_timer();
         self.set_termination(match reason {
             Reason::Queued => *b"sQ",
             Reason::NoConnection => *b"SC",
@@ -205,7 +205,7 @@ impl Session {
 
     /// Sets the termination flags of a response that Weir generated.
     pub(super) fn set_termination_for_status(&mut self, status: u16) {
-        self.mark_unfinished();
+        self.stop_interrupted_timer();
         self.set_termination(match (&self.phase, status) {
             (Phase::Queue(_), _) => *b"sQ",
             (Phase::Connect, 504) => *b"sC",
@@ -221,7 +221,7 @@ impl Session {
     /// Records the end of an exchange. `status` is the status that the client received; 0 = none.
     pub(super) fn record(&mut self, cx: &mut Context, status: u16) {
         self.request.slot = None;
-        self.request.more_slots = Vec::new();
+        self.request.route_slots = Vec::new();
         if self.is_copy() {
             return self.record_copy(cx, status);
         }
@@ -230,9 +230,9 @@ impl Session {
             let counters = self.local.service.counters.of(cx.worker);
             counters.responses[class - 1].add(1);
         }
-        let end = std::mem::replace(&mut self.request.termination, NORMAL_END);
-        self.end_trace(cx, status, end);
-        self.count_exchange(cx, status, end);
+        let termination = std::mem::replace(&mut self.request.termination, NORMAL_END);
+        self.end_trace(cx, status, termination);
+        self.count_exchange(cx, status, termination);
         let Some(mut record) = self.log_record.take() else {
             return;
         };
@@ -240,7 +240,7 @@ impl Session {
         let is_logged = self.options().is_none_or(|options| options.logged);
         {
             record.status = status;
-            record.spent_us[4] = (now_ns(Clock::Monotonic) - record.began_ns) / 1_000;
+            record.durations_us[4] = (now_ns(Clock::Monotonic) - record.began_ns) / 1_000;
             let pool = service
                 .pools
                 .get(self.request.pool)
@@ -251,21 +251,21 @@ impl Session {
                 .request
                 .route
                 .and_then(|index| service.routes.get(index));
-            let outcome = Outcome {
+            let summary = ExchangeSummary {
                 client: self.peer,
                 pool: pool.map_or("", |pool| &pool.pool),
                 server: server.map_or("", |server| &server.name),
                 retries: self.request.selection.retries(),
-                end,
+                termination,
                 route: route.map_or(0, |route| route.source.line),
             };
             let since = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
             let time_ms = u64::try_from(since.as_millis()).unwrap_or(0);
             if let Some(log) = service.log.as_ref().filter(|_| is_logged) {
-                log.put(cx.worker, time_ms, &record, &outcome);
+                log.put(cx.worker, time_ms, &record, &summary);
             }
             if service.taps.is_active() {
-                service.taps.put(cx.worker, time_ms, &record, &outcome);
+                service.taps.put(cx.worker, time_ms, &record, &summary);
             }
         }
         cx.recycle_log_record(record);
@@ -375,7 +375,7 @@ impl Session {
     /// Records an exchange that is interrupted by the end of the session.
     pub(super) fn record_abandoned(&mut self, cx: &mut Context) {
         let status = self.request.exchange.client_status();
-        self.mark_unfinished();
+        self.stop_interrupted_timer();
         match self.phase {
             Phase::Tunnel(_) => {
                 self.record(cx, status);

@@ -2,12 +2,12 @@
 
 use std::rc::Rc;
 
-use weir_http::{Answer, Exchange};
+use weir_http::{Exchange, LocalResponse};
 use weir_model::ProxyProtocol;
 use weir_select::Reason;
 use weir_select::route::Rejection;
 
-use super::edit::AnswerFields;
+use super::edit::LocalResponseFields;
 use super::state::{Linger, Phase, Watch};
 use super::{LINGER_MS, Session, Step};
 use crate::context::{Context, HEAD_BUFFER_BYTES};
@@ -20,7 +20,7 @@ impl Session {
     /// Sends the buffered bytes to the client. Returns whether all were sent, or `None` if the connection is broken.
     pub(super) fn flush(&mut self, cx: &mut Context) -> Option<bool> {
         if self.to_client.bytes.is_empty() && !self.transport.has_unsent() {
-            return self.flush_pipe(cx);
+            return self.flush_down(cx);
         }
         if !self.ready.writable {
             return Some(false);
@@ -34,7 +34,7 @@ impl Session {
                     // Memory is kept only while it is needed.
                     cx.recycle(self.to_client.take());
                     if !self.transport.has_unsent() {
-                        return self.flush_pipe(cx);
+                        return self.flush_down(cx);
                     }
                 }
                 self.ready.writable = !self.has_unsent();
@@ -151,40 +151,43 @@ impl Session {
         }
         let local = Rc::clone(&self.local);
         let page = Page::find(&local.service.pages, status);
-        let answer = Answer {
+        let response = LocalResponse {
             retry_after: rejection.retry_after_s,
-            ..self.generated_answer(cx, status, page)
+            ..self.local_response(cx, status, page)
         };
-        self.send_answer(key, cx, &answer)
+        self.send_local_response(key, cx, &response)
     }
 
     /// Sends the response that a route defines.
-    pub(super) fn answer_route(
+    pub(super) fn send_route_response(
         &mut self,
         key: Key,
         cx: &mut Context,
         status: u16,
         location: Option<&[u8]>,
         body: &[u8],
-        route_fields: &AnswerFields,
+        route_fields: &LocalResponseFields,
     ) -> Step {
         self.set_termination(*b"LR");
         let local = Rc::clone(&self.local);
         let page = Page::find(&local.service.pages, status).filter(|_| body.is_empty());
         let text = (!body.is_empty()).then_some(body);
-        let answer = self.generated_answer(cx, status, page);
-        let answer = Answer {
+        let response = self.local_response(cx, status, page);
+        let response = LocalResponse {
             location,
-            body: text.or(answer.body),
-            kind: route_fields.kind.as_deref().unwrap_or(answer.kind),
+            body: text.or(response.body),
+            content_type: route_fields
+                .content_type
+                .as_deref()
+                .unwrap_or(response.content_type),
             fields: &route_fields.lines,
-            ..answer
+            ..response
         };
-        self.send_answer(key, cx, &answer)
+        self.send_local_response(key, cx, &response)
     }
 
-    /// Sends a generated response with further fields, which are complete lines.
-    pub(super) fn answer_with_fields(
+    /// Sends a generated response with additional fields, which are complete lines.
+    pub(super) fn respond_with_fields(
         &mut self,
         key: Key,
         cx: &mut Context,
@@ -194,41 +197,46 @@ impl Session {
         self.set_termination(*b"LR");
         let local = Rc::clone(&self.local);
         let page = Page::find(&local.service.pages, status);
-        let answer = Answer {
+        let response = LocalResponse {
             fields,
-            ..self.generated_answer(cx, status, page)
+            ..self.local_response(cx, status, page)
         };
-        self.send_answer(key, cx, &answer)
+        self.send_local_response(key, cx, &response)
     }
 
     /// Returns a response that Weir generates, with the error page for its status. The connection persists if the
     /// client allows it.
-    fn generated_answer<'a>(
+    fn local_response<'a>(
         &self,
         cx: &Context,
         status: u16,
         page: Option<&'a Page>,
-    ) -> Answer<'a> {
+    ) -> LocalResponse<'a> {
         let exchange = &self.request.exchange;
-        Answer {
+        LocalResponse {
             body: page.map(|page| page.body.as_slice()),
-            kind: page.map_or(Answer::PLAIN, |page| &page.media_type),
+            content_type: page.map_or(LocalResponse::PLAIN, |page| &page.media_type),
             close: !exchange.client_could_persist() || self.is_last(cx),
-            to_head: exchange.to_head(),
+            omit_body: exchange.to_head(),
             http10: exchange.is_http10(),
-            ..Answer::with_close(status)
+            ..LocalResponse::closing(status)
         }
     }
 
-    pub(super) fn send_answer(&mut self, key: Key, cx: &mut Context, answer: &Answer<'_>) -> Step {
+    pub(super) fn send_local_response(
+        &mut self,
+        key: Key,
+        cx: &mut Context,
+        response: &LocalResponse<'_>,
+    ) -> Step {
         let mut out = std::mem::take(&mut cx.out);
         out.clear();
-        answer.write(&mut out);
+        response.write(&mut out);
         let is_connected = self.send(cx, &mut out, &[]);
         cx.out = out;
         if is_connected {
-            self.record(cx, answer.status);
-            self.after_response(key, cx, !answer.close)
+            self.record(cx, response.status);
+            self.after_response(key, cx, !response.close)
         } else {
             Step::Close
         }

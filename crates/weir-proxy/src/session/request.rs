@@ -4,18 +4,20 @@ use std::net::IpAddr;
 use std::rc::Rc;
 
 use weir_http::head::{self, head_end};
-use weir_http::route::{self, RequestFacts, RestartedPath, Target, TlsFacts};
+use weir_http::route::{self, RequestFacts, RestartedPath, TlsFacts, ValueEncoding};
 use weir_http::{
-    Client, ClientEdit, Exchange, Field, Framing, Refusal, Request, RequestEdit, RequestPath,
-    Upload, encoding, path, write_request,
+    Client, ClientEdit, Exchange, Field, Framing, ParseError, Request, RequestEdit, RequestPath,
+    RequestStep, encoding, path, write_request,
 };
 use weir_model::{Forwarded, RouteAction, SchedulerKind, Scheme};
 use weir_select::key::hash_of_request;
 use weir_select::route::{self as decision, Decision, Facts};
 use weir_sys::{Clock, now_ns};
 
-use super::admission::limit;
-use super::edit::{answer_fields, drop_fields, replace_copied, replaces_cookie, trailer_filter};
+use super::admission::apply_limits;
+use super::edit::{
+    drop_fields, local_response_fields, replace_copied, replaces_cookie, trailer_filter,
+};
 use super::encode::compression;
 use super::file::file_request;
 use super::state::{AdmittedSlots, AuthResult, UserCheck};
@@ -108,7 +110,7 @@ impl Session {
                 self.scanned = self.input.len();
                 Step::Continue
             }
-            Err(refusal) => self.reject(key, cx, refusal.request_status()),
+            Err(error) => self.reject(key, cx, error.request_status()),
         }
     }
 
@@ -130,20 +132,20 @@ impl Session {
         {
             return self.upgrade_to_h2(frame, rest);
         }
-        if request.underscores > 0 {
+        if request.removed_underscores > 0 {
             self.log_underscores(&request);
         }
         let Some((check, admitted)) = self.check_user(key, cx, service, &request, bytes) else {
             return Step::Pending;
         };
         let mut exchange = Exchange::new(&request, service.head.underscores);
-        let Upload {
+        let RequestStep {
             consumed: body,
             forward,
             mut trailers,
         } = match exchange.client_data(rest) {
-            Ok(upload) => upload,
-            Err(refusal) => return self.reject(key, cx, refusal.request_status()),
+            Ok(request_step) => request_step,
+            Err(error) => return self.reject(key, cx, error.request_status()),
         };
         let counters = service.counters.of(cx.worker);
         counters.requests.add(1);
@@ -160,7 +162,7 @@ impl Session {
             self.request.deadline_ms = cx.now + service.timeouts.total;
         }
         self.begin_trace(cx, head, &request);
-        self.keep_input(cx, &rest[body..]);
+        self.buffer_input(cx, &rest[body..]);
         let mut path_buffer = std::mem::take(&mut cx.path);
         let next_step = self.route(key, cx, service, head, &request, &mut path_buffer);
         cx.path = path_buffer;
@@ -201,9 +203,9 @@ impl Session {
             {
                 Err(Step::Close)
             }
-            Err(refusal) => {
+            Err(error) => {
                 self.begin_log_record(cx);
-                Err(self.reject(key, cx, refusal.request_status()))
+                Err(self.reject(key, cx, error.request_status()))
             }
         }
     }
@@ -232,11 +234,11 @@ impl Session {
         }
     }
 
-    /// Logs that fields were dropped, so that operators can find out why.
+    /// Logs that fields were dropped, so that operators can find the reason.
     #[cold]
     fn log_underscores(&self, request: &Request) {
         let service = &self.local.service.name;
-        let count = request.underscores;
+        let count = request.removed_underscores;
         tracing::debug!(service, peer = %self.peer, count, "dropped fields with underscores in their names");
     }
 
@@ -260,7 +262,7 @@ impl Session {
         let tls_facts = (tls, secure);
         let target = match self.target(service, (head, request), &cx.fields, tls_facts, buffers) {
             Ok(target) => target,
-            Err(refusal) => return Some(self.fail(key, cx, refusal.request_status())),
+            Err(error) => return Some(self.fail(key, cx, error.request_status())),
         };
         let incoming = IncomingRequest {
             head,
@@ -289,9 +291,8 @@ impl Session {
         None
     }
 
-    /// Returns the path that is used to select a route: normalized, and rewritten by routes with `restart`. `normal`
-    /// and
-    /// `rewritten` are buffers for these forms.
+    /// Returns the path that is used to select a route: normalized, and rewritten by routes with `restart`.
+    /// `normal` and `rewritten` are buffers for these forms.
     ///
     /// # Errors
     /// The path cannot be normalized.
@@ -303,7 +304,7 @@ impl Session {
         fields: &[Field],
         tls_facts: (TlsFacts<'_>, bool),
         (normal, rewritten): (&'a mut Vec<u8>, &'a mut Vec<u8>),
-    ) -> Result<RequestPath<'a>, Refusal> {
+    ) -> Result<RequestPath<'a>, ParseError> {
         let received = request.path_in(head);
         let target = match &service.normalize_path {
             None => RequestPath::as_received(received),
@@ -324,8 +325,8 @@ impl Session {
         fields: &[Field],
         (tls, secure): (TlsFacts<'_>, bool),
         path_buffer: &mut Vec<u8>,
-    ) -> Result<Option<RestartedPath>, Refusal> {
-        if !service.routes.restarts() {
+    ) -> Result<Option<RestartedPath>, ParseError> {
+        if !service.routes.has_restarts() {
             return Ok(None);
         }
         let facts = RequestFacts {
@@ -433,7 +434,7 @@ impl Session {
             }
             Decision::Forward { route, .. } => route,
             Decision::Redirect { route }
-            | Decision::Answer { route }
+            | Decision::Respond { route }
             | Decision::Mapped { route }
             | Decision::Files { route }
             | Decision::Close { route } => Some(route),
@@ -442,15 +443,15 @@ impl Session {
             && !service.options.is_empty()
             && !self.request.admitted
         {
-            match limit(&facts, service, route) {
-                Ok(slots) => self.request.more_slots.extend(slots.into_iter().flatten()),
+            match apply_limits(&facts, service, route) {
+                Ok(slots) => self.request.route_slots.extend(slots.into_iter().flatten()),
                 Err(rejection) => {
                     self.request.route = Some(route);
                     return Some(self.fail_with_rejection(key, cx, rejection));
                 }
             }
         }
-        if let Some(step) = self.refuse(key, cx, service, route) {
+        if let Some(step) = self.reject_unadmitted(key, cx, service, route) {
             return Some(step);
         }
         let route = match (decision, route) {
@@ -461,11 +462,11 @@ impl Session {
             (_, None) => return None,
             (_, Some(route)) => route,
         };
-        self.follow_route(key, cx, service, incoming, route)
+        self.apply_route_action(key, cx, service, incoming, route)
     }
 
     /// Applies a route whose action is not a fixed pool. Returns `Some` if the request needs no server.
-    fn follow_route(
+    fn apply_route_action(
         &mut self,
         key: Key,
         cx: &mut Context,
@@ -489,14 +490,23 @@ impl Session {
         match &route.action {
             RouteAction::Redirect { to, status } => {
                 let location = route::location(to, &template_context);
-                let route_fields = answer_fields(&route.edits.response, *status, &template_context);
-                Some(self.answer_route(key, cx, *status, Some(&location), &[], &route_fields))
+                let route_fields =
+                    local_response_fields(&route.edits.response, *status, &template_context);
+                Some(self.send_route_response(
+                    key,
+                    cx,
+                    *status,
+                    Some(&location),
+                    &[],
+                    &route_fields,
+                ))
             }
             RouteAction::Answer { status, body } => {
                 let mut text = Vec::new();
-                route::fill(body, Target::Body, &template_context, &mut text);
-                let route_fields = answer_fields(&route.edits.response, *status, &template_context);
-                Some(self.answer_route(key, cx, *status, None, &text, &route_fields))
+                route::expand(body, ValueEncoding::Body, &template_context, &mut text);
+                let route_fields =
+                    local_response_fields(&route.edits.response, *status, &template_context);
+                Some(self.send_route_response(key, cx, *status, None, &text, &route_fields))
             }
             RouteAction::Close => {
                 self.set_termination(*b"LR");
@@ -547,7 +557,7 @@ impl Session {
             target,
             ..
         } = incoming;
-        self.request.accepts = compression(service, self.request.route)
+        self.request.negotiated_coding = compression(service, self.request.route)
             .and_then(|rules| encoding::negotiate(head, &cx.fields, &rules.codings));
         let targets = &service.pools[self.request.pool];
         if targets.scheduler.kind == SchedulerKind::Hash {
@@ -638,7 +648,7 @@ impl Session {
                 .trusted
                 .iter()
                 .any(|network| network.contains(address)),
-            by: service.forwarded,
+            forwarded: service.forwarded,
         })
     }
 
@@ -678,7 +688,7 @@ impl Session {
         }
     }
 
-    /// Removes the trailers that the server does not get.
+    /// Removes the trailers that the server must not receive.
     pub(super) fn filter_trailers(&self, trailers: &mut Vec<u8>) {
         if let Some(filter) = self.request.trailer_filter.as_deref()
             && !trailers.is_empty()
@@ -688,7 +698,7 @@ impl Session {
     }
 
     /// Buffers the bytes of later requests.
-    pub(super) fn keep_input(&mut self, cx: &mut Context, bytes: &[u8]) {
+    pub(super) fn buffer_input(&mut self, cx: &mut Context, bytes: &[u8]) {
         self.scanned = 0;
         if bytes.is_empty() {
             return;
@@ -704,7 +714,7 @@ impl Session {
 /// request, so the file must not be sent for this spelling of the path.
 fn has_other_route(service: &Service, request_facts: &RequestFacts<'_>, route: usize) -> bool {
     let mut buffer = Vec::new();
-    let Some(target) = path::literal(request_facts.target, &mut buffer) else {
+    let Some(target) = path::decode_fully(request_facts.target, &mut buffer) else {
         return false;
     };
     let request_facts = RequestFacts {

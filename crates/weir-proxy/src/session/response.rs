@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use weir_http::{ResponseEdit, ServerEnd, Upload};
+use weir_http::{RequestStep, ResponseEdit, ServerEnd};
 use weir_select::{Fault, Replay};
 use weir_sys::{Clock, now_ns};
 
@@ -49,7 +49,7 @@ impl Session {
         }
     }
 
-    /// Sends the buffered bytes to the server, then further bytes from the client.
+    /// Sends the buffered bytes to the server, then new bytes from the client.
     fn flush_request(&mut self, key: Key, cx: &mut Context) -> Step {
         let Some(upstream) = cx.upstreams.get_mut(self.server) else {
             return Step::Close;
@@ -115,10 +115,10 @@ impl Session {
             // The server would wait forever for the rest.
             Read::End | Read::Broken => return Step::Close,
         };
-        let Upload {
+        let RequestStep {
             forward, trailers, ..
         } = match self.receive(key, cx, &scratch[..bytes]) {
-            Ok(upload) => upload,
+            Ok(request_step) => request_step,
             Err(step) => return step,
         };
         self.copy_content(cx, [&scratch[..forward], &trailers]);
@@ -151,23 +151,23 @@ impl Session {
         key: Key,
         cx: &mut Context,
         bytes: &[u8],
-    ) -> Result<Upload, Step> {
-        let mut upload = match self.request.exchange.client_data(bytes) {
-            Ok(upload) => upload,
-            Err(refusal) => return Err(self.fail(key, cx, refusal.request_status())),
+    ) -> Result<RequestStep, Step> {
+        let mut request_step = match self.request.exchange.client_data(bytes) {
+            Ok(request_step) => request_step,
+            Err(error) => return Err(self.fail(key, cx, error.request_status())),
         };
-        self.filter_trailers(&mut upload.trailers);
+        self.filter_trailers(&mut request_step.trailers);
         let content = self.request.exchange.request_content();
         let limit = self.body_limit();
         if !self.local.service.limits.allows_body(content) || limit > 0 && content > limit {
             return Err(self.fail(key, cx, 413));
         }
-        self.keep_input(cx, &bytes[upload.consumed..]);
-        self.count_in(upload.consumed);
+        self.buffer_input(cx, &bytes[request_step.consumed..]);
+        self.count_in(request_step.consumed);
         let counters = self.local.service.counters.of(cx.worker);
-        counters.bytes_in.add(upload.consumed as u64);
-        self.count_h2_bytes(cx, Detail::H2BytesIn, upload.consumed);
-        Ok(upload)
+        counters.bytes_in.add(request_step.consumed as u64);
+        self.count_h2_bytes(cx, Detail::H2BytesIn, request_step.consumed);
+        Ok(request_step)
     }
 
     /// Reads from the server, if the client has received everything that was read before.
@@ -287,7 +287,7 @@ impl Session {
 
     /// Handles an invalid response, or one that the server did not complete.
     pub(super) fn fail_response(&mut self, key: Key, cx: &mut Context) -> Step {
-        self.record_result(cx, Some(Fault::Broken));
+        self.record_result(cx, Some(Fault::BadResponse));
         self.fail(key, cx, 502)
     }
 
@@ -301,7 +301,7 @@ impl Session {
             self.request.sent_ns = 0;
         }
         self.request.times.end(Stage::Response, cx.now_us);
-        self.trace_answered();
+        self.trace_response_start();
         if self.log_record.is_some() {
             self.stop_timer(Timer::Response);
         }
@@ -322,7 +322,7 @@ impl Session {
             ServerEnd::Truncated => {
                 self.count_error(cx);
                 self.set_termination(*b"SD");
-                self.record_result(cx, Some(Fault::Broken));
+                self.record_result(cx, Some(Fault::BadResponse));
                 self.leave_server(cx, false);
                 self.record(cx, self.request.exchange.client_status());
                 self.after_response(key, cx, false)
@@ -337,7 +337,7 @@ impl Session {
         server_persists: bool,
     ) -> Step {
         let status = self.request.exchange.status();
-        self.record_result(cx, (status >= 500).then_some(Fault::Status));
+        self.record_result(cx, (status >= 500).then_some(Fault::ErrorStatus));
         self.leave_server(cx, server_persists);
         self.record(cx, self.request.exchange.client_status());
         let persists = self.request.exchange.client_persists();

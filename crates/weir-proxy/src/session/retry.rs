@@ -22,11 +22,11 @@ impl Session {
         if may_retry {
             return Some(self.request.exchange.clone());
         }
-        self.drop_request(cx);
+        self.release_buffered_request(cx);
         None
     }
 
-    fn drop_request(&mut self, cx: &mut Context) {
+    fn release_buffered_request(&mut self, cx: &mut Context) {
         self.request.selection.set_replay(Replay::Forbidden);
         if self.to_server.is_sent() {
             cx.recycle(self.to_server.take());
@@ -40,7 +40,7 @@ impl Session {
         key: Key,
         cx: &mut Context,
         snapshot: Exchange,
-        step: Option<&weir_http::Step>,
+        step: Option<&weir_http::ResponseStep>,
     ) -> Option<Step> {
         let is_answered = self.request.exchange.is_answered();
         let unwanted = match step {
@@ -50,17 +50,17 @@ impl Session {
             }
         };
         let verdict = unwanted.and_then(|response| {
-            self.decide(cx, |selection, env| {
-                selection.handle_unwanted(response, env)
+            self.decide(cx, |selection, context| {
+                selection.handle_unwanted(response, context)
             })
         });
         if let Some(verdict) = verdict {
             self.request.exchange = snapshot;
-            return Some(self.apply(key, cx, verdict));
+            return Some(self.apply_verdict(key, cx, verdict));
         }
         // An interim response is sent to the client, so the request cannot be retried.
         if is_answered || step.is_some_and(|step| step.consumed > 0) {
-            self.drop_request(cx);
+            self.release_buffered_request(cx);
         }
         None
     }

@@ -133,8 +133,8 @@ pub(super) enum UserCheck {
 pub(super) struct AdmittedSlots {
     /// See [`Request::slot`].
     pub(super) slot: Option<Slot>,
-    /// See [`Request::more_slots`].
-    pub(super) more_slots: Vec<Slot>,
+    /// See [`Request::route_slots`].
+    pub(super) route_slots: Vec<Slot>,
 }
 
 /// The result of verifying a password.
@@ -184,7 +184,7 @@ pub(super) struct Request {
     /// Slot among the client's requests in progress.
     pub(super) slot: Option<Slot>,
     /// Slots among the requests of the route.
-    pub(super) more_slots: Vec<Slot>,
+    pub(super) route_slots: Vec<Slot>,
     /// Whether the request may pass.
     pub(super) user_check: UserCheck,
     /// Whether the limits have admitted it already.
@@ -198,7 +198,7 @@ pub(super) struct Request {
     /// When the request must be finished, in milliseconds on the worker clock.
     pub(super) deadline_ms: u64,
     /// The coding in which the response may be compressed, and the encoder.
-    pub(super) accepts: Option<Coding>,
+    pub(super) negotiated_coding: Option<Coding>,
     pub(super) encoder: Option<Box<Encoder>>,
     /// Values of response fields that depend on the request, in the order of the fields.
     pub(super) response_values: Vec<Vec<u8>>,
@@ -258,14 +258,14 @@ impl Request {
             route: None,
             selection: Selection::default(),
             slot: None,
-            more_slots: Vec::new(),
+            route_slots: Vec::new(),
             user_check: UserCheck::Passed,
             admitted: false,
             auth_result: None,
             sent_ns: 0,
             times: Times::default(),
             deadline_ms: u64::MAX,
-            accepts: None,
+            negotiated_coding: None,
             encoder: None,
             trailer_filter: None,
             response_values: Vec::new(),
@@ -282,7 +282,7 @@ impl Request {
         if let Some(admitted) = admitted {
             self.admitted = true;
             self.slot = admitted.slot;
-            self.more_slots = admitted.more_slots;
+            self.route_slots = admitted.route_slots;
         }
     }
 

@@ -25,7 +25,7 @@ pub(super) struct Trace {
     /// The context that is sent to the server. Its span is the request to the server.
     context: TraceContext,
     /// Whether the client's `tracestate` belongs to a different trace.
-    drops_state: bool,
+    drop_trace_state: bool,
     /// The recorded data; `None` = the request is not recorded.
     recording: Option<Box<Recording>>,
 }
@@ -115,7 +115,7 @@ impl Session {
                 span_id: upstream,
                 is_sampled,
             },
-            drops_state: parent_id.is_none(),
+            drop_trace_state: parent_id.is_none(),
             recording,
         }));
     }
@@ -128,7 +128,7 @@ impl Session {
         for field in fields {
             let name = field.name_in(head);
             field.dropped |= name.eq_ignore_ascii_case(TRACEPARENT)
-                || trace.drops_state && name.eq_ignore_ascii_case(TRACESTATE);
+                || trace.drop_trace_state && name.eq_ignore_ascii_case(TRACESTATE);
         }
         trace.context.write_line(add);
     }
@@ -172,7 +172,7 @@ impl Session {
     }
 
     /// Records the start of the response.
-    pub(super) fn trace_answered(&mut self) {
+    pub(super) fn trace_response_start(&mut self) {
         let Some(recording) = self.recording() else {
             return;
         };

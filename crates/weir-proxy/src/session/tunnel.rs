@@ -169,7 +169,7 @@ impl Session {
             && let Some(read) = self.splice_down(cx)
         {
             return match read {
-                Read::Some(_) if self.flush_pipe(cx).is_none() => self.fail_client_side(),
+                Read::Some(_) if self.flush_down(cx).is_none() => self.fail_client_side(),
                 Read::Some(_) => Step::Continue,
                 other => self.end_down(cx, other),
             };

@@ -52,7 +52,7 @@ impl Session {
             Phase::Exchange if self.request.exchange.is_answered() || self.has_unsent() => {
                 let is_client_slow = self.is_client_slow(cx);
                 if !is_client_slow {
-                    self.record_result(cx, Some(Fault::Broken));
+                    self.record_result(cx, Some(Fault::BadResponse));
                 }
                 self.set_termination(if is_client_slow { *b"cD" } else { *b"sD" });
                 Step::Close

@@ -60,7 +60,7 @@ pub enum CertificateError {
     },
     /// rustls rejected the content.
     #[error("{path}: {reason}", path = path.display(), reason = describe_error(source, Peer::File))]
-    Refused {
+    Rejected {
         /// Path of the file.
         path: PathBuf,
         /// The error of rustls.
@@ -89,7 +89,7 @@ impl CertificateError {
             }
             Self::NoKey { .. } => "add the private key in PEM form, without a passphrase",
             Self::Mismatch { .. } => "replace it with the key that belongs to the certificate",
-            Self::Refused { .. } => "replace it, or remove it from the configuration",
+            Self::Rejected { .. } => "replace it, or remove it from the configuration",
         }
     }
 }
@@ -246,7 +246,7 @@ fn load(files: &Files, provider: &CryptoProvider) -> Result<Certificate, Certifi
             });
         }
         Err(source) => {
-            return Err(CertificateError::Refused {
+            return Err(CertificateError::Rejected {
                 path: files.chain.clone(),
                 source,
             });

@@ -15,7 +15,7 @@ use rustls::unbuffered::{
 };
 use rustls::{ClientConfig, CommonState, HandshakeKind, ProtocolVersion, ServerConfig};
 
-use weir_http::hello::{self, Hello};
+use weir_http::hello::{self, SniResult};
 use weir_http::route::TlsFacts;
 use weir_model::TlsVersion;
 
@@ -217,7 +217,7 @@ pub(crate) struct Channel {
     /// Content that was received during the handshake or by [`is_closed`](Self::is_closed), and not read yet.
     unread: Vec<u8>,
     /// Whether the peer has finished sending.
-    ended: bool,
+    read_closed: bool,
     /// Whether close_notify was sent.
     close_notify_sent: bool,
     /// Whether the socket is to be shut down once all records are sent.
@@ -304,7 +304,7 @@ impl Channel {
             unsent: Vec::new(),
             sent: 0,
             unread: Vec::new(),
-            ended: false,
+            read_closed: false,
             close_notify_sent: false,
             is_finishing: false,
             sni: None,
@@ -381,7 +381,7 @@ impl Channel {
             &mut |on_plaintext| unread.extend_from_slice(on_plaintext),
         ));
         partial_record.drain(..progress.used);
-        self.ended |= progress.closed;
+        self.read_closed |= progress.closed;
         let is_usable = self.send(socket, &out) && progress.failed.is_none();
         self.error = progress.failed;
         OUTGOING.set(out);
@@ -431,7 +431,7 @@ impl Channel {
         let incoming = &mut incoming[..partial_length + bytes];
         if self.sni.is_none()
             && self.is_handshaking()
-            && let Hello::Name(name) = hello::server_name(incoming)
+            && let SniResult::Name(name) = hello::server_name(incoming)
         {
             self.sni = Some(name);
         }
@@ -442,7 +442,7 @@ impl Channel {
         ));
         self.partial_record
             .extend_from_slice(&incoming[progress.used..]);
-        self.ended |= progress.closed;
+        self.read_closed |= progress.closed;
         let is_usable = self.send(socket, &out) && progress.failed.is_none();
         self.error = progress.failed;
         OUTGOING.set(out);
@@ -465,7 +465,7 @@ impl Channel {
             return Handshake::Failed;
         }
         while self.is_handshaking() {
-            if self.ended {
+            if self.read_closed {
                 return Handshake::Failed;
             }
             if !ready.readable {
@@ -482,23 +482,23 @@ impl Channel {
             }
         }
         // No further event reports content that was received already.
-        ready.readable |= !self.unread.is_empty() || self.ended;
+        ready.readable |= !self.unread.is_empty() || self.read_closed;
         Handshake::Done
     }
 
     /// Returns whether the peer has closed the connection. Keeps the content of one read for [`read`](Self::read); if
     /// there is more content before the end, the end is found by reading.
     pub(crate) fn is_closed(&mut self, socket: &OwnedFd, ready: &mut Readiness) -> bool {
-        while ready.readable && self.unread.is_empty() && !self.ended {
+        while ready.readable && self.unread.is_empty() && !self.read_closed {
             let mut unread = std::mem::take(&mut self.unread);
             let read = self.fill(socket, ready, HEAD_BUFFER_BYTES, &mut |on_plaintext| {
                 unread.extend_from_slice(on_plaintext);
             });
             self.unread = unread;
-            self.ended |= matches!(read, Read::End | Read::Broken);
+            self.read_closed |= matches!(read, Read::End | Read::Broken);
         }
-        ready.readable |= !self.unread.is_empty() || self.ended;
-        self.ended
+        ready.readable |= !self.unread.is_empty() || self.read_closed;
+        self.read_closed
     }
 
     /// See [`Transport::read`](crate::transport::Transport::read).
@@ -515,7 +515,7 @@ impl Channel {
             return Read::Some(bytes);
         }
         loop {
-            if self.ended {
+            if self.read_closed {
                 return Read::End;
             }
             let mut filled = 0;
@@ -532,10 +532,10 @@ impl Channel {
                 _ if !is_large_enough => return Read::Broken,
                 // If the end was received too, the next read returns it.
                 Read::Some(_) if filled > 0 => {
-                    ready.readable |= self.ended;
+                    ready.readable |= self.read_closed;
                     return Read::Some(filled);
                 }
-                Read::Some(_) if self.ended => return Read::End,
+                Read::Some(_) if self.read_closed => return Read::End,
                 Read::Some(_) if !ready.readable => return Read::Blocked,
                 Read::Some(_) => {}
                 other => return other,

@@ -34,7 +34,7 @@ impl TlsConnector {
     /// A file cannot be used.
     pub(crate) fn new(tls: &ServerTls, protocols: &[&[u8]]) -> Result<Self, CertificateError> {
         let provider = Arc::new(aws_lc_rs::default_provider());
-        let refused = |source| CertificateError::Refused {
+        let refused = |source| CertificateError::Rejected {
             path: tls.certificate.as_deref().unwrap_or(SYSTEM_CA_FILE).into(),
             source,
         };

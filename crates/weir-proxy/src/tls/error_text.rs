@@ -163,7 +163,7 @@ fn describe_webpki_error(name: &str) -> String {
         "BadDer" | "BadDerTime" | "MalformedExtensions" | "ExtensionValueInvalid" => "is malformed",
         "InvalidCertValidity" => "ends before it begins",
         "InvalidSerialNumber" => "has an invalid serial number",
-        "NameConstraintViolation" => "has a name that the name constraints of its CA do not permit",
+        "NameConstraintViolation" => "has a name that its CA's name constraints do not permit",
         "PathLenConstraintViolated" | "MaximumPathDepthExceeded" => "has a chain that is too long",
         "MaximumSignatureChecksExceeded"
         | "MaximumPathBuildCallsExceeded"

@@ -125,7 +125,7 @@ fn check_validity(certificate: &Certificate, now: i64, source: Source) -> Option
     } else if now >= info.not_after {
         let days = (now - info.not_after) / DAY_S;
         (
-            format!("{path}: the certificate has expired, {}", ago(days)),
+            format!("{path}: the certificate expired {}", ago(days)),
             "clients reject it".to_owned(),
             "renew it, then run `weir reload`",
         )
@@ -194,7 +194,7 @@ fn report_uncovered_hosts(
         if !is_covered && host.parse::<std::net::IpAddr>().is_err() && !host.starts_with('[') {
             problems.push(Problem {
                 fatal: false,
-                message: format!("service {}: no certificate is for {host}", proxy.name),
+                message: format!("service {}: no certificate covers {host}", proxy.name),
                 cause:
                     "clients that request this host receive a certificate for a different host and reject it"
                         .to_owned(),

@@ -26,7 +26,7 @@ struct Resolver {
     /// Certificates with wildcard names, by the name without the star: `.example` for `*.example`.
     wildcard_suffixes: HashMap<String, Vec<Arc<CertifiedKey>>>,
     /// The default: the first certificate by file name. `None` = a client must send a known name.
-    first: Option<Vec<Arc<CertifiedKey>>>,
+    default: Option<Vec<Arc<CertifiedKey>>>,
 }
 
 impl Resolver {
@@ -34,7 +34,7 @@ impl Resolver {
         let mut resolver = Self {
             exact: HashMap::new(),
             wildcard_suffixes: HashMap::new(),
-            first: None,
+            default: None,
         };
         for certificate in certificates {
             for name in &certificate.info.names {
@@ -50,7 +50,7 @@ impl Resolver {
             // Includes certificates for the same host with other key types.
             let name = first.info.names.first();
             let keys = name.and_then(|name| resolver.find(name)).cloned();
-            resolver.first = Some(keys.unwrap_or_else(|| vec![Arc::clone(&first.key)]));
+            resolver.default = Some(keys.unwrap_or_else(|| vec![Arc::clone(&first.key)]));
         }
         resolver
     }
@@ -68,7 +68,7 @@ impl ResolvesServerCert for Resolver {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         let name = hello.server_name().map(str::to_ascii_lowercase);
         let by_name = name.as_deref().and_then(|name| self.find(name));
-        let keys = by_name.or(self.first.as_ref())?;
+        let keys = by_name.or(self.default.as_ref())?;
         let is_supported = |key: &&Arc<CertifiedKey>| {
             let schemes = hello.signature_schemes();
             key.key.choose_scheme(schemes).is_some()
@@ -99,7 +99,7 @@ impl ProducesTickets for NoTickets {
     }
 }
 
-/// Builds the TLS configuration of a listener that belongs to no service, from the same configuration keys. Also
+/// Builds the TLS configuration of a listener outside any service, from the same configuration keys. Also
 /// returns its certificates, in order of expiry.
 ///
 /// # Errors
@@ -140,11 +140,11 @@ pub(crate) fn server_config(
         .iter()
         .filter_map(|certificate| certificate.rejected_ocsp.as_ref())
     {
-        tracing::warn!(path = %path.display(), %fault, "OCSP response is not stapled");
+        tracing::warn!(path = %path.display(), %fault, "the OCSP response is not stapled");
     }
     let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
         .with_protocol_versions(versions(tls.minimum))
-        .map_err(|source| refused_error(&tls.certificates_text(), source))?;
+        .map_err(|source| rejected_error(&tls.certificates_text(), source))?;
     let builder = match &tls.client_ca {
         None => builder.with_no_client_auth(),
         Some(path) => {
@@ -172,8 +172,8 @@ pub(crate) fn server_config(
     })
 }
 
-fn refused_error(path: &str, source: rustls::Error) -> CertificateError {
-    CertificateError::Refused {
+fn rejected_error(path: &str, source: rustls::Error) -> CertificateError {
+    CertificateError::Rejected {
         path: path.into(),
         source,
     }
@@ -199,10 +199,10 @@ pub(super) fn client_verifier(
         VerifierBuilderError::NoRootAnchors => {
             CertificateError::NoCertificate { path: path.into() }
         }
-        VerifierBuilderError::InvalidCrl(fault) => refused_error(
+        VerifierBuilderError::InvalidCrl(fault) => rejected_error(
             tls.client_crl.as_deref().unwrap_or_default(),
             rustls::Error::InvalidCertRevocationList(fault),
         ),
-        other => refused_error(path, rustls::Error::General(other.to_string())),
+        other => rejected_error(path, rustls::Error::General(other.to_string())),
     })
 }

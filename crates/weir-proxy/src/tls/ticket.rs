@@ -24,15 +24,15 @@ pub struct TicketKey {
     /// The AES-256 key.
     pub secret: [u8; 32],
     /// When the key was generated.
-    pub made: SystemTime,
+    pub created: SystemTime,
 }
 
 /// Does not print the secret.
 impl fmt::Debug for TicketKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let made = &self.made;
+        let created = &self.created;
         f.debug_struct("TicketKey")
-            .field("made", made)
+            .field("created", created)
             .finish_non_exhaustive()
     }
 }
@@ -69,7 +69,7 @@ impl TicketKey {
         let mut key = Self {
             name: [0; NAME_LEN],
             secret: [0; 32],
-            made: now,
+            created: now,
         };
         let filled = rand::fill(&mut key.name).and_then(|()| rand::fill(&mut key.secret));
         filled.map_err(|_| rustls::Error::FailedToGetRandomBytes)?;
@@ -82,7 +82,7 @@ impl TicketKey {
         let mut key = Self {
             name: [0; NAME_LEN],
             secret: [0; 32],
-            made: now,
+            created: now,
         };
         let mut bytes = [0; NAME_LEN + 32];
         prk.expand(info, Length(bytes.len()))
@@ -97,7 +97,7 @@ impl TicketKey {
 
     /// Returns the age of the key; zero if the clock was set back.
     fn age(&self, now: SystemTime) -> Duration {
-        now.duration_since(self.made).unwrap_or_default()
+        now.duration_since(self.created).unwrap_or_default()
     }
 
     fn cipher(&self) -> Option<RandomizedNonceKey> {

@@ -59,7 +59,7 @@ pub fn server_verifier(ca: Option<&str>) -> Result<Arc<dyn ServerCertVerifier>, 
         None
     } else {
         let builder = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider);
-        let verifier = builder.build().map_err(|error| CertificateError::Refused {
+        let verifier = builder.build().map_err(|error| CertificateError::Rejected {
             path: path.into(),
             source: Error::General(error.to_string()),
         });

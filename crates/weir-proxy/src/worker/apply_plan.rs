@@ -65,7 +65,7 @@ impl Worker {
             .flat_map(|service| service.targets().map(|target| target.id))
             .collect();
         self.cx
-            .end_idle_unless(|target| kept_ids.contains(&target.id));
+            .close_idle_unless(|target| kept_ids.contains(&target.id));
     }
 
     fn adopt_listeners(&mut self, plan: &Plan, locals: &HashMap<String, Rc<LocalService>>) {
@@ -159,7 +159,7 @@ impl Worker {
     }
 
     /// Closes sessions that wait for a request, and those that send copies, whose responses are not needed.
-    pub(super) fn end_idle_sessions(&mut self) {
+    pub(super) fn close_idle_sessions(&mut self) {
         let must_end = |session: &Session| {
             session.is_idle() || session.is_copy() && !session.is_auth_request()
         };

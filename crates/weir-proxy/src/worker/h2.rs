@@ -63,9 +63,9 @@ impl Worker {
         let now = self.cx.now;
         let mut expired = Vec::new();
         let h2_servers = &mut self.h2_servers;
-        self.cx.pace_wheel.advance(now, |wheel, key, slot| {
+        self.cx.resume_wheel.advance(now, |wheel, key, slot| {
             if let Some(server_conn) = h2_servers.get_mut(key)
-                && wheel.is_over(&mut server_conn.resumption, key, slot, now)
+                && wheel.has_expired(&mut server_conn.resume_deadline, key, slot, now)
             {
                 expired.push(key);
             }
@@ -79,7 +79,7 @@ impl Worker {
     pub(super) fn check_lingering(&mut self) {
         for (key, until) in std::mem::take(&mut self.cx.lingering) {
             self.drive_h2_server(key, |server_conn, key, cx, _| {
-                server_conn.linger_on(key, until, cx)
+                server_conn.continue_linger(key, until, cx)
             });
         }
     }
@@ -99,17 +99,17 @@ impl Worker {
             handle(server_conn, key, cx, &mut actions)
         }));
         let has_panicked = outcome.is_err();
-        if !self.is_open(outcome)
+        if !self.unwrap_or_log_panic(outcome)
             && let Some(mut server_conn) = self.h2_servers.remove(key)
         {
             // After a panic, streams still have sessions.
-            let end = || server_conn.end(&mut actions);
-            if has_panicked && catch_unwind(AssertUnwindSafe(end)).is_err() {
+            let close = || server_conn.close(&mut actions);
+            if has_panicked && catch_unwind(AssertUnwindSafe(close)).is_err() {
                 tracing::error!("panic while closing an HTTP/2 connection");
             }
             let service = &server_conn.local.service;
             service.clients.fetch_sub(1, Relaxed);
-            service.counters.of(self.cx.worker).present.sub(1);
+            service.counters.of(self.cx.worker).current.sub(1);
             service.detail(self.cx.worker, Detail::H2Clients).sub(1);
             if has_panicked {
                 let panics = service.detail(self.cx.worker, Detail::InternalErrors);
@@ -122,7 +122,7 @@ impl Worker {
         self.actions = actions;
     }
 
-    fn is_open(&mut self, outcome: std::thread::Result<bool>) -> bool {
+    fn unwrap_or_log_panic(&mut self, outcome: std::thread::Result<bool>) -> bool {
         outcome.unwrap_or_else(|_| {
             tracing::error!("panic while handling an HTTP/2 connection");
             self.cx.restore_buffers();
@@ -145,9 +145,9 @@ impl Worker {
             handle(&mut client_conn, key, cx, &mut actions)
         }));
         let has_panicked = outcome.is_err();
-        let is_open = self.is_open(outcome);
-        let end = || client_conn.end(&mut actions);
-        if has_panicked && catch_unwind(AssertUnwindSafe(end)).is_err() {
+        let is_open = self.unwrap_or_log_panic(outcome);
+        let close = || client_conn.close(&mut actions);
+        if has_panicked && catch_unwind(AssertUnwindSafe(close)).is_err() {
             tracing::error!("panic while closing an HTTP/2 connection to a server");
         }
         match self.cx.h2_clients.get_mut(key) {
@@ -185,7 +185,7 @@ impl Worker {
         let mark_ready = |ready: &mut Readiness| {
             ready.readable = true;
             ready.writable = true;
-            ready.ended |= is_closed;
+            ready.read_closed |= is_closed;
             ready.broken |= is_closed;
         };
         let key = match owner {

@@ -29,7 +29,7 @@ impl Worker {
                 self.pause(key);
                 self.listening.remove(key);
             }
-            self.cx.end_idle_unless(|_| false);
+            self.cx.close_idle_unless(|_| false);
             // HTTP/2 connections stay in this process and send GOAWAY.
             self.wake_h2_servers();
             for key in self.sessions.keys() {
@@ -65,9 +65,9 @@ impl Worker {
         };
         let service = Arc::clone(&session.local.service);
         service.clients.fetch_sub(1, Relaxed);
-        service.counters.of(self.cx.worker).present.sub(1);
+        service.counters.of(self.cx.worker).current.sub(1);
         if let Some(connection) = session.into_handover(&mut self.cx) {
-            // Fails if the other process has ended; the connection is then closed.
+            // Fails if the other process has exited; the connection is then closed.
             let _ = outlet.send(connection);
         }
     }
@@ -95,7 +95,7 @@ impl Worker {
         }
         let service = &local.service;
         service.clients.fetch_add(1, Relaxed);
-        service.counters.of(self.cx.worker).present.add(1);
+        service.counters.of(self.cx.worker).current.add(1);
         let session = Session::from_handover(connection, Rc::clone(&local), server.0, server.1);
         let key = self.sessions.insert(session);
         if let Some(upstream) = self.cx.upstreams.get_mut(server.0) {
@@ -113,7 +113,7 @@ impl Worker {
             return Some(Rc::clone(local));
         }
         let plan = self.shared.plan();
-        let service = plan.former.iter().find(|service| service.name == name)?;
+        let service = plan.removed.iter().find(|service| service.name == name)?;
         Some(context::removed_service(Arc::clone(service), Vec::new()))
     }
 

@@ -83,7 +83,7 @@ impl Worker {
                 self.pause(key);
                 return;
             }
-            if !TABLE.admits() && !self.make_room() {
+            if !TABLE.has_room_for_client() && !self.make_room() {
                 service.counters.of(self.cx.worker).pauses.add(1);
                 self.warn_about_descriptors(&service.name);
                 self.pause(key);
@@ -104,7 +104,7 @@ impl Worker {
                     }
                     let counters = service.counters.of(self.cx.worker);
                     counters.connections.add(1);
-                    counters.present.add(1);
+                    counters.current.add(1);
                     let session = self
                         .sessions
                         .insert(Session::new(transport, peer, port, local));

@@ -32,11 +32,11 @@ pub(super) struct IdleClients {
 impl Worker {
     /// Frees descriptors for one more client and its server connection. Returns whether there are enough.
     pub(super) fn make_room(&mut self) -> bool {
-        if self.cx.free_descriptors(|| TABLE.admits()) {
+        if self.cx.free_descriptors(|| TABLE.has_room_for_client()) {
             return true;
         }
         while self.shed_one() {
-            if TABLE.admits() {
+            if TABLE.has_room_for_client() {
                 return true;
             }
         }
@@ -49,8 +49,8 @@ impl Worker {
         if !TABLE.is_idle_close_requested(self.cx.now) {
             return;
         }
-        self.cx.free_descriptors(|| TABLE.admits());
-        while !TABLE.admits() && self.shed_one() {}
+        self.cx.free_descriptors(|| TABLE.has_room_for_client());
+        while !TABLE.has_room_for_client() && self.shed_one() {}
     }
 
     /// Closes the longest idle client. Returns false if no client is idle.
@@ -128,7 +128,7 @@ impl Worker {
             service,
             open_files = limit.limit,
             clients = limit.clients,
-            "clients must wait to be accepted: the open-file limit is reached"
+            "the open-file limit is reached; new clients wait to be accepted"
         );
     }
 }

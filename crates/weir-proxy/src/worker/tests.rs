@@ -16,8 +16,8 @@ use crate::handover::Tunnel;
 use crate::plan::{Listeners, Plan, Service, SharedState};
 use crate::transport::Transport;
 
-/// Returns a service that answers every request itself, and its listeners.
-fn answering_service() -> (Arc<Service>, Arc<Listeners>) {
+/// Returns a service that generates every response itself, and its listeners.
+fn responding_service() -> (Arc<Service>, Arc<Listeners>) {
     let mut service = Proxy::new("s", ProxyProtocol::Http, "p");
     service
         .listen
@@ -44,7 +44,7 @@ fn worker() -> Worker {
 
 #[test]
 fn panic_closes_only_the_connection_that_caused_it() {
-    let (service, _listeners) = answering_service();
+    let (service, _listeners) = responding_service();
     let local = local_service(Arc::clone(&service), Vec::new());
     let mut worker = worker();
     let connect = |worker: &mut Worker| {
@@ -127,7 +127,7 @@ fn tunnel(service: &str) -> (UnixStream, UnixStream, HandedOverConnection) {
 /// A process that started the handover before a reload, or runs a different version, may hand over removed servers.
 #[test]
 fn tunnel_to_a_removed_server_continues() {
-    let (service, listeners) = answering_service();
+    let (service, listeners) = responding_service();
     let mut worker = worker();
     worker.listening.insert(Listener {
         listeners,
@@ -159,10 +159,10 @@ fn tunnel_to_a_removed_server_continues() {
 /// The new process may reload during the handover.
 #[test]
 fn tunnel_of_a_removed_service_continues() {
-    let (service, _) = answering_service();
+    let (service, _) = responding_service();
     let mut worker = worker();
     worker.shared.publish(Plan {
-        former: vec![Arc::clone(&service)],
+        removed: vec![Arc::clone(&service)],
         ..Plan::default()
     });
     let (mut client, mut server, connection) = tunnel("s");

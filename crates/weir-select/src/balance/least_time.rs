@@ -5,7 +5,7 @@ use super::{Criteria, is_candidate};
 use crate::Server;
 
 /// Returns the index of the server with the lowest cost. The latency of a server without a measurement is assumed to be
-/// half the mean of the others, so that the server is tried.
+/// half the mean of the others, so the server is tried.
 pub(super) fn pick<S: Server>(servers: &[S], criteria: &Criteria) -> Option<usize> {
     let latency = |index: usize| servers[index].load().latency_us(criteria.now_ms);
     let (mut sum, mut measured_count) = (0_u64, 0_u64);

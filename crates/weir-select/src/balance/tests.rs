@@ -321,9 +321,9 @@ fn sticky_server_is_kept_unless_full_withdrawn_or_tried() {
         assert_eq!(pick(&criteria), Some(2));
     }
     load.weight.store(0, Relaxed);
-    load.keeps_sticky.store(true, Relaxed);
+    load.sticky_while_quiesced.store(true, Relaxed);
     assert_eq!(pick(&criteria), Some(2), "a quiesced server");
-    load.keeps_sticky.store(false, Relaxed);
+    load.sticky_while_quiesced.store(false, Relaxed);
     assert_ne!(pick(&criteria), Some(2), "a drained server");
     load.weight.store(1, Relaxed);
     load.limit.store(1, Relaxed);

@@ -101,7 +101,7 @@ fn first_matching_route_applies() {
                 route: Some(0),
             },
         ),
-        ("/gone", Decision::Answer { route: 2 }),
+        ("/gone", Decision::Respond { route: 2 }),
         ("/old/x", Decision::Redirect { route: 3 }),
     ] {
         let allowed = HostCheck::Allowed;
@@ -208,7 +208,7 @@ fn server_names_select_the_pool_of_tcp_services() {
     let mut pool = |name| routes.pool_for_connection(name, client, &mut random);
     assert_eq!(pool(Some("b.example")), Some(1));
     assert_eq!((pool(Some("a.example")), pool(None)), (Some(0), Some(0)));
-    assert!(routes.need_server_name());
+    assert!(routes.needs_server_name());
 }
 
 #[test]
@@ -231,7 +231,7 @@ fn routes_of_tcp_services_close_connections_by_source() {
     };
     assert_eq!(pool("192.0.2.9"), Some(0));
     assert_eq!(pool("198.51.100.9"), None);
-    assert!(!routes.need_server_name());
+    assert!(!routes.needs_server_name());
 }
 
 #[test]

@@ -47,7 +47,7 @@ impl Fixture {
         }
     }
 
-    fn run<T>(&mut self, input: impl FnOnce(&mut Env<'_, TestServer>) -> T) -> T {
+    fn run<T>(&mut self, input: impl FnOnce(&mut SelectionContext<'_, TestServer>) -> T) -> T {
         let pool = Pool {
             scheduler: Scheduler::new(SchedulerKind::Rr),
             servers: &self.servers,
@@ -57,7 +57,7 @@ impl Fixture {
             queue_timeout_ms: self.queue_timeout_ms,
             no_server: self.no_server,
         };
-        input(&mut Env {
+        input(&mut SelectionContext {
             pool: &pool,
             policy: &self.policy,
             balancer: &mut self.balancer,
@@ -81,12 +81,12 @@ impl Fixture {
     fn connecting(&mut self, replay: Replay) -> (Selection, usize) {
         let mut selection = Selection::default();
         selection.set_replay(replay);
-        let server = connect(self.run(|env| selection.select(env)));
+        let server = connect(self.run(|context| selection.select(context)));
         (selection, server)
     }
 
     fn fail(&mut self, selection: &mut Selection, failure: Failure) -> Verdict {
-        self.run(|env| selection.handle_failure(failure, env))
+        self.run(|context| selection.handle_failure(failure, context))
     }
 }
 
@@ -104,8 +104,8 @@ const REPETITION: Next = Next::Select {
     counted: AttemptKind::Repetition,
 };
 
-const fn answer(status: u16, reason: Reason) -> Next {
-    Next::Answer { status, reason }
+const fn respond(status: u16, reason: Reason) -> Next {
+    Next::Respond { status, reason }
 }
 
 const fn lost(reused: bool, head_started: bool) -> Failure {
@@ -117,47 +117,47 @@ const fn lost(reused: bool, head_started: bool) -> Failure {
 
 /// Every failure, with its fault, and its response if there is no retry.
 const FAILURES: [(Failure, Option<Fault>, Next); 8] = {
-    use Fault::{Broken, Unreachable};
+    use Fault::{BadResponse, Unreachable};
     [
         (
             Failure::Connect,
             Some(Unreachable),
-            answer(502, Reason::NoConnection),
+            respond(502, Reason::NoConnection),
         ),
         (
             Failure::ConnectTimeout,
             Some(Unreachable),
-            answer(504, Reason::ConnectTimeout),
+            respond(504, Reason::ConnectTimeout),
         ),
         (
             Failure::TotalTimeoutConnecting,
             None,
-            answer(504, Reason::ConnectTimeout),
+            respond(504, Reason::ConnectTimeout),
         ),
         (
             lost(false, false),
-            Some(Broken),
-            answer(502, Reason::BadResponse),
+            Some(BadResponse),
+            respond(502, Reason::BadResponse),
         ),
         (
             lost(false, true),
-            Some(Broken),
-            answer(502, Reason::BadResponse),
+            Some(BadResponse),
+            respond(502, Reason::BadResponse),
         ),
         (
             lost(true, true),
-            Some(Broken),
-            answer(502, Reason::BadResponse),
+            Some(BadResponse),
+            respond(502, Reason::BadResponse),
         ),
         (
             Failure::ResponseTimeout,
-            Some(Broken),
-            answer(504, Reason::ResponseTimeout),
+            Some(BadResponse),
+            respond(504, Reason::ResponseTimeout),
         ),
         (
             Failure::TotalTimeout,
-            Some(Broken),
-            answer(504, Reason::ResponseTimeout),
+            Some(BadResponse),
+            respond(504, Reason::ResponseTimeout),
         ),
     ]
 };
@@ -183,7 +183,7 @@ fn failures_are_retried_on_another_server() {
         assert_eq!(verdict, Verdict { fault, next }, "{failure:?}");
         if next == RETRY {
             fixture.load(server).release();
-            let other = connect(fixture.run(|env| selection.select(env)));
+            let other = connect(fixture.run(|context| selection.select(context)));
             assert_ne!(other, server, "{failure:?}");
             assert_eq!(selection.retries(), 1);
         }
@@ -243,7 +243,7 @@ fn stale_idle_connection_is_replaced_without_fault_once() {
     let next = REPETITION;
     assert_eq!(verdict, Verdict { fault: None, next });
     assert_eq!(selection.retries(), 0);
-    let output = fixture.run(|env| selection.select(env));
+    let output = fixture.run(|context| selection.select(context));
     let connections = Connections::New;
     assert_eq!(
         output,
@@ -254,8 +254,8 @@ fn stale_idle_connection_is_replaced_without_fault_once() {
     );
     // The end of the new connection is the server's fault, even if the connection had served other requests.
     let verdict = fixture.fail(&mut selection, lost(true, false));
-    assert_eq!(verdict.fault, Some(Fault::Broken));
-    assert_eq!(verdict.next, answer(502, Reason::BadResponse));
+    assert_eq!(verdict.fault, Some(Fault::BadResponse));
+    assert_eq!(verdict.next, respond(502, Reason::BadResponse));
 }
 
 #[test]
@@ -263,7 +263,7 @@ fn stale_idle_connection_of_unrepeatable_request_is_answered_without_fault() {
     let mut fixture = Fixture::new(&[0, 0]);
     let (mut selection, _) = fixture.connecting(Replay::Forbidden);
     let verdict = fixture.fail(&mut selection, lost(true, false));
-    let next = answer(502, Reason::BadResponse);
+    let next = respond(502, Reason::BadResponse);
     assert_eq!(verdict, Verdict { fault: None, next });
 }
 
@@ -276,41 +276,45 @@ fn declined_requests_are_repeated_twice_then_count_as_unreachable() {
         let verdict = fixture.fail(&mut selection, Failure::Declined);
         let next = REPETITION;
         assert_eq!(verdict, Verdict { fault: None, next });
-        server = connect(fixture.run(|env| selection.select(env)));
+        server = connect(fixture.run(|context| selection.select(context)));
     }
     let verdict = fixture.fail(&mut selection, Failure::Declined);
     let fault = Some(Fault::Unreachable);
     assert_eq!(verdict, Verdict { fault, next: RETRY });
-    assert_ne!(connect(fixture.run(|env| selection.select(env))), server);
+    assert_ne!(
+        connect(fixture.run(|context| selection.select(context))),
+        server
+    );
     let verdict = fixture.fail(&mut selection, Failure::Declined);
-    assert_eq!(verdict.next, answer(503, Reason::NoConnection));
+    assert_eq!(verdict.next, respond(503, Reason::NoConnection));
 }
 
 #[test]
 fn unwanted_responses_are_retried_only_if_configured() {
     let cases = [
-        (UnwantedResponse::Malformed, Some(Fault::Broken)),
-        (UnwantedResponse::Status(503), Some(Fault::Status)),
+        (UnwantedResponse::Malformed, Some(Fault::BadResponse)),
+        (UnwantedResponse::Status(503), Some(Fault::ErrorStatus)),
         (UnwantedResponse::Status(502), None),
         (UnwantedResponse::Status(200), None),
     ];
     for (response, fault) in cases {
         let mut fixture = Fixture::new(&[0, 0]);
         let (mut selection, _) = fixture.connecting(Replay::Allowed);
-        let verdict = fixture.run(|env| selection.handle_unwanted(response, env));
+        let verdict = fixture.run(|context| selection.handle_unwanted(response, context));
         let expected = fault.map(|fault| Verdict {
             fault: Some(fault),
             next: RETRY,
         });
         assert_eq!(verdict, expected, "{response:?}");
         let (mut selection, _) = fixture.connecting(Replay::Forbidden);
-        let verdict = fixture.run(|env| selection.handle_unwanted(response, env));
+        let verdict = fixture.run(|context| selection.handle_unwanted(response, context));
         assert_eq!(verdict, None, "{response:?} of a request that was sent");
     }
     let mut fixture = Fixture::new(&[0, 0]);
     fixture.policy = RetryPolicy::new(2, RetryOn::default());
     let (mut selection, _) = fixture.connecting(Replay::Allowed);
-    let verdict = fixture.run(|env| selection.handle_unwanted(UnwantedResponse::Malformed, env));
+    let verdict =
+        fixture.run(|context| selection.handle_unwanted(UnwantedResponse::Malformed, context));
     assert_eq!(verdict, None);
     assert!(!fixture.policy.needs_response);
 }
@@ -322,29 +326,31 @@ fn connect_errors_end_with_the_last_server() {
     let mut seen = vec![first];
     for attempt in 1..=2 {
         let verdict =
-            fixture.run(|env| selection.handle_connect_error(ConnectError::Rejected, env));
+            fixture.run(|context| selection.handle_connect_error(ConnectError::Rejected, context));
         let fault = Some(Fault::Unreachable);
         assert_eq!(verdict, Verdict { fault, next: RETRY });
         assert_eq!(selection.retries(), attempt);
-        seen.push(connect(fixture.run(|env| selection.select(env))));
+        seen.push(connect(fixture.run(|context| selection.select(context))));
     }
     seen.sort_unstable();
     assert_eq!(seen, [0, 1, 2]);
-    let verdict = fixture.run(|env| selection.handle_connect_error(ConnectError::Local, env));
+    let verdict =
+        fixture.run(|context| selection.handle_connect_error(ConnectError::Local, context));
     assert_eq!(verdict.fault, None);
-    assert_eq!(verdict.next, answer(502, Reason::NoConnection));
+    assert_eq!(verdict.next, respond(502, Reason::NoConnection));
 }
 
 #[test]
 fn connect_error_without_untried_server_returns_502() {
     let mut fixture = Fixture::new(&[0]);
     let (mut selection, _) = fixture.connecting(Replay::Forbidden);
-    let verdict = fixture.run(|env| selection.handle_connect_error(ConnectError::Rejected, env));
+    let verdict =
+        fixture.run(|context| selection.handle_connect_error(ConnectError::Rejected, context));
     assert_eq!(verdict.next, RETRY);
-    let output = fixture.run(|env| selection.select(env));
+    let output = fixture.run(|context| selection.select(context));
     let reason = Reason::NoConnection;
     let status = 502;
-    assert_eq!(output, Output::Answer { status, reason });
+    assert_eq!(output, Output::Respond { status, reason });
 }
 
 #[test]
@@ -352,8 +358,8 @@ fn missing_descriptors_end_the_request_without_fault() {
     let mut fixture = Fixture::new(&[0, 0]);
     let (mut selection, _) = fixture.connecting(Replay::Allowed);
     let error = ConnectError::NoDescriptors;
-    let verdict = fixture.run(|env| selection.handle_connect_error(error, env));
-    let next = answer(503, Reason::NoConnection);
+    let verdict = fixture.run(|context| selection.handle_connect_error(error, context));
+    let next = respond(503, Reason::NoConnection);
     assert_eq!(verdict, Verdict { fault: None, next });
 }
 
@@ -362,7 +368,7 @@ fn without_usable_server_request_is_answered_or_closed() {
     for (no_server, expected) in [
         (
             NoServer::Reject,
-            Output::Answer {
+            Output::Respond {
                 status: 503,
                 reason: Reason::NoConnection,
             },
@@ -379,7 +385,7 @@ fn without_usable_server_request_is_answered_or_closed() {
         fixture.no_server = no_server;
         // Queueing is useful only if a server is full.
         fixture.queue_timeout_ms = 100;
-        let output = fixture.run(|env| Selection::default().select(env));
+        let output = fixture.run(|context| Selection::default().select(context));
         assert_eq!(output, expected);
     }
 }
@@ -391,21 +397,21 @@ fn full_servers_queue_requests_if_there_is_a_queue() {
         assert!(fixture.load(0).try_acquire());
         fixture.queue_timeout_ms = queue_timeout_ms;
         let mut selection = Selection::default();
-        let output = fixture.run(|env| selection.select(env));
+        let output = fixture.run(|context| selection.select(context));
         (fixture, selection, output)
     };
     let (_, _, output) = full(0);
-    assert!(matches!(output, Output::Answer { status: 503, .. }));
+    assert!(matches!(output, Output::Respond { status: 503, .. }));
     let (mut fixture, mut selection, output) = full(100);
     assert_eq!(output, Output::Queue);
     // The first attempt finds no free slot; the second one does.
-    let turn = fixture.run(|env| selection.handle_queue_turn(env));
+    let turn = fixture.run(|context| selection.handle_queue_turn(context));
     assert_eq!(turn, Some(Output::Queue));
     fixture.load(0).release();
-    let turn = fixture.run(|env| selection.handle_queue_turn(env));
+    let turn = fixture.run(|context| selection.handle_queue_turn(context));
     assert_eq!(turn.map(connect), Some(0));
     // A late turn must be passed to another request.
-    let turn = fixture.run(|env| selection.handle_queue_turn(env));
+    let turn = fixture.run(|context| selection.handle_queue_turn(context));
     assert_eq!(turn, None);
 }
 
@@ -416,13 +422,13 @@ fn new_requests_do_not_overtake_the_queue() {
     assert!(fixture.load(0).try_acquire());
     fixture.queued = 1;
     let mut selection = Selection::default();
-    let output = fixture.run(|env| selection.select(env));
+    let output = fixture.run(|context| selection.select(context));
     assert_eq!(output, Output::Queue, "server 1 has a slot for the queue");
-    let turn = fixture.run(|env| selection.handle_queue_turn(env));
+    let turn = fixture.run(|context| selection.handle_queue_turn(context));
     assert_eq!(turn.map(connect), Some(1));
     // No server is full, so there is no reason to wait.
     fixture.load(0).release();
-    let output = fixture.run(|env| Selection::default().select(env));
+    let output = fixture.run(|context| Selection::default().select(context));
     assert!(matches!(output, Output::Connect { .. }));
 }
 
@@ -436,9 +442,9 @@ fn retries_are_not_queued() {
     assert_eq!(fixture.fail(&mut selection, Failure::Connect).next, RETRY);
     // Another worker takes the last slot.
     assert!(fixture.load(other).try_acquire());
-    let output = fixture.run(|env| selection.select(env));
+    let output = fixture.run(|context| selection.select(context));
     assert!(
-        matches!(output, Output::Answer { status: 502, .. }),
+        matches!(output, Output::Respond { status: 502, .. }),
         "{output:?}"
     );
 }
@@ -453,11 +459,14 @@ fn response_on_leaving_queue_depends_on_expired_timeout() {
         fixture.queue_timeout_ms = 100;
         assert!(fixture.load(0).try_acquire());
         let mut selection = Selection::default();
-        assert_eq!(fixture.run(|env| selection.select(env)), Output::Queue);
+        assert_eq!(
+            fixture.run(|context| selection.select(context)),
+            Output::Queue
+        );
         let output = selection.handle_queue_exit(exit);
         let reason = Reason::Queued;
-        assert_eq!(output, Output::Answer { status, reason });
-        let turn = fixture.run(|env| selection.handle_queue_turn(env));
+        assert_eq!(output, Output::Respond { status, reason });
+        let turn = fixture.run(|context| selection.handle_queue_turn(context));
         assert_eq!(turn, None, "the request has left the queue");
     }
 }
@@ -468,11 +477,14 @@ fn losing_servers_while_queued_reports_queue_as_reason() {
     fixture.queue_timeout_ms = 100;
     assert!(fixture.load(0).try_acquire());
     let mut selection = Selection::default();
-    assert_eq!(fixture.run(|env| selection.select(env)), Output::Queue);
+    assert_eq!(
+        fixture.run(|context| selection.select(context)),
+        Output::Queue
+    );
     fixture.set_weight(0, 0);
-    let turn = fixture.run(|env| selection.handle_queue_turn(env));
+    let turn = fixture.run(|context| selection.handle_queue_turn(context));
     let (status, reason) = (503, Reason::Queued);
-    assert_eq!(turn, Some(Output::Answer { status, reason }));
+    assert_eq!(turn, Some(Output::Respond { status, reason }));
 }
 
 #[test]
@@ -487,7 +499,7 @@ fn new_list_resets_tried_and_sticky_servers() {
         (None, None)
     );
     let picked: Vec<usize> = (0..2)
-        .map(|_| connect(fixture.run(|env| selection.clone().select(env))))
+        .map(|_| connect(fixture.run(|context| selection.clone().select(context))))
         .collect();
     assert_ne!(picked[0], picked[1], "round robin over both");
     assert_eq!(selection.retries(), 1, "the number of retries is kept");
@@ -499,11 +511,11 @@ fn ended_request_selects_no_server() {
     let (mut selection, _) = fixture.connecting(Replay::Forbidden);
     assert!(selection.is_started() && !Selection::default().is_started());
     let verdict = fixture.fail(&mut selection, Failure::TotalTimeout);
-    assert!(matches!(verdict.next, Next::Answer { status: 504, .. }));
+    assert!(matches!(verdict.next, Next::Respond { status: 504, .. }));
     let closed = Output::Close {
         reason: Reason::NoConnection,
     };
-    assert_eq!(fixture.run(|env| selection.select(env)), closed);
+    assert_eq!(fixture.run(|context| selection.select(context)), closed);
 }
 
 #[test]

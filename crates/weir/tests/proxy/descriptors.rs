@@ -252,7 +252,7 @@ fn full_disk_is_reported_once() {
     fs::remove_file(path_in_namespace("filler")).expect("remove file");
     send_requests_for(Duration::from_millis(500));
     wait_until("the access log is written again", || {
-        count_lines("writing the access log works again") == 1
+        count_lines("the access log can be written again") == 1
     });
     assert_eq!(
         count_lines("the access log cannot be written"),

@@ -719,14 +719,14 @@ fn check_reports_certificate_faults() {
     };
     let (succeeded, output) = check();
     assert!(
-        succeeded && output.contains("warning: service s: no certificate is for b.example"),
+        succeeded && output.contains("warning: service s: no certificate covers b.example"),
         "{output}"
     );
     authority.sign("past", "DNS:b.example", 0);
     authority.sign("soon", "DNS:c.example", 5);
     let (succeeded, output) = check();
     assert!(
-        succeeded && output.contains("past.pem: the certificate has expired, today"),
+        succeeded && output.contains("past.pem: the certificate expired today"),
         "{output}"
     );
     assert!(

@@ -55,10 +55,10 @@ fn get(host: &str, target: &str) -> String {
     format!("GET {target} HTTP/1.1\r\nHost: {host}\r\nX-A: b/c d\r\nCookie: u=v;w\r\n\r\n")
 }
 
-fn fill_text(text: &str, target: Target, request: &str, route: Option<&Route>) -> String {
+fn fill_text(text: &str, encoding: ValueEncoding, request: &str, route: Option<&Route>) -> String {
     within(request, route, |template_context| {
         let mut out = Vec::new();
-        fill(&parse_template(text), target, template_context, &mut out);
+        expand(&parse_template(text), encoding, template_context, &mut out);
         String::from_utf8(out).unwrap()
     })
 }
@@ -218,30 +218,45 @@ fn every_variable_has_a_value() {
                 {tls_version} {tls_sni} {client_cert_subject} {header.x-a} {cookie.u} {1} {rest} {request_id} \
                 {header.none}{cookie.none}.";
     assert_eq!(
-        fill_text(text, Target::Field, &get("H:80", "/a/b?c"), Some(&route)),
+        fill_text(
+            text,
+            ValueEncoding::Field,
+            &get("H:80", "/a/b?c"),
+            Some(&route)
+        ),
         "192.0.2.1 4000 8443 https H /a/b c GET p 12 1.3 a.example CN=x__y b/c d v b b \
          000000000000000000000000000000ab ."
     );
     assert_eq!(
-        fill_text("{forwarded_for}", Target::Field, &get("h", "/"), None),
+        fill_text(
+            "{forwarded_for}",
+            ValueEncoding::Field,
+            &get("h", "/"),
+            None
+        ),
         "192.0.2.1"
     );
     let forwarded = "GET / HTTP/1.1\r\nHost: h\r\nX-Forwarded-For: 198.51.100.7\r\nx-forwarded-for: \
                      198.51.100.8\r\n\r\n";
     assert_eq!(
-        fill_text("{forwarded_for}", Target::Field, forwarded, None),
+        fill_text("{forwarded_for}", ValueEncoding::Field, forwarded, None),
         "198.51.100.7, 198.51.100.8, 192.0.2.1"
     );
     assert_eq!(
-        fill_text("{tls_cipher}", Target::Field, &get("h", "/"), None),
+        fill_text("{tls_cipher}", ValueEncoding::Field, &get("h", "/"), None),
         "TLS13_AES_128_GCM_SHA256"
     );
     assert_eq!(
-        fill_text("{server}", Target::Field, &get("h", "/"), None),
+        fill_text("{server}", ValueEncoding::Field, &get("h", "/"), None),
         "\0"
     );
     assert_eq!(
-        fill_text("{client_cert_subject}", Target::Body, &get("h", "/"), None),
+        fill_text(
+            "{client_cert_subject}",
+            ValueEncoding::Body,
+            &get("h", "/"),
+            None
+        ),
         "CN=x__y"
     );
 }
@@ -256,7 +271,7 @@ proptest! {
     ) {
         let request = format!("GET {target} HTTP/1.1\r\nHost: h\r\nX-A: {field}\r\n\r\n");
         let route = route(Some("*"), Some("(.*)"));
-        let value = fill_text(&text, Target::Field, &request, Some(&route));
+        let value = fill_text(&text, ValueEncoding::Field, &request, Some(&route));
         prop_assert!(!value.contains(['\r', '\n', '\0']));
         let location = redirect_location(&text, &request, Some(&route));
         prop_assert!(!location.contains(|c: char| c.is_ascii_control() || c == ' '), "{}", location);

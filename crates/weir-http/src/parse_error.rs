@@ -2,7 +2,7 @@
 
 /// Why a message was rejected. The connection is always closed, because the start of the next message is unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
-pub enum Refusal {
+pub enum ParseError {
     /// The first line is not a request line.
     #[error("malformed request line")]
     RequestLine,
@@ -74,7 +74,7 @@ pub enum Refusal {
     Method,
 }
 
-impl Refusal {
+impl ParseError {
     /// Returns the status code of the response to a rejected request.
     pub const fn request_status(self) -> u16 {
         match self {
@@ -95,20 +95,20 @@ mod tests {
 
     #[test]
     fn rejected_requests_have_their_status() {
-        for (refusal, status) in [
-            (Refusal::RequestLine, 400),
-            (Refusal::Version, 505),
-            (Refusal::LineEnd, 400),
-            (Refusal::HeadTooLarge, 431),
-            (Refusal::TargetTooLong, 414),
-            (Refusal::TooManyFields, 431),
-            (Refusal::Host, 400),
-            (Refusal::ContentLength, 400),
-            (Refusal::BodyTooLarge, 413),
-            (Refusal::Expectation, 417),
-            (Refusal::Method, 405),
+        for (error, status) in [
+            (ParseError::RequestLine, 400),
+            (ParseError::Version, 505),
+            (ParseError::LineEnd, 400),
+            (ParseError::HeadTooLarge, 431),
+            (ParseError::TargetTooLong, 414),
+            (ParseError::TooManyFields, 431),
+            (ParseError::Host, 400),
+            (ParseError::ContentLength, 400),
+            (ParseError::BodyTooLarge, 413),
+            (ParseError::Expectation, 417),
+            (ParseError::Method, 405),
         ] {
-            assert_eq!(refusal.request_status(), status, "{refusal}");
+            assert_eq!(error.request_status(), status, "{error}");
         }
     }
 }

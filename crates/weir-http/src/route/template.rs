@@ -9,14 +9,14 @@ use weir_model::{
     MapRef, Part, PathRewrite, Route, Scheme, Template, TextRegex, ValueMap, Variable,
 };
 
-use super::{RequestFacts, glob, without_port};
+use super::{RequestFacts, glob, strip_port};
 use crate::byte_class::is_value_byte;
 use crate::cookie;
 use crate::field::Name;
 
-/// The use of an expanded template, which determines how values are encoded.
+/// How values are encoded; depends on the use of the expanded template.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Target {
+pub enum ValueEncoding {
     /// The value of a header field: bytes that it must not contain become `_`.
     Field,
     /// A URL or its path: values are percent-encoded, except for paths and queries, which are already encoded.
@@ -97,10 +97,11 @@ pub struct TemplateContext<'a> {
 /// Placeholder for the name of a server that is not selected yet. No other value contains this byte.
 pub const SERVER_MARK: u8 = 0;
 
-/// Appends a template with the values of its variables. `?{query}` and `&{query}` are omitted if there is no query.
-pub fn fill(
+/// Appends a template, expanded with the values of its variables. `?{query}` and `&{query}` are omitted if there is no
+/// query.
+pub fn expand(
     text: &Template,
-    target: Target,
+    encoding: ValueEncoding,
     template_context: &TemplateContext<'_>,
     out: &mut Vec<u8>,
 ) {
@@ -116,7 +117,7 @@ pub fn fill(
                 {
                     out.pop();
                 }
-                append(variable, value.as_bytes(), target, start, out);
+                append(variable, value.as_bytes(), encoding, start, out);
             }
         }
     }
@@ -195,7 +196,7 @@ impl<'a> TemplateContext<'a> {
             }
             Variable::Cookie(name) => self.cookie(name.as_bytes()),
             Variable::Scheme => Scheme::of(facts.secure).as_str().as_bytes(),
-            Variable::Host => without_port(
+            Variable::Host => strip_port(
                 facts
                     .request
                     .host_in(head, facts.fields)
@@ -281,15 +282,21 @@ impl<'a> TemplateContext<'a> {
     }
 }
 
-fn append(variable: &Variable, value: &[u8], target: Target, start: usize, out: &mut Vec<u8>) {
-    match target {
-        Target::Field if *variable == Variable::Server => out.extend_from_slice(value),
-        Target::Field => out.extend(
+fn append(
+    variable: &Variable,
+    value: &[u8],
+    encoding: ValueEncoding,
+    start: usize,
+    out: &mut Vec<u8>,
+) {
+    match encoding {
+        ValueEncoding::Field if *variable == Variable::Server => out.extend_from_slice(value),
+        ValueEncoding::Field => out.extend(
             value
                 .iter()
                 .map(|byte| if is_value_byte(*byte) { *byte } else { b'_' }),
         ),
-        Target::Body => {
+        ValueEncoding::Body => {
             let is_control = |byte: &u8| byte.is_ascii_control() && *byte != b'\t';
             out.extend(
                 value
@@ -297,7 +304,7 @@ fn append(variable: &Variable, value: &[u8], target: Target, start: usize, out: 
                     .map(|byte| if is_control(byte) { b'_' } else { *byte }),
             );
         }
-        Target::Url => match variable {
+        ValueEncoding::Url => match variable {
             Variable::Host | Variable::Scheme => out.extend_from_slice(value),
             // An absolute target may have no path.
             Variable::PathAndQuery => {
@@ -355,7 +362,7 @@ pub fn rewrite_path(edit: &PathRewrite, template_context: &TemplateContext<'_>) 
     };
     let to = &edit.to;
     let mut out = Vec::with_capacity(to.as_str().len() + target.as_bytes().len());
-    fill(to, Target::Url, &template_context, &mut out);
+    expand(to, ValueEncoding::Url, &template_context, &mut out);
     // Like nginx, append the request's query to that of the new path, unless the new path ends with `?`.
     match (to.as_str().ends_with('?'), to.as_str().contains('?')) {
         (true, _) => {
@@ -374,7 +381,7 @@ pub fn rewrite_path(edit: &PathRewrite, template_context: &TemplateContext<'_>) 
 /// Returns the value of `Location` for a redirect.
 pub fn location(to: &Template, template_context: &TemplateContext<'_>) -> Vec<u8> {
     let mut out = Vec::with_capacity(to.as_str().len() + 64);
-    fill(to, Target::Url, template_context, &mut out);
+    expand(to, ValueEncoding::Url, template_context, &mut out);
     // A reference that begins with two slashes names a host (RFC 3986 section 4.2), and browsers read `\` as `/`.
     let slashes = out
         .iter()
