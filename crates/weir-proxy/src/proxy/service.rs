@@ -370,7 +370,7 @@ fn build_tls(
         _ => tls::Tickets::for_service(&proxy.name, settings)
             .map(Arc::new)
             .map_err(|source| {
-                failed(tls::CertificateError::Refused {
+                failed(tls::CertificateError::Rejected {
                     path: settings.certificates_text().into(),
                     source,
                 })
