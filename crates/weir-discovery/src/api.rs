@@ -169,11 +169,8 @@ mod tests {
         let put = |membership: &mut Membership, address: &str, text: &str| {
             let lists = membership.with_server(&configured, &pool, address, table(text))?;
             membership.commit(&configured, lists);
-            Ok::<_, String>(
-                membership.lists().added_to(&configured).pools[0]
-                    .servers
-                    .clone(),
-            )
+            let with_added = membership.lists().added_to(&configured);
+            Ok::<_, String>(with_added.pools[0].servers.clone())
         };
         let servers = put(&mut membership, "10.0.0.2:80", "{}").expect("add a server");
         assert_eq!((servers.len(), servers[1].weight), (2, 1));
@@ -221,16 +218,10 @@ mod tests {
         assert_eq!(lists.added_to(&configured).pools[0].servers.len(), 2);
         restarted.commit(&configured, lists);
         assert_eq!(restarted.sources(&configured)[0].kind, ListSource::Api);
-        assert!(
-            restarted
-                .without_server(&configured, &pool, "10.0.0.1")
-                .is_err()
-        );
-        assert!(
-            restarted
-                .without_server(&configured, &pool, "10.0.0.9")
-                .is_err()
-        );
+        for address in ["10.0.0.1", "10.0.0.9"] {
+            let result = restarted.without_server(&configured, &pool, address);
+            assert!(result.is_err(), "{address}");
+        }
         let lists = restarted
             .without_server(&configured, &pool, "10.0.0.2:80")
             .expect("remove the server");

@@ -145,12 +145,8 @@ impl Request {
             Err(refusal) => return rejected(explanation, &refusal),
         };
         let mut buffer = Vec::new();
-        let target = match compared_path(
-            proxy,
-            request.path_in(head),
-            &mut buffer,
-            &mut explanation.steps,
-        ) {
+        let path = request.path_in(head);
+        let target = match compared_path(proxy, path, &mut buffer, &mut explanation.steps) {
             Ok(target) => target,
             Err(refusal) => return rejected(explanation, &refusal),
         };
