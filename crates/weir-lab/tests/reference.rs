@@ -243,8 +243,8 @@ fn api_page_matches_openapi() {
     let mut out = String::from(
         "# HTTP API\n\nThe machine-readable description is [openapi.json](openapi.json) (OpenAPI 3.1). \
          [Operating](operating.md#the-http-api)\nexplains sockets, tokens and limits. Roles apply only to connections \
-         over TCP. Access to the Unix socket is\ncontrolled by its file mode.\n\n| request | role | body | response | purpose |\n\
-         |---|---|---|---|---|\n",
+         over TCP. Access to the Unix socket is\ncontrolled by its file mode.\n\n| request | role | body | response | \
+         purpose |\n|---|---|---|---|---|\n",
     );
     for (path, methods) in document["paths"].as_object().expect("paths") {
         for (method, operation) in methods.as_object().expect("methods") {
@@ -268,11 +268,11 @@ fn api_page_matches_openapi() {
     }
     out.push_str(
         "\nThe body of an error response is an [ApiError](#apierror). 400: the path, a parameter or the body is \
-         malformed. 401: no\ntoken, or an unknown one. 403: insufficient role, or `Origin` is another host. 404: no such \
-         route. 405: no such method;\n`Allow` lists the methods. 408: the body did not arrive in time. 413: the body is \
-         too large. 421: the `Host` is not\nallowed. 422: the daemon rejected the request, for example because of errors \
-         in a file. 503: the daemon is stopping.\nRequests that are not HTTP, and those with a header that is too large, \
-         get 400 and 431 without a body.\n",
+         malformed. 401: no\ntoken, or an unknown one. 403: insufficient role, or `Origin` is another host. 404: no \
+         such route. 405: no such method;\n`Allow` lists the methods. 408: the body did not arrive in time. 413: the \
+         body is too large. 421: the `Host` is not\nallowed. 422: the daemon rejected the request, for example because \
+         of errors in a file. 503: the daemon is stopping.\nRequests that are not HTTP, and those with a header that \
+         is too large, get 400 and 431 without a body.\n",
     );
     for (name, schema) in document["components"]["schemas"]
         .as_object()

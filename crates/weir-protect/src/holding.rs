@@ -105,7 +105,9 @@ impl HeldConnections {
         loop {
             tokio::select! {
                 done = &mut work => return done,
-                () = sleep_until(self.deadline), if !self.is_released => self.release_early("the time limit has expired"),
+                () = sleep_until(self.deadline), if !self.is_released => {
+                    self.release_early("the time limit has expired");
+                }
                 _ = refreshes.tick(), if !self.is_released => {
                     self.collect();
                     if let Err(error) = self.refresh() {

@@ -217,8 +217,8 @@ pub(crate) fn watch(epoll: &OwnedFd, socket: impl AsFd, token: u64) -> rustix::i
     epoll::add(epoll, socket, EventData::new_u64(token), EVENTS)
 }
 
-/// Registers a writable socket for all events except those of its send buffer. Otherwise the kernel would report at once
-/// that it is writable.
+/// Registers a writable socket for all events except those of its send buffer. Otherwise the kernel would report at
+/// once that it is writable.
 pub(crate) fn watch_reading(
     epoll: &OwnedFd,
     socket: impl AsFd,

@@ -1,7 +1,7 @@
 //! Measures the cost of connect(), send() and sendto() with `forward = "socket"`, compared with the same calls to the
-//! address of a server, in CPU time of the calling thread and in elapsed time: medians of rounds that alternate, so that
-//! the load of the machine affects both. No hook runs for packets of a connected socket: their row must show no
-//! difference.
+//! address of a server, in CPU time of the calling thread and in elapsed time. The values are medians of rounds that
+//! alternate, so that the load of the machine affects both. No hook runs for packets of a connected socket: their row
+//! must show no difference.
 
 use std::fs;
 use std::io;
@@ -92,8 +92,8 @@ fn main() -> io::Result<()> {
     });
     print_row("socket, connect, close, TCP", [server, vip], 1_000, |to| {
         let stream = TcpStream::connect(to)?;
-        // Closes with a reset. Otherwise thousands of connections in TIME_WAIT would occupy the local ports, and the kernel's
-        // search for a free port would dominate the cost.
+        // Closes with a reset. Otherwise thousands of connections in TIME_WAIT would occupy the local ports, and the
+        // kernel's search for a free port would dominate the cost.
         rustix::net::sockopt::set_socket_linger(&stream, Some(Duration::ZERO))?;
         Ok(())
     });

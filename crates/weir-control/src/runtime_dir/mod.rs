@@ -129,8 +129,8 @@ impl RuntimeDir {
         Ok(())
     }
 
-    /// Creates the directory if necessary and acquires its lock. If the holder is a keeper that was just killed, waits for
-    /// its daemon, which also holds the lock and exits with it.
+    /// Creates the directory if necessary and acquires its lock. If the holder is a keeper that was just killed, waits
+    /// for its daemon, which also holds the lock and exits with it.
     ///
     /// # Errors
     /// [`Error::Running`] if another process holds the lock.
