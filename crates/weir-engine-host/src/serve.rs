@@ -39,8 +39,8 @@ pub fn restrict() -> Result<(), Error> {
 }
 
 /// Serves a daemon at the other end of the channel; the process exits when the daemon exits. `configuration` is the
-/// file of `weir run`. Must be called inside a tokio runtime, in the director's network namespace; [`restrict`] must be called
-/// before the runtime is created, because existing threads keep their capabilities.
+/// file of `weir run`. Must be called inside a tokio runtime, in the director's network namespace; [`restrict`] must
+/// be called before the runtime is created, because existing threads keep their capabilities.
 ///
 /// # Errors
 /// The network cannot be watched.
