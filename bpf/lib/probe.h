@@ -24,7 +24,7 @@
 #define ICMP_UNREACHABLE   3
 #define ICMPV6_UNREACHABLE 1
 
-#define PROBE_NONE (-1) /* not a probe's packet */
+#define PROBE_NEXT (-1) /* TC_ACT_UNSPEC: not a probe's packet, or translated */
 #define PROBE_DROP  2	 /* TC_ACT_SHOT */
 
 static __always_inline struct weir_probe *probe_find(const struct weir_addr *local, __be16 port, __u8 proto)
@@ -183,10 +183,10 @@ static __always_inline int probe_egress(struct __sk_buff *skb)
 	struct packet p = {};
 
 	if (parse_packet(data, data_end, &p) != PARSE_OK || p.slow_path != PACKET_PLAIN)
-		return PROBE_NONE;
+		return PROBE_NEXT;
 	probe = probe_find(&p.src, p.sport, p.proto);
 	if (!probe || !addr_equal(&probe->server, &p.dst))
-		return PROBE_NONE;
+		return PROBE_NEXT;
 	if (bpf_skb_load_bytes(skb, 0, probe->to_mac, sizeof(probe->to_mac)) ||
 	    bpf_skb_load_bytes(skb, sizeof(probe->to_mac), probe->from_mac, sizeof(probe->from_mac)))
 		return PROBE_DROP;
@@ -200,7 +200,7 @@ static __always_inline int probe_egress(struct __sk_buff *skb)
 	if (forward_encapsulates(probe->forward) && probe_encapsulate(skb, &p, probe))
 		return PROBE_DROP;
 	__sync_fetch_and_add(&probe->sent, 1);
-	return PROBE_NONE;
+	return PROBE_NEXT;
 }
 
 /* ---- ingress ----------------------------------------------------------------------------------------------------- */
@@ -264,19 +264,19 @@ static __always_inline int probe_ingress(struct __sk_buff *skb)
 	struct packet p = {};
 
 	if (parse_packet(data, data_end, &p) != PARSE_OK)
-		return PROBE_NONE;
+		return PROBE_NEXT;
 	if (p.slow_path == PACKET_ICMP) {
 		probe_error(skb, &p);
-		return PROBE_NONE;
+		return PROBE_NEXT;
 	}
 	if (p.slow_path != PACKET_PLAIN)
-		return PROBE_NONE;
+		return PROBE_NEXT;
 	probe = probe_find(&p.dst, p.dport, p.proto);
 	if (!probe)
-		return PROBE_NONE;
+		return PROBE_NEXT;
 	if (!addr_equal(&probe->vip, &p.src)) {
 		if (!forward_sets_dscp(probe->forward) || !addr_equal(&probe->server, &p.src))
-			return PROBE_NONE;
+			return PROBE_NEXT;
 		__sync_fetch_and_add(&probe->unturned, 1);
 		return PROBE_DROP;
 	}
@@ -287,7 +287,7 @@ static __always_inline int probe_ingress(struct __sk_buff *skb)
 	if (skb_set_address(skb, &p, 1, &probe->server))
 		return PROBE_DROP;
 	__sync_fetch_and_add(&probe->answered, 1);
-	return PROBE_NONE;
+	return PROBE_NEXT;
 }
 
 #endif

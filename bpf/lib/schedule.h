@@ -13,7 +13,7 @@
 #include "lib/schedule_locality.h"
 #include "lib/schedule_time.h"
 
-/* Runs the schedulers by load. This is a separate function for the verifier: each group has its own loops. */
+/* Runs the load-based schedulers. Not inlined, so that the verifier checks the loops of each group separately. */
 __noinline __u32 schedule_by_load(__u32 service_id, struct weir_extent *extent)
 {
 	struct weir_cursor *cursor = WEIR_LOOKUP(weir_cursors, service_id);
@@ -26,7 +26,7 @@ __noinline __u32 schedule_by_load(__u32 service_id, struct weir_extent *extent)
 }
 
 /* Runs rr and wrr. `missed`: the cursor's lock was not obtained, and the caller uses the spread table. */
-__noinline __u32 schedule_by_walk(__u32 service_id, struct weir_extent *extent, int *missed)
+__noinline __u32 schedule_round_robin(__u32 service_id, struct weir_extent *extent, int *missed)
 {
 	struct weir_cursor *cursor = WEIR_LOOKUP(weir_cursors, service_id);
 	__u32 dest;
@@ -62,7 +62,7 @@ __noinline __u32 schedule(struct packet *p, __u32 service_id, struct weir_extent
 	if (extent->scheduler == WEIR_SCHED_LBLC || extent->scheduler == WEIR_SCHED_LBLCR)
 		return schedule_by_locality(p, service_id, extent);
 	if (extent->scheduler == WEIR_SCHED_RR || extent->scheduler == WEIR_SCHED_WRR)
-		return schedule_by_walk(service_id, extent, missed);
+		return schedule_round_robin(service_id, extent, missed);
 	if (extent->scheduler == WEIR_SCHED_P2C)
 		return schedule_by_p2c(service_id, extent);
 	if (extent->scheduler == WEIR_SCHED_LEAST_TIME && costs_fresh()) {

@@ -247,7 +247,7 @@ static __always_inline void socket_store_latency(__u64 cookie, __s64 ns)
 /* ---- system calls ------------------------------------------------------------------------------------------------ */
 
 /* Returns whether the socket has just been connected to this server by the programs of another cgroup. */
-__noinline int socket_is_bound(struct socket_client *client)
+__noinline int socket_already_connected(struct socket_client *client)
 {
 	struct weir_socket_key key = {};
 	struct weir_socket *record;
@@ -266,7 +266,7 @@ static __always_inline int socket_connect(struct socket_client *client)
 {
 	client->service = socket_service(client);
 	if (!client->service) {
-		if (!socket_is_bound(client))
+		if (!socket_already_connected(client))
 			socket_delete_records(client->cookie);
 		return SOCKET_PASS;
 	}

@@ -53,9 +53,9 @@ structs! {
     Settings = "weir_settings", 128 {
         /// Timeouts in ticks, by `State`.
         timeouts: [u32; 16],
-        /// Maximum number of new entries per CPU and second, for TCP and UDP together.
+        /// Maximum number of new entries per CPU per second, for TCP and UDP together.
         syn_budget: u32,
-        /// Maximum number of ICMP errors and resets that are sent per CPU and second.
+        /// Maximum number of ICMP errors and resets that are sent per CPU per second.
         reject_budget: u32,
         /// `SETTINGS_*`.
         flags: u32,

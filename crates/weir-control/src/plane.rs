@@ -80,7 +80,7 @@ pub trait Plane {
     type Error: Error + Send + std::marker::Sync + 'static;
 
     /// Prepares for a configuration file that is being loaded and will probably be applied.
-    fn expect_file(&self) {}
+    fn preload_configuration(&self) {}
 
     /// Applies a configuration and returns the revision; on an error, the previous configuration stays active.
     fn apply(

@@ -19,7 +19,7 @@ impl Maps {
     /// Returns the current ends of the rings, so that older samples are skipped.
     ///
     /// # Errors
-    /// Does not fail for a mapped map.
+    /// Never fails if the map is memory-mapped.
     pub fn latency_positions(&self) -> Result<RingPositions> {
         let mut positions = RingPositions([0; LATENCY_RINGS as usize]);
         for (ring, position) in (0..).zip(&mut positions.0) {
@@ -36,7 +36,7 @@ impl Maps {
     /// Appends the samples since the last call. Samples that were overwritten meanwhile are skipped.
     ///
     /// # Errors
-    /// Does not fail for a mapped map.
+    /// Never fails if the map is memory-mapped.
     pub fn latency_samples(
         &self,
         positions: &mut RingPositions,
@@ -84,7 +84,7 @@ impl Maps {
         }))
     }
 
-    /// Returns the estimator's counters over all CPUs, by number.
+    /// Returns the estimator's counters, summed over all CPUs and indexed by reason number.
     ///
     /// # Errors
     /// The kernel rejects the request.
@@ -111,7 +111,7 @@ impl Maps {
     /// Sets the time at which the costs are up to date, in nanoseconds of the monotonic clock.
     ///
     /// # Errors
-    /// Does not fail for a mapped map.
+    /// Never fails if the map is memory-mapped.
     pub fn refresh_costs_timestamp(&self, now_ns: u64) -> Result<()> {
         self.costs.store_u64(0, 0, now_ns)
     }

@@ -1,11 +1,12 @@
-//! Defines the error for a listener in the configuration file that an ipvsadm service already uses.
+//! Defines the error for a configured listener that conflicts with a service created with ipvsadm.
 
 use weir_model::Source;
 
-/// A listener in the file that ipvsadm already uses; the configuration is rejected.
+/// A configured listener that conflicts with a service created with ipvsadm; the configuration is rejected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{}:{}: service {service} listens on {listener}, which ipvsadm already uses (`ipvsadm {command}` removes it)",
+    "{}:{}: service {service}: {listener} is already used by a service created with ipvsadm; \
+     remove that service with `ipvsadm {command}`",
     .position.line, .position.column
 )]
 pub struct ListenerConflict {

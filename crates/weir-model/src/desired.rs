@@ -220,7 +220,7 @@ pub struct Node {
     pub max_servers: u32,
     /// Maximum number of services, including services created by ipvsadm.
     pub max_services: u32,
-    /// Maximum number of new flow entries per CPU and second; above it, SYNs and datagrams are balanced by hash without
+    /// Maximum number of new flow entries per CPU per second; above it, SYNs and datagrams are balanced by hash without
     /// an entry.
     pub syn_budget: u32,
     /// How long proxied connections may continue after SIGTERM.

@@ -8,7 +8,7 @@ pub enum HashKey {
     /// The client's address.
     #[default]
     Source,
-    /// Path and query, the path in the form that routes compare.
+    /// The normalized path, as routes compare it, and the query.
     Uri,
     /// The path without the query.
     Path,

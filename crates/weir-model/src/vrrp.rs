@@ -23,7 +23,7 @@ pub struct VirtualRouter {
     pub version: u8,
     /// Interval of advertisements.
     pub advert_interval: Duration,
-    /// Addresses that are listed in advertisements; all of one family. Empty = the router only has a state.
+    /// Addresses that are listed in advertisements; all of one family. Empty = the router manages no addresses and only runs the state machine.
     pub addresses: Vec<Network>,
     /// Addresses that are not listed in advertisements.
     pub excluded_addresses: Vec<Network>,
@@ -54,7 +54,7 @@ pub struct VirtualRouter {
     pub start_delay: Duration,
     /// Missed advertisements after which a backup becomes active, 1 to 100.
     pub down_adverts: u32,
-    /// Whether version 3 over IPv4 starts with the checksum that includes a pseudo header.
+    /// Whether the checksum of version 3 over IPv4 includes a pseudo header, until a peer's first packet shows its form.
     pub pseudo_header: bool,
     /// Whether advertisements and addresses use the virtual MAC address (RFC 9568 section 7.3).
     pub virtual_mac: bool,
@@ -106,7 +106,7 @@ pub struct RouterAnnouncements {
     pub repeat: u32,
     /// Time from a takeover to the second announcement; zero = no second announcement.
     #[serde(rename = "again")]
-    pub second_after: Duration,
+    pub second_announcement_delay: Duration,
     /// Interval of further announcements; zero = no further announcements.
     pub refresh: Duration,
     /// Frames per address at each of the further announcements.

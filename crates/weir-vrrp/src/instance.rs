@@ -473,11 +473,12 @@ impl Instance {
         self.change_state(State::Active, reason, now);
         self.announce(now);
         let Announcements {
-            second_after,
+            second_announcement_delay,
             refresh,
             ..
         } = self.config.announcements;
-        self.announce_at = (!second_after.is_zero()).then(|| now + second_after);
+        self.announce_at =
+            (!second_announcement_delay.is_zero()).then(|| now + second_announcement_delay);
         self.refresh_at = (!refresh.is_zero()).then(|| now + refresh);
     }
 

@@ -15,7 +15,7 @@ pub struct Announcements {
     /// Frames per address in the announcement at a takeover.
     pub repeat: u32,
     /// Time from a takeover to a second announcement; zero disables it.
-    pub second_after: Duration,
+    pub second_announcement_delay: Duration,
     /// Interval between further announcements; zero disables them.
     pub refresh: Duration,
     /// Frames per address in each further announcement.
@@ -27,7 +27,7 @@ impl Default for Announcements {
     fn default() -> Self {
         Self {
             repeat: 5,
-            second_after: Duration::from_secs(5),
+            second_announcement_delay: Duration::from_secs(5),
             refresh: Duration::ZERO,
             refresh_repeat: 1,
         }

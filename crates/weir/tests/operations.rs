@@ -397,7 +397,7 @@ fn hung_daemon_is_reported_and_pinned_state_is_shown() {
     std::io::BufRead::read_line(&mut std::io::BufReader::new(errors), &mut progress)
         .expect("read a line");
     assert!(
-        progress.contains("still working: the explanation"),
+        progress.contains("still waiting for the explanation"),
         "{progress}"
     );
     kill_process(hung, Signal::CONT).expect("send a signal to the process");

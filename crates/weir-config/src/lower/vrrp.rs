@@ -518,7 +518,7 @@ fn line_of_key(sink: &mut Sink<'_>, view: &View<'_, '_>, key: &str) -> Option<St
 fn announcements(sink: &mut Sink<'_>, view: &View<'_, '_>) -> RouterAnnouncements {
     RouterAnnouncements {
         repeat: view.integer(sink, "garp_repeat").unwrap_or(5),
-        second_after: view
+        second_announcement_delay: view
             .duration(sink, "garp_delay")
             .unwrap_or(Duration::from_secs(5)),
         refresh: view.duration(sink, "garp_refresh").unwrap_or_default(),

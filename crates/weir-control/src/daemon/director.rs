@@ -685,7 +685,7 @@ impl<P: Plane> Director<P> {
     ) -> Result<ReloadResponse, ApiError> {
         let is_active_file = request.path.as_ref().is_none_or(|path| *path == self.file);
         if is_active_file && request.text.is_none() {
-            self.plane.expect_file();
+            self.plane.preload_configuration();
         }
         let (path, loaded) = self.load(request, caller)?;
         if let Some(conflict) = self.plane.listener_conflict(&loaded.desired) {

@@ -9,6 +9,6 @@ use serde::{Deserialize, Serialize};
 pub struct Facts {
     /// Whether a data plane is pinned.
     pub pinned: bool,
-    /// Directories from which routes in root's configuration serve files.
+    /// Directories that the confined daemon may read: those of `files` in the routes of root's configuration.
     pub readable: Vec<PathBuf>,
 }

@@ -72,10 +72,10 @@ pub struct ProxyServiceDetails {
     /// Maximum number of concurrent clients, as configured.
     #[serde(default)]
     pub clients_limit: u64,
-    /// Maximum number of requests per client and second, as configured, rounded up; 0 = no limit.
+    /// Maximum number of requests per client per second, as configured, rounded up; 0 = no limit.
     #[serde(default)]
     pub rate_limit: u64,
-    /// Maximum number of requests per client and minute, as configured; 0 = no limit.
+    /// Maximum number of requests per client per minute, as configured; 0 = no limit.
     #[serde(default)]
     pub rate_limit_per_minute: u64,
     /// Further counters by name: see `weir_proxy_*` in the metrics reference.

@@ -50,11 +50,11 @@ pub(super) struct RemoteEngine {
     /// See [`address_digest`].
     address_digest: Option<u64>,
     /// The active configuration without services created with ipvsadm.
-    configured: Desired,
+    without_ipvsadm: Desired,
     /// The active configuration with services created with ipvsadm.
     desired: Indexed,
     facts: Facts,
-    /// Check results that were not yet sent to the other process.
+    /// Check results that have not been sent yet to the other process.
     unsent_results: RefCell<Vec<HealthEvent>>,
 }
 
@@ -70,7 +70,7 @@ fn merged(facts: &Facts, configured: &Desired) -> Result<Indexed, Error> {
 
 fn text_file(text: &str) -> Result<std::os::fd::OwnedFd, Error> {
     sealed_file("weir-configuration", text.as_bytes()).map_err(|source| Error::File {
-        path: "memory".into(),
+        path: "copy of the configuration in memory".into(),
         source,
     })
 }
@@ -88,7 +88,7 @@ pub(super) struct RemoteOpening {
     text: String,
     added: Vec<AddedServer>,
     address_digest: Option<u64>,
-    configured: Desired,
+    without_ipvsadm: Desired,
 }
 
 impl RemoteOpening {
@@ -102,7 +102,7 @@ impl RemoteOpening {
             text: wanted.text.to_owned(),
             added: wanted.added(),
             address_digest: address_digest(wanted.text, wanted.configured),
-            configured: wanted.desired.clone(),
+            without_ipvsadm: wanted.desired.clone(),
         };
         let saved = opening.send_begin()?;
         Ok((opening, saved))
@@ -138,8 +138,8 @@ impl RemoteOpening {
             text: self.text,
             added: self.added,
             address_digest: self.address_digest,
-            desired: merged(&facts, &self.configured)?,
-            configured: self.configured,
+            desired: merged(&facts, &self.without_ipvsadm)?,
+            without_ipvsadm: self.without_ipvsadm,
             facts,
             unsent_results: RefCell::default(),
         })
@@ -153,7 +153,7 @@ impl RemoteEngine {
 
     fn update(&mut self, facts: Facts) -> Result<(), Error> {
         if facts.origin != self.facts.origin {
-            self.desired = merged(&facts, &self.configured)?;
+            self.desired = merged(&facts, &self.without_ipvsadm)?;
         }
         self.facts = facts;
         Ok(())
@@ -176,7 +176,7 @@ impl RemoteEngine {
         };
         let pending = self.client.begin(&request, &files)?;
         // Compute this while the other process works.
-        let configured = wanted.desired.clone();
+        let without_ipvsadm = wanted.desired.clone();
         let expected = merged(&self.facts, wanted.desired);
         let Reply::Active(facts) = pending.wait()? else {
             return unexpected();
@@ -191,7 +191,7 @@ impl RemoteEngine {
         };
         let previous = (
             std::mem::replace(&mut self.desired, desired),
-            std::mem::replace(&mut self.configured, configured),
+            std::mem::replace(&mut self.without_ipvsadm, without_ipvsadm),
         );
         // Free this on a different thread, like the engine: freeing takes as long as applying a change.
         tokio::task::spawn_blocking(move || drop(previous));
@@ -207,7 +207,7 @@ impl RemoteEngine {
             text: self.text.clone(),
             added: self.added.clone(),
             address_digest: self.address_digest,
-            configured: self.configured.clone(),
+            without_ipvsadm: self.without_ipvsadm.clone(),
         };
         opening.send_begin()?;
         *self = opening.finish(states)?;
@@ -247,16 +247,16 @@ impl RemoteEngine {
         }
     }
 
-    /// Converts the counters of the services in the active configuration.
-    fn watched(&self, counters: Vec<Counters>) -> Vec<Handshakes<'_>> {
+    /// Converts the engine's counters; those of services that are not in the active configuration are omitted.
+    fn handshakes_from_counters(&self, counters: Vec<Counters>) -> Vec<Handshakes<'_>> {
         let handshakes = counters.into_iter().filter_map(|service_counters| {
             let service = self.desired.service(&service_counters.service)?;
-            let watched = PoolSamples {
+            let samples = PoolSamples {
                 pool: self.desired.pool(&service.pool)?,
                 service: Some(&service.name),
                 samples: service_counters.samples,
             };
-            Some(Handshakes::new(watched, service_counters.silent))
+            Some(Handshakes::new(samples, service_counters.silent))
         });
         handshakes.collect()
     }
@@ -536,7 +536,7 @@ impl Layer4 {
             Self::Local(engine) => Ok(engine.read_handshakes(states)?),
             Self::Remote(remote) if remote.client.is_lost() => Ok(Vec::new()),
             Self::Remote(remote) => match remote.read(Query::Handshakes)? {
-                Reply::Handshakes(counters) => Ok(remote.watched(counters)),
+                Reply::Handshakes(counters) => Ok(remote.handshakes_from_counters(counters)),
                 _ => unexpected(),
             },
         }
@@ -557,7 +557,7 @@ impl Layer4 {
                 }
                 match remote.read(Query::Latencies)? {
                     Reply::Latencies { counters, adjusted } => {
-                        let watched = remote.watched(counters).into_iter();
+                        let watched = remote.handshakes_from_counters(counters).into_iter();
                         Ok((
                             adjusted,
                             watched
@@ -588,12 +588,12 @@ impl Layer4 {
         }
     }
 
-    /// Makes the other process read the configuration file while this process reads it too.
-    pub(super) fn expect_file(&self) {
+    /// Asks the other process to start reading the configuration file while this process reads it too.
+    pub(super) fn preload_configuration(&self) {
         if let Self::Remote(remote) = self
             && let Err(error) = remote.client.begin(&Request::Prepare, &[])
         {
-            tracing::debug!(%error, "failed to read the configuration file in advance");
+            tracing::debug!(%error, "failed to ask the engine process to preload the configuration file");
         }
     }
 

@@ -28,9 +28,9 @@ use weir_probing::PathTable;
 impl Plane for Traffic {
     type Error = Error;
 
-    fn expect_file(&self) {
+    fn preload_configuration(&self) {
         if let Some(engine) = &self.engine {
-            engine.expect_file();
+            engine.preload_configuration();
         }
     }
 

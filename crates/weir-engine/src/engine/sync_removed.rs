@@ -1,8 +1,8 @@
-//! Keeps the rows of removed servers for some time, because other directors may send flows of them.
+//! Keeps the rows of removed servers for some time, because other directors may still send those servers' flows.
 //!
-//! Directors remove a server one after the other. Flows of `maglev` whose server the other directors compute are not
-//! sent until the sender's own table changes, so a director that removes a server first may have no flow of it yet. If
-//! it freed the row at once, it could not insert the flows that the others send afterwards.
+//! Directors remove a server one after another. A `maglev` flow is not sent while the other directors can compute its
+//! server from the table, but only once the sender's table changes. The first director to remove a server may therefore
+//! not have its flows yet. If it freed the row at once, it could not insert the flows that the others send afterwards.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};

@@ -100,7 +100,7 @@ pub(super) fn body(report: &Report) -> String {
     page
 }
 
-/// Writes the summary, the notes and the bar charts.
+/// Writes the headline, the warning about a busy machine, and the bar charts.
 fn write_head(page: &mut String, report: &Report) {
     if let Some(headline) = headline::summarize(report) {
         // Writing to a String cannot fail.

@@ -115,7 +115,7 @@ pub(crate) struct Session {
     /// The verdict on the request at the start of `input`, once it is known.
     auth_result: Option<Box<AuthResult>>,
     log_record: Option<Box<LogRecord>>,
-    /// Bytes from the client that are not processed yet. The first `scanned` bytes contain no end of a head.
+    /// Bytes from the client that are not processed yet. The end of the head is not within the first `scanned` bytes.
     input: Vec<u8>,
     scanned: usize,
     /// The result of verifying the password of the request at the start of `input`, once it is known.

@@ -234,7 +234,7 @@ impl std::fmt::Debug for Channel {
     }
 }
 
-/// Details of a client's TLS connection, for routes and texts.
+/// Details of a client's TLS connection, for route conditions and header templates.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct TlsDetails {
     pub(crate) version: Option<TlsVersion>,
@@ -378,7 +378,7 @@ impl Channel {
             (&mut self.end, &mut self.partial_record, &mut self.unread);
         let progress = either!(end, connection => advance(
             &mut **connection, partial_record, content, &mut out,
-            &mut |on_plaintext| unread.extend_from_slice(on_plaintext),
+            &mut |plaintext| unread.extend_from_slice(plaintext),
         ));
         partial_record.drain(..progress.used);
         self.read_closed |= progress.closed;
@@ -472,8 +472,8 @@ impl Channel {
                 return Handshake::Pending;
             }
             let mut unread = std::mem::take(&mut self.unread);
-            let read = self.fill(socket, ready, BODY_BUFFER_BYTES, &mut |on_plaintext| {
-                unread.extend_from_slice(on_plaintext);
+            let read = self.fill(socket, ready, BODY_BUFFER_BYTES, &mut |plaintext| {
+                unread.extend_from_slice(plaintext);
             });
             self.unread = unread;
             match read {
@@ -486,13 +486,13 @@ impl Channel {
         Handshake::Done
     }
 
-    /// Returns whether the peer has closed the connection. Keeps the content of one read for [`read`](Self::read); if
-    /// there is more content before the end, the end is found by reading.
+    /// Returns whether the peer has closed the connection. Keeps the content of one read for [`read`](Self::read). If
+    /// more content precedes the end, returns false, and a later read detects the end.
     pub(crate) fn is_closed(&mut self, socket: &OwnedFd, ready: &mut Readiness) -> bool {
         while ready.readable && self.unread.is_empty() && !self.read_closed {
             let mut unread = std::mem::take(&mut self.unread);
-            let read = self.fill(socket, ready, HEAD_BUFFER_BYTES, &mut |on_plaintext| {
-                unread.extend_from_slice(on_plaintext);
+            let read = self.fill(socket, ready, HEAD_BUFFER_BYTES, &mut |plaintext| {
+                unread.extend_from_slice(plaintext);
             });
             self.unread = unread;
             self.read_closed |= matches!(read, Read::End | Read::Broken);
@@ -521,12 +521,12 @@ impl Channel {
             let mut filled = 0;
             let mut is_large_enough = true;
             // Content is shorter than its records, so `buffer` is large enough.
-            let read = self.fill(socket, ready, buffer.len(), &mut |on_plaintext| {
-                match buffer.get_mut(filled..filled + on_plaintext.len()) {
-                    Some(span) => span.copy_from_slice(on_plaintext),
+            let read = self.fill(socket, ready, buffer.len(), &mut |plaintext| {
+                match buffer.get_mut(filled..filled + plaintext.len()) {
+                    Some(span) => span.copy_from_slice(plaintext),
                     None => is_large_enough = false,
                 }
-                filled += on_plaintext.len();
+                filled += plaintext.len();
             });
             match read {
                 _ if !is_large_enough => return Read::Broken,

@@ -48,7 +48,7 @@ impl Agent {
 fn config(router: &VirtualRouter) -> Config {
     let RouterAnnouncements {
         repeat,
-        second_after,
+        second_announcement_delay,
         refresh,
         refresh_repeat,
     } = router.announcements;
@@ -84,7 +84,7 @@ fn config(router: &VirtualRouter) -> Config {
         },
         announcements: Announcements {
             repeat,
-            second_after,
+            second_announcement_delay,
             refresh,
             refresh_repeat,
         },

@@ -400,7 +400,7 @@ fn addresses_are_announced_again_as_configured() {
     let mut instance = started(Config {
         announcements: Announcements {
             repeat: 2,
-            second_after: 3 * SECOND,
+            second_announcement_delay: 3 * SECOND,
             refresh: 10 * SECOND,
             refresh_repeat: 7,
         },

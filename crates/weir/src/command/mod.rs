@@ -116,9 +116,7 @@ fn with_progress<T>(what: &str, work: impl Future<Output = T>) -> Result<T, Fail
         PROGRESS_INTERVAL,
         || {
             let seconds = started.elapsed().as_secs();
-            terminal::eprint(&format!(
-                "weir: still working: {what}, {seconds} s so far\n"
-            ));
+            terminal::eprint(&format!("weir: still waiting for {what} ({seconds} s)\n"));
         },
     ))
 }
