@@ -23,7 +23,8 @@ pub struct VirtualRouter {
     pub version: u8,
     /// Interval of advertisements.
     pub advert_interval: Duration,
-    /// Addresses that are listed in advertisements; all of one family. Empty = the router manages no addresses and only runs the state machine.
+    /// Addresses that are listed in advertisements; all of one family. Empty = the router manages no addresses and only
+    /// runs the state machine.
     pub addresses: Vec<Network>,
     /// Addresses that are not listed in advertisements.
     pub excluded_addresses: Vec<Network>,
@@ -54,7 +55,8 @@ pub struct VirtualRouter {
     pub start_delay: Duration,
     /// Missed advertisements after which a backup becomes active, 1 to 100.
     pub down_adverts: u32,
-    /// Whether the checksum of version 3 over IPv4 includes a pseudo header, until a peer's first packet shows its form.
+    /// Whether the checksum of version 3 over IPv4 includes a pseudo header, until the first packet of a peer shows which
+    /// form it uses.
     pub pseudo_header: bool,
     /// Whether advertisements and addresses use the virtual MAC address (RFC 9568 section 7.3).
     pub virtual_mac: bool,
