@@ -55,8 +55,8 @@ pub struct VirtualRouter {
     pub start_delay: Duration,
     /// Missed advertisements after which a backup becomes active, 1 to 100.
     pub down_adverts: u32,
-    /// Whether the checksum of version 3 over IPv4 includes a pseudo header, until the first packet of a peer shows which
-    /// form it uses.
+    /// Whether the checksum of version 3 over IPv4 includes a pseudo header, until the first packet of a peer shows
+    /// which form it uses.
     pub pseudo_header: bool,
     /// Whether advertisements and addresses use the virtual MAC address (RFC 9568 section 7.3).
     pub virtual_mac: bool,
