@@ -12,7 +12,7 @@ pub(crate) static BASIC_AUTH: Section = Section {
               threads, and valid ones are cached.",
     example: "[pool.web]\nservers = [\"10.0.0.5\"]\n\n[service.web]\nlisten = [\"0.0.0.0:80\"]\nforward = \
               \"proxy\"\nprotocol = \"http\"\npool = \"web\"\n\n[[route]]\nservice = \"web\"\npath = \
-              \"/admin/*\"\npool = \"web\"\nbasic_auth = { realm = \"Staff\", users = \
+              [\"/admin\", \"/admin/*\"]\npool = \"web\"\nbasic_auth = { realm = \"Staff\", users = \
               [\"anna:{SHA}W6ph5Mm5Pz8GgiULbPgzG37mj9g=\"] }\n",
     keys: &[
         Key::new(

@@ -63,7 +63,7 @@ pub(super) const PATH: Key = Key::new(
     Kind::Either(&PATH_TEXT, &Kind::List(&PATH_TEXT)),
     Absent("any path"),
     "Paths without query, as normalized by the service's `normalize_path`; one of them must match. `*` matches any \
-     number of characters, including none: `/img/*`.",
+     number of characters, including none: `/img/*`, which does not match `/img`.",
     "path = [\"/img/*\", \"*.png\"]",
 )
 .known_as(&["location", "prefix", "url"]);
@@ -184,7 +184,7 @@ pub(crate) static ROUTE_NOT: Section = Section {
     purpose: "Negated conditions of a route. The route matches only if none of their values matches.",
     example: "[pool.web]\nservers = [\"10.0.0.5\"]\n\n[service.web]\nlisten = [\"0.0.0.0:80\"]\nforward = \
               \"proxy\"\nprotocol = \"http\"\npool = \"web\"\n\n[[route]]\nservice = \"web\"\npath = \
-              \"/admin/*\"\nnot.source = [\"10.0.0.0/8\", \"127.0.0.1\"]\nstatus = 403\n",
+              [\"/admin\", \"/admin/*\"]\nnot.source = [\"10.0.0.0/8\", \"127.0.0.1\"]\nstatus = 403\n",
     keys: with_conditions!([], []),
 };
 
