@@ -138,7 +138,7 @@ fn busy_clients_are_served_and_others_wait_when_descriptors_run_out() {
     assert_eq!(service["errors"], 0, "{service:#}");
     // At most one line per minute and worker is logged.
     let workers = std::thread::available_parallelism().map_or(1, usize::from);
-    let warnings = proxy.log().matches("clients must wait").count();
+    let warnings = proxy.log().matches("new clients wait").count();
     assert!((1..=workers).contains(&warnings), "{}", proxy.log());
 }
 

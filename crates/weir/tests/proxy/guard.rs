@@ -216,7 +216,7 @@ fn token_add_names_the_missing_configuration_key() {
     let key = format!("tokens = \"{}\"", tokens.display());
     let (succeeded, output) = add("a");
     assert!(
-        succeeded && output.contains(&format!("write `{key}` in [node.admin] of")),
+        succeeded && output.contains(&format!("set `{key}` in [node.admin] of")),
         "{output}"
     );
     let text = configuration(proxy.listen, "http", &[origin.address()], "")
