@@ -53,10 +53,12 @@ fn concurrent_requests(proxy: &Proxy, acls: &Acls, notes: &mut Notes) -> Option<
             .and_then(|it| it.strip_suffix("_conn_cur"));
         name == "src_conn_cur" || counter.is_some_and(|it| it.len() <= 1)
     };
+    let is_tracking_changed = proxy.lines.iter().any(tracks_changed_source);
     let mut rejections = proxy.lines.iter().filter(is_rejection);
     let (line, max) = rejections.find_map(|line| {
         let (fetch, max) = parse_threshold(line, acls)?;
-        is_connection_count(&fetch).then_some((line, max))
+        let is_exact = !counts_changed_source(line, &fetch) && !is_tracking_changed;
+        (is_connection_count(&fetch) && is_exact).then_some((line, max))
     })?;
     notes.add(
         line.position,
@@ -87,6 +89,9 @@ fn request_rate(
         let Some((counter, table)) = counter_of(&fetch) else {
             continue;
         };
+        if counts_changed_source(rejection, &fetch) {
+            continue;
+        }
         let Some((tracking, key, tracking_table)) = tracking_rule(proxy, counter) else {
             continue;
         };
@@ -211,6 +216,9 @@ fn tracking_rule(
         if counter.is_some_and(|counter| tracked_counter != counter.to_string()) {
             return None;
         }
+        if tracks_changed_source(line) {
+            return None;
+        }
         let field = key
             .strip_suffix(')')
             .and_then(|key| key.strip_prefix("hdr(").or(key.strip_prefix("req.hdr(")));
@@ -220,6 +228,20 @@ fn tracking_rule(
             _ => None,
         }
     })
+}
+
+/// Returns whether a rule compares a counter of the client's address after the address was changed. Weir counts
+/// requests by the address of the connection.
+fn counts_changed_source(line: &Line, fetch: &str) -> bool {
+    line.follows_source_change && fetch.starts_with("src")
+}
+
+/// Returns whether a rule counts requests by the client's address after the address was changed.
+fn tracks_changed_source(line: &Line) -> bool {
+    let mut words = line.words.iter();
+    words.any(|word| word.starts_with("track-sc"))
+        && words.next().is_some_and(|key| key.starts_with("src"))
+        && line.follows_source_change
 }
 
 /// Returns the period of `http_req_rate(10s)` among the stored counters, in milliseconds.
