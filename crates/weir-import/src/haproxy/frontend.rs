@@ -73,6 +73,12 @@ pub(super) fn write(
     rules.retain(|rule| !limit_lines.contains(&rule.line.position));
     let default = default_pool(context, proxy, notes);
     let combinations = [(false, false), (true, false), (false, true), (true, true)];
+    let has_listeners = |(tls, has_proxy_protocol): &&(bool, bool)| {
+        !binds.addresses_with(*tls, *has_proxy_protocol).is_empty()
+    };
+    if combinations.iter().filter(has_listeners).count() > 1 {
+        limit::note_services(proxy, &rate, notes);
+    }
     let mut is_first = true;
     for (tls, has_proxy_protocol) in combinations {
         let listen = &binds.addresses_with(tls, has_proxy_protocol);

@@ -17,6 +17,25 @@ pub(super) struct Limit {
     pub(super) lines: Vec<Position>,
 }
 
+/// Note for a limit of a section or a file that becomes a limit of several services.
+pub(super) const PER_SERVICE: &str =
+    "the limit applies to each service, not to all services together";
+
+/// Adds the note to the limits of a frontend that becomes several services. `keys` are the keys of `limits`.
+pub(super) fn note_services(proxy: &Proxy, keys: &[Entry], notes: &mut Notes) {
+    if let Some(line) = proxy.last(&["maxconn"]) {
+        notes.remark(line.position, PER_SERVICE);
+    }
+    let positions = keys
+        .iter()
+        .filter(|entry| matches!(entry.key, "rate" | "concurrent"))
+        .filter_map(|entry| entry.item.position);
+    for position in positions {
+        notes.add(position, PER_SERVICE);
+        notes.unmark_guard(position);
+    }
+}
+
 /// Returns the limit that the rules from haproxy's manual define: a rule that tracks all clients, and a rule that
 /// rejects clients with too many requests and has no other condition.
 pub(super) fn find_limit(

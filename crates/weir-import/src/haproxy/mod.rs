@@ -160,10 +160,7 @@ fn read_global(context: &mut Context<'_>, lines: &[Line], notes: &mut Notes) {
             && let Some(max) = line.word(1).and_then(|word| word.parse().ok())
         {
             context.max_connections = Some((max, line.position));
-            notes.remark(
-                line.position,
-                "the limit applies to each service, not to all services together",
-            );
+            notes.remark(line.position, limit::PER_SERVICE);
             continue;
         }
         if let Some(option) = line.keyword().strip_prefix("ssl-default-bind-")
