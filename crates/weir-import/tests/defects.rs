@@ -211,11 +211,38 @@ fn set_path_becomes_a_rewrite() {
 }
 
 #[test]
-fn values_of_server_cookies_are_not_losses() {
-    let imported = import_haproxy(
-        "defaults\n mode http\nlisten web\n bind :80\n cookie S insert indirect\n server a 10.0.0.5:80 cookie x\n",
-    );
+fn values_of_server_cookies_are_losses_if_haproxy_uses_them() {
+    let listen = |cookie: &str| {
+        let line = "listen web\n bind :80\n server a 10.0.0.5:80 cookie x\n";
+        import_haproxy(&format!("defaults\n mode http\n{line}{cookie}"))
+    };
+    let imported = listen(" cookie S insert indirect\n");
+    assert_eq!(imported.losses.len(), 1, "{:?}", imported.losses);
+    assert!(imported.losses[0].contains("clients with old cookies"));
+    let imported = listen("");
     assert!(imported.losses.is_empty(), "{:?}", imported.losses);
+}
+
+#[test]
+fn limits_of_several_services_are_losses() {
+    let frontend = |bind: &str| {
+        import_haproxy(&format!(
+            "frontend web\n mode http\n bind :80\n{bind} maxconn 9\n \
+             stick-table type ip size 1m expire 30s store http_req_rate(10s)\n \
+             http-request track-sc0 src\n \
+             http-request deny deny_status 429 if {{ sc_http_req_rate(0) gt 20 }}\n \
+             default_backend app\n{BACKEND}"
+        ))
+    };
+    let is_noted = |notes: &[String], text: &str| {
+        let mut notes = notes.iter();
+        notes.any(|note| note.contains(text) && note.contains("applies to each service"))
+    };
+    let imported = frontend(" bind :443 ssl crt /a.pem\n");
+    assert!(is_noted(&imported.losses, "sc_http_req_rate(0) gt 20"));
+    assert!(is_noted(&imported.notes, "maxconn 9"));
+    let imported = frontend("");
+    assert!(!is_noted(&imported.notes, ""), "{:?}", imported.notes);
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use super::criterion::{FrontendContext, convert_criterion, predefined};
 use super::line::Line;
+use super::rule;
 use crate::Environment;
 use crate::layer7::Condition;
 use crate::note::{Notes, Position};
@@ -129,16 +130,18 @@ impl Acls {
         }
     }
 
-    /// Returns the meaning of a condition, except for requests to which one of the other conditions applies.
+    /// Returns the meaning of the condition of a line, except for requests to which one of the other lines applies.
     pub(super) fn condition_except(
         &self,
-        words: &[String],
-        others: &[&[String]],
+        (line, words): (&Line, &[String]),
+        others: &[&Line],
         frontend: FrontendContext<'_>,
     ) -> Meaning {
-        let mut meaning = self.condition(words, frontend);
+        let mut meaning = self.condition(words, frontend.of_line(line));
         for other in others {
-            meaning = all_of(&[meaning, negate(self.condition(other, frontend))]);
+            let (_, other_words) = rule::condition(other.arguments());
+            let excluded = self.condition(other_words, frontend.of_line(other));
+            meaning = all_of(&[meaning, negate(excluded)]);
         }
         meaning
     }
@@ -168,7 +171,7 @@ impl Acls {
     fn term(&self, term: &Term, frontend: FrontendContext<'_>) -> Meaning {
         let meaning = match &term.kind {
             TermKind::Anonymous(words) => convert_criterion(words, frontend),
-            TermKind::Named(name) => match (self.by_name.get(name), predefined(name)) {
+            TermKind::Named(name) => match (self.by_name.get(name), predefined(name, frontend)) {
                 (Some(lines), _) => {
                     let mut conditions = Vec::new();
                     let mut is_always = false;

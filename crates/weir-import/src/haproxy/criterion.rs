@@ -1,6 +1,8 @@
 //! An ACL criterion: a sample fetch method, a match method and values.
 
 use super::acl::{Meaning, any_of};
+use super::line::Line;
+use super::source;
 use crate::layer7::{Condition, FILE_PREFIX};
 
 /// What the importer knows about a frontend's connections, independently of a request.
@@ -14,6 +16,18 @@ pub(super) struct FrontendContext<'a> {
     pub(super) authenticated: Option<bool>,
     /// Whether the mode is `tcp`.
     pub(super) is_tcp_mode: bool,
+    /// Whether an earlier rule changes the client's address.
+    pub(super) is_source_changed: bool,
+}
+
+impl FrontendContext<'_> {
+    /// Returns the context of a line.
+    pub(super) fn of_line(self, line: &Line) -> Self {
+        Self {
+            is_source_changed: self.is_source_changed || line.follows_source_change,
+            ..self
+        }
+    }
 }
 
 fn method_condition(words: &[&str]) -> Meaning {
@@ -27,8 +41,11 @@ fn method_condition(words: &[&str]) -> Meaning {
 }
 
 /// Converts an ACL that haproxy predefines.
-pub(super) fn predefined(name: &str) -> Option<Meaning> {
+pub(super) fn predefined(name: &str, frontend: FrontendContext<'_>) -> Option<Meaning> {
     Some(match name {
+        "LOCALHOST" if frontend.is_source_changed => {
+            Meaning::Unsupported(source::CHANGED.to_owned())
+        }
         "TRUE" | "HTTP" | "WAIT_END" => Meaning::Always,
         "LOCALHOST" => Meaning::AnyOf(vec![Condition {
             sources: vec!["127.0.0.0/8".to_owned()],
@@ -89,6 +106,9 @@ pub(super) fn convert_criterion(words: &[String], frontend: FrontendContext<'_>)
             }
         },
         "method" => return method_condition(&criterion.values),
+        "src" if frontend.is_source_changed => {
+            return Meaning::Unsupported(source::CHANGED.to_owned());
+        }
         "src" => return source_condition(&criterion),
         "hdr" | "req.hdr" | "req.fhdr" if criterion.matcher == "cnt" => {
             return criterion.match_field_count();

@@ -78,6 +78,7 @@ mod tests {
             position: Position::new(0, 1),
             words: text.split_whitespace().map(str::to_owned).collect(),
             uses_capture: false,
+            follows_source_change: false,
         })
     }
 

@@ -17,6 +17,7 @@ use super::rule::{
 };
 use super::section::Proxy;
 use super::service::{route_keys, write_service};
+use super::source;
 use super::user;
 use crate::document::Entry;
 use crate::layer7::{Action, Condition};
@@ -29,9 +30,21 @@ type Listeners<'a> = &'a [(String, Position)];
 #[derive(Clone, Copy)]
 struct RuleScope<'w> {
     frontend: FrontendContext<'w>,
+    /// Whether a rule of the frontend changes the client's address.
+    changes_source: bool,
     acls: &'w Acls,
     /// All sections of the file.
     sections: &'w [Proxy],
+}
+
+impl<'w> RuleScope<'w> {
+    /// Returns the context of the rules of a backend, which follow those of the frontend.
+    fn backend(&self) -> FrontendContext<'w> {
+        FrontendContext {
+            is_source_changed: self.changes_source,
+            ..self.frontend
+        }
+    }
 }
 
 #[expect(clippy::too_many_lines, reason = "the parts of one section in order")]
@@ -60,6 +73,12 @@ pub(super) fn write(
     rules.retain(|rule| !limit_lines.contains(&rule.line.position));
     let default = default_pool(context, proxy, notes);
     let combinations = [(false, false), (true, false), (false, true), (true, true)];
+    let has_listeners = |(tls, has_proxy_protocol): &&(bool, bool)| {
+        !binds.addresses_with(*tls, *has_proxy_protocol).is_empty()
+    };
+    if combinations.iter().filter(has_listeners).count() > 1 {
+        limit::note_services(proxy, &rate, notes);
+    }
     let mut is_first = true;
     for (tls, has_proxy_protocol) in combinations {
         let listen = &binds.addresses_with(tls, has_proxy_protocol);
@@ -87,7 +106,9 @@ pub(super) fn write(
                 ports: &ports,
                 authenticated: None,
                 is_tcp_mode: !proxy.is_http(),
+                is_source_changed: false,
             },
+            changes_source: source::changes_source(proxy),
             acls: &acls,
             sections,
         };
@@ -175,7 +196,9 @@ pub(super) fn write(
     }
     for position in acls.all() {
         let uses_acl = |rule: &FrontendRule<'_>| {
-            let conditions = std::iter::once(&rule.condition).chain(&rule.except);
+            let except = rule.except.iter();
+            let except = except.map(|line| condition(line.arguments()).1);
+            let conditions = std::iter::once(rule.condition).chain(except);
             let mut lines = conditions.flat_map(|words| acls.positions_of(words));
             lines.any(|line| line == position)
         };
@@ -393,7 +416,7 @@ fn backend_routes(
     {
         context.used.insert(position);
     }
-    convert_rules(&rules, &acls, scope.frontend, backend, notes)
+    convert_rules(&rules, &acls, scope.backend(), backend, notes)
 }
 
 /// Header and path changes made by the rules of a frontend, and of each backend, by pool.
@@ -454,7 +477,7 @@ fn service_changes(
             context,
             backend,
             (&acls, &[]),
-            (scope.frontend, is_added, &listen),
+            (scope.backend(), is_added, &listen),
             notes,
         );
         if default.is_none_or(|(name, _)| *name != backend.name) {
@@ -472,10 +495,10 @@ fn read_rules<'p>(
     notes: &mut Notes,
 ) -> Vec<FrontendRule<'p>> {
     let mut rules = Vec::new();
-    let mut admitting_rules: Vec<(&str, &[String])> = Vec::new();
+    let mut admitting_rules: Vec<&'p Line> = Vec::new();
     let mut add_rule = |context: &mut Context<'_>,
                         line: &'p Line,
-                        (rule, except): (ParsedRule<'p>, Vec<&'p [String]>),
+                        (rule, except): (ParsedRule<'p>, Vec<&'p Line>),
                         notes: &mut Notes| match rule {
         Ok((action, condition)) => {
             context.mark_used(line);
@@ -509,16 +532,17 @@ fn read_rules<'p>(
     {
         let stage = inspect::stage(line);
         if inspect::admits_requests(line) {
-            let (_, words) = condition(line.arguments());
-            admitting_rules.push((stage, words));
+            admitting_rules.push(line);
             context.mark_used(line);
         } else if inspect::is_builtin(line, proxy, notes) {
             context.mark_used(line);
         } else if user::is_auth(line) && user::is_supported(context, proxy, line) {
             // The rule becomes a part of the changes of routes.
         } else if let Some(rule) = parse_rule(line, context.environment) {
-            let except = admitting_rules.iter().filter(|(other, _)| *other == stage);
-            let except = except.map(|(_, words)| *words).collect();
+            let except = admitting_rules.iter().copied();
+            let except = except
+                .filter(|other| inspect::stage(other) == stage)
+                .collect();
             add_rule(context, line, (rule, except), notes);
         }
     }
@@ -551,6 +575,9 @@ fn pool_by_map<'l>(context: &mut Context<'_>, proxy: &Proxy, line: &'l Line) -> 
     };
     let lookup =
         lookup.ok_or("the name of the backend is computed, but a route's pool is fixed")?;
+    if line.follows_source_change && lookup.key.contains("{client}") {
+        return Err(source::CHANGED.to_owned());
+    }
     // Without a default, haproxy evaluates the next rules: the last `use_backend` is followed by `default_backend`.
     let is_last = proxy
         .last(&["use_backend"])
@@ -595,12 +622,13 @@ fn convert_rules(
             Action::Close => true,
             _ => false,
         };
-        let mut meaning = acls.condition_except(rule.condition, &rule.except, frontend);
+        let mut meaning =
+            acls.condition_except((rule.line, rule.condition), &rule.except, frontend);
         if let (Meaning::Unsupported(reason), true) = (&meaning, is_rejection) {
             // A lost access rule must not admit clients.
             let reason = format!("{reason}; the route rejects more requests than the rule");
             rule.line.reject(notes, &reason);
-            meaning = acls.broadened_condition(rule.condition, frontend);
+            meaning = acls.broadened_condition(rule.condition, frontend.of_line(rule.line));
         }
         let conditions = match meaning {
             Meaning::Always => vec![Condition::default()],

@@ -341,7 +341,7 @@ fn meaning_of(
     if is_auth(line) {
         return user::convert_auth(context, acls, line, frontend, notes);
     }
-    let meaning = acls.condition(words, frontend);
+    let meaning = acls.condition(words, frontend.of_line(line));
     if line.keyword() != "use-server" {
         return Some((meaning, forwarded_port(line, action)));
     }

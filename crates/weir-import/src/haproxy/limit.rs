@@ -17,6 +17,25 @@ pub(super) struct Limit {
     pub(super) lines: Vec<Position>,
 }
 
+/// Note for a limit of a section or a file that becomes a limit of several services.
+pub(super) const PER_SERVICE: &str =
+    "the limit applies to each service, not to all services together";
+
+/// Adds the note to the limits of a frontend that becomes several services. `keys` are the keys of `limits`.
+pub(super) fn note_services(proxy: &Proxy, keys: &[Entry], notes: &mut Notes) {
+    if let Some(line) = proxy.last(&["maxconn"]) {
+        notes.remark(line.position, PER_SERVICE);
+    }
+    let positions = keys
+        .iter()
+        .filter(|entry| matches!(entry.key, "rate" | "concurrent"))
+        .filter_map(|entry| entry.item.position);
+    for position in positions {
+        notes.add(position, PER_SERVICE);
+        notes.unmark_guard(position);
+    }
+}
+
 /// Returns the limit that the rules from haproxy's manual define: a rule that tracks all clients, and a rule that
 /// rejects clients with too many requests and has no other condition.
 pub(super) fn find_limit(
@@ -53,10 +72,12 @@ fn concurrent_requests(proxy: &Proxy, acls: &Acls, notes: &mut Notes) -> Option<
             .and_then(|it| it.strip_suffix("_conn_cur"));
         name == "src_conn_cur" || counter.is_some_and(|it| it.len() <= 1)
     };
+    let is_tracking_changed = proxy.lines.iter().any(tracks_changed_source);
     let mut rejections = proxy.lines.iter().filter(is_rejection);
     let (line, max) = rejections.find_map(|line| {
         let (fetch, max) = parse_threshold(line, acls)?;
-        is_connection_count(&fetch).then_some((line, max))
+        let is_exact = !counts_changed_source(line, &fetch) && !is_tracking_changed;
+        (is_connection_count(&fetch) && is_exact).then_some((line, max))
     })?;
     notes.add(
         line.position,
@@ -87,6 +108,9 @@ fn request_rate(
         let Some((counter, table)) = counter_of(&fetch) else {
             continue;
         };
+        if counts_changed_source(rejection, &fetch) {
+            continue;
+        }
         let Some((tracking, key, tracking_table)) = tracking_rule(proxy, counter) else {
             continue;
         };
@@ -211,6 +235,9 @@ fn tracking_rule(
         if counter.is_some_and(|counter| tracked_counter != counter.to_string()) {
             return None;
         }
+        if tracks_changed_source(line) {
+            return None;
+        }
         let field = key
             .strip_suffix(')')
             .and_then(|key| key.strip_prefix("hdr(").or(key.strip_prefix("req.hdr(")));
@@ -220,6 +247,20 @@ fn tracking_rule(
             _ => None,
         }
     })
+}
+
+/// Returns whether a rule compares a counter of the client's address after the address was changed. Weir counts
+/// requests by the address of the connection.
+fn counts_changed_source(line: &Line, fetch: &str) -> bool {
+    line.follows_source_change && fetch.starts_with("src")
+}
+
+/// Returns whether a rule counts requests by the client's address after the address was changed.
+fn tracks_changed_source(line: &Line) -> bool {
+    let mut words = line.words.iter();
+    words.any(|word| word.starts_with("track-sc"))
+        && words.next().is_some_and(|key| key.starts_with("src"))
+        && line.follows_source_change
 }
 
 /// Returns the period of `http_req_rate(10s)` among the stored counters, in milliseconds.

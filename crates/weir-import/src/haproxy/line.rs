@@ -15,6 +15,8 @@ pub(super) struct Line {
     pub(super) words: Vec<String>,
     /// Whether the line uses a captured field or a variable: rules for responses see only these parts of a request.
     pub(super) uses_capture: bool,
+    /// Whether haproxy evaluates the line after a rule that changes the client's address.
+    pub(super) follows_source_change: bool,
 }
 
 impl Line {
@@ -95,6 +97,7 @@ pub(super) fn read_lines(
             position,
             words,
             uses_capture: false,
+            follows_source_change: false,
         });
     }
     blocks.finish(notes);

@@ -27,6 +27,7 @@ mod scope;
 mod section;
 mod server;
 mod service;
+mod source;
 mod track;
 mod user;
 
@@ -88,6 +89,7 @@ pub fn haproxy(name: &str, text: &str, environment: &dyn Environment) -> Importe
     let lines = line::read_lines(environment, &mut notes, name, text);
     let mut file = section::read(lines, &mut notes);
     let variables = alias::resolve(&mut file, &mut notes);
+    source::mark_lines(&mut file.proxies);
     let mut context = Context {
         environment,
         writer: Writer::default(),
@@ -143,6 +145,7 @@ pub fn haproxy(name: &str, text: &str, environment: &dyn Environment) -> Importe
         service::write_defaults(&mut context, &defaults_only, &mut notes);
         file.proxies.push(defaults_only);
     }
+    source::note_values(&file.proxies, &context.used, &mut notes);
     for proxy in &file.proxies {
         note_unused_lines(&context, proxy, &variables, &mut notes);
     }
@@ -157,10 +160,7 @@ fn read_global(context: &mut Context<'_>, lines: &[Line], notes: &mut Notes) {
             && let Some(max) = line.word(1).and_then(|word| word.parse().ok())
         {
             context.max_connections = Some((max, line.position));
-            notes.remark(
-                line.position,
-                "the limit applies to each service, not to all services together",
-            );
+            notes.remark(line.position, limit::PER_SERVICE);
             continue;
         }
         if let Some(option) = line.keyword().strip_prefix("ssl-default-bind-")
@@ -528,6 +528,9 @@ fn unsupported_reason(line: &Line) -> &'static str {
         ) => "it never applies to a client",
         ("http-response" | "http-after-response" | "rspadd" | "rspidel" | "rspdel", _) => {
             "a route cannot do this; see `set_response_header`, `remove_response_header`"
+        }
+        ("http-request", "set-src") => {
+            "Weir matches the address of the connection, or of the PROXY protocol"
         }
         ("http-request", "normalize-uri") => {
             "a service's `normalize_path` is imported only from the rules of its frontend"

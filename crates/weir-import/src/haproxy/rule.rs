@@ -13,8 +13,8 @@ pub(super) struct FrontendRule<'l> {
     pub(super) line: &'l Line,
     pub(super) action: Action,
     pub(super) condition: &'l [String],
-    /// Conditions of earlier rules that let requests pass: this rule does not apply to those requests.
-    pub(super) except: Vec<&'l [String]>,
+    /// Earlier rules that let requests pass: this rule does not apply to those requests.
+    pub(super) except: Vec<&'l Line>,
 }
 
 /// Splits the words of a rule before `if …` or `unless …`.

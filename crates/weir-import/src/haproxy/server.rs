@@ -86,15 +86,22 @@ impl<'p> ServerScope<'p> {
         }
     }
 
-    /// Adds a remark about the value of a server's cookie, unless routes compare it.
+    /// Adds a note about the value of a server's cookie, unless routes compare it.
     pub(super) fn note_cookie(&self, options: &Options, notes: &mut Notes) {
         if let Some((_, position)) = &options.cookie
             && read_only_cookie(self.proxy).is_none()
         {
-            notes.remark(
-                *position,
-                "cookie is not imported: Weir generates cookie values; clients with old cookies get a new server",
-            );
+            // Without `cookie` in the section, haproxy ignores the value.
+            match self.proxy.last(&["cookie"]).filter(|_| self.proxy.is_http()) {
+                Some(_) => notes.add(
+                    *position,
+                    "cookie is not imported: Weir generates cookie values; clients with old cookies get a new server",
+                ),
+                None => notes.remark(
+                    *position,
+                    "cookie is not imported: haproxy ignores it in a section without `cookie`",
+                ),
+            }
         }
     }
 

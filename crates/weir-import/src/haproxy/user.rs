@@ -55,11 +55,11 @@ pub(super) fn convert_auth(
     let (action, words) = condition(line.arguments());
     let with_authentication = |valid: bool| FrontendContext {
         authenticated: Some(valid),
-        ..frontend
+        ..frontend.of_line(line)
     };
     // The rule must apply only to requests without a valid password.
     let exempts_users = acls.condition(words, with_authentication(true)) == Meaning::Never;
-    let requests = acls.condition(words, with_authentication(false));
+    let mut requests = acls.condition(words, with_authentication(false));
     let list_name = acls.all_words(words);
     let list_name = list_name.iter().find_map(|word| {
         let rest = word.strip_prefix("http_auth(")?;
@@ -73,6 +73,13 @@ pub(super) fn convert_auth(
         );
         return None;
     };
+    if let Meaning::Unsupported(reason) = &requests {
+        // A lost access rule must not admit clients.
+        let reason =
+            format!("{reason}; the route requires a password for more requests than the rule");
+        line.reject(notes, &reason);
+        requests = acls.broadened_condition(words, with_authentication(false));
+    }
     let mut entries = Vec::new();
     for user in users {
         match &user.hash {

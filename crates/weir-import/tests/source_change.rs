@@ -1,0 +1,172 @@
+//! Rules of haproxy.cfg that change the client's address: later conditions on `src` are not imported as if they were
+//! exact.
+
+use weir_import::{EmptyEnvironment, Imported, haproxy};
+
+const SET_SRC: &str = "http-request set-src hdr_ip(x-forwarded-for) if { src 127.0.55.0/24 }";
+const TAIL: &str = "default_backend app\nuserlist u\n user anna insecure-password geheim\n\
+                    backend app\n server a 10.0.0.5:80\nbackend other\n server b 10.0.0.6:80\n";
+
+/// Imports a frontend with these lines, starting at line 5.
+fn import_frontend(lines: &[&str]) -> Imported {
+    let text = format!(
+        "defaults\n mode http\nfrontend web\n bind :80\n {}\n {TAIL}",
+        lines.join("\n ")
+    );
+    haproxy("haproxy.cfg", &text, &EmptyEnvironment)
+}
+
+/// Returns the keys of the first route, except for `service`.
+fn first_route(imported: &Imported) -> String {
+    let toml = &imported.toml;
+    let route = toml.split("[[route]]").nth(1).unwrap_or_default();
+    let keys = route
+        .lines()
+        .take_while(|line| !line.starts_with(['#', '[']))
+        .filter(|line| !line.is_empty() && !line.starts_with("service"));
+    keys.collect::<Vec<_>>().join("; ")
+}
+
+/// Returns whether a change of behaviour is reported for this line.
+fn is_lost(imported: &Imported, line: usize) -> bool {
+    let prefix = format!("line {line}: ");
+    imported.losses.iter().any(|note| note.starts_with(&prefix))
+}
+
+#[test]
+fn denying_rule_after_changed_source_rejects_all_requests_to_which_it_may_apply() {
+    for (rule, expected) in [
+        ("http-request deny if { src 9.9.9.0/24 }", "status = 403"),
+        (
+            "http-request deny unless { src 9.9.9.0/24 }",
+            "status = 403",
+        ),
+        ("http-request deny if !{ src 9.9.9.0/24 }", "status = 403"),
+        (
+            "http-request deny if { src 9.9.9.0/24 } { path /a }",
+            "path = \"/a\"; status = 403",
+        ),
+        ("http-request deny if LOCALHOST", "status = 403"),
+        ("http-request tarpit if { src 9.9.9.0/24 }", "status = 500"),
+        ("http-request reject if { src 9.9.9.0/24 }", "close = true"),
+        (
+            "http-request return status 403 if { src 9.9.9.0/24 }",
+            "status = 403",
+        ),
+        (
+            "http-request auth realm x if !{ http_auth(missing) } { src 9.9.9.0/24 }",
+            "status = 401",
+        ),
+        ("http-request deny if { src_conn_cur gt 9 }", "status = 403"),
+    ] {
+        let imported = import_frontend(&[SET_SRC, rule]);
+        assert!(is_lost(&imported, 5) && is_lost(&imported, 6), "{rule}");
+        assert_eq!(first_route(&imported), expected, "{rule}");
+    }
+    let imported = import_frontend(&[SET_SRC, "http-request deny if { src 9.9.9.0/24 }"]);
+    assert_eq!(imported.unguarded.len(), 1, "{:#?}", imported.unguarded);
+}
+
+#[test]
+fn acl_is_exact_only_before_the_change() {
+    let acl = "acl office src 9.9.9.0/24";
+    let imported = import_frontend(&[acl, SET_SRC, "http-request deny if office"]);
+    assert_eq!(first_route(&imported), "status = 403");
+    assert!(is_lost(&imported, 7));
+    let imported = import_frontend(&[acl, "http-request deny if office", SET_SRC]);
+    assert_eq!(
+        first_route(&imported),
+        "source = [\"9.9.9.0/24\"]; status = 403"
+    );
+    assert!(!is_lost(&imported, 6));
+    // haproxy evaluates the rules of connections first.
+    let reject = "tcp-request connection reject if office";
+    let imported = import_frontend(&[acl, SET_SRC, reject]);
+    assert_eq!(
+        first_route(&imported),
+        "source = [\"9.9.9.0/24\"]; close = true"
+    );
+}
+
+#[test]
+fn every_rule_that_changes_the_source_counts() {
+    let deny = "http-request deny if { src 9.9.9.0/24 }";
+    for change in [
+        "tcp-request connection set-src hdr_ip(x)",
+        "tcp-request session set-src src,ipmask(24)",
+        "tcp-request content set-src hdr_ip(x-forwarded-for)",
+        "tcp-request connection expect-proxy layer4 if { src 10.0.0.0/8 }",
+        "bind :81 accept-netscaler-cip 1",
+    ] {
+        // The position in the section does not matter: the stage precedes.
+        for lines in [[change, deny], [deny, change]] {
+            let imported = import_frontend(&lines);
+            assert_eq!(first_route(&imported), "status = 403", "{change}");
+        }
+    }
+    let text = format!(
+        "defaults d\n mode http\n {SET_SRC}\nfrontend web from d\n bind :80\n {deny}\n {TAIL}"
+    );
+    let imported = haproxy("haproxy.cfg", &text, &EmptyEnvironment);
+    assert_eq!(first_route(&imported), "status = 403");
+    assert!(is_lost(&imported, 3) && is_lost(&imported, 6));
+}
+
+#[test]
+fn rules_of_a_backend_follow_those_of_the_frontend_and_its_own_changes() {
+    let deny = "http-request deny if { src 9.9.9.0/24 }";
+    let exact = "source = [\"9.9.9.0/24\"]; status = 403";
+    for (frontend, backend, expected) in [
+        ("", "", exact),
+        (SET_SRC, "", "status = 403"),
+        ("", SET_SRC, "status = 403"),
+    ] {
+        let text = format!(
+            "defaults\n mode http\nfrontend web\n bind :80\n {frontend}\n default_backend app\n\
+             backend app\n {backend}\n {deny}\n server a 10.0.0.5:80\n"
+        );
+        let imported = haproxy("haproxy.cfg", &text, &EmptyEnvironment);
+        assert_eq!(first_route(&imported), expected, "{frontend} {backend}");
+        assert_eq!(is_lost(&imported, 9), expected != exact);
+    }
+}
+
+#[test]
+fn rule_that_selects_or_admits_has_an_unknown_condition() {
+    let imported = import_frontend(&[SET_SRC, "use_backend other if { src 9.9.9.0/24 }"]);
+    assert!(!imported.toml.contains("source ="), "{}", imported.toml);
+    assert!(is_lost(&imported, 6));
+    let allow = "http-request allow if { src 9.9.9.0/24 }";
+    let deny = "http-request deny if { path /a }";
+    let imported = import_frontend(&[SET_SRC, allow, deny]);
+    assert_eq!(first_route(&imported), "path = \"/a\"; status = 403");
+    assert!(is_lost(&imported, 7));
+    let imported = import_frontend(&[allow, SET_SRC, deny]);
+    assert!(first_route(&imported).contains("not = { source = [\"9.9.9.0/24\"] }"));
+    assert!(!is_lost(&imported, 7));
+    let set_header = "http-request set-header X-Client %[src]";
+    let imported = import_frontend(&[SET_SRC, set_header]);
+    assert!(is_lost(&imported, 6));
+}
+
+#[test]
+fn password_is_required_from_all_clients_if_the_condition_is_unknown() {
+    let auth = "http-request auth realm x if !{ http_auth(u) } { src 9.9.9.0/24 }";
+    let imported = import_frontend(&[SET_SRC, auth]);
+    assert!(first_route(&imported).contains("basic_auth"));
+    assert!(!imported.toml.contains("source ="), "{}", imported.toml);
+    assert!(is_lost(&imported, 6));
+}
+
+#[test]
+fn limit_of_changed_addresses_is_not_a_limit_of_connections() {
+    let table = "stick-table type ip size 1m expire 30s store http_req_rate(10s)";
+    let track = "http-request track-sc0 src";
+    let deny = "http-request deny deny_status 429 if { sc_http_req_rate(0) gt 20 }";
+    let imported = import_frontend(&[table, SET_SRC, track, deny]);
+    assert!(!imported.toml.contains("rate ="), "{}", imported.toml);
+    assert_eq!(first_route(&imported), "status = 429");
+    assert!(is_lost(&imported, 8));
+    let imported = import_frontend(&[table, track, SET_SRC, deny]);
+    assert!(imported.toml.contains("rate = 2"), "{}", imported.toml);
+}
