@@ -1,5 +1,7 @@
 //! Converts listeners, marks, forwarding methods and counters to ipvsadm's terms.
 
+use std::net::SocketAddr;
+
 use weir_ipvsadm::{Counters, Forward, Protocol, ServiceKey};
 use weir_model::{Family, Listener, Mark, Ports};
 
@@ -17,6 +19,15 @@ pub(crate) fn key_of(listener: &Listener) -> Option<ServiceKey> {
         address: listener.address,
         port,
     })
+}
+
+/// Returns an address of a proxy service as a listener. A wildcard address stays one: it equals no other address.
+pub(crate) const fn proxy_listener(address: &SocketAddr) -> Listener {
+    Listener {
+        protocol: weir_model::Protocol::Tcp,
+        address: address.ip(),
+        ports: Ports::One(address.port()),
+    }
 }
 
 pub(crate) const fn protocol(protocol: weir_model::Protocol) -> Protocol {

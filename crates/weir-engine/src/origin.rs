@@ -12,7 +12,7 @@ use weir_ipvsadm::{Edit, Errno, Refusal, ServiceKey, Table, Timeouts, lower, ser
 use weir_model::Desired;
 
 use crate::error::Error;
-use crate::ipvsadm_term::{key_of, key_of_mark};
+use crate::ipvsadm_term::{key_of, key_of_mark, proxy_listener};
 use crate::listener_conflict::ListenerConflict;
 use crate::snapshot::Totals;
 
@@ -37,13 +37,15 @@ pub(crate) struct Baseline {
 }
 
 impl Origin {
-    /// Returns the first listener in the configuration that an ipvsadm service already uses.
+    /// Returns the first listener in the configuration that an ipvsadm service already uses. Proxy services count too:
+    /// the data plane would forward their packets to the servers of the ipvsadm service.
     pub fn listener_conflict(&self, desired: &Desired) -> Option<ListenerConflict> {
-        if self.table.is_empty() {
-            return None;
-        }
-        let entries = self.table.services().iter();
-        let ipvsadm_keys: HashSet<ServiceKey> = entries.map(|entry| entry.service.key).collect();
+        self.layer4_conflict(desired)
+            .or_else(|| self.proxy_conflict(desired))
+    }
+
+    fn layer4_conflict(&self, desired: &Desired) -> Option<ListenerConflict> {
+        let ipvsadm_keys = self.keys()?;
         desired.services.iter().find_map(|service| {
             let listeners = service.listen.iter();
             let listeners = listeners.filter_map(|it| Some((key_of(it)?, it.to_string())));
@@ -59,12 +61,39 @@ impl Origin {
         })
     }
 
-    /// Adds ipvsadm's services to a configuration.
+    fn proxy_conflict(&self, desired: &Desired) -> Option<ListenerConflict> {
+        let ipvsadm_keys = self.keys()?;
+        desired.proxies.iter().find_map(|proxy| {
+            let listeners = proxy.listen.iter().map(proxy_listener);
+            let mut keys = listeners.filter_map(|it| Some((key_of(&it)?, it)));
+            let (key, listener) = keys.find(|(key, _)| ipvsadm_keys.contains(key))?;
+            Some(ListenerConflict {
+                service: proxy.name.clone(),
+                listener: listener.to_string(),
+                position: proxy.source,
+                command: delete_arguments(&key),
+            })
+        })
+    }
+
+    /// Returns whether ipvsadm has a service with this key.
+    pub(crate) fn contains(&self, key: &ServiceKey) -> bool {
+        self.table.get(key).is_some()
+    }
+
+    /// Returns the keys of ipvsadm's services; `None` = it has no services.
+    fn keys(&self) -> Option<HashSet<ServiceKey>> {
+        let entries = self.table.services().iter();
+        (!self.table.is_empty()).then(|| entries.map(|entry| entry.service.key).collect())
+    }
+
+    /// Adds ipvsadm's services to a configuration. Accepts those that use a listener of a proxy service, which an
+    /// earlier version may have stored: ipvsadm must be able to delete them.
     ///
     /// # Errors
-    /// [`Error::ListenerConflict`].
+    /// [`Error::ListenerConflict`] with a layer 4 service.
     pub fn merged_with(&self, mut desired: Desired) -> Result<Desired, Error> {
-        if let Some(conflict) = self.listener_conflict(&desired) {
+        if let Some(conflict) = self.layer4_conflict(&desired) {
             return Err(Error::ListenerConflict(conflict));
         }
         // The table lists the newest service first; status lists the oldest first.
@@ -136,5 +165,93 @@ fn delete_arguments(key: &ServiceKey) -> String {
                 IpAddr::V6(v6) => format!("-D {option} [{v6}]:{port}"),
             }
         }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use weir_ipvsadm::{Protocol, Service};
+    use weir_model::{Proxy, ProxyProtocol};
+
+    use super::*;
+
+    pub(crate) fn service(key: ServiceKey) -> Service {
+        Service {
+            key,
+            scheduler: "wlc".to_owned(),
+            flags: 0,
+            persistence: None,
+            engine: String::new(),
+            one_packet: false,
+        }
+    }
+
+    pub(crate) fn key(protocol: Protocol, address: &str, port: u16) -> ServiceKey {
+        ServiceKey::Address {
+            protocol,
+            address: address.parse().expect("valid address"),
+            port,
+        }
+    }
+
+    pub(crate) fn with_service(key: ServiceKey) -> Origin {
+        let mut origin = Origin::default();
+        let edit = Edit::AddService(service(key));
+        origin.edit(&edit).expect("add a service");
+        origin
+    }
+
+    pub(crate) fn with_proxy(listen: &[&str]) -> Desired {
+        let mut proxy = Proxy::new("site", ProxyProtocol::Http, "web");
+        let addresses = listen.iter().map(|it| it.parse().expect("valid address"));
+        proxy.listen = addresses.collect();
+        Desired {
+            proxies: vec![proxy],
+            ..Desired::default()
+        }
+    }
+
+    #[test]
+    fn proxy_service_at_the_address_of_an_ipvsadm_service_is_a_conflict() {
+        let origin = with_service(key(Protocol::Tcp, "10.0.0.11", 80));
+        let desired = with_proxy(&["10.0.0.10:80", "10.0.0.11:80"]);
+        let conflict = origin.listener_conflict(&desired).expect("a conflict");
+        assert_eq!(conflict.service, "site");
+        assert_eq!(conflict.listener, "tcp/10.0.0.11:80");
+        assert_eq!(conflict.command, "-D -t 10.0.0.11:80");
+
+        let origin = with_service(key(Protocol::Tcp, "fd00::11", 80));
+        let conflict = origin.listener_conflict(&with_proxy(&["[fd00::11]:80"]));
+        let conflict = conflict.expect("a conflict with IPv6");
+        assert_eq!(conflict.command, "-D -t [fd00::11]:80");
+        assert!(origin.merged_with(desired).is_ok(), "another address");
+    }
+
+    #[test]
+    fn wildcards_and_other_listeners_of_proxy_services_are_no_conflict() {
+        let origin = with_service(key(Protocol::Tcp, "10.0.0.11", 80));
+        let others = [
+            "0.0.0.0:80",
+            "[::]:80",
+            "10.0.0.11:81",
+            "10.0.0.12:80",
+            "[::ffff:10.0.0.11]:80",
+        ];
+        assert_eq!(origin.listener_conflict(&with_proxy(&others)), None);
+        let desired = with_proxy(&["10.0.0.11:80"]);
+        for other in [
+            key(Protocol::Udp, "10.0.0.11", 80),
+            key(Protocol::Tcp, "10.0.0.11", 0),
+        ] {
+            assert_eq!(with_service(other).listener_conflict(&desired), None);
+        }
+    }
+
+    #[test]
+    fn stored_conflict_with_a_proxy_service_can_be_merged() {
+        let origin = with_service(key(Protocol::Tcp, "10.0.0.11", 80));
+        let merged = origin.merged_with(with_proxy(&["10.0.0.11:80"]));
+        let merged = merged.expect("the service can be deleted later");
+        assert_eq!((merged.services.len(), merged.proxies.len()), (1, 1));
     }
 }

@@ -352,6 +352,99 @@ fn configured_services_are_listed_and_read_only() {
     );
 }
 
+/// Returns a file with a proxy service at these addresses.
+fn proxy_file(listen: &str) -> String {
+    format!(
+        "{NODE}[pool.web]\nservers = [\"10.71.0.20:80\"]\n\
+         [service.site]\nlisten = [{listen}]\nforward = \"proxy\"\nprotocol = \"http\"\npool = \"web\"\n"
+    )
+}
+
+/// Runs `weir SUBCOMMAND -c FILE` on the director, and asserts that the file is rejected because of the service of
+/// ipvsadm at the VIP.
+fn assert_conflict(world: &World, subcommand: &str, file: &str) {
+    let output = world
+        .weir("director")
+        .args([subcommand, "-c", file])
+        .output()
+        .expect("run weir");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{subcommand}: {errors}");
+    for part in [
+        "6:10: service site: tcp/10.71.0.10:80 is already used",
+        "ipvsadm -D -t 10.71.0.10:80",
+    ] {
+        assert!(errors.contains(part), "{subcommand}: {errors}");
+    }
+}
+
+/// Asserts that ipvsadm cannot create or change a service at the address of the proxy service `site`.
+fn assert_proxy_address_is_taken(world: &World) {
+    let vip = "-t 10.71.0.10:80";
+    let position = "weir.toml:6: service site is defined in the file";
+    let others = "-A -t 10.71.0.10:81 -s wlc\n-A -u 10.71.0.10:80 -s wlc\n";
+    let exists = "Service already exists\n";
+    assert_rejected(world, &format!("-A {vip}"), 255, exists);
+    assert_rejected(world, &format!("-D {vip}"), 255, position);
+    assert_rejected(world, &format!("-a {vip} -r 10.71.0.20"), 255, position);
+    let restored = ipvsadm_with_input(world, "-R", &format!("-A {vip}\n{others}"));
+    assert_eq!(restored.2, exists);
+    let saved = run_ipvsadm(world, "-S -n");
+    let mut saved: Vec<&str> = saved.lines().collect();
+    saved.sort_unstable();
+    assert_eq!(saved.join("\n") + "\n", others);
+    run_ipvsadm(world, "-C");
+}
+
+#[test]
+fn proxy_service_and_service_of_ipvsadm_cannot_have_the_same_address() {
+    if !privileged() {
+        return;
+    }
+    let mut world = World::new(1);
+    let pid = world.start_director(NODE);
+    let vip = "-t 10.71.0.10:80";
+    run_ipvsadm(&world, &format!("-A {vip}"));
+    let claim = world.path("claim.toml");
+    fs::write(&claim, proxy_file("\"10.71.0.10:80\"")).expect("write the file");
+    let claim = claim.to_str().expect("path is valid UTF-8");
+    assert_conflict(&world, "plan", claim);
+    assert_conflict(&world, "reload", claim);
+    // A service at an address takes precedence over a wildcard.
+    world.reload(&proxy_file("\"0.0.0.0:80\", \"[::]:80\""));
+    world.kill_director(pid);
+    assert_conflict(&world, "run", claim);
+    run_ipvsadm(&world, &format!("-D {vip}"));
+
+    let pid = world.start_director(&proxy_file("\"10.71.0.10:80\""));
+    assert_proxy_address_is_taken(&world);
+    world.reload(&proxy_file("\"10.71.0.10:80\", \"10.71.0.10:8080\""));
+    world.kill_director(pid);
+    assert_proxy_address_is_taken(&world);
+}
+
+/// Earlier versions accepted both. The daemon does not start, but the error's command removes the service.
+#[test]
+fn service_at_the_address_of_a_proxy_service_can_be_deleted_without_a_daemon() {
+    if !privileged() {
+        return;
+    }
+    let mut world = World::new(1);
+    let pid = world.start_director(&proxy_file("\"0.0.0.0:80\""));
+    run_ipvsadm(&world, "-A -t 10.71.0.10:80");
+    run_ipvsadm(&world, "-A -t 10.71.0.10:8080");
+    world.kill_director(pid);
+    let file = proxy_file("\"10.71.0.10:80\", \"10.71.0.10:8080\"");
+    fs::write(world.path("run-director/in-force.toml"), &file).expect("write the copy");
+    let claim = world.path("claim.toml");
+    fs::write(&claim, &file).expect("write the file");
+    assert_conflict(&world, "run", claim.to_str().expect("path is valid UTF-8"));
+    assert!(run_ipvsadm(&world, "-S -n").contains("-A -t 10.71.0.10:80 "));
+    run_ipvsadm(&world, "-D -t 10.71.0.10:80");
+    run_ipvsadm(&world, "-D -t 10.71.0.10:8080");
+    world.start_director(&file);
+}
+
 #[test]
 fn restore_continues_after_rejections_and_stops_at_syntax_errors() {
     if !privileged() {

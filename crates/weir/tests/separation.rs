@@ -191,6 +191,8 @@ fn directors_daemon_is_unprivileged() {
         "ipvsadm: served",
         "ipvsadm of a member: done",
         "ipvsadm of others: refused",
+        "Service already exists",
+        "ipvsadm -D -t 10.77.1.1:8081",
         "text: refused",
         "after-refusal nat: served",
         "after-refusal direct: served",

@@ -99,6 +99,15 @@ as_member() { setpriv --reuid 1 --regid 1 --groups "$1" "$weir" ipvsadm -A -t 10
 as_member 992 >"$dir/out/edit" 2>&1 && echo "ipvsadm of a member: done" || cat "$dir/out/edit"
 as_member 1 >/dev/null 2>&1 && echo "ipvsadm of others: done" || echo "ipvsadm of others: refused"
 
+# ipvsadm and a proxy service cannot have the same address.
+"$weir" ipvsadm -A -t 10.77.1.1:8080 2>&1
+"$weir" ipvsadm -A -t 10.77.1.1:8081 -s rr
+cp -p "$dir/weir.toml" "$dir/kept"
+sed -i 's/10.77.1.1:8080/10.77.1.1:8081/' "$dir/weir.toml"
+"$weir" reload 2>&1 | grep -o 'ipvsadm -D .*:8081'
+mv "$dir/kept" "$dir/weir.toml"
+"$weir" ipvsadm -D -t 10.77.1.1:8081
+
 # A submitted text can change only the proxy services.
 sed 's/10.77.9.1:80/10.77.9.7:80/' "$dir/weir.toml" >"$dir/text"
 chmod 600 "$dir/text"

@@ -37,7 +37,7 @@ impl Offline {
             let path = override_store.path().to_owned();
             return Err(Error::File { path, source });
         }
-        let engine = opening.finish(&states).await?;
+        let engine = opening.finish_for_edits(&states).await?;
         Ok(Self {
             engine: Layer4::Local(Box::new(engine)),
             configured: configured.clone(),

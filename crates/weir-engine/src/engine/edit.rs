@@ -7,16 +7,19 @@
 use std::time::Duration;
 
 use weir_ipvsadm::{Edit, Errno, Refusal, Server, ServerEdit, ServerKey, ServiceKey, service_name};
-use weir_model::{Desired, Listener, Mark};
+use weir_model::{Desired, Listener, Mark, Proxy, Source};
 use weir_state::{Override, ServerStates};
 
 use super::Engine;
 use super::attach::RESOLVE_TIMEOUT;
 use crate::error::Error;
-use crate::ipvsadm_term::{forward, is_from_ipvsadm, key_of, key_of_mark};
+use crate::ipvsadm_term::{forward, is_from_ipvsadm, key_of, key_of_mark, proxy_listener};
 use crate::journal::Record;
 use crate::listener_conflict::ListenerConflict;
 use crate::origin::Origin;
+
+/// What to do in place of a rejected edit.
+const CHANGE_FILE: &str = "change it there";
 
 /// A change to the weight of a server in the file, requested by `ipvsadm -e … -w N`: the same as `weir server
 /// POOL/ADDRESS weight N`.
@@ -47,14 +50,34 @@ fn check_file_service_edit(service: &weir_model::Service, edit: &Edit) -> Result
     match edit {
         Edit::AddService(_) => Err(Errno::Exists.into()),
         Edit::Zero(_) | Edit::EditServer(..) => Ok(()),
-        _ => Err(file_refusal(service, "change it there")),
+        _ => Err(file_refusal(service, CHANGE_FILE)),
+    }
+}
+
+/// Checks whether an edit refers to the address of a proxy service in the file, which is not in ipvsadm's listings. A
+/// service that an earlier version created there can be changed and deleted.
+fn check_proxy_edit(desired: &Desired, origin: &Origin, edit: &Edit) -> Result<(), Refusal> {
+    let Some(key) = edit.key().filter(|key| !origin.contains(key)) else {
+        return Ok(());
+    };
+    let listens = |proxy: &&Proxy| {
+        let mut keys = proxy.listen.iter().map(|it| key_of(&proxy_listener(it)));
+        keys.any(|it| it == Some(key))
+    };
+    match (desired.proxies.iter().find(listens), edit) {
+        (None, _) | (_, Edit::Zero(_)) => Ok(()),
+        (Some(_), Edit::AddService(_)) => Err(Errno::Exists.into()),
+        (Some(proxy), _) => Err(definition_refusal(&proxy.name, proxy.source, CHANGE_FILE)),
     }
 }
 
 fn file_refusal(service: &weir_model::Service, hint: &str) -> Refusal {
-    let name = &service.name;
+    definition_refusal(&service.name, service.source, hint)
+}
+
+fn definition_refusal(name: &str, position: Source, hint: &str) -> Refusal {
     Refusal::File {
-        line: service.source.line,
+        line: position.line,
         definition: format!("service {name} is defined in the file: {hint}"),
     }
 }
@@ -186,6 +209,7 @@ impl Engine {
         if let Some(service) = file_service {
             check_file_service_edit(service, edit)?;
         } else {
+            check_proxy_edit(&self.desired, origin, edit)?;
             origin.edit(edit)?;
         }
         match edit {
@@ -237,5 +261,44 @@ impl Engine {
             zeroed: zeroed.then(|| self.state.origin.zeroed.clone()),
             ..Record::default()
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_ipvsadm::Protocol;
+
+    use super::*;
+    use crate::origin::tests::{key, service, with_proxy, with_service};
+
+    #[test]
+    fn service_at_the_address_of_a_proxy_service_is_rejected() {
+        let desired = with_proxy(&["10.0.0.11:80", "0.0.0.0:443"]);
+        let site = key(Protocol::Tcp, "10.0.0.11", 80);
+        let check = |edit: Edit| check_proxy_edit(&desired, &Origin::default(), &edit);
+        let add = |key| Edit::AddService(service(key));
+        assert_eq!(check(add(site)), Err(Errno::Exists.into()));
+        let deleted = check(Edit::DeleteService(site));
+        let refused = matches!(&deleted, Err(Refusal::File { definition, .. }) if definition.contains("site"));
+        assert!(refused, "{deleted:?}");
+        assert_eq!(check(Edit::Zero(Some(site))), Ok(()));
+        for other in [
+            key(Protocol::Udp, "10.0.0.11", 80),
+            key(Protocol::Tcp, "10.0.0.11", 81),
+            key(Protocol::Tcp, "10.0.0.11", 443),
+        ] {
+            assert_eq!(check(add(other)), Ok(()));
+        }
+    }
+
+    #[test]
+    fn stored_service_at_the_address_of_a_proxy_service_can_be_deleted() {
+        let site = key(Protocol::Tcp, "10.0.0.11", 80);
+        let desired = with_proxy(&["10.0.0.11:80"]);
+        let edit = Edit::DeleteService(site);
+        assert_eq!(
+            check_proxy_edit(&desired, &with_service(site), &edit),
+            Ok(())
+        );
     }
 }

@@ -21,7 +21,7 @@ use super::sync_index::Synchronizer;
 use crate::adopt;
 use crate::allocate::{allocate, now_ms};
 use crate::clean::{clean_pinned, is_pinned};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::network::Network;
 use crate::origin::Origin;
 use crate::paths::Paths;
@@ -213,6 +213,21 @@ impl<'a> Opening<'a> {
     /// The configuration cannot be applied, or the kernel rejects a change. A running data plane continues; if no
     /// data plane was pinned before, none is pinned afterwards.
     pub async fn finish(self, states: &ServerStates) -> Result<Engine> {
+        // A fresh data plane has no services created with ipvsadm.
+        let origin = (self.opened != OpenOutcome::Fresh).then_some(&self.saved.state.origin);
+        if let Some(conflict) = origin.and_then(|it| it.listener_conflict(self.configured)) {
+            self.cancel().await;
+            return Err(Error::ListenerConflict(conflict));
+        }
+        self.finish_for_edits(states).await
+    }
+
+    /// Like [`Self::finish`], for edits by ipvsadm without a daemon: they can delete a service that conflicts with a
+    /// proxy service, which an earlier version may have stored.
+    ///
+    /// # Errors
+    /// Those of [`Self::finish`].
+    pub async fn finish_for_edits(self, states: &ServerStates) -> Result<Engine> {
         let Self {
             paths,
             configured,

@@ -36,6 +36,9 @@ impl Engine {
         desired: &Desired,
         states: &ServerStates,
     ) -> Result<ApplyOutcome> {
+        if let Some(conflict) = self.listener_conflict(desired) {
+            return Err(Error::ListenerConflict(conflict));
+        }
         let merged = self.state.origin.merged_with(desired.clone())?;
         let applied = self.apply_merged(merged, states).await?;
         self.file_timeouts = desired.timeouts;
