@@ -6,7 +6,7 @@
 //! A connection has at most one valid entry. If the entry is due but the deadline was moved, the entry is inserted
 //! again. Deadlines beyond the wheel's span become due early, and are inserted again in the same way.
 
-use crate::slab::Key;
+use crate::slab::{Key, Slab};
 
 /// Duration of a slot in milliseconds.
 const SLOT_MS: u64 = 100;
@@ -19,6 +19,8 @@ pub(crate) struct Wheel {
     /// Number of the next slot to process, counted from the clock's start.
     next: u64,
     entries: usize,
+    /// Whether due entries remained in the last call of [`Wheel::take_expired`].
+    is_behind: bool,
 }
 
 /// A connection's deadline, and the slot of its entry (0 = none).
@@ -34,6 +36,7 @@ impl Wheel {
             slots: (0..SLOTS).map(|_| Vec::new()).collect(),
             next: now_ms / SLOT_MS,
             entries: 0,
+            is_behind: false,
         }
     }
 
@@ -53,33 +56,44 @@ impl Wheel {
         self.entries += 1;
     }
 
-    /// Advances to `now_ms`, and calls `on_due` with each due entry and its slot.
-    pub(crate) fn advance(&mut self, now_ms: u64, mut on_due: impl FnMut(&mut Self, Key, u64)) {
+    /// Advances to `now_ms`, and removes expired deadlines, at most `limit`. Returns the keys of their connections.
+    /// `deadline_of` returns a connection's deadline. Deadlines beyond the limit stay due.
+    pub(crate) fn take_expired<T>(
+        &mut self,
+        now_ms: u64,
+        limit: usize,
+        connections: &mut Slab<T>,
+        deadline_of: fn(&mut T) -> Option<&mut Deadline>,
+    ) -> Vec<Key> {
         let now = now_ms / SLOT_MS;
-        while self.next <= now {
+        let mut expired = Vec::new();
+        while self.next <= now && expired.len() < limit {
             let slot = self.next;
             let mut entries = std::mem::take(&mut self.slots[(slot % SLOTS) as usize]);
-            self.next += 1;
-            self.entries -= entries.len();
-            for key in entries.drain(..) {
-                on_due(self, key, slot);
+            while expired.len() < limit
+                && let Some(key) = entries.pop()
+            {
+                self.entries -= 1;
+                if let Some(deadline) = connections.get_mut(key).and_then(deadline_of)
+                    && self.has_expired(deadline, key, slot, now_ms)
+                {
+                    expired.push(key);
+                }
+            }
+            if entries.is_empty() {
+                self.next += 1;
             }
             let bucket = &mut self.slots[(slot % SLOTS) as usize];
-            if bucket.is_empty() {
-                *bucket = entries;
-            }
+            entries.append(bucket);
+            *bucket = entries;
         }
+        self.is_behind = self.next <= now;
+        expired
     }
 
     /// Returns whether the entry in `slot` is the valid entry of `deadline` and the deadline has passed. If it is valid
     /// and the deadline has not passed, inserts it again.
-    pub(crate) fn has_expired(
-        &mut self,
-        deadline: &mut Deadline,
-        key: Key,
-        slot: u64,
-        now_ms: u64,
-    ) -> bool {
+    fn has_expired(&mut self, deadline: &mut Deadline, key: Key, slot: u64, now_ms: u64) -> bool {
         if deadline.slot != slot {
             return false;
         }
@@ -96,6 +110,8 @@ impl Wheel {
     pub(crate) const fn sleep_ms(&self) -> Option<u64> {
         if self.entries == 0 {
             None
+        } else if self.is_behind {
+            Some(0)
         } else {
             Some(SLOT_MS)
         }
@@ -106,63 +122,99 @@ impl Wheel {
 mod tests {
     use super::*;
 
-    fn key(index: u32) -> Key {
-        Key {
-            index,
-            generation: 0,
-        }
+    /// A wheel with connections that consist of a deadline.
+    struct World {
+        wheel: Wheel,
+        connections: Slab<Deadline>,
     }
 
-    /// Advances the wheel to `now` with one deadline. Returns whether the deadline has passed.
-    fn run(wheel: &mut Wheel, deadline: &mut Deadline, now: u64) -> bool {
-        let mut has_expired = false;
-        wheel.advance(now, |wheel, key, slot| {
-            has_expired |= wheel.has_expired(deadline, key, slot, now)
-        });
-        has_expired
+    impl World {
+        fn new(now_ms: u64) -> Self {
+            Self {
+                wheel: Wheel::new(now_ms),
+                connections: Slab::new(),
+            }
+        }
+
+        fn add(&mut self, at_ms: u64) -> Key {
+            let key = self.connections.insert(Deadline::default());
+            self.set(key, at_ms);
+            key
+        }
+
+        fn set(&mut self, key: Key, at_ms: u64) {
+            let deadline = self.connections.get_mut(key).expect("exists");
+            self.wheel.set(deadline, key, at_ms);
+        }
+
+        /// Advances the wheel to `now`. Returns the number of expired deadlines.
+        fn run(&mut self, now: u64, limit: usize) -> usize {
+            let expired = self
+                .wheel
+                .take_expired(now, limit, &mut self.connections, |it| Some(it));
+            expired.len()
+        }
     }
 
     #[test]
     fn deadline_expires_once_and_not_early() {
-        let mut wheel = Wheel::new(1_000);
-        let mut deadline = Deadline::default();
-        wheel.set(&mut deadline, key(1), 5_000);
-        assert!(!run(&mut wheel, &mut deadline, 4_999));
-        assert!(run(&mut wheel, &mut deadline, 5_200));
-        assert!(!run(&mut wheel, &mut deadline, 60_000));
-        assert_eq!(wheel.sleep_ms(), None);
+        let mut world = World::new(1_000);
+        world.add(5_000);
+        assert_eq!(world.run(4_999, 10), 0);
+        assert_eq!(world.run(5_200, 10), 1);
+        assert_eq!(world.run(60_000, 10), 0);
+        assert_eq!(world.wheel.sleep_ms(), None);
     }
 
     #[test]
     fn later_deadline_adds_no_entry() {
-        let mut wheel = Wheel::new(0);
-        let mut deadline = Deadline::default();
+        let mut world = World::new(0);
+        let key = world.add(10_000);
         for offset_ms in 0..1_000 {
-            wheel.set(&mut deadline, key(1), 10_000 + offset_ms);
+            world.set(key, 10_000 + offset_ms);
         }
-        assert_eq!(wheel.entries, 1);
-        assert!(!run(&mut wheel, &mut deadline, 10_900));
-        assert!(run(&mut wheel, &mut deadline, 11_200));
+        assert_eq!(world.wheel.entries, 1);
+        assert_eq!(world.run(10_900, 10), 0);
+        assert_eq!(world.run(11_200, 10), 1);
     }
 
     #[test]
     fn earlier_deadline_expires_in_time() {
-        let mut wheel = Wheel::new(0);
-        let mut deadline = Deadline::default();
-        wheel.set(&mut deadline, key(1), 40_000);
-        wheel.set(&mut deadline, key(1), 1_000);
-        assert!(run(&mut wheel, &mut deadline, 1_200));
-        assert!(!run(&mut wheel, &mut deadline, 50_000));
+        let mut world = World::new(0);
+        let key = world.add(40_000);
+        world.set(key, 1_000);
+        assert_eq!(world.run(1_200, 10), 1);
+        assert_eq!(world.run(50_000, 10), 0);
     }
 
     #[test]
     fn deadline_beyond_the_span_expires_in_time() {
-        let mut wheel = Wheel::new(0);
-        let mut deadline = Deadline::default();
-        wheel.set(&mut deadline, key(1), 200_000);
+        let mut world = World::new(0);
+        world.add(200_000);
         for now in (0..=200_000).step_by(10_000) {
-            assert!(!run(&mut wheel, &mut deadline, now), "{now}");
+            assert_eq!(world.run(now, 10), 0, "{now}");
         }
-        assert!(run(&mut wheel, &mut deadline, 200_200));
+        assert_eq!(world.run(200_200, 10), 1);
+    }
+
+    #[test]
+    fn limit_leaves_the_other_deadlines_due() {
+        let mut world = World::new(0);
+        for index in 0..10 {
+            let key = world.add(1_000);
+            if index == 4 {
+                // Not counted, because the deadline has moved.
+                world.set(key, 20_000);
+            }
+        }
+        assert_eq!(world.run(1_500, 4), 4);
+        assert_eq!(world.wheel.sleep_ms(), Some(0));
+        assert_eq!(world.run(1_500, 4), 4);
+        assert_eq!(world.wheel.sleep_ms(), Some(0));
+        // A deadline that has already passed is not delayed by a slot.
+        world.add(1_100);
+        assert_eq!(world.run(1_500, 4), 2);
+        assert_eq!(world.wheel.sleep_ms(), Some(SLOT_MS));
+        assert_eq!(world.wheel.entries, 1);
     }
 }

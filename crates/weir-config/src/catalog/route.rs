@@ -66,7 +66,8 @@ pub(super) const SET_RESPONSE_HEADER: Key = Key::new(
     Absent("response header fields are not changed"),
     "Response header fields to set, replacing fields with the same name, in responses from servers. A table limits a \
      field to some statuses, or to one file of `files`. Values may contain variables of the request \
-     (docs/manual/proxy.md).",
+     (docs/manual/proxy.md). A route that responds itself sends the route's fields, and not the service's. Errors that \
+     Weir generates (401, 403, 429, 502 and others) have none of them.",
     "set_response_header = [\"Strict-Transport-Security: max-age=31536000\", { header = \"X-Server: {server}\", status \
      = \"500-599\" }]",
 );

@@ -4,6 +4,7 @@
 //! The request is parsed by the same code as in the workers. Decisions that depend on a worker's state (cursors, random
 //! numbers) are described as rules.
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
 
@@ -129,7 +130,7 @@ impl Request {
             ..ExplainResponse::default()
         };
         let Some(proxy) = self.service(desired, &mut explanation.steps) else {
-            explanation.outcome = Some(format!("no http service listens on port {}", self.port));
+            explanation.outcome = Some(self.no_service(desired));
             return explanation;
         };
         explanation.service = Some(proxy.name.clone());
@@ -284,6 +285,21 @@ impl Request {
             }
         }
         first
+    }
+
+    /// Returns why no service gets the request, with the ports on which requests are accepted.
+    fn no_service(&self, desired: &Desired) -> String {
+        let http = desired.proxies.iter();
+        let http = http.filter(|proxy| proxy.protocol == ProxyProtocol::Http);
+        let ports: BTreeSet<u16> = http
+            .flat_map(|proxy| proxy.listen.iter().map(SocketAddr::port))
+            .collect();
+        let mut text = format!("no http service listens on port {}", self.port);
+        if !ports.is_empty() {
+            let ports: Vec<String> = ports.iter().map(u16::to_string).collect();
+            text += &format!("; http services listen on port {}", ports.join(", "));
+        }
+        text
     }
 
     /// Returns the service that listens on the request's port. If there are several, returns the service that listens

@@ -58,19 +58,12 @@ impl Worker {
         self.cx.wakeups.borrow_mut().extend(tokens);
     }
 
-    /// Resumes reading from clients whose pause is over.
-    pub(super) fn resume_h2_servers(&mut self) {
+    /// Resumes reading from at most `limit` clients whose pause is over.
+    pub(super) fn resume_h2_servers(&mut self, limit: usize) {
+        let servers = &mut self.h2_servers;
+        let wheel = &mut self.cx.resume_wheel;
         let now = self.cx.now;
-        let mut expired = Vec::new();
-        let h2_servers = &mut self.h2_servers;
-        self.cx.resume_wheel.advance(now, |wheel, key, slot| {
-            if let Some(server_conn) = h2_servers.get_mut(key)
-                && wheel.has_expired(&mut server_conn.resume_deadline, key, slot, now)
-            {
-                expired.push(key);
-            }
-        });
-        for key in expired {
+        for key in wheel.take_expired(now, limit, servers, |it| Some(&mut it.resume_deadline)) {
             self.drive_h2_server(key, H2ServerConn::drive);
         }
     }

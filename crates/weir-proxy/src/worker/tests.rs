@@ -1,4 +1,5 @@
-//! Tests a worker without its event loop: panics in one connection, and tunnels from another process.
+//! Tests a worker without its thread: panics in one connection, many clients that end at once, and tunnels from another
+//! process.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -11,7 +12,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::*;
-use crate::context::local_service;
+use crate::context::{LocalService, local_service};
 use crate::handover::Tunnel;
 use crate::plan::{Listeners, Plan, Service, SharedState};
 use crate::transport::Transport;
@@ -42,22 +43,56 @@ fn worker() -> Worker {
     config.expect("create epoll set").build()
 }
 
+/// Adds a client to a worker. Returns the client's socket and the session.
+fn connect(worker: &mut Worker, local: &Rc<LocalService>) -> (UnixStream, Key) {
+    let (theirs, ours) = UnixStream::pair().expect("create socket pair");
+    ours.set_nonblocking(true).expect("set nonblocking");
+    local.service.clients.fetch_add(1, Relaxed);
+    let peer = "192.0.2.1:4711".parse().expect("parse address");
+    let transport = Transport::plain(ours.into());
+    let session = Session::new(transport, peer, 80, Rc::clone(local));
+    (theirs, worker.sessions.insert(session))
+}
+
+#[test]
+fn many_clients_that_end_at_once_do_not_delay_another_one() {
+    let (service, _listeners) = responding_service();
+    let local = local_service(Arc::clone(&service), Vec::new());
+    let mut worker = worker();
+    let ending: Vec<_> = (0..3 * ENDED_MAX)
+        .map(|_| connect(&mut worker, &local))
+        .collect();
+    let (mut client, session) = connect(&mut worker, &local);
+    for key in ending.iter().map(|(_, key)| *key).chain([session]) {
+        worker.turn(key, Session::begin);
+    }
+    drop(ending);
+    client
+        .write_all(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+        .expect("write");
+    let mut clients = Vec::new();
+    let mut events = Vec::with_capacity(EVENTS);
+    for wakeup in 0..3 {
+        worker.sleep(&mut events);
+        worker.handle_wakeup(&mut events);
+        if wakeup == 0 {
+            client.set_nonblocking(true).expect("set nonblocking");
+            let mut response = [0u8; 1024];
+            let bytes = client.read(&mut response).expect("read response");
+            assert!(response[..bytes].ends_with(b"generated"));
+        }
+        clients.push(service.clients.load(Relaxed) as usize);
+    }
+    assert_eq!(clients, [2 * ENDED_MAX + 1, ENDED_MAX + 1, 1]);
+}
+
 #[test]
 fn panic_closes_only_the_connection_that_caused_it() {
     let (service, _listeners) = responding_service();
     let local = local_service(Arc::clone(&service), Vec::new());
     let mut worker = worker();
-    let connect = |worker: &mut Worker| {
-        let (theirs, ours) = UnixStream::pair().expect("create socket pair");
-        ours.set_nonblocking(true).expect("set nonblocking");
-        service.clients.fetch_add(1, Relaxed);
-        let peer = "192.0.2.1:4711".parse().expect("parse address");
-        let transport = Transport::plain(ours.into());
-        let session = Session::new(transport, peer, 80, Rc::clone(&local));
-        (theirs, worker.sessions.insert(session))
-    };
-    let (mut broken_client, broken) = connect(&mut worker);
-    let (mut healthy_client, healthy) = connect(&mut worker);
+    let (mut broken_client, broken) = connect(&mut worker, &local);
+    let (mut healthy_client, healthy) = connect(&mut worker, &local);
     worker.turn(broken, Session::begin);
     worker.turn(healthy, Session::begin);
     // Panics while it has taken a buffer of the worker.
