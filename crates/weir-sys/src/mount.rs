@@ -96,8 +96,8 @@ impl MountView {
 }
 
 /// Returns whether objects that are pinned at `path` are lost when the mount namespace ends: it looks like that of
-/// `ip netns exec`, and `path` is on a bpffs of this namespace only, or on none, so that Weir mounts one. Requires root.
-/// Returns `false` for a bpffs outside /sys if the mounts of process 1 cannot be read.
+/// `ip netns exec`, and `path` is on a bpffs of this namespace only, or on none, so that Weir mounts one. Requires
+/// root. Returns `false` for a bpffs outside /sys if the mounts of process 1 cannot be read.
 ///
 /// # Errors
 /// statfs(2) fails for an existing path, or the current directory is unknown.

@@ -1,8 +1,8 @@
 //! `weir run`: starts the director, then handles API requests, signals and network events until it is stopped.
 //!
 //! One task owns the engine and executes one request at a time; API tasks only send requests to it. Stopping changes
-//! nothing in the kernel: pinned and attached programs continue to forward, unless the mount namespace that has the pins
-//! ends, as below `ip netns exec`.
+//! nothing in the kernel: pinned and attached programs continue to forward, unless the mount namespace that has the
+//! pins ends, as below `ip netns exec`.
 
 mod admin;
 mod contested_vip;
