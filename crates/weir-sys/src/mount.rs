@@ -4,6 +4,7 @@
 //! cgroups. This module reports the mounts and mounts bpffs at a given path; the caller decides whether to do so.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, absolute};
 
@@ -109,13 +110,18 @@ pub fn pins_end_with_namespace(path: impl AsRef<Path>) -> Result<bool> {
     let path = absolute(path).map_err(|error| Error::file(path, error))?;
     let existing = path.ancestors().find_map(|path| path.canonicalize().ok());
     let existing = existing.unwrap_or_else(|| "/".into());
-    // The new /sys had no mounts.
-    if bpffs_at(&existing)? != Bpffs::Mounted || existing.starts_with("/sys") {
+    if bpffs_at(&existing)? != Bpffs::Mounted {
         return Ok(true);
     }
-    let device = |path: &Path| fs::metadata(path).ok().map(|metadata| metadata.dev());
+    let device = |path: &Path| fs::metadata(path).map(|metadata| metadata.dev());
+    let own = device(&existing).map_err(|error| Error::file(&existing, error))?;
     let on_host = Path::new("/proc/1/root").join(existing.strip_prefix("/").unwrap_or(&existing));
-    Ok(device(&on_host).is_some_and(|host| Some(host) != device(&existing)))
+    Ok(match device(&on_host) {
+        Ok(host) => host != own,
+        Err(error) if error.kind() == ErrorKind::NotFound => true,
+        // The new /sys had no mounts.
+        Err(_) => existing.starts_with("/sys"),
+    })
 }
 
 fn magic_of(path: &Path) -> Result<Option<u64>> {
