@@ -27,9 +27,6 @@ use crate::testrun::{self, TestInput, TestRun};
 pub struct OpenOptions {
     /// The pin directory, on a bpffs.
     pub pin_dir: PathBuf,
-    /// The lock file in the daemon's runtime directory: other daemons may not use the pins while it is locked; `None` =
-    /// the user of the pins is not recorded.
-    pub lock: Option<PathBuf>,
     /// Sizes of the maps.
     pub sizes: Sizes,
     /// Hash secret for a new flow table; `None` = random.
@@ -46,7 +43,6 @@ impl OpenOptions {
     pub fn new(pin_dir: impl Into<PathBuf>) -> Self {
         Self {
             pin_dir: pin_dir.into(),
-            lock: None,
             sizes: Sizes::default(),
             secret: None,
             flow_layout: ABI_FLOW_LAYOUT,
@@ -94,16 +90,13 @@ impl Dataplane {
     /// Opens the data plane pinned in a directory, or creates it.
     ///
     /// # Errors
-    /// A size is out of range, there is no bpffs, another daemon uses the directory, the record is not Weir's, or the
-    /// kernel rejects a map or a program. The running data plane is not affected.
+    /// A size is out of range, there is no bpffs, the record is not Weir's, or the kernel rejects a map or a program.
+    /// The running data plane is not affected.
     pub fn open(options: &OpenOptions) -> Result<(Self, OpenOutcome)> {
         options.sizes.check()?;
         layout::check_layout(options.flow_layout)?;
         let pins = PinDir::new(&options.pin_dir);
         pins.prepare()?;
-        if let Some(lock) = &options.lock {
-            pins.claim(lock)?;
-        }
         let previous = LayoutRecord::read(&pins.layout())?;
         if let Some(record) = &previous {
             record.check_layouts(&pins)?;

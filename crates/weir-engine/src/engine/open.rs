@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use weir_dataplane::{Dataplane, OpenOptions, OpenOutcome, PinDir, Sizes, pinned_sizes};
@@ -170,12 +171,12 @@ impl<'a> Opening<'a> {
     /// a tokio runtime, in the director's network namespace.
     ///
     /// # Errors
-    /// The data plane cannot be opened, or a newer version wrote the state file. If no data plane was pinned before,
+    /// Another daemon uses the pin directory, the data plane cannot be opened, or a newer version wrote the state file. If no data plane was pinned before,
     /// none is pinned afterwards.
     pub async fn begin(paths: &'a Paths, configured: &'a Desired) -> Result<(Self, SavedServers)> {
         let pins = PinDir::new(&paths.pin_dir);
-        // The rollback would remove the pins of a daemon that is starting.
-        pins.check_owner(&paths.lock())?;
+        // Without the claim, the rollback might remove the pins of another daemon that is starting.
+        pins.claim(&paths.lock())?;
         let undo = StartupRollback {
             was_unpinned: !is_pinned(paths),
             added: read_record(&paths.runtime_dir),
@@ -183,12 +184,9 @@ impl<'a> Opening<'a> {
         // If the record is invalid, opening the data plane reports it.
         let pinned = pinned_sizes(&pins).ok().flatten();
         let wanted = sizes(&configured.node, pinned.as_ref());
-        let options = OpenOptions {
-            lock: Some(paths.lock()),
-            ..OpenOptions::new(&paths.pin_dir)
-        };
+        let pin_dir = paths.pin_dir.clone();
         // A thread inherits the namespaces of its creator.
-        let opening = std::thread::spawn(move || open_plane(options, wanted));
+        let opening = std::thread::spawn(move || open_plane(pin_dir, wanted));
         let saved = SavedState::read(paths, configured).await;
         let opened = opening.join();
         let opened = opened.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
@@ -345,10 +343,13 @@ fn addresses_of(state: &EngineState, desired: &Result<Indexed>) -> BTreeSet<IpAd
         .collect()
 }
 
-pub(super) fn open_plane(options: OpenOptions, sizes: Sizes) -> Result<(Dataplane, OpenOutcome)> {
+pub(super) fn open_plane(pin_dir: PathBuf, sizes: Sizes) -> Result<(Dataplane, OpenOutcome)> {
     // Kernels before 5.11 charge maps to RLIMIT_MEMLOCK. Later ones ignore it; a failure shows in the next step.
     let _ = weir_sys::raise_memlock();
-    let opened = Dataplane::open(&OpenOptions { sizes, ..options })?;
+    let opened = Dataplane::open(&OpenOptions {
+        sizes,
+        ..OpenOptions::new(pin_dir)
+    })?;
     // Loading parses megabytes of kernel BTF that are not needed afterwards.
     weir_sys::trim_heap();
     Ok(opened)

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use weir_dataplane::{Dataplane, OpenOptions};
+use weir_dataplane::Dataplane;
 use weir_model::{Desired, Indexed};
 use weir_planner::row_set::{Changes, RowSet, rows};
 use weir_state::ServerStates;
@@ -61,7 +61,7 @@ impl Engine {
         let replacement = if wanted == *self.plane.sizes() {
             None
         } else {
-            let (plane, _) = open_plane(OpenOptions::new(&self.pin_dir), wanted)?;
+            let (plane, _) = open_plane(self.pin_dir.clone(), wanted)?;
             Some(ReplacementPlane {
                 writer: Writer::adopt_maps(plane.maps())?,
                 plane,

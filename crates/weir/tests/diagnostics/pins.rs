@@ -3,10 +3,11 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::world::{Family, World, privileged};
+use super::world::{Family, World, privileged, wait_for};
 
 fn config() -> String {
     format!(
@@ -120,7 +121,40 @@ fn lasting_pins_are_not_reported() {
     assert!(bpffs.path.join("weir/layout").exists());
 }
 
-/// The second director has a different runtime directory and network namespace.
+/// Returns a command that runs `weir` on the director's host, with its pin directory and another runtime directory.
+fn second_weir(world: &World) -> Command {
+    let mut command = world.weir("director");
+    command.env("WEIR_RUNTIME_DIR", world.path("run-second"));
+    command
+}
+
+/// Starts a second daemon and waits until it responds.
+fn start_second(world: &World, config: &Path) -> Child {
+    let child = second_weir(world)
+        .args(["run", "-c"])
+        .arg(config)
+        .stdout(Stdio::null())
+        .stderr(fs::File::create(world.path("second.log")).expect("create the log file"))
+        .spawn()
+        .expect("start the daemon");
+    wait_for("the second daemon", Duration::from_secs(60), || {
+        second_weir(world)
+            .args(["status", "--json"])
+            .output()
+            .is_ok_and(|output| output.status.success())
+    });
+    child
+}
+
+/// Returns the error of a command of the second director, which must fail.
+fn failure_of_second(world: &World, arguments: &[&str]) -> String {
+    let output = second_weir(world).args(arguments).output();
+    let output = output.expect("run weir");
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    String::from_utf8(output.stderr).expect("text is valid UTF-8")
+}
+
+/// The second director has a different runtime directory.
 #[test]
 fn pins_of_another_director_are_rejected() {
     if !privileged() {
@@ -129,40 +163,54 @@ fn pins_of_another_director_are_rejected() {
     let mut world = World::new(1);
     let path = world.write_config(&config());
     let keeper = world.start_director(&config());
-    let second = || {
-        let output = world
-            .command("server0", "timeout")
-            .args(["60", env!("CARGO_BIN_EXE_weir"), "--runtime-dir"])
-            .arg(world.path("run-server0"))
-            .arg("--pin-dir")
-            .arg(world.pin_dir("director"))
-            .args(["run", "-c"])
-            .arg(&path)
-            .output();
-        let output = output.expect("run weir");
-        assert_eq!(output.status.code(), Some(1));
-        String::from_utf8(output.stderr).expect("text is valid UTF-8")
-    };
+    let run = ["run", "-c", path.to_str().expect("path is valid UTF-8")];
     let expected = format!(
         "{} is used by the daemon with the runtime directory {} (pid {keeper}); a second daemon needs a separate \
          --runtime-dir and --pin-dir",
         world.pin_dir("director").display(),
         world.path("run-director").display()
     );
-    let message = second();
-    assert!(message.contains(&expected), "{message}");
+    for arguments in [&run[..], &["clean"]] {
+        let message = failure_of_second(&world, arguments);
+        assert!(message.contains(&expected), "{arguments:?}: {message}");
+    }
+    // A daemon without layer 4 services does not need the directory, and does not change it.
+    let proxy = world.path("proxy.toml");
+    let text = "[pool.web]\nservers = [\"127.0.0.1:81\"]\ncheck = { kind = \"tcp\" }\n\n\
+                [service.web]\nlisten = [\"127.0.0.1:8080\"]\nforward = \"proxy\"\nprotocol = \"tcp\"\npool = \"web\"\n";
+    fs::write(&proxy, text).expect("write the configuration");
+    stop(start_second(&world, &proxy));
+    assert!(world.pin_dir("director").join("layout").exists());
     // The daemons of one Weir use the same pins in turn.
     let daemon = world.status()["pid"].clone();
     world.run_weir(&["upgrade"]);
     assert_ne!(world.status()["pid"], daemon);
-    let message = second();
+    let message = failure_of_second(&world, &run);
     assert!(message.contains(&expected), "{message}");
     world.kill_director(keeper);
     let keeper = world.start_director(&config());
+    let message = failure_of_second(&world, &run);
+    assert!(message.contains(&format!("(pid {keeper})")), "{message}");
     let log = world.log();
     assert!(!log.contains("rewrote map elements"), "{log}");
-    // Only a link of a daemon that no longer runs remains; `weir clean` removes it.
+}
+
+/// The link of a daemon that was killed remains.
+#[test]
+fn pins_of_a_killed_director_are_usable() {
+    if !privileged() {
+        return;
+    }
+    let mut world = World::new(1);
+    let path = world.write_config(&config());
+    let keeper = world.start_director(&config());
     world.kill_director(keeper);
-    world.run_weir(&["clean"]);
+    stop(start_second(&world, &path));
+    assert!(world.pin_dir("director").join("owner").is_symlink());
+    let keeper = world.start_director(&config());
+    world.kill_director(keeper);
+    let output = second_weir(&world).arg("clean").output();
+    let output = output.expect("run weir");
+    assert!(output.status.success(), "{output:?}");
     assert!(!world.pin_dir("director").exists());
 }
