@@ -171,8 +171,8 @@ impl<'a> Opening<'a> {
     /// a tokio runtime, in the director's network namespace.
     ///
     /// # Errors
-    /// Another daemon uses the pin directory, the data plane cannot be opened, or a newer version wrote the state file. If no data plane was pinned before,
-    /// none is pinned afterwards.
+    /// Another daemon uses the pin directory, the data plane cannot be opened, or a newer version wrote the state file.
+    /// If no data plane was pinned before, none is pinned afterwards.
     pub async fn begin(paths: &'a Paths, configured: &'a Desired) -> Result<(Self, SavedServers)> {
         let pins = PinDir::new(&paths.pin_dir);
         // Without the claim, the rollback might remove the pins of another daemon that is starting.

@@ -177,7 +177,8 @@ fn pins_of_another_director_are_rejected() {
     // A daemon without layer 4 services does not need the directory, and does not change it.
     let proxy = world.path("proxy.toml");
     let text = "[pool.web]\nservers = [\"127.0.0.1:81\"]\ncheck = { kind = \"tcp\" }\n\n\
-                [service.web]\nlisten = [\"127.0.0.1:8080\"]\nforward = \"proxy\"\nprotocol = \"tcp\"\npool = \"web\"\n";
+                [service.web]\nlisten = [\"127.0.0.1:8080\"]\nforward = \"proxy\"\nprotocol = \"tcp\"\n\
+                pool = \"web\"\n";
     fs::write(&proxy, text).expect("write the configuration");
     stop(start_second(&world, &proxy));
     assert!(world.pin_dir("director").join("layout").exists());
