@@ -32,6 +32,20 @@ pub enum Error {
         /// Why no bpffs can be mounted.
         reason: String,
     },
+    /// Another daemon uses the pin directory.
+    #[error(
+        "{path} is used by the daemon with the runtime directory {runtime_dir} (pid {holder}); a second daemon needs \
+         a separate --runtime-dir and --pin-dir",
+        path = path.display(), runtime_dir = runtime_dir.display()
+    )]
+    InUse {
+        /// The pin directory.
+        path: PathBuf,
+        /// The other daemon's runtime directory.
+        runtime_dir: PathBuf,
+        /// ID of the process that holds the other daemon's lock.
+        holder: u32,
+    },
     /// The verifier or the loader rejected an object.
     #[error("failed to load {object}: {message}")]
     Load {

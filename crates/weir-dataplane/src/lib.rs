@@ -20,6 +20,7 @@ mod loader;
 mod maps;
 pub mod migrate;
 mod mmap;
+mod owner;
 mod pins;
 mod plan;
 mod pod;

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! PIN_DIR/layout                      the layout record
+//! PIN_DIR/owner                       the daemon that uses the directory
 //! PIN_DIR/state-S/MAP                 maps that the programs share
 //! PIN_DIR/flows-LAYOUT-BUCKETS/MAP    the flow table
 //! PIN_DIR/prog-G/PROGRAM, …/MAP       one generation of programs with its private maps
@@ -248,7 +249,7 @@ impl PinDir {
                     path,
                     kind: PinKind::Map,
                 });
-            } else {
+            } else if path != self.owner() && path != self.owner_staging() {
                 found.push(PinnedObject {
                     path,
                     kind: PinKind::Foreign,
@@ -269,6 +270,8 @@ impl PinDir {
         remove_tree(&self.sockets())?;
         remove_file(&self.layout_staging())?;
         remove_file(&self.layout())?;
+        remove_file(&self.owner_staging())?;
+        remove_file(&self.owner())?;
         match fs::remove_dir(&self.root) {
             Ok(()) => Ok(()),
             Err(error)

@@ -2,11 +2,17 @@
 
 mod support;
 
+use std::fs;
+use std::sync::Barrier;
+use std::thread;
+
 use support::{ACK, SYN, Sandbox, fill, privileged, small_sizes, tcp, veth};
 use weir_abi::Reason;
 use weir_dataplane::{
-    Dataplane, Error, Hook, Mode, OpenOutcome, Sizes, TestInput, XdpChoice, clean, open_readonly,
+    Dataplane, Error, Hook, Mode, OpenOutcome, PinDir, Sizes, TestInput, XdpChoice, clean,
+    open_readonly,
 };
+use weir_sys::LockFile;
 
 const XDP_PASS: u32 = 2;
 
@@ -381,4 +387,46 @@ fn live_frames_are_counted_like_other_frames() {
     };
     dataplane.test_run("weir_xdp", &input).unwrap();
     assert_eq!(count(&dataplane, Reason::PassNotOurs), 1_000);
+}
+
+/// Each daemon has its own runtime directory and its lock.
+#[test]
+fn one_of_several_daemons_that_start_together_gets_the_pin_directory() {
+    if !privileged() {
+        return;
+    }
+    let sandbox = Sandbox::new();
+    let pins = PinDir::new(sandbox.pin_dir());
+    let pin_dir = sandbox.pin_dir();
+    let root = pin_dir.ancestors().nth(2).unwrap();
+    let locks = ["a", "b", "c"].map(|name| {
+        let runtime_dir = root.join(name);
+        fs::create_dir_all(&runtime_dir).unwrap();
+        LockFile::acquire(runtime_dir.join("lock")).unwrap()
+    });
+    // The bpffs is mounted before: it is not part of the test.
+    pins.claim(locks[0].path()).unwrap();
+    for _ in 0..100 {
+        clean(&pins).unwrap();
+        let start = Barrier::new(locks.len());
+        let claims: Vec<_> = thread::scope(|scope| {
+            let claims = locks.each_ref().map(|lock| {
+                scope.spawn(|| {
+                    start.wait();
+                    pins.claim(lock.path())
+                })
+            });
+            claims.map(|claim| claim.join().unwrap()).into()
+        });
+        let successes = claims.iter().filter(|claim| claim.is_ok()).count();
+        assert_eq!(successes, 1, "{claims:?}");
+        for claim in claims.into_iter().filter_map(Result::err) {
+            assert!(matches!(claim, Error::InUse { .. }), "{claim}");
+        }
+        // A second claim of the same daemon, as after a restart, is not rejected.
+        let again = locks.iter().filter(|lock| pins.claim(lock.path()).is_ok());
+        assert_eq!(again.count(), 1);
+    }
+    clean(&pins).unwrap();
+    assert!(!pins.path().exists());
 }

@@ -34,8 +34,11 @@ pub struct CleanSummary {
 /// directories record. Idempotent. Must run inside a tokio runtime, in the director's network namespace.
 ///
 /// # Errors
-/// An object cannot be removed. The state file then remains, so that a second attempt can continue.
+/// Another daemon uses the pin directory, or an object cannot be removed. The state file then remains, so that a second
+/// attempt can continue.
 pub async fn clean(paths: &Paths) -> Result<CleanSummary> {
+    let pins = PinDir::new(&paths.pin_dir);
+    pins.check_owner(&paths.lock())?;
     let file = StateFile::new(&paths.runtime_dir);
     let engine = file.read()?.map(|saved| saved.engine);
     let mut cleaned = CleanSummary::default();
@@ -43,7 +46,7 @@ pub async fn clean(paths: &Paths) -> Result<CleanSummary> {
     if let Some(routing) = engine.as_ref().and_then(|engine| engine.undo.marks.clone()) {
         cleaned.marks = routing.remove(&Netlink::open()?).await?;
     }
-    cleaned.data_plane = weir_dataplane::clean(&PinDir::new(&paths.pin_dir))?;
+    cleaned.data_plane = weir_dataplane::clean(&pins)?;
     if let Some(engine) = engine {
         revert(&engine.undo, &mut cleaned).await?;
         file.remove()?;
@@ -78,9 +81,11 @@ pub fn discard_changes(paths: &Paths) -> Result<BTreeSet<(String, IpAddr)>> {
     Ok(discarded)
 }
 
-/// Returns whether a director's data plane is pinned, even if its format is unknown.
+/// Returns whether a director's data plane is pinned, even if its format is unknown. The pins of another running daemon
+/// do not count.
 pub fn is_pinned(paths: &Paths) -> bool {
-    !matches!(pinned_sizes(&PinDir::new(&paths.pin_dir)), Ok(None))
+    let pins = PinDir::new(&paths.pin_dir);
+    !matches!(pinned_sizes(&pins), Ok(None)) && pins.check_owner(&paths.lock()).is_ok()
 }
 
 /// Removes a pinned data plane that is attached nowhere and has no ipvsadm services: a daemon that is killed during

@@ -58,6 +58,6 @@ pub use self::ipvsadm_term::is_from_ipvsadm;
 pub use self::listener_conflict::ListenerConflict;
 pub use self::origin::Origin;
 pub use self::packet::{Explanation, Packet, PacketError};
-pub use self::paths::Paths;
+pub use self::paths::{LOCK, Paths};
 pub use self::pinned::{PersistedState, PinnedEngine, added_vips, with_ipvsadm_services};
 pub use self::state::Unreadable;

@@ -2,6 +2,9 @@
 
 use std::path::PathBuf;
 
+/// Name of the lock file in the runtime directory, whose lock a running daemon holds.
+pub const LOCK: &str = "lock";
+
 /// The directories that an engine uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Paths {
@@ -9,4 +12,11 @@ pub struct Paths {
     pub runtime_dir: PathBuf,
     /// Contains pinned programs, maps and links.
     pub pin_dir: PathBuf,
+}
+
+impl Paths {
+    /// Returns the path of the lock file.
+    pub(crate) fn lock(&self) -> PathBuf {
+        self.runtime_dir.join(LOCK)
+    }
 }

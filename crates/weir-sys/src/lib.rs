@@ -49,7 +49,7 @@ pub use file::{
 };
 pub use limit::{raise_memlock, raise_nofile, restore_nofile, set_not_dumpable, trim_heap};
 pub use lock::LockFile;
-pub use mount::{Bpffs, MountView, bpffs_at, mount_bpffs};
+pub use mount::{Bpffs, MountView, bpffs_at, mount_bpffs, pins_end_with_namespace};
 pub use netns::{NetNs, NetNsGuard, NetNsId};
 pub use notify::{Notification, Notifier};
 pub use packet::FrameSocket;

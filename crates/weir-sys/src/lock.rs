@@ -81,16 +81,27 @@ impl LockFile {
     /// Returns whether a process holds the lock at `path`, without taking it, so that a process that starts at the same
     /// time can take it. Returns `false` also if /proc/locks does not show the lock (proc_locks(5)).
     pub fn is_held(path: &Path) -> bool {
-        let (Ok(file), Ok(locks)) = (
-            std::fs::symlink_metadata(path),
-            std::fs::read_to_string("/proc/locks"),
-        ) else {
-            return false;
-        };
+        Self::number(path).is_some_and(|number| Self::holder(&number).is_some())
+    }
+
+    /// Returns the device and inode of the file at `path`, as in /proc/locks, which identify a lock in every mount
+    /// namespace; `None` = the file cannot be read.
+    pub fn number(path: &Path) -> Option<String> {
+        let file = std::fs::symlink_metadata(path).ok()?;
         let (major, minor) = (libc::major(file.dev()), libc::minor(file.dev()));
-        let inode = format!("{major:02x}:{minor:02x}:{}", file.ino());
+        Some(format!("{major:02x}:{minor:02x}:{}", file.ino()))
+    }
+
+    /// Returns the ID of the process that took the lock with a [`Self::number`]; `None` = the lock is free, or
+    /// /proc/locks does not show it.
+    pub fn holder(number: &str) -> Option<u32> {
+        let locks = std::fs::read_to_string("/proc/locks").ok()?;
         let mut flocks = locks.lines().filter(|line| line.contains(" FLOCK "));
-        flocks.any(|line| line.split_ascii_whitespace().any(|word| word == inode))
+        flocks.find_map(|line| {
+            let words: Vec<&str> = line.split_ascii_whitespace().collect();
+            let pair = words.windows(2).find(|pair| pair[1] == number)?;
+            Some(pair[0].parse().unwrap_or(0))
+        })
     }
 
     /// Returns the path of the lock file.

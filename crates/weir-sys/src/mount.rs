@@ -1,12 +1,12 @@
-//! Reports mounts of bpffs, sysfs and cgroup2, and mounts bpffs.
+//! Reports mounts of bpffs, sysfs and cgroups, and mounts bpffs.
 //!
-//! `ip netns exec` and service sandboxes run a process in a separate mount namespace, in which `/sys` is a new sysfs
-//! without bpffs and cgroup2. This module reports the mounts and mounts bpffs at a given path; the caller decides
-//! whether to do so.
+//! `ip netns exec` runs a process in a separate mount namespace, in which `/sys` is a new sysfs without bpffs and
+//! cgroups. This module reports the mounts and mounts bpffs at a given path; the caller decides whether to do so.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, absolute};
 
 use rustix::fs::statfs;
 use rustix::io::Errno;
@@ -17,7 +17,6 @@ use crate::{Error, Result};
 // linux/magic.h
 const BPF_FS_MAGIC: u64 = 0xcafe_4a11;
 const SYSFS_MAGIC: u64 = 0x6265_6572;
-const CGROUP2_SUPER_MAGIC: u64 = 0x6367_7270;
 
 /// The file system at a path where bpffs is expected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,10 +61,8 @@ pub fn mount_bpffs(path: impl AsRef<Path>) -> Result<()> {
 pub struct MountView {
     /// Whether `/sys` is a sysfs.
     pub sysfs: bool,
-    /// The file system at `/sys/fs/bpf`.
-    pub bpffs: Bpffs,
-    /// Whether `/sys/fs/cgroup` is a cgroup2.
-    pub cgroup2: bool,
+    /// Whether a file system of control groups, of version 1 or 2, is mounted on `/sys/fs/cgroup`.
+    pub cgroups: bool,
     /// Whether this is the mount namespace of process 1; `None` = it cannot be read (`hidepid`, missing privileges).
     pub is_init_namespace: Option<bool>,
 }
@@ -84,22 +81,47 @@ impl MountView {
         };
         Ok(Self {
             sysfs: magic_of(Path::new("/sys"))? == Some(SYSFS_MAGIC),
-            bpffs: bpffs_at("/sys/fs/bpf")?,
-            cgroup2: magic_of(Path::new("/sys/fs/cgroup"))? == Some(CGROUP2_SUPER_MAGIC),
+            // Without a mount, this is a directory of the sysfs.
+            cgroups: magic_of(Path::new("/sys/fs/cgroup"))?.is_some_and(|it| it != SYSFS_MAGIC),
             is_init_namespace: namespace_of("1")
                 .zip(namespace_of("thread-self"))
                 .map(|(init, current)| init == current),
         })
     }
 
-    /// Returns whether the mounts look like those of `ip netns exec`: nothing is mounted below `/sys`, and the mount
-    /// namespace is not known to be the host's. Objects that are pinned in it are probably not visible on the host.
+    /// Returns whether the mounts look like those of `ip netns exec`: `/sys` is a new sysfs, and the mount namespace is
+    /// not known to be the host's. A bpffs that is mounted in it is not visible on the host.
     pub fn resembles_ip_netns_exec(&self) -> bool {
-        self.is_init_namespace != Some(true)
-            && self.sysfs
-            && !self.cgroup2
-            && self.bpffs != Bpffs::Mounted
+        self.is_init_namespace != Some(true) && self.sysfs && !self.cgroups
     }
+}
+
+/// Returns whether objects that are pinned at `path` are lost when the mount namespace ends: it looks like that of
+/// `ip netns exec`, and `path` is on a bpffs of this namespace only, or on none, so that Weir mounts one. Requires
+/// root. Returns `false` for a bpffs outside /sys if the mounts of process 1 cannot be read.
+///
+/// # Errors
+/// statfs(2) fails for an existing path, or the current directory is unknown.
+pub fn pins_end_with_namespace(path: impl AsRef<Path>) -> Result<bool> {
+    if !MountView::current()?.resembles_ip_netns_exec() {
+        return Ok(false);
+    }
+    let path = path.as_ref();
+    let path = absolute(path).map_err(|error| Error::file(path, error))?;
+    let existing = path.ancestors().find_map(|path| path.canonicalize().ok());
+    let existing = existing.unwrap_or_else(|| "/".into());
+    if bpffs_at(&existing)? != Bpffs::Mounted {
+        return Ok(true);
+    }
+    let device = |path: &Path| fs::metadata(path).map(|metadata| metadata.dev());
+    let own = device(&existing).map_err(|error| Error::file(&existing, error))?;
+    let on_host = Path::new("/proc/1/root").join(existing.strip_prefix("/").unwrap_or(&existing));
+    Ok(match device(&on_host) {
+        Ok(host) => host != own,
+        Err(error) if error.kind() == ErrorKind::NotFound => true,
+        // The new /sys had no mounts.
+        Err(_) => existing.starts_with("/sys"),
+    })
 }
 
 fn magic_of(path: &Path) -> Result<Option<u64>> {
@@ -128,18 +150,13 @@ mod tests {
     fn mounts_of_ip_netns_exec_are_recognized() {
         let view = MountView {
             sysfs: true,
-            bpffs: Bpffs::NotMounted { magic: SYSFS_MAGIC },
-            cgroup2: false,
+            cgroups: false,
             is_init_namespace: Some(false),
         };
         assert!(view.resembles_ip_netns_exec());
         for other in [
             MountView {
-                bpffs: Bpffs::Mounted,
-                ..view
-            },
-            MountView {
-                cgroup2: true,
+                cgroups: true,
                 ..view
             },
             MountView {

@@ -145,6 +145,27 @@ fn doctor_on_a_real_server_names_the_command_for_servers() {
     );
 }
 
+/// A machine without a daemon: only the error and the missing daemon are found.
+#[test]
+fn doctor_with_an_invalid_file_examines_the_rest() {
+    let scratch = Scratch::new(INVALID);
+    let output = scratch.output("doctor -c weir.toml --json");
+    assert_eq!(output.status.code(), Some(1));
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert!(errors.contains("error[E"), "{errors}");
+    let found: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let seen = |n: usize| found[n]["seen"].as_str().unwrap();
+    assert!(seen(0).contains("weir.toml"), "{found}");
+    let why = found[0]["why"].as_str().unwrap();
+    assert!(why.contains("services were not examined"), "{why}");
+    assert_eq!(seen(1), "no daemon is running");
+    let printed = scratch.run("doctor -c weir.toml");
+    assert!(
+        printed.contains("  fix:  weir check -c weir.toml\n"),
+        "{printed}"
+    );
+}
+
 #[test]
 fn empty_file_is_valid() {
     insta::assert_snapshot!(Scratch::new("").run("check -c weir.toml"));

@@ -10,6 +10,8 @@ mod gateway;
 mod log_line;
 #[path = "diagnostics/log_lines.rs"]
 mod log_lines;
+#[path = "diagnostics/pins.rs"]
+mod pins;
 #[path = "diagnostics/routed_pools.rs"]
 mod routed_pools;
 

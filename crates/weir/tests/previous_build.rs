@@ -8,8 +8,8 @@ mod scenario;
 mod world;
 
 use scenario::{DIRECT, DirectorUnderLoad, NAT, Setup, older_program};
-use world::privileged;
 use world::program::program_under_test;
+use world::{Family, World, privileged};
 
 fn assert_state_is_adopted(setup: &Setup) {
     let older = older_program();
@@ -93,4 +93,32 @@ fn downgrade_keeps_state_with_nat() {
     if privileged() {
         assert_downgrades_keep_state(&NAT);
     }
+}
+
+/// An older build does not remove `PIN_DIR/owner`. The link does not block any build.
+#[test]
+fn clean_of_previous_build_does_not_block_a_start() {
+    if !privileged() {
+        return;
+    }
+    let older = older_program();
+    let mut world = World::new(1);
+    let config = format!(
+        "[node]\ninterfaces = [\"eth0\"]\n[pool.web]\nservers = [\"{}:80\"]\n\
+         [service.web]\nlisten = [\"{}:80\"]\nforward = \"nat\"\nsnat = true\npool = \"web\"\n",
+        Family::V4.server(0),
+        Family::V4.vip()
+    );
+    for next in [&*older, program_under_test()] {
+        let keeper = world.start_director(&config);
+        world.kill_director(keeper);
+        let output = world.weir_with(&older, "director").arg("clean").output();
+        let output = output.expect("run weir");
+        assert!(output.status.success(), "{output:?}");
+        assert!(!world.pin_dir("director").join("layout").exists());
+        let keeper = world.start_director_with(next, &config);
+        world.kill_director(keeper);
+    }
+    world.run_weir(&["clean"]);
+    assert!(!world.pin_dir("director").exists());
 }

@@ -37,6 +37,7 @@ use crate::keeper::{KeeperState, Link};
 use crate::plan::{Plan, plan};
 use crate::plane::{Plane, WantedConfiguration};
 use crate::status::{Report, Sync, announce, vrrp};
+use crate::traffic::needs_engine;
 use weir_discovery::{Lists, Membership};
 use weir_engine_host::FlowSynchronizer;
 use weir_probing::Checks;
@@ -68,6 +69,9 @@ pub struct Director<P> {
     /// Number of daemon crashes since the keeper started, and the cause of the last crash.
     crashes: (u32, Option<String>),
     keeper: Link,
+    /// Whether the pins are lost when this process's mount namespace ends, and whether the log says so.
+    pins_are_temporary: bool,
+    has_warned_of_pins: bool,
     /// The secrets that the keeper holds.
     kept_secrets: Option<RememberedSecrets>,
     /// Process ID of the successor, and the channel to it.
@@ -131,6 +135,8 @@ impl<P: Plane> Director<P> {
             checks: Checks::start(),
             crashes: (0, None),
             keeper: Link::default(),
+            pins_are_temporary: false,
+            has_warned_of_pins: false,
             kept_secrets: None,
             successor: None,
             probation: None,
@@ -161,6 +167,8 @@ impl<P: Plane> Director<P> {
         self.keeper = keeper_state.link.clone();
         self.pass_secrets();
         self.configure_processes();
+        self.pins_are_temporary = keeper_state.pins_are_temporary;
+        self.warn_of_temporary_pins();
         if self.node.is_draining() {
             self.node.move_routers(&self.configured);
         }
@@ -229,9 +237,27 @@ impl<P: Plane> Director<P> {
         self.plane.close(self.desired.node.drain_timeout).await;
     }
 
-    /// Returns whether the configuration has services that the kernel forwards without the daemon.
-    pub(crate) fn forwards_in_kernel(&self) -> bool {
-        crate::traffic::needs_engine(&self.desired)
+    /// Returns what happens to packets of layer 4 services after this process, for the log.
+    pub(crate) fn forwarding_after_stop(&self) -> &'static str {
+        if !needs_engine(&self.desired) {
+            ""
+        } else if self.pins_are_temporary {
+            "; forwarding ends with this mount namespace"
+        } else {
+            "; the kernel continues to forward"
+        }
+    }
+
+    /// Warns once if the active configuration has pins that are lost when this process's mount namespace ends.
+    fn warn_of_temporary_pins(&mut self) {
+        if self.pins_are_temporary && needs_engine(&self.desired) && !self.has_warned_of_pins {
+            self.has_warned_of_pins = true;
+            tracing::warn!(
+                "forwarding ends when this process is stopped or killed: the pins are in a mount namespace that ends \
+                 with its command (`ip netns exec` creates one); enter only the network namespace: nsenter \
+                 --net=/run/netns/NAME"
+            );
+        }
     }
 
     /// Stops, and removes the socket, so that clients fail immediately.
@@ -322,6 +348,7 @@ impl<P: Plane> Director<P> {
     fn record_configuration(&mut self) {
         self.record_configuration_of(&self.file, &self.text);
         self.configure_processes();
+        self.warn_of_temporary_pins();
     }
 
     fn record_configuration_of(&self, file: &Path, text: &str) {
@@ -426,6 +453,7 @@ impl<P: Plane> Director<P> {
             sources: self.membership.sources(&self.configured),
             vrrp: vrrp::report(self.runtime_dir.path(), &self.configured),
             drained: self.node.is_draining(),
+            pins_are_temporary: self.pins_are_temporary && needs_engine(&self.desired),
             announce_error: match (&self.configured.announce, &announced) {
                 (Some(_), None) => Some("the announcer does not respond".to_owned()),
                 (_, report) => report.as_ref().and_then(|report| report.error.clone()),

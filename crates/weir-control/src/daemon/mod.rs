@@ -1,7 +1,8 @@
 //! `weir run`: starts the director, then handles API requests, signals and network events until it is stopped.
 //!
 //! One task owns the engine and executes one request at a time; API tasks only send requests to it. Stopping changes
-//! nothing in the kernel: pinned and attached programs continue to forward.
+//! nothing in the kernel: pinned and attached programs continue to forward, unless the mount namespace that has the
+//! pins ends, as below `ip netns exec`.
 
 mod admin;
 mod contested_vip;
@@ -194,16 +195,9 @@ pub async fn run<P: Plane>(
     notify(&notifier, Notification::Stopping);
     director.leave_group();
     director.drain().await;
-    let forwards = director.forwards_in_kernel();
+    let end = director.forwarding_after_stop();
     director.close()?;
-    tracing::info!(
-        "stopped{}",
-        if forwards {
-            "; the kernel continues to forward"
-        } else {
-            ""
-        }
-    );
+    tracing::info!("stopped{end}");
     Ok(())
 }
 

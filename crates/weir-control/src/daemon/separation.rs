@@ -37,6 +37,7 @@ const RECORDS: &[&str] = &["real-server.json", "vips.json"];
 /// # Errors
 /// The kernel rejects a step. The process must then exit.
 pub fn separate(options: &Options, keeper_state: &mut KeeperState) -> Result<bool, Error> {
+    keeper_state.pins_are_temporary = pins_are_temporary(options);
     let (channel, engine) = (
         keeper_state.helper.take(),
         keeper_state.engine_channel.take(),
@@ -109,6 +110,17 @@ pub fn separate(options: &Options, keeper_state: &mut KeeperState) -> Result<boo
     #[cfg(debug_assertions)]
     attempt::run(options, &keeper_state.link, keeper_state.engine.as_ref());
     Ok(true)
+}
+
+/// Returns whether the pins are lost when this mount namespace ends. An unprivileged process cannot tell.
+fn pins_are_temporary(options: &Options) -> bool {
+    if !geteuid().is_root() {
+        return false;
+    }
+    weir_sys::pins_end_with_namespace(&options.pin_dir).unwrap_or_else(|error| {
+        tracing::warn!(%error, "failed to read the mounts");
+        false
+    })
 }
 
 fn return_to_root(options: &Options) {

@@ -53,6 +53,8 @@ pub struct KeeperState {
     pub(crate) engine_channel: Option<Channel>,
     /// Whether a data plane was pinned when this process could still see it.
     pub pinned: bool,
+    /// Whether the pins are lost when this process's mount namespace ends, as below `ip netns exec`.
+    pub(crate) pins_are_temporary: bool,
     /// Whether the last daemon had dropped its privileges. This daemon must not keep more privileges.
     pub confined: bool,
     /// Facts from the helper service; `Some` = this process was started unprivileged, and has helpers.

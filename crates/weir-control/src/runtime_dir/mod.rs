@@ -21,13 +21,11 @@ use weir_runtime_dir::SocketAccess;
 pub use self::draining::DrainingRecord;
 pub use self::error::Error;
 pub use self::namespace::OtherNamespace;
+pub use weir_engine::LOCK;
 
 /// Time limit for a daemon to exit after its keeper, and the interval between checks.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(2);
 const EXIT_POLL_INTERVAL: Duration = Duration::from_millis(5);
-
-/// The lock file, whose lock a running daemon holds.
-pub const LOCK: &str = "lock";
 
 /// The API's socket.
 pub const SOCKET: &str = "weir.sock";

@@ -64,6 +64,7 @@ impl From<&Snapshot> for Report {
             announce: Vec::new(),
             announce_error: None,
             drained: false,
+            pins_are_temporary: false,
             sync: None,
             tracing: snapshot.traces.as_ref().map(Traces::from),
             cluster: None,

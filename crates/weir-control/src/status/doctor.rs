@@ -100,6 +100,12 @@ impl Report {
             findings
                 .push(Diagnosis::new("this director is drained", effect).fix("weir node ready"));
         }
+        if self.pins_are_temporary {
+            let problem = "the daemon runs in a mount namespace that ends with its command, as `ip netns exec` creates";
+            let effect = "the pins end with it: after a stop or a crash, no packet of layer 4 services is forwarded";
+            let fix = "stop Weir, and enter only the network namespace: nsenter --net=/run/netns/NAME weir run";
+            findings.push(Diagnosis::new(problem, effect).fix(fix));
+        }
         findings.extend(self.vrrp.iter().flat_map(router_findings));
         let certificates = self.certificates().map(|(_, certificate)| certificate);
         for certificate in certificates.filter(|certificate| certificate.needs_attention()) {
@@ -241,6 +247,7 @@ mod tests {
         let report = Report {
             announce_error: Some("/run/bird/bird.ctl: not found".to_owned()),
             drained: true,
+            pins_are_temporary: true,
             certificate_error: Some("/etc/weir/a.pem: no private key".to_owned()),
             vrrp: vec![
                 router("fault", "released by an operator", &[]),

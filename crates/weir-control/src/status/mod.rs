@@ -95,6 +95,10 @@ pub struct Report {
     /// Whether an operator has drained this director; absent if not.
     #[serde(default, skip_serializing_if = "is_default")]
     pub drained: bool,
+    /// Whether forwarding ends with the daemon's mount namespace, because the pins are in a bpffs of `ip netns exec`;
+    /// absent if not.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub pins_are_temporary: bool,
     /// Flow synchronization; absent without `[sync]`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sync: Option<Sync>,

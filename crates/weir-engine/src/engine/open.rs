@@ -171,15 +171,18 @@ impl<'a> Opening<'a> {
     /// a tokio runtime, in the director's network namespace.
     ///
     /// # Errors
-    /// The data plane cannot be opened, or a newer version wrote the state file. If no data plane was pinned before,
-    /// none is pinned afterwards.
+    /// Another daemon uses the pin directory, the data plane cannot be opened, or a newer version wrote the state file.
+    /// If no data plane was pinned before, none is pinned afterwards.
     pub async fn begin(paths: &'a Paths, configured: &'a Desired) -> Result<(Self, SavedServers)> {
+        let pins = PinDir::new(&paths.pin_dir);
+        // Without the claim, the rollback might remove the pins of another daemon that is starting.
+        pins.claim(&paths.lock())?;
         let undo = StartupRollback {
             was_unpinned: !is_pinned(paths),
             added: read_record(&paths.runtime_dir),
         };
         // If the record is invalid, opening the data plane reports it.
-        let pinned = pinned_sizes(&PinDir::new(&paths.pin_dir)).ok().flatten();
+        let pinned = pinned_sizes(&pins).ok().flatten();
         let wanted = sizes(&configured.node, pinned.as_ref());
         let pin_dir = paths.pin_dir.clone();
         // A thread inherits the namespaces of its creator.

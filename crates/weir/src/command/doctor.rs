@@ -1,11 +1,13 @@
 //! `weir doctor` and `weir real-server doctor`.
 
+use std::path::Path;
 use std::process::ExitCode;
 
 use weir_control::client::{self, Client};
-use weir_control::configuration;
+use weir_control::configuration::{self, Rejected, Secrets};
 use weir_control::daemon;
 use weir_doctor::{Daemon, Diagnosis};
+use weir_model::Desired;
 use weir_real_server::Options;
 
 use super::{Outcome, STATUS_TIMEOUT, block_on};
@@ -18,16 +20,24 @@ pub(super) fn director(global: &GlobalOptions, arguments: &Doctor) -> Outcome {
     let last = daemon::last_configuration(&global.runtime_dir);
     let file = global.config.as_deref().or(last.as_deref());
     let file = file.unwrap_or(global.config());
-    let loaded = configuration::load(file, terminal::color());
-    let loaded = loaded.map_err(|rejected| {
-        let mut findings = rejected.diagnostics;
-        if !file.exists() && weir_real_server::is_recorded(&global.runtime_dir) {
-            findings +=
+    let (loaded, rejection) = match configuration::load(file, terminal::color()) {
+        Ok(loaded) => (loaded.desired, None),
+        Err(mut rejected)
+            if !file.exists() && weir_real_server::is_recorded(&global.runtime_dir) =>
+        {
+            rejected.diagnostics +=
                 "this machine is configured as a real server: use `weir real-server doctor`\n";
+            return Err(Failure::Findings {
+                findings: rejected.diagnostics,
+            });
         }
-        Failure::Findings { findings }
-    })?;
-    let desired = weir_engine::with_ipvsadm_services(&global.runtime_dir, loaded.desired);
+        Err(rejected) => {
+            terminal::eprint(&rejected.diagnostics);
+            let (desired, examined) = last_active(global);
+            (desired, Some(invalid_file(&rejected, file, examined)))
+        }
+    };
+    let desired = weir_engine::with_ipvsadm_services(&global.runtime_dir, loaded);
     let client = Client::new(&global.runtime_dir).within(STATUS_TIMEOUT);
     if !is_root() {
         terminal::eprint(
@@ -36,7 +46,8 @@ pub(super) fn director(global: &GlobalOptions, arguments: &Doctor) -> Outcome {
         );
     }
     let mut daemon_findings = Vec::new();
-    let mut findings = block_on(async {
+    let mut findings: Vec<Diagnosis> = rejection.into_iter().collect();
+    let found = block_on(async {
         let daemon = match client.status().await {
             Ok(report) => {
                 daemon_findings = report.director_findings();
@@ -54,6 +65,7 @@ pub(super) fn director(global: &GlobalOptions, arguments: &Doctor) -> Outcome {
         weir_doctor::director(&desired, &daemon, &configuration::moving_vips(&desired)).await
     })?
     .map_err(Failure::failed)?;
+    findings.extend(found);
     findings.extend(daemon_findings);
     if arguments.fix {
         terminal::eprint(
@@ -61,6 +73,35 @@ pub(super) fn director(global: &GlobalOptions, arguments: &Doctor) -> Outcome {
         );
     }
     print_findings(&findings, arguments)
+}
+
+/// Returns the last active configuration, or an empty one, and what is examined with it.
+fn last_active(global: &GlobalOptions) -> (Desired, &'static str) {
+    let text = daemon::active_config_file(&global.runtime_dir);
+    let loaded = text.and_then(|text| configuration::load_with(&text, false, Secrets::Unread).ok());
+    match loaded {
+        Some(loaded) => (
+            loaded.desired,
+            "the other findings are those of the last active configuration",
+        ),
+        None => (
+            Desired::default(),
+            "services were not examined, only what does not depend on the file",
+        ),
+    }
+}
+
+/// Returns the finding for a configuration file that cannot be loaded.
+fn invalid_file(rejected: &Rejected, file: &Path, examined: &str) -> Diagnosis {
+    let consequence = format!(
+        "a start and a reload of Weir fail, and a running daemon ignores the file; {examined}"
+    );
+    let finding = Diagnosis::new(&rejected.summary, consequence);
+    if file.exists() {
+        finding.fix(format!("weir check -c {}", file.display()))
+    } else {
+        finding
+    }
 }
 
 pub(super) fn server(options: &Options, arguments: &Doctor) -> Outcome {

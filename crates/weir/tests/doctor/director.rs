@@ -402,3 +402,42 @@ fn neighbours_are_resolved_before_they_are_reported() {
     assert!(!text.contains(&format!("server {reachable}")), "{text}");
     assert!(text.contains(&format!("server {absent}")), "{text}");
 }
+
+/// The services of the last active configuration and the daemon's status are examined.
+#[test]
+fn invalid_file_does_not_hide_other_findings() {
+    if !privileged() {
+        return;
+    }
+    let mut world = World::new(1);
+    let server = Family::V4.server(0);
+    let text = format!(
+        "[node]\ninterfaces = [\"eth0\"]\n[pool.web]\nservers = [\"{server}:80\"]\n\
+         check = {{ kind = \"tcp\", interval = \"200ms\", timeout = \"100ms\", rise = 1, fall = 1 }}\n\
+         [service.web]\nlisten = [\"{}:80\"]\nforward = \"nat\"\npool = \"web\"\n",
+        Family::V4.vip()
+    );
+    world.start_director(&text);
+    world.write_config("[node]\ninterfaces = [\"eth0\"]\nnonsense = 1\n");
+    let path = world.path("weir.toml");
+    world.ip("director", &format!("addr flush to {}", Family::V4.vip()));
+    // No server listens on the port.
+    let down = format!("server {server}:80 of ");
+    for doctor in [&["doctor"][..], &doctor_with(&path)] {
+        wait_for("the result of the check", TIMEOUT, || {
+            run_on(&world, "director", doctor).1.contains(&down)
+        });
+        assert_finds(
+            &world,
+            "director",
+            doctor,
+            &[
+                "nonsense",
+                "a start and a reload of Weir fail",
+                "the other findings are those of the last active configuration",
+                &format!("fix:  weir check -c {}", path.display()),
+                &format!("the VIP {} is on no interface", Family::V4.vip()),
+            ],
+        );
+    }
+}
