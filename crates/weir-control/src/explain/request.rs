@@ -12,10 +12,10 @@ use weir_http::route::{
     self, RESTARTS_MAX, RequestFacts, RequestId, RestartedPath, RouteTable, TemplateContext,
     TlsFacts,
 };
-use weir_http::{ParseError, RequestPath, path};
+use weir_http::{ParseError, RequestPath, mark_untrusted, path};
 use weir_model::{
-    ConditionKey, Desired, ForwardedPath, Pool, Proxy, ProxyProtocol, RequestPart, Route,
-    RouteAction, Source,
+    ConditionKey, Desired, Forwarded, ForwardedPath, Pool, Proxy, ProxyProtocol, RequestPart,
+    Route, RouteAction, Source,
 };
 
 use super::ExplainResponse;
@@ -144,6 +144,9 @@ impl Request {
             Ok(None) => return explanation,
             Err(refusal) => return rejected(explanation, &refusal),
         };
+        // Without `trusted`, no client is trusted. Otherwise the client is assumed to be one of these proxies.
+        let removes_others = proxy.forwarded != Forwarded::Off && proxy.trusted.is_empty();
+        mark_untrusted(head, &mut fields, Some(&proxy.x_forwarded), removes_others);
         let mut buffer = Vec::new();
         let path = request.path_in(head);
         let target = match compared_path(proxy, path, &mut buffer, &mut explanation.steps) {

@@ -6,6 +6,7 @@
 
 mod admission;
 mod bulk;
+mod client_field;
 mod collect;
 mod connect;
 mod edit;
