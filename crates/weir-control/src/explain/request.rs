@@ -12,7 +12,7 @@ use weir_http::route::{
     self, RESTARTS_MAX, RequestFacts, RequestId, RestartedPath, RouteTable, TemplateContext,
     TlsFacts,
 };
-use weir_http::{ParseError, RequestPath, mark_untrusted, path};
+use weir_http::{Field, ParseError, RequestPath, mark_untrusted, path};
 use weir_model::{
     ConditionKey, Desired, Forwarded, ForwardedPath, Pool, Proxy, ProxyProtocol, RequestPart,
     Route, RouteAction, Source,
@@ -144,9 +144,7 @@ impl Request {
             Ok(None) => return explanation,
             Err(refusal) => return rejected(explanation, &refusal),
         };
-        // Without `trusted`, no client is trusted. Otherwise the client is assumed to be one of these proxies.
-        let removes_others = proxy.forwarded != Forwarded::Off && proxy.trusted.is_empty();
-        mark_untrusted(head, &mut fields, Some(&proxy.x_forwarded), removes_others);
+        mark_untrusted_fields(proxy, head, &mut fields);
         let mut buffer = Vec::new();
         let path = request.path_in(head);
         let target = match compared_path(proxy, path, &mut buffer, &mut explanation.steps) {
@@ -326,6 +324,13 @@ impl Request {
         }
         Some(proxy)
     }
+}
+
+/// Marks the fields that keys and conditions ignore. Without `trusted`, no client is trusted; otherwise the client is
+/// assumed to be one of these proxies.
+fn mark_untrusted_fields(proxy: &Proxy, head: &[u8], fields: &mut [Field]) {
+    let removes_others = proxy.forwarded != Forwarded::Off && proxy.trusted.is_empty();
+    mark_untrusted(head, fields, Some(&proxy.x_forwarded), removes_others);
 }
 
 /// Explains the outcome of the route at position `chosen`, or of the service if no route matches.

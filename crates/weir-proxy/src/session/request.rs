@@ -563,16 +563,7 @@ impl Session {
         self.request.negotiated_coding = compression(service, self.request.route)
             .and_then(|rules| encoding::negotiate(head, &cx.fields, &rules.codings));
         let targets = &service.pools[self.request.pool];
-        if let Some(route) = self.request.route
-            && service.client_rules_of(route).is_some()
-        {
-            self.mark_untrusted(service, Some(route), head, &mut cx.fields);
-        }
-        if targets.scheduler.kind == SchedulerKind::Hash {
-            let key = &targets.hash_key;
-            let hash = hash_of_request(key, self.peer, target, head, &cx.fields);
-            self.request.selection.set_hash(hash);
-        }
+        self.set_hash(cx, service, incoming);
         let auth_result = self.request.auth_result.take();
         let copied = auth_result.as_deref().and_then(AuthResult::copied_fields);
         let mut add = Vec::new();
@@ -630,6 +621,23 @@ impl Session {
         self.to_server = cx.buffer().into();
         write_request(head, request, &cx.fields, &edit, &mut self.to_server.bytes);
         self.begin_copies(cx, service, incoming, &edit);
+    }
+
+    /// Sets the hash for the scheduler `hash`.
+    #[inline]
+    fn set_hash(&mut self, cx: &mut Context, service: &Service, incoming: IncomingRequest<'_>) {
+        let IncomingRequest { head, target, .. } = incoming;
+        if let Some(route) = self.request.route
+            && service.client_rules_of(route).is_some()
+        {
+            self.mark_untrusted(service, Some(route), head, &mut cx.fields);
+        }
+        let targets = &service.pools[self.request.pool];
+        if targets.scheduler.kind == SchedulerKind::Hash {
+            let key = &targets.hash_key;
+            let hash = hash_of_request(key, self.peer, target, head, &cx.fields);
+            self.request.selection.set_hash(hash);
+        }
     }
 
     /// Returns the host of a request without one: the address to which the client connected.
