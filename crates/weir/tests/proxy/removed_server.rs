@@ -144,3 +144,29 @@ fn removed_server_is_named_in_log_and_response() {
     wait_until("the request is logged", || !logged().is_empty());
     assert_eq!(logged(), format!("p {removed}.\n"));
 }
+
+/// The process that takes over a connection logs it with its pool and server.
+#[test]
+fn handed_over_connection_is_logged_with_its_server() {
+    let origin = Origin::start_tcp();
+    let proxy = Proxy::start("tcp", &[origin.address()], "");
+    let file = proxy.directory.join("access.log");
+    let lines = format!(
+        "access_log = {{ path = \"{}\", format = \"{{pool}} {{server}}.\" }}\n",
+        file.display()
+    );
+    proxy.reload(&configuration(
+        proxy.listen,
+        "tcp",
+        &[origin.address()],
+        &lines,
+    ));
+    let mut client = connect_and_echo(&proxy);
+    let (succeeded, output) = proxy.upgrade();
+    assert!(succeeded, "{output}");
+    assert!(is_open(&mut client));
+    drop(client);
+    let logged = || fs::read_to_string(&file).unwrap_or_default();
+    wait_until("the connection is logged", || !logged().is_empty());
+    assert_eq!(logged(), format!("p {}.\n", origin.address()));
+}
