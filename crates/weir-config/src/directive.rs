@@ -2,9 +2,6 @@
 //!
 //! A directive that is only named differently is in `known_as` of its key.
 
-use crate::catalog;
-use crate::key::Section;
-
 /// Directives, and how a route expresses them.
 const ROUTE_TEXTS: [(&[&str], &str); 8] = [
     (
@@ -35,16 +32,9 @@ const ROUTE_TEXTS: [(&[&str], &str); 8] = [
     (&["hdr_dom", "hdr_end"], "write `host = \"*.example.com\"`"),
 ];
 
-/// Returns what to write for a directive of another program in a service or a route.
-pub(crate) fn equivalent(section: &Section, directive: &str) -> Option<String> {
-    let is_route = section.path == catalog::ROUTE.path;
-    if !is_route && section.path != catalog::SERVICE.path {
-        return None;
-    }
+/// Returns what to write in a route for a directive of another program.
+pub(crate) fn equivalent(directive: &str) -> Option<&'static str> {
     let mut texts = ROUTE_TEXTS.iter();
-    let (_, text) = texts.find(|(directives, _)| directives.contains(&directive))?;
-    Some(match is_route {
-        true => (*text).to_owned(),
-        false => format!("in a [[route]], {text}"),
-    })
+    let found = texts.find(|(directives, _)| directives.contains(&directive));
+    found.map(|(_, text)| *text)
 }

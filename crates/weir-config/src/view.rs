@@ -458,8 +458,12 @@ pub(crate) fn unknown_key(section: &'static Section, entry: &Entry<'_>) -> Diagn
     let key = entry.key.as_ref();
     let message = format!("unknown key `{key}` in {}", section.heading());
     let diagnostic = Diagnostic::new(Code::UnknownKey, &entry.key_span, message);
-    if let Some(text) = directive::equivalent(section, key) {
-        return diagnostic.fix(text);
+    match directive::equivalent(key) {
+        Some(text) if section.path == catalog::ROUTE.path => return diagnostic.fix(text),
+        Some(text) if section.path == catalog::SERVICE.path => {
+            return diagnostic.fix(format!("in a [[route]], {text}"));
+        }
+        _ => {}
     }
     if let Some(intended_key) = intended_key(section, key) {
         return diagnostic.fix(format!("did you mean `{intended_key}`?"));
