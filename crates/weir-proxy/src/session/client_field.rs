@@ -1,4 +1,4 @@
-//! Fields about the client (`X-Forwarded-…`, `X-Real-IP`, `Forwarded`): which of them a client may set, and their rules.
+//! Fields about the client (`X-Forwarded-…`, `X-Real-IP`, `Forwarded`): which ones a client may set, and their rules.
 
 use weir_http::{Client, ClientEdit, Field, Name, mark_untrusted};
 use weir_model::{ClientFields, Forwarded};

@@ -408,7 +408,7 @@ impl Session {
         self.local = Rc::clone(local);
     }
 
-    /// Returns the name of the request's pool, and the server that was last selected, also if a reload has removed them.
+    /// Returns the name of the request's pool and the server that was last selected, also if a reload removed them.
     fn pool_and_server(&self) -> (Option<&str>, Option<&Arc<Target>>) {
         let server = self.request.selection.server();
         if server.is_none()

@@ -47,8 +47,8 @@ impl Turns {
         Some(next)
     }
 
-    /// Handles changed weights or a changed list of servers. The credits are kept, so that the turns continue if weights
-    /// change often, as during a slow start, but none is greater than the new weights allow.
+    /// Handles changed weights or a changed list of servers. The credits are kept, so that the turns continue if
+    /// weights change often, as during a slow start, but none is greater than the new weights allow.
     pub(super) fn handle_new_members(&mut self, members: &[Member]) {
         self.credits.resize(members.len(), 0);
         let total: i64 = members.iter().map(|member| i64::from(member.weight)).sum();
