@@ -22,6 +22,7 @@ mod catalog;
 mod code;
 mod defaults;
 mod diagnostic;
+mod directive;
 mod duration;
 mod environment;
 mod file;

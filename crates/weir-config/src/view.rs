@@ -14,6 +14,7 @@ use weir_model::ValueMap;
 use crate::catalog;
 use crate::code::{Code, Severity};
 use crate::diagnostic::{Diagnostic, Lines};
+use crate::directive;
 use crate::duration;
 use crate::key::{Choices, Kind, Presence, Section, quoted_list};
 use crate::size;
@@ -155,7 +156,11 @@ impl<'a, 't> View<'a, 't> {
             // Searching for similar keys is expensive and rarely needed.
             if !table.entries.iter().any(is_key) && !table.entries.iter().any(is_misspelled_key) {
                 let message = format!("`{}` is missing in {}", key.name, section.heading());
-                let fix = format!("add it, for example `{}`", key.example);
+                let example = match key.name {
+                    "forward" if is_for_proxy(section, table) => "forward = \"proxy\"",
+                    _ => key.example,
+                };
+                let fix = format!("add it, for example `{example}`");
                 sink.push(
                     Diagnostic::new(Code::MissingKey, location, message)
                         .cause(key.first_sentence())
@@ -453,6 +458,13 @@ pub(crate) fn unknown_key(section: &'static Section, entry: &Entry<'_>) -> Diagn
     let key = entry.key.as_ref();
     let message = format!("unknown key `{key}` in {}", section.heading());
     let diagnostic = Diagnostic::new(Code::UnknownKey, &entry.key_span, message);
+    match directive::equivalent(key) {
+        Some(text) if section.path == catalog::ROUTE.path => return diagnostic.fix(text),
+        Some(text) if section.path == catalog::SERVICE.path => {
+            return diagnostic.fix(format!("in a [[route]], {text}"));
+        }
+        _ => {}
+    }
     if let Some(intended_key) = intended_key(section, key) {
         return diagnostic.fix(format!("did you mean `{intended_key}`?"));
     }
@@ -508,6 +520,14 @@ fn section_with_key(
         .or_else(|| near.iter().rev().find_map(has_equivalent))
         .or_else(|| all().find_map(has_key))
         .or_else(|| all().find_map(has_equivalent))
+}
+
+/// Returns whether a table has the key that only proxy services have, or the one that the key is called elsewhere.
+fn is_for_proxy(section: &Section, table: &Table<'_>) -> bool {
+    let is_protocol = |entry: &Entry<'_>| {
+        entry.key == "protocol" || intended_key(section, &entry.key) == Some("protocol")
+    };
+    section.path == catalog::SERVICE.path && table.entries.iter().any(is_protocol)
 }
 
 /// Returns the key that was probably intended: the key that has this name in another program, or a similar key.

@@ -32,7 +32,7 @@ pub use monitor::{
     SavedState, ServerView, SuspendedServers,
 };
 pub use outcome::{Outcome, ReportedWeight, Verdict};
-pub use outlier::{Ejection, EjectionChange, Outliers, Sample};
+pub use outlier::{Ejection, EjectionChange, Outliers, Sample, Transition};
 pub use reply_watch::{Client, Finding, Key, NoReplyWarning, ReplyCounters, ReplyWatch, Silence};
 pub use standing::Standing;
 pub use target::Target;

@@ -50,8 +50,19 @@ pub struct Ejection {
 pub struct EjectionChange {
     /// The server's address, as in the configuration file.
     pub server: String,
-    /// `None` = the ejection ended.
-    pub ejection: Option<Ejection>,
+    /// The start or the end of its ejection.
+    pub transition: Transition,
+}
+
+/// The start or the end of an ejection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Transition {
+    /// The server was ejected.
+    Ejected(Ejection),
+    /// The ejection expired, and the server is on trial.
+    OnTrial,
+    /// The ejection ended, because the server is down according to its checks, or is no longer in the group.
+    Withdrawn,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -94,7 +105,7 @@ impl Outliers {
             if !is_eligible && watch.ejected_until.is_some() {
                 changes.push(EjectionChange {
                     server: server.clone(),
-                    ejection: None,
+                    transition: Transition::Withdrawn,
                 });
             }
             is_eligible
@@ -112,7 +123,7 @@ impl Outliers {
             if watch.end_ejection(now) {
                 changes.push(EjectionChange {
                     server: (*server).to_owned(),
-                    ejection: None,
+                    transition: Transition::OnTrial,
                 });
             }
         }
@@ -137,7 +148,7 @@ impl Outliers {
                 answers = LatestAnswers::from_watches(watches);
                 changes.push(EjectionChange {
                     server: (*server).to_owned(),
-                    ejection: Some(ejection),
+                    transition: Transition::Ejected(ejection),
                 });
             }
         }

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use memchr::memchr;
+use weir_model::{ClientFields, FieldRule};
 
 use crate::byte_class::{contains_underscore, is_value, trim};
 use crate::parse_error::ParseError;
@@ -73,6 +74,8 @@ pub struct Field {
     end: u32,
     /// Whether the field is not forwarded.
     pub dropped: bool,
+    /// Whether the field is about the client, and its sender may not set it: keys and conditions ignore it.
+    pub(crate) untrusted: bool,
     /// Whether the name contains a `_`, which many servers treat like `-`.
     pub(crate) underscore: bool,
 }
@@ -95,6 +98,12 @@ impl Field {
     /// Returns the value without leading and trailing whitespace.
     pub fn value_in<'a>(&self, head: &'a [u8]) -> &'a [u8] {
         &head[to_usize(self.value.0)..to_usize(self.value.1)]
+    }
+
+    /// Returns the value in `head` if the field has this name, and its sender may set it.
+    pub fn trusted_value<'a>(&self, name: &[u8], head: &'a [u8]) -> Option<&'a [u8]> {
+        let is_found = !self.untrusted && self.name_in(head).eq_ignore_ascii_case(name);
+        is_found.then(|| self.value_in(head))
     }
 
     /// Returns whether this is a framing field with unusual whitespace around its value, which some parsers treat as
@@ -130,8 +139,31 @@ impl Field {
             value: (narrow(value_start)?, narrow(value_start + value.len())?),
             end: narrow(range.end)?,
             dropped: false,
+            untrusted: false,
             underscore,
         })
+    }
+}
+
+/// Marks the fields about the client (`X-Forwarded-…`, `X-Real-IP`, `Forwarded`) of which the server receives nothing
+/// that the client sent, so that keys and conditions ignore them: those with a rule that removes or replaces them, and
+/// those without a rule if `removes_others` is set.
+pub fn mark_untrusted(
+    head: &[u8],
+    fields: &mut [Field],
+    rules: Option<&ClientFields>,
+    removes_others: bool,
+) {
+    for field in fields {
+        if !matches!(field.name, Name::ForwardedFor | Name::Forwarded) {
+            continue;
+        }
+        let rule = rules.and_then(|rules| rules.rule_of(field.name_in(head)));
+        field.untrusted = match rule {
+            Some(FieldRule::Keep | FieldRule::Append) => false,
+            Some(FieldRule::Set | FieldRule::Drop) => true,
+            None => removes_others,
+        };
     }
 }
 

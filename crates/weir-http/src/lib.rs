@@ -27,7 +27,7 @@ pub mod trace_context;
 pub mod trailer;
 
 pub use exchange::{Exchange, RequestStep, ResponseStep, ServerEnd};
-pub use field::{Field, Name};
+pub use field::{Field, Name, mark_untrusted};
 pub use head::{Framing, HeadLimits, Method, Request, Response};
 pub use local_response::{LocalResponse, reason_phrase};
 pub use parse_error::ParseError;

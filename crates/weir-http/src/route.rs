@@ -215,7 +215,11 @@ pub fn compared_value(
         let values: Vec<String> = found
             .map(|field| {
                 let (name, value) = (field.name_in(facts.head), field.value_in(facts.head));
-                format!("{}: {}", text(name), text(value))
+                let note = match field.untrusted {
+                    true => " (ignored, because untrusted clients may not set it)",
+                    false => "",
+                };
+                format!("{}: {}{note}", text(name), text(value))
             })
             .collect();
         match values.as_slice() {
@@ -243,10 +247,8 @@ pub fn compared_value(
 
 fn has_field(facts: &RequestFacts<'_>, condition: &NamedCondition) -> bool {
     facts.fields.iter().any(|field| {
-        field
-            .name_in(facts.head)
-            .eq_ignore_ascii_case(condition.name.as_bytes())
-            && condition_matches(condition, field.value_in(facts.head))
+        let value = field.trusted_value(condition.name.as_bytes(), facts.head);
+        value.is_some_and(|value| condition_matches(condition, value))
     })
 }
 

@@ -285,6 +285,11 @@ impl Service {
         options.forward_auth.as_ref()
     }
 
+    /// Returns a route's rules for fields about the client, which replace the service's.
+    pub(crate) fn client_rules_of(&self, route: usize) -> Option<&RouteClientFields> {
+        self.options.get(route)?.as_ref()?.x_forwarded.as_ref()
+    }
+
     /// Moves a client of a worker from this service's count to that of `other`: the same service with a different
     /// configuration, or a service that was removed and added again.
     pub(crate) fn move_client_count(&self, other: &Self, worker: usize) {

@@ -1,7 +1,8 @@
 //! The schedulers that compare live counters: `lc wlc sed nq fo ovf`, and `twos`, which compares two random candidates.
 //!
-//! All iterate over the list once, starting with the newest server; of equal servers, the first is selected. Loads per
-//! weight are compared by 64-bit cross multiplication, as in net/netfilter/ipvs/ip_vs_{lc,wlc,sed,nq,fo,ovf,twos}.c.
+//! All iterate over the list once, starting with the newest server; of equal servers, the first is selected. Only the
+//! proxy uses [`pick_tied`] to choose among equal servers itself. Loads per weight are compared by 64-bit cross
+//! multiplication, as in net/netfilter/ipvs/ip_vs_{lc,wlc,sed,nq,fo,ovf,twos}.c.
 //! The caller provides counters and random numbers. The flow table defines which connections are active.
 
 use crate::Member;
@@ -51,6 +52,28 @@ pub fn pick(rule: Rule, members: &[Member], counts: &dyn Fn(u32) -> Counts) -> O
     best_of(rule, members, counts, 0..members.len())
 }
 
+/// Stores in `tied`, in the order of the list, the indices of all servers that are equal to the one that [`pick`]
+/// returns, which is the first. `tied` is empty if no server is available.
+pub fn pick_tied(
+    rule: Rule,
+    members: &[Member],
+    counts: &dyn Fn(u32) -> Counts,
+    tied: &mut Vec<usize>,
+) {
+    tied.clear();
+    let mut best: Option<Candidate> = None;
+    for candidate in candidates(rule, members, counts, 0..members.len()) {
+        if best.is_some_and(|best| candidate.is_worse_than(&best)) {
+            continue;
+        }
+        if best.is_none_or(|best| best.is_worse_than(&candidate)) {
+            tied.clear();
+            best = Some(candidate);
+        }
+        tied.push(candidate.index);
+    }
+}
+
 /// Returns the better of two positions, or the first if they are equal. Returns `None` if neither exists and accepts
 /// the flow.
 pub(crate) fn better_position(
@@ -68,21 +91,27 @@ fn best_of(
     counts: &dyn Fn(u32) -> Counts,
     positions: impl Iterator<Item = usize>,
 ) -> Option<usize> {
-    let mut best: Option<Candidate> = None;
-    for index in positions {
-        let Some(member) = members.get(index).filter(|member| member.is_available()) else {
-            continue;
-        };
-        let current = counts(member.slot);
-        if rule == Rule::Ovf && current.active > member.weight {
-            continue;
-        }
-        let candidate = Candidate::new(rule, index, member.weight, current);
-        if best.is_none_or(|best| best.is_worse_than(&candidate)) {
-            best = Some(candidate);
-        }
-    }
+    let better = |best: Candidate, candidate| match best.is_worse_than(&candidate) {
+        true => candidate,
+        false => best,
+    };
+    let best = candidates(rule, members, counts, positions).reduce(better);
     best.map(|best| best.index)
+}
+
+/// Returns the servers at these positions that accept the flow.
+fn candidates<'a>(
+    rule: Rule,
+    members: &'a [Member],
+    counts: &'a dyn Fn(u32) -> Counts,
+    positions: impl Iterator<Item = usize> + 'a,
+) -> impl Iterator<Item = Candidate> + 'a {
+    positions.filter_map(move |index| {
+        let member = members.get(index).filter(|member| member.is_available())?;
+        let current = counts(member.slot);
+        let is_over = rule == Rule::Ovf && current.active > member.weight;
+        (!is_over).then(|| Candidate::new(rule, index, member.weight, current))
+    })
 }
 
 /// Returns the index of the better of two servers drawn by weight, or `None` if no server is available.

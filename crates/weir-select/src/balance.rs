@@ -7,6 +7,7 @@
 mod draw;
 mod least_time;
 mod rendezvous;
+mod tie;
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -16,6 +17,7 @@ use weir_sched::table::{Cursor, Start, rr, wrr};
 use weir_sched::{Availability, Counts, HashTable, Member, Mode, bucket, hash, mh, p2c};
 
 use self::draw::{Drawable, Tier};
+use self::tie::Turns;
 use crate::{Load, Pool, Server, TriedServers};
 
 /// One worker's state for one pool.
@@ -30,6 +32,7 @@ pub struct Balancer {
     max_weight: u32,
     start: Start,
     cursor: Cursor,
+    turns: Turns,
     /// The hash table of `sh` or `mh`.
     table: Vec<u32>,
 }
@@ -52,6 +55,7 @@ impl Default for Balancer {
             max_weight: 0,
             start: wrr::start(&[]),
             cursor: Cursor::default(),
+            turns: Turns::default(),
             table: Vec::new(),
         }
     }
@@ -176,6 +180,7 @@ impl Balancer {
         self.members = numbered.map(member).collect();
         self.members.reverse();
         self.start = wrr::next_start(&self.start, self.cursor, &self.members);
+        self.turns.handle_new_members(&self.members);
         self.table = build_table(pool, &self.members);
         if pool.scheduler.kind == SchedulerKind::P2c {
             self.members.retain(|member| member.weight > 0);
@@ -228,16 +233,15 @@ impl Balancer {
             Mode::Repair
         };
         let (fold, port) = source_key(criteria.client, flags);
-        let by_load = |rule| load::pick(rule, members, &counts);
         let index = match pool.scheduler.kind {
             SchedulerKind::Rr => rr::pick(members, &self.start, &mut self.cursor),
             SchedulerKind::Wrr => wrr::pick(members, &self.start, &mut self.cursor),
-            SchedulerKind::Lc => by_load(Rule::Lc),
-            SchedulerKind::Wlc => by_load(Rule::Wlc),
-            SchedulerKind::Sed => by_load(Rule::Sed),
-            SchedulerKind::Nq => by_load(Rule::Nq),
-            SchedulerKind::Fo => by_load(Rule::Fo),
-            SchedulerKind::Ovf => by_load(Rule::Ovf),
+            SchedulerKind::Lc => self.turns.pick(Rule::Lc, members, &counts),
+            SchedulerKind::Wlc => self.turns.pick(Rule::Wlc, members, &counts),
+            SchedulerKind::Sed => self.turns.pick(Rule::Sed, members, &counts),
+            SchedulerKind::Nq => self.turns.pick(Rule::Nq, members, &counts),
+            SchedulerKind::Fo => load::pick(Rule::Fo, members, &counts),
+            SchedulerKind::Ovf => load::pick(Rule::Ovf, members, &counts),
             SchedulerKind::Twos => load::twos(members, &counts, &mut || random.next_u32()),
             SchedulerKind::Sh => {
                 let owners = self.table.as_slice().try_into().ok()?;

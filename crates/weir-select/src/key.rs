@@ -14,7 +14,7 @@ pub fn hash_of_client(client: SocketAddr) -> u64 {
 }
 
 /// Returns the hash of the part of the request that `key` specifies, or of the client's address if the request does not
-/// contain this part.
+/// contain this part, or its sender may not set it ([`weir_http::mark_untrusted`]).
 pub fn hash_of_request(
     key: &HashKey,
     client: SocketAddr,
@@ -24,9 +24,7 @@ pub fn hash_of_request(
 ) -> u64 {
     let value_of = |name: &[u8]| {
         let mut fields = fields.iter();
-        fields
-            .find(|field| field.name_in(head).eq_ignore_ascii_case(name))
-            .map(|field| field.value_in(head))
+        fields.find_map(|field| field.trusted_value(name, head))
     };
     let text = match key {
         HashKey::Source => None,
@@ -125,6 +123,23 @@ mod tests {
             hash(&HashKey::Path, A, text),
             hash(&HashKey::Path, A, &text.replace("u=1", "u=5"))
         );
+    }
+
+    #[test]
+    fn client_is_hashed_if_it_may_not_set_the_field() {
+        let key = HashKey::Header("X-Forwarded-For".to_owned());
+        let hash_if = |removes_others: bool| {
+            let head = b"GET / HTTP/1.1\r\nHost: h\r\nX-Forwarded-For: 198.51.100.7\r\n\r\n";
+            let mut fields = Vec::new();
+            let request = head::request(head, &HeadLimits::default(), &mut fields);
+            let request = request.unwrap().expect("head is complete");
+            weir_http::mark_untrusted(head, &mut fields, None, removes_others);
+            let target = RequestPath::as_received(request.path_in(head));
+            hash_of_request(&key, "192.0.2.1:1".parse().unwrap(), &target, head, &fields)
+        };
+        let client_hash = hash_of_client("192.0.2.1:1".parse().unwrap());
+        assert_eq!(hash_if(true), client_hash);
+        assert_ne!(hash_if(false), client_hash);
     }
 
     #[test]

@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::time::Duration;
 
-use weir_health::{Ejection, Outliers, Sample};
+use weir_health::{Ejection, Outliers, Sample, Transition};
 use weir_model::Pool;
 
 /// The source of samples.
@@ -56,8 +56,8 @@ pub struct PoolSamples<'a> {
 pub struct EjectionEvent {
     /// The server.
     pub server: EjectedServer,
-    /// `None` = the ejection ended, and the server is on trial.
-    pub ejection: Option<Ejection>,
+    /// The start or the end of its ejection.
+    pub transition: Transition,
 }
 
 /// Ejected servers, and the observations of all servers. Not persisted: a new process starts without ejections.
@@ -144,7 +144,7 @@ impl Ejections {
                     .outliers
                     .observe(group, max_ejected_percent, &up, now)
             {
-                if let Some(ejection) = &mut change.ejection {
+                if let Transition::Ejected(ejection) = &mut change.transition {
                     explain(name, &change.server, ejection);
                 }
                 let event = EjectionEvent {
@@ -153,7 +153,7 @@ impl Ejections {
                         service: service.map(str::to_owned),
                         server: change.server,
                     },
-                    ejection: change.ejection,
+                    transition: change.transition,
                 };
                 changed.insert(name.to_owned());
                 self.source(source).apply(&event);
@@ -211,9 +211,11 @@ impl Ejections {
 
 impl SourceEjections {
     fn apply(&mut self, event: &EjectionEvent) {
-        match &event.ejection {
-            Some(ejection) => drop(self.ejected.insert(event.server.clone(), ejection.clone())),
-            None => drop(self.ejected.remove(&event.server)),
+        match &event.transition {
+            Transition::Ejected(ejection) => {
+                drop(self.ejected.insert(event.server.clone(), ejection.clone()));
+            }
+            Transition::OnTrial | Transition::Withdrawn => drop(self.ejected.remove(&event.server)),
         }
     }
 }

@@ -125,6 +125,8 @@ mod tls_suites;
 mod tracing;
 #[path = "proxy/unix_server.rs"]
 mod unix_server;
+#[path = "proxy/untrusted_fields.rs"]
+mod untrusted_fields;
 #[path = "proxy/upgrade.rs"]
 mod upgrade;
 #[path = "proxy/websocket.rs"]

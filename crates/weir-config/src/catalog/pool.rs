@@ -416,7 +416,8 @@ pub(crate) static SCHEDULER: Section = Section {
             Kind::DescribedText("`source`, `uri`, `path`, `header:NAME`, `cookie:NAME` or `query:NAME`"),
             Default("source"),
             "Key of `hash`: the client's address, path and query, only the path, or the value of a header field, a \
-             cookie or a query parameter. If a request does not contain the value, the client's address is used.",
+             cookie or a query parameter. If a request does not contain the value, or it is in a field that the \
+             client may not set (`trusted`), the client's address is used.",
             "key = \"header:X-User\"",
         )
         .known_as(&["on", "hash", "uri"]),

@@ -218,7 +218,8 @@ pub(crate) static SERVICE: Section = Section {
             Kind::List(&Kind::Network),
             Default("[]"),
             "Networks of trusted proxies in front of Weir. Their forwarding information about clients is passed on \
-             and extended.",
+             and extended. Keys and route conditions use it only from these clients, unless it is forwarded from \
+             every client (`forwarded = false`, or `append` and `keep` of `x_forwarded`).",
             "trusted = [\"10.0.0.0/8\", \"2001:db8::1\"]",
         )
         .known_as(&["set_real_ip_from"]),

@@ -21,8 +21,15 @@ pub(super) fn basic_auth(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Opt
     let table = match &entry.item.value {
         Value::Bool(false) => return Some(None),
         Value::Table(table) => table,
-        _ => {
-            sink.push(wrong_type(&entry.item, kind).fix(
+        other => {
+            let diagnostic = match other {
+                Value::Bool(_) => {
+                    let message = "`basic_auth` without users";
+                    Diagnostic::new(Code::WrongType, &entry.item.span, message)
+                }
+                _ => wrong_type(&entry.item, kind),
+            };
+            sink.push(diagnostic.fix(
                 "write { file = \"/etc/weir/users\" }, { users = [\"NAME:HASH\"] }, or false",
             ));
             return None;

@@ -13,10 +13,10 @@ use weir_http::route::{
     self, RESTARTS_MAX, RequestFacts, RequestId, RestartedPath, RouteTable, TemplateContext,
     TlsFacts,
 };
-use weir_http::{ParseError, RequestPath, path};
+use weir_http::{Field, ParseError, RequestPath, mark_untrusted, path};
 use weir_model::{
-    ConditionKey, Desired, ForwardedPath, Pool, Proxy, ProxyProtocol, RequestPart, Route,
-    RouteAction, Source,
+    ConditionKey, Desired, Forwarded, ForwardedPath, Pool, Proxy, ProxyProtocol, RequestPart,
+    Route, RouteAction, Source,
 };
 
 use super::ExplainResponse;
@@ -145,6 +145,7 @@ impl Request {
             Ok(None) => return explanation,
             Err(refusal) => return rejected(explanation, &refusal),
         };
+        mark_untrusted_fields(proxy, head, &mut fields);
         let mut buffer = Vec::new();
         let path = request.path_in(head);
         let target = match compared_path(proxy, path, &mut buffer, &mut explanation.steps) {
@@ -339,6 +340,13 @@ impl Request {
         }
         Some(proxy)
     }
+}
+
+/// Marks the fields that keys and conditions ignore. Without `trusted`, no client is trusted; otherwise the client is
+/// assumed to be one of these proxies.
+fn mark_untrusted_fields(proxy: &Proxy, head: &[u8], fields: &mut [Field]) {
+    let removes_others = proxy.forwarded != Forwarded::Off && proxy.trusted.is_empty();
+    mark_untrusted(head, fields, Some(&proxy.x_forwarded), removes_others);
 }
 
 /// Explains the outcome of the route at position `chosen`, or of the service if no route matches.

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use weir_health::Ejection;
+use weir_health::{Ejection, Transition};
 use weir_ipvsadm::{Edit, Refusal};
 use weir_model::{Desired, OnRemove, Pool};
 use weir_state::{
@@ -279,8 +279,8 @@ pub(super) fn log_ejections(events: &[EjectionEvent], now: Duration) {
     for event in events {
         let (pool, server) = (event.server.pool.as_str(), event.server.server.as_str());
         let service = event.server.service.as_deref();
-        match &event.ejection {
-            Some(ejection) => tracing::warn!(
+        match &event.transition {
+            Transition::Ejected(ejection) => tracing::warn!(
                 pool,
                 service,
                 server,
@@ -288,7 +288,13 @@ pub(super) fn log_ejections(events: &[EjectionEvent], now: Duration) {
                 seconds = ejection.until.saturating_sub(now).as_secs(),
                 "a server was ejected"
             ),
-            None => tracing::info!(pool, service, server, "an ejected server is being retried"),
+            Transition::OnTrial => {
+                tracing::info!(pool, service, server, "an ejected server is being retried");
+            }
+            // The log has a line about the check or the reload.
+            Transition::Withdrawn => {
+                tracing::debug!(pool, service, server, "an ejection ended early")
+            }
         }
     }
 }

@@ -12,7 +12,7 @@ use weir_model::{
 use super::{RequestFacts, glob, strip_port};
 use crate::byte_class::is_value_byte;
 use crate::cookie;
-use crate::field::Name;
+use crate::field::{Field, Name};
 
 /// How values are encoded; depends on the use of the expanded template.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -127,14 +127,15 @@ pub fn expand(
 pub fn map_key<'a>(map: &ValueMap, template_context: &TemplateContext<'a>) -> Cow<'a, [u8]> {
     if let [Part::Variable(variable)] = map.key.parts()
         && *variable != Variable::Host
-        && let Value::Borrowed(value) = template_context.value(variable)
+        && let Value::Borrowed(value) = template_context.key_value(variable)
     {
         return Cow::Borrowed(value);
     }
     Cow::Owned(key_text(&map.key, template_context))
 }
 
-/// Returns a template with the values of its variables as received, for use as a lookup key; hosts are in lower case.
+/// Returns a template with the values of its variables as received, for use as a lookup key; hosts are in lower case,
+/// and fields that the client may not set are empty.
 pub fn key_text(text: &Template, template_context: &TemplateContext<'_>) -> Vec<u8> {
     let mut out = Vec::new();
     for part in text.parts() {
@@ -149,7 +150,7 @@ pub fn key_text(text: &Template, template_context: &TemplateContext<'_>) -> Vec<
                 );
             }
             Part::Variable(variable) => {
-                out.extend_from_slice(template_context.value(variable).as_bytes())
+                out.extend_from_slice(template_context.key_value(variable).as_bytes())
             }
         }
     }
@@ -185,7 +186,7 @@ impl<'a> TemplateContext<'a> {
             Variable::Client => return computed(self.client.ip().to_string()),
             Variable::ClientPort => return computed(self.client.port().to_string()),
             Variable::ListenPort => return computed(self.port.to_string()),
-            Variable::ForwardedFor => return Value::Computed(self.forwarded_for()),
+            Variable::ForwardedFor => return Value::Computed(self.forwarded_for(|_| true)),
             Variable::RequestId => return Value::Computed(self.request_id.as_bytes().to_vec()),
             Variable::Route => {
                 return computed(
@@ -232,6 +233,20 @@ impl<'a> TemplateContext<'a> {
         })
     }
 
+    /// Returns the value of a variable for a key, without what the client may not set.
+    fn key_value(&self, variable: &Variable) -> Value<'a> {
+        match variable {
+            Variable::Header(name) => {
+                let mut fields = self.facts.fields.iter();
+                let value =
+                    fields.find_map(|field| field.trusted_value(name.as_bytes(), self.facts.head));
+                Value::Borrowed(value.unwrap_or_default())
+            }
+            Variable::ForwardedFor => Value::Computed(self.forwarded_for(|field| !field.untrusted)),
+            other => self.value(other),
+        }
+    }
+
     fn cookie(&self, name: &[u8]) -> &'a [u8] {
         let head = self.facts.head;
         let cookies = self
@@ -246,11 +261,12 @@ impl<'a> TemplateContext<'a> {
         values.next().unwrap_or_default()
     }
 
-    /// Returns the values of X-Forwarded-For and the client's address, separated by commas.
-    fn forwarded_for(&self) -> Vec<u8> {
+    /// Returns the values of the X-Forwarded-For fields that `accepts` selects, and the client's address, separated by
+    /// commas.
+    fn forwarded_for(&self, accepts: fn(&Field) -> bool) -> Vec<u8> {
         let mut value = Vec::new();
         for field in self.facts.fields {
-            if field.name == Name::ForwardedFor && !field.dropped {
+            if field.name == Name::ForwardedFor && !field.dropped && accepts(field) {
                 value.extend_from_slice(field.value_in(self.facts.head));
                 value.extend_from_slice(b", ");
             }

@@ -39,6 +39,63 @@ fn chosen_route(routes: &[Route], text: &str) -> Option<usize> {
     choose(routes, &facts)
 }
 
+#[test]
+fn conditions_and_keys_ignore_fields_that_the_client_may_not_set() {
+    let head =
+        b"GET / HTTP/1.1\r\nHost: h\r\nX-Forwarded-For: 192.0.2.7\r\nX-Forwarded-Host: a\r\n\
+                 Forwarded: for=x\r\nX-Real-IP: 192.0.2.8\r\nX-User: u\r\n\r\n";
+    let mut fields = Vec::new();
+    let request = head::request(head, &HeadLimits::default(), &mut fields);
+    let request = request.unwrap().unwrap();
+    let target = RequestPath::as_received(b"/");
+    let rules = |rule| {
+        let mut rules = weir_model::ClientFields::default();
+        rules.set(weir_model::ClientField::For, Some(rule));
+        rules
+    };
+    use weir_model::FieldRule::{Append, Drop, Keep, Set};
+    // Rule of X-Forwarded-For, whether the server receives no other field of the client, fields that are ignored.
+    let others = ["x-forwarded-host", "forwarded", "x-real-ip"];
+    for (rule, removes_others, ignores_for) in [
+        (None, false, false),
+        (None, true, true),
+        (Some(Keep), true, false),
+        (Some(Append), true, false),
+        (Some(Set), false, true),
+        (Some(Drop), false, true),
+    ] {
+        crate::mark_untrusted(head, &mut fields, rule.map(rules).as_ref(), removes_others);
+        let facts = RequestFacts {
+            client: "192.0.2.1".parse().unwrap(),
+            target: &target,
+            head,
+            request: &request,
+            fields: &fields,
+            tls: TlsFacts::default(),
+            secure: false,
+        };
+        let ignores = |name: &str| {
+            let mut only = route(None, None);
+            only.when.headers.push(named_condition(name, None));
+            choose(&[only], &facts).is_none()
+        };
+        assert_eq!(ignores("x-forwarded-for"), ignores_for, "{rule:?}");
+        for name in others {
+            assert_eq!(ignores(name), removes_others, "{rule:?} {name}");
+        }
+        assert!(!ignores("x-user"));
+        let shown = compared_value(
+            ConditionKey::Header,
+            Some(&Conditions {
+                headers: vec![named_condition("X-Forwarded-For", None)],
+                ..Conditions::default()
+            }),
+            &facts,
+        );
+        assert_eq!(shown.contains("ignored"), ignores_for, "{shown}");
+    }
+}
+
 fn get(host: &str, target: &str) -> String {
     format!("GET {target} HTTP/1.1\r\nHost: {host}\r\nAccept: text/html\r\n\r\n")
 }

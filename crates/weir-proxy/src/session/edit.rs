@@ -160,11 +160,7 @@ impl Session {
             return texts;
         }
         let mut values = self.request.response_values.iter();
-        let server = self.request.selection.server();
-        let targets = service.pools.get(self.request.pool);
-        let server = targets
-            .zip(server)
-            .and_then(|(targets, index)| targets.list.get(index));
+        let (_, server) = self.pool_and_server();
         let server = server.map_or("", |target| target.name.as_str());
         for edits in [Some(service_edits), route_edits].into_iter().flatten() {
             texts.remove.extend(edits.remove.iter().cloned());

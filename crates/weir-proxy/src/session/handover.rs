@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use weir_model::ProxyProtocol;
 
-use super::state::{self, Direction, Phase, Watch};
+use super::state::{self, Direction, Phase, UnlistedServer, Watch};
 use super::{Outcome, Session, bulk};
 use crate::context::{Context, LocalService};
 use crate::descriptor::DescriptorUse;
@@ -136,6 +136,14 @@ impl Session {
     pub(crate) fn resume(&mut self, key: Key, cx: &mut Context) -> Outcome {
         if matches!(self.phase, Phase::Tunnel(_)) {
             self.begin_log_record(cx);
+            let pool = self.local.service.pools.get(self.request.pool);
+            let servers = pool.zip(cx.upstreams.get(self.server));
+            self.request.unlisted_server = servers.map(|(pool, upstream)| {
+                Box::new(UnlistedServer {
+                    pool: pool.pool.clone(),
+                    target: Arc::clone(&upstream.target),
+                })
+            });
         }
         let timeouts = self.local.service.timeouts;
         let timeout_ms = match self.phase {

@@ -6,6 +6,7 @@
 
 mod admission;
 mod bulk;
+mod client_field;
 mod collect;
 mod connect;
 mod edit;
@@ -38,14 +39,16 @@ use weir_http::Exchange;
 use weir_model::ProxyProtocol;
 use weir_select::{RetryPolicy, Selection, key::hash_of_client};
 
-use self::state::{AuthResult, OutgoingBytes, PasswordResult, Phase, Request, Times, Watch};
+use self::state::{
+    AuthResult, OutgoingBytes, PasswordResult, Phase, Request, Times, UnlistedServer, Watch,
+};
 use crate::context::{
     BODY_BUFFER_BYTES, Context, HEAD_BUFFER_BYTES, LocalService, Readiness, token,
 };
 use crate::h2::Upgrade;
 use crate::log::LogRecord;
 use crate::pipe::Pipe;
-use crate::plan::{Millis, Mirror, RouteOptions};
+use crate::plan::{Millis, Mirror, RouteOptions, Target, Targets};
 use crate::slab::Key;
 use crate::tls::TlsDetails;
 use crate::transport::Transport;
@@ -383,37 +386,43 @@ impl Session {
         if Rc::ptr_eq(&self.local, local) {
             return;
         }
-        let former = self
-            .local
-            .service
-            .pools
-            .get(self.request.pool)
-            .map(|pool| pool.pool.clone());
-        let is_same_pool = |pool: &crate::plan::Targets| Some(&pool.pool) == former.as_ref();
-        let server = self
-            .local
-            .service
-            .pools
-            .get(self.request.pool)
+        let former = self.local.service.pools.get(self.request.pool);
+        let server = former
             .zip(self.request.selection.server())
-            .and_then(|(pool, server)| pool.list.get(server))
-            .map(|target| target.id);
-        self.request.pool = local
-            .service
-            .pools
-            .iter()
-            .position(is_same_pool)
-            .unwrap_or(0);
-        let list = local
-            .service
-            .pools
-            .get(self.request.pool)
-            .map(|pool| &pool.list);
-        let index = list.and_then(|list| list.iter().position(|target| Some(target.id) == server));
+            .and_then(|(pool, server)| pool.list.get(server));
+        let pools = &local.service.pools;
+        let is_same_pool = |pool: &Targets| former.is_some_and(|former| former.pool == pool.pool);
+        self.request.pool = pools.iter().position(is_same_pool).unwrap_or(0);
+        let is_server = |target: &Arc<Target>| server.is_some_and(|server| server.id == target.id);
+        let pool = pools.get(self.request.pool);
+        let index = pool.and_then(|pool| pool.list.iter().position(is_server));
+        if let (Some(pool), Some(server), None) = (former, server, index) {
+            self.request.unlisted_server = Some(Box::new(UnlistedServer {
+                pool: pool.pool.clone(),
+                target: Arc::clone(server),
+            }));
+        }
         self.request.selection.handle_new_list(index);
         self.request.route = None;
         self.request.slot = None;
         self.local = Rc::clone(local);
+    }
+
+    /// Returns the name of the request's pool and the server that was last selected, also if a reload removed them.
+    fn pool_and_server(&self) -> (Option<&str>, Option<&Arc<Target>>) {
+        let server = self.request.selection.server();
+        if server.is_none()
+            && let Some(unlisted) = self.request.unlisted_server.as_deref()
+        {
+            return (Some(&unlisted.pool), Some(&unlisted.target));
+        }
+        let pool = self.local.service.pools.get(self.request.pool);
+        let pool = pool.filter(|_| self.request.selection.is_started());
+        let server = pool.zip(server);
+        (
+            pool.map(|pool| pool.pool.as_str()),
+            server.and_then(|(pool, server)| pool.list.get(server)),
+        )
     }
 
     /// Returns whether the connection must be closed after the current response.

@@ -241,19 +241,14 @@ impl Session {
         {
             record.status = status;
             record.durations_us[4] = (now_ns(Clock::Monotonic) - record.began_ns) / 1_000;
-            let pool = service
-                .pools
-                .get(self.request.pool)
-                .filter(|_| self.request.selection.is_started());
-            let server = pool.zip(self.request.selection.server());
-            let server = server.and_then(|(pool, server)| pool.list.get(server));
+            let (pool, server) = self.pool_and_server();
             let route = self
                 .request
                 .route
                 .and_then(|index| service.routes.get(index));
             let summary = ExchangeSummary {
                 client: self.peer,
-                pool: pool.map_or("", |pool| &pool.pool),
+                pool: pool.unwrap_or_default(),
                 server: server.map_or("", |server| &server.name),
                 retries: self.request.selection.retries(),
                 termination,
@@ -359,12 +354,13 @@ impl Session {
         if !self.request.selection.is_started() {
             return;
         }
-        let Some(pool) = service.pools.get(self.request.pool) else {
-            return;
-        };
-        pool.exchanges.of(cx.worker).record(finished);
-        let server = self.request.selection.server();
-        if let Some(target) = server.and_then(|index| pool.list.get(index)) {
+        let (pool_name, server) = self.pool_and_server();
+        let pool = service.pools.get(self.request.pool);
+        // A reload may have removed the pool.
+        if let Some(pool) = pool.filter(|pool| pool_name == Some(&pool.pool)) {
+            pool.exchanges.of(cx.worker).record(finished);
+        }
+        if let Some(target) = server {
             target.exchanges.of(cx.worker).record(finished);
             if let Some(us) = finished.stages[Stage::Response as usize] {
                 target.recent.of(cx.worker).record(us.into(), cx.now_us);

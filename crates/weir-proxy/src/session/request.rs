@@ -6,10 +6,10 @@ use std::rc::Rc;
 use weir_http::head::{self, head_end};
 use weir_http::route::{self, RequestFacts, RestartedPath, TlsFacts, ValueEncoding};
 use weir_http::{
-    Client, ClientEdit, Exchange, Field, Framing, ParseError, Request, RequestEdit, RequestPath,
-    RequestStep, encoding, path, write_request,
+    Exchange, Field, Framing, ParseError, Request, RequestEdit, RequestPath, RequestStep, encoding,
+    path, write_request,
 };
-use weir_model::{Forwarded, RouteAction, SchedulerKind, Scheme};
+use weir_model::{RouteAction, SchedulerKind, Scheme};
 use weir_select::key::hash_of_request;
 use weir_select::route::{self as decision, Decision, Facts};
 use weir_sys::{Clock, now_ns};
@@ -186,7 +186,10 @@ impl Session {
     fn parse_head(&mut self, key: Key, cx: &mut Context, bytes: &[u8]) -> Result<Request, Step> {
         let service = &self.local.service;
         match head::request(bytes, &service.head, &mut cx.fields) {
-            Ok(Some(request)) => Ok(request),
+            Ok(Some(request)) => {
+                self.mark_untrusted(service, None, &bytes[..request.len], &mut cx.fields);
+                Ok(request)
+            }
             Ok(None) => {
                 let ms = service.timeouts.request;
                 if self.served && self.input.is_empty() {
@@ -560,11 +563,7 @@ impl Session {
         self.request.negotiated_coding = compression(service, self.request.route)
             .and_then(|rules| encoding::negotiate(head, &cx.fields, &rules.codings));
         let targets = &service.pools[self.request.pool];
-        if targets.scheduler.kind == SchedulerKind::Hash {
-            let key = &targets.hash_key;
-            let hash = hash_of_request(key, self.peer, target, head, &cx.fields);
-            self.request.selection.set_hash(hash);
-        }
+        self.set_hash(cx, service, incoming);
         let auth_result = self.request.auth_result.take();
         let copied = auth_result.as_deref().and_then(AuthResult::copied_fields);
         let mut add = Vec::new();
@@ -624,6 +623,23 @@ impl Session {
         self.begin_copies(cx, service, incoming, &edit);
     }
 
+    /// Sets the hash for the scheduler `hash`.
+    #[inline]
+    fn set_hash(&mut self, cx: &mut Context, service: &Service, incoming: IncomingRequest<'_>) {
+        let IncomingRequest { head, target, .. } = incoming;
+        if let Some(route) = self.request.route
+            && service.client_rules_of(route).is_some()
+        {
+            self.mark_untrusted(service, Some(route), head, &mut cx.fields);
+        }
+        let targets = &service.pools[self.request.pool];
+        if targets.scheduler.kind == SchedulerKind::Hash {
+            let key = &targets.hash_key;
+            let hash = hash_of_request(key, self.peer, target, head, &cx.fields);
+            self.request.selection.set_hash(hash);
+        }
+    }
+
     /// Returns the host of a request without one: the address to which the client connected.
     pub(super) fn default_host(&self, head: &[u8], request: &Request, fields: &[Field]) -> String {
         if !request.http10 || request.host_in(head, fields).is_some() {
@@ -637,46 +653,9 @@ impl Session {
         )
     }
 
-    /// Returns the data about the client for forwarding fields, unless they are disabled.
-    pub(super) fn forwarded_client(&self) -> Option<Client> {
-        let service = &self.local.service;
-        let address = self.peer.ip();
-        (service.forwarded != Forwarded::Off).then(|| Client {
-            address,
-            secure: self.transport.is_secure(),
-            trusted: service
-                .trusted
-                .iter()
-                .any(|network| network.contains(address)),
-            forwarded: service.forwarded,
-        })
-    }
-
     /// Returns the port to which the client connected: the listener's port, or the port in the PROXY protocol header.
     pub(super) fn listen_port(&self) -> u16 {
         self.destination.map_or(self.port, |address| address.port())
-    }
-
-    /// Returns the route's or the service's rules for fields about the client, if they apply to this client.
-    pub(super) fn client_edit<'a>(&self, service: &'a Service) -> Option<ClientEdit<'a>> {
-        let address = self.peer.ip();
-        let options = self
-            .request
-            .route
-            .and_then(|index| service.options.get(index));
-        let route_rules = options.and_then(|options| options.as_ref()?.x_forwarded.as_ref());
-        let (rules, except) = match route_rules {
-            Some(route_rules) => (&route_rules.rules, &route_rules.except),
-            None => (&service.x_forwarded, &service.x_forwarded_except),
-        };
-        let is_excepted = || except.iter().any(|network| network.contains(address));
-        let applies = !rules.is_empty() && !is_excepted();
-        applies.then(|| ClientEdit {
-            rules,
-            address,
-            secure: self.transport.is_secure(),
-            port: self.listen_port(),
-        })
     }
 
     /// Returns the client's HTTP version, for `Via`.

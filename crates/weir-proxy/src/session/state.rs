@@ -15,7 +15,7 @@ use super::record::NORMAL_END;
 use super::trace::Trace;
 use crate::context::MirrorCopy;
 use crate::encoder::Encoder;
-use crate::plan::ForwardAuth;
+use crate::plan::{ForwardAuth, Target};
 use crate::queue::Queue;
 use crate::static_file::Query;
 use crate::times::Stage;
@@ -169,6 +169,14 @@ impl AuthResult {
     }
 }
 
+/// A server that was selected for the request, but is not in the service's current list of servers.
+#[derive(Debug)]
+pub(super) struct UnlistedServer {
+    /// Name of its pool.
+    pub(super) pool: String,
+    pub(super) target: Arc<Target>,
+}
+
 /// The data of one request, or of one connection of a TCP service. It is replaced as a whole, so that nothing remains
 /// for the next request.
 #[derive(Debug)]
@@ -181,6 +189,8 @@ pub(super) struct Request {
     pub(super) route: Option<usize>,
     /// The selected server, the retries and the state of the queue.
     pub(super) selection: Selection,
+    /// The selected server, if a reload has removed it since, and for a tunnel from another process.
+    pub(super) unlisted_server: Option<Box<UnlistedServer>>,
     /// Slot among the client's requests in progress.
     pub(super) slot: Option<Slot>,
     /// Slots among the requests of the route.
@@ -257,6 +267,7 @@ impl Request {
             pool: 0,
             route: None,
             selection: Selection::default(),
+            unlisted_server: None,
             slot: None,
             route_slots: Vec::new(),
             user_check: UserCheck::Passed,

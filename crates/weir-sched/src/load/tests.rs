@@ -286,6 +286,15 @@ proptest! {
             }
             let picked = pick(rule, &members, &|slot| counts[slot as usize]).map(|index| &members[index]);
             prop_assert_eq!(picked, expected, "{:?}", rule);
+            let mut tied = vec![usize::MAX];
+            pick_tied(rule, &members, &|slot| counts[slot as usize], &mut tied);
+            let is_equal = |member: &&Member| {
+                let ((a, b), (c, d)) = (fraction(member), fraction(expected.unwrap_or(member)));
+                member.usable && member.weight > 0 && a * d == c * b
+            };
+            let equal: Vec<_> = members.iter().filter(is_equal).collect();
+            let tied: Vec<_> = tied.into_iter().map(|index| &members[index]).collect();
+            prop_assert_eq!(tied, equal, "{:?}", rule);
         }
     }
 }

@@ -211,6 +211,75 @@ fn load_schedulers_balance_by_weight() {
     }
 }
 
+/// Tests that idle servers share requests: each request ends before the next one begins, so their loads are equal.
+#[test]
+fn idle_servers_share_requests_of_load_schedulers() {
+    use SchedulerKind::{Lc, Nq, Sed, Wlc};
+    for kind in [Lc, Wlc, Sed, Nq] {
+        for weights in [EQUAL, UNEQUAL] {
+            // An idle server with more weight is less loaded with `sed`.
+            if kind == Sed && weights == UNEQUAL {
+                continue;
+            }
+            check_cases(weights, |excluded, exclusion, shares| {
+                // A second turn that another server takes for a failed one shifts the shares.
+                if exclusion == Exclusion::Failing && excluded > 0 && weights == UNEQUAL {
+                    return;
+                }
+                let share = |share: f64| if kind == Lc { share.min(1.0) } else { share };
+                let shares = shares.map(share);
+                let total: f64 = shares.iter().sum();
+                let count = requests_by_server(&targets(kind, &weights, 0), excluded, exclusion);
+                for (count, share) in count.iter().zip(shares) {
+                    let fair = REQUESTS as f64 * share / total;
+                    let deviation = (*count as f64 - fair).abs();
+                    let name = format!("{kind} {weights:?}, {excluded} excluded, {exclusion:?}");
+                    assert!(deviation <= 2.0, "{name}: {count} of {fair}");
+                }
+            });
+        }
+    }
+}
+
+/// Tests that consecutive requests alternate between idle servers also while weights change, and that a server with
+/// less load comes first.
+#[test]
+fn turns_of_idle_servers_continue_while_weights_change() {
+    for weights in [[1; 4], [100; 4]] {
+        let mut targets = targets(SchedulerKind::Wlc, &weights, 0);
+        let (mut balancer, mut random) = (Balancer::default(), SplitMix64::new(1));
+        let mut pick = |targets: &Targets| {
+            let index = balancer.pick(&targets.pool(), &criteria(0), &mut random);
+            index.expect("a server must be usable")
+        };
+        let mut order = Vec::new();
+        for _ in 0..8 {
+            order.push(pick(&targets));
+            targets.version += 1;
+        }
+        assert_eq!(order, [3, 2, 1, 0, 3, 2, 1, 0]);
+        for (target, active) in targets.list.iter().zip([2, 1, 2, 2]) {
+            target.load.active.store(active, Relaxed);
+        }
+        assert_eq!([pick(&targets), pick(&targets)], [1, 1]);
+        // A weight that was much greater before does not exclude its server now.
+        targets.list[0].load.weight.store(1_000_000, Relaxed);
+        for target in &targets.list {
+            target.load.active.store(0, Relaxed);
+        }
+        targets.version += 1;
+        (0..10).for_each(|_| assert_eq!(pick(&targets), 0));
+        targets.list[0].load.weight.store(weights[0], Relaxed);
+        targets.version += 1;
+        let mut count = [0; 4];
+        (0..40).for_each(|_| count[pick(&targets)] += 1);
+        assert!(
+            count.iter().all(|count| (8..=12).contains(count)),
+            "{count:?}"
+        );
+    }
+}
+
 #[test]
 fn fo_and_ovf_use_the_heaviest_server() {
     for (excluded, best) in [(0, 2), (1, 2), (2, 2)] {

@@ -1,7 +1,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use weir_health::{Ejection, ReportedWeight, Sample, Standing, State};
+use weir_health::{Ejection, ReportedWeight, Sample, Standing, State, Transition};
 use weir_model::{Check, Pool, Probe, Scheduler, Server};
 
 use super::*;
@@ -172,7 +172,10 @@ fn service_and_proxy_ejections_are_separate() {
     ]);
     let events = eject(&mut states, &pool, Some("p"));
     assert_eq!(events[0].server.service.as_deref(), Some("p"));
-    assert_eq!(events[0].ejection.as_ref().unwrap().reason, "explained");
+    let Transition::Ejected(ejection) = &events[0].transition else {
+        panic!("{events:?}");
+    };
+    assert_eq!(ejection.reason, "explained");
     assert_eq!(effective(&states, &pool, Some("p")), [0, 2]);
     assert_eq!(effective(&states, &pool, Some("other")), [4, 2]);
     assert_eq!(effective(&states, &pool, None), [4, 2]);
@@ -415,6 +418,31 @@ fn errors_describe_the_recorded_override() {
 }
 
 #[test]
+fn ejection_of_a_server_that_goes_down_ends_without_a_trial() {
+    let pool = pool();
+    let mut states = ServerStates::default();
+    assert_eq!(eject(&mut states, &pool, None).len(), 1);
+    states.handle_health(vec![event(FIRST, standing(State::Down))]);
+    let sample = |syns, answered| Sample { syns, answered };
+    let watched = [PoolSamples {
+        pool: &pool,
+        service: None,
+        samples: vec![
+            (FIRST.to_owned(), sample(12, 0)),
+            (SECOND.to_owned(), sample(9, 9)),
+        ],
+    }];
+    let keep_reason = |_: &str, _: &str, _: &mut Ejection| {};
+    let now = Duration::from_secs(6);
+    let (events, _) = states.handle_samples(Source::Requests, &watched, &keep_reason, now);
+    assert_eq!(
+        (events.len(), &events[0].transition),
+        (1, &Transition::Withdrawn)
+    );
+    assert_eq!(states.ejected(), BTreeSet::new());
+}
+
+#[test]
 fn ejected_server_returns_on_trial() {
     let pool = pool();
     let mut states = ServerStates::default();
@@ -438,8 +466,8 @@ fn ejected_server_returns_on_trial() {
     let (events, changed) = states.handle_samples(Source::Requests, &watched, &keep_reason, until);
     assert_eq!(changed, BTreeSet::from(["p".to_owned()]));
     assert_eq!(
-        (events[0].server.server.as_str(), &events[0].ejection),
-        (FIRST, &None)
+        (events[0].server.server.as_str(), &events[0].transition),
+        (FIRST, &Transition::OnTrial)
     );
     assert_eq!(
         (states.ejection("p", FIRST, None), states.ejected()),

@@ -179,3 +179,39 @@ fn no_server_is_ejected_if_all_fail_or_ejection_is_disabled() {
         "the failing server must still get requests"
     );
 }
+
+/// The check of an ejected server fails: the server is down, so the log must not say that it is being retried.
+#[test]
+fn ejected_server_that_goes_down_is_not_retried() {
+    let good = Origin::start("good");
+    let faulty = FaultyServer::start();
+    let servers = [good.address(), faulty.address];
+    let proxy = Proxy::start("http", &servers, "");
+    let check_listener = TcpListener::bind("127.0.0.1:0").expect("bind a listener");
+    let port = check_listener
+        .local_addr()
+        .expect("get local address")
+        .port();
+    let check = format!(
+        "{{ kind = \"tcp\", port = {port}, interval = \"200ms\", timeout = \"200ms\", rise = 1, fall = 1 }}"
+    );
+    let text = configuration(proxy.listen, "http", &servers, "");
+    let address = format!("\"{}\"", faulty.address);
+    let checked = format!("{{ address = {address}, check = {check} }}");
+    proxy.reload(&text.replace(&address, &checked));
+    fetch_until(&proxy, "the checked server is up", |service| {
+        service["servers"][1]["state"] == "up"
+    });
+    faulty.mode.store(RETURNS_500, Ordering::Relaxed);
+    fetch_until(&proxy, "the faulty server is ejected", |service| {
+        !service["servers"][1]["ejected"].is_null()
+    });
+    drop(check_listener);
+    fetch_until(&proxy, "the ejected server is down", |service| {
+        let server = &service["servers"][1];
+        server["state"] == "down" && server["ejected"].is_null()
+    });
+    let log = proxy.log();
+    assert_eq!(log.matches("a server was ejected").count(), 1, "{log}");
+    assert!(!log.contains("is being retried"), "{log}");
+}

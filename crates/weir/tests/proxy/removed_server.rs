@@ -99,3 +99,74 @@ fn failed_checks_close_connections_if_configured() {
         drop(check_listener);
     }
 }
+
+/// The name of a server that a reload removes during an exchange is in the access log and in response fields.
+#[test]
+fn removed_server_is_named_in_log_and_response() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("bind a listener");
+    let removed = listener.local_addr().expect("get local address");
+    let other = Origin::start("other");
+    let proxy = Proxy::start("http", &[removed], "");
+    let file = proxy.directory.join("access.log");
+    let lines = format!(
+        "access_log = {{ path = \"{}\", format = \"{{pool}} {{server}}.\" }}\n\
+         set_response_header = [\"X-Server: {{server}}\"]\n",
+        file.display()
+    );
+    proxy.reload(&configuration(proxy.listen, "http", &[removed], &lines));
+    let mut client = Client::connect(proxy.listen);
+    client.send(GET);
+    let (mut stream, _) = listener.accept().expect("accept the request");
+    let text = configuration(proxy.listen, "http", &[other.address()], &lines);
+    let other_pool = text
+        .replace("[pool.p]", "[pool.q]")
+        .replace("pool = \"p\"", "pool = \"q\"");
+    for text in [text, other_pool] {
+        proxy.reload(&text);
+    }
+    let read = |stream: &mut std::net::TcpStream| {
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            let mut byte = [0];
+            stream.read_exact(&mut byte).expect("read the request");
+            head.push(byte[0]);
+        }
+    };
+    read(&mut stream);
+    let response = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+    stream.write_all(response).expect("send the response");
+    let (head, _) = client
+        .read_response()
+        .expect("receive")
+        .expect("no response");
+    assert!(head.contains(&format!("X-Server: {removed}\r\n")), "{head}");
+    let logged = || fs::read_to_string(&file).unwrap_or_default();
+    wait_until("the request is logged", || !logged().is_empty());
+    assert_eq!(logged(), format!("p {removed}.\n"));
+}
+
+/// The process that takes over a connection logs it with its pool and server.
+#[test]
+fn handed_over_connection_is_logged_with_its_server() {
+    let origin = Origin::start_tcp();
+    let proxy = Proxy::start("tcp", &[origin.address()], "");
+    let file = proxy.directory.join("access.log");
+    let lines = format!(
+        "access_log = {{ path = \"{}\", format = \"{{pool}} {{server}}.\" }}\n",
+        file.display()
+    );
+    proxy.reload(&configuration(
+        proxy.listen,
+        "tcp",
+        &[origin.address()],
+        &lines,
+    ));
+    let mut client = connect_and_echo(&proxy);
+    let (succeeded, output) = proxy.upgrade();
+    assert!(succeeded, "{output}");
+    assert!(is_open(&mut client));
+    drop(client);
+    let logged = || fs::read_to_string(&file).unwrap_or_default();
+    wait_until("the connection is logged", || !logged().is_empty());
+    assert_eq!(logged(), format!("p {}.\n", origin.address()));
+}

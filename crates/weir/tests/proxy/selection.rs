@@ -70,6 +70,28 @@ fn sticky_cookie_selects_the_server_and_is_hidden_from_it() {
 }
 
 #[test]
+fn idle_servers_of_wlc_take_turns() {
+    let origins = ["one", "two", "three"].map(Origin::start);
+    let pool = format!(
+        "{}\nscheduler = \"wlc\"",
+        servers(&origins.each_ref().map(|origin| origin))
+    );
+    let proxy = start_proxy("http", &pool, "");
+    let mut client = Client::connect(proxy.listen);
+    let mut count = std::collections::BTreeMap::new();
+    for _ in 0..30 {
+        let (_, body) = client.fetch(GET);
+        *count.entry(server_name(&body)).or_insert(0) += 1;
+    }
+    // A request is in progress until Weir has processed the whole response, so the turns may shift.
+    let is_fair = |name: &str| count.get(name).is_some_and(|count| *count >= 5);
+    assert!(
+        ["one", "two", "three"].iter().all(|name| is_fair(name)),
+        "{count:?}"
+    );
+}
+
+#[test]
 fn server_cookie_is_rewritten_or_prefixed() {
     let (one, two) = (Origin::start("one"), Origin::start("two"));
     let both = servers(&[&one, &two]);

@@ -289,3 +289,30 @@ fn invalid_client_identifiers_are_rejected() {
     assert!(RequestId::from_client(&[b'a'; 64]).is_some());
     assert_eq!(RequestId::from_random(0xf).as_bytes().len(), 32);
 }
+
+#[test]
+fn keys_contain_no_field_that_the_client_may_not_set() {
+    let request = "GET / HTTP/1.1\r\nHost: h\r\nX-Forwarded-For: 198.51.100.7\r\nX-Real-IP: 198.51.100.8\r\n\r\n";
+    let text = parse_template("{forwarded_for} {header.X-Real-IP}");
+    within(request, None, |template_context| {
+        let mut fields = template_context.facts.fields.to_vec();
+        for (removes_others, expected) in [
+            (false, "198.51.100.7, 192.0.2.1 198.51.100.8"),
+            (true, "192.0.2.1 "),
+        ] {
+            crate::mark_untrusted(request.as_bytes(), &mut fields, None, removes_others);
+            let facts = RequestFacts {
+                fields: &fields,
+                ..template_context.facts
+            };
+            let context = TemplateContext {
+                facts,
+                ..*template_context
+            };
+            assert_eq!(key_text(&text, &context), expected.as_bytes());
+            let mut value = Vec::new();
+            expand(&text, ValueEncoding::Field, &context, &mut value);
+            assert_eq!(value, b"198.51.100.7, 192.0.2.1 198.51.100.8", "not a key");
+        }
+    });
+}

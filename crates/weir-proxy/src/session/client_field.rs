@@ -1,0 +1,72 @@
+//! Fields about the client (`X-Forwarded-…`, `X-Real-IP`, `Forwarded`): which ones a client may set, and their rules.
+
+use weir_http::{Client, ClientEdit, Field, Name, mark_untrusted};
+use weir_model::{ClientFields, Forwarded};
+
+use super::Session;
+use crate::plan::Service;
+
+impl Session {
+    /// Returns the data about the client for forwarding fields, unless they are disabled.
+    pub(super) fn forwarded_client(&self) -> Option<Client> {
+        let service = &self.local.service;
+        let address = self.peer.ip();
+        (service.forwarded != Forwarded::Off).then(|| Client {
+            address,
+            secure: self.transport.is_secure(),
+            trusted: service
+                .trusted
+                .iter()
+                .any(|network| network.contains(address)),
+            forwarded: service.forwarded,
+        })
+    }
+
+    /// Returns the route's or the service's rules for fields about the client, if they apply to this client.
+    pub(super) fn client_edit<'a>(&self, service: &'a Service) -> Option<ClientEdit<'a>> {
+        let rules = self.client_rules(service, self.request.route)?;
+        Some(ClientEdit {
+            rules,
+            address: self.peer.ip(),
+            secure: self.transport.is_secure(),
+            port: self.listen_port(),
+        })
+    }
+
+    /// Returns the rules of a route or, without a route or if it has none, of the service.
+    fn client_rules<'a>(
+        &self,
+        service: &'a Service,
+        route: Option<usize>,
+    ) -> Option<&'a ClientFields> {
+        let (rules, except) = match route.and_then(|index| service.client_rules_of(index)) {
+            Some(route_rules) => (&route_rules.rules, &route_rules.except),
+            None => (&service.x_forwarded, &service.x_forwarded_except),
+        };
+        let address = self.peer.ip();
+        let is_excepted = || except.iter().any(|network| network.contains(address));
+        (!rules.is_empty() && !is_excepted()).then_some(rules)
+    }
+
+    /// Marks the fields about the client that this client may not set. `route` is `None` while no route is selected.
+    #[inline]
+    pub(super) fn mark_untrusted(
+        &self,
+        service: &Service,
+        route: Option<usize>,
+        head: &[u8],
+        fields: &mut [Field],
+    ) {
+        let mut names = fields.iter().map(|field| field.name);
+        if names.any(|name| matches!(name, Name::ForwardedFor | Name::Forwarded)) {
+            let client = self.forwarded_client();
+            let removes_others = client.is_some_and(|client| !client.trusted);
+            mark_untrusted(
+                head,
+                fields,
+                self.client_rules(service, route),
+                removes_others,
+            );
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! `lc`, `wlc`, `sed` and `nq` in the proxy: servers that are equally loaded take turns.
+//!
+//! weir-sched's rules return the first of several servers with the least load, as IPVS does, so an idle service would
+//! use only one server. Here such servers take turns by smooth weighted round robin, as with nginx's `least_conn`.
+
+use weir_sched::load::{self, Rule};
+use weir_sched::{Counts, Member};
+
+/// The turns of one pool's servers.
+#[derive(Debug, Default)]
+pub(super) struct Turns {
+    /// By position in the list of members: the server with the most credit is next.
+    credits: Vec<i64>,
+    /// Positions of the servers with the least load; kept so that its memory is reused.
+    tied: Vec<usize>,
+}
+
+impl Turns {
+    /// Returns the position of the server for the next request, or `None` if no server is available.
+    pub(super) fn pick(
+        &mut self,
+        rule: Rule,
+        members: &[Member],
+        counts: &dyn Fn(u32) -> Counts,
+    ) -> Option<usize> {
+        load::pick_tied(rule, members, counts, &mut self.tied);
+        if let [only] = self.tied[..] {
+            return Some(only);
+        }
+        self.credits.resize(members.len(), 0);
+        let mut total = 0;
+        let mut next = *self.tied.first()?;
+        for &position in &self.tied {
+            let share = match rule {
+                Rule::Lc => 1,
+                Rule::Wlc | Rule::Sed | Rule::Nq | Rule::Fo | Rule::Ovf => {
+                    i64::from(members[position].weight)
+                }
+            };
+            total += share;
+            self.credits[position] += share;
+            if self.credits[position] > self.credits[next] {
+                next = position;
+            }
+        }
+        self.credits[next] -= total;
+        Some(next)
+    }
+
+    /// Handles changed weights or a changed list of servers. The credits are kept, so that the turns continue if
+    /// weights change often, as during a slow start, but none is greater than the new weights allow.
+    pub(super) fn handle_new_members(&mut self, members: &[Member]) {
+        self.credits.resize(members.len(), 0);
+        let total: i64 = members.iter().map(|member| i64::from(member.weight)).sum();
+        for credit in &mut self.credits {
+            *credit = (*credit).clamp(-total, total);
+        }
+    }
+}
