@@ -143,16 +143,23 @@ pub(super) fn write(
         for (position, condition, action) in routes {
             if let Some(pool) = action.pool() {
                 let routes_of_backend = backend_routes(context, pool, scope, notes);
+                let backend = Some(pool);
                 write_routes(
                     context,
-                    &name,
+                    (&name, backend),
                     (&condition, routes_of_backend),
                     &changes,
                     notes,
                 );
             }
             let route = (position, Condition::default(), action);
-            write_routes(context, &name, (&condition, vec![route]), &changes, notes);
+            write_routes(
+                context,
+                (&name, None),
+                (&condition, vec![route]),
+                &changes,
+                notes,
+            );
         }
         let any_request = Condition::default();
         if default
@@ -162,7 +169,7 @@ pub(super) fn write(
             let routes_of_backend = backend_routes(context, &pool, scope, notes);
             write_routes(
                 context,
-                &name,
+                (&name, Some(&pool)),
                 (&any_request, routes_of_backend),
                 &changes,
                 notes,
@@ -180,18 +187,24 @@ pub(super) fn write(
                 any_request.clone(),
                 Action::Pool(pool.clone()),
             );
-            write_routes(context, &name, (&any_request, vec![route]), &changes, notes);
+            write_routes(
+                context,
+                (&name, None),
+                (&any_request, vec![route]),
+                &changes,
+                notes,
+            );
         }
-        add_monitor_route(context, proxy, &name);
+        add_monitor_route(context, proxy, &name, &changes.frontend, notes);
         if has_no_default && proxy.is_http() {
             // haproxy responds with 503 to requests that no rule matches.
             let response = Action::Respond {
                 status: 503,
                 body: String::new(),
             };
-            context
-                .writer
-                .route(&name, proxy.position, &Condition::default(), &response);
+            let changes = changes.frontend.for_response(|_| false);
+            let route = (proxy.position, &any_request, &response);
+            write_response(context, &name, route, &changes, notes);
         }
     }
     for position in acls.all() {
@@ -290,7 +303,13 @@ fn import_statistics(
 }
 
 /// Adds a route for `monitor-uri /alive`: haproxy itself responds to such requests, before all rules.
-fn add_monitor_route(context: &mut Context<'_>, proxy: &Proxy, service: &str) {
+fn add_monitor_route(
+    context: &mut Context<'_>,
+    proxy: &Proxy,
+    service: &str,
+    changes: &Changes,
+    notes: &mut Notes,
+) {
     let Some(line) = proxy.last(&["monitor-uri"]).filter(|_| proxy.is_http()) else {
         return;
     };
@@ -313,13 +332,27 @@ fn add_monitor_route(context: &mut Context<'_>, proxy: &Proxy, service: &str) {
     let is_first = |table: &crate::document::Table| {
         table.path == ["route"] && table.text("service") == Some(service)
     };
-    let first = tables.iter().position(is_first);
-    context
-        .writer
-        .route(service, line.position, &condition, &action);
+    let end = tables.len();
+    let first = tables.iter().position(is_first).unwrap_or(end);
+    let changes = changes.for_response(|_| false);
+    let route = (line.position, &condition, &action);
+    write_response(context, service, route, &changes, notes);
     let tables = &mut context.writer.document.tables;
-    if let (Some(first), Some(route)) = (first, tables.pop()) {
-        tables.insert(first, route);
+    tables[first..].rotate_left(end - first);
+}
+
+/// Writes the routes for a response that no rule defines.
+fn write_response(
+    context: &mut Context<'_>,
+    service: &str,
+    (position, condition, action): (Position, &Condition, &Action),
+    changes: &Changes,
+    notes: &mut Notes,
+) {
+    for (condition, edits) in variants(condition, changes, &Changes::default(), notes) {
+        context
+            .writer
+            .route_with_edits(service, position, &condition, action, &edits, notes);
     }
 }
 
@@ -349,10 +382,11 @@ fn port_of(listen: &str) -> Option<u16> {
     listen.rsplit(':').next()?.parse().ok()
 }
 
-/// Writes routes of a service for requests that also meet the condition `outer`, with their header changes.
+/// Writes routes of a service for requests that also meet the condition `outer`, with their header changes. If the
+/// routes are from the rules of a backend, `backend_pool` is its pool.
 fn write_routes(
     context: &mut Context<'_>,
-    service: &str,
+    (service, backend_pool): (&str, Option<&str>),
     (outer, routes): (&Condition, Vec<FrontendRoute>),
     changes: &AllChanges,
     notes: &mut Notes,
@@ -366,7 +400,7 @@ fn write_routes(
         };
         let (frontend, backend) = match action.pool() {
             Some(pool) => changes.for_pool(pool),
-            None => (changes.frontend.for_response(position), Changes::default()),
+            None => changes.for_response(backend_pool, position),
         };
         let cookie_servers = action.pool().and_then(|it| context.cookie_servers.get(it));
         let cookie_servers = cookie_servers.cloned().unwrap_or_default();
@@ -430,6 +464,21 @@ impl AllChanges {
     fn for_pool(&self, pool: &str) -> (Changes, Changes) {
         let backend = self.by_pool.get(pool).cloned().unwrap_or_default();
         (self.frontend.clone(), backend)
+    }
+
+    /// Returns the changes of the frontend and the backend to the response of a rule in the line at `position`. All
+    /// rules of the frontend precede those of a backend.
+    fn for_response(&self, backend_pool: Option<&str>, position: Position) -> (Changes, Changes) {
+        let Some(pool) = backend_pool else {
+            let frontend = self.frontend.for_response(|other| other < position);
+            return (frontend, Changes::default());
+        };
+        let backend = self.by_pool.get(pool);
+        let backend = backend.map(|it| it.for_response(|other| other < position));
+        (
+            self.frontend.for_response(|_| true),
+            backend.unwrap_or_default(),
+        )
     }
 }
 

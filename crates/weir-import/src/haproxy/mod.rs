@@ -14,6 +14,7 @@ mod cookie;
 mod criterion;
 mod forward;
 mod frontend;
+mod generated;
 mod header;
 mod inspect;
 mod legacy;
