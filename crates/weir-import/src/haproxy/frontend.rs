@@ -107,6 +107,7 @@ pub(super) fn write(
                 authenticated: None,
                 is_tcp_mode: !proxy.is_http(),
                 is_source_changed: false,
+                counters_are_zero: false,
             },
             changes_source: source::changes_source(proxy),
             acls: &acls,
@@ -659,25 +660,18 @@ fn convert_rules(
                 .reject(notes, "a tcp service cannot redirect or send responses");
             continue;
         }
-        if rule.line.word(1) == Some("tarpit") {
-            let reason = "the delay of the response; a route has no `tarpit` and responds at once";
-            rule.line.reject(notes, reason);
-            notes.unmark_guard(rule.line.position);
-        }
-        let is_rejection = match &rule.action {
-            Action::Respond { status, .. } | Action::RespondWithFields { status, .. } => {
-                *status >= 400
-            }
-            Action::Close => true,
-            _ => false,
-        };
         let mut meaning =
             acls.condition_except((rule.line, rule.condition), &rule.except, frontend);
-        if let (Meaning::Unsupported(reason), true) = (&meaning, is_rejection) {
-            // A lost access rule must not admit clients.
-            let reason = format!("{reason}; the route rejects more requests than the rule");
-            rule.line.reject(notes, &reason);
-            meaning = acls.broadened_condition(rule.condition, frontend.of_line(rule.line));
+        let is_exact = !matches!(meaning, Meaning::Unsupported(_));
+        if !is_exact && is_rejection(&rule.action) {
+            meaning = meaning_of_rejection(rule, acls, frontend, &meaning, notes);
+        }
+        if rule.line.word(1) == Some("tarpit") && meaning != Meaning::Never {
+            let reason = "the delay of the response; a route has no `tarpit` and responds at once";
+            rule.line.reject(notes, reason);
+            if is_exact {
+                notes.unmark_guard(rule.line.position);
+            }
         }
         let conditions = match meaning {
             Meaning::Always => vec![Condition::default()],
@@ -693,6 +687,50 @@ fn convert_rules(
         }
     }
     routes
+}
+
+/// Returns whether a rule rejects requests.
+fn is_rejection(action: &Action) -> bool {
+    match action {
+        Action::Respond { status, .. } | Action::RespondWithFields { status, .. } => *status >= 400,
+        Action::Close => true,
+        _ => false,
+    }
+}
+
+/// Returns the meaning of the condition of a rule that rejects requests, and adds a note: routes do not support the
+/// condition as it is. A lost access rule must not admit clients, and a lost limit must not reject every client.
+fn meaning_of_rejection(
+    rule: &FrontendRule<'_>,
+    acls: &Acls,
+    frontend: FrontendContext<'_>,
+    unsupported: &Meaning,
+    notes: &mut Notes,
+) -> Meaning {
+    let Meaning::Unsupported(reason) = unsupported else {
+        return unsupported.clone();
+    };
+    let frontend = frontend.with_zero_counters();
+    let condition = (rule.line, rule.condition);
+    let meaning = match acls.condition_except(condition, &rule.except, frontend) {
+        Meaning::Unsupported(_) => {
+            acls.broadened_condition(rule.condition, frontend.of_line(rule.line))
+        }
+        Meaning::Never => {
+            let reason = format!("{reason}; clients above the limit are admitted, see `limits`");
+            rule.line.reject(notes, &reason);
+            return Meaning::Never;
+        }
+        meaning => {
+            let reason =
+                format!("{reason}; every client is treated as one without earlier requests");
+            rule.line.reject(notes, &reason);
+            return meaning;
+        }
+    };
+    let reason = format!("{reason}; the route rejects more requests than the rule");
+    rule.line.reject(notes, &reason);
+    meaning
 }
 
 /// Adds the route of a rule for one of its conditions.

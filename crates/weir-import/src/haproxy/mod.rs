@@ -11,6 +11,7 @@ mod bind;
 mod block;
 mod check;
 mod cookie;
+mod counter;
 mod criterion;
 mod forward;
 mod frontend;
