@@ -11,6 +11,7 @@ use super::header::{self, Changes, FrontendRoute, variants};
 use super::inspect;
 use super::limit;
 use super::line::Line;
+use super::monitor;
 use super::preferred;
 use super::rule::{
     self, FrontendRule, ParsedRule, condition, parse_rule, redirect_line, use_backend,
@@ -196,7 +197,7 @@ pub(super) fn write(
                 notes,
             );
         }
-        add_monitor_route(context, proxy, &name, &changes.frontend, notes);
+        monitor::add_route(context, proxy, &name, (&changes.frontend, &rate), notes);
         if has_no_default && proxy.is_http() {
             // haproxy responds with 503 to requests that no rule matches.
             let response = Action::Respond {
@@ -205,7 +206,7 @@ pub(super) fn write(
             };
             let changes = changes.frontend.for_response(|_| false);
             let route = (proxy.position, &any_request, &response);
-            write_response(context, &name, route, &changes, notes);
+            monitor::write_response(context, &name, route, &changes, notes);
         }
     }
     for position in acls.all() {
@@ -300,60 +301,6 @@ fn import_statistics(
                 "not imported: `weir status`, the dashboard and /metrics show the state",
             );
         }
-    }
-}
-
-/// Adds a route for `monitor-uri /alive`: haproxy itself responds to such requests, before all rules.
-fn add_monitor_route(
-    context: &mut Context<'_>,
-    proxy: &Proxy,
-    service: &str,
-    changes: &Changes,
-    notes: &mut Notes,
-) {
-    let Some(line) = proxy.last(&["monitor-uri"]).filter(|_| proxy.is_http()) else {
-        return;
-    };
-    let Some(path) = line
-        .word(1)
-        .filter(|path| path.starts_with('/') && !path.contains('*'))
-    else {
-        return;
-    };
-    context.mark_used(line);
-    let condition = Condition {
-        path: Some(path.to_owned()),
-        ..Condition::default()
-    };
-    let action = Action::Respond {
-        status: 200,
-        body: "<html><body><h1>200 OK</h1>\nService ready.\n</body></html>\n".to_owned(),
-    };
-    let tables = &mut context.writer.document.tables;
-    let is_first = |table: &crate::document::Table| {
-        table.path == ["route"] && table.text("service") == Some(service)
-    };
-    let end = tables.len();
-    let first = tables.iter().position(is_first).unwrap_or(end);
-    let changes = changes.for_response(|_| false);
-    let route = (line.position, &condition, &action);
-    write_response(context, service, route, &changes, notes);
-    let tables = &mut context.writer.document.tables;
-    tables[first..].rotate_left(end - first);
-}
-
-/// Writes the routes for a response that no rule defines.
-fn write_response(
-    context: &mut Context<'_>,
-    service: &str,
-    (position, condition, action): (Position, &Condition, &Action),
-    changes: &Changes,
-    notes: &mut Notes,
-) {
-    for (condition, edits) in variants(condition, changes, &Changes::default(), notes) {
-        context
-            .writer
-            .route_with_edits(service, position, &condition, action, &edits, notes);
     }
 }
 

@@ -22,6 +22,7 @@ mod legacy;
 mod limit;
 mod line;
 mod mail;
+mod monitor;
 mod path;
 mod preferred;
 mod rule;
@@ -434,7 +435,12 @@ fn is_for_http(line: &Line) -> bool {
     match line.keyword() {
         "option" => line.word(1).is_some_and(|name| OPTIONS.contains(&name)),
         "timeout" => matches!(line.word(1), Some("http-request" | "http-keep-alive")),
-        "errorfile" | "http-response" | "http-after-response" | "cookie" | "compression" => true,
+        "errorfile"
+        | "http-response"
+        | "http-after-response"
+        | "cookie"
+        | "compression"
+        | "monitor-uri" => true,
         // Rules that restrict access are reported.
         "http-request" => !crate::guard::is_haproxy_guard(&line.words),
         _ => false,
@@ -510,9 +516,12 @@ fn unsupported_reason(line: &Line) -> &'static str {
         ("http-reuse" | "fullconn" | "backlog" | "max-keep-alive-queue" | "tune", _) => {
             "Weir has no setting for this"
         }
-        ("stats" | "monitor-uri" | "monitor" | "monitor-net", _) => {
-            "`weir status`, the Unix socket and /metrics show the state"
+        ("stats", _) => "`weir status`, the Unix socket and /metrics show the state",
+        ("monitor-uri", _) => "a route's `path` is a path without wildcards and query",
+        ("monitor", _) => {
+            "the route of `monitor-uri` always responds with 200; `weir status` and /metrics show the servers"
         }
+        ("monitor-net", _) => "write a route with `source` and `status = 200` before the others",
         ("errorfile", _) => {
             "a service's `error_pages` accepts only absolute file paths, one per status"
         }
