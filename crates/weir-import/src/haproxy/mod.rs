@@ -17,6 +17,7 @@ mod forward;
 mod frontend;
 mod generated;
 mod header;
+mod inherit;
 mod inspect;
 mod legacy;
 mod limit;
@@ -343,8 +344,31 @@ fn note_unused_lines(
             notes.remark(line.position, "not imported: no section uses it");
             continue;
         }
+        if line.keyword() == "acl" {
+            note_unused_acl(context, proxy, line, notes);
+            continue;
+        }
         line.reject(notes, unsupported_reason(line));
     }
+}
+
+/// Adds a note for an ACL, unless an imported line uses it.
+fn note_unused_acl(context: &Context<'_>, proxy: &Proxy, acl: &Line, notes: &mut Notes) {
+    let uses_acl = |line: &&Line| {
+        let (_, words) = rule::condition(line.arguments());
+        let mut names = words.iter().map(|word| word.trim_start_matches('!'));
+        names.any(|name| Some(name) == acl.word(1))
+    };
+    let mut lines = proxy.lines.iter().filter(uses_acl).peekable();
+    let has_lines = lines.peek().is_some();
+    if lines.any(|line| context.used.contains(&line.position)) {
+        return;
+    }
+    let reason = match has_lines {
+        true => "no rule that uses it is imported",
+        false => "no rule of the section uses it",
+    };
+    acl.reject(notes, reason);
 }
 
 /// Features that the lines of a file use. A line that configures an unused feature has no effect.
@@ -559,7 +583,6 @@ fn unsupported_reason(line: &Line) -> &'static str {
             "a service's `timeouts` has no such key, or the service gets it from another pool"
         }
         ("tcp-check" | "http-check" | "external-check", _) => "no check of the section uses it",
-        ("acl", _) => "no imported rule of the section uses it",
         ("default_backend" | "use_backend", _) => "the section has no bind to which it applies",
         _ => "weir.toml has no equivalent",
     }
