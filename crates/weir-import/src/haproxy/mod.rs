@@ -22,6 +22,7 @@ mod inspect;
 mod legacy;
 mod limit;
 mod line;
+mod log;
 mod mail;
 mod monitor;
 mod path;
@@ -71,6 +72,8 @@ struct Context<'w> {
     max_connections: Option<(u64, Position)>,
     /// `ssl-default-bind-…` of `global`.
     suites: bind::Suites,
+    /// `log` lines of `global`.
+    logs: Vec<Line>,
     /// `chroot` of `global`: the directory of server socket paths.
     chroot: Option<String>,
     /// Directory of relative certificate paths.
@@ -107,6 +110,7 @@ pub fn haproxy(name: &str, text: &str, environment: &dyn Environment) -> Importe
         maps: Vec::new(),
         max_connections: None,
         suites: bind::Suites::default(),
+        logs: Vec::new(),
         chroot: None,
         certificate_directory: alias::certificate_directory(&file),
         assigned_ports: 0,
@@ -149,6 +153,7 @@ pub fn haproxy(name: &str, text: &str, environment: &dyn Environment) -> Importe
         service::write_defaults(&mut context, &defaults_only, &mut notes);
         file.proxies.push(defaults_only);
     }
+    log::note_unused_global(&context, &mut notes);
     source::note_values(&file.proxies, &context.used, &mut notes);
     for proxy in &file.proxies {
         note_unused_lines(&context, proxy, &variables, &mut notes);
@@ -173,6 +178,10 @@ fn read_global(context: &mut Context<'_>, lines: &[Line], notes: &mut Notes) {
                 .set(option, line.words[1..].join(" "), line.position)
         {
             notes.remark(line.position, "it applies to each service's `tls`");
+            continue;
+        }
+        if line.keyword() == "log" {
+            context.logs.push(line.clone());
             continue;
         }
         if line.keyword() == "user" {
@@ -279,9 +288,7 @@ fn reject_global(line: &Line, notes: &mut Notes) {
         return notes.remark(line.position, reason);
     }
     let reason = match line.keyword() {
-        "log" | "log-tag" | "log-send-hostname" => {
-            "a service's `access_log` can only write to syslog, the journal or a file"
-        }
+        "log-tag" | "log-send-hostname" => "`access_log` of a service has no such setting",
         "maxconn" => "`limits.connections` is set per service",
         "nbthread" | "nbproc" | "cpu-map" | "thread-groups" | "cpu-policy" => {
             "Weir runs one worker per CPU"
@@ -506,22 +513,26 @@ fn is_imported_default(line: &Line) -> bool {
 fn unsupported_reason(line: &Line) -> &'static str {
     let option = (line.keyword(), line.word(1).unwrap_or(""));
     match option {
+        ("log", _) => "the frontend's `log` applies, see `access_log` of its service",
+        ("log-format", _) => {
+            "no `log` line of a frontend is imported as `access_log`, which has a `format`"
+        }
+        ("log-format-sd" | "error-log-format" | "log-tag" | "log-steps", _) => {
+            "`access_log` of a service has no such setting"
+        }
+        ("unique-id-format" | "unique-id-header", _) => {
+            "see `request_id` of a service, and `{request_id}` in `format` of its `access_log`"
+        }
+        ("option" | "no", "httplog" | "tcplog" | "httpslog") => {
+            "the format is Weir's; `format` of a service's `access_log` accepts a template"
+        }
+        ("option" | "no", "dontlognull") => {
+            "`access_log` of an http service has no lines for connections without a request"
+        }
         (
-            "log" | "log-format" | "log-format-sd" | "error-log-format" | "unique-id-format"
-            | "unique-id-header",
-            _,
-        )
-        | (
             "option" | "no",
-            "httplog"
-            | "tcplog"
-            | "httpslog"
-            | "dontlognull"
-            | "dontlog-normal"
-            | "logasap"
-            | "log-health-checks"
-            | "log-separate-errors",
-        ) => "a service's `access_log` can only write to syslog, the journal or a file",
+            "dontlog-normal" | "logasap" | "log-health-checks" | "log-separate-errors",
+        ) => "`access_log` of a service has no such setting; see its `sample`",
         ("option", "redispatch") => {
             "Weir always retries on another server, up to `limits.retries` times"
         }

@@ -3,7 +3,7 @@
 use super::Context;
 use super::header::{Changes, variants};
 use super::section::Proxy;
-use crate::document::Entry;
+use crate::document::{Entry, Table};
 use crate::layer7::{Action, Condition};
 use crate::note::{Notes, Position};
 
@@ -48,15 +48,21 @@ pub(super) fn add_route(
         ],
     };
     let tables = &mut context.writer.document.tables;
-    let is_first = |table: &crate::document::Table| {
-        table.path == ["route"] && table.text("service") == Some(service)
-    };
+    let is_first =
+        |table: &Table| table.path == ["route"] && table.text("service") == Some(service);
     let end = tables.len();
     let first = tables.iter().position(is_first).unwrap_or(end);
     let changes = changes.for_response(|_| false);
     let route = (line.position, &condition, &action);
     write_response(context, service, route, &changes, notes);
     let tables = &mut context.writer.document.tables;
+    let is_service = |table: &&Table| table.path == ["service", service];
+    let mut keys = tables.iter().filter(is_service).flat_map(|it| &it.entries);
+    if keys.any(|entry| entry.key == "access_log") {
+        for route in &mut tables[end..] {
+            route.push(Entry::implied("access_log", false));
+        }
+    }
     tables[first..].rotate_left(end - first);
 }
 
