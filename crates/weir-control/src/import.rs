@@ -197,8 +197,8 @@ impl Names for Machine {
 const VIPS_SHOWN_MAX: usize = 4;
 
 /// Returns comment lines about the VIPs of an imported file. Like the original program, Weir expects them on this
-/// machine, unless they are addresses of a virtual router. Only the operator can decide whether Weir should add them: if
-/// another director has them, Weir must not add them.
+/// machine, unless they are addresses of a virtual router. Only the operator can decide whether Weir should add them:
+/// if another director has them, Weir must not add them.
 pub async fn vip_comment(toml: &str) -> String {
     let Ok(parsed) = weir_config::parse(toml, &weir_config::Host::default()) else {
         return String::new();

@@ -1,5 +1,5 @@
-//! `http-after-response`: changes to all responses, including those that haproxy generates. A route changes the responses
-//! of servers and its own response, but not the errors of Weir, such as 401, 429 and 503.
+//! `http-after-response`: changes to all responses, including those that haproxy generates. A route changes the
+//! responses of servers and its own response, but not the errors of Weir, such as 401, 429 and 503.
 
 use super::line::Line;
 use crate::note::Notes;
