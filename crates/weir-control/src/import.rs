@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{Dir, Mode, OFlags, ResolveFlags};
 use weir_import::Environment;
 use weir_ipvsadm::{Names, Protocol};
+use weir_model::{Desired, VirtualRouter};
 use weir_netlink::Netlink;
 use weir_sys::names;
 
@@ -196,20 +197,53 @@ impl Names for Machine {
 const VIPS_SHOWN_MAX: usize = 4;
 
 /// Returns comment lines about the VIPs of an imported file. Like the original program, Weir expects them on this
-/// machine. Only the operator can decide whether Weir should add them: if another director has them, Weir must not add
-/// them.
+/// machine, unless they are addresses of a virtual router. Only the operator can decide whether Weir should add them:
+/// if another director has them, Weir must not add them.
 pub async fn vip_comment(toml: &str) -> String {
     let Ok(parsed) = weir_config::parse(toml, &weir_config::Host::default()) else {
         return String::new();
     };
-    let listeners = parsed.desired.services.iter();
-    let listeners = listeners.flat_map(|service| &service.listen);
-    let vips: BTreeSet<IpAddr> = listeners.map(|listener| listener.address).collect();
-    if vips.is_empty() {
-        return String::new();
-    }
     // If the interfaces cannot be read, the VIPs are listed without them.
     let interfaces = interfaces().await.unwrap_or_default();
+    comment(&parsed.desired, &interfaces)
+}
+
+fn comment(desired: &Desired, interfaces: &BTreeMap<IpAddr, String>) -> String {
+    let routers = desired.vrrp.iter();
+    let managed: BTreeSet<IpAddr> = routers
+        .flat_map(VirtualRouter::managed_addresses)
+        .map(|network| network.address)
+        .collect();
+    let listeners = desired.services.iter();
+    let listeners = listeners.flat_map(|service| &service.listen);
+    let vips: BTreeSet<IpAddr> = listeners
+        .map(|listener| listener.address)
+        .filter(|vip| !managed.contains(vip))
+        .collect();
+    let mut text = String::new();
+    if !managed.is_empty() {
+        text = format!(
+            "# VIPs of [vrrp]: {}.\n# Weir adds them while this director is active: stop the program that adds them \
+             now before Weir starts.\n\n",
+            list(&managed, interfaces)
+        );
+    }
+    if vips.is_empty() {
+        return text;
+    }
+    let interface = vips.iter().find_map(|vip| interfaces.get(vip));
+    let interface = interface.filter(|name| *name != "lo");
+    let interface = interface.map_or("INTERFACE", String::as_str);
+    text + &format!(
+        "# VIPs: {}.\n# Weir does not add them by default: keep the program that adds them now. \
+         If no other director\n# has them at the same time, Weir can add and announce missing ones:\n# [node]\n\
+         # vip_interface = \"{interface}\"\n\n",
+        list(&vips, interfaces)
+    )
+}
+
+/// Returns the VIPs with their interfaces, as text.
+fn list(vips: &BTreeSet<IpAddr>, interfaces: &BTreeMap<IpAddr, String>) -> String {
     let mut listed: Vec<String> = vips
         .iter()
         .take(VIPS_SHOWN_MAX)
@@ -221,15 +255,7 @@ pub async fn vip_comment(toml: &str) -> String {
     if vips.len() > VIPS_SHOWN_MAX {
         listed.push(format!("and {} more", vips.len() - VIPS_SHOWN_MAX));
     }
-    let interface = vips.iter().find_map(|vip| interfaces.get(vip));
-    let interface = interface.filter(|name| *name != "lo");
-    let interface = interface.map_or("INTERFACE", String::as_str);
-    format!(
-        "# VIPs: {}.\n# Weir does not add them by default: keep the program that adds them now. \
-         If no other director\n# has them at the same time, Weir can add and announce missing ones:\n# [node]\n\
-         # vip_interface = \"{interface}\"\n\n",
-        listed.join(", ")
-    )
+    listed.join(", ")
 }
 
 /// Returns the name of the interface of each address of this machine.
@@ -373,6 +399,29 @@ fn match_one(pattern: &[char], c: char) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn comment_distinguishes_vips_of_virtual_routers() {
+        let vrrp = "[vrrp.a]\ninterface = \"eth0\"\nvirtual_router_id = 5\naddresses = [\"10.0.0.10/32\"]\n";
+        let pool = "[pool.p]\nservers = [\"10.0.1.5:80\"]\n";
+        let service = |vip: &str| {
+            format!("[service.s]\nlisten = [\"{vip}:80\"]\nforward = \"nat\"\npool = \"p\"\n")
+        };
+        let comment = |text: String| {
+            let parsed = weir_config::parse(&text, &weir_config::Host::default());
+            let desired = parsed.expect("parse the configuration").desired;
+            super::comment(&desired, &BTreeMap::new())
+        };
+        let both = "# VIPs of [vrrp]: 10.0.0.10 (now not on any interface).\n# Weir adds them";
+        let of_service = comment(format!("{vrrp}{pool}{}", service("10.0.0.10")));
+        assert!(of_service.starts_with(both), "{of_service}");
+        assert!(!of_service.contains("does not add"), "{of_service}");
+        let other = comment(format!("{vrrp}{pool}{}", service("10.0.0.11")));
+        assert!(other.starts_with(both), "{other}");
+        assert!(other.contains("# VIPs: 10.0.0.11 (now"), "{other}");
+        let without = comment(format!("{pool}{}", service("10.0.0.10")));
+        assert!(without.starts_with("# VIPs: 10.0.0.10 (now"), "{without}");
+    }
 
     #[test]
     fn patterns_match_as_in_a_shell() {

@@ -36,6 +36,12 @@ impl Fields {
         self.remove.push((name.to_owned(), position));
     }
 
+    /// Returns whether a field with this name is set or removed.
+    pub(crate) fn replaces(&self, name: &str) -> bool {
+        let mut removed = self.remove.iter();
+        self.is_set(name) || removed.any(|(existing, _)| existing.eq_ignore_ascii_case(name))
+    }
+
     /// Sets the field in responses with these statuses; `None` = all.
     pub(crate) fn set_for(
         &mut self,

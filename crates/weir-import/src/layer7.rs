@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use crate::document::{Entry, Item, Table, Value};
-use crate::edit::Edits;
+use crate::edit::{Edits, Fields};
 use crate::layer4::Writer;
 use crate::note::{Notes, Position};
 use crate::probe::Probe;
@@ -446,6 +446,33 @@ fn push_action(table: &mut Table, action: &Action) {
     }
 }
 
+/// Moves the response fields of a route's action to the keys of its changes, which replace fields with the same names.
+fn add_own_fields(table: &mut Table, changes: &Fields, entries: &mut Vec<Entry>) {
+    const KEY: &str = "set_response_header";
+    let has_changes = entries
+        .iter()
+        .any(|entry| entry.key.contains("response_header"));
+    let index = table.entries.iter().position(|entry| entry.key == KEY);
+    let Some(index) = index.filter(|_| has_changes) else {
+        return;
+    };
+    let mut own = table.entries.remove(index);
+    let Value::List(fields) = &mut own.item.value else {
+        return;
+    };
+    fields.retain(|field| match &field.value {
+        Value::Text(text) => !changes.replaces(text.split(':').next().unwrap_or_default()),
+        _ => true,
+    });
+    if let Some(entry) = entries.iter_mut().find(|entry| entry.key == KEY)
+        && let Value::List(changed) = &mut entry.item.value
+    {
+        changed.splice(0..0, std::mem::take(fields));
+    } else if !fields.is_empty() {
+        entries.insert(0, own);
+    }
+}
+
 impl Writer {
     /// Writes a pool and the checks of its servers.
     pub(crate) fn write_pool(&mut self, pool: Pool) {
@@ -501,8 +528,9 @@ impl Writer {
     ) {
         let Some(pool) = action.pool() else {
             self.route(service, from, condition, action);
-            if !matches!(action, Action::Close) {
-                self.add_edits(edits);
+            match action {
+                Action::Close => {}
+                _ => self.add_edits(edits),
             }
             return;
         };
@@ -546,7 +574,9 @@ impl Writer {
     /// Adds header changes to the last route.
     fn add_edits(&mut self, edits: &Edits) {
         if let Some(table) = self.document.tables.last_mut() {
-            table.entries.extend(edits.entries());
+            let mut entries = edits.entries();
+            add_own_fields(table, &edits.response, &mut entries);
+            table.entries.extend(entries);
         }
         self.add_keys(edits);
     }

@@ -24,6 +24,7 @@ mod name;
 mod nginx;
 mod note;
 mod probe;
+mod scheduler;
 mod shared_check;
 mod time;
 mod tls_suite;

@@ -78,6 +78,28 @@ fn importer_causes_no_warnings() {
     assert!(unexpected.is_empty(), "{}", unexpected.join("\n"));
 }
 
+/// `weir check` has no note about the spelling of an imported key, except for schedulers without another name.
+#[test]
+fn importer_writes_no_aliases() {
+    let mut aliases = Vec::new();
+    for program in ["keepalived", "ldirectord", "haproxy", "nginx"] {
+        for case in corpus(program) {
+            let imported = import(program, &case);
+            let parsed = weir_config::parse(&imported.toml, &weir_config::Host::default());
+            let findings = parsed.expect("parser accepts the output").findings;
+            let is_alias = |finding: &&Diagnostic| {
+                let has_other_name = !["\"first\"", "\"ip_hash\""]
+                    .iter()
+                    .any(|it| finding.message.starts_with(it));
+                finding.code == Code::Alias && has_other_name
+            };
+            let messages = findings.iter().filter(is_alias).map(|it| &it.message);
+            aliases.extend(messages.map(|it| format!("{program} {}: {it}", case.name)));
+        }
+    }
+    assert!(aliases.is_empty(), "{}", aliases.join("\n"));
+}
+
 #[test]
 fn losses_are_notes_and_lost_guards_are_losses() {
     for program in ["keepalived", "ldirectord", "haproxy", "nginx"] {

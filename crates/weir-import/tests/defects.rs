@@ -482,7 +482,7 @@ fn deny_unless_rejects_the_other_requests() {
     );
     assert!(imported.losses.is_empty(), "{:?}", imported.losses);
     // If routes do not support the condition, every request is rejected, and the rule is reported.
-    let imported = import_frontend("http-request deny unless { src_conn_rate lt 10 }");
+    let imported = import_frontend("http-request deny unless { src_port lt 1024 }");
     let route = find_table(&imported.toml, &["[[route]]", "status = 403"]);
     assert!(!route.contains("source"), "{route}");
     assert_eq!(imported.unguarded.len(), 1, "{:?}", imported.unguarded);

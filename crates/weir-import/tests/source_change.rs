@@ -57,7 +57,6 @@ fn denying_rule_after_changed_source_rejects_all_requests_to_which_it_may_apply(
             "http-request auth realm x if !{ http_auth(missing) } { src 9.9.9.0/24 }",
             "status = 401",
         ),
-        ("http-request deny if { src_conn_cur gt 9 }", "status = 403"),
     ] {
         let imported = import_frontend(&[SET_SRC, rule]);
         assert!(is_lost(&imported, 5) && is_lost(&imported, 6), "{rule}");
@@ -165,8 +164,53 @@ fn limit_of_changed_addresses_is_not_a_limit_of_connections() {
     let deny = "http-request deny deny_status 429 if { sc_http_req_rate(0) gt 20 }";
     let imported = import_frontend(&[table, SET_SRC, track, deny]);
     assert!(!imported.toml.contains("rate ="), "{}", imported.toml);
-    assert_eq!(first_route(&imported), "status = 429");
+    assert!(!imported.toml.contains("status = 429"), "{}", imported.toml);
     assert!(is_lost(&imported, 8));
+    assert_eq!(imported.unguarded.len(), 1, "{:#?}", imported.unguarded);
     let imported = import_frontend(&[table, track, SET_SRC, deny]);
     assert!(imported.toml.contains("rate = 2"), "{}", imported.toml);
+}
+
+#[test]
+fn lost_limit_rejects_no_client_but_other_parts_of_its_condition_do() {
+    for (rule, expected) in [
+        ("http-request deny if { src_conn_cur gt 9 }", ""),
+        ("http-request deny unless { src_conn_cur lt 9 }", ""),
+        ("http-request tarpit if { sc_http_req_rate(0) gt 9 }", ""),
+        (
+            "http-request deny if { path /a } { sc_get_gpc0(0) gt 0 }",
+            "",
+        ),
+        (
+            "http-request deny if { path /a } or { src_conn_rate gt 9 }",
+            "path = \"/a\"; status = 403",
+        ),
+        (
+            "http-request deny unless { path /a } { src_conn_rate le 9 }",
+            "not = { path = [\"/a\"] }; status = 403",
+        ),
+        // A condition on the address is unknown after its change, but must not admit clients.
+        (
+            "http-request deny if { src 9.9.9.0/24 } or { src_conn_rate gt 9 }",
+            "status = 403",
+        ),
+        (
+            "http-request deny if { src 9.9.9.0/24 } { src_conn_rate gt 9 }",
+            "",
+        ),
+        (
+            "http-request deny unless { sc_get_gpt0(0) gt 0 }",
+            "status = 403",
+        ),
+    ] {
+        let imported = import_frontend(&[SET_SRC, rule]);
+        assert_eq!(first_route(&imported), expected, "{rule}");
+        assert!(is_lost(&imported, 6), "{rule}");
+        let unguarded = &imported.unguarded;
+        assert_eq!(unguarded.len(), 1, "{rule}: {unguarded:#?}");
+    }
+    let allow = "http-request allow if { src_conn_rate lt 9 }";
+    let imported = import_frontend(&[allow, "http-request deny"]);
+    assert_eq!(first_route(&imported), "");
+    assert!(is_lost(&imported, 6));
 }

@@ -148,14 +148,17 @@ impl Acls {
 
     fn meaning_of_any(&self, alternatives: &[Vec<Term>], frontend: FrontendContext<'_>) -> Meaning {
         let mut conditions = Vec::new();
-        let mut meanings = Vec::new();
-        for terms in alternatives {
-            meanings.push(self.meaning_of_all(terms, frontend));
+        let meanings: Vec<Meaning> = alternatives
+            .iter()
+            .map(|terms| self.meaning_of_all(terms, frontend))
+            .collect();
+        // If one alternative always applies, the others do not need to be supported.
+        if meanings.contains(&Meaning::Always) {
+            return Meaning::Always;
         }
         for meaning in meanings {
             match meaning {
-                Meaning::Always => return Meaning::Always,
-                Meaning::Never => {}
+                Meaning::Always | Meaning::Never => {}
                 Meaning::AnyOf(more) => conditions.extend(more),
                 unsupported @ Meaning::Unsupported(_) => return unsupported,
             }

@@ -8,6 +8,7 @@ use crate::document::{Entry, Item, Value};
 use crate::layer7::{self, PoolServer};
 use crate::note::{Notes, Position};
 use crate::probe::Probe;
+use crate::scheduler::scheduler;
 use crate::time::format_millis;
 
 #[expect(clippy::too_many_lines, reason = "the parts of one section in order")]
@@ -418,7 +419,7 @@ fn push_scheduler(
         return entries.push(entry);
     }
     let Some(line) = proxy.last(&["balance"]) else {
-        entries.push(Entry::implied("scheduler", "roundrobin"));
+        entries.push(Entry::implied("scheduler", scheduler("roundrobin")));
         return;
     };
     context.mark_used(line);
@@ -440,7 +441,7 @@ fn push_scheduler(
     let key = match name {
         "hash" => match hash_key(line.word(2).unwrap_or("")) {
             Some(None) => {
-                entries.push(Entry::new("scheduler", "source", position));
+                entries.push(Entry::new("scheduler", scheduler("source"), position));
                 return;
             }
             Some(Some(key)) => key,
@@ -452,7 +453,7 @@ fn push_scheduler(
             }
         },
         "roundrobin" | "static-rr" | "leastconn" | "source" | "first" | "random" => {
-            entries.push(Entry::new("scheduler", name, position));
+            entries.push(Entry::new("scheduler", scheduler(name), position));
             return;
         }
         "uri" if line.words.iter().any(|word| word == "whole") => "uri".to_owned(),

@@ -1,6 +1,7 @@
 //! An ACL criterion: a sample fetch method, a match method and values.
 
 use super::acl::{Meaning, any_of};
+use super::counter;
 use super::line::Line;
 use super::source;
 use crate::layer7::{Condition, FILE_PREFIX};
@@ -18,6 +19,8 @@ pub(super) struct FrontendContext<'a> {
     pub(super) is_tcp_mode: bool,
     /// Whether an earlier rule changes the client's address.
     pub(super) is_source_changed: bool,
+    /// Whether all counters of clients are zero, to find out what remains of a condition without its limits.
+    pub(super) counters_are_zero: bool,
 }
 
 impl FrontendContext<'_> {
@@ -25,6 +28,14 @@ impl FrontendContext<'_> {
     pub(super) fn of_line(self, line: &Line) -> Self {
         Self {
             is_source_changed: self.is_source_changed || line.follows_source_change,
+            ..self
+        }
+    }
+
+    /// Returns the context in which no client has sent requests before.
+    pub(super) fn with_zero_counters(self) -> Self {
+        Self {
+            counters_are_zero: true,
             ..self
         }
     }
@@ -82,6 +93,9 @@ struct Criterion<'a> {
 
 /// Converts a criterion such as `hdr(host) -i www.example`.
 pub(super) fn convert_criterion(words: &[String], frontend: FrontendContext<'_>) -> Meaning {
+    if let (true, Some(applies)) = (frontend.counters_are_zero, counter::matches_zero(words)) {
+        return always_if(applies);
+    }
     let mut criterion = match Criterion::parse(words) {
         Ok(criterion) => criterion,
         Err(reason) => return Meaning::Unsupported(reason),

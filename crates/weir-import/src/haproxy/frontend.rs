@@ -11,6 +11,7 @@ use super::header::{self, Changes, FrontendRoute, variants};
 use super::inspect;
 use super::limit;
 use super::line::Line;
+use super::monitor;
 use super::preferred;
 use super::rule::{
     self, FrontendRule, ParsedRule, condition, parse_rule, redirect_line, use_backend,
@@ -107,6 +108,7 @@ pub(super) fn write(
                 authenticated: None,
                 is_tcp_mode: !proxy.is_http(),
                 is_source_changed: false,
+                counters_are_zero: false,
             },
             changes_source: source::changes_source(proxy),
             acls: &acls,
@@ -143,16 +145,23 @@ pub(super) fn write(
         for (position, condition, action) in routes {
             if let Some(pool) = action.pool() {
                 let routes_of_backend = backend_routes(context, pool, scope, notes);
+                let backend = Some(pool);
                 write_routes(
                     context,
-                    &name,
+                    (&name, backend),
                     (&condition, routes_of_backend),
                     &changes,
                     notes,
                 );
             }
             let route = (position, Condition::default(), action);
-            write_routes(context, &name, (&condition, vec![route]), &changes, notes);
+            write_routes(
+                context,
+                (&name, None),
+                (&condition, vec![route]),
+                &changes,
+                notes,
+            );
         }
         let any_request = Condition::default();
         if default
@@ -162,7 +171,7 @@ pub(super) fn write(
             let routes_of_backend = backend_routes(context, &pool, scope, notes);
             write_routes(
                 context,
-                &name,
+                (&name, Some(&pool)),
                 (&any_request, routes_of_backend),
                 &changes,
                 notes,
@@ -180,18 +189,24 @@ pub(super) fn write(
                 any_request.clone(),
                 Action::Pool(pool.clone()),
             );
-            write_routes(context, &name, (&any_request, vec![route]), &changes, notes);
+            write_routes(
+                context,
+                (&name, None),
+                (&any_request, vec![route]),
+                &changes,
+                notes,
+            );
         }
-        add_monitor_route(context, proxy, &name);
+        monitor::add_route(context, proxy, &name, (&changes.frontend, &rate), notes);
         if has_no_default && proxy.is_http() {
             // haproxy responds with 503 to requests that no rule matches.
             let response = Action::Respond {
                 status: 503,
                 body: String::new(),
             };
-            context
-                .writer
-                .route(&name, proxy.position, &Condition::default(), &response);
+            let changes = changes.frontend.for_response(|_| false);
+            let route = (proxy.position, &any_request, &response);
+            monitor::write_response(context, &name, route, &changes, notes);
         }
     }
     for position in acls.all() {
@@ -289,40 +304,6 @@ fn import_statistics(
     }
 }
 
-/// Adds a route for `monitor-uri /alive`: haproxy itself responds to such requests, before all rules.
-fn add_monitor_route(context: &mut Context<'_>, proxy: &Proxy, service: &str) {
-    let Some(line) = proxy.last(&["monitor-uri"]).filter(|_| proxy.is_http()) else {
-        return;
-    };
-    let Some(path) = line
-        .word(1)
-        .filter(|path| path.starts_with('/') && !path.contains('*'))
-    else {
-        return;
-    };
-    context.mark_used(line);
-    let condition = Condition {
-        path: Some(path.to_owned()),
-        ..Condition::default()
-    };
-    let action = Action::Respond {
-        status: 200,
-        body: "<html><body><h1>200 OK</h1>\nService ready.\n</body></html>\n".to_owned(),
-    };
-    let tables = &mut context.writer.document.tables;
-    let is_first = |table: &crate::document::Table| {
-        table.path == ["route"] && table.text("service") == Some(service)
-    };
-    let first = tables.iter().position(is_first);
-    context
-        .writer
-        .route(service, line.position, &condition, &action);
-    let tables = &mut context.writer.document.tables;
-    if let (Some(first), Some(route)) = (first, tables.pop()) {
-        tables.insert(first, route);
-    }
-}
-
 /// Returns whether the section only shows statistics.
 fn only_shows_statistics(proxy: &Proxy) -> bool {
     const OTHER_KEYWORDS: [&str; 6] = [
@@ -349,10 +330,11 @@ fn port_of(listen: &str) -> Option<u16> {
     listen.rsplit(':').next()?.parse().ok()
 }
 
-/// Writes routes of a service for requests that also meet the condition `outer`, with their header changes.
+/// Writes routes of a service for requests that also meet the condition `outer`, with their header changes. If the
+/// routes are from the rules of a backend, `backend_pool` is its pool.
 fn write_routes(
     context: &mut Context<'_>,
-    service: &str,
+    (service, backend_pool): (&str, Option<&str>),
     (outer, routes): (&Condition, Vec<FrontendRoute>),
     changes: &AllChanges,
     notes: &mut Notes,
@@ -366,7 +348,7 @@ fn write_routes(
         };
         let (frontend, backend) = match action.pool() {
             Some(pool) => changes.for_pool(pool),
-            None => (changes.frontend.for_response(position), Changes::default()),
+            None => changes.for_response(backend_pool, position),
         };
         let cookie_servers = action.pool().and_then(|it| context.cookie_servers.get(it));
         let cookie_servers = cookie_servers.cloned().unwrap_or_default();
@@ -430,6 +412,21 @@ impl AllChanges {
     fn for_pool(&self, pool: &str) -> (Changes, Changes) {
         let backend = self.by_pool.get(pool).cloned().unwrap_or_default();
         (self.frontend.clone(), backend)
+    }
+
+    /// Returns the changes of the frontend and the backend to the response of a rule in the line at `position`. All
+    /// rules of the frontend precede those of a backend.
+    fn for_response(&self, backend_pool: Option<&str>, position: Position) -> (Changes, Changes) {
+        let Some(pool) = backend_pool else {
+            let frontend = self.frontend.for_response(|other| other < position);
+            return (frontend, Changes::default());
+        };
+        let backend = self.by_pool.get(pool);
+        let backend = backend.map(|it| it.for_response(|other| other < position));
+        (
+            self.frontend.for_response(|_| true),
+            backend.unwrap_or_default(),
+        )
     }
 }
 
@@ -610,25 +607,18 @@ fn convert_rules(
                 .reject(notes, "a tcp service cannot redirect or send responses");
             continue;
         }
-        if rule.line.word(1) == Some("tarpit") {
-            let reason = "the delay of the response; a route has no `tarpit` and responds at once";
-            rule.line.reject(notes, reason);
-            notes.unmark_guard(rule.line.position);
-        }
-        let is_rejection = match &rule.action {
-            Action::Respond { status, .. } | Action::RespondWithFields { status, .. } => {
-                *status >= 400
-            }
-            Action::Close => true,
-            _ => false,
-        };
         let mut meaning =
             acls.condition_except((rule.line, rule.condition), &rule.except, frontend);
-        if let (Meaning::Unsupported(reason), true) = (&meaning, is_rejection) {
-            // A lost access rule must not admit clients.
-            let reason = format!("{reason}; the route rejects more requests than the rule");
-            rule.line.reject(notes, &reason);
-            meaning = acls.broadened_condition(rule.condition, frontend.of_line(rule.line));
+        let is_exact = !matches!(meaning, Meaning::Unsupported(_));
+        if !is_exact && is_rejection(&rule.action) {
+            meaning = meaning_of_rejection(rule, acls, frontend, &meaning, notes);
+        }
+        if rule.line.word(1) == Some("tarpit") && meaning != Meaning::Never {
+            let reason = "the delay of the response; a route has no `tarpit` and responds at once";
+            rule.line.reject(notes, reason);
+            if is_exact {
+                notes.unmark_guard(rule.line.position);
+            }
         }
         let conditions = match meaning {
             Meaning::Always => vec![Condition::default()],
@@ -644,6 +634,50 @@ fn convert_rules(
         }
     }
     routes
+}
+
+/// Returns whether a rule rejects requests.
+fn is_rejection(action: &Action) -> bool {
+    match action {
+        Action::Respond { status, .. } | Action::RespondWithFields { status, .. } => *status >= 400,
+        Action::Close => true,
+        _ => false,
+    }
+}
+
+/// Returns the meaning of the condition of a rule that rejects requests, and adds a note: routes do not support the
+/// condition as it is. A lost access rule must not admit clients, and a lost limit must not reject every client.
+fn meaning_of_rejection(
+    rule: &FrontendRule<'_>,
+    acls: &Acls,
+    frontend: FrontendContext<'_>,
+    unsupported: &Meaning,
+    notes: &mut Notes,
+) -> Meaning {
+    let Meaning::Unsupported(reason) = unsupported else {
+        return unsupported.clone();
+    };
+    let frontend = frontend.with_zero_counters();
+    let condition = (rule.line, rule.condition);
+    let meaning = match acls.condition_except(condition, &rule.except, frontend) {
+        Meaning::Unsupported(_) => {
+            acls.broadened_condition(rule.condition, frontend.of_line(rule.line))
+        }
+        Meaning::Never => {
+            let reason = format!("{reason}; clients above the limit are admitted, see `limits`");
+            rule.line.reject(notes, &reason);
+            return Meaning::Never;
+        }
+        meaning => {
+            let reason =
+                format!("{reason}; every client is treated as one without earlier requests");
+            rule.line.reject(notes, &reason);
+            return meaning;
+        }
+    };
+    let reason = format!("{reason}; the route rejects more requests than the rule");
+    rule.line.reject(notes, &reason);
+    meaning
 }
 
 /// Adds the route of a rule for one of its conditions.

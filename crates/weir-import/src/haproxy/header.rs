@@ -5,6 +5,7 @@ use weir_model::RouteEdits;
 use super::Context;
 use super::acl::{Acls, Meaning};
 use super::criterion::FrontendContext;
+use super::generated;
 use super::line::Line;
 use super::rule::{self, condition};
 use super::section::Proxy;
@@ -49,10 +50,19 @@ impl Changes {
         self.options.keys.extend(keys);
     }
 
-    /// Returns the changes for requests to which these conditions apply.
+    /// Returns the changes for requests to which these conditions apply, except for [`Self::last_edits`].
     fn edits(&self, applied: &[bool]) -> Edits {
-        let mut edits = self.options.clone();
-        for change in &self.rules {
+        self.edits_of(self.options.clone(), applied, false)
+    }
+
+    /// Returns the changes that are made after those of all other rules: `http-after-response`.
+    fn last_edits(&self, applied: &[bool]) -> Edits {
+        self.edits_of(Edits::default(), applied, true)
+    }
+
+    fn edits_of(&self, mut edits: Edits, applied: &[bool], is_last: bool) -> Edits {
+        let is_wanted = |change: &&Change| generated::is_after_response(&change.line) == is_last;
+        for change in self.rules.iter().filter(is_wanted) {
             let is_applied = change
                 .condition
                 .is_none_or(|index| applied.get(index) == Some(&true));
@@ -68,20 +78,18 @@ impl Changes {
         edits
     }
 
-    /// Returns the authentication rules before this line: they also apply if Weir itself responds.
-    pub(super) fn for_response(&self, position: Position) -> Self {
+    /// Returns the changes that also apply if Weir itself responds: `http-after-response`, and the authentication
+    /// rules that precede the response.
+    pub(super) fn for_response(&self, precedes: impl Fn(Position) -> bool) -> Self {
         let is_authentication =
             |change: &Change| change.keys.iter().any(|key| key.key == "basic_auth");
-        let is_preceding_authentication =
-            |change: &&Change| is_authentication(change) && change.line.position < position;
+        let applies = |change: &&Change| {
+            generated::is_after_response(&change.line)
+                || is_authentication(change) && precedes(change.line.position)
+        };
         Self {
             options: Edits::default(),
-            rules: self
-                .rules
-                .iter()
-                .filter(is_preceding_authentication)
-                .cloned()
-                .collect(),
+            rules: self.rules.iter().filter(applies).cloned().collect(),
             conditions: self.conditions.clone(),
         }
     }
@@ -171,12 +179,13 @@ pub(super) fn variants(
     let frontend_count = frontend.conditions.len();
     let edits = |(condition, applied): (Condition, Vec<bool>)| {
         let (frontend_applied, backend_applied) = applied.split_at(frontend_count);
-        (
-            condition,
-            frontend
-                .edits(frontend_applied)
-                .then(&backend.edits(backend_applied)),
-        )
+        let edits = frontend
+            .edits(frontend_applied)
+            .then(&backend.edits(backend_applied));
+        let last = frontend
+            .last_edits(frontend_applied)
+            .then(&backend.last_edits(backend_applied));
+        (condition, last.then(&edits))
     };
     variants.into_iter().map(edits).collect()
 }
@@ -255,12 +264,21 @@ pub(super) fn proxy_changes(
             condition: condition_index,
             keys,
         };
-        match changes.add(change) {
-            Ok(()) => context.mark_used(line),
-            Err(reason) => line.reject(notes, reason),
-        }
+        add_change(context, &mut changes, change, notes);
     }
     changes
+}
+
+/// Adds a rule with its notes.
+fn add_change(context: &mut Context<'_>, changes: &mut Changes, change: Change, notes: &mut Notes) {
+    let line = change.line.clone();
+    match changes.add(change) {
+        Ok(()) => {
+            context.mark_used(&line);
+            generated::note_errors(&line, notes);
+        }
+        Err(reason) => line.reject(notes, reason),
+    }
 }
 
 /// Replaces variables that have the same value for all requests to a service.
@@ -504,6 +522,9 @@ pub(super) fn is_edit(line: &Line) -> bool {
 /// Returns why the rule is not supported.
 fn apply_rule(line: &Line, action: &[String], edits: &mut Edits) -> Result<(), &'static str> {
     let position = line.position;
+    if generated::is_own_field(line) {
+        return Err("Weir sets this field in its own responses");
+    }
     let fields = match line.keyword() {
         "http-response" | "http-after-response" => &mut edits.response,
         _ => &mut edits.request,

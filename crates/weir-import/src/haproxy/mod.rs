@@ -11,15 +11,20 @@ mod bind;
 mod block;
 mod check;
 mod cookie;
+mod counter;
 mod criterion;
 mod forward;
 mod frontend;
+mod generated;
 mod header;
+mod inherit;
 mod inspect;
 mod legacy;
 mod limit;
 mod line;
+mod log;
 mod mail;
+mod monitor;
 mod path;
 mod preferred;
 mod rule;
@@ -67,6 +72,8 @@ struct Context<'w> {
     max_connections: Option<(u64, Position)>,
     /// `ssl-default-bind-…` of `global`.
     suites: bind::Suites,
+    /// `log` lines of `global`.
+    logs: Vec<Line>,
     /// `chroot` of `global`: the directory of server socket paths.
     chroot: Option<String>,
     /// Directory of relative certificate paths.
@@ -103,6 +110,7 @@ pub fn haproxy(name: &str, text: &str, environment: &dyn Environment) -> Importe
         maps: Vec::new(),
         max_connections: None,
         suites: bind::Suites::default(),
+        logs: Vec::new(),
         chroot: None,
         certificate_directory: alias::certificate_directory(&file),
         assigned_ports: 0,
@@ -145,6 +153,7 @@ pub fn haproxy(name: &str, text: &str, environment: &dyn Environment) -> Importe
         service::write_defaults(&mut context, &defaults_only, &mut notes);
         file.proxies.push(defaults_only);
     }
+    log::note_unused_global(&context, &mut notes);
     source::note_values(&file.proxies, &context.used, &mut notes);
     for proxy in &file.proxies {
         note_unused_lines(&context, proxy, &variables, &mut notes);
@@ -169,6 +178,10 @@ fn read_global(context: &mut Context<'_>, lines: &[Line], notes: &mut Notes) {
                 .set(option, line.words[1..].join(" "), line.position)
         {
             notes.remark(line.position, "it applies to each service's `tls`");
+            continue;
+        }
+        if line.keyword() == "log" {
+            context.logs.push(line.clone());
             continue;
         }
         if line.keyword() == "user" {
@@ -275,9 +288,7 @@ fn reject_global(line: &Line, notes: &mut Notes) {
         return notes.remark(line.position, reason);
     }
     let reason = match line.keyword() {
-        "log" | "log-tag" | "log-send-hostname" => {
-            "a service's `access_log` can only write to syslog, the journal or a file"
-        }
+        "log-tag" | "log-send-hostname" => "`access_log` of a service has no such setting",
         "maxconn" => "`limits.connections` is set per service",
         "nbthread" | "nbproc" | "cpu-map" | "thread-groups" | "cpu-policy" => {
             "Weir runs one worker per CPU"
@@ -340,8 +351,31 @@ fn note_unused_lines(
             notes.remark(line.position, "not imported: no section uses it");
             continue;
         }
+        if line.keyword() == "acl" {
+            note_unused_acl(context, proxy, line, notes);
+            continue;
+        }
         line.reject(notes, unsupported_reason(line));
     }
+}
+
+/// Adds a note for an ACL, unless an imported line uses it.
+fn note_unused_acl(context: &Context<'_>, proxy: &Proxy, acl: &Line, notes: &mut Notes) {
+    let uses_acl = |line: &&Line| {
+        let (_, words) = rule::condition(line.arguments());
+        let mut names = words.iter().map(|word| word.trim_start_matches('!'));
+        names.any(|name| Some(name) == acl.word(1))
+    };
+    let mut lines = proxy.lines.iter().filter(uses_acl).peekable();
+    let has_lines = lines.peek().is_some();
+    if lines.any(|line| context.used.contains(&line.position)) {
+        return;
+    }
+    let reason = match has_lines {
+        true => "no rule that uses it is imported",
+        false => "no rule of the section uses it",
+    };
+    acl.reject(notes, reason);
 }
 
 /// Features that the lines of a file use. A line that configures an unused feature has no effect.
@@ -432,7 +466,12 @@ fn is_for_http(line: &Line) -> bool {
     match line.keyword() {
         "option" => line.word(1).is_some_and(|name| OPTIONS.contains(&name)),
         "timeout" => matches!(line.word(1), Some("http-request" | "http-keep-alive")),
-        "errorfile" | "http-response" | "http-after-response" | "cookie" | "compression" => true,
+        "errorfile"
+        | "http-response"
+        | "http-after-response"
+        | "cookie"
+        | "compression"
+        | "monitor-uri" => true,
         // Rules that restrict access are reported.
         "http-request" => !crate::guard::is_haproxy_guard(&line.words),
         _ => false,
@@ -474,22 +513,26 @@ fn is_imported_default(line: &Line) -> bool {
 fn unsupported_reason(line: &Line) -> &'static str {
     let option = (line.keyword(), line.word(1).unwrap_or(""));
     match option {
+        ("log", _) => "the frontend's `log` applies, see `access_log` of its service",
+        ("log-format", _) => {
+            "no `log` line of a frontend is imported as `access_log`, which has a `format`"
+        }
+        ("log-format-sd" | "error-log-format" | "log-tag" | "log-steps", _) => {
+            "`access_log` of a service has no such setting"
+        }
+        ("unique-id-format" | "unique-id-header", _) => {
+            "see `request_id` of a service, and `{request_id}` in `format` of its `access_log`"
+        }
+        ("option" | "no", "httplog" | "tcplog" | "httpslog") => {
+            "the format is Weir's; `format` of a service's `access_log` accepts a template"
+        }
+        ("option" | "no", "dontlognull") => {
+            "`access_log` of an http service has no lines for connections without a request"
+        }
         (
-            "log" | "log-format" | "log-format-sd" | "error-log-format" | "unique-id-format"
-            | "unique-id-header",
-            _,
-        )
-        | (
             "option" | "no",
-            "httplog"
-            | "tcplog"
-            | "httpslog"
-            | "dontlognull"
-            | "dontlog-normal"
-            | "logasap"
-            | "log-health-checks"
-            | "log-separate-errors",
-        ) => "a service's `access_log` can only write to syslog, the journal or a file",
+            "dontlog-normal" | "logasap" | "log-health-checks" | "log-separate-errors",
+        ) => "`access_log` of a service has no such setting; see its `sample`",
         ("option", "redispatch") => {
             "Weir always retries on another server, up to `limits.retries` times"
         }
@@ -508,9 +551,12 @@ fn unsupported_reason(line: &Line) -> &'static str {
         ("http-reuse" | "fullconn" | "backlog" | "max-keep-alive-queue" | "tune", _) => {
             "Weir has no setting for this"
         }
-        ("stats" | "monitor-uri" | "monitor" | "monitor-net", _) => {
-            "`weir status`, the Unix socket and /metrics show the state"
+        ("stats", _) => "`weir status`, the Unix socket and /metrics show the state",
+        ("monitor-uri", _) => "a route's `path` is a path without wildcards and query",
+        ("monitor", _) => {
+            "the route of `monitor-uri` always responds with 200; `weir status` and /metrics show the servers"
         }
+        ("monitor-net", _) => "write a route with `source` and `status = 200` before the others",
         ("errorfile", _) => {
             "a service's `error_pages` accepts only absolute file paths, one per status"
         }
@@ -548,7 +594,6 @@ fn unsupported_reason(line: &Line) -> &'static str {
             "a service's `timeouts` has no such key, or the service gets it from another pool"
         }
         ("tcp-check" | "http-check" | "external-check", _) => "no check of the section uses it",
-        ("acl", _) => "no imported rule of the section uses it",
         ("default_backend" | "use_backend", _) => "the section has no bind to which it applies",
         _ => "weir.toml has no equivalent",
     }

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use super::inherit::{self, Inherited};
 use super::line::Line;
 use crate::note::{Notes, Position};
 
@@ -78,6 +79,7 @@ pub(super) fn read(lines: Vec<Line>, notes: &mut Notes) -> File {
     let mut file = File::default();
     let mut named_defaults: Vec<(String, Vec<Line>)> = Vec::new();
     let mut last_defaults: Vec<Line> = Vec::new();
+    let mut last_is_named = false;
     let mut index = 0;
     while let Some(head) = lines.get(index) {
         let mut body = lines[index + 1..]
@@ -99,6 +101,7 @@ pub(super) fn read(lines: Vec<Line>, notes: &mut Notes) -> File {
                     named_defaults.push((name.to_owned(), defaults.clone()));
                 }
                 file.defaults = Some((head.position, defaults.clone()));
+                last_is_named = head.word(1).is_some();
                 last_defaults = defaults;
             }
             kind @ ("frontend" | "backend" | "listen") => {
@@ -141,6 +144,19 @@ pub(super) fn read(lines: Vec<Line>, notes: &mut Notes) -> File {
                     }
                     continue;
                 }
+                // haproxy rejects rules in a `defaults` without a name.
+                let is_named = last_is_named || head.word(2) == Some("from");
+                let Inherited {
+                    rules,
+                    settings: defaults,
+                } = match is_named {
+                    true => inherit::divide(defaults),
+                    false => Inherited {
+                        rules: Vec::new(),
+                        settings: defaults,
+                    },
+                };
+                body.splice(0..0, rules);
                 file.proxies.push(Proxy {
                     position: head.position,
                     name: name.to_owned(),

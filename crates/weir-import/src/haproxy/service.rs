@@ -2,7 +2,7 @@
 
 use super::line::Line;
 use super::section::Proxy;
-use super::{Context, forward, parse_time, path};
+use super::{Context, forward, log, parse_time, path};
 use crate::document::{Entry, Item, Table};
 use crate::note::{Notes, Position};
 use crate::time::format_millis;
@@ -82,6 +82,7 @@ pub(super) fn write_service(
         let proxies = [proxy, backend.unwrap_or(proxy)];
         push_error_pages(context, &mut table, proxies, notes);
     }
+    log::push_access_log(context, &mut table, proxy, notes);
     table.dependent_lines = proxy.lines.iter().map(|line| line.position).collect();
     context.writer.document.push(table);
 }
@@ -107,6 +108,7 @@ pub(super) fn write_defaults(context: &mut Context<'_>, proxy: &Proxy, notes: &m
         push_compression(context, &mut table, [proxy, proxy]);
         push_error_pages(context, &mut table, [proxy, proxy], notes);
     }
+    log::push_access_log(context, &mut table, proxy, notes);
     if !table.entries.is_empty() {
         context.writer.document.push(table);
     }

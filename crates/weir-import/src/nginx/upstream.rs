@@ -8,6 +8,7 @@ use super::tree::Node;
 use crate::document::{Entry, Item};
 use crate::layer7::{self, PoolServer};
 use crate::note::{Notes, Position};
+use crate::scheduler::scheduler as as_scheduler;
 
 /// Upstreams by name, and the names of those that are used.
 #[derive(Debug, Default)]
@@ -85,7 +86,7 @@ pub(super) fn write(
     notes: &mut Notes,
 ) -> String {
     let mut entries = vec![];
-    let mut scheduler = Entry::implied("scheduler", "round_robin");
+    let mut scheduler = Entry::implied("scheduler", as_scheduler("round_robin"));
     let mut servers = Vec::new();
     let mut names = Vec::new();
     for inner in node.inner() {
@@ -98,9 +99,9 @@ pub(super) fn write(
                 None => servers.extend(convert_server(context, inner, port, notes)),
             },
             "least_conn" | "ip_hash" => {
-                scheduler = Entry::new("scheduler", inner.keyword(), inner.position);
+                scheduler = Entry::new("scheduler", as_scheduler(inner.keyword()), inner.position);
             }
-            "random" => scheduler = Entry::new("scheduler", "random", inner.position),
+            "random" => scheduler = Entry::new("scheduler", as_scheduler("random"), inner.position),
             "least_time" => scheduler = Entry::new("scheduler", "least-time", inner.position),
             "hash" => match inner.word(1).and_then(hash_key) {
                 Some(key) => {
