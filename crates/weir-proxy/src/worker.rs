@@ -41,8 +41,8 @@ use crate::socket;
 const EVENTS: usize = 256;
 /// Maximum number of clients that have closed their connections and are handled per wake-up.
 const ENDED_MAX: usize = 32;
-/// Number of expired deadlines that are handled per wake-up, in addition to one for each event. Closing a TLS connection
-/// takes about 100 µs.
+/// Number of expired deadlines that are handled per wake-up, in addition to one for each event. Closing a TLS
+/// connection takes about 100 µs.
 const EXPIRED_MIN: usize = 8;
 /// Interval between attempts to resume a paused listener, in milliseconds.
 const PAUSE_MS: u64 = 100;

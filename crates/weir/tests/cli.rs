@@ -622,7 +622,7 @@ fn import_that_drops_access_rule_fails() {
         .split_once("BEHAVIOUR CHANGES")
         .expect("text contains the heading");
     assert!(
-        first.contains("line 4: ") && first.contains("line 7: "),
+        first.contains("line 4: ") && first.contains("line 5: "),
         "{printed}"
     );
     assert!(last.contains("  line 6: http-request deny if"), "{printed}");
