@@ -41,7 +41,8 @@ pub(crate) const PACEMAKER: [Program; 6] = [
     program("unshare", "util-linux"),
 ];
 /// Programs that attacks require in addition to the proxies.
-pub(crate) const ATTACK: [Program; 2] = [
+pub(crate) const ATTACK: [Program; 3] = [
+    program("chrt", "util-linux"),
     program("openssl", "openssl"),
     program("taskset", "util-linux"),
 ];

@@ -118,6 +118,21 @@ fn pin(cpu: usize) -> Result<()> {
     sched_setaffinity(None, &set).map_err(|errno| start_error("CPU affinity")(errno.into()))
 }
 
+/// Keeps a CPU from sleeping: starts a process that runs only while nothing else needs the CPU (SCHED_IDLE). The time
+/// that a sleeping virtual CPU takes to wake up depends on the host, and the kernel counts it as CPU time of processes.
+/// Without this, equal rounds differ by a factor of two.
+fn keep_awake(launcher: &Launcher<'_>, cpu: usize) -> Result<Daemon> {
+    let name = format!("awake-{cpu}");
+    let cpu = cpu.to_string();
+    let loop_forever = ["sh", "-c", "while :; do :; done"];
+    let pinned = ["--idle", "0", "taskset", "-c", &cpu];
+    launcher.start(
+        &name,
+        Path::new("chrt"),
+        &[&pinned[..], &loop_forever].concat(),
+    )
+}
+
 /// Adds the name of the failed component to an I/O error of the lab itself.
 fn start_error(component: &'static str) -> impl FnOnce(std::io::Error) -> LabError {
     move |source| LabError::Start {
@@ -163,6 +178,10 @@ impl Trial<'_> {
         candidate: &Candidate,
     ) -> Result<Measurement> {
         let attack = self.attack;
+        let _awake = [self.settings.proxy_cpu, self.settings.tool_cpu]
+            .into_iter()
+            .map(|cpu| keep_awake(launcher, cpu))
+            .collect::<Result<Vec<Daemon>>>()?;
         let origin = Origin::bind(self.settings.delay, &self.requests);
         let origin = origin.map_err(start_error("the origin"))?;
         scope.spawn(|| origin.run());
