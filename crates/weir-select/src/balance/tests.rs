@@ -147,12 +147,13 @@ fn round_robin_shares_are_exact() {
     for kind in [Rr, Wrr] {
         for weights in [EQUAL, UNEQUAL] {
             check_cases(weights, |excluded, exclusion, shares| {
-                let share = |share: f64| if kind == Rr { share.min(1.0) } else { share };
-                let shares = shares.map(share);
-                let total: f64 = shares.iter().sum();
+                let shares = if kind == Rr {
+                    shares.map(|share| share.min(1.0))
+                } else {
+                    shares
+                };
                 let count = requests_by_server(&targets(kind, &weights, 0), excluded, exclusion);
-                for (count, share) in count.iter().zip(shares) {
-                    let fair = REQUESTS as f64 * share / total;
+                for (count, fair) in count.iter().zip(fair_counts(shares)) {
                     let deviation = (*count as f64 - fair).abs();
                     // `wrr` gives the turn of a failed server to the next server in the pass.
                     let tolerance = match (kind, exclusion) {
@@ -211,6 +212,12 @@ fn load_schedulers_balance_by_weight() {
     }
 }
 
+/// Returns how many requests each server gets if they are divided by these shares.
+fn fair_counts<const N: usize>(shares: [f64; N]) -> [f64; N] {
+    let total: f64 = shares.iter().sum();
+    shares.map(|share| REQUESTS as f64 * share / total)
+}
+
 /// Tests that idle servers share requests: each request ends before the next one begins, so their loads are equal.
 #[test]
 fn idle_servers_share_requests_of_load_schedulers() {
@@ -226,14 +233,15 @@ fn idle_servers_share_requests_of_load_schedulers() {
                 if exclusion == Exclusion::Failing && excluded > 0 && weights == UNEQUAL {
                     return;
                 }
-                let share = |share: f64| if kind == Lc { share.min(1.0) } else { share };
-                let shares = shares.map(share);
-                let total: f64 = shares.iter().sum();
+                let name = format!("{kind} {weights:?}, {excluded} excluded, {exclusion:?}");
+                let shares = if kind == Lc {
+                    shares.map(|share| share.min(1.0))
+                } else {
+                    shares
+                };
                 let count = requests_by_server(&targets(kind, &weights, 0), excluded, exclusion);
-                for (count, share) in count.iter().zip(shares) {
-                    let fair = REQUESTS as f64 * share / total;
+                for (count, fair) in count.iter().zip(fair_counts(shares)) {
                     let deviation = (*count as f64 - fair).abs();
-                    let name = format!("{kind} {weights:?}, {excluded} excluded, {exclusion:?}");
                     assert!(deviation <= 2.0, "{name}: {count} of {fair}");
                 }
             });
