@@ -111,7 +111,7 @@ __noinline int syn_starts_new_flow(struct packet *p, struct flow *flow)
 		return 1;
 	if (state == WEIR_STATE_FIN_WAIT)
 		return settings->flags & WEIR_SETTINGS_REUSE_FIN_WAIT && META_FLAGS(flow->meta) & WEIR_FLOW_ONESIDED;
-	return state == WEIR_STATE_TIME_WAIT || state == WEIR_STATE_CLOSE;
+	return state_allows_reuse(state);
 }
 
 /* Handles a packet that matched a reverse entry. Returns 0 if it is not a reply of a live flow. */

@@ -123,10 +123,10 @@ static __always_inline void binding_set_flow(struct binding *b, const struct flo
 /* ---- nat --------------------------------------------------------------------------------------------------------- */
 
 /*
- * Returns whether the flow that owns a reverse tuple has timed out, and stores the flow in the scratch row: bind_nat()
- * releases it.
+ * Returns whether the flow that owns a reverse tuple has timed out or, with `closed`, is a closed TCP connection, and
+ * stores the flow in the scratch row: bind_nat() releases it.
  */
-__noinline int reverse_expired(__u64 hash, __u32 now)
+__noinline int reverse_expired(__u64 hash, __u32 now, __u32 closed)
 {
 	struct weir_settings *settings = WEIR_LOOKUP(weir_settings, 0);
 	struct bind_scratch *scratch = WEIR_LOOKUP(weir_bind_scratch, 0);
@@ -145,7 +145,9 @@ __noinline int reverse_expired(__u64 hash, __u32 now)
 	if (!forward)
 		return 0;
 	meta = READ_ONCE(forward->meta);
-	if (META_KIND(meta) != WEIR_KIND_FORWARD || !meta_expired(meta, now, settings))
+	if (META_KIND(meta) != WEIR_KIND_FORWARD)
+		return 0;
+	if (!meta_expired(meta, now, settings) && !(closed && state_allows_reuse(META_STATE(meta))))
 		return 0;
 	scratch->expired = cold->peer;
 	scratch->expired_meta = meta;
@@ -154,20 +156,24 @@ __noinline int reverse_expired(__u64 hash, __u32 now)
 
 /* Results of the reverse insertion, in addition to enum flow_insert. */
 #define FLOW_SNAT_EXHAUSTED 4
-#define FLOW_EXPIRED	    5 /* the scratch row has the expired flow to release first */
+#define FLOW_EXPIRED	    5 /* the scratch row has the expired or closed flow to release first */
 
-static __always_inline int reverse_insert_once(struct flow_new *reverse, struct packet *p)
+static __always_inline int reverse_insert_once(struct flow_new *reverse, struct packet *p, __u32 closed)
 {
 	int result;
 
 	flow_new_hash(reverse, p->family);
 	result = flow_begin(reverse);
-	if (result == FLOW_EXISTS && reverse_expired(reverse->hash, reverse->now))
+	if (result == FLOW_EXISTS && reverse_expired(reverse->hash, reverse->now, closed))
 		return FLOW_EXPIRED;
 	return result;
 }
 
-/* Inserts the reverse entry. With snat it tries source addresses and ports, starting at one chosen by the hash. */
+/*
+ * Inserts the reverse entry. With snat it tries source addresses and ports, starting at one chosen by the hash. Without
+ * it, a client that uses the port of a closed connection to another VIP takes over the tuple, as in IPVS, where replies
+ * belong to the newest connection.
+ */
 __noinline int reverse_insert(struct packet *p, __u64 hash, __u32 service_id, __u32 snat)
 {
 	struct weir_service *service = WEIR_LOOKUP(weir_services, service_id);
@@ -182,7 +188,7 @@ __noinline int reverse_insert(struct packet *p, __u64 hash, __u32 service_id, __
 	if (!snat) {
 		reverse->dst = p->src;
 		reverse->dport = p->sport;
-		return reverse_insert_once(reverse, p);
+		return reverse_insert_once(reverse, p, p->proto == PROTO_TCP);
 	}
 	if (!service || service->snat_len == 0 || service->snat_port_last < service->snat_port_first)
 		return FLOW_FULL;
@@ -199,7 +205,7 @@ __noinline int reverse_insert(struct packet *p, __u64 hash, __u32 service_id, __
 		reverse->dst = *address;
 		reverse->dport = bpf_htons(service->snat_port_first +
 					   (__u32)((__u64)(point * 0x85ebca6bu) * span >> 32));
-		result = reverse_insert_once(reverse, p);
+		result = reverse_insert_once(reverse, p, 0);
 		if (result != FLOW_EXISTS)
 			return result;
 	}

@@ -92,4 +92,10 @@ static __always_inline int state_is_active(__u32 state)
 	return ACTIVE_STATES >> state & 1;
 }
 
+/* Returns whether a client may use the tuple again (ip_vs_core.c, is_new_conn_expected). */
+static __always_inline int state_allows_reuse(__u32 state)
+{
+	return state == WEIR_STATE_TIME_WAIT || state == WEIR_STATE_CLOSE;
+}
+
 #endif

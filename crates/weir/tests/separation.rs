@@ -8,7 +8,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
-use attempts::assert_attempts_failed;
+use attempts::{assert_attempts_failed, assert_lines};
 use world::privileged;
 
 const CRATE: &str = env!("CARGO_MANIFEST_DIR");
@@ -24,7 +24,7 @@ impl SharedDirectory {
         Self(path)
     }
 
-    /// Runs a script in separate namespaces. Returns its output and the daemon's log.
+    /// Runs a script in separate namespaces. Returns its output and the daemon's log with the lost requests.
     fn run(&self, script: &str, more: &[&str]) -> (String, String) {
         let output = Command::new("unshare")
             .args(["--mount", "--net", "--propagation", "private", "sh"])
@@ -35,8 +35,8 @@ impl SharedDirectory {
             .output()
             .expect("run unshare");
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        let log = fs::read_to_string(self.0.join("out/log")).unwrap_or_default();
-        (text, log)
+        let read = |file| fs::read_to_string(self.0.join(file)).unwrap_or_default();
+        (text, read("out/log") + &read("out/losses"))
     }
 }
 
@@ -128,8 +128,7 @@ fn unprivileged_daemon_serves() {
         "program of root: refused",
         "stopped: root 700",
     ];
-    let lines: Vec<&str> = text.lines().collect();
-    assert_eq!(lines, expected, "{log}");
+    assert_lines(&text, &expected, &log);
     for (attempt, error) in ATTEMPTS {
         let quoted = format!("attempt=\"{attempt}\"");
         let mut lines = log.lines().filter(|line| line.contains(&quoted));
@@ -217,8 +216,7 @@ fn directors_daemon_is_unprivileged() {
         "ipvsadm without a daemon: done",
         "clean: done",
     ];
-    let lines: Vec<&str> = text.lines().collect();
-    assert_eq!(lines, expected, "{log}");
+    assert_lines(&text, &expected, &log);
     assert_attempts_failed(&log, &[LAYER_4_ATTEMPTS, ATTEMPTS].concat());
 }
 
@@ -266,8 +264,7 @@ fn daemon_with_failover_is_unprivileged() {
         "stopped: root 700",
         "clean: done",
     ];
-    let lines: Vec<&str> = text.lines().collect();
-    assert_eq!(lines, expected, "{log}");
+    assert_lines(&text, &expected, &log);
     assert_attempts_failed(&log, &[FAILOVER_ATTEMPTS, ATTEMPTS].concat());
 }
 
@@ -303,8 +300,7 @@ fn daemon_with_flow_sync_and_path_checks_is_unprivileged() {
         "clean: done",
         "clean: done",
     ];
-    let lines: Vec<&str> = text.lines().collect();
-    assert_eq!(lines, expected, "{log}");
+    assert_lines(&text, &expected, &log);
     assert!(!log.contains("succeeded"), "{log}");
 }
 
@@ -366,9 +362,8 @@ fn daemon_of_group_with_layer_4_services_is_unprivileged() {
         "clean: done",
         "clean: done",
     ];
-    let lines: Vec<&str> = text.lines().collect();
     let helper = fs::read_to_string(directory.0.join("out/helper")).unwrap_or_default();
     let second = fs::read_to_string(directory.0.join("out/log2")).unwrap_or_default();
-    assert_eq!(lines, expected, "{log}\n{helper}\n{second}");
+    assert_lines(&text, &expected, &format!("{log}\n{helper}\n{second}"));
     assert_attempts_failed(&log, &[GROUP_ATTEMPTS, FAILOVER_ATTEMPTS].concat());
 }

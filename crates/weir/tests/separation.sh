@@ -57,7 +57,7 @@ cd /
 keeper=$!
 trap 'kill $keeper $origin 2>/dev/null; wait 2>/dev/null' EXIT
 
-page() { curl -sk --max-time 5 "https://127.0.0.1:${1:-443}/page" | grep -q found; }
+page() { curl -sSk --max-time 5 "https://127.0.0.1:${1:-443}/page" | grep -q found; }
 process() { pgrep -P $keeper -f "$1"; }
 is_new() { new=$(process "$1") && [ "$new" != "$2" ]; }
 served() { page "${2:-443}" && echo "$1: served"; }

@@ -153,7 +153,7 @@ first=$!
 ) &
 second=$!
 
-page() { in_client curl -s --max-time 2 "http://$1/page" | grep -q found; }
+page() { in_client curl -sS --max-time ${seconds:-2} "http://$1/page" | grep -q found; }
 process() { pgrep -P "$1" -f "$2"; }
 is_new() { new=$(process "$1" "$2") && [ "$new" != "$3" ]; }
 rights() { awk '/^(Uid|CapEff|NoNewPrivs):/ {print $2}' "/proc/$(process "$1" 'weir.* run')/status" | xargs; }

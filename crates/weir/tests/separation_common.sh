@@ -62,22 +62,31 @@ start_origin() {
   origin=$!
 }
 
-# start_requests PAGE…: requests the pages in turn until `stop_requests`. The script defines `page`.
+# start_requests PAGE…: requests the pages in turn until `stop_requests`. The script defines `page`, with a limit of
+# $seconds. A request is lost after ten, because on a busy machine the programs alone may take two.
 start_requests() {
+  seconds=10
   : >"$dir/out/requests"
   while [ ! -e "$dir/out/stop" ]; do
     for address in "$@"; do
-      if page "$address"; then echo served; else echo lost; fi
+      if page "$address" 2>"$dir/out/error"; then
+        echo served
+      else
+        echo "lost at $(date +%T.%N) to $address: $(cat "$dir/out/error")"
+      fi
     done
   done >"$dir/out/requests" 3>&- 4<&- &
   load=$!
 }
 has_enough_requests() { [ "$(grep -c served "$dir/out/requests")" -gt 10 ]; }
-# stop_requests NAME: ends the requests and prints how many were lost.
+# stop_requests NAME: ends the requests and prints how many were lost. Appends these to out/losses, with the
+# status after them.
 stop_requests() {
+  seconds=
   wait_for has_enough_requests
   touch "$dir/out/stop"
   wait $load
   rm "$dir/out/stop"
-  echo "$1: $(grep -c lost "$dir/out/requests") lost"
+  echo "$1: $(grep lost "$dir/out/requests" | tee -a "$dir/out/losses" | wc -l) lost"
+  ! grep -q lost "$dir/out/requests" || "$weir" status >>"$dir/out/losses" 2>&1
 }

@@ -55,7 +55,7 @@ cd /
 "$weir" run -c "$dir/weir.toml" >"$dir/out/log" 2>&1 &
 keeper=$!
 
-page() { in_client curl -s --max-time 2 "http://$1/page" | grep -q found; }
+page() { in_client curl -sS --max-time ${seconds:-2} "http://$1/page" | grep -q found; }
 process() { pgrep -P $keeper -f "$1"; }
 is_new() { new=$(process "$1") && [ "$new" != "$2" ]; }
 served() { page "$2" && echo "$1: served"; }
@@ -84,7 +84,7 @@ needed=0xc00120340f
 other=$(((0x$(field "$engine" CapEff) | 0x$(field "$engine" CapBnd)) & ~needed))
 echo "engine: user $(field "$engine" Uid), other capabilities: $other, NoNewPrivs: $(field "$engine" NoNewPrivs)"
 echo "directory: $(stat -c '%U %G %a' "$dir/run"), state: $(owner run/state.json), overrides: $(owner run/proxy.json)"
-"$weir" status >"$dir/out/status" 2>&1 && echo "status: ok" || cat "$dir/out/status"
+wait_for "$weir" status && echo "status: ok"
 ip -o address show dev to_client | grep -c 'inet 10\.77\.9\.' | sed 's/^/added VIPs: /'
 "$weir" server p/10.77.2.2:80 drain >/dev/null 2>&1 && echo "server: drained"
 "$weir" ipvsadm -Ln | grep -q '10.77.2.2:80 *Masq *0' && echo "ipvsadm: lists weight 0"

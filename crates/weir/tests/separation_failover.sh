@@ -59,7 +59,7 @@ cd /
 "$weir" run -c "$dir/weir.toml" >"$dir/out/log" 2>&1 &
 keeper=$!
 
-page() { in_client curl -s --max-time 2 "http://${1:-10.78.1.100}/page" | grep -q found; }
+page() { in_client curl -sS --max-time ${seconds:-2} "http://${1:-10.78.1.100}/page" | grep -q found; }
 process() { pgrep -P $keeper -f "$1"; }
 is_new() { new=$(process "$1") && [ "$new" != "$2" ]; }
 served() { page && echo "$1: served"; }

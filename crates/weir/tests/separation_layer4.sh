@@ -58,7 +58,7 @@ WEIR_RUNTIME_DIR=$dir/run2 WEIR_PIN_DIR=$dir/bpf/second \
   nsenter -t $peer -n "$weir" run -c "$dir/second.toml" >"$dir/out/log2" 2>&1 &
 second=$!
 
-page() { in_client curl -s --max-time 2 http://10.79.9.1/page | grep -q found; }
+page() { in_client curl -sS --max-time ${seconds:-2} http://10.79.9.1/page | grep -q found; }
 process() { pgrep -P "$1" -f "$2"; }
 is_new() { new=$(process "$1" "$2") && [ "$new" != "$3" ]; }
 rights() { awk '/^(Uid|CapEff|NoNewPrivs):/ {print $2}' "/proc/$(process "$1" 'weir.* run ')/status" | xargs; }

@@ -8,7 +8,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
-use attempts::assert_attempts_failed;
+use attempts::{assert_attempts_failed, assert_lines};
 use world::privileged;
 
 const CRATE: &str = env!("CARGO_MANIFEST_DIR");
@@ -126,8 +126,7 @@ fn unprivileged_keeper_and_daemon_serve() {
         "stopped: served",
         "clean: done",
     ];
-    let lines: Vec<&str> = text.lines().collect();
-    assert_eq!(lines, expected, "{log}\n{helper}");
+    assert_lines(&text, &expected, &format!("{log}\n{helper}"));
     assert_attempts_failed(&log, ATTEMPTS);
     assert!(helper.contains("has not permitted"), "{helper}");
 }

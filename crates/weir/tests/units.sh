@@ -70,7 +70,7 @@ start_keeper() {
   keeper=$!
 }
 
-page() { in_client curl -sk --max-time 2 "$1/page" | grep -q found; }
+page() { in_client curl -sSk --max-time ${seconds:-2} "$1/page" | grep -q found; }
 process() { pgrep -P "$1" -f "$2"; }
 is_new() { new=$(process "$1" "$2") && [ "$new" != "$3" ]; }
 served() { page "$2" && echo "$1: served"; }
@@ -98,7 +98,7 @@ echo "directories: $(owner run), $(owner helper), $(owner helper/socket)"
 echo "socket: $(owner run/weir.sock)"
 setpriv --reuid daemon --regid 992 --clear-groups "$weir" status >/dev/null && echo "status of a member: ok"
 echo "files: lock $(owner run/lock), state $(owner run/state.json), log $(owner log/access)"
-"$weir" status >"$dir/out/status" 2>&1 && echo "status: ok" || cat "$dir/out/status"
+wait_for "$weir" status && echo "status: ok"
 
 # The service accepts only requests of the account and of root, and the account cannot permit programs.
 ask() { python3 "$dir/ask.py" "$WEIR_HELPER_SOCKET" "$1"; }

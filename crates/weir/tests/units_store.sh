@@ -76,7 +76,7 @@ start_root() {
   keeper=$reply
 }
 
-page() { in_client curl -s --max-time 30 "http://$1/page" | grep -q found; }
+page() { in_client curl -sS --max-time 30 "http://$1/page" | grep -q found; }
 rights() { awk '/^(Uid|CapEff):/ {print $2}' "/proc/$1/status" | xargs; }
 daemon() { pgrep -P "$keeper" -f 'weir.* run'; }
 is_up() { "$weir" status; }

@@ -226,6 +226,43 @@ fn two_services_do_not_share_a_reverse_tuple() {
 }
 
 #[test]
+fn closed_connection_yields_its_reverse_tuple_to_another_vip() {
+    let Some(mut bench) = Bench::open() else {
+        return;
+    };
+    let [_, client, server, _] = FAMILIES[0];
+    let nat = NewServer::new(Forward::Nat, server).port(8080);
+    let vips = ["192.0.2.10", "192.0.2.11"];
+    let services = vips.map(|vip| bench.serve(Kind::Rr, (vip, 80), &[nat]).0);
+    let from_client = |vip: &str, flags| Shape::tcp(flags).arriving(at(client, 1000), at(vip, 80));
+    let reply = |flags| from_server(&Shape::tcp(flags), at(server, 8080), at(client, 1000));
+    bench.send(&from_client(vips[0], SYN));
+    bench.send(&reply(SYN_ACK));
+    bench.send(&from_client(vips[0], ACK));
+    bench.send(&from_client(vips[0], FIN));
+    let half_closed = bench.send(&from_client(vips[1], SYN));
+    assert_eq!(half_closed.counted, [Reason::DropNatConflict]);
+    bench.send(&reply(FIN));
+    let outcome = bench.send(&from_client(vips[1], SYN));
+    assert_eq!((outcome.verdict, outcome.counted), (Xdp::Tx, vec![]));
+    let answered = bench.send(&reply(SYN_ACK)).frame;
+    let tuple = weir_wire::Packet::parse(&answered)
+        .unwrap()
+        .five_tuple()
+        .unwrap();
+    assert_eq!(tuple.src.to_string(), vips[1]);
+    let services_left: Vec<u32> = bench
+        .plane
+        .maps()
+        .flows
+        .walk()
+        .map(|flow| flow.cold.service)
+        .collect();
+    assert_eq!(services_left, [services[1]; 2]);
+    bench.assert_same_state();
+}
+
+#[test]
 fn reverse_tuple_conflict_selects_another_nat_server() {
     let Some(mut bench) = Bench::open() else {
         return;

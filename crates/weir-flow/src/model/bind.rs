@@ -328,7 +328,7 @@ impl<S: Scheduler> Model<S> {
             ..tuple
         };
         let reply = if dest.flags & DEST_SNAT == 0 {
-            self.claim_reply(to_client, ctx.now)
+            self.claim_reply(to_client, ctx.now, state::allows_reuse)
                 .ok_or(NatFailure::Conflict)?
         } else {
             self.find_snat_reply(ctx, row, to_client)?
@@ -360,8 +360,14 @@ impl<S: Scheduler> Model<S> {
         Ok((chosen, Some(tuple)))
     }
 
-    /// Returns `reply` if no flow uses this tuple. Removes a flow that uses it and has expired.
-    fn claim_reply(&mut self, reply: Tuple, now: u32) -> Option<Tuple> {
+    /// Returns `reply` if no flow uses this tuple. Removes a flow that uses it and has expired, or whose state allows
+    /// it.
+    fn claim_reply(
+        &mut self,
+        reply: Tuple,
+        now: u32,
+        allows_reuse: impl Fn(State) -> bool,
+    ) -> Option<Tuple> {
         let forward_tuple = self.flows.get(&reply).and_then(|flow| match flow.kind {
             Kind::Reverse => flow.peer,
             Kind::Forward | Kind::Template => None,
@@ -370,7 +376,7 @@ impl<S: Scheduler> Model<S> {
             && self
                 .flows
                 .get(&forward)
-                .is_some_and(|flow| self.is_expired(flow, now))
+                .is_some_and(|flow| self.is_expired(flow, now) || allows_reuse(flow.state))
         {
             self.release(&forward);
         }
@@ -402,7 +408,7 @@ impl<S: Scheduler> Model<S> {
                 dport: first.wrapping_add(scale(port, span) as u16),
                 ..to_client
             };
-            if let Some(reply) = self.claim_reply(candidate, ctx.now) {
+            if let Some(reply) = self.claim_reply(candidate, ctx.now, |_| false) {
                 return Ok(reply);
             }
         }

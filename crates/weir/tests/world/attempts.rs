@@ -1,4 +1,16 @@
-//! Checks the log of a test daemon for its attempts to escape its confinement (`WEIR_TEST_ATTEMPTS`).
+//! Checks the output of the scripts of `separation` and `units`, and the log of a test daemon for its attempts to escape
+//! its confinement (`WEIR_TEST_ATTEMPTS`).
+
+/// Asserts that a script printed the lines. The message starts with the first difference, because CI truncates a log.
+pub(crate) fn assert_lines(text: &str, expected: &[&str], log: &str) {
+    let lines: Vec<&str> = text.lines().collect();
+    let length = lines.len().max(expected.len());
+    let different = (0..length).find(|&i| lines.get(i) != expected.get(i));
+    if let Some(i) = different {
+        let (line, wanted) = (lines.get(i), expected.get(i));
+        panic!("line {i} is {line:?} instead of {wanted:?} in:\n{text}\nlog:\n{log}");
+    }
+}
 
 /// Asserts that the daemon made each attempt, that each one failed with its error, and that no attempt succeeded.
 pub(crate) fn assert_attempts_failed(log: &str, attempts: &[(&str, &str)]) {
