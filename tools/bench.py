@@ -42,7 +42,7 @@ CARGO = os.environ.get("CARGO", "cargo")
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")).resolve()
 
 # The programs in the order of a run; COMPARED contains those that can be compared.
-COMPARED = ["packet", "peers", "secure"]
+COMPARED = ["packet", "peers", "secure", "routes"]
 PROGRAMS = [*COMPARED, "scale", "checks", "connect", "sync"]
 
 # Names that programs had in older commits.
@@ -74,6 +74,9 @@ ROWS = [
     ("secure", "TLS 1.3, small, keep-alive, 64 connections"),
     ("secure", "TLS 1.3, small, a handshake each, 64 connections"),
     ("secure", "HTTP/2 over TLS, small, 8 connections, 100 streams each"),
+    ("routes", "1 000 routes"),
+    ("routes", "1 000 regex routes"),
+    ("routes", "a map of 100 000 entries"),
 ]
 
 # Goals of the product: the end of a row's name, and the maximum (≤) or minimum (≥) of its value.
@@ -94,6 +97,9 @@ GOALS = [
     ("small, a connection each, 64 connections: weir to haproxy", "≤", 0.80),
     ("TLS 1.3, small, keep-alive, 64 connections: weir to haproxy", "≤", 0.60),
     ("TLS 1.3, small, a handshake each, 64 connections: weir to haproxy", "≤", 0.75),
+    *((f"{name}: weir to {peer}", "≤", 0.75)
+      for name in ("1 000 routes", "1 000 regex routes", "a map of 100 000 entries")
+      for peer in ("haproxy", "nginx")),
     ("memory of an idle keep-alive connection: weir", "≤", 1024),
     ("CPU of the sender for a flow", "≤", 1.5),
     ("CPU of the receiver for a flow", "≤", 1.5),
@@ -158,6 +164,7 @@ def parse(text):
     ... | weir nat, xdp | both ways | 1.64 | 610 | 565…687 | 321 |
     ... small, keep-alive, 64 connections: CPU per request, and to haproxy in the same round
     ...   haproxy    12.34 us   1.00
+    ...   nginx      18.20 us   1.47
     ...   weir        9.10 us   0.74
     ... memory of an idle keep-alive connection: weir     531 bytes, with 5000 of them
     ... | what | ms | least…most | of it on the CPU | goal | |
@@ -171,8 +178,11 @@ def parse(text):
     direct to katran ipip, TCP, 1 flow | × 0.4 0.17 0.5
     pipeline: weir nat, xdp, both ways | ns 610.0 565.0 687.0
     small, keep-alive, 64 connections: haproxy | us 12.34 12.34 12.34
+    small, keep-alive, 64 connections: nginx | us 18.2 18.2 18.2
+    small, keep-alive, 64 connections: nginx to haproxy | × 1.47 1.47 1.47
     small, keep-alive, 64 connections: weir | us 9.1 9.1 9.1
     small, keep-alive, 64 connections: weir to haproxy | × 0.74 0.74 0.74
+    small, keep-alive, 64 connections: weir to nginx | × 0.5 0.5 0.5
     memory of an idle keep-alive connection: weir | bytes 531.0 531.0 531.0
     10 000 services: a weight by the API | ms 0.27 0.23 16.0
     sync, nat, CPU of the sender for a flow | us 0.91 0.88 1.02
@@ -196,6 +206,9 @@ def parse(text):
             rows[f"{name}: {who}"] = Value("us", match[2])
             if who != peer:
                 rows[f"{name}: {who} to {peer}"] = Value("×", match[3])
+            nginx = rows.get(f"{name}: nginx")
+            if who == "weir" and nginx and peer != "nginx":
+                rows[f"{name}: weir to nginx"] = Value("×", float(match[2]) / nginx.median)
         elif match := IDLE.match(line):
             rows[f"{match['name']}: {match['who']}"] = Value("bytes", match[3])
         elif match := CALL.match(line):
@@ -328,7 +341,7 @@ def one_run(arguments):
         argument = arguments.only[0] if len(arguments.only) == 1 else None
         print(f"\n--- {name} ---", flush=True)
         # The programs for the proxy report no range, so each round is a separate run.
-        times = arguments.rounds if name in ("peers", "secure") else 1
+        times = arguments.rounds if name in ("peers", "secure", "routes") else 1
         samples = {}
         for _ in range(times):
             found, broke = run(programs[name], argument, arguments.rounds if times == 1 else 1, show=True)

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use time::UtcDateTime;
 use weir_model::LogFormat;
 
+use crate::decimal::{write_address, write_digits, write_number};
 use crate::route::glob;
 
 /// The data of a finished exchange. Values from the client are not escaped here.
@@ -74,13 +75,24 @@ impl Record<'_> {
     }
 
     fn write_combined(&self, out: &mut Vec<u8>) {
-        self.write_template("{client} - - [{date}] \"", out);
+        write_address(self.client.ip(), out);
+        out.extend_from_slice(b" - - [");
+        write_date(self.time_ms, out);
+        out.extend_from_slice(b"] \"");
         if self.method.is_empty() {
             out.push(b'-');
         } else {
-            self.write_template("{method} {target} {version}", out);
+            write_escaped(self.method, out, Escape::Plain);
+            out.push(b' ');
+            write_escaped(self.target, out, Escape::Plain);
+            out.push(b' ');
+            write_escaped(self.version.as_bytes(), out, Escape::Plain);
         }
-        self.write_template("\" {status} {bytes_out} \"", out);
+        out.extend_from_slice(b"\" ");
+        write_number(u64::from(self.status), out);
+        out.push(b' ');
+        write_number(self.bytes_out, out);
+        out.extend_from_slice(b" \"");
         write_or_dash(self.referer, out);
         out.extend_from_slice(b"\" \"");
         write_or_dash(self.agent, out);
@@ -94,7 +106,7 @@ impl Record<'_> {
             .enumerate()
         {
             out.extend_from_slice(if index == 0 { b"{" } else { b"," });
-            let _ = write!(out, "\"{name}\":");
+            write_json_name(name, out);
             let text = self.text(name);
             match text {
                 Some(text) => {
@@ -104,14 +116,16 @@ impl Record<'_> {
                 }
                 None if matches!(*name, "time" | "client") => {
                     out.push(b'"');
-                    self.write_number(name, out);
+                    self.write_numeric(name, out);
                     out.push(b'"');
                 }
-                None => self.write_number(name, out),
+                None => self.write_numeric(name, out),
             }
         }
         for (name, value) in &self.variables {
-            let _ = write!(out, ",\"{name}\":\"");
+            out.push(b',');
+            write_json_name(name, out);
+            out.push(b'"');
             write_escaped(value, out, Escape::Json);
             out.push(b'"');
         }
@@ -131,7 +145,7 @@ impl Record<'_> {
             Some(text) => glob(pattern, text),
             None => {
                 let mut text = Vec::new();
-                self.write_number(name, &mut text);
+                self.write_numeric(name, &mut text);
                 glob(pattern, &text)
             }
         }
@@ -146,7 +160,7 @@ impl Record<'_> {
             };
             match self.text(name) {
                 Some(value) => write_escaped(value, out, Escape::Plain),
-                None => self.write_number(name, out),
+                None => self.write_numeric(name, out),
             }
             rest = after;
         }
@@ -176,45 +190,77 @@ impl Record<'_> {
         })
     }
 
-    fn write_number(&self, name: &str, out: &mut Vec<u8>) {
+    fn write_numeric(&self, name: &str, out: &mut Vec<u8>) {
         let [request, queue, connect, response, total] = self.durations_us;
-        let mut ms = |us: u64| {
-            let _ = write!(out, "{}.{:03}", us / 1_000, us % 1_000);
-        };
         match name {
-            "request_ms" => return ms(request),
-            "queue_ms" => return ms(queue),
-            "connect_ms" => return ms(connect),
-            "response_ms" => return ms(response),
-            "total_ms" => return ms(total),
+            "request_ms" => write_ms(request, out),
+            "queue_ms" => write_ms(queue, out),
+            "connect_ms" => write_ms(connect, out),
+            "response_ms" => write_ms(response, out),
+            "total_ms" => write_ms(total, out),
+            "client" => write_address(self.client.ip(), out),
+            "port" => write_number(u64::from(self.client.port()), out),
+            "status" => write_number(u64::from(self.status), out),
+            "bytes_in" => write_number(self.bytes_in, out),
+            "bytes_out" => write_number(self.bytes_out, out),
+            "retries" => write_number(u64::from(self.retries), out),
+            "time" => write_rfc3339(self.time_ms, out),
+            "date" => write_date(self.time_ms, out),
             _ => {}
         }
-        // Writing into memory cannot fail.
-        let _ = match name {
-            "client" => write!(out, "{}", self.client.ip()),
-            "port" => write!(out, "{}", self.client.port()),
-            "status" => write!(out, "{}", self.status),
-            "bytes_in" => write!(out, "{}", self.bytes_in),
-            "bytes_out" => write!(out, "{}", self.bytes_out),
-            "retries" => write!(out, "{}", self.retries),
-            "time" => write!(out, "{}", rfc3339(self.time_ms)),
-            "date" => {
-                const MONTHS: [&str; 12] = [
-                    "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov",
-                    "Dec",
-                ];
-                let date = utc(self.time_ms);
-                let (hour, minute, second) = date.as_hms();
-                let month = MONTHS[usize::from(u8::from(date.month())) - 1];
-                write!(
-                    out,
-                    "{:02}/{month}/{:04}:{hour:02}:{minute:02}:{second:02} +0000",
-                    date.day(),
-                    date.year()
-                )
-            }
-            _ => Ok(()),
-        };
+    }
+}
+
+/// Appends a duration in milliseconds with three decimals.
+fn write_ms(us: u64, out: &mut Vec<u8>) {
+    write_number(us / 1_000, out);
+    out.push(b'.');
+    write_digits::<3>(us, out);
+}
+
+/// Appends milliseconds since 1970 as a date and time in UTC, in the form of the combined format.
+fn write_date(ms: u64, out: &mut Vec<u8>) {
+    const MONTHS: [&[u8; 3]; 12] = [
+        b"Jan", b"Feb", b"Mar", b"Apr", b"May", b"Jun", b"Jul", b"Aug", b"Sep", b"Oct", b"Nov",
+        b"Dec",
+    ];
+    let date = utc(ms);
+    write_digits::<2>(date.day().into(), out);
+    out.push(b'/');
+    out.extend_from_slice(MONTHS[usize::from(u8::from(date.month())) - 1]);
+    out.push(b'/');
+    write_year(date, out);
+    out.push(b':');
+    write_clock(date, out);
+    out.extend_from_slice(b" +0000");
+}
+
+/// Appends milliseconds since 1970 as an RFC 3339 timestamp in UTC.
+fn write_rfc3339(ms: u64, out: &mut Vec<u8>) {
+    let date = utc(ms);
+    write_year(date, out);
+    for number in [u8::from(date.month()), date.day()] {
+        out.push(b'-');
+        write_digits::<2>(number.into(), out);
+    }
+    out.push(b'T');
+    write_clock(date, out);
+    out.push(b'.');
+    write_digits::<3>(ms, out);
+    out.push(b'Z');
+}
+
+fn write_year(date: UtcDateTime, out: &mut Vec<u8>) {
+    // Years after 1970.
+    write_digits::<4>(u64::from(date.year().unsigned_abs()), out);
+}
+
+fn write_clock(date: UtcDateTime, out: &mut Vec<u8>) {
+    let (hour, minute, second) = date.as_hms();
+    write_digits::<2>(hour.into(), out);
+    for number in [minute, second] {
+        out.push(b':');
+        write_digits::<2>(number.into(), out);
     }
 }
 
@@ -244,17 +290,21 @@ const fn end_reason(termination: [u8; 2]) -> &'static str {
 
 /// Formats milliseconds since 1970 as an RFC 3339 timestamp in UTC.
 pub fn rfc3339(ms: u64) -> String {
-    let date = utc(ms);
-    let (hour, minute, second) = date.as_hms();
-    let (year, month, day) = (date.year(), u8::from(date.month()), date.day());
-    let millis = ms % 1_000;
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{millis:03}Z")
+    let mut text = Vec::with_capacity(24);
+    write_rfc3339(ms, &mut text);
+    String::from_utf8(text).unwrap_or_default()
 }
 
 /// Converts milliseconds since 1970 to a date and time in UTC. Returns the last possible time for years after 9999.
 fn utc(ms: u64) -> UtcDateTime {
     let seconds = i64::try_from(ms / 1_000).unwrap_or(i64::MAX);
     UtcDateTime::from_unix_timestamp(seconds).unwrap_or(UtcDateTime::MAX)
+}
+
+fn write_json_name(name: &str, out: &mut Vec<u8>) {
+    out.push(b'"');
+    out.extend_from_slice(name.as_bytes());
+    out.extend_from_slice(b"\":");
 }
 
 fn write_or_dash(text: &[u8], out: &mut Vec<u8>) {
@@ -274,18 +324,22 @@ enum Escape {
 
 /// Escapes text so that a client cannot end a line or a quoted string.
 fn write_escaped(text: &[u8], out: &mut Vec<u8>, style: Escape) {
-    for byte in text {
-        match byte {
-            b'"' | b'\\' if style == Escape::Json => out.extend_from_slice(&[b'\\', *byte]),
-            b' '..=b'~' if !matches!(byte, b'"' | b'\\') => out.push(*byte),
-            _ => {
-                // A non-ASCII byte is not a character by itself: JSON shows it as Latin-1.
-                let _ = match style {
-                    Escape::Plain => write!(out, "\\x{byte:02X}"),
-                    Escape::Json => write!(out, "\\u{byte:04x}"),
-                };
-            }
-        }
+    let is_plain = |byte: &u8| matches!(byte, b' '..=b'~') && !matches!(byte, b'"' | b'\\');
+    let mut rest = text;
+    loop {
+        let plain = rest.iter().position(|byte| !is_plain(byte));
+        let (before, after) = rest.split_at(plain.unwrap_or(rest.len()));
+        out.extend_from_slice(before);
+        let Some((byte, after)) = after.split_first() else {
+            return;
+        };
+        rest = after;
+        // A non-ASCII byte is not a character by itself: JSON shows it as Latin-1.
+        let _ = match style {
+            Escape::Json if matches!(byte, b'"' | b'\\') => out.write_all(&[b'\\', *byte]),
+            Escape::Plain => write!(out, "\\x{byte:02X}"),
+            Escape::Json => write!(out, "\\u{byte:04x}"),
+        };
     }
 }
 

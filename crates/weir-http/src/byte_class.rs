@@ -81,7 +81,20 @@ pub(crate) fn is_token_byte(byte: u8) -> bool {
 
 /// Returns whether the text is valid in a field value, including surrounding whitespace.
 pub(crate) fn is_value(text: &[u8]) -> bool {
-    has_class(text, VALUE)
+    // Sixteen bytes at a time, without the table. The last sixteen may overlap others.
+    let is_value_chunk = |chunk: &[u8; 16]| {
+        let is_other = |byte: u8| (byte < 0x20) & (byte != b'\t') | (byte == 0x7f);
+        !chunk
+            .iter()
+            .fold(false, |found, byte| found | is_other(*byte))
+    };
+    match text.last_chunk::<16>() {
+        None => has_class(text, VALUE),
+        Some(last) => {
+            let (chunks, _) = text.as_chunks::<16>();
+            is_value_chunk(last) && chunks.iter().all(is_value_chunk)
+        }
+    }
 }
 
 /// Returns whether the byte is valid in a field value.
@@ -247,6 +260,20 @@ mod tests {
         ] {
             assert!(!is_authority(bad.as_bytes()), "{bad:?}");
         }
+    }
+
+    #[test]
+    fn each_byte_of_a_value_is_checked_at_every_position() {
+        for len in 1..50 {
+            for position in 0..len {
+                for byte in 0..=u8::MAX {
+                    let mut text = vec![b'a'; len];
+                    text[position] = byte;
+                    assert_eq!(is_value(&text), is_value_byte(byte), "{byte} in {text:?}");
+                }
+            }
+        }
+        assert!(is_value(b""));
     }
 
     #[test]

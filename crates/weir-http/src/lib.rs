@@ -12,6 +12,7 @@ pub mod access;
 mod byte_class;
 pub mod chunk;
 pub mod cookie;
+mod decimal;
 pub mod encoding;
 pub mod exchange;
 pub mod field;

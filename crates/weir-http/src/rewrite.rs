@@ -1,12 +1,12 @@
 //! Writes forwarded heads: kept fields are copied as ranges; hop-by-hop fields are removed or rewritten.
 
-use std::fmt::Write;
 use std::net::IpAddr;
 
 use weir_model::{
     ClientField, ClientFields, Coding, Compression, FieldRule, Forwarded, HeaderEdits,
 };
 
+use crate::decimal::write_address;
 use crate::encoding;
 use crate::field::{Field, Name};
 use crate::head::{Framing, Method, Request, Response};
@@ -280,31 +280,6 @@ fn write_forwarded(head: &[u8], fields: &[Field], client: &Client, host: &[u8], 
     out.extend_from_slice(b";proto=");
     out.extend_from_slice(scheme);
     out.extend_from_slice(b"\r\n");
-}
-
-fn write_address(address: IpAddr, out: &mut Vec<u8>) {
-    match address {
-        IpAddr::V4(v4) => {
-            for (index, byte) in v4.octets().into_iter().enumerate() {
-                if index > 0 {
-                    out.push(b'.');
-                }
-                if byte >= 100 {
-                    out.push(b'0' + byte / 100);
-                }
-                if byte >= 10 {
-                    out.push(b'0' + byte / 10 % 10);
-                }
-                out.push(b'0' + byte % 10);
-            }
-        }
-        IpAddr::V6(v6) => {
-            let mut text = String::new();
-            // Writing to a String cannot fail.
-            let _ = write!(text, "{v6}");
-            out.extend_from_slice(text.as_bytes());
-        }
-    }
 }
 
 /// A cookie of the server whose value Weir changes for stickiness.

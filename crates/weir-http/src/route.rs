@@ -13,8 +13,8 @@ use weir_model::{
 pub use restart::{RESTARTS_MAX, RestartedPath};
 pub use table::RouteTable;
 pub use template::{
-    RequestId, SERVER_MARK, TemplateContext, ValueEncoding, expand, key_text, location, map_key,
-    rewrite_path,
+    RequestId, SERVER_MARK, TemplateContext, ValueEncoding, expand, hidden, key_text, location,
+    map_key, rewrite_path,
 };
 
 use crate::cookie;
@@ -96,27 +96,7 @@ pub fn first_unmet_condition(
     facts: &RequestFacts<'_>,
     host: &[u8],
 ) -> Option<(ConditionKey, bool)> {
-    first_unmet_condition_with(route, facts, host, |regexes| {
-        regexes
-            .path_regexes
-            .iter()
-            .any(|regex| regex.matches(facts.target.path()))
-    })
-}
-
-/// Like [`first_unmet_condition`], but `path_matches` compares the path with the regular expressions.
-fn first_unmet_condition_with(
-    route: &Route,
-    facts: &RequestFacts<'_>,
-    host: &[u8],
-    mut path_matches: impl FnMut(&Conditions) -> bool,
-) -> Option<(ConditionKey, bool)> {
-    let fails = |key: &&ConditionKey| match **key {
-        ConditionKey::PathRegex => {
-            !route.when.path_regexes.is_empty() && !path_matches(&route.when)
-        }
-        key => meets(&route.when, key, facts, host, true) == Some(false),
-    };
+    let fails = |key: &&ConditionKey| meets(&route.when, **key, facts, host, true) == Some(false);
     if let Some(key) = ConditionKey::ALL.iter().find(fails) {
         return Some((*key, false));
     }

@@ -211,16 +211,38 @@ fn set_path_becomes_a_rewrite() {
 }
 
 #[test]
-fn values_of_server_cookies_are_losses_if_haproxy_uses_them() {
-    let listen = |cookie: &str| {
-        let line = "listen web\n bind :80\n server a 10.0.0.5:80 cookie x\n";
-        import_haproxy(&format!("defaults\n mode http\n{line}{cookie}"))
+fn values_of_server_cookies_are_imported_if_haproxy_uses_them() {
+    let listen = |cookie: &str, server: &str| {
+        import_haproxy(&format!(
+            "defaults\n mode http\nlisten web\n bind :80\n{cookie} server a {server}\n"
+        ))
     };
-    let imported = listen(" cookie S insert indirect\n");
-    assert_eq!(imported.losses.len(), 1, "{:?}", imported.losses);
-    assert!(imported.losses[0].contains("clients with old cookies"));
-    let imported = listen("");
+    for mode in ["insert indirect", "rewrite", "prefix"] {
+        let imported = listen(&format!(" cookie S {mode}\n"), "10.0.0.5:80 cookie x");
+        assert!(imported.losses.is_empty(), "{:?}", imported.losses);
+        assert!(
+            imported.toml.contains("cookie = \"x\""),
+            "{}",
+            imported.toml
+        );
+    }
+    let imported = listen("", "10.0.0.5:80 cookie x");
     assert!(imported.losses.is_empty(), "{:?}", imported.losses);
+    assert!(!imported.toml.contains("cookie"), "{}", imported.toml);
+    for (cookie, server) in [
+        (" cookie S insert\n", "10.0.0.5:80 cookie x~y"),
+        (" cookie S insert\n", "app.example:80 cookie x"),
+        (" cookie S postonly\n", "10.0.0.5:80 cookie x"),
+    ] {
+        let imported = listen(cookie, server);
+        let mut losses = imported.losses.iter();
+        assert!(
+            losses.any(|loss| loss.contains("server a")),
+            "{server}: {:?}",
+            imported.losses
+        );
+        assert!(!imported.toml.contains("cookie = \"x"), "{}", imported.toml);
+    }
 }
 
 #[test]

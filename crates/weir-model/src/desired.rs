@@ -499,6 +499,8 @@ pub struct Server {
     pub min_connections: u32,
     /// Used only when no other server of the pool is available; proxy services only.
     pub backup: bool,
+    /// Value of the cookie of the pool's `sticky`; `None` = a keyed hash of the name.
+    pub cookie: Option<String>,
     /// Overrides the service's setting.
     pub forward: Option<Forward>,
     /// Overrides the service's setting.
@@ -521,6 +523,7 @@ impl Server {
             max_connections: 0,
             min_connections: 0,
             backup: false,
+            cookie: None,
             forward: None,
             tunnel: None,
             checks: None,

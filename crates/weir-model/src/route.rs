@@ -167,6 +167,11 @@ pub struct RouteEdits {
 }
 
 impl RouteEdits {
+    /// Returns whether requests are sent as they would be without the route, and no variable is needed for responses.
+    pub const fn is_empty(&self) -> bool {
+        self.path.is_none() && self.request.is_empty() && self.response.is_empty()
+    }
+
     /// Returns whether `status` may be the status of a response, or may be replaced: responses with 204, 205 and 304
     /// have no content.
     pub const fn may_replace(status: u16) -> bool {

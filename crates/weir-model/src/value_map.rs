@@ -1,10 +1,13 @@
 //! `[map.NAME]`: values by keys, from a file or from the configuration. The cost of a lookup does not depend on the
 //! number of entries.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::net::IpAddr;
+
+use foldhash::fast::FixedState;
 
 use crate::{Network, RegexSet, TextRegex};
 
@@ -42,7 +45,8 @@ pub struct MapEntries {
     entries: Vec<(String, u32)>,
     /// Distinct values.
     values: Vec<String>,
-    by_key: HashMap<Box<[u8]>, u32>,
+    /// Clients do not add keys, so they cannot make lookups slow, and a fixed hash is sufficient.
+    by_key: HashMap<Box<[u8]>, u32, FixedState>,
     /// Distinct key lengths, longest first. For networks: prefix lengths of IPv4, and IPv6 prefix lengths plus
     /// 64.
     lengths: Vec<u16>,
@@ -65,7 +69,7 @@ impl MapEntries {
     ) -> Result<Self, MapError> {
         let mut value_indexes: HashMap<String, u32> = HashMap::new();
         let (mut values, mut entries) = (Vec::new(), Vec::new());
-        let mut by_key: HashMap<Box<[u8]>, u32> = HashMap::new();
+        let mut by_key: HashMap<Box<[u8]>, u32, FixedState> = HashMap::default();
         let mut lengths = Vec::new();
         let mut expressions = Vec::new();
         for (entry_index, (key, value)) in list.into_iter().enumerate() {
@@ -79,7 +83,9 @@ impl MapEntries {
                     lengths.push(u16::try_from(bytes.len()).map_err(|_| {
                         MapError::Key(entry_index, "it is longer than 65535 bytes".to_owned())
                     })?);
-                    by_key.entry(bytes.into()).or_insert(value_index);
+                    by_key
+                        .entry(bytes.into_owned().into())
+                        .or_insert(value_index);
                 }
                 MapKind::Network => {
                     let found = network(&key).ok_or_else(|| {
@@ -88,7 +94,7 @@ impl MapEntries {
                     let length = length_of(found.address, found.prefix);
                     lengths.push(length);
                     by_key
-                        .entry(masked_key(found.address, length).into())
+                        .entry(masked_key(found.address, length).as_bytes().into())
                         .or_insert(value_index);
                 }
                 MapKind::Regex => {
@@ -127,7 +133,7 @@ impl MapEntries {
             ignore_case: false,
             entries: Vec::new(),
             values: Vec::new(),
-            by_key: HashMap::new(),
+            by_key: HashMap::default(),
             lengths: Vec::new(),
             regexes: None,
         }
@@ -162,8 +168,7 @@ impl MapEntries {
     pub fn find(&self, text: &[u8]) -> Option<usize> {
         let get = |key: &[u8]| self.by_key.get(key).map(|index| *index as usize);
         match self.kind {
-            MapKind::Exact if self.ignore_case => get(&fold_case(text, true)),
-            MapKind::Exact => get(text),
+            MapKind::Exact => get(&fold_case(text, self.ignore_case)),
             MapKind::Prefix | MapKind::Suffix => {
                 let text = fold_case(text, self.ignore_case);
                 let mut lengths = self.lengths.iter().map(|length| usize::from(*length));
@@ -178,7 +183,7 @@ impl MapEntries {
                 let is_v6 = address.is_ipv6();
                 let lengths = self.lengths.iter();
                 let mut family_lengths = lengths.filter(|length| (**length >= V6_OFFSET) == is_v6);
-                family_lengths.find_map(|length| get(&masked_key(address, *length)))
+                family_lengths.find_map(|length| get(masked_key(address, *length).as_bytes()))
             }
             MapKind::Regex => {
                 let set = self.regexes.as_ref()?;
@@ -196,27 +201,46 @@ fn length_of(address: IpAddr, prefix: u8) -> u16 {
     }
 }
 
-/// Returns the lookup key of a network: its length, and its address without the host bits.
-fn masked_key(address: IpAddr, length: u16) -> Vec<u8> {
-    let mut key = length.to_be_bytes().to_vec();
+/// The lookup key of a network: its length, and its address without the host bits.
+struct NetworkKey {
+    bytes: [u8; 18],
+    len: usize,
+}
+
+impl NetworkKey {
+    fn new(length: u16, address: &[u8]) -> Self {
+        let mut bytes = [0; 18];
+        bytes[..2].copy_from_slice(&length.to_be_bytes());
+        bytes[2..2 + address.len()].copy_from_slice(address);
+        let len = 2 + address.len();
+        Self { bytes, len }
+    }
+
+    fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+}
+
+/// Returns the lookup key of the network with this length that contains the address.
+fn masked_key(address: IpAddr, length: u16) -> NetworkKey {
     match address {
         IpAddr::V4(address) => {
             let mask = u32::MAX.checked_shl(32 - u32::from(length)).unwrap_or(0);
-            key.extend((address.to_bits() & mask).to_be_bytes());
+            NetworkKey::new(length, &(address.to_bits() & mask).to_be_bytes())
         }
         IpAddr::V6(address) => {
             let prefix = u32::from(length.saturating_sub(V6_OFFSET));
             let mask = u128::MAX.checked_shl(128 - prefix).unwrap_or(0);
-            key.extend((address.to_bits() & mask).to_be_bytes());
+            NetworkKey::new(length, &(address.to_bits() & mask).to_be_bytes())
         }
     }
-    key
 }
 
-fn fold_case(text: &[u8], ignore_case: bool) -> Vec<u8> {
-    match ignore_case {
-        true => text.to_ascii_lowercase(),
-        false => text.to_vec(),
+/// Returns the text as it is compared with keys.
+fn fold_case(text: &[u8], ignore_case: bool) -> Cow<'_, [u8]> {
+    match ignore_case && text.iter().any(u8::is_ascii_uppercase) {
+        true => Cow::Owned(text.to_ascii_lowercase()),
+        false => Cow::Borrowed(text),
     }
 }
 

@@ -476,6 +476,10 @@ fn changed_keys_of_pools_and_servers_are_edits() {
                 "backup false -> true",
             ),
             (
+                |it| pool(it).servers[0].cookie = Some("s1".to_owned()),
+                "cookie generated -> s1",
+            ),
+            (
                 |it| pool(it).servers[0].min_connections = 3,
                 "min_connections 0 -> 3",
             ),

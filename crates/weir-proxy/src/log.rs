@@ -211,16 +211,21 @@ impl Log {
             self.dropped.fetch_add(1, Ordering::Relaxed);
             return;
         }
-        let mut number = |value: u64| out.extend_from_slice(&value.to_le_bytes());
-        number(time_ms);
-        number(record.bytes_in);
-        number(record.bytes_out);
-        record.durations_us.iter().for_each(|us| number(*us));
-        number(u64::from(record.status) << 32 | u64::from(summary.retries));
-        number(
+        let [request, queue, connect, response, total] = record.durations_us;
+        let numbers = [
+            time_ms,
+            record.bytes_in,
+            record.bytes_out,
+            request,
+            queue,
+            connect,
+            response,
+            total,
+            u64::from(record.status) << 32 | u64::from(summary.retries),
             u64::from(u16::from_be_bytes(summary.termination)) << 16
                 | u64::from(summary.client.port()),
-        );
+        ];
+        out.extend_from_slice(numbers.map(u64::to_le_bytes).as_flattened());
         let address = match summary.client.ip() {
             std::net::IpAddr::V4(v4) => v4.to_ipv6_mapped(),
             std::net::IpAddr::V6(v6) => v6,
@@ -238,13 +243,11 @@ impl Log {
             out.extend_from_slice(&len.to_le_bytes());
             out.extend_from_slice(part);
         }
-        let route = match summary.route {
-            0 => String::new(),
-            line => line.to_string(),
-        };
+        let has_route = summary.route > 0 && self.variables.iter().any(|name| name == "route");
+        let route = has_route.then(|| summary.route.to_string());
         for (index, name) in self.variables.iter().enumerate() {
             let value = match name.as_str() {
-                "route" => route.as_bytes(),
+                "route" => route.as_deref().unwrap_or_default().as_bytes(),
                 _ => record.values.get(index).map_or(&b""[..], Vec::as_slice),
             };
             let len = u32::try_from(value.len()).unwrap_or(0);

@@ -168,7 +168,7 @@ impl Targets {
 pub(crate) struct Stickiness {
     pub(crate) kind: Sticky,
     /// The servers' cookie values, in the order of `list`.
-    pub(crate) cookie_values: Vec<[u8; 16]>,
+    pub(crate) cookie_values: Vec<Box<[u8]>>,
     /// Attributes of the cookie that Weir sets; empty = none.
     pub(crate) attributes: String,
 }

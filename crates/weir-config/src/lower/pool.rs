@@ -171,6 +171,16 @@ fn servers(
             lowered.complete = false;
             continue;
         };
+        if server.cookie.is_some() && lowered.pool.sticky.is_none() {
+            sink.push(
+                Diagnostic::new(
+                    Code::NoEffect,
+                    &span,
+                    "`cookie` has no effect: the pool has no `sticky`",
+                )
+                .fix("set `sticky = { cookie = \"NAME\" }` in the pool, or remove `cookie`"),
+            );
+        }
         match first.get(&(server.address, server.port)) {
             Some(index) => sink.push(
                 Diagnostic::new(
@@ -232,6 +242,7 @@ fn server(
                 .and_then(|(text, span)| Some((parse_server(sink, text, span)?, span.clone())));
             let weight = view.integer(sink, "weight");
             let backup = view.flag(sink, "backup").unwrap_or(false);
+            let cookie = sticky::cookie_value(sink, &view);
             let (max_connections, min_connections) = thresholds(sink, &view);
             let forward = view.choice(sink, "forward", &Forward::ALL, Forward::as_str);
             let tunnel = view
@@ -253,6 +264,7 @@ fn server(
                         max_connections,
                         min_connections,
                         backup,
+                        cookie,
                         forward,
                         tunnel,
                         checks,

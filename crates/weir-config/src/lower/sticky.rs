@@ -14,6 +14,21 @@ fn is_plain(byte: u8) -> bool {
     byte.is_ascii_graphic() && !b"()<>@,;:\\\"/[]?={}".contains(&byte)
 }
 
+/// Returns the `cookie` of a server: the value of the cookie of `sticky` (`cookie-octet` in RFC 6265 section 4.1.1). It
+/// does not contain the `~` that ends it with `mode = "prefix"`.
+pub(super) fn cookie_value(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<String> {
+    let (value, span) = view.text(sink, "cookie")?;
+    let is_allowed = |byte: u8| byte.is_ascii_graphic() && !b"\",;\\~".contains(&byte);
+    if value.is_empty() || !value.bytes().all(is_allowed) {
+        let message = format!("invalid cookie value `{}`", value.escape_debug());
+        sink.push(
+            Diagnostic::new(Code::BadText, span, message).fix("use letters, digits, `-` and `_`"),
+        );
+        return None;
+    }
+    Some(value.to_owned())
+}
+
 pub(super) fn sticky(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Sticky> {
     let (entry, kind) = view.get("sticky")?;
     let Value::Table(table) = &entry.item.value else {

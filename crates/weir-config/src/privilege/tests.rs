@@ -5,6 +5,7 @@ use crate::{Host, parse};
 /// Keys with free text that grant no privilege, such as names, patterns, and data to send.
 const ORDINARY: &[(&str, &str)] = &[
     ("pool", "host"),
+    ("server", "cookie"),
     // Only a file may include other files, and the content of these files is compared.
     ("", "include"),
     ("access-log", "format"),

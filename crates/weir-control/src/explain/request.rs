@@ -182,7 +182,7 @@ impl Request {
             client: SocketAddr::new(UNKNOWN_CLIENT, 0),
             port: self.port,
             default_host: b"",
-            request_id: RequestId::from_random(0),
+            request_id: RequestId::Generated(0),
             server: None,
             pool: "",
             route: chosen.map(|index| &proxy.routes[index]),

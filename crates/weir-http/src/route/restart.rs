@@ -97,7 +97,7 @@ fn new_path(route: &Route, facts: &RequestFacts<'_>) -> Option<Vec<u8>> {
         client: SocketAddr::new(facts.client, 0),
         port: 0,
         default_host: b"",
-        request_id: RequestId::from_random(0),
+        request_id: RequestId::Generated(0),
         server: None,
         pool: "",
         route: Some(route),

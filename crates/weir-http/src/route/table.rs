@@ -6,9 +6,10 @@
 
 use std::collections::HashMap;
 
-use weir_model::{HostPattern, RegexSet, Route, RouteAction};
+use foldhash::fast::FixedState;
+use weir_model::{ConditionKey, Conditions, HostPattern, RegexSet, Route, RouteAction};
 
-use super::{RequestFacts, first_unmet_condition, first_unmet_condition_with};
+use super::{RequestFacts, meets};
 
 /// Maximum number of routes that are compared one by one.
 const LINEAR_MAX: usize = 8;
@@ -23,20 +24,84 @@ const LISTS_MAX: usize = 2 * (SEGMENTS_MAX + 1);
 #[derive(Debug, Default)]
 pub struct RouteTable {
     routes: Vec<Route>,
+    /// For each route, the keys of its conditions.
+    keys: Vec<RouteKeys>,
     index: Option<Index>,
     needs_tls: bool,
+    compares_hosts: bool,
     restarts: bool,
 }
 
 #[derive(Debug)]
 struct Index {
-    /// Indices of routes in ascending order, by [`key`].
-    lists: HashMap<u64, Vec<u32>>,
+    /// Indices of routes in ascending order, by [`key`]. Requests add no keys, so a fixed hash is sufficient.
+    lists: HashMap<u64, Vec<u32>, FixedState>,
     /// Bit n: there are routes with n fixed segments.
     segments: u8,
+    /// Whether a list depends on the host.
+    has_hosts: bool,
     set: Option<RegexSet>,
     /// For each route, the index of its first regular expression in the set.
     first_regex: Vec<Option<u32>>,
+}
+
+/// The keys of a route's conditions and negated conditions: bit n is that of key n of [`ConditionKey::ALL`]. Only these
+/// conditions are compared.
+#[derive(Debug, Clone, Copy)]
+struct RouteKeys {
+    when: u16,
+    not: u16,
+}
+
+impl RouteKeys {
+    fn new(route: &Route) -> Self {
+        Self {
+            when: keys_of(&route.when),
+            not: route.not.as_deref().map_or(0, keys_of),
+        }
+    }
+}
+
+/// Returns the keys of conditions as bits.
+fn keys_of(conditions: &Conditions) -> u16 {
+    let keys = ConditionKey::ALL.iter().enumerate();
+    let set = keys.filter(|(_, key)| conditions.has(**key));
+    set.fold(0, |bits, (index, _)| bits | 1 << index)
+}
+
+/// Returns the keys of these bits.
+fn keys_in(mut bits: u16) -> impl Iterator<Item = ConditionKey> {
+    std::iter::from_fn(move || {
+        let key = ConditionKey::ALL.get(bits.trailing_zeros() as usize)?;
+        bits &= bits - 1;
+        Some(*key)
+    })
+}
+
+/// Returns whether a route matches. `path_matches` compares the path with the route's regular expressions.
+#[inline]
+fn matches(
+    route: &Route,
+    keys: RouteKeys,
+    facts: &RequestFacts<'_>,
+    host: &[u8],
+    mut path_matches: impl FnMut(&Conditions) -> bool,
+) -> bool {
+    let met = |key| match key {
+        ConditionKey::PathRegex => path_matches(&route.when),
+        key => meets(&route.when, key, facts, host, true) != Some(false),
+    };
+    let forbidden = |key| {
+        let not = route.not.as_deref();
+        not.is_some_and(|not| meets(not, key, facts, host, false) == Some(true))
+    };
+    keys_in(keys.when).all(met) && !keys_in(keys.not).any(forbidden)
+}
+
+/// Returns whether one of the regular expressions matches the path.
+fn matches_path(conditions: &Conditions, facts: &RequestFacts<'_>) -> bool {
+    let mut regexes = conditions.path_regexes.iter();
+    regexes.any(|regex| regex.matches(facts.target.path()))
 }
 
 impl RouteTable {
@@ -50,10 +115,17 @@ impl RouteTable {
             .iter()
             .any(|route| matches!(route.action, RouteAction::Restart(_)));
         let index = (routes.len() > LINEAR_MAX).then(|| Index::new(&routes));
+        let keys = routes.iter().map(RouteKeys::new).collect();
+        let compares_hosts = routes
+            .iter()
+            .flat_map(Route::conditions)
+            .any(|conditions| conditions.has(ConditionKey::Host));
         Self {
             routes,
+            keys,
             index,
             needs_tls,
+            compares_hosts,
             restarts,
         }
     }
@@ -78,19 +150,34 @@ impl RouteTable {
         if self.routes.is_empty() {
             return None;
         }
+        let host = match self.compares_hosts {
+            true => facts.host(),
+            false => b"",
+        };
         match &self.index {
-            None => super::choose(&self.routes, facts),
-            Some(index) => index.choose(&self.routes, facts),
+            None => self.choose_linear(facts, host),
+            Some(index) => index.choose(&self.routes, &self.keys, facts, host),
         }
+    }
+
+    fn choose_linear(&self, facts: &RequestFacts<'_>, host: &[u8]) -> Option<usize> {
+        let routes = self.routes.iter().zip(&self.keys).enumerate();
+        let mut matching = routes
+            .skip(facts.target.first_route())
+            .filter(|(_, (route, keys))| {
+                matches(route, **keys, facts, host, |when| matches_path(when, facts))
+            });
+        matching.next().map(|(index, _)| index)
     }
 }
 
 impl Index {
     fn new(routes: &[Route]) -> Self {
-        let mut lists: HashMap<u64, Vec<u32>> = HashMap::new();
-        let mut segments = 0;
+        let mut lists: HashMap<u64, Vec<u32>, FixedState> = HashMap::default();
+        let (mut segments, mut has_hosts) = (0, false);
         for (route_index, route) in (0u32..).zip(routes) {
             for host in host_hashes(route) {
+                has_hosts |= host.is_some();
                 for (path, count) in path_hashes(route) {
                     segments |= 1 << count;
                     let list = lists.entry(key(host, path)).or_default();
@@ -115,26 +202,34 @@ impl Index {
         Self {
             lists,
             segments,
+            has_hosts,
             set,
             first_regex,
         }
     }
 
-    fn choose(&self, routes: &[Route], facts: &RequestFacts<'_>) -> Option<usize> {
-        let host = facts.host();
+    fn choose(
+        &self,
+        routes: &[Route],
+        keys: &[RouteKeys],
+        facts: &RequestFacts<'_>,
+        host: &[u8],
+    ) -> Option<usize> {
         let first_route = facts.target.first_route();
         let path = facts.target.path();
         let mut lists: [&[u32]; LISTS_MAX] = [&[]; LISTS_MAX];
         let mut list_count = 0;
+        let host_hash = self.has_hosts.then(|| hash_of_host(host));
         let mut add = |path_hash: u64| {
-            for host in [Some(hash_of_host(host)), None] {
+            for host in host_hash.map(Some).into_iter().chain([None]) {
                 if let Some(list) = self.lists.get(&key(host, path_hash)) {
                     lists[list_count] = list;
                     list_count += 1;
                 }
             }
         };
-        for (count, hash) in prefixes(path).enumerate() {
+        let indexed = u8::BITS - self.segments.leading_zeros();
+        for (count, hash) in prefixes(path).enumerate().take(indexed as usize) {
             if self.segments >> count & 1 == 1 {
                 add(hash);
             }
@@ -157,23 +252,22 @@ impl Index {
                 continue;
             }
             let route = routes.get(route_index as usize)?;
+            let keys = *keys.get(route_index as usize)?;
             let first_in_set = self
                 .first_regex
                 .get(route_index as usize)
                 .copied()
                 .flatten();
-            let unmet = match (&self.set, first_in_set) {
+            let path_matches = |when: &Conditions| match (&self.set, first_in_set) {
                 (Some(set), Some(first)) => {
-                    first_unmet_condition_with(route, facts, host, |when| {
-                        let hits = hits.get_or_insert_with(|| set.matches(path));
-                        (first as usize..)
-                            .take(when.path_regexes.len())
-                            .any(|index| hits.matched(index))
-                    })
+                    let hits = hits.get_or_insert_with(|| set.matches(path));
+                    (first as usize..)
+                        .take(when.path_regexes.len())
+                        .any(|index| hits.matched(index))
                 }
-                _ => first_unmet_condition(route, facts, host),
+                _ => matches_path(when, facts),
             };
-            if unmet.is_none() {
+            if matches(route, keys, facts, host, path_matches) {
                 return Some(route_index as usize);
             }
         }

@@ -11,7 +11,7 @@ use weir_model::{
 
 use super::{RequestFacts, glob, strip_port};
 use crate::byte_class::is_value_byte;
-use crate::cookie;
+use crate::cookie::{self, siphash};
 use crate::field::{Field, Name};
 
 /// How values are encoded; depends on the use of the expanded template.
@@ -26,48 +26,48 @@ pub enum ValueEncoding {
 }
 
 /// Identifies a request in logs and at servers.
+///
+/// Most configurations do not use identifiers, but each request that a route matches has one. Its text is therefore
+/// generated when it is used.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct RequestId {
-    bytes: [u8; Self::MAX],
-    len: u8,
+pub enum RequestId<'a> {
+    /// A random key. The text is 32 hexadecimal digits of a keyed hash, so the generator's other numbers, and thus later
+    /// identifiers, cannot be computed from it.
+    Generated(u128),
+    /// The identifier that a client sent.
+    Sent(&'a [u8]),
 }
 
-impl RequestId {
+impl<'a> RequestId<'a> {
     /// Maximum length of an accepted identifier, in bytes.
     pub const MAX: usize = 64;
 
-    /// Returns an identifier of 32 hexadecimal digits.
-    pub fn from_random(random: u128) -> Self {
-        let mut bytes = [0; Self::MAX];
-        for (index, byte) in bytes.iter_mut().take(32).enumerate() {
-            let digit = (random >> (124 - 4 * index)) & 15;
-            *byte = b"0123456789abcdef"[digit as usize];
-        }
-        Self { bytes, len: 32 }
-    }
-
     /// Returns the identifier that a client sent, or `None` if it is empty, too long, or contains characters other than
     /// letters, digits and `-._~+/=:`.
-    pub fn from_client(text: &[u8]) -> Option<Self> {
+    pub fn from_client(text: &'a [u8]) -> Option<Self> {
         let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~+/=:".contains(byte);
-        if text.is_empty() || text.len() > Self::MAX || !text.iter().all(is_plain) {
-            return None;
-        }
-        let mut bytes = [0; Self::MAX];
-        bytes[..text.len()].copy_from_slice(text);
-        let len = u8::try_from(text.len()).ok()?;
-        Some(Self { bytes, len })
+        let is_valid = (1..=Self::MAX).contains(&text.len()) && text.iter().all(is_plain);
+        is_valid.then_some(Self::Sent(text))
     }
 
     /// Returns the identifier's characters.
-    pub fn as_bytes(&self) -> &[u8] {
-        &self.bytes[..usize::from(self.len)]
+    pub fn to_bytes(self) -> Vec<u8> {
+        match self {
+            Self::Sent(text) => text.to_vec(),
+            Self::Generated(key) => format!("{:032x}", hidden(key)).into_bytes(),
+        }
     }
 }
 
-impl std::fmt::Debug for RequestId {
+/// Returns a keyed hash of a constant, from which the key cannot be computed.
+pub fn hidden(key: u128) -> u128 {
+    let key = (key as u64, (key >> 64) as u64);
+    u128::from(siphash(key, b"1")) << 64 | u128::from(siphash(key, b"2"))
+}
+
+impl std::fmt::Debug for RequestId<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&String::from_utf8_lossy(self.as_bytes()))
+        f.write_str(&String::from_utf8_lossy(&self.to_bytes()))
     }
 }
 
@@ -83,7 +83,7 @@ pub struct TemplateContext<'a> {
     /// The host of a request without one.
     pub default_host: &'a [u8],
     /// The request's identifier.
-    pub request_id: RequestId,
+    pub request_id: RequestId<'a>,
     /// The server; `None` = not selected yet, and [`SERVER_MARK`] is written instead of its name.
     pub server: Option<&'a str>,
     /// The pool; empty if there is none.
@@ -124,14 +124,18 @@ pub fn expand(
 }
 
 /// Returns the key of a request in a map; hosts are in lower case.
-pub fn map_key<'a>(map: &ValueMap, template_context: &TemplateContext<'a>) -> Cow<'a, [u8]> {
-    if let [Part::Variable(variable)] = map.key.parts()
-        && *variable != Variable::Host
-        && let Value::Borrowed(value) = template_context.key_value(variable)
-    {
-        return Cow::Borrowed(value);
+pub fn map_key<'v>(map: &'v ValueMap, template_context: &TemplateContext<'v>) -> Cow<'v, [u8]> {
+    let [Part::Variable(variable)] = map.key.parts() else {
+        return Cow::Owned(key_text(&map.key, template_context));
+    };
+    let value = match template_context.key_value(variable) {
+        Value::Borrowed(value) => value,
+        Value::Computed(value) => return Cow::Owned(value),
+    };
+    match matches!(variable, Variable::Host) && value.iter().any(u8::is_ascii_uppercase) {
+        true => Cow::Owned(value.to_ascii_lowercase()),
+        false => Cow::Borrowed(value),
     }
-    Cow::Owned(key_text(&map.key, template_context))
 }
 
 /// Returns a template with the values of its variables as received, for use as a lookup key; hosts are in lower case,
@@ -142,12 +146,10 @@ pub fn key_text(text: &Template, template_context: &TemplateContext<'_>) -> Vec<
         match part {
             Part::Text(text) => out.extend_from_slice(text.as_bytes()),
             Part::Variable(Variable::Host) => {
-                out.extend(
-                    template_context
-                        .value(&Variable::Host)
-                        .as_bytes()
-                        .to_ascii_lowercase(),
-                );
+                let start = out.len();
+                let host = template_context.value(&Variable::Host);
+                out.extend_from_slice(host.as_bytes());
+                out[start..].make_ascii_lowercase();
             }
             Part::Variable(variable) => {
                 out.extend_from_slice(template_context.key_value(variable).as_bytes())
@@ -157,7 +159,7 @@ pub fn key_text(text: &Template, template_context: &TemplateContext<'_>) -> Vec<
     out
 }
 
-/// The value of a variable: a range of the request, or computed.
+/// The value of a variable: a range of the request, the value of a map, or computed.
 enum Value<'a> {
     Borrowed(&'a [u8]),
     Computed(Vec<u8>),
@@ -178,7 +180,10 @@ impl<'a> TemplateContext<'a> {
         self.value(variable).as_bytes().to_vec()
     }
 
-    fn value(&self, variable: &Variable) -> Value<'a> {
+    fn value<'v>(&self, variable: &'v Variable) -> Value<'v>
+    where
+        'a: 'v,
+    {
         let facts = &self.facts;
         let (head, tls) = (facts.head, &facts.tls);
         let computed = |text: String| Value::Computed(text.into_bytes());
@@ -187,7 +192,7 @@ impl<'a> TemplateContext<'a> {
             Variable::ClientPort => return computed(self.client.port().to_string()),
             Variable::ListenPort => return computed(self.port.to_string()),
             Variable::ForwardedFor => return Value::Computed(self.forwarded_for(|_| true)),
-            Variable::RequestId => return Value::Computed(self.request_id.as_bytes().to_vec()),
+            Variable::RequestId => return Value::Computed(self.request_id.to_bytes()),
             Variable::Route => {
                 return computed(
                     self.route
@@ -228,13 +233,16 @@ impl<'a> TemplateContext<'a> {
             Variable::Rest => self.rest(),
             Variable::Map(MapRef { map, .. }) => {
                 let value = map.as_deref().map(|map| map.value(&map_key(map, self)));
-                return computed(value.unwrap_or_default().to_owned());
+                value.unwrap_or_default().as_bytes()
             }
         })
     }
 
     /// Returns the value of a variable for a key, without what the client may not set.
-    fn key_value(&self, variable: &Variable) -> Value<'a> {
+    fn key_value<'v>(&self, variable: &'v Variable) -> Value<'v>
+    where
+        'a: 'v,
+    {
         match variable {
             Variable::Header(name) => {
                 let mut fields = self.facts.fields.iter();

@@ -86,23 +86,53 @@ impl<'p> ServerScope<'p> {
         }
     }
 
-    /// Adds a note about the value of a server's cookie, unless routes compare it.
+    /// Returns the server's key `cookie`. Adds a note if haproxy ignores the value.
+    fn cookie_entry(&self, options: &Options, notes: &mut Notes) -> Option<Entry> {
+        let (value, position) = options.cookie.as_ref()?;
+        if !self.has_sticky_cookie(*position, notes) {
+            return None;
+        }
+        Some(Entry::new("cookie", value.as_str(), *position))
+    }
+
+    /// Adds a note about the cookie's value of servers from DNS, which have a value of their own each.
     pub(super) fn note_cookie(&self, options: &Options, notes: &mut Notes) {
         if let Some((_, position)) = &options.cookie
-            && read_only_cookie(self.proxy).is_none()
+            && self.has_sticky_cookie(*position, notes)
         {
-            // Without `cookie` in the section, haproxy ignores the value.
-            match self.proxy.last(&["cookie"]).filter(|_| self.proxy.is_http()) {
-                Some(_) => notes.add(
-                    *position,
-                    "cookie is not imported: Weir generates cookie values; clients with old cookies get a new server",
-                ),
-                None => notes.remark(
-                    *position,
-                    "cookie is not imported: haproxy ignores it in a section without `cookie`",
-                ),
-            }
+            notes.add(
+                *position,
+                "cookie is not imported: Weir generates the cookie values of servers from DNS",
+            );
         }
+    }
+
+    /// Returns whether the values of servers' cookies become part of `sticky`, and not of routes. Adds a note if
+    /// haproxy ignores them.
+    fn has_sticky_cookie(&self, position: Position, notes: &mut Notes) -> bool {
+        if read_only_cookie(self.proxy).is_some() {
+            return false;
+        }
+        let Some(line) = self
+            .proxy
+            .last(&["cookie"])
+            .filter(|_| self.proxy.is_http())
+        else {
+            notes.remark(
+                position,
+                "cookie is not imported: haproxy ignores it in a section without `cookie`",
+            );
+            return false;
+        };
+        let mut words = line.words.iter();
+        let has_mode = words.any(|word| matches!(word.as_str(), "insert" | "rewrite" | "prefix"));
+        if !has_mode {
+            notes.add(
+                position,
+                "cookie is not imported: the section's `cookie` is not imported",
+            );
+        }
+        has_mode
     }
 
     /// Returns the value of the cookie of a server with an address, and the server's line.
@@ -511,7 +541,7 @@ pub(super) fn convert_server(
         // Without this key, Weir would use the server as a regular server.
         entries.push(Entry::new("backup", true, position).essential());
     }
-    scope.note_cookie(&options, notes);
+    entries.extend(scope.cookie_entry(&options, notes));
     let probes = scope.probes(context, &options, line, notes);
     options.complete_tls();
     Some((

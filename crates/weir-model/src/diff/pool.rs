@@ -236,6 +236,9 @@ fn server_keys(edits: Edits, old: &Server, new: &Server) -> Edits {
     let edits = edits
         .compare("weight", old.weight, new.weight, u32::to_string)
         .compare("backup", old.backup, new.backup, bool::to_string)
+        .compare("cookie", &old.cookie, &new.cookie, |value| {
+            value.as_deref().unwrap_or("generated").to_owned()
+        })
         .compare(
             "max_connections",
             old.max_connections,

@@ -418,15 +418,21 @@ fn build_pool(
     };
     let regular_count = by_backup(false).count();
     let servers = by_backup(false).chain(by_backup(true)).chain(&pool.sorry);
+    let servers: Vec<&Server> = servers.collect();
     let list: Vec<Arc<Target>> = servers
+        .iter()
         .map(|server| target(known, workers, &proxy.name, pool, server))
         .collect();
     let sticky = pool.sticky.as_ref().map(|kind| Stickiness {
-        cookie_values: list
+        cookie_values: servers
             .iter()
-            .map(|target| {
-                let secret = kind.secret.as_ref().or(known.cookie_key.as_ref());
-                cookie::sign(secret.map_or(&b""[..], Secret::expose), &target.name)
+            .map(|server| match &server.cookie {
+                Some(value) => value.as_bytes().into(),
+                None => {
+                    let secret = kind.secret.as_ref().or(known.cookie_key.as_ref());
+                    let secret = secret.map_or(&b""[..], Secret::expose);
+                    cookie::sign(secret, &server.name).into()
+                }
             })
             .collect(),
         attributes: kind.attributes(proxy.tls.is_some()).to_owned(),

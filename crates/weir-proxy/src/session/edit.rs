@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 
-use weir_http::cookie::siphash;
 use weir_http::route::{
     self, RequestFacts, RequestId, SERVER_MARK, TemplateContext, ValueEncoding,
 };
@@ -14,10 +13,10 @@ use weir_model::{ForwardAuth, HeaderEdit, HeaderEdits, Part, Pool, Route, SplitM
 use super::Session;
 use crate::plan::{Service, Targets};
 
-/// Returns a random request identifier, from which later ones cannot be predicted.
-pub(super) fn random_id(random: &mut SplitMix64) -> u128 {
-    let key = (random.next_u64(), random.next_u64());
-    u128::from(siphash(key, b"1")) << 64 | u128::from(siphash(key, b"2"))
+/// Returns a random number. It must be hidden with [`route::hidden`] before clients or servers see it, because later
+/// ones could be computed from it.
+pub(super) fn random_key(random: &mut SplitMix64) -> u128 {
+    u128::from(random.next_u64()) << 64 | u128::from(random.next_u64())
 }
 
 /// The texts that response edits refer to.
@@ -30,6 +29,7 @@ pub(super) struct ResponseTexts<'a> {
 
 impl Session {
     /// Returns the values of variables for a request.
+    #[inline]
     pub(super) fn template_context<'a>(
         &mut self,
         facts: RequestFacts<'a>,
@@ -83,20 +83,19 @@ impl Session {
     }
 
     /// Returns the request's identifier: the identifier that a trusted client sent, or a random one.
-    fn request_id(&mut self, facts: &RequestFacts<'_>, random: &mut SplitMix64) -> RequestId {
-        if let Some(id) = self.request.id {
-            return id;
-        }
+    #[inline]
+    fn request_id<'a>(
+        &mut self,
+        facts: &RequestFacts<'a>,
+        random: &mut SplitMix64,
+    ) -> RequestId<'a> {
         let service = &self.local.service;
-        let address = self.peer.ip();
-        let is_trusted = || {
-            service
-                .trusted
-                .iter()
+        let sent = service.request_id.as_ref().and_then(|name| {
+            let address = self.peer.ip();
+            let mut trusted = service.trusted.iter();
+            trusted
                 .any(|network| network.contains(address))
-        };
-        let sent = service.request_id.as_ref().filter(|_| is_trusted());
-        let sent = sent.and_then(|name| {
+                .then_some(())?;
             let has_name = |field: &&Field| {
                 let field_name = field.name_in(facts.head);
                 field_name.eq_ignore_ascii_case(name.as_bytes())
@@ -104,9 +103,11 @@ impl Session {
             let field = facts.fields.iter().find(has_name)?;
             RequestId::from_client(field.value_in(facts.head))
         });
-        let id = sent.unwrap_or_else(|| RequestId::from_random(random_id(random)));
-        self.request.id = Some(id);
-        id
+        let request = &mut self.request;
+        sent.unwrap_or_else(|| {
+            let key = request.id_key.get_or_insert_with(|| random_key(random));
+            RequestId::Generated(*key)
+        })
     }
 
     /// Applies the changes of the service and the route to a request. Appends new fields to `add`, and stores the

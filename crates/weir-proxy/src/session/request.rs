@@ -578,13 +578,14 @@ impl Session {
         let edits = [
             Some(&service.request_header),
             route.map(|route| &route.edits.request),
-        ];
+        ]
+        .map(|edits| edits.filter(|edits| !edits.is_empty()));
         if replaces_cookie(edits, copied) {
             // Discards the client's other cookies.
             add.clear();
         }
         let mut rewritten = None;
-        if route.is_some() || service.has_header_edits() {
+        if route.is_some_and(|route| !route.edits.is_empty()) || service.has_header_edits() {
             let request_facts = incoming.facts(self.peer.ip(), &cx.fields);
             let template_context = self.template_context(
                 request_facts,

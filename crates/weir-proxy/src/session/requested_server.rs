@@ -35,7 +35,7 @@ impl Session {
             let server = sticky
                 .cookie_values
                 .iter()
-                .position(|known| known == cookie_value);
+                .position(|known| **known == *cookie_value);
             self.request.selection.set_sticky_server(server);
             let remaining = match sticky.kind.mode {
                 StickyMode::Rewrite => continue,

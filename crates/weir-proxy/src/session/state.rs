@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use weir_http::route::RequestId;
 use weir_http::{Exchange, TrailerFilter};
 use weir_model::Coding;
 use weir_select::Selection;
@@ -212,8 +211,8 @@ pub(super) struct Request {
     pub(super) encoder: Option<Box<Encoder>>,
     /// Values of response fields that depend on the request, in the order of the fields.
     pub(super) response_values: Vec<Vec<u8>>,
-    /// The request's identifier, once it is needed.
-    pub(super) id: Option<RequestId>,
+    /// The key of the request's identifier, once it is needed.
+    pub(super) id_key: Option<u128>,
     /// The query for a file, if the request is sent to a server only if there is no file.
     pub(super) lookup: Option<Box<(Query, Transfer)>>,
     /// Which trailers of the request the server receives; `None` = the request has no trailers.
@@ -280,7 +279,7 @@ impl Request {
             encoder: None,
             trailer_filter: None,
             response_values: Vec::new(),
-            id: None,
+            id_key: None,
             lookup: None,
             copies: Vec::new(),
             trace: None,

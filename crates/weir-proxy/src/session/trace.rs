@@ -4,11 +4,11 @@ use std::net::SocketAddr;
 use std::time::{Duration, SystemTime};
 
 use weir_http::trace_context::{TRACEPARENT, TRACESTATE};
-use weir_http::{Field, Request, TraceContext};
+use weir_http::{Field, Request, TraceContext, route};
 use weir_sys::{Clock, now_ns};
 
 use super::Session;
-use super::edit::random_id;
+use super::edit::random_key;
 use crate::context::Context;
 use crate::plan::Target;
 use crate::times::{ErrorKind, Stage};
@@ -68,7 +68,7 @@ impl Session {
         };
         let field = single_value(head, &cx.fields, TRACEPARENT);
         let received = field.ok().flatten().and_then(TraceContext::parse);
-        let random = random_id(&mut cx.random);
+        let random = route::hidden(random_key(&mut cx.random));
         let Decision::Trace {
             trace_id,
             parent_id,
@@ -77,7 +77,7 @@ impl Session {
         else {
             return;
         };
-        let spans = random_id(&mut cx.random);
+        let spans = route::hidden(random_key(&mut cx.random));
         let (request_span, upstream) = (((spans >> 64) as u64).max(1), (spans as u64).max(1));
         let recording = is_sampled.then(|| {
             let now = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();

@@ -1,5 +1,6 @@
 //! Cookies that Weir sets: their attributes, and the key that signs them if the configuration has no secret.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
@@ -106,6 +107,46 @@ fn cookies_that_header_rules_remove_do_not_reach_the_server() {
         );
         let route = "[[route]]\nservice = \"s\"\npool = \"p\"\nremove_header = [\"Cookie\"]";
         assert!(!forwarded(route).contains("admin"));
+    }
+}
+
+#[test]
+fn configured_cookie_values_are_set_and_accepted() {
+    let (one, two) = (Origin::start("one"), Origin::start("two"));
+    let proxy = Proxy::start("http", &[one.address()], "");
+    let with_values = |mode: &str| {
+        let mut text = configuration_with(
+            &proxy,
+            &[&one, &two],
+            &format!("cookie = \"SRV\", attributes = \"\", mode = \"{mode}\""),
+            "",
+        );
+        for (origin, value) in [(&one, "s1"), (&two, "s2")] {
+            let address = format!("\"{}\"", origin.address());
+            let table = format!("{{ address = {address}, cookie = \"{value}\" }}");
+            text = text.replace(&address, &table);
+        }
+        text
+    };
+    proxy.reload(&with_values("insert"));
+    let values: BTreeSet<String> = (0..8).map(|_| fetch_cookie(&proxy)).collect();
+    assert_eq!(values, ["s1", "s2"].map(str::to_owned).into());
+    let body_with = |cookie: &str| {
+        let request = format!("GET / HTTP/1.1\r\nHost: a\r\nCookie: SRV={cookie}\r\n\r\n");
+        let (_, body) = Client::connect(proxy.listen).fetch(&request);
+        String::from_utf8_lossy(&body).into_owned()
+    };
+    for _ in 0..4 {
+        assert!(is_accepted(&proxy, "s1") && is_accepted(&proxy, "s2"));
+        assert!(body_with("s1").starts_with("one") && body_with("s2").starts_with("two"));
+    }
+    proxy.reload(&with_values("prefix"));
+    for _ in 0..4 {
+        let body = body_with("s2~x");
+        assert!(
+            body.starts_with("two") && body.contains("SRV=x\r\n"),
+            "{body}"
+        );
     }
 }
 

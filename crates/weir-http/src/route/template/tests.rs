@@ -43,7 +43,7 @@ fn within<T>(
         client,
         port: 8443,
         default_host: b"192.0.2.9:80",
-        request_id: RequestId::from_random(0xab),
+        request_id: RequestId::from_client(b"r-1").unwrap(),
         server: None,
         pool: "p",
         route,
@@ -225,7 +225,7 @@ fn every_variable_has_a_value() {
             Some(&route)
         ),
         "192.0.2.1 4000 8443 https H /a/b c GET p 12 1.3 a.example CN=x__y b/c d v b b \
-         000000000000000000000000000000ab ."
+         r-1 ."
     );
     assert_eq!(
         fill_text(
@@ -282,12 +282,23 @@ proptest! {
 #[test]
 fn invalid_client_identifiers_are_rejected() {
     let id = RequestId::from_client(b"a-1_:/+=.~Z").unwrap();
-    assert_eq!(id.as_bytes(), b"a-1_:/+=.~Z");
+    assert_eq!(id.to_bytes(), b"a-1_:/+=.~Z");
     for wrong in [&b""[..], b"a b", b"a\r\nb", b"\xff", &[b'a'; 65]] {
         assert_eq!(RequestId::from_client(wrong), None);
     }
     assert!(RequestId::from_client(&[b'a'; 64]).is_some());
-    assert_eq!(RequestId::from_random(0xf).as_bytes().len(), 32);
+}
+
+#[test]
+fn generated_identifiers_are_hexadecimal_digits_that_do_not_show_their_key() {
+    let text = |key| String::from_utf8(RequestId::Generated(key).to_bytes()).unwrap();
+    let id = text(1);
+    assert!(id.len() == 32 && id.bytes().all(|byte| b"0123456789abcdef".contains(&byte)));
+    assert_eq!(id, text(1));
+    for other in [text(0), text(1 | 1 << 64)] {
+        assert_ne!(id[..16], other[..16]);
+        assert_ne!(id[16..], other[16..]);
+    }
 }
 
 #[test]
