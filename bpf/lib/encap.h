@@ -58,7 +58,7 @@ static __always_inline __u32 encap_hops_len(const struct weir_dest *dest)
 	return GUE_HOPS_LEN + (dest->family == 4 ? 4 : 16);
 }
 
-/* Returns the number of bytes by which a second hop lengthens this packet. */
+/* Returns the number of bytes that a second hop adds to this packet. */
 static __always_inline __u32 encap_extra(const struct packet *p, const struct weir_dest *dest)
 {
 	return encap_alternative(p, dest) ? encap_hops_len(dest) : 0;

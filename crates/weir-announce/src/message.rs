@@ -23,7 +23,7 @@ pub struct VipFact {
     pub vip: IpAddr,
     /// Whether its services can serve.
     pub serves: bool,
-    /// Why the services cannot serve; empty if they can.
+    /// The reason why the services cannot serve; empty if they can.
     pub reason: String,
     /// Whether servers have no check result yet. Until they have, this director may select different servers
     /// from the rest of its group, so a VIP that is not announced yet waits for the results.
@@ -46,7 +46,7 @@ pub(crate) enum Request {
 pub struct Report {
     /// The routes of all VIPs.
     pub routes: Vec<RouteReport>,
-    /// Why the speaker does not have the latest routes, or why the request was rejected.
+    /// The reason why the speaker does not have the latest routes, or why the request was rejected.
     pub error: Option<String>,
 }
 

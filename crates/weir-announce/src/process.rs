@@ -54,7 +54,7 @@ struct Announcer {
     recorded: Vec<IpAddr>,
     /// The speaker's error, until a command succeeds.
     error: Option<String>,
-    /// Why the last request was rejected. The same reason is not logged again.
+    /// The reason why the last request was rejected. The same reason is not logged again.
     rejected: Option<String>,
     retry_at: Option<Instant>,
     refresh_at: Instant,

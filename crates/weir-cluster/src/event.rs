@@ -49,7 +49,7 @@ pub enum Input {
         /// Whether the store has compacted the next revision, so that the keys must be read again although etcd
         /// responds.
         is_compacted: bool,
-        /// Why the watch ended.
+        /// The reason why the watch ended.
         reason: String,
     },
     /// A lease was granted.
@@ -96,7 +96,7 @@ pub enum Input {
     Settled(i64),
 }
 
-/// Why a configuration was not published.
+/// The reason why a configuration was not published.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct PublishError(pub String);

@@ -32,7 +32,7 @@ pub enum Key {
     Current,
     /// The pointer to the last configuration that all members have applied.
     Complete,
-    /// Why the rollout of a configuration was stopped.
+    /// The reason why the rollout of a configuration was stopped.
     Stopped,
     /// The member that has the turn to apply the configuration.
     Turn,

@@ -96,7 +96,7 @@ pub struct Machine {
     last_txn_at: Duration,
     /// Keys that this process has written with a lease, and the ID of that lease.
     leased: BTreeMap<String, i64>,
-    /// Why this director is not a member of the group, and the time of the rejection.
+    /// The reason why this director is not a member of the group, and the time of the rejection.
     refused: Option<(String, Duration)>,
     outputs: VecDeque<Output>,
 }

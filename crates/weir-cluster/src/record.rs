@@ -85,7 +85,7 @@ pub struct StoppedRollout {
     pub version: u64,
     /// Name of the member that failed.
     pub member: String,
-    /// Why the member failed, in one line.
+    /// The reason why the member failed, in one line.
     pub reason: String,
 }
 

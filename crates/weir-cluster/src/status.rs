@@ -28,7 +28,7 @@ pub enum RolloutState {
     Stopped {
         /// Name of the member.
         member: String,
-        /// Why it failed.
+        /// The reason why it failed.
         reason: String,
     },
 }
@@ -42,7 +42,7 @@ pub struct MemberStatus {
     pub record: MemberRecord,
     /// Time at which the member was last present, on the driver's clock; `None` if it is present.
     pub absent_since: Option<Duration>,
-    /// Number of versions by which the member's configuration is behind the published configuration.
+    /// Number of versions that the member's configuration is behind the published one.
     pub lag: u64,
     /// The VIPs that the member announces.
     pub announces: BTreeSet<IpAddr>,
@@ -57,7 +57,7 @@ pub struct MemberStatus {
 pub struct Status {
     /// The connection to etcd.
     pub link: Link,
-    /// Why this director is not a member of the group; `None` if it is a member.
+    /// The reason why this director is not a member of the group; `None` if it is a member.
     pub refused: Option<String>,
     /// Version of the configuration that this director has applied; 0 = none.
     pub version: u64,

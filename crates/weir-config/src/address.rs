@@ -8,7 +8,7 @@ use weir_model::{Family, Listener, Mark, Network, Ports, Protocol};
 
 use crate::code::Code;
 
-/// Why a text is not a valid address, port or listener, and how to fix it.
+/// The reason why a text is not a valid address, port or listener, and how to fix it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct AddressError {
     pub(crate) code: Code,

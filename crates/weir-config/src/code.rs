@@ -31,7 +31,7 @@ impl Severity {
 pub struct Explanation {
     /// What the code means, in one line.
     pub title: &'static str,
-    /// Why the code is reported.
+    /// The reason why the code is reported.
     pub cause: &'static str,
     /// How to fix the problem.
     pub fix: &'static str,

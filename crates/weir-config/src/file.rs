@@ -9,7 +9,7 @@ use crate::code::Code;
 /// Maximum file size in bytes; sufficient for two hundred thousand servers.
 pub const MAX_FILE_BYTES: u64 = 16 << 20;
 
-/// Why a file is not a configuration.
+/// The reason why a file is not a configuration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FileError {
     /// The file does not exist.

@@ -9,19 +9,19 @@ use weir_model::{Desired, Pool, RequiredServices};
 
 use crate::plane::Plane;
 
-/// What may still be missing on a new director of a group before it can serve connections that move to it. The other
-/// directors already use all servers, so these connections must find the same servers.
+/// The data that a new director of a group may still lack before it can serve connections that move to it. The other
+/// directors already use all servers, so these connections must reach the same servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Settling {
     /// Nothing is missing.
     Nothing,
     /// The first check results of some servers.
     Servers,
-    /// Flows that `[sync]` peers have.
+    /// The flows of `[sync]` peers.
     Flows,
 }
 
-/// Returns the facts for the announcer; `None` = nothing is announced.
+/// Returns the announcer's input; `None` = nothing is announced.
 pub(crate) fn facts(
     desired: &Desired,
     plane: &impl Plane,

@@ -1,4 +1,4 @@
-//! The state that status, metrics and explanations show. Contains only values that were read at one time, and no
+//! The state that status, metrics and explanations show. Contains only values that were read at the same time, and no
 //! handles.
 
 mod checks;
@@ -61,7 +61,7 @@ impl From<Layer4Snapshot> for Snapshot {
     }
 }
 
-/// File descriptors of the process, as they concern the proxy.
+/// The proxy's view of the process's file descriptors.
 #[derive(Clone, Debug, Default)]
 pub struct OpenFiles {
     /// The limit, and the number in use.

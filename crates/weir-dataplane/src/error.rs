@@ -29,7 +29,7 @@ pub enum Error {
     NoBpffs {
         /// The pin directory.
         path: PathBuf,
-        /// Why no bpffs can be mounted.
+        /// The reason why no bpffs can be mounted.
         reason: String,
     },
     /// Another daemon uses the pin directory.

@@ -77,7 +77,7 @@ impl Hold {
     /// [`Self::set_deadline`] is called.
     ///
     /// # Errors
-    /// The process lacks CAP_BPF or CAP_NET_ADMIN, or there are more than 4096 addresses.
+    /// Fails if the process lacks CAP_BPF or CAP_NET_ADMIN, or there are more than 4096 addresses.
     pub fn open(targets: &[HoldTarget], host_addresses: &[IpAddr]) -> Result<Self> {
         let mut object = EbpfLoader::new()
             .load(OBJECT)
@@ -115,7 +115,7 @@ impl Hold {
     /// Attaches the programs to an Ethernet device or the loopback device in the calling thread's network namespace.
     ///
     /// # Errors
-    /// The device does not exist, or the kernel rejects the request.
+    /// Fails if the device does not exist, or the kernel rejects the request.
     pub fn attach(&mut self, interface: &str) -> Result<()> {
         let ingress: &mut SchedClassifier = program(&mut self.object, INGRESS)?;
         let first = TcAttachOptions::TcxOrder(LinkOrder::first());
@@ -148,7 +148,7 @@ impl Hold {
     /// Sets the time until which packets are held, `CLOCK_MONOTONIC` in nanoseconds; 0 = stop.
     ///
     /// # Errors
-    /// The kernel rejects the request.
+    /// Fails if the kernel rejects the request.
     pub fn set_deadline(&mut self, deadline_ns: u64) -> Result<()> {
         self.deadline
             .set(0, deadline_ns, 0)
@@ -179,7 +179,7 @@ impl Hold {
     /// packets have a route attached.
     ///
     /// # Errors
-    /// The device does not exist.
+    /// Fails if the device does not exist.
     pub fn release(&self, frame: &HeldFrame) -> Result<()> {
         let missing = || Error::NoProgram {
             name: RELEASE.to_owned(),
@@ -202,7 +202,7 @@ impl Hold {
     /// Returns the packet counters.
     ///
     /// # Errors
-    /// The kernel rejects the request.
+    /// Fails if the kernel rejects the request.
     pub fn counts(&self) -> Result<HoldCounts> {
         let read = |index| {
             self.counts

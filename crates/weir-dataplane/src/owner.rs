@@ -87,7 +87,7 @@ impl PinDir {
     /// user of the directory.
     ///
     /// # Errors
-    /// There is no bpffs, another daemon uses the directory, or it cannot be written.
+    /// Fails if there is no bpffs, another daemon uses the directory, or it cannot be written.
     pub fn claim(&self, lock: &Path) -> Result<()> {
         self.prepare()?;
         // Of two daemons that start at the same time, the second one must find the first one's record.

@@ -206,7 +206,7 @@ impl PinDir {
     /// Returns all pins below the directory, sorted by path; empty if the directory does not exist.
     ///
     /// # Errors
-    /// A directory cannot be read.
+    /// Fails if a directory cannot be read.
     pub fn list(&self) -> Result<Vec<PinnedObject>> {
         let mut found = Vec::new();
         if !self.root.exists() {

@@ -31,7 +31,7 @@ const RETRY_DELAY: Duration = Duration::from_secs(2);
 struct Responses {
     /// The servers in the last successful response.
     servers: Option<String>,
-    /// Why the latest query failed; `None` = it succeeded.
+    /// The reason why the latest query failed; `None` = it succeeded.
     problem: Option<String>,
 }
 

@@ -50,7 +50,7 @@ pub struct Source {
     pub from: String,
     /// Number of servers in the list.
     pub servers: usize,
-    /// Why the current content of the source is rejected.
+    /// The reason why the current content of the source is rejected.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
 }

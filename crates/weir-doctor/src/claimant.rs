@@ -91,7 +91,7 @@ pub(crate) fn claimants(
 /// device and address family.
 ///
 /// # Errors
-/// The state of the network cannot be read.
+/// Fails if the state of the network cannot be read.
 pub async fn contested_vips(
     desired: &Desired,
     failover_vips: &BTreeSet<IpAddr>,
@@ -245,7 +245,7 @@ fn parse_claim(frame: &[u8], local: MacAddr) -> Option<Claim> {
 /// Sends a query for each VIP and returns the claims that arrive within [`TIMEOUT`].
 ///
 /// # Errors
-/// Frames cannot be sent on the device.
+/// Fails if frames cannot be sent on the device.
 fn query_all(
     ifindex: u32,
     ethertype: u16,

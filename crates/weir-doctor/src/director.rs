@@ -38,7 +38,7 @@ pub enum Daemon {
 /// VIPs that keepalived or Pacemaker moves between directors: only the active director has them.
 ///
 /// # Errors
-/// The state of the network cannot be read.
+/// Fails if the state of the network cannot be read.
 pub async fn director(
     desired: &Desired,
     daemon: &Daemon,
@@ -468,7 +468,7 @@ fn is_in_network(address: IpAddr, other: IpAddr, prefix: u8) -> bool {
 /// Minimum number of SYNs without an established connection before a problem is reported.
 const MIN_SYNS: u64 = 10;
 
-/// Reports a server with which no handshake completes, although handshakes with other servers complete.
+/// Reports a server whose handshakes never complete although those of other servers do.
 fn server_without_handshakes(
     service: &str,
     server: &ServerReport,

@@ -15,10 +15,10 @@ const READ_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum duration of a change, which includes verification of programs and resolution of neighbours.
 const CHANGE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Why a request has no result.
+/// The reason why a request has no result.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
-    /// The process died; the keeper starts it again.
+    /// The process died; the keeper restarts it.
     #[error("the privileged layer 4 process has exited; it is being restarted")]
     Lost,
     /// The process did not respond in time.
@@ -278,7 +278,7 @@ mod tests {
             send_reply(UNREQUESTED, &Reply::Started);
             let (number, _, _) = next();
             send_reply(number, &Reply::Current(true));
-            // The process dies with a request, and another process starts.
+            // The process dies during a request, and another process starts.
             drop(next());
             send_reply(UNREQUESTED, &Reply::Started);
             let (number, request, _) = next();

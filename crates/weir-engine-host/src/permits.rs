@@ -1,8 +1,8 @@
 //! Permits edits by ipvsadm that a client has requested at a socket of this process.
 //!
 //! The client sends its edits to this socket, and the kernel reports the client's user ID. This process executes the
-//! edits when the daemon requests them: once, and no others. A compromised daemon also holds connections from root, so
-//! a connection does not prove that root wants an edit.
+//! edits when the daemon requests them: once, and no others. A compromised daemon also has connections from root, so a
+//! connection does not prove that root requests an edit.
 
 use std::collections::VecDeque;
 use std::os::fd::AsFd;

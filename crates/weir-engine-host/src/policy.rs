@@ -6,7 +6,7 @@
 //!   ([`weir_helper::with_published_part`]),
 //! - the active configuration, or the previous one, to which a guarded reload may roll back, or
 //! - the configuration that was last active, as recorded in [`RECORD_FILE`], because a daemon that is restarted after a
-//!   crash uses it, whatever the file contains by then.
+//!   crash uses it, regardless of the file's content by then.
 //!
 //! A configuration from an API client can therefore change proxy services, but no VIP, interface, server or limit of
 //! layer 4.

@@ -98,9 +98,9 @@ pub enum Error {
     /// A change failed, and the rollback failed too.
     #[error("{cause}; the previous configuration could not be restored completely: {rollback}")]
     RollbackFailed {
-        /// Why the change failed.
+        /// The reason why the change failed.
         cause: Box<Error>,
-        /// Why the rollback failed.
+        /// The reason why the rollback failed.
         rollback: Box<Error>,
     },
 }

@@ -18,7 +18,7 @@ use weir_sys::create_private;
 use crate::origin::Baseline;
 use crate::stored_state::{EngineState, StoredState, Undo};
 
-/// The file's name, next to the state file.
+/// The file's name; the file is next to the state file.
 pub(crate) const JOURNAL_FILE: &str = "state.journal";
 
 /// A journal of at most this size is never too long.

@@ -77,7 +77,7 @@ impl MarkRouting {
     /// Removes rules and devices. Returns the number of removed rules.
     ///
     /// # Errors
-    /// The kernel rejects a change.
+    /// Fails if the kernel rejects a change.
     pub(crate) async fn remove(mut self, netlink: &Netlink) -> weir_netlink::Result<usize> {
         let rules = self.rules.clone();
         let removed = self.remove_rules(netlink, &rules).await?;

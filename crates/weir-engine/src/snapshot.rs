@@ -65,7 +65,7 @@ pub struct InterfaceStatus {
     /// `"native"`, `"generic"` or `"tc"`.
     #[serde(deserialize_with = "wire::mode")]
     pub mode: Name,
-    /// Why this mode was selected.
+    /// The reason why this mode was selected.
     pub reason: String,
 }
 
@@ -171,9 +171,9 @@ pub struct ServerStatus {
     pub effective_weight: u32,
     /// Its state.
     pub state: ServerState,
-    /// Why it is in that state.
+    /// The reason why it is in that state.
     pub reason: String,
-    /// Start of that state.
+    /// When it entered that state.
     pub since: SystemTime,
     /// The active override as given to `weir server` ("drain", "maint", "weight 3").
     pub overridden: Option<String>,
@@ -183,7 +183,7 @@ pub struct ServerStatus {
     pub inactive_connections: u64,
     /// Number of persistence entries for this server.
     pub persistent_connections: u64,
-    /// Whether the server is at its upper threshold, so it gets no new flows.
+    /// Whether the server is at its upper threshold and gets no new flows.
     pub overloaded: bool,
     /// Totals since the server was created.
     pub totals: Totals,
@@ -209,7 +209,7 @@ pub struct ServerStatus {
 /// A problem of a server that still receives clients.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Warning {
-    /// The observation and its likely cause.
+    /// The observed behaviour and its likely cause.
     pub reason: String,
     /// When the problem began.
     pub since: SystemTime,

@@ -121,7 +121,7 @@ impl StateFile {
     /// Reads the file. Returns `None` if there is none, or if it is unreadable, which is logged.
     ///
     /// # Errors
-    /// A newer version wrote the file; its content must not be overwritten.
+    /// Fails if a newer version wrote the file; its content must not be overwritten.
     pub(crate) fn read(&self) -> Result<Option<StoredState>> {
         let warn = |error: &dyn std::error::Error| {
             tracing::warn!(path = %self.path.display(), %error, "failed to read the state file; starting without it");
@@ -155,7 +155,7 @@ impl StateFile {
     /// Replaces the file atomically and starts a new journal.
     ///
     /// # Errors
-    /// The directory is not writable; the previous file and its journal remain.
+    /// Fails if the directory is not writable; the previous file and its journal remain.
     pub(crate) fn write(&mut self, state: &EngineState, servers: &SavedServers) -> Result<()> {
         let text = self.serialize(state, servers)?;
         self.write_serialized(text)
@@ -164,7 +164,7 @@ impl StateFile {
     /// First half of [`StateFile::write`]: serializes the content.
     ///
     /// # Errors
-    /// The boot ID is not readable.
+    /// Fails if the boot ID is not readable.
     pub(crate) fn serialize(
         &self,
         state: &EngineState,
@@ -194,7 +194,7 @@ impl StateFile {
     /// Second half of [`StateFile::write`]: writes the file.
     ///
     /// # Errors
-    /// The same as for [`StateFile::write`].
+    /// See [`StateFile::write`].
     pub(crate) fn write_serialized(
         &mut self,
         SerializedState { number, bytes }: SerializedState,
@@ -235,7 +235,7 @@ impl StateFile {
     /// Appends a change to the journal.
     ///
     /// # Errors
-    /// The directory is not writable.
+    /// Fails if the directory is not writable.
     pub(crate) fn append(&mut self, record: &Record) -> Result<()> {
         let Some(journal) = &mut self.journal else {
             let source = ErrorKind::NotFound.into();
@@ -246,7 +246,7 @@ impl StateFile {
     }
 
     /// Appends a change that is made even if it cannot be recorded, such as a failed server. After a failure, the whole
-    /// file is rewritten as soon as this is possible ([`Self::must_be_rewritten`]).
+    /// file is rewritten as soon as possible ([`Self::must_be_rewritten`]).
     pub(crate) fn append_if_possible(&mut self, record: &Record) {
         if let Err(error) = self.append(record) {
             self.report_failure(&error);
@@ -279,7 +279,7 @@ impl StateFile {
     /// Removes the file and its journal.
     ///
     /// # Errors
-    /// The directory is not writable.
+    /// Fails if the directory is not writable.
     pub(crate) fn remove(&self) -> Result<()> {
         for path in [self.path.with_file_name(JOURNAL_FILE), self.path.clone()] {
             match fs::remove_file(&path) {
@@ -293,7 +293,7 @@ impl StateFile {
     }
 }
 
-/// Why a state file cannot be read.
+/// The reason why a state file cannot be read.
 #[derive(Debug)]
 pub enum Unreadable {
     /// The kernel's error.
@@ -308,7 +308,7 @@ pub enum Unreadable {
 /// there is no file.
 ///
 /// # Errors
-/// The file is unreadable.
+/// Fails if the file is unreadable.
 pub(crate) fn read(path: &Path) -> std::result::Result<Option<(String, StoredState)>, Unreadable> {
     let text = match read_owned_file(path) {
         Ok(text) => text,

@@ -45,7 +45,7 @@ const KEEPALIVE_COUNT: u32 = 3;
 /// Without this metadata, the watch at a member that is cut off would stay open and report nothing.
 const REQUIRE_LEADER: &str = "grpc-metadata-hasleader";
 
-/// Why a request failed.
+/// The reason why a request failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The connection failed.

@@ -41,7 +41,7 @@ pub struct Ejection {
     pub since: Duration,
     /// When the server returns on trial.
     pub until: Duration,
-    /// Why the server was ejected.
+    /// The reason why the server was ejected.
     pub reason: String,
 }
 

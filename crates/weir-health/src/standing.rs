@@ -15,7 +15,7 @@ pub struct Standing {
     pub state: State,
     /// When the state began, on the driver's clock.
     pub since: Duration,
-    /// Why the state was entered.
+    /// The reason why the state was entered.
     pub reason: String,
     /// Weights that the server's checks report.
     pub weights: Vec<ReportedWeight>,

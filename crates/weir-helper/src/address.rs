@@ -412,7 +412,7 @@ fn is_source(
 /// routes, rules and devices. Must be called inside a tokio runtime, while no helper runs.
 ///
 /// # Errors
-/// An object cannot be removed, or the record cannot be written.
+/// Fails if an object cannot be removed, or the record cannot be written.
 pub async fn remove_recorded(runtime_dir: &Path) -> Result<usize, Error> {
     let record = record::read(runtime_dir);
     let count = record.added.len() + record.other_changes.len();

@@ -36,7 +36,7 @@ impl Client {
     /// Sends a request. Returns the number that the reply will have.
     ///
     /// # Errors
-    /// The helper has ended.
+    /// Fails if the helper has ended.
     pub fn request(&self, request: Request) -> Result<u64, Error> {
         let number = self
             .next_number
@@ -49,7 +49,7 @@ impl Client {
     /// ended.
     ///
     /// # Errors
-    /// The helper sent an invalid message, or the channel cannot be read.
+    /// Fails if the helper sent an invalid message, or the channel cannot be read.
     pub fn poll_receive(&self) -> Result<Poll<Option<ReplyWithRouters>>, Error> {
         match self.channel.poll_receive()? {
             Poll::Ready(message) => message.map(parse_reply).transpose().map(Poll::Ready),

@@ -40,11 +40,11 @@ pub use published::with_published_part;
 pub use root_section::RootSection;
 pub use serve::serve;
 
-/// The environment variable by which the keeper informs the VRRP agent's helper that an unprivileged daemon has written
-/// the recorded configuration, even if the file has a different owner now.
+/// The environment variable that tells the VRRP agent's helper that an unprivileged daemon has written the recorded
+/// configuration, even if the file has a different owner now.
 pub const CONFINED: &str = "WEIR_HELPER_CONFINED";
 
-/// Why the helper failed.
+/// The reason why the helper failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A request to the network failed.
@@ -82,7 +82,7 @@ pub enum Error {
         path: PathBuf,
         /// The section.
         name: &'static str,
-        /// Why it is not permitted, or what to do.
+        /// The reason why it is not permitted, or what to do.
         reason: String,
     },
     /// No virtual router has this name.
@@ -100,7 +100,7 @@ pub enum Error {
     /// The other process sent something other than a message of this version.
     #[error("invalid message: {reason}")]
     Message {
-        /// Why the message is invalid.
+        /// The reason why the message is invalid.
         reason: String,
     },
 }

@@ -124,7 +124,7 @@ pub enum Reply {
     Done,
     /// The request failed.
     Failed {
-        /// Why the request failed.
+        /// The reason why the request failed.
         reason: String,
     },
     /// The state of a tracked object.

@@ -29,7 +29,7 @@ const REAL_TIME_PRIORITY: i32 = 9;
 /// inside a tokio runtime.
 ///
 /// # Errors
-/// The addresses cannot be read or removed.
+/// Fails if the addresses cannot be read or removed.
 pub async fn serve(
     channel: Channel,
     runtime_dir: &Path,

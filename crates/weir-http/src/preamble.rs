@@ -61,7 +61,7 @@ impl Preamble {
 /// that rules for IPv4 networks apply to them.
 ///
 /// # Errors
-/// The input is not a PROXY protocol header.
+/// Fails if the input is not a PROXY protocol header.
 pub fn read(input: &[u8]) -> Result<Option<Preamble>, ParseError> {
     Ok(parse(input)?.map(Preamble::canonical))
 }

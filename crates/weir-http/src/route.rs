@@ -35,7 +35,7 @@ pub struct TlsFacts<'a> {
     pub client_subject: Option<&'a str>,
 }
 
-/// The properties of a request with which routes are compared.
+/// The properties of a request that routes are matched against.
 #[derive(Debug, Clone, Copy)]
 pub struct RequestFacts<'a> {
     /// The client's address.
@@ -89,8 +89,8 @@ pub fn choose(routes: &[Route], facts: &RequestFacts<'_>) -> Option<usize> {
     matching.next().map(|(index, _)| index)
 }
 
-/// Returns the first condition of a route that a request does not meet, and whether this condition is negated; `None`
-/// if the route matches. `host` is the request's host, without port.
+/// Returns the first condition of a route that a request does not meet, and whether the condition is negated; `None` if
+/// the route matches. `host` is the request's host, without port.
 pub fn first_unmet_condition(
     route: &Route,
     facts: &RequestFacts<'_>,
@@ -198,7 +198,7 @@ fn meets(
     })
 }
 
-/// Returns the value with which a condition on the key is compared, as text. Values from the client's address and TLS
+/// Returns the value that a condition on the key is compared with, as text. Values from the client's address and TLS
 /// connection are not known here.
 pub fn compared_value(
     key: ConditionKey,

@@ -3,8 +3,8 @@
 //!
 //! [`flow`] is the model of the estimator in the data plane (bpf/lib/latency.h): it turns the packets that a client
 //! sends into samples. [`aggregate`] turns samples into a server's statistics, and [`share`] turns the statistics of a
-//! service's servers into the shares by which `least-time` selects servers at random. [`adapt`] turns latencies into
-//! weights for the other schedulers. The crate does no I/O; times are arguments.
+//! service's servers into the shares that `least-time` uses to select servers at random. [`adapt`] converts latencies
+//! to weights for the other schedulers. The crate does no I/O; times are arguments.
 
 pub mod adapt;
 pub mod aggregate;

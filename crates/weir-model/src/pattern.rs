@@ -13,7 +13,7 @@ const MAX_COMPILED_BYTES: usize = 1 << 20;
 #[derive(Clone)]
 pub struct TextRegex(Regex);
 
-/// Why an expression is invalid, in one line.
+/// The reason why an expression is invalid, in one line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PatternError(String);
 

@@ -15,11 +15,11 @@ pub use condition::{ConditionKey, Conditions, NamedCondition, RequestPart, Schem
 /// Action of a route.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum RouteAction {
-    /// Use this pool.
+    /// Send requests to this pool.
     Pool(String),
-    /// Use one of several pools.
+    /// Send requests to one of several pools.
     Split(Split),
-    /// Use the pool that a map selects; without a match and a default, the pool of the service.
+    /// Send requests to the pool that a map selects; without a match and a default, to the service's pool.
     Mapped(Arc<ValueMap>),
     /// Redirect the client.
     Redirect {
@@ -35,7 +35,7 @@ pub enum RouteAction {
         /// The body; empty = the reason phrase.
         body: Template,
     },
-    /// Send files of a directory.
+    /// Serve files from a directory.
     Files(Arc<StaticFiles>),
     /// Close the client's connection without a response.
     Close,
@@ -44,7 +44,7 @@ pub enum RouteAction {
     Restart(RestartAt),
 }
 
-/// Where the selection of a route starts after a rewrite.
+/// The position at which route selection restarts after a rewrite.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RestartAt {
     /// At the first route.
@@ -162,7 +162,7 @@ pub struct RouteEdits {
     pub request: HeaderEdits,
     /// Changes to responses.
     pub response: HeaderEdits,
-    /// Status that replaces that of responses from servers: 200 to 599.
+    /// Status that replaces the status of responses from servers: 200 to 599.
     pub status: Option<u16>,
 }
 
@@ -354,7 +354,7 @@ pub struct RouteLimits {
     pub burst: u32,
     /// Maximum number of concurrent requests of one client; 0 = no limit.
     pub concurrent: u32,
-    /// What identifies a client.
+    /// The identity of a client.
     pub key: HashKey,
 }
 
@@ -371,7 +371,7 @@ impl RouteLimits {
     }
 }
 
-/// Timeouts of a route; `None` = the service's.
+/// Timeouts of a route; `None` = the service's timeout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct RouteTimeouts {
     /// As in [`crate::ProxyTimeouts`].

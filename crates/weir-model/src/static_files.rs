@@ -1,8 +1,8 @@
-//! The `files` setting of a route: a directory with files that Weir itself sends.
+//! The `files` setting of a route: a directory of files that Weir itself serves.
 
 use std::fmt;
 
-/// A directory, and how paths are mapped to its files.
+/// A directory, and the mapping of paths to its files.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct StaticFiles {
     /// Absolute path of the directory. Files outside it are not sent.

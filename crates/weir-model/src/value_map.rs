@@ -25,7 +25,7 @@ named_enum! {
     }
 }
 
-/// Why the entries of a map cannot be used.
+/// The reason why the entries of a map cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MapError {
     /// The key of the entry with this index, from 0, is not valid, for this reason.

@@ -72,7 +72,7 @@ pub struct VirtualRouter {
     pub routes: Vec<VirtualRoute>,
     /// Policy routing rules that exist while the director is active.
     pub rules: Vec<VirtualRule>,
-    /// Which packets to the addresses the active director accepts.
+    /// The packets to the addresses that the active director accepts.
     #[serde(default)]
     pub accept: Accept,
 }

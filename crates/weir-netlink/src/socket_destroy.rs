@@ -35,7 +35,7 @@ const STATES: u32 = 0xfff & !(1 << 6 | 1 << 10);
 /// sockets from the set. `protocol` is 6 or 17.
 ///
 /// # Errors
-/// The kernel has no sock_diag, or cannot list sockets. A socket that was closed meanwhile is not an error.
+/// Fails if the kernel has no sock_diag, or cannot list sockets. A socket that was closed meanwhile is not an error.
 pub fn destroy_sockets(protocol: u8, cookies: &mut BTreeSet<u64>) -> Result<()> {
     for family in FAMILIES {
         if cookies.is_empty() {

@@ -170,7 +170,7 @@ impl Netlink {
     /// Reads the state with a route lookup for each server.
     ///
     /// # Errors
-    /// A table cannot be read.
+    /// Fails if a table cannot be read.
     pub async fn state(&self, servers: impl IntoIterator<Item = IpAddr>) -> Result<NetState> {
         let mut state = self.read_tables().await?;
         let servers: Vec<IpAddr> = servers.into_iter().collect();
@@ -182,7 +182,7 @@ impl Netlink {
     /// Reads the state without route lookups.
     ///
     /// # Errors
-    /// A table cannot be read.
+    /// Fails if a table cannot be read.
     pub async fn read_tables(&self) -> Result<NetState> {
         let links = self.links().await?;
         let neighbours = self.neighbours().await?;

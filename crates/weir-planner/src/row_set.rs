@@ -140,7 +140,7 @@ fn bit_indexes(word: usize, bits: u64) -> impl Iterator<Item = usize> {
 /// Plans the rows of a whole configuration.
 ///
 /// # Errors
-/// The tables of a service cannot be built.
+/// Fails if the tables of a service cannot be built.
 pub fn rows(
     desired: &Indexed,
     allocation: &Allocation,
@@ -178,7 +178,7 @@ impl RowSet {
     /// Plans the rows of some services again and returns the rows that changed.
     ///
     /// # Errors
-    /// The tables of a service cannot be built. In this case nothing is changed.
+    /// Fails if the tables of a service cannot be built. In this case nothing is changed.
     pub fn replan<'a>(
         &mut self,
         desired: &Indexed,

@@ -163,7 +163,7 @@ pub struct ServiceRows {
 /// Plans the rows of a service.
 ///
 /// # Errors
-/// The service's tables cannot be built.
+/// Fails if the service's tables cannot be built.
 pub fn service_rows(
     desired: &Indexed,
     name: &str,

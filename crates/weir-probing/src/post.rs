@@ -25,7 +25,7 @@ pub struct Poster {
     tls: Option<Arc<ClientConfig>>,
 }
 
-/// Why a request failed.
+/// The reason why a request failed.
 #[derive(Debug, thiserror::Error)]
 pub enum PostError {
     /// The connection or the TLS handshake failed.

@@ -39,7 +39,7 @@ impl HeldConnections {
     /// dropped when holding ends.
     ///
     /// # Errors
-    /// The kernel rejects a BPF program, or raw sockets are not permitted.
+    /// Fails if the kernel rejects a BPF program, or raw sockets are not permitted.
     pub(crate) fn open(
         targets: &[SocketAddr],
         local: &[IpAddr],
@@ -80,7 +80,7 @@ impl HeldConnections {
     /// Starts holding, for at most `max`.
     ///
     /// # Errors
-    /// The kernel rejects the new deadline.
+    /// Fails if the kernel rejects the new deadline.
     pub(crate) fn begin(&mut self, max: Duration) -> Result<(), Error> {
         self.deadline = Instant::now() + max;
         self.is_released = false;
@@ -162,7 +162,7 @@ impl HeldConnections {
     /// Stops holding and returns the counters.
     ///
     /// # Errors
-    /// The counters cannot be read.
+    /// Fails if the counters cannot be read.
     pub(crate) async fn end(mut self) -> Result<HoldCounts, Error> {
         if !self.is_released {
             self.release();

@@ -60,7 +60,7 @@ pub struct Options {
 /// namespace of the servers.
 ///
 /// # Errors
-/// Connections cannot be held, or the command cannot be started.
+/// Fails if connections cannot be held, or the command cannot be started.
 pub async fn protect(options: &Options) -> Result<ExitStatus, Error> {
     let lock = acquire_lock(options).await?;
     // The signal handlers are installed before there is state to restore.

@@ -54,8 +54,8 @@ pub(crate) struct Target {
     /// Path of the unix socket to connect to instead of `address`.
     pub(crate) unix: Option<Arc<str>>,
     pub(crate) load: Arc<Load>,
-    /// How to connect. A server with different TLS or HTTP/2 settings is a different target, so that connections are
-    /// not mixed.
+    /// Connection settings. A server with different TLS or HTTP/2 settings is a different target, so that connections
+    /// are not mixed.
     pub(crate) tls: Option<ServerTls>,
     pub(crate) http2: bool,
     /// Identifies the server in hashes; depends only on its name.
@@ -97,7 +97,7 @@ impl Target {
         }
     }
 
-    /// Releases a slot of the server, and calls the next session in the queue.
+    /// Releases a slot of the server, and wakes the next session in the queue.
     pub(crate) fn release_slot(&self) {
         self.load.release();
         self.queue.call(1);
@@ -143,7 +143,7 @@ pub(crate) struct Targets {
     pub(crate) queue: Arc<Queue>,
     pub(crate) queue_ms: u64,
     pub(crate) no_server: NoServer,
-    /// Changes whenever a weight changes.
+    /// Incremented whenever a weight changes.
     pub(crate) version: Arc<AtomicU32>,
     pub(crate) exchanges: Arc<PerWorker<Exchanges>>,
 }

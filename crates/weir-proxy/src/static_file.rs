@@ -118,7 +118,7 @@ fn search(query: &Query) -> Result<QueryResult, Errno> {
 /// Opens the directory of a route's files.
 ///
 /// # Errors
-/// The kernel's error.
+/// Returns the kernel's error.
 pub(crate) fn open_root(root: &str) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     rustix::fs::open(root, flags, Mode::empty())

@@ -28,7 +28,7 @@ impl DesiredState {
     /// Returns this state plus the VIPs, exceptions and interfaces of `request`.
     ///
     /// # Errors
-    /// All problems of the request, including conflicts with existing VIPs.
+    /// Returns all problems of the request, including conflicts with existing VIPs.
     pub fn with(&self, request: &UpRequest) -> Result<Self, Vec<Problem>> {
         let mut problems = request_problems(request);
         let role = match request.forward {

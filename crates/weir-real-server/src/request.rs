@@ -46,7 +46,7 @@ pub struct DownRequest {
 pub struct ArgumentError {
     /// The argument.
     pub text: String,
-    /// Why it is invalid.
+    /// The reason why it is invalid.
     pub reason: &'static str,
 }
 

@@ -261,7 +261,7 @@ impl HashTable {
     /// Builds the table, which contains [`Member::dest`] for each hash. `entries` returns the servers for `mh`.
     ///
     /// # Errors
-    /// There are more servers than the table of `mh` has entries.
+    /// Fails if there are more servers than the table of `mh` has entries.
     pub fn owners(
         self,
         members: &[Member],

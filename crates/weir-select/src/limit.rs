@@ -55,7 +55,7 @@ pub struct RateLimit {
     table: Table,
     /// Time between two requests, in time units (see [`UNITS_PER_SECOND`]).
     interval: u64,
-    /// Maximum time by which a client may be ahead of its rate, in time units.
+    /// Maximum time that a client may be ahead of its rate, in time units.
     burst: u64,
 }
 

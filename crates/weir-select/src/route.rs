@@ -37,7 +37,7 @@ impl Limits {
     /// Checks the length of a request's body, or of the part received so far if the length is unknown.
     ///
     /// # Errors
-    /// The rejection, with status 413.
+    /// Returns the rejection, with status 413.
     fn check_body(&self, facts: &Facts<'_>) -> Result<(), Rejection> {
         let body_bytes = match facts.request.framing {
             Framing::Length(bytes) => bytes,
@@ -54,7 +54,7 @@ impl Limits {
     /// limited.
     ///
     /// # Errors
-    /// The rejection, with status 413 or 429.
+    /// Returns the rejection, with status 413 or 429.
     pub fn admit(&self, facts: &Facts<'_>, now_ns: u64) -> Result<Option<Slot>, Rejection> {
         self.check_body(facts)?;
         if self.rate.is_none() && self.concurrent.is_none() {
@@ -175,7 +175,7 @@ impl Routes {
         self.table.has_restarts()
     }
 
-    /// Determines the path with which a route is selected after restarts; see [`RouteTable::apply_restarts`].
+    /// Determines the path that a route is selected for after restarts; see [`RouteTable::apply_restarts`].
     ///
     /// # Errors
     /// See [`RouteTable::apply_restarts`].
@@ -302,7 +302,7 @@ pub struct Facts<'a> {
 }
 
 impl<'a> Facts<'a> {
-    /// Returns the properties with which routes are compared.
+    /// Returns the properties that routes are matched against.
     pub const fn request_facts(&self) -> RequestFacts<'a> {
         RequestFacts {
             client: self.client.ip(),

@@ -549,7 +549,7 @@ impl Selection {
     }
 }
 
-/// Why [`Selection::pick`] is called.
+/// The reason why [`Selection::pick`] is called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum PickReason {
     /// For a request that is not queued.

@@ -18,13 +18,13 @@ pub trait Driver {
     /// Replaces the owner file atomically.
     ///
     /// # Errors
-    /// The file cannot be written; it is unchanged.
+    /// Fails if the file cannot be written; it is unchanged.
     fn record(&mut self, overrides: &Overrides) -> Result<(), Self::Error>;
 
     /// Applies a pool's weights to both planes.
     ///
     /// # Errors
-    /// A plane failed; some of its weights may have changed.
+    /// Fails if a plane failed; some of its weights may have changed.
     fn apply(&mut self, pool: &str, states: &mut ServerStates) -> Result<(), Self::Error>;
 
     /// Adds the override to the copy that 0.1.0 reads. A failure is ignored: the whole copy is written when the next
@@ -32,7 +32,7 @@ pub trait Driver {
     fn copy(&mut self, record: &OverrideRecord);
 }
 
-/// Why an override could not be changed.
+/// The reason why an override could not be changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OrderError<E> {
     /// The override was not recorded; nothing has changed.
@@ -44,7 +44,7 @@ pub enum OrderError<E> {
     Halfway {
         /// The plane's failure.
         cause: E,
-        /// Why the previous override could not be recorded.
+        /// The reason why the previous override could not be recorded.
         rollback: E,
     },
 }
@@ -69,7 +69,7 @@ impl ServerStates {
     /// start of the server's state.
     ///
     /// # Errors
-    /// The driver failed; the previous override stays active.
+    /// Fails if the driver fails; the previous override stays active.
     pub fn place_order<D: Driver>(
         &mut self,
         (pool, server): (&str, &str),

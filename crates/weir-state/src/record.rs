@@ -35,7 +35,7 @@ impl OverrideFile {
     /// Reads the file's content.
     ///
     /// # Errors
-    /// The text is not JSON of this form.
+    /// Fails if the text is not JSON of this form.
     pub fn parse(text: &[u8]) -> Result<Self, serde_json::Error> {
         serde_json::from_slice(text)
     }

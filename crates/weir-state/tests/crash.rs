@@ -22,7 +22,7 @@ const STATE: &str = "state.json";
 const JOURNAL: &str = "state.journal";
 const SERVERS: [&str; 2] = ["10.0.0.1", "10.0.0.2"];
 
-/// Why a write failed.
+/// The reason why a write failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
     Killed,

@@ -47,7 +47,7 @@ pub trait Source {
     fn scan(&mut self, from: u32, entries: &mut Vec<u32>) -> Option<u32>;
 }
 
-/// Why a datagram was ignored.
+/// The reason why a datagram was ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum IgnoreReason {
     /// The datagram does not have this format.

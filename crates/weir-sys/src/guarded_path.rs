@@ -33,7 +33,7 @@ const CREATED_MODE: Mode = Mode::from_raw_mode(0o666);
 /// Opens a file for reading.
 ///
 /// # Errors
-/// The kernel rejects the request, or the path contains another account's link.
+/// Fails if the kernel rejects the request, or the path contains another account's link.
 pub fn open(path: &Path, flags: OFlags) -> io::Result<File> {
     open_last(path, flags | OFlags::RDONLY, Mode::empty())
 }
@@ -41,7 +41,7 @@ pub fn open(path: &Path, flags: OFlags) -> io::Result<File> {
 /// Opens a file for appending, and creates it if it is missing. Does not block: a pipe must have a reader.
 ///
 /// # Errors
-/// The same as for [`open`].
+/// See [`open`].
 pub fn append(path: &Path) -> io::Result<File> {
     let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE;
     // Opening a pipe without a reader must not block.

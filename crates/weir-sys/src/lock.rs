@@ -34,7 +34,7 @@ impl LockFile {
     /// Takes the lock like [`Self::acquire`], for another process, which receives the descriptor.
     ///
     /// # Errors
-    /// The same as for [`Self::acquire`].
+    /// See [`Self::acquire`].
     pub fn acquire_for(path: impl AsRef<Path>, process: u32) -> Result<Self> {
         let path = path.as_ref();
         let mut file = OpenOptions::new()

@@ -24,7 +24,7 @@ pub struct RouterStatus {
     pub state: String,
     /// Priority, including the weights of tracked objects.
     pub priority: u8,
-    /// Why the virtual router is in this state.
+    /// The reason why the virtual router is in this state.
     pub reason: String,
     /// Address of the active router if it is another director and known.
     pub active_peer: Option<IpAddr>,

@@ -78,7 +78,7 @@ pub struct Instance {
     /// Source address of sent packets.
     source: Option<IpAddr>,
     tracked: Vec<TrackedState>,
-    /// Why an operator or the driver prevents the router from being active.
+    /// The reason why an operator or the driver prevents the router from being active.
     block_reason: Option<&'static str>,
     /// The reason, if another member of the group is in fault.
     group_fault: Option<String>,

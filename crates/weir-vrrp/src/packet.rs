@@ -112,7 +112,7 @@ pub struct DecodedPacket {
     pub length: usize,
 }
 
-/// Why a packet was ignored.
+/// The reason why a packet was ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum IgnoreReason {
     /// The TTL or hop limit is not 255, or in unicast is lower than the configured minimum.

@@ -9,7 +9,7 @@ use weir_control::client;
 
 use crate::terminal;
 
-/// Why a command failed.
+/// The reason why a command failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
     /// The command failed, or the daemon rejected the request.

@@ -16,7 +16,7 @@ use daemon::AdminDaemon;
 use world::{Family, World, privileged};
 
 const SECRET: &str = "TOPSECRET-sticky-0123456789";
-/// Value of a header field by which a CDN authenticates to its origin.
+/// Value of a header field that authenticates a CDN to its origin.
 const SECRET_FIELD: &str = "TOPSECRET-field-0123456789";
 
 /// Requests that change something, and requests with a file path.

@@ -1,7 +1,7 @@
-//! Rejects settings with which the directors of a group would select different servers for a connection.
+//! Rejects settings that would make the directors of a group select different servers for a connection.
 //!
 //! Without flow synchronization all directors must select the same server. The table of `maglev` depends only on what
-//! all directors share, so settings with which a director computes its own weights are rejected.
+//! all directors share, so settings that make a director compute its own weights are rejected.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -97,7 +97,7 @@ fn verify_pool(sink: &mut Sink<'_>, service: &LoweredService, pool: &LoweredPool
     }
 }
 
-/// Rejects settings with which each director computes its own weights.
+/// Rejects settings that make each director compute its own weights.
 fn verify_weights(sink: &mut Sink<'_>, service: &LoweredService, pool: &LoweredPool) {
     if pool.pool.l4_scheduler().kind != SchedulerKind::Maglev {
         return;

@@ -125,7 +125,7 @@ fn check(
     request: &Request,
 ) -> Result<Role, Rejection> {
     if policy.tls.is_some() && !info.tls {
-        let error = "this address now requires TLS; connect again";
+        let error = "this address now requires TLS; reconnect";
         return Err(reject(
             Reason::Handshake,
             StatusCode::MISDIRECTED_REQUEST,

@@ -44,7 +44,7 @@ impl Failover {
     }
 }
 
-/// Returns each service whose connections end at a failover, once.
+/// Returns each service whose connections end at a failover. No service is returned twice.
 pub fn failovers(desired: &Desired) -> Vec<Failover> {
     if desired.services.is_empty() {
         return Vec::new();

@@ -66,7 +66,7 @@ impl AbsentVip {
 /// Pacemaker moves, and VIPs of layer 4 services that `[announce]` covers, because these are routed to this machine.
 ///
 /// # Errors
-/// The addresses cannot be read.
+/// Fails if the addresses cannot be read.
 pub async fn absent_vips(
     desired: &Desired,
     added: &BTreeSet<(String, IpAddr)>,

@@ -46,7 +46,7 @@ pub enum Error {
         /// The kernel's error.
         source: io::Error,
     },
-    /// An error concerning capabilities, locks or the service manager.
+    /// An error from capabilities, locks or the service manager.
     #[error(transparent)]
     System(#[from] weir_sys::Error),
     /// The watch of links, addresses and routes failed.

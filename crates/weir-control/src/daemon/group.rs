@@ -52,7 +52,7 @@ pub(super) enum GroupEvent {
     Settling,
     /// The reload that a command started has finished.
     Applied(Result<ReloadResponse, ApiError>),
-    /// It is time to repeat a failed write of the record.
+    /// It is time to retry a failed write of the record.
     RetrySave,
 }
 
@@ -60,7 +60,7 @@ pub(super) enum GroupEvent {
 struct Inbox {
     commands: Option<UnboundedReceiver<GroupOutput>>,
     applying: Option<oneshot::Receiver<Result<ReloadResponse, ApiError>>>,
-    /// A delayed result, and when to report it.
+    /// A delayed result, and the time at which to report it.
     delayed: Option<(tokio::time::Instant, Result<ReloadResponse, ApiError>)>,
     /// Changes from the group to retry.
     retries: VecDeque<(SharedKey, Value)>,
@@ -79,7 +79,7 @@ pub(super) struct Group {
     settling: Settling,
     /// The configuration that is being applied.
     candidate: Option<Arc<GroupConfiguration>>,
-    /// When the delay of the candidate's result began.
+    /// Time at which the delay of the candidate's result began.
     delayed_since: Option<Instant>,
     /// The group's active configuration.
     active: Option<Arc<GroupConfiguration>>,
@@ -133,7 +133,7 @@ impl Group {
     /// Applies `[cluster]`. Restarts the state machine only if the section changed or the driver is not running.
     pub(super) fn configure(&mut self, config: Option<&Cluster>) {
         if self.config.as_ref() == config && (self.driver.is_some() || config.is_none()) {
-            // A server to which a pending change refers may exist now.
+            // The server of a pending change may exist now.
             let pending = std::mem::take(&mut self.inapplicable).into_iter();
             self.inbox.get_mut().retries.extend(pending);
             return;
@@ -467,7 +467,7 @@ impl Group {
         event
     }
 
-    /// Reports local facts to the state machine, if they have changed.
+    /// Reports the local state to the state machine if it has changed.
     pub(super) fn report(&mut self, desired: &Desired, vips: BTreeMap<IpAddr, bool>) {
         let Some(config) = &self.config else {
             return;
@@ -527,7 +527,7 @@ impl Group {
         self.store.save(&mut self.record);
     }
 
-    /// Repeats a failed write of the record. After a success, also repeats the changes from the group that could not be
+    /// Retries a failed write of the record. After a success, also retries the changes from the group that could not be
     /// applied, because the directory may have been full.
     pub(super) fn retry_save(&mut self) {
         self.store.retry_save(&self.record);

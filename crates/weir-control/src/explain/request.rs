@@ -59,7 +59,7 @@ impl Request {
     /// Parses a method with a URL, and header lines of the form `Name: value`.
     ///
     /// # Errors
-    /// The text or a header is malformed.
+    /// Fails if the text or a header is malformed.
     pub fn parse(text: &str, headers: &[String]) -> Result<Self, RequestError> {
         let form = || RequestError::Form {
             text: text.to_owned(),

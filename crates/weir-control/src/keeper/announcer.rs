@@ -1,7 +1,7 @@
 //! Supervises the announcer for the keeper. The announcer is started when the configuration announces VIPs, restarted
-//! when it ends, and stopped last.
+//! when it exits, and stopped last.
 //!
-//! During an upgrade, the new program is started before the previous program ends, and takes over from it. If the
+//! During an upgrade, the new program is started before the previous program exits, and takes over from it. If the
 //! keeper is killed, the announcer itself withdraws its routes after `withdraw_after`.
 
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep};
 
 use super::supervised::{self, Backoff, signal, wait_or_kill};
 
-/// Maximum time for the announcer to withdraw its routes and end.
+/// Maximum time for the announcer to withdraw its routes and exit.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 enum Request {
@@ -103,7 +103,7 @@ impl Supervisor {
                 (Some(program), Some((current, running_program, started_at)))
                     if program != running_program =>
                 {
-                    // The new announcer makes the previous announcer end without withdrawing its routes.
+                    // The new announcer makes the previous announcer exit without withdrawing its routes.
                     match start(program, &self.runtime_dir, &self.configuration) {
                         Ok(child) => {
                             let previous = std::mem::replace(current, child);

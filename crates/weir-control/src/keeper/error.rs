@@ -29,7 +29,7 @@ pub enum Error {
         /// The kernel's error.
         source: io::Error,
     },
-    /// An error concerning channels or the service manager.
+    /// An error from channels or the service manager.
     #[error(transparent)]
     System(#[from] weir_sys::Error),
 }

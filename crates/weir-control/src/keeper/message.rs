@@ -21,7 +21,7 @@ pub(super) enum ToKeeper {
         /// The name under which it was stored.
         name: String,
     },
-    /// The daemon has applied the configuration and serves.
+    /// The daemon has applied the configuration and serves requests.
     Ready,
     /// The daemon failed to start and exits.
     Fails {
@@ -72,7 +72,7 @@ pub(super) enum ToDaemon {
         /// Whether the last daemon had dropped its privileges. This daemon must not keep more privileges.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         confined: bool,
-        /// Facts from the helper service; present if no process of this keeper is root.
+        /// Information from the helper service; present if no process of this keeper runs as root.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         facts: Option<Facts>,
         /// Whether the helper of the VRRP agent and the announcer read the configuration file themselves, so that the

@@ -1,5 +1,5 @@
 //! `weir run` consists of two processes: the keeper, which holds the listening sockets and restarts the daemon after a
-//! crash, and the daemon, which does all other work.
+//! crash, and the daemon, which does everything else.
 //!
 //! The daemon passes each listening socket to the keeper ([`KeeperState`] is the daemon's side), so that clients are
 //! not refused while no daemon accepts: their SYNs wait in the backlog for the next daemon. Under systemd the sockets
@@ -9,7 +9,7 @@
 //! is killed.
 //!
 //! The keeper does not read the configuration. It restarts a crashed daemon immediately. If a daemon crashes repeatedly
-//! right after it was started, the delay before a restart grows, and finally the keeper exits. If a daemon crashes
+//! right after its start, the delay before a restart grows, and finally the keeper exits. If a daemon crashes
 //! repeatedly after serving for a while, restarts are limited to one per second. An upgrade starts a second daemon; the
 //! first daemon stays active until the second is ready.
 
@@ -56,7 +56,7 @@ pub use weir_runtime_dir::UPGRADE_SOCKET;
 
 /// Maximum number of consecutive early crashes; the keeper exits after more.
 const EARLY_CRASHES_MAX: u32 = 10;
-/// A crash of a daemon that served for less than this is an early crash.
+/// A crash of a daemon that served for less than this time is an early crash.
 const EARLY_CRASH_LIFETIME: Duration = Duration::from_millis(250);
 /// Delay before the restart after the second consecutive early crash. The delay doubles with each further crash, up to
 /// the maximum.
@@ -72,8 +72,8 @@ enum Role {
     Starting { is_restart: bool },
     /// Active.
     Serving { since: Instant },
-    /// Was started to take over. `sockets` are its socket messages, which are executed when it is ready; `channel` is
-    /// the end of its channel for the predecessor.
+    /// Was started as the successor. `sockets` are its socket messages, which are executed when it is ready; `channel`
+    /// is the end of its channel for the predecessor.
     Successor {
         channel: Channel,
         sockets: Vec<(String, Option<OwnedFd>)>,
@@ -112,7 +112,7 @@ struct Keeper {
 /// the process.
 ///
 /// # Errors
-/// Another keeper uses the runtime directory, or no process can be started.
+/// Fails if another keeper uses the runtime directory, or no process can be started.
 pub async fn run(paths: &Paths, configuration: &Path) -> Result<u8, Error> {
     let (privileged, lock) = Privileged::open(paths, configuration)?;
     // The keeper holds all listening sockets.

@@ -70,7 +70,7 @@ pub struct GroupMember {
     pub since: Option<String>,
     /// Version of the configuration that the director has applied; 0 = none.
     pub version: u64,
-    /// Number of versions by which the director is behind the published version.
+    /// Number of versions that the director is behind the published version.
     pub lag: u64,
     /// The director's version of Weir.
     pub weir: String,

@@ -168,7 +168,7 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
-/// File descriptors of the process, as they concern the proxy.
+/// The proxy's view of the process's file descriptors.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpenFiles {
     /// Maximum number of open descriptors: RLIMIT_NOFILE.
@@ -209,7 +209,7 @@ pub struct Handshakes {
 /// An ejection by passive checks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EjectionStatus {
-    /// The observation.
+    /// The observed behaviour.
     pub reason: String,
     /// When the server was ejected, RFC 3339.
     pub since: String,
@@ -220,7 +220,7 @@ pub struct EjectionStatus {
 /// A problem of a server that is still in use.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Warning {
-    /// The observation and its likely cause.
+    /// The observed behaviour and its likely cause.
     pub reason: String,
     /// When the problem was first observed, RFC 3339.
     pub since: String,
@@ -321,7 +321,7 @@ pub struct Check {
     /// Duration of the last probe in microseconds.
     #[serde(default)]
     pub last_us: u64,
-    /// Number of times that the check went down since it was configured.
+    /// Number of times the check has gone down since it was configured.
     #[serde(default)]
     pub downs: u64,
     /// Total time in state `down`, in seconds.

@@ -1,4 +1,4 @@
-//! The status document without a daemon: the state of the pinned data plane, with the names that the last daemon
+//! Creates the status document without a daemon, from the pinned data plane and the names that the last daemon
 //! persisted.
 //!
 //! Counters are read from the maps, names and weights from `RUNTIME_DIR/state.json` and its journal, overrides from
@@ -60,7 +60,7 @@ pub enum Error {
 /// Reads the status. `desired` is the configuration, or empty if it cannot be read.
 ///
 /// # Errors
-/// Nothing is pinned, or the state file is damaged.
+/// Fails if nothing is pinned, or the state file is damaged.
 pub async fn read(runtime_dir: &Path, pin_dir: &Path, desired: &Desired) -> Result<Report, Error> {
     let plane = open_readonly(&PinDir::new(pin_dir))?;
     let maps = &plane.maps;
@@ -125,7 +125,7 @@ fn restore_states(runtime_dir: &Path, saved: SavedServers) -> ServerStates {
     states
 }
 
-/// Returns the interfaces to which XDP is attached. The index replaces an unavailable name.
+/// Returns the interfaces to which XDP is attached. If a name is unavailable, its index is returned instead.
 async fn read_interfaces(plane: &PinnedPlane) -> Vec<Interface> {
     let links = match Netlink::open() {
         Ok(netlink) => netlink.links().await.unwrap_or_default(),

@@ -69,7 +69,7 @@ pub enum Error {
 /// Checks that this process has the capabilities that layer 4 services need.
 ///
 /// # Errors
-/// Capabilities are missing or cannot be read.
+/// Fails if capabilities are missing or cannot be read.
 pub fn check_capabilities() -> Result<(), Error> {
     let missing = Capabilities::effective()?.missing(&REQUIRED);
     if missing.is_empty() {

@@ -151,7 +151,7 @@ impl Handover {
     /// Writes the state to a new sealed memfd and returns it.
     ///
     /// # Errors
-    /// There is not enough memory, or too many files are open.
+    /// Fails if there is not enough memory, or too many files are open.
     pub(super) fn write(&self) -> io::Result<OwnedFd> {
         sealed_file("weir-handover", &serde_json::to_vec(self)?)
     }

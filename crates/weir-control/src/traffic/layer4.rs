@@ -1,6 +1,6 @@
 //! The layer 4 engine of a daemon: in this process, or in a privileged process if the daemon is unprivileged.
 //!
-//! Both variants have the same operations. The remote variant keeps a copy of the state that is derived from the active
+//! Both variants have the same operations. The remote variant keeps a copy of the state derived from the active
 //! configuration, so that only changes and counters are sent through the channel.
 
 use std::cell::RefCell;
@@ -193,7 +193,7 @@ impl RemoteEngine {
             std::mem::replace(&mut self.desired, desired),
             std::mem::replace(&mut self.without_ipvsadm, without_ipvsadm),
         );
-        // Free this on a different thread, like the engine: freeing takes as long as applying a change.
+        // Free this on a different thread, like the engine does: freeing takes as long as applying a change.
         tokio::task::spawn_blocking(move || drop(previous));
         (self.facts, self.added, self.address_digest) = (facts, added, address_digest);
         wanted.text.clone_into(&mut self.text);
@@ -588,12 +588,12 @@ impl Layer4 {
         }
     }
 
-    /// Asks the other process to start reading the configuration file while this process reads it too.
+    /// Makes the other process start reading the configuration file while this process reads it too.
     pub(super) fn preload_configuration(&self) {
         if let Self::Remote(remote) = self
             && let Err(error) = remote.client.begin(&Request::Prepare, &[])
         {
-            tracing::debug!(%error, "failed to ask the engine process to preload the configuration file");
+            tracing::debug!(%error, "failed to make the engine process preload the configuration file");
         }
     }
 

@@ -1,4 +1,4 @@
-//! Probes that use a service's path. The privileged layer 4 process writes their map rows.
+//! Manages probes that use a service's path. The privileged layer 4 process writes their map rows.
 
 use std::io;
 use std::net::IpAddr;

@@ -12,7 +12,7 @@ use crate::explain::Packet;
 use crate::snapshot::{ProxyServerStatus, ProxyStatus, ServerState, VipStatus};
 
 impl Traffic {
-    /// Returns the addresses that Weir has added, with their interface.
+    /// Returns the addresses that Weir has added, with their interfaces.
     pub(super) fn all_added_vips(&self) -> Vec<(String, IpAddr)> {
         match &self.engine {
             Some(engine) => engine.added_vips().to_vec(),
@@ -136,7 +136,7 @@ struct ConfiguredPool<'a> {
 
 impl<'a> ConfiguredPool<'a> {
     fn new(pool: &'a Pool) -> Self {
-        // In reverse order, so that the first of several servers with the same name remains, like in a search from the
+        // In reverse order, so that the first of several servers with the same name remains, as in a search from the
         // front.
         let servers = pool.servers.iter().chain(&pool.sorry).rev();
         Self {

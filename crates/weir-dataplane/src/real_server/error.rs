@@ -10,7 +10,7 @@ use aya::programs::links::LinkError;
 /// The result of every fallible function of this module.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why the real server's programs cannot be installed, read or removed.
+/// The reason why the real server's programs cannot be installed, read or removed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The object cannot be loaded.

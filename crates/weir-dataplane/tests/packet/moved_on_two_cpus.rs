@@ -14,7 +14,7 @@ use crate::support::two_cpus;
 use crate::wire::{FIN, SYN, VIP, client_tcp};
 
 const FLOWS: u16 = 8000;
-/// Maximum number of iterations by which one CPU starts later than the other one.
+/// Maximum delay of one CPU's start relative to the other, in iterations.
 const DELAY_MAX: usize = 64;
 
 fn send(plane: &Dataplane, frame: &[u8]) -> Xdp {

@@ -16,7 +16,7 @@ use crate::wire::{Shape, at};
 const SIGNIFICANCE: f64 = 1e-6;
 const DATAGRAMS: u64 = 720;
 
-/// Why servers are unavailable.
+/// The reason why servers are unavailable.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Exclusion {
     /// Weight 0: drained or down.

@@ -1,4 +1,4 @@
-//! Explains how a packet would be handled, from the rows that packets use. Advances no cursor.
+//! Explains how a packet would be handled, from the rows that packets use. Does not advance cursors.
 
 use weir_abi::{Addr, FlowCold};
 use weir_health::State;
@@ -30,7 +30,7 @@ impl Engine {
     /// Returns the service, pool and server that a packet would get, and the reasons.
     ///
     /// # Errors
-    /// A map cannot be read.
+    /// Fails if a map cannot be read.
     pub fn explain_packet(&self, packet: &Packet, states: &ServerStates) -> Result<Explanation> {
         let mut explanation = Explanation {
             packet: packet.to_string(),
@@ -192,7 +192,7 @@ impl Engine {
         Ok(usable)
     }
 
-    /// Returns the row with the server's flow counts: its own or a shared one.
+    /// Returns the row with the server's flow counts: its own row or a shared row.
     pub(super) fn counts_of(&self, dest: &DestSlot) -> u32 {
         dest.shared
             .map_or(dest.id, |row| self.plane.sizes().dests + row)

@@ -27,9 +27,9 @@ impl Engine {
     /// Applies a configuration.
     ///
     /// # Errors
-    /// The configuration cannot be applied, or the kernel rejects a change: the previous configuration is active again,
-    /// except that a server that the rejected configuration removed is now the last in its pool.
-    /// [`Error::RollbackFailed`]: each service then has one of the two configurations, and applying one of them again
+    /// Fails if the configuration cannot be applied, or the kernel rejects a change: the previous configuration is
+    /// active again, except that a server that the rejected configuration removed is now the last in its pool. After
+    /// [`Error::RollbackFailed`], each service has one of the two configurations, and applying either of them again
     /// completes the change.
     pub async fn apply(
         &mut self,

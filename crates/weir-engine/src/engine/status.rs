@@ -27,7 +27,7 @@ impl Engine {
     /// Returns the current state.
     ///
     /// # Errors
-    /// A map cannot be read.
+    /// Fails if a map cannot be read.
     pub fn snapshot(&self, states: &ServerStates) -> Result<Layer4Snapshot> {
         self.snapshot_in_parts(states, usize::MAX, |_| ())
     }
@@ -36,7 +36,7 @@ impl Engine {
     /// read. The returned snapshot contains only the remaining services.
     ///
     /// # Errors
-    /// The same as for [`Self::snapshot`].
+    /// See [`Self::snapshot`].
     pub fn snapshot_in_parts(
         &self,
         states: &ServerStates,
@@ -74,7 +74,7 @@ impl Engine {
     /// table.
     ///
     /// # Errors
-    /// A map cannot be read.
+    /// Fails if a map cannot be read.
     pub fn services(&self, states: &ServerStates) -> Result<Vec<ServiceStatus>> {
         self.services_in_parts(states, usize::MAX, |_| ())
     }

@@ -31,7 +31,7 @@ pub(super) const PREFETCH_DISTANCE: usize = 4;
 pub(super) struct ServiceNames {
     /// One of its listeners or marks.
     pub(super) id: Option<ServiceId>,
-    /// A listener with one port, which no other service can have.
+    /// A listener with one port, which belongs only to this service.
     pub(super) listener: Option<(u8, IpAddr, u16)>,
     /// Whether flows have a firewall mark.
     pub(super) has_mark: bool,

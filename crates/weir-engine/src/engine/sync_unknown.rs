@@ -1,7 +1,7 @@
 //! Adds servers that another director of the group has removed and that still have flows there.
 //!
-//! A director that starts after a server was removed does not know the server. Without its row, it could not insert the
-//! server's flows, and they would break if routers moved them here. The server gets a row, and no new flows: it is
+//! A director that starts after a server was removed has no record of the server. Without its row, it could not insert
+//! the server's flows, and they would break if routers moved them here. The server gets a row, and no new flows: it is
 //! added with weight 0 and removed again, which changes no table of the group. Only servers that `[cluster.publish]`
 //! permits are added, and only to pools that the group has published.
 

@@ -15,7 +15,7 @@ impl Engine {
     /// Applies the weights of these pools, in all services that use them.
     ///
     /// # Errors
-    /// A map cannot be written. A full disk is only logged: it must not keep a failed server in use.
+    /// Fails if a map cannot be written. A full disk is only logged: it must not keep a failed server in use.
     pub fn apply_weights(&mut self, pools: &[&str], states: &ServerStates) -> Result<()> {
         let users = pools
             .iter()
@@ -30,7 +30,7 @@ impl Engine {
     /// Adds results of checks to the state file.
     ///
     /// # Errors
-    /// The state file cannot be written.
+    /// Fails if the state file cannot be written.
     pub fn record_standings(&mut self, standings: Vec<StandingRecord>) -> Result<()> {
         if standings.is_empty() {
             return Ok(());
@@ -44,7 +44,7 @@ impl Engine {
     /// Adds an override to the copy in the state file, which 0.1.0 reads.
     ///
     /// # Errors
-    /// The state file cannot be written.
+    /// Fails if the state file cannot be written.
     pub fn copy_override(&mut self, record: &OverrideRecord) -> Result<()> {
         self.file.append(&Record {
             overrides: vec![record.clone()],

@@ -72,7 +72,7 @@ impl Network {
     /// Opens the network of the calling thread's namespace, with an empty cache.
     ///
     /// # Errors
-    /// A netlink socket cannot be opened.
+    /// Fails if a netlink socket cannot be opened.
     pub(crate) fn open() -> Result<Self> {
         Ok(Self {
             netlink: Netlink::open()?,
@@ -101,7 +101,7 @@ impl Network {
     /// servers whose rows may have changed.
     ///
     /// # Errors
-    /// A table cannot be read.
+    /// Fails if a table cannot be read.
     pub(crate) async fn refresh(&mut self, servers: BTreeSet<IpAddr>) -> Result<BTreeSet<IpAddr>> {
         let destinations = servers.iter().copied().chain(DEFAULT_ROUTE_PROBES);
         let state = self.netlink.state(destinations).await?;
@@ -123,7 +123,7 @@ impl Network {
     /// have changed: other route changes cause events.
     ///
     /// # Errors
-    /// A table cannot be read.
+    /// Fails if a table cannot be read.
     pub(crate) async fn update(&mut self, servers: impl Iterator<Item = IpAddr>) -> Result<Update> {
         let added: BTreeSet<IpAddr> = servers.filter(|it| !self.servers.contains(it)).collect();
         let tables = self.netlink.read_tables().await?;
@@ -154,7 +154,7 @@ impl Network {
     /// Adds and removes servers so that exactly these remain.
     ///
     /// # Errors
-    /// A table cannot be read.
+    /// Fails if a table cannot be read.
     pub(crate) async fn retain_servers(&mut self, servers: BTreeSet<IpAddr>) -> Result<()> {
         let unused: Vec<IpAddr> = self.servers.difference(&servers).copied().collect();
         self.remove_servers(unused.into_iter());
@@ -204,7 +204,7 @@ impl Network {
     /// features changed.
     ///
     /// # Errors
-    /// A table cannot be read.
+    /// Fails if a table cannot be read.
     pub(crate) async fn refresh_drivers(&mut self) -> Result<bool> {
         let former = self.drivers.clone();
         let mut used: BTreeSet<u32> = self.attached.keys().copied().collect();

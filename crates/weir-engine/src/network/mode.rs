@@ -9,8 +9,8 @@ use weir_sys::ethtool;
 
 use super::Network;
 
-/// Kinds of devices whose packets come from a network stack on this machine, which leaves checksums to hardware that
-/// does not exist. Bonds, teams and VLANs depend on their lower devices.
+/// Kinds of devices whose packets come from a network stack on this machine, which leaves checksums to nonexistent
+/// hardware. Bonds, teams and VLANs depend on their lower devices.
 const SOFTWARE_KINDS: [&str; 17] = [
     "bridge",
     "dummy",

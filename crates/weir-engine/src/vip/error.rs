@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-/// Why an address was not added or removed.
+/// The reason why an address was not added or removed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// `vip_interface` does not exist.

@@ -24,7 +24,7 @@ const SNAT_PORT_TRIES: u32 = 16;
 /// The index of a server, and the tuple of the flow's entry if it has one.
 type Binding = (u32, Option<Tuple>);
 
-/// Why no entry is created for a nat flow.
+/// The reason why no entry is created for a nat flow.
 enum NatFailure {
     Conflict,
     Rejected(Reason),

@@ -75,7 +75,7 @@ pub struct SavedState {
     pub state: State,
     /// When the state began.
     pub since: Duration,
-    /// Why the state was entered; shown until a check has a result.
+    /// The reason why the state was entered; shown until a check has a result.
     pub reason: String,
     /// The server's states in services with separate paths, by service name.
     pub paths: BTreeMap<String, SavedState>,

@@ -146,7 +146,7 @@ struct TrustedText {
 /// Reads the text of a configuration file, with its included files. The text is not validated.
 ///
 /// # Errors
-/// A file can be changed by a user other than root, or cannot be read.
+/// Fails if a file can be changed by a user other than root, or cannot be read.
 pub fn read_trusted(path: &Path) -> Result<String, Error> {
     let (file, _) = open_trusted(path)?;
     Ok(load_trusted(path, file)?.text)

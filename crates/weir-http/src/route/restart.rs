@@ -37,7 +37,7 @@ impl RouteTable {
     /// New paths are normalized by the same rules as received paths.
     ///
     /// # Errors
-    /// A new path has an escape that the rules reject.
+    /// Fails if a new path has an escape that the rules reject.
     pub fn apply_restarts(
         &self,
         facts: &RequestFacts<'_>,

@@ -1,6 +1,6 @@
 //! A service's routes, indexed so that a request is compared with only a few of them.
 //!
-//! A route is found by a hash of its host and of the fixed segments with which its paths begin. The hashes only select
+//! A route is found by a hash of its host and of the fixed segments at the start of its paths. The hashes only select
 //! candidates: all conditions of a candidate are compared, in file order, so a collision only costs time. Regular
 //! expressions for paths without a fixed beginning are searched for together.
 
@@ -193,7 +193,7 @@ fn host_hashes(route: &Route) -> Vec<Option<u64>> {
     hashes
 }
 
-/// Returns the hashes of the fixed segments with which a route's paths begin, each with the number of segments.
+/// Returns the hashes of the fixed segments at the start of a route's paths, each with the number of segments.
 fn path_hashes(route: &Route) -> Vec<(u64, usize)> {
     let when = &route.when;
     let by_pattern = when

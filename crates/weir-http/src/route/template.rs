@@ -233,7 +233,7 @@ impl<'a> TemplateContext<'a> {
         })
     }
 
-    /// Returns the value of a variable for a key, without what the client may not set.
+    /// Returns the value of a variable for a key, without values that the client may not set.
     fn key_value(&self, variable: &Variable) -> Value<'a> {
         match variable {
             Variable::Header(name) => {

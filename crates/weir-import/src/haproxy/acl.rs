@@ -20,7 +20,7 @@ pub(super) enum Meaning {
     Unsupported(String),
 }
 
-/// Why conditions cannot be combined.
+/// The reason why conditions cannot be combined.
 const NOT_COMBINABLE: &str = "one route cannot express all of its conditions together";
 
 /// Maximum number of routes for one rule.

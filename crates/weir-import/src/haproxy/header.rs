@@ -588,7 +588,7 @@ fn keeps_query(regex: &str, to: &str) -> bool {
     matches_tail && !regex.contains('?') && to.ends_with(&last) && to.matches(&last).count() == 1
 }
 
-/// Why a value cannot be converted.
+/// The reason why a value cannot be converted.
 const UNSUPPORTED_VALUE: &str = "the value contains an unsupported variable or a name in braces";
 
 /// Returns a value with Weir's variables; `None` = Weir has no equivalent of a variable.

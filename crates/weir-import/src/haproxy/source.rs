@@ -8,7 +8,7 @@ use super::rule::condition;
 use super::section::Proxy;
 use crate::note::{Notes, Position};
 
-/// Why routes cannot express a condition on `src` after such a rule.
+/// The reason why routes cannot express a condition on `src` after such a rule.
 pub(super) const CHANGED: &str =
     "an earlier rule changes the client's address, but routes match the address of the connection";
 

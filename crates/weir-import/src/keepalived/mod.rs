@@ -45,7 +45,7 @@ const FORK_KEYWORDS: &[&str] = &[
     "bgp_instance",
 ];
 
-/// Why a file without virtual servers needs no `[sync]`.
+/// The reason why a file without virtual servers needs no `[sync]`.
 const NOTHING_TO_SYNCHRONIZE: &str =
     "not imported: without virtual servers there are no connections to synchronize";
 

@@ -64,7 +64,7 @@ pub(super) struct PathUse {
     pub(super) compares_paths: bool,
     /// Whether a `proxy_pass` has no path: servers then get the path as received.
     pub(super) sends_received_path: bool,
-    /// The line of a `proxy_pass` with the location's path, with which servers get the normalized path.
+    /// The line of a `proxy_pass` with the location's path: servers get the normalized path.
     pub(super) sends_normalized_path: Option<Position>,
 }
 

@@ -15,7 +15,7 @@ const MAX_EVENTS: usize = 1024;
 /// An event of a socket.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Event {
-    /// The token with which the socket was registered.
+    /// The token under which the socket was registered.
     pub(crate) token: u64,
     /// The socket is readable, or the peer has closed the connection.
     pub(crate) readable: bool,

@@ -292,7 +292,7 @@ impl<'a> LiveBalancer<'a> {
 /// Disturbs the balancer until `work` ends.
 ///
 /// # Errors
-/// The error of `work`, or a disturbance that Weir rejects. Rejections by a peer are counted.
+/// Returns the error of `work`, or the error for a disturbance that Weir rejects. Rejections by a peer are counted.
 pub(super) fn during<T: Send>(
     balancer: &LiveBalancer<'_>,
     work: impl FnOnce() -> Result<T> + Send,

@@ -116,8 +116,8 @@ pub fn list() -> &'static [Experiment] {
 /// A method that fails does not stop the others: it appears in [`Report::failures`].
 ///
 /// # Errors
-/// Wrong names and options, missing root or programs, before anything is created; [`LabError::Interrupted`] after
-/// Ctrl-C.
+/// Fails for wrong names and options, without root, and if programs are missing, before anything is created;
+/// [`LabError::Interrupted`] after Ctrl-C.
 pub fn run(name: &str, options: &RunOptions) -> Result<Report> {
     let experiment = find(name)?;
     let trials = select_trials((experiment.trials)(options)?, &options.methods)?;

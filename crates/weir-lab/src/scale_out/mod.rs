@@ -109,7 +109,7 @@ pub(crate) struct Row {
 /// Runs the experiment, and prints the table or JSON. Returns whether all runs succeeded.
 ///
 /// # Errors
-/// Wrong options, missing root or programs; Ctrl-C.
+/// Fails for wrong options, without root, if programs are missing, and after Ctrl-C.
 pub(crate) fn run(options: &RunOptions, json: bool) -> Result<bool> {
     let methods = select(NAME, "--methods", &METHODS, |it| it.name, &options.methods)?;
     let events = select(

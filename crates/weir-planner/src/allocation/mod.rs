@@ -138,7 +138,7 @@ impl Allocation {
     /// Allocates the rows of the services `names`; others do not change. Returns the state for [`Self::restore`].
     ///
     /// # Errors
-    /// There are more services or servers than rows. In this case nothing is changed.
+    /// Fails if there are more services or servers than rows. In this case nothing is changed.
     pub fn reconcile<'a>(
         &mut self,
         desired: &Indexed,

@@ -18,7 +18,7 @@ use crate::slab::Key;
 impl Session {
     /// Verifies the user of the request whose head is at the start of `bytes`. Returns `None` if another thread
     /// verifies the password; the head is then handled again. Limits are applied before that, because verifying a
-    /// password is expensive: the second value is set if they have admitted the request.
+    /// password is expensive. The second value is set if the limits have admitted the request.
     pub(super) fn verify_user(
         &mut self,
         key: Key,
@@ -159,7 +159,7 @@ struct PasswordJob {
 /// Returns the password that must be verified for a request. `verified` is the result, if it was verified already.
 ///
 /// # Errors
-/// The result of the check, if no password must be verified.
+/// Returns the result of the check if no password must be verified.
 fn password_job(
     auth: Option<&BasicAuth>,
     head: &[u8],
@@ -190,7 +190,7 @@ fn password_job(
 /// Applies the limits of a service and a route to a request whose password is not verified yet.
 ///
 /// # Errors
-/// The result for a request that exceeds a limit.
+/// Returns the result for a request that exceeds a limit.
 pub(super) fn admit(
     facts: &Facts<'_>,
     service: &Service,
@@ -218,7 +218,7 @@ pub(super) fn admit(
 /// Applies the limits of a route. Returns the slots that the request takes.
 ///
 /// # Errors
-/// The response to a request that exceeds a limit.
+/// Returns the response to a request that exceeds a limit.
 pub(super) fn apply_limits(
     facts: &Facts<'_>,
     service: &Service,

@@ -14,7 +14,7 @@ use weir_model::{ForwardAuth, HeaderEdit, HeaderEdits, Part, Pool, Route, SplitM
 use super::Session;
 use crate::plan::{Service, Targets};
 
-/// Returns a random request identifier, from which later ones cannot be predicted.
+/// Returns a random request identifier from which later identifiers cannot be predicted.
 pub(super) fn random_id(random: &mut SplitMix64) -> u128 {
     let key = (random.next_u64(), random.next_u64());
     u128::from(siphash(key, b"1")) << 64 | u128::from(siphash(key, b"2"))
@@ -234,7 +234,7 @@ impl Session {
 /// Fields that a route changes in a response that Weir generates.
 #[derive(Debug, Default)]
 pub(super) struct LocalResponseFields {
-    /// Content type instead of Weir's.
+    /// Content type that replaces Weir's.
     pub(super) content_type: Option<String>,
     /// Other fields, as complete lines.
     pub(super) lines: Vec<u8>,

@@ -1,9 +1,9 @@
 //! Implements `forward_auth`: a separate server decides whether a request is allowed.
 //!
-//! The authorization request has no body. Like a copy for a mirror, it is sent by a session without a client, and so
-//! uses the selection, connections, TLS and HTTP/2 of all requests. It is sent to a pool directly, not through the
-//! routes, so it cannot cause another authorization request. Meanwhile the client's request waits with its head
-//! unprocessed. When the verdict arrives, the head is handled again.
+//! The authorization request has no body. Like a copy for a mirror, it is sent by a session without a client, and
+//! therefore uses the same selection, connections, TLS and HTTP/2 as all requests. It is sent to a pool directly, not
+//! through the routes, so it cannot cause another authorization request. Meanwhile the client's request waits with its
+//! head unprocessed. When the verdict arrives, the head is handled again.
 //!
 //! If anything fails, the request is rejected: [`Session::reject_unauthorized`] requires, for every request of such a
 //! route, a verdict under the same rules.
@@ -31,8 +31,8 @@ use crate::slab::Key;
 use crate::tls::TlsDetails;
 use crate::verdict::{AuthRequest, Verdict};
 
-/// How much longer a request waits than its authorization request may take, in milliseconds, so that the latter ends
-/// first.
+/// How much longer a request waits than its authorization request may take, in milliseconds, so that the authorization
+/// request times out first.
 const GRACE_MS: u64 = 1_000;
 
 /// Fields of a rejecting response that are sent to the client.

@@ -1,8 +1,8 @@
 //! Sends copies of requests to the pool of a route's `mirror`.
 //!
 //! A copy is collected while its request is received. When the request is complete, a separate session without a client
-//! sends the copy, and discards the response. A copy therefore uses the selection, connections, TLS and HTTP/2 of all
-//! requests, and can neither delay nor change the response to the client.
+//! sends the copy, and discards the response. A copy therefore uses the same selection, connections, TLS and HTTP/2 as
+//! all requests, and can neither delay nor change the response to the client.
 
 use std::rc::Rc;
 use std::sync::Arc;

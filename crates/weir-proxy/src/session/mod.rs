@@ -55,7 +55,7 @@ use crate::transport::Transport;
 use crate::verdict::AuthRequest;
 use crate::wheel::Deadline;
 
-/// Maximum number of steps before other sessions get their turn.
+/// Maximum number of steps before other sessions run.
 const STEPS_MAX: usize = 16;
 /// Time for which a client that has not sent a request is kept when descriptors are scarce, in milliseconds.
 const FIRST_REQUEST_MS: u64 = 1_000;
@@ -67,7 +67,7 @@ const LINGER_MS: u64 = 2_000;
 pub(crate) enum Outcome {
     /// The session waits for an event or its deadline.
     Wait,
-    /// The session can continue, after other sessions had their turn.
+    /// The session can continue after other sessions have run.
     Yield,
     /// The session is finished.
     End,
@@ -78,9 +78,9 @@ pub(crate) enum Outcome {
 /// The result of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
-    /// The next step can follow at once.
+    /// The next step can run immediately.
     Continue,
-    /// The next step follows after an event or a deadline.
+    /// The next step runs after an event or a deadline.
     Pending,
     /// The session ends.
     Close,
@@ -193,7 +193,7 @@ impl Session {
         self.run(step, key, cx)
     }
 
-    /// Continues after the client's address is known.
+    /// Continues once the client's address is known.
     fn start(&mut self, key: Key, cx: &mut Context) -> Step {
         let is_tcp = self.local.service.protocol == ProxyProtocol::Tcp;
         if is_tcp {
@@ -408,7 +408,8 @@ impl Session {
         self.local = Rc::clone(local);
     }
 
-    /// Returns the name of the request's pool and the server that was last selected, also if a reload removed them.
+    /// Returns the names of the request's pool and of the server that was selected last, even if a reload has removed
+    /// them.
     fn pool_and_server(&self) -> (Option<&str>, Option<&Arc<Target>>) {
         let server = self.request.selection.server();
         if server.is_none()
@@ -457,7 +458,7 @@ impl Session {
         self.transport.notify_close();
     }
 
-    /// Ends the session and releases everything that it holds.
+    /// Ends the session and releases all its resources.
     pub(crate) fn end(&mut self, cx: &mut Context) {
         self.end_auth_request(cx);
         self.record_abandoned(cx);

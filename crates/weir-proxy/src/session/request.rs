@@ -298,7 +298,7 @@ impl Session {
     /// `normal` and `rewritten` are buffers for these forms.
     ///
     /// # Errors
-    /// The path cannot be normalized.
+    /// Fails if the path cannot be normalized.
     #[inline]
     pub(super) fn target<'a>(
         &self,

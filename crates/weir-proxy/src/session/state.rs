@@ -46,7 +46,7 @@ pub(super) enum Phase {
     Exchange,
     /// Bytes in either direction.
     Tunnel(Tunnel),
-    /// The client to receive the last bytes and to close.
+    /// For the client to receive the last bytes and close.
     Linger(Linger),
 }
 
@@ -96,7 +96,7 @@ impl Direction {
 pub(super) enum Linger {
     /// The last response is being sent.
     Flush,
-    /// The connection was shut down; what the client still sends is discarded.
+    /// The connection was shut down; further input from the client is discarded.
     Discard,
 }
 
@@ -197,7 +197,7 @@ pub(super) struct Request {
     pub(super) route_slots: Vec<Slot>,
     /// Whether the request may pass.
     pub(super) user_check: UserCheck,
-    /// Whether the limits have admitted it already.
+    /// Whether the limits have already admitted it.
     pub(super) admitted: bool,
     /// The verdict of `forward_auth`.
     pub(super) auth_result: Option<Box<AuthResult>>,
@@ -229,7 +229,7 @@ pub(super) struct Request {
 /// Start and duration of the stages of a request, in microseconds on the worker clock.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Times {
-    /// When the head was complete; 0 = it is not.
+    /// Time at which the head was complete; 0 = it is incomplete.
     pub(super) began_us: u64,
     /// Start of the current stage.
     stage_us: u64,
@@ -323,7 +323,7 @@ impl OutgoingBytes {
         self.sent == self.bytes.len()
     }
 
-    /// Takes the buffer, whose content is no longer needed.
+    /// Takes the buffer. Its content is no longer needed.
     pub(super) fn take(&mut self) -> Vec<u8> {
         self.sent = 0;
         std::mem::take(&mut self.bytes)

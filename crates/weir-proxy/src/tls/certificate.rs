@@ -194,7 +194,7 @@ fn read(path: &Path) -> Result<Vec<u8>, CertificateError> {
 /// Loads every certificate of `paths`, usable or not.
 ///
 /// # Errors
-/// An entry of `paths` cannot be read.
+/// Fails if an entry of `paths` cannot be read.
 pub(crate) fn load_all(
     paths: &[String],
     provider: &CryptoProvider,

@@ -31,7 +31,7 @@ impl TlsConnector {
     /// Builds the configuration of a pool's `tls`; `protocols` are the ALPN protocols.
     ///
     /// # Errors
-    /// A file cannot be used.
+    /// Fails if a file cannot be used.
     pub(crate) fn new(tls: &ServerTls, protocols: &[&[u8]]) -> Result<Self, CertificateError> {
         let provider = Arc::new(aws_lc_rs::default_provider());
         let refused = |source| CertificateError::Rejected {

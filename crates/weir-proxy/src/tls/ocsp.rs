@@ -27,7 +27,7 @@ pub(crate) enum OcspFault {
 /// Checks a response for the certificate with this serial number. `now` is in seconds since 1970.
 ///
 /// # Errors
-/// The response cannot be stapled.
+/// Fails if the response cannot be stapled.
 pub(crate) fn check(response: &[u8], serial: &[u8], now: i64) -> Result<(), OcspFault> {
     let response = OcspResponse::from_der(response).map_err(|_| OcspFault::Malformed)?;
     if response.response_status != OcspResponseStatus::Successful {

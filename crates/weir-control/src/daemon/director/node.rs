@@ -70,8 +70,8 @@ impl Node {
     /// Drains this director, or ends the drain. Records the new state before it takes effect.
     ///
     /// # Errors
-    /// The state cannot be recorded, or there is nothing for another director to take over. In both cases nothing
-    /// changes.
+    /// Fails if the state cannot be recorded, or there is nothing for another director to take over. In both cases
+    /// nothing changes.
     pub(super) fn set_state(
         &mut self,
         update: NodeUpdate,

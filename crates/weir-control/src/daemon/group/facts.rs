@@ -1,4 +1,4 @@
-//! Collects the facts that this director reports to its group.
+//! Collects the state that this director reports to its group.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -8,7 +8,7 @@ use weir_health::{Standing, State};
 use weir_model::{Cluster, Desired};
 use weir_sys::ethtool;
 
-/// Returns the record with which this director registers.
+/// Returns the record that this director registers.
 pub(super) fn record(config: &Cluster, desired: &Desired) -> MemberRecord {
     MemberRecord {
         weir: env!("CARGO_PKG_VERSION").to_owned(),
@@ -20,7 +20,7 @@ pub(super) fn record(config: &Cluster, desired: &Desired) -> MemberRecord {
     }
 }
 
-/// Assembles the facts that this director reports.
+/// Assembles the state that this director reports.
 pub(super) fn facts(
     record: MemberRecord,
     standings: &BTreeMap<(String, String), Standing>,
@@ -62,8 +62,8 @@ fn features(desired: &Desired) -> Vec<String> {
     present.map(|(name, _)| name.to_owned()).collect()
 }
 
-/// Returns fingerprints of the secrets that all members must share. They are keyed with the group key, and reveal
-/// nothing without this key.
+/// Returns fingerprints of the secrets that all members must share. They are keyed with the group key and reveal
+/// nothing without it.
 fn secrets(config: &Cluster, desired: &Desired) -> BTreeMap<String, String> {
     let key = config.group_key.as_ref();
     let Some(Ok(key)) = key.map(|key| GroupKey::new(key.expose())) else {

@@ -18,7 +18,7 @@ const CREDENTIALS: &str = "CREDENTIALS_DIRECTORY";
 /// other threads.
 ///
 /// # Errors
-/// The kernel rejects a step. The process must then exit.
+/// Fails if the kernel rejects a step. The process must then exit.
 pub(super) fn confine(
     options: &Options,
     keeper_state: &mut KeeperState,

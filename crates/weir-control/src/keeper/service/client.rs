@@ -110,7 +110,7 @@ impl ServiceClient {
     /// Connects to the service at `path`. Starts a thread.
     ///
     /// # Errors
-    /// The service cannot be reached within [`REQUEST_TIMEOUT`].
+    /// Fails if the service cannot be reached within [`REQUEST_TIMEOUT`].
     pub(in crate::keeper) fn connect(path: &Path) -> Result<Self, Error> {
         let started = Instant::now();
         let channel = loop {
@@ -178,7 +178,7 @@ impl ServiceClient {
     /// Takes the lock of the runtime directory, which the service prepares.
     ///
     /// # Errors
-    /// Another process holds the lock, or the directory cannot be used.
+    /// Fails if another process holds the lock, or the directory cannot be used.
     pub(in crate::keeper) fn lock(&self) -> Result<OwnedFd, Error> {
         let unexpected = || Error::Service {
             reason: "the helper service sent an invalid response".to_owned(),
@@ -193,7 +193,7 @@ impl ServiceClient {
         }
     }
 
-    /// Returns the facts that only root can determine, for a daemon of this program.
+    /// Returns the information that only root can determine, for a daemon of this program.
     ///
     /// # Errors
     /// Returns a message if root has not permitted the program or the service does not respond.
@@ -208,7 +208,7 @@ impl ServiceClient {
     /// Returns the daemon's end of the channel to a helper of `program`.
     ///
     /// # Errors
-    /// The open-file limit is reached.
+    /// Fails if the open-file limit is reached.
     pub(in crate::keeper) fn start_helper(
         &self,
         kind: Kind,
@@ -257,7 +257,7 @@ impl ServiceClient {
         }
     }
 
-    /// Makes the service stop virtual routers and announcements. Returns a handle to wait for this.
+    /// Makes the service stop virtual routers and announcements. Returns a handle for waiting.
     pub(in crate::keeper) fn stop(&self) -> StopHandle {
         let (sender, response) = mpsc::channel();
         let mut state = lock(&self.state);

@@ -27,7 +27,7 @@ pub(super) enum ToService {
     },
     /// Prepare the runtime directory for the account, and acquire its lock for the keeper.
     Lock,
-    /// Determine the facts that only root can determine, for a daemon of this program.
+    /// Return the information that only root can determine, for a daemon of this program.
     Facts {
         /// Absolute path.
         program: PathBuf,

@@ -8,7 +8,7 @@ use weir_control::status::Report;
 
 use super::rows::{EarlierReport, Key, Level, Row, ViewOptions, rows};
 
-/// Number of rows by which a page key moves the selection.
+/// Number of rows that a page key moves the selection.
 const PAGE_ROWS: usize = 10;
 
 /// The mode, which determines what keys do.
@@ -63,7 +63,7 @@ pub(super) struct Screen {
     pub(super) selected: usize,
     /// Result of the last change.
     pub(super) message: Option<String>,
-    /// Why the report could not be updated.
+    /// The reason why the report could not be updated.
     pub(super) error: Option<String>,
 }
 
