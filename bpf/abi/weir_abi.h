@@ -122,8 +122,7 @@ enum weir_scheduler {
 
 /*
  * weir_tables holds 16-byte elements. A service's extent starts with this header (five elements); lists and hash tables
- * can be anywhere in the map. An extent to which a service row refers does not change, except for the nodes of its
- * tree.
+ * can be anywhere in the map. An extent that a service row refers to does not change, except for the nodes of its tree.
  */
 struct weir_extent {
 	__u32 scheduler; /* enum weir_scheduler */

@@ -262,7 +262,7 @@ static __always_inline int forward_entry_insert(struct packet *p, struct binding
 	return FLOW_INSERTED;
 }
 
-/* Uses the server of the entry that another CPU inserted between the lookup and the insertion. */
+/* Uses the server in the entry that another CPU inserted between the lookup and the insertion. */
 static __always_inline int bind_to_existing(struct packet *p, struct binding *b)
 {
 	struct weir_flow_cold *cold;

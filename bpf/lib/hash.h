@@ -60,8 +60,8 @@ static __always_inline __u64 packet_hash(const struct packet *p)
 }
 
 /*
- * Returns the hash for maglev. It is unkeyed, so that directors with the same servers choose the same server and a
- * connection survives a change of director. A client can choose its server, as with sh and mh.
+ * Returns the hash for maglev. It is unkeyed, so that directors with the same servers choose the same server, and a
+ * connection survives a move to another director. A client can choose its server, as with sh and mh.
  */
 static __always_inline __u64 steer_hash(const struct packet *p)
 {

@@ -92,7 +92,7 @@ macro_rules! constants {
     };
 }
 
-/// Declares a C enum whose numbers are part of the ABI.
+/// Declares a C enum whose values are part of the ABI.
 macro_rules! numbered {
     (
         $(#[$meta:meta])*

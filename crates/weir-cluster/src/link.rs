@@ -137,7 +137,7 @@ impl Connection {
         self.since = now;
         self.error = None;
         if let Lease::Held { renew, .. } = &mut self.lease {
-            // Renew immediately, to learn whether the lease has ended.
+            // Renew immediately, to determine whether the lease has expired.
             *renew = now;
         }
     }
@@ -159,7 +159,7 @@ impl Connection {
         }
     }
 
-    /// Records that the lease has ended.
+    /// Records that the lease has expired.
     pub(crate) fn lose_lease(&mut self) {
         self.lease = Lease::None;
     }

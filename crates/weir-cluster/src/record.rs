@@ -89,7 +89,7 @@ pub struct StoppedRollout {
     pub reason: String,
 }
 
-/// What a member reports about itself.
+/// A member's report about itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct MemberRecord {

@@ -46,7 +46,7 @@ pub(crate) struct Context<'a> {
     pub(crate) synced_for: Duration,
     /// Time to live of leases.
     pub(crate) ttl: Duration,
-    /// See [`crate::Facts`].
+    /// See [`crate::LocalState`].
     pub(crate) applies_with_others: bool,
 }
 
@@ -97,7 +97,7 @@ impl Context<'_> {
             let Key::Applying(member) = &key else {
                 return None;
             };
-            // The name in the key is used, whatever the value contains.
+            // The name in the key is used, regardless of the value.
             let turn: ApplyingMember = self.mirror.read(name)?;
             let member = member.clone();
             Some((key, ApplyingMember { member, ..turn }))

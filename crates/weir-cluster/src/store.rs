@@ -174,7 +174,7 @@ impl Mirror {
         }
     }
 
-    /// Stores an entry unless a newer change is known. Omits the entry if the mirror would become too large.
+    /// Stores an entry unless the mirror has a newer change. Omits the entry if the mirror would become too large.
     pub(crate) fn put(&mut self, entry: Entry) {
         let is_newer = |known_revision: i64| entry.revision > known_revision;
         if !self

@@ -14,8 +14,8 @@ use std::time::Duration;
 use serde_json::json;
 use store::{Store, TTL};
 use weir_cluster::{
-    Compare, Event, Facts, GroupKey, HealthView, Input, Kind, Link, Machine, MemberRecord, Output,
-    RolloutState, Settings, SharedKey, SharedState, Txn, TxnResult, Write,
+    Compare, Event, GroupKey, HealthView, Input, Kind, Link, LocalState, Machine, MemberRecord,
+    Output, RolloutState, Settings, SharedKey, SharedState, Txn, TxnResult, Write,
 };
 
 const STEP: Duration = Duration::from_millis(10);
@@ -186,7 +186,7 @@ impl Simulation {
         let down = down.map(|(server, _)| (server.to_owned(), "refused".to_owned()));
         let down: BTreeMap<String, String> = down.collect();
         let director = &mut self.directors[n];
-        let facts = Facts {
+        let local_state = LocalState {
             record: MemberRecord::default(),
             vips: BTreeMap::from([(vip(), director.serves)]),
             health: HealthView {
@@ -197,7 +197,7 @@ impl Simulation {
             applies_with_others: n + 1 < DIRECTORS,
         };
         if let Some(machine) = &mut director.machine {
-            machine.handle(Input::Facts(facts), self.now);
+            machine.handle(Input::LocalState(local_state), self.now);
         }
     }
 

@@ -4,7 +4,7 @@
 //! formats the problems. [`parse_json`] accepts the same schema as JSON. The schema (names, types, ranges, defaults) is
 //! defined in one place, from which unknown keys are detected, and [`schema()`] and [`cards`] are generated.
 //!
-//! The crate does not open files or query the machine; the caller passes the required facts as an argument
+//! The crate does not open files or query the machine; the caller passes the required information as an argument
 //! ([`Machine`]). Settings that are not implemented are errors.
 //!
 //! ```

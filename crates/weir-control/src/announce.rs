@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use weir_announce::{Facts, VipFact};
+use weir_announce::{DaemonReport, VipState};
 use weir_model::{Desired, Pool, RequiredServices};
 
 use crate::plane::Plane;
@@ -22,12 +22,12 @@ pub(crate) enum Settling {
 }
 
 /// Returns the announcer's input; `None` = nothing is announced.
-pub(crate) fn facts(
+pub(crate) fn daemon_report(
     desired: &Desired,
     plane: &impl Plane,
     is_draining: bool,
     settling: Settling,
-) -> Option<Facts> {
+) -> Option<DaemonReport> {
     let settings = desired.announce.clone()?;
     let is_attached = plane.is_attached();
     let mut vips: BTreeMap<IpAddr, Vec<Availability>> = BTreeMap::new();
@@ -81,14 +81,14 @@ pub(crate) fn facts(
         let reasons = services.iter().filter(|service| !service.serves && !serves);
         let mut reasons: Vec<&str> = reasons.map(|service| service.reason.as_str()).collect();
         reasons.dedup();
-        VipFact {
+        VipState {
             vip,
             serves,
             reason: reasons.join(", "),
             settling: settling.contains(&vip),
         }
     });
-    Some(Facts {
+    Some(DaemonReport {
         vips: vips.collect(),
         settings,
         is_draining,

@@ -84,7 +84,7 @@ pub struct ProxyStatus {
     /// The pool.
     pub pool: String,
     /// The pool's state if it is in panic mode or below its quorum.
-    pub regime: Option<PoolState>,
+    pub pool_state: Option<PoolState>,
     /// Name and counters. The servers, with their states, are in `servers`.
     pub numbers: weir_proxy::ServiceStatus,
     /// When the state was read.

@@ -28,7 +28,7 @@ const CLSACT_PRIORITY: u16 = 0x57;
 const CLSACT_BALANCE_PRIORITY: u16 = 0x56;
 const CLSACT_HANDLE: TcHandle = TcHandle::new(0, 0x5765);
 
-/// How the packet path runs on a device.
+/// The mode in which the packet path runs on a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Mode {
     /// XDP in the driver.
@@ -194,7 +194,7 @@ fn attach_clsact(
     let [_, hook] = direction.hooks();
     let (kind, priority) = direction.clsact();
     let name = device_name(ifindex)?;
-    // The qdisc may exist already; any other error is returned when the filter is added.
+    // The qdisc may already exist; any other error is returned when the filter is added.
     let _ = qdisc_add_clsact(&name);
     // Pin first: if the process dies in between, there is a pin without a filter, not a filter without a pin.
     let path = pins.link(ifindex, hook);

@@ -51,7 +51,7 @@ impl OpenOptions {
     }
 }
 
-/// What [`Dataplane::open`] found.
+/// The state that [`Dataplane::open`] found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpenOutcome {
     /// Nothing was pinned, so every map is new and empty.
@@ -191,7 +191,7 @@ impl Dataplane {
         (name, self.pins.programs(self.record.programs).join(name))
     }
 
-    /// Returns whether this data plane is still pinned, that is, was not replaced by another process.
+    /// Returns whether this data plane is still pinned and was not replaced by another process.
     ///
     /// # Errors
     /// Fails if the record cannot be read or parsed.
@@ -219,7 +219,7 @@ impl Dataplane {
     }
 
     /// Detaches the packet path at tc from devices on which a replacing data plane runs XDP. An older build does not
-    /// know this hook, and would leave the program attached with maps that are not updated. Returns the number of
+    /// support this hook, and would leave the program attached with maps that are not updated. Returns the number of
     /// devices.
     ///
     /// # Errors

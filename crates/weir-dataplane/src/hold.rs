@@ -1,10 +1,10 @@
 //! Holds the SYNs of new TCP connections while this process extends a deadline.
 //!
 //! A program at tc ingress intercepts SYNs before they reach the stack and passes them to this process through a ring
-//! buffer; [`Hold::release`] injects a frame again. Nothing is pinned: on Linux 6.6 and later the attachments end with
-//! the process. On older kernels a filter may outlive a killed process. The filter then passes all packets, because its
-//! deadline has expired, and the next [`Hold`] removes it. The caller decides which connections to hold, for how long,
-//! and what to do with frames from the loopback device.
+//! buffer; [`Hold::release`] injects a frame again. Nothing is pinned: on Linux 6.6 and later, the attachments are
+//! removed when the process exits. On older kernels a filter may outlive a killed process. The filter then passes all
+//! packets, because its deadline has expired, and the next [`Hold`] removes it. The caller decides which connections to
+//! hold, for how long, and what to do with frames from the loopback device.
 
 use std::net::IpAddr;
 use std::os::fd::AsFd;
@@ -125,7 +125,7 @@ impl Hold {
             Err(error) if errno(&error) == Some(libc::EINVAL) => {}
             Err(error) => return Err(load_error(&error)),
         }
-        // The qdisc may exist already; any other error is returned when the filter is added.
+        // The qdisc may already exist; any other error is returned when the filter is added.
         let _ = qdisc_add_clsact(interface);
         let kind = TcAttachType::Ingress;
         let stale_filter =

@@ -33,7 +33,7 @@ impl Maps {
         Ok(word.load(Ordering::Acquire))
     }
 
-    /// Appends the samples since the last call. Samples that were overwritten meanwhile are skipped.
+    /// Appends the samples since the last call. Samples that were overwritten in the meantime are skipped.
     ///
     /// # Errors
     /// Never fails if the map is memory-mapped.

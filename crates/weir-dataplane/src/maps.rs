@@ -1,4 +1,4 @@
-//! Reads and writes the shared maps, in the order of writes on which packets rely.
+//! Reads and writes the shared maps. Writes have the order that packets rely on.
 //!
 //! Guarantees that a partly written next hop is never seen as ready, that an address that stays in the filter always
 //! matches, and that a service's extent changes atomically. The contents of rows are the caller's responsibility.
@@ -317,7 +317,7 @@ impl Maps {
         })
     }
 
-    /// Returns the extents to which a service row refers; they may overlap.
+    /// Returns the extents that a service row refers to; they may overlap.
     ///
     /// # Errors
     /// Fails if the row is outside the map, or refers to elements outside their map.

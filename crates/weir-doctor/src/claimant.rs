@@ -194,7 +194,7 @@ fn diagnosis(
     .fix(fix)
 }
 
-/// Returns the frame that asks for the link address of a VIP; `None` if `sender` has a different address family.
+/// Returns the frame that requests the link address of a VIP; `None` if `sender` has a different address family.
 fn query(mac: MacAddr, sender: IpAddr, vip: IpAddr) -> Option<Vec<u8>> {
     match (sender, vip) {
         (IpAddr::V4(sender), IpAddr::V4(target)) => {

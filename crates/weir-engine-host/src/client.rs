@@ -218,7 +218,7 @@ mod tests {
         let client = EngineClient::new(daemon_end);
         let service = |name: &str| -> weir_engine::snapshot::ServiceStatus {
             let text = r#"{"name":"","origin":"file","listen":[],"vip":"Absent","forward":"nat","scheduler":"rr",
-                "pool":"p","regime":null,"persistence":null,"one_packet":false,
+                "pool":"p","pool_state":null,"persistence":null,"one_packet":false,
                 "totals":{"connections":0,"stateless":0,"packets_in":0,"packets_out":0,
                 "bytes_in":0,"bytes_out":0},"servers":[]}"#;
             let mut service: weir_engine::snapshot::ServiceStatus =
@@ -296,7 +296,7 @@ mod tests {
             Failure::Lost
         );
         assert!(client.is_lost());
-        let read = request(&Request::Read(Query::Facts));
+        let read = request(&Request::Read(Query::Active));
         assert_eq!(read.unwrap_err(), Failure::Lost, "the request is not sent");
         let begin = Request::Begin {
             added: Vec::new(),

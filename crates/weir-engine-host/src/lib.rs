@@ -31,8 +31,8 @@ mod serve;
 pub use client::{EngineClient, Failure, PendingRequest};
 pub use flow_sync::FlowSynchronizer;
 pub use message::{
-    AddedServer, Counters, Facts, ProbeForwarding, ProbeId, Query, Reply, Request, SyncPeerStatus,
-    SyncStatus,
+    ActiveState, AddedServer, Counters, ProbeForwarding, ProbeId, Query, Reply, Request,
+    SyncPeerStatus, SyncStatus,
 };
 pub use permits::permit_edits;
 pub use policy::RECORD_FILE;

@@ -142,7 +142,7 @@ pub enum Request {
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Query {
     /// State of the active configuration.
-    Facts,
+    Active,
     /// The status.
     Snapshot,
     /// Only the services of the status; the reply is a snapshot without its other parts.
@@ -224,7 +224,7 @@ pub struct ProbeResult {
     /// Number of replies from the VIP that were sent by a different machine.
     pub stray: u32,
     /// Number of replies from the server's address instead of the VIP.
-    pub unturned: u32,
+    pub untranslated: u32,
     /// Type of a received ICMP error.
     pub error_type: u8,
     /// Code of the ICMP error.
@@ -302,7 +302,7 @@ pub struct Counters {
 
 /// State of the active configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Facts {
+pub struct ActiveState {
     /// Number of configurations that have been applied.
     pub revision: u64,
     /// Addresses that were added, with their interfaces.
@@ -324,8 +324,8 @@ pub enum Reply {
         /// The server states in the state file.
         saved: SavedServers,
     },
-    /// The configuration is active; also the reply to [`Query::Facts`].
-    Active(Facts),
+    /// The configuration is active; also the reply to [`Query::Active`].
+    Active(ActiveState),
     /// The request was executed.
     Done,
     /// The results of edits.
@@ -333,7 +333,7 @@ pub enum Reply {
         /// In execution order.
         results: Vec<Result<(), Refusal>>,
         /// State of the active configuration.
-        facts: Facts,
+        active_state: ActiveState,
     },
     /// See [`Request::IsCurrent`].
     Current(bool),

@@ -111,7 +111,7 @@ pub struct ServiceStatus {
     /// Its pool.
     pub pool: String,
     /// The pool's state if it is exceptional: in panic mode, or below its quorum.
-    pub regime: Option<PoolState>,
+    pub pool_state: Option<PoolState>,
     /// Persistence as text: `5m /32 /128`.
     pub persistence: Option<String>,
     /// Whether every UDP packet is scheduled separately.

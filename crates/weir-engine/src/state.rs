@@ -13,7 +13,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 use weir_planner::allocation::Allocation;
-use weir_state::{Overrides, SavedServers, SavedStandings};
+use weir_state::{Overrides, SavedHealth, SavedServers};
 use weir_sys::{boot_id, create_private, read_owned_file};
 
 use crate::error::{Error, Result};
@@ -37,7 +37,8 @@ struct Content<'a> {
     allocation: &'a Allocation,
     overrides: &'a Overrides,
     overrides_are_copied: bool,
-    standings: &'a SavedStandings,
+    #[serde(rename = "standings")]
+    health_states: &'a SavedHealth,
     origin: &'a Origin,
     undo: &'a Undo,
 }
@@ -52,8 +53,8 @@ struct ParsedContent {
     /// [`SavedServers::is_copy`].
     #[serde(default)]
     overrides_are_copied: bool,
-    #[serde(default)]
-    standings: SavedStandings,
+    #[serde(default, rename = "standings")]
+    health_states: SavedHealth,
     #[serde(default)]
     origin: Origin,
     undo: Undo,
@@ -71,7 +72,7 @@ impl From<ParsedContent> for StoredState {
             },
             servers: SavedServers {
                 overrides: parsed.overrides,
-                standings: parsed.standings,
+                health_states: parsed.health_states,
                 is_copy: parsed.overrides_are_copied,
             },
         }
@@ -181,7 +182,7 @@ impl StateFile {
             allocation: &state.allocation,
             overrides: &servers.overrides,
             overrides_are_copied: servers.is_copy,
-            standings: &servers.standings,
+            health_states: &servers.health_states,
             origin: &state.origin,
             undo: &state.undo,
         };

@@ -61,7 +61,7 @@ pub enum Transition {
     Ejected(Ejection),
     /// The ejection expired, and the server is on trial.
     OnTrial,
-    /// The ejection ended, because the server is down according to its checks, or is no longer in the group.
+    /// The ejection ended because the server is down according to its checks, or is no longer in the group.
     Withdrawn,
 }
 

@@ -1,7 +1,8 @@
 //! Adds and removes addresses, routes, rules and devices, and records those that were added.
 //!
 //! An address of a virtual router that is already on its interface is adopted: recorded as if it had been added. It is
-//! removed when the router is not active, because another director may have it then, and both would answer ARP for it.
+//! removed while the router is not active, because another director may have it, and both would reply to ARP requests
+//! for it.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;

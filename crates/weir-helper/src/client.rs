@@ -36,7 +36,7 @@ impl Client {
     /// Sends a request. Returns the number that the reply will have.
     ///
     /// # Errors
-    /// Fails if the helper has ended.
+    /// Fails if the helper has exited.
     pub fn request(&self, request: Request) -> Result<u64, Error> {
         let number = self
             .next_number
@@ -46,7 +46,7 @@ impl Client {
     }
 
     /// Returns the next reply without waiting, with the attached virtual routers, if any; `None` = the helper has
-    /// ended.
+    /// exited.
     ///
     /// # Errors
     /// Fails if the helper sent an invalid message, or the channel cannot be read.
@@ -58,7 +58,7 @@ impl Client {
     }
 }
 
-/// Readable when a reply has arrived or the helper has ended.
+/// Readable when a reply has arrived or the helper has exited.
 impl AsFd for Client {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.channel.as_fd()

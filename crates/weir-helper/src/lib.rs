@@ -82,7 +82,7 @@ pub enum Error {
         path: PathBuf,
         /// The section.
         name: &'static str,
-        /// The reason why it is not permitted, or what to do.
+        /// The reason why it is not permitted, or a fix.
         reason: String,
     },
     /// No virtual router has this name.

@@ -84,8 +84,8 @@ pub async fn serve(
     helper.addresses.remove(&|_| true).await
 }
 
-/// Gives the calling thread real-time priority, so that addresses move at once even on a busy machine: clients have no
-/// connectivity until then. Errors are ignored, because the agent lacks the same privilege and reports it.
+/// Sets real-time priority for the calling thread, so that addresses move immediately even on a busy machine: clients
+/// have no connectivity until then. Errors are ignored, because the agent lacks the same privilege and reports it.
 fn run_in_real_time() {
     let _ = weir_sys::run_in_real_time(REAL_TIME_PRIORITY);
 }

@@ -127,7 +127,7 @@ pub struct Sample {
     pub dest: u32,
     /// Latency in nanoseconds.
     pub ns: i64,
-    /// How it was measured.
+    /// The measurement method.
     pub method: Method,
 }
 

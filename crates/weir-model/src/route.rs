@@ -29,7 +29,7 @@ pub enum RouteAction {
         status: u16,
     },
     /// Respond to the client directly.
-    Answer {
+    Respond {
         /// 200 to 599.
         status: u16,
         /// The body; empty = the reason phrase.
@@ -101,7 +101,7 @@ impl fmt::Display for RouteAction {
             Self::Pool(pool) => write!(f, "pool {pool}"),
             Self::Split(split) => write!(f, "{split}"),
             Self::Redirect { to, status } => write!(f, "{status} to {to}"),
-            Self::Answer { status, .. } => write!(f, "answer {status}"),
+            Self::Respond { status, .. } => write!(f, "answer {status}"),
             Self::Mapped(map) => write!(f, "pool by map {}", map.name),
             Self::Files(files) => write!(f, "{files}"),
             Self::Close => f.write_str("close"),
@@ -418,7 +418,7 @@ impl RouteAction {
                 values.map(String::as_str).collect()
             }
             Self::Files(files) => files.pool.iter().map(String::as_str).collect(),
-            Self::Redirect { .. } | Self::Answer { .. } | Self::Close | Self::Restart(_) => {
+            Self::Redirect { .. } | Self::Respond { .. } | Self::Close | Self::Restart(_) => {
                 Vec::new()
             }
         }
@@ -483,7 +483,7 @@ impl Route {
             | RouteAction::Split(_)
             | RouteAction::Mapped(_)
             | RouteAction::Redirect { .. }
-            | RouteAction::Answer { .. }
+            | RouteAction::Respond { .. }
             | RouteAction::Close
             | RouteAction::Restart(_) => None,
         }
@@ -514,7 +514,7 @@ impl Route {
                 RouteAction::Split(split) => split.by.is_none(),
                 RouteAction::Mapped(_)
                 | RouteAction::Redirect { .. }
-                | RouteAction::Answer { .. }
+                | RouteAction::Respond { .. }
                 | RouteAction::Files(_)
                 | RouteAction::Restart(_) => false,
             }

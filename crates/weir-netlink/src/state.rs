@@ -1,4 +1,4 @@
-//! Reads and updates the network state from which next hops are computed.
+//! Reads and updates the network state that next hops are computed from.
 //!
 //! [`Netlink::state`] reads it, and [`NetState::apply`] updates it with the events of a [`crate::Watch`]. [`resolve`]
 //! computes from it, without I/O, the device, the tag and the MAC addresses of frames for a server. The state contains

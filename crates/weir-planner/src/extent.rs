@@ -60,7 +60,7 @@ pub struct Rule {
     pub in_group: bool,
 }
 
-/// Returns what a service does if the hash selects a server that accepts no new flows.
+/// Returns the behaviour of a service if the hash selects a server that accepts no new flows.
 pub fn mode(rule: &Rule) -> Mode {
     // `maglev` is Weir's own scheduler: it never rejects clients while a server is usable.
     if rule.scheduler.flags.fallback || rule.scheduler.kind == SchedulerKind::Maglev {

@@ -17,7 +17,7 @@ use crate::allocation::Allocation;
 use crate::mark::Pair;
 use crate::policy::{self, RemovedFlags};
 use crate::rows::{
-    ListenerKey, NetworkFacts, ServiceRow, ServiceRows, VipRow, service_rows, settings,
+    ListenerKey, NetworkState, ServiceRow, ServiceRows, VipRow, service_rows, settings,
 };
 
 /// All rows of the data plane, except next hops.
@@ -144,7 +144,7 @@ fn bit_indexes(word: usize, bits: u64) -> impl Iterator<Item = usize> {
 pub fn rows(
     desired: &Indexed,
     allocation: &Allocation,
-    network: &NetworkFacts,
+    network: &NetworkState,
     dest_rows: u32,
 ) -> Result<(RowSet, Changes)> {
     let mut rows = RowSet::empty();
@@ -183,7 +183,7 @@ impl RowSet {
         &mut self,
         desired: &Indexed,
         allocation: &Allocation,
-        network: &NetworkFacts,
+        network: &NetworkState,
         dest_rows: u32,
         names: impl IntoIterator<Item = &'a str>,
     ) -> Result<Changes> {

@@ -1,4 +1,5 @@
-//! The desired state of a server: its VIPs, and how packets for them arrive. `up` adds VIPs, `down` removes them.
+//! The desired state of a server: its VIPs, and the forwarding methods of packets for them. `up` adds VIPs, `down`
+//! removes them.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;

@@ -1,8 +1,8 @@
 //! `weir real-server doctor`: reports problems that prevent this machine from serving its VIPs.
 //!
-//! Checks whether other programs have changed the settings made by `up`, and what `up` does not change: listening
-//! sockets, ARP, firewalls, settings that are lost at the next boot. With `fix`, makes the changes that `up` would
-//! make; otherwise changes nothing.
+//! Checks whether other programs have changed the settings made by `up`, and checks objects that `up` does not change:
+//! listening sockets, ARP, firewalls, settings that are lost at the next boot. With `fix`, makes the changes that `up`
+//! would make; otherwise changes nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};

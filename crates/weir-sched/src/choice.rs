@@ -26,7 +26,7 @@ pub struct Flags {
 pub struct Service<'a> {
     /// The scheduler.
     pub kind: Kind,
-    /// What to do if a hash selects a server that accepts no new flows.
+    /// The action if a hash selects a server that accepts no new flows.
     pub mode: Mode,
     /// Whether the source port is part of the key. `fallback` is ignored; `mode` contains it.
     pub flags: Flags,

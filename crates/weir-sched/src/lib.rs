@@ -3,7 +3,7 @@
 //! A scheduler selects the server of a service for the next flow. All schedulers read the same [`Member`] list, in the
 //! kernel's order. They are divided into seven groups, which determine the data that the data plane needs:
 //!
-//! | group | schedulers | what a pick reads | module |
+//! | group | schedulers | inputs of a pick | module |
 //! |---|---|---|---|
 //! | walk | `rr wrr` | the list and a cursor | [`table`] |
 //! | load | `lc wlc sed nq fo ovf twos` | the list, live counters, random numbers for the last one | [`load`] |

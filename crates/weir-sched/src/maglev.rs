@@ -121,7 +121,7 @@ pub fn table(entries: &[Entry], size: u32) -> Result<Vec<u32>, Error> {
     Ok(table)
 }
 
-/// Gives each entry whose owner is not usable to the next usable owner after it; all other entries are unchanged.
+/// Assigns each entry whose owner is not usable to the next usable owner after it; all other entries are unchanged.
 /// Directors with the same table therefore differ only in the entries of servers whose states differ.
 ///
 /// Returns false, and leaves the table unchanged, if no owner is usable. The result of [`lookup`] does not change.

@@ -285,7 +285,7 @@ mod tests {
             .count();
         assert!((95..=101).contains(&allowed), "{allowed}");
         assert!(rate.admit(2, start), "each client has its own limit");
-        // After a pause in which the time wraps, the client has its burst again.
+        // After a pause in which the time wraps, the client's burst is available again.
         assert!(rate.admit(1, start + 40_000 * SECOND));
     }
 

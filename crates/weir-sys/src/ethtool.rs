@@ -41,7 +41,7 @@ const MAX_FEATURES: usize = 4096;
 pub struct Feature {
     /// Whether the feature is active.
     pub active: bool,
-    /// Whether the feature is requested. It becomes active together with the features on which it depends.
+    /// Whether the feature is requested. It becomes active together with the features that it depends on.
     pub requested: bool,
     /// Whether the driver allows changing the feature.
     pub changeable: bool,

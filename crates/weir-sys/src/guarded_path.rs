@@ -1,8 +1,8 @@
 //! Opens a file whose path may contain directories of other accounts.
 //!
-//! A privileged process that follows a link of another account reads or writes a file that this account chose. Links
-//! are therefore followed only if no other account can have created them: in directories to which only root and the
-//! process's own account can write, or if root or the own account owns the link. fs.protected_symlinks (proc(5)) does
+//! If a privileged process follows a link of another account, it reads or writes a file that this account chose. Links
+//! are therefore followed only if no other account can have created them: in directories that only root and the
+//! process's own account can write to, or if root or this account owns the link. fs.protected_symlinks (proc(5)) does
 //! the same for directories such as `/tmp`. In a directory of another account, the file must also be a regular file
 //! without other hard links (link(2)).
 //!

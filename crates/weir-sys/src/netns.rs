@@ -49,7 +49,7 @@ impl NetNs {
         Self::open(THREAD_NETNS)
     }
 
-    /// Opens the namespace to which `path` refers: `/proc/PID/ns/net` or a bind mount of it.
+    /// Opens the namespace that `path` refers to: `/proc/PID/ns/net` or a bind mount of it.
     ///
     /// # Errors
     /// Fails if the file does not exist or cannot be opened.

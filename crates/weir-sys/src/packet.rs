@@ -70,7 +70,7 @@ impl FrameSocket {
     }
 
     /// Receives the next frame, including the link header, on a listening socket. Returns its length, truncated to the
-    /// length of the buffer; 0 if there is no frame after all, or if a signal interrupted the call; or `None` after
+    /// length of the buffer; 0 if there turns out to be no frame, or if a signal interrupted the call; or `None` after
     /// `limit`.
     ///
     /// # Errors

@@ -15,7 +15,7 @@ use rustix::thread::{
 
 use crate::{Error, Result};
 
-/// Gives the calling thread real-time priority (SCHED_FIFO); its future children are not affected.
+/// Sets real-time priority (SCHED_FIFO) for the calling thread; its future children are not affected.
 ///
 /// # Errors
 /// Fails if the process lacks `CAP_SYS_NICE`, or its control group does not allow real-time scheduling.

@@ -26,7 +26,7 @@ use super::local_real_server::LocalRealServer;
 use super::reload_history::ReloadHistory;
 use super::tracked;
 use super::{Error, RuntimeDir};
-use crate::announce::{Settling, facts};
+use crate::announce::{Settling, daemon_report};
 use crate::api::{ApiError, Caller, Command, FileRequest, ReloadResponse};
 use crate::configuration::{self, Loaded, Rejected, RememberedSecrets};
 use crate::explain::{ExplainResponse, Packet};
@@ -190,15 +190,15 @@ impl<P: Plane> Director<P> {
             true if self.is_joining_peers() => Settling::Flows,
             true => Settling::Servers,
         };
-        let facts = facts(&self.desired, &self.plane, is_draining, settling);
-        let mut vip_facts = facts.iter().flat_map(|facts| &facts.vips);
-        self.is_settling = vip_facts.any(|fact| fact.settling);
-        let vips = facts.iter().flat_map(|facts| &facts.vips);
+        let daemon_report = daemon_report(&self.desired, &self.plane, is_draining, settling);
+        let mut vip_states = daemon_report.iter().flat_map(|it| &it.vips);
+        self.is_settling = vip_states.any(|vip| vip.settling);
+        let vips = daemon_report.iter().flat_map(|it| &it.vips);
         let vips = vips.filter(|_| !is_draining);
-        let vips = vips.map(|fact| (fact.vip, fact.serves)).collect();
+        let vips = vips.map(|it| (it.vip, it.serves)).collect();
         self.group.report(&self.desired, vips);
         self.node
-            .announce(facts, |vip| self.group.must_announce(vip));
+            .announce(daemon_report, |vip| self.group.must_announce(vip));
     }
 
     /// Leaves the group, so that the other directors need not wait until the lease expires.

@@ -42,9 +42,9 @@ pub fn separate(options: &Options, keeper_state: &mut KeeperState) -> Result<boo
         keeper_state.helper.take(),
         keeper_state.engine_channel.take(),
     );
-    let (channel, engine) = match (keeper_state.facts.clone(), channel, engine) {
-        (Some(facts), Some(channel), Some(engine)) if !geteuid().is_root() => {
-            service::confine(options, keeper_state, facts, (channel, engine))?;
+    let (channel, engine) = match (keeper_state.root_info.clone(), channel, engine) {
+        (Some(root_info), Some(channel), Some(engine)) if !geteuid().is_root() => {
+            service::confine(options, keeper_state, root_info, (channel, engine))?;
             #[cfg(debug_assertions)]
             attempt::run(options, &keeper_state.link, keeper_state.engine.as_ref());
             return Ok(true);

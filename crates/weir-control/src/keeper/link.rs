@@ -12,8 +12,8 @@ use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 use weir_engine_host::EngineClient;
 use weir_sys::Channel;
 
-use super::facts::Facts;
 use super::message::{ToDaemon, ToKeeper};
+use super::root_info::RootInfo;
 
 /// Environment variable with the keeper's process ID; the channel is the child's standard input.
 pub(super) const KEEPER: &str = "WEIR_KEEPER";
@@ -58,7 +58,7 @@ pub struct KeeperState {
     /// Whether the last daemon had dropped its privileges. This daemon must not keep more privileges.
     pub confined: bool,
     /// Information from the helper service; `Some` = this process was started unprivileged, and has helpers.
-    pub facts: Option<Facts>,
+    pub root_info: Option<RootInfo>,
     /// Whether the VRRP agent and the announcer, which the keeper starts, read the configuration file themselves.
     pub reads_file: bool,
 }
@@ -123,10 +123,10 @@ impl KeeperState {
                     helper,
                     engine,
                     confined,
-                    facts,
+                    root_info,
                     reads_file,
                 } => {
-                    state.facts = facts;
+                    state.root_info = root_info;
                     (state.confined, state.reads_file) = (confined, reads_file);
                     state.restarts = restarts;
                     state.last_death = last_death;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::facts::Facts;
+use super::root_info::RootInfo;
 
 /// Messages from the daemon.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -74,7 +74,8 @@ pub(super) enum ToDaemon {
         confined: bool,
         /// Information from the helper service; present if no process of this keeper runs as root.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        facts: Option<Facts>,
+        #[serde(rename = "facts")]
+        root_info: Option<RootInfo>,
         /// Whether the helper of the VRRP agent and the announcer read the configuration file themselves, so that the
         /// daemon need not run as root for them.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -108,7 +109,7 @@ mod tests {
                 helper: false,
                 engine: false,
                 confined: false,
-                facts: None,
+                root_info: None,
                 reads_file: false,
             })
             .unwrap(),

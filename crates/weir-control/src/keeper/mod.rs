@@ -16,13 +16,13 @@
 mod announcer;
 mod child;
 mod error;
-mod facts;
 mod handover;
 mod helper;
 mod link;
 mod message;
 mod privileged;
 mod restart_limit;
+mod root_info;
 mod service;
 mod supervised;
 mod vrrp;
@@ -48,8 +48,8 @@ use restart_limit::RestartLimit;
 pub(crate) use handover::{receive, send};
 
 pub use error::Error;
-pub use facts::Facts;
 pub use link::{KeeperState, Link, Takeover, UpgradeResult};
+pub use root_info::RootInfo;
 pub use service::{SOCKET as HELPER_SOCKET, configured_socket, permit, serve as serve_keepers};
 pub use vrrp::check_parent;
 pub use weir_runtime_dir::UPGRADE_SOCKET;
@@ -176,7 +176,7 @@ impl Keeper {
         let privileged::HelperChannels {
             engine,
             helper,
-            facts,
+            root_info,
         } = self.privileged.start_helpers(program)?;
         let number = self.next_number;
         self.next_number += 1;
@@ -192,7 +192,7 @@ impl Keeper {
             helper: helper.is_some(),
             engine: engine.is_some(),
             confined: self.privileged.is_confined(!self.children.is_empty()),
-            facts,
+            root_info,
             reads_file: true,
         };
         let mut attached = vec![self.lock.as_fd()];

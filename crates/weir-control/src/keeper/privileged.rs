@@ -9,8 +9,8 @@ use weir_runtime_dir::Sharing;
 
 use super::announcer::Announcer;
 use super::error::Error;
-use super::facts::Facts;
 use super::helper::{self, Kind};
+use super::root_info::RootInfo;
 use super::service::{self, PermitSocket, ServiceClient, StopHandle};
 use super::vrrp::VrrpProcesses;
 use crate::runtime_dir::RuntimeDir;
@@ -47,7 +47,7 @@ pub(super) struct HelperChannels {
     pub(super) engine: Option<OwnedFd>,
     pub(super) helper: Option<OwnedFd>,
     /// From the helper service.
-    pub(super) facts: Option<Facts>,
+    pub(super) root_info: Option<RootInfo>,
 }
 
 impl Privileged {
@@ -101,16 +101,16 @@ impl Privileged {
                 Ok(HelperChannels {
                     engine: supervise(Kind::Engine)?,
                     helper: supervise(Kind::Files)?,
-                    facts: None,
+                    root_info: None,
                 })
             }
             Self::Service { client, .. } => {
-                let facts = client.facts(program);
-                let facts = facts.map_err(|reason| Error::Service { reason })?;
+                let root_info = client.root_info(program);
+                let root_info = root_info.map_err(|reason| Error::Service { reason })?;
                 Ok(HelperChannels {
                     engine: Some(client.start_helper(Kind::Engine, program)?),
                     helper: Some(client.start_helper(Kind::Files, program)?),
-                    facts: Some(facts),
+                    root_info: Some(root_info),
                 })
             }
         }

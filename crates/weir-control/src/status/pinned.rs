@@ -15,7 +15,7 @@ use weir_flow::model_forward;
 use weir_model::{Desired, Forward, Indexed};
 use weir_netlink::Netlink;
 use weir_planner::allocation::{DestSlot, ServiceSlot};
-use weir_state::{Override, SavedServers, SavedStandings, ServerStates};
+use weir_state::{Override, SavedHealth, SavedServers, ServerStates};
 
 use crate::override_file;
 use crate::snapshot::ServerState;
@@ -119,8 +119,8 @@ fn read_persisted(runtime_dir: &Path) -> Result<Option<PersistedState>, Error> {
 fn restore_states(runtime_dir: &Path, saved: SavedServers) -> ServerStates {
     let overrides = override_file::overrides(runtime_dir);
     let has_override_file = overrides.is_some();
-    let (standings, since) = (SavedStandings::default(), BTreeMap::new());
-    let mut states = ServerStates::restored(overrides.unwrap_or_default(), standings, since);
+    let (health_states, since) = (SavedHealth::default(), BTreeMap::new());
+    let mut states = ServerStates::restored(overrides.unwrap_or_default(), health_states, since);
     states.adopt(saved, has_override_file);
     states
 }
@@ -221,15 +221,15 @@ fn server(
 ) -> Result<Server, Error> {
     let active = states.overrides().get(pool, &dest.name);
     let active = active.filter(|_| dest.removed.is_none());
-    let standing = states.standing_in(pool, &dest.name, service);
+    let server_health = states.health_in(pool, &dest.name, service);
     let dest_since = Duration::from_millis(dest.since_ms);
     let live = maps.live(dest.id)?;
     let traffic = maps.traffic(dest.id)?;
-    let (state, since) = match (active, standing) {
+    let (state, since) = match (active, server_health) {
         _ if dest.removed.is_some() => (ServerState::Drain, dest_since),
         (Some(Override::Drain), _) => (ServerState::Drain, dest_since),
         (Some(Override::Maint), _) => (ServerState::Maint, dest_since),
-        (_, Some(standing)) => (standing.state.into(), standing.since),
+        (_, Some(server_health)) => (server_health.state.into(), server_health.since),
         _ => (ServerState::Unchecked, dest_since),
     };
     Ok(Server {

@@ -145,8 +145,8 @@ impl From<&ProxyStatus> for Service {
             forward: PROXY.to_owned(),
             scheduler: status.scheduler.clone(),
             pool: status.pool.clone(),
-            pool_state: status.regime.map(|state| state.as_str().to_owned()),
-            pool_cause: status.regime.map(|state| state.cause().to_owned()),
+            pool_state: status.pool_state.map(|state| state.as_str().to_owned()),
+            pool_cause: status.pool_state.map(|state| state.cause().to_owned()),
             persistence: None,
             one_packet: false,
             totals: Counters {

@@ -141,7 +141,7 @@ impl Traffic {
             keeper_reads_file: keeper_state.reads_file,
             open_request: OpenRequest::default(),
             vips: Vips::new(&paths.runtime_dir),
-            is_service: keeper_state.facts.is_some(),
+            is_service: keeper_state.root_info.is_some(),
             proxy: weir_proxy::Proxy::new(),
             cookie_key: CookieKey::new(&paths.runtime_dir),
             desired: Desired::default(),

@@ -43,7 +43,7 @@ impl RemotePaths for Paths {
                 sent: counters.sent,
                 answered: counters.answered,
                 stray: counters.stray,
-                unturned: counters.unturned,
+                untranslated: counters.untranslated,
                 error_type: counters.error_type,
                 error_code: counters.error_code,
             })),

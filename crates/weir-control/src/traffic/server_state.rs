@@ -148,7 +148,7 @@ impl Traffic {
         }
         let records = self.states.handle_health(events);
         let recorded = match &mut self.engine {
-            Some(engine) => engine.record_standings(records),
+            Some(engine) => engine.record_health(records),
             None => Ok(()),
         };
         self.apply_weights(&pools)?;

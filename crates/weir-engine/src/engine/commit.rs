@@ -92,13 +92,13 @@ impl Engine {
     }
 
     pub(super) fn replan(&mut self, touched: &[&str]) -> Result<()> {
-        let network_facts = self
+        let network_state = self
             .network
-            .network_facts(server_addresses(&self.state, touched));
+            .network_state(server_addresses(&self.state, touched));
         let changes = self.rows.replan(
             &self.desired,
             &self.state.allocation,
-            &network_facts,
+            &network_state,
             self.plane.sizes().dests,
             touched.iter().copied(),
         )?;

@@ -171,9 +171,9 @@ impl Engine {
             let own_counts = self.plane.maps().live(dest.id)?;
             let exclusion = match (weight, own_counts.overloaded) {
                 (0, _) => {
-                    let standing = states.standing_in(&service.pool, &dest.name, &service.name);
+                    let server_health = states.health_in(&service.pool, &dest.name, &service.name);
                     let down =
-                        standing.filter(|it| it.state == State::Down && !it.reason.is_empty());
+                        server_health.filter(|it| it.state == State::Down && !it.reason.is_empty());
                     let cause = down.map_or_else(String::new, |it| format!(": {}", it.reason));
                     format!(", accepts no new flows{cause}")
                 }

@@ -182,8 +182,8 @@ fn detection_time(desired: &Indexed, service: &Service, server: &str) -> Duratio
 }
 
 fn is_up(states: &ServerStates, service: &Service, dest: &DestSlot) -> bool {
-    let standing = states.standing_in(&service.pool, &dest.name, &service.name);
-    standing.is_some_and(|it| it.state == weir_health::State::Up)
+    let server_health = states.health_in(&service.pool, &dest.name, &service.name);
+    server_health.is_some_and(|it| it.state == weir_health::State::Up)
 }
 
 fn reason(found: &NoReplyWarning) -> String {

@@ -123,8 +123,8 @@ impl SavedState {
         let (file, state) = (&self.file, &self.state);
         let (planned, text) = std::thread::scope(|scope| {
             let writing = scope.spawn(|| file.serialize(state, &states.saved_servers()));
-            let network_facts = self.network.network_facts(state.allocation.addresses());
-            let planned = rows(desired, &state.allocation, &network_facts, dest_rows);
+            let network_state = self.network.network_state(state.allocation.addresses());
+            let planned = rows(desired, &state.allocation, &network_state, dest_rows);
             (planned, writing.join())
         });
         let planned = planned?;

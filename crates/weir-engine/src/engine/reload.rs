@@ -129,21 +129,21 @@ impl Engine {
         self.network.vip_interface(desired)?;
         if let Some(dest_rows) = new_dest_rows {
             let allocation = &self.state.allocation;
-            let network_facts = self.network.network_facts(allocation.addresses());
-            return Ok(Some(rows(desired, allocation, &network_facts, dest_rows)?));
+            let network_state = self.network.network_state(allocation.addresses());
+            return Ok(Some(rows(desired, allocation, &network_state, dest_rows)?));
         }
         let touched: Vec<&str> = touched
             .iter()
             .copied()
             .chain(moved_services.iter().map(String::as_str))
             .collect();
-        let network_facts = self
+        let network_state = self
             .network
-            .network_facts(server_addresses(&self.state, &touched));
+            .network_state(server_addresses(&self.state, &touched));
         let changes = self.rows.replan(
             desired,
             &self.state.allocation,
-            &network_facts,
+            &network_state,
             self.plane.sizes().dests,
             touched,
         )?;

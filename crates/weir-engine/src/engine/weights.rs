@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use weir_model::Indexed;
-use weir_state::{OverrideRecord, ServerStates, StandingRecord};
+use weir_state::{HealthRecord, OverrideRecord, ServerStates};
 
 use super::Engine;
 use crate::allocate::allocate;
@@ -31,12 +31,12 @@ impl Engine {
     ///
     /// # Errors
     /// Fails if the state file cannot be written.
-    pub fn record_standings(&mut self, standings: Vec<StandingRecord>) -> Result<()> {
-        if standings.is_empty() {
+    pub fn record_health(&mut self, health_states: Vec<HealthRecord>) -> Result<()> {
+        if health_states.is_empty() {
             return Ok(());
         }
         self.file.append(&Record {
-            standings,
+            health_states,
             ..Record::default()
         })
     }

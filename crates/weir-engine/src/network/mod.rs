@@ -15,7 +15,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use weir_dataplane::Mode;
 use weir_netlink::{Event, NetState, Netlink, RouteKind, Sysctl, XdpFeatures};
 use weir_planner::mark::Pair;
-use weir_planner::rows::NetworkFacts;
+use weir_planner::rows::NetworkState;
 
 use crate::error::Result;
 use crate::mark_routing::MarkRouting;
@@ -227,26 +227,26 @@ impl Network {
     }
 
     /// Returns the network state on which the rows of these servers depend.
-    pub(crate) fn network_facts(&self, servers: impl Iterator<Item = IpAddr>) -> NetworkFacts {
-        let mut network_facts = NetworkFacts {
+    pub(crate) fn network_state(&self, servers: impl Iterator<Item = IpAddr>) -> NetworkState {
+        let mut network_state = NetworkState {
             learn_clients: self.learns_clients(),
             xdp_receives_partial_checksums: self.xdp_receives_partial_checksums(),
             marks: self.marks,
             memory_is_low: self.memory_is_low,
-            ..NetworkFacts::default()
+            ..NetworkState::default()
         };
         for server in servers {
             let Some(found) = self.state.lookups.get(&server) else {
                 continue;
             };
             if found.kind == RouteKind::Local {
-                network_facts.local.insert(server);
+                network_state.local.insert(server);
             }
             if let Some(source) = found.prefsrc {
-                network_facts.sources.insert(server, source);
+                network_state.sources.insert(server, source);
             }
         }
-        network_facts
+        network_state
     }
 
     /// Records where the packet path is attached, except on the devices of marked packets.

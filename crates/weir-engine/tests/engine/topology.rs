@@ -341,7 +341,7 @@ impl Topology {
     }
 
     /// Returns what an engine may change on the director.
-    pub(crate) fn director_facts(&self) -> Vec<String> {
+    pub(crate) fn director_network(&self) -> Vec<String> {
         let deadline = Instant::now() + TIMEOUT;
         loop {
             let text = ip(
@@ -351,9 +351,9 @@ impl Topology {
             let links = ip(&self.director, "-o link show d0");
             let xdp = links.split("prog/xdp").nth(1).is_some().to_string();
             // Wait until duplicate address detection has ended.
-            let facts: Vec<String> = text.lines().map(str::to_owned).chain([xdp]).collect();
-            if facts.iter().all(|fact| !fact.contains("tentative")) || Instant::now() > deadline {
-                return facts;
+            let lines: Vec<String> = text.lines().map(str::to_owned).chain([xdp]).collect();
+            if lines.iter().all(|line| !line.contains("tentative")) || Instant::now() > deadline {
+                return lines;
             }
         }
     }

@@ -117,7 +117,7 @@ impl SharedState {
         self.lock().remove(&number)
     }
 
-    /// Receives replies until the keeper has ended.
+    /// Receives replies until the keeper has exited.
     fn receive(&self) {
         while let Ok(Some(message)) = self.channel.receive() {
             let Ok(envelope) = Envelope::<HelperReply>::decode(&message.bytes) else {

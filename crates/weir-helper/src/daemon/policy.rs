@@ -34,7 +34,7 @@ pub(super) struct Policy {
     ping: bool,
     /// Files and directories that a published configuration may name; also in `certificates`.
     publishable_files: Vec<PathBuf>,
-    /// What a group may publish.
+    /// The configurations that a group may publish.
     publish: Option<Publish>,
     /// Programs of checks with their accounts.
     checks: BTreeSet<(Vec<String>, String)>,

@@ -30,7 +30,7 @@ const REQUESTS_MAX: usize = 256;
 /// called inside a tokio runtime.
 ///
 /// # Errors
-/// Fails if the daemon has exited already.
+/// Fails if the daemon has already exited.
 pub async fn serve_daemon(channel: Channel, configuration: &Path) -> Result<(), Error> {
     let channel = Arc::new(channel);
     let (exits, mut exited_programs) = mpsc::unbounded_channel();

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 use weir_model::{HostPattern, RegexSet, Route, RouteAction};
 
-use super::{RequestFacts, first_unmet_condition, first_unmet_condition_with};
+use super::{RouteInput, first_unmet_condition, first_unmet_condition_with};
 
 /// Maximum number of routes that are compared one by one.
 const LINEAR_MAX: usize = 8;
@@ -74,13 +74,13 @@ impl RouteTable {
     }
 
     /// Returns the index of the first route that matches.
-    pub fn choose(&self, facts: &RequestFacts<'_>) -> Option<usize> {
+    pub fn choose(&self, route_input: &RouteInput<'_>) -> Option<usize> {
         if self.routes.is_empty() {
             return None;
         }
         match &self.index {
-            None => super::choose(&self.routes, facts),
-            Some(index) => index.choose(&self.routes, facts),
+            None => super::choose(&self.routes, route_input),
+            Some(index) => index.choose(&self.routes, route_input),
         }
     }
 }
@@ -120,10 +120,10 @@ impl Index {
         }
     }
 
-    fn choose(&self, routes: &[Route], facts: &RequestFacts<'_>) -> Option<usize> {
-        let host = facts.host();
-        let first_route = facts.target.first_route();
-        let path = facts.target.path();
+    fn choose(&self, routes: &[Route], route_input: &RouteInput<'_>) -> Option<usize> {
+        let host = route_input.host();
+        let first_route = route_input.target.first_route();
+        let path = route_input.target.path();
         let mut lists: [&[u32]; LISTS_MAX] = [&[]; LISTS_MAX];
         let mut list_count = 0;
         let mut add = |path_hash: u64| {
@@ -164,14 +164,14 @@ impl Index {
                 .flatten();
             let unmet = match (&self.set, first_in_set) {
                 (Some(set), Some(first)) => {
-                    first_unmet_condition_with(route, facts, host, |when| {
+                    first_unmet_condition_with(route, route_input, host, |when| {
                         let hits = hits.get_or_insert_with(|| set.matches(path));
                         (first as usize..)
                             .take(when.path_regexes.len())
                             .any(|index| hits.matched(index))
                     })
                 }
-                _ => first_unmet_condition(route, facts, host),
+                _ => first_unmet_condition(route, route_input, host),
             };
             if unmet.is_none() {
                 return Some(route_index as usize);

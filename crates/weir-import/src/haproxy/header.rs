@@ -415,8 +415,8 @@ fn replace_lookups(context: &mut Context<'_>, line: &Line, action: &[String]) ->
 /// Prefix of a map's name in a value.
 const MAP_PREFIX: &str = "map-of-weir-";
 
-/// Adds `option forwarded` without further words. haproxy encloses IPv6 addresses in quotes and brackets, which
-/// `add_header` cannot do for IPv6 addresses only.
+/// Adds `option forwarded` without further words. haproxy encloses only IPv6 addresses in quotes and brackets, which
+/// `add_header` cannot do.
 fn add_forwarded(
     context: &mut Context<'_>,
     line: &Line,
@@ -474,7 +474,7 @@ fn forwarded_port(line: &Line, action: &[String]) -> Vec<Entry> {
     }
 }
 
-/// Returns whether haproxy evaluates the route after the line and the route matches what the line changes.
+/// Returns whether haproxy evaluates the route after the line and the route matches the field that the line changes.
 fn is_affected_by((position, condition, action): &FrontendRoute, line: &Line) -> bool {
     // haproxy selects the backend last.
     if *position < line.position && !matches!(action, Action::Pool(_)) {

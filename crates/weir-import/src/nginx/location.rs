@@ -57,7 +57,7 @@ pub(super) struct BlockRoutes {
     lines: Rc<[Node]>,
 }
 
-/// How a service uses paths: which path `proxy_pass` sends to servers.
+/// The paths of a service: which path `proxy_pass` sends to servers.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct PathUse {
     /// Whether a location matches only some paths.

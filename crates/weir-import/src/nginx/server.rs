@@ -20,7 +20,7 @@ pub(super) fn write(context: &mut Context<'_>, outer: &[Node], notes: &mut Notes
         .iter()
         .filter(|node| node.keyword() == "server")
         .collect();
-    // Blocks are not inherited, and searching all of them for each server block would take long.
+    // Blocks are not inherited, and searching all of them for each server block would be slow.
     let is_line = |node: &&Node| !matches!(node.keyword(), "server" | "upstream");
     let lines: Vec<Node> = outer.iter().filter(is_line).cloned().collect();
     let outer = lines.as_slice();

@@ -17,7 +17,7 @@ use crate::requirement::{HAPROXY, NGINX, Program};
 /// The disturbed balancer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Subject {
-    /// The documented old method: a new process asks the old ones to finish (`-sf`).
+    /// The documented old method: a new process makes the old ones finish (`-sf`).
     Haproxy,
     /// A master process that is reloaded with a signal.
     HaproxyMaster,
@@ -179,7 +179,7 @@ impl<'a> LiveBalancer<'a> {
             Subject::Weir(_) => {}
         }
         if let (Disturbance::Membership, Some(director)) = (disturbance, &balancer.director) {
-            // The API adds and removes the last server, which the file therefore does not have.
+            // The API adds and removes the last server, so the file does not contain it.
             let [initial @ .., _] = balancer.setup.servers.as_slice() else {
                 return Ok(balancer);
             };

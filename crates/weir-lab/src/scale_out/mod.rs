@@ -35,7 +35,7 @@ const DIRECTORS: u8 = 4;
 /// Number of open connections.
 const CONNECTIONS: u32 = 400;
 
-/// How directors select a server, and what they share.
+/// The directors' server selection, and the data that they share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Method {
     pub(crate) name: &'static str,

@@ -522,7 +522,7 @@ impl Etcd {
         if let Some(daemon) = self.daemon.take()
             && let Some(pid) = i32::try_from(daemon.pid()).ok().and_then(Pid::from_raw)
         {
-            // The process may have exited already.
+            // The process may already have exited.
             let _ = kill_process(pid, Signal::KILL);
         }
     }

@@ -191,7 +191,7 @@ pub struct ServiceSlot {
     pub row: u32,
     /// Generation of the row, which changes with each owner.
     pub generation: u32,
-    /// Canonical name of the scheduler to which `start` belongs.
+    /// Canonical name of the scheduler that `start` belongs to.
     pub scheduler: String,
     /// Start of walks whose cursor belongs to an older list.
     pub start: StoredStart,

@@ -120,7 +120,7 @@ pub(super) fn build_service(
         x_forwarded: proxy.x_forwarded,
         request_header: request_header(proxy),
         response_header: proxy.response_header.clone(),
-        needs_tls: proxy.needs_tls_facts()
+        needs_tls: proxy.needs_tls_properties()
             || pools
                 .iter()
                 .filter_map(|pool| pool.host.as_ref())

@@ -76,10 +76,10 @@ impl Session {
         let Some(targets) = service.pools.get(mirror.pool) else {
             return;
         };
-        let facts = incoming.facts(self.peer.ip(), &cx.fields);
+        let route_input = incoming.properties(self.peer.ip(), &cx.fields);
         let routes = &service.routes;
         let route = self.request.route.and_then(|index| routes.get(index));
-        let set_host = self.server_host(targets, facts, edit.host, route, &mut cx.random);
+        let set_host = self.server_host(targets, route_input, edit.host, route, &mut cx.random);
         let path = mirror.path.as_ref();
         let path = path.map(|path| [path.as_bytes(), target.query_part()].concat());
         let edit = RequestEdit {

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::time::SystemTime;
 
-use weir_http::route::{RequestFacts, map_key};
+use weir_http::route::{RouteInput, map_key};
 use weir_http::{Field, Name, Request};
 use weir_model::{ProxyProtocol, SplitMix64, Variable};
 use weir_select::Reason;
@@ -97,7 +97,7 @@ impl Session {
     /// Adds the request's values of the log format's variables to the log record.
     pub(super) fn log_variables(
         &mut self,
-        facts: RequestFacts<'_>,
+        route_input: RouteInput<'_>,
         host: &[u8],
         random: &mut SplitMix64,
     ) {
@@ -107,7 +107,7 @@ impl Session {
         if log.variables.is_empty() || self.log_record.is_none() {
             return;
         }
-        let template_context = self.template_context(facts, host, "", None, random);
+        let template_context = self.template_context(route_input, host, "", None, random);
         let maps = &self.local.service.log_maps;
         let map_value = |name: &str| {
             let name = name.strip_prefix("map.")?;

@@ -16,7 +16,7 @@ use rustls::unbuffered::{
 use rustls::{ClientConfig, CommonState, HandshakeKind, ProtocolVersion, ServerConfig};
 
 use weir_http::hello::{self, SniResult};
-use weir_http::route::TlsFacts;
+use weir_http::route::TlsProperties;
 use weir_model::TlsVersion;
 
 use super::x509;
@@ -247,8 +247,8 @@ pub(crate) struct TlsDetails {
 }
 
 impl TlsDetails {
-    pub(crate) fn facts(&self) -> TlsFacts<'_> {
-        TlsFacts {
+    pub(crate) fn properties(&self) -> TlsProperties<'_> {
+        TlsProperties {
             version: self.version,
             cipher: self.cipher,
             server_name: self.server_name.as_deref(),

@@ -240,8 +240,9 @@ fn request_announcement(socket: &Path) -> io::Result<()> {
         "services": null, "require": "Any", "communities": [], "drain_communities": [],
     });
     let vips = serde_json::json!([{ "vip": "192.0.2.77", "serves": true, "reason": "" }]);
-    let facts = serde_json::json!({ "settings": settings, "vips": vips, "is_draining": false });
-    let request = serde_json::json!({ "facts": facts });
+    let daemon_report =
+        serde_json::json!({ "settings": settings, "vips": vips, "is_draining": false });
+    let request = serde_json::json!({ "facts": daemon_report });
     stream.write_all(format!("{request}\n").as_bytes())?;
     let mut answer = String::new();
     BufReader::new(stream).read_line(&mut answer)?;

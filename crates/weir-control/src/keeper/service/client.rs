@@ -9,8 +9,8 @@ use weir_sys::{Channel, connect_to_service};
 
 use super::message::{FromService, ToService, VERSION};
 use crate::keeper::error::Error;
-use crate::keeper::facts::Facts;
 use crate::keeper::helper::{Kind, is_closed};
+use crate::keeper::root_info::RootInfo;
 use crate::runtime_dir;
 
 /// Time limit of a request, during which the service may be restarted.
@@ -197,10 +197,10 @@ impl ServiceClient {
     ///
     /// # Errors
     /// Returns a message if root has not permitted the program or the service does not respond.
-    pub(in crate::keeper) fn facts(&self, program: &Path) -> Result<Facts, String> {
+    pub(in crate::keeper) fn root_info(&self, program: &Path) -> Result<RootInfo, String> {
         let program = program.to_owned();
-        match self.request(&ToService::Facts { program })? {
-            (FromService::Facts(facts), _) => Ok(facts),
+        match self.request(&ToService::RootInfo { program })? {
+            (FromService::RootInfo(root_info), _) => Ok(root_info),
             _ => Err("the helper service sent an invalid response".to_owned()),
         }
     }

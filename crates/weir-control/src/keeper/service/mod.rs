@@ -32,8 +32,8 @@ use weir_sys::{Channel, Message, Notification, Notifier, Peer, ServiceSocket};
 
 use super::announcer::Announcer;
 use super::error::Error;
-use super::facts::Facts;
 use super::helper;
+use super::root_info::RootInfo;
 use super::vrrp::VrrpProcesses;
 use crate::runtime_dir::{self, RuntimeDir, socket_group};
 use message::{FromService, ToService, VERSION};
@@ -322,9 +322,9 @@ impl Session {
                 tracing::error!("refused a request from the keeper that is out of sequence");
             }
             ToService::Lock => self.lock(),
-            ToService::Facts { program } => {
+            ToService::RootInfo { program } => {
                 let reply = match self.check(&program) {
-                    Ok(_) => FromService::Facts(self.facts()),
+                    Ok(_) => FromService::RootInfo(self.root_info()),
                     Err(reason) => FromService::Refused { reason },
                 };
                 send(&self.channel, &reply, &[]);
@@ -399,11 +399,11 @@ impl Session {
         send(&self.channel, &reply, &files);
     }
 
-    fn facts(&self) -> Facts {
+    fn root_info(&self) -> RootInfo {
         let desired = read_desired(&self.configuration).unwrap_or_default();
         let routes = desired.proxies.iter().flat_map(|proxy| &proxy.routes);
         let files = routes.filter_map(weir_model::Route::files);
-        Facts {
+        RootInfo {
             pinned: weir_engine::is_pinned(&self.paths),
             readable: files.map(|files| PathBuf::from(&files.root)).collect(),
         }

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use weir_cluster::{Facts, GroupKey, HealthView, MemberRecord};
-use weir_health::{Standing, State};
+use weir_cluster::{GroupKey, HealthView, LocalState, MemberRecord};
+use weir_health::{ServerHealth, State};
 use weir_model::{Cluster, Desired};
 use weir_sys::ethtool;
 
@@ -21,24 +21,25 @@ pub(super) fn record(config: &Cluster, desired: &Desired) -> MemberRecord {
 }
 
 /// Assembles the state that this director reports.
-pub(super) fn facts(
+pub(super) fn local_state(
     record: MemberRecord,
-    standings: &BTreeMap<(String, String), Standing>,
+    health_states: &BTreeMap<(String, String), ServerHealth>,
     vips: BTreeMap<IpAddr, bool>,
     may_apply_concurrently: bool,
-) -> Facts {
-    let down = standings
+) -> LocalState {
+    let down = health_states
         .iter()
-        .filter(|(_, standing)| standing.state == State::Down);
-    let down = down
-        .map(|((pool, server), standing)| (format!("{pool}/{server}"), standing.reason.clone()));
-    Facts {
+        .filter(|(_, server_health)| server_health.state == State::Down);
+    let down = down.map(|((pool, server), server_health)| {
+        (format!("{pool}/{server}"), server_health.reason.clone())
+    });
+    LocalState {
         record,
         vips,
         health: HealthView {
-            reaches: standings
+            reaches: health_states
                 .values()
-                .any(|standing| standing.state == State::Up),
+                .any(|server_health| server_health.state == State::Up),
             down: down.collect(),
         },
         applies_with_others: may_apply_concurrently,
