@@ -99,7 +99,7 @@ struct Simulation {
     /// Text of each applied version.
     texts: BTreeMap<u64, String>,
     bad_is_down: bool,
-    /// The director that sees the good server down, if any, and the time of the last change.
+    /// The director whose checks report the good server as down, if any, and the time of the last change.
     blind: (Option<usize>, Duration),
     key: Option<GroupKey>,
 }
@@ -414,7 +414,7 @@ impl Simulation {
             }
             Output::Held(held) => self.directors[n].holds_vip = held.contains(&vip()),
             Output::Verdicts(verdicts) => {
-                // At most one director at a time sees the server down, so there is never a majority.
+                // The server is down for at most one director at a time, so there is never a majority.
                 assert!(!verdicts.contains_key(GOOD), "lb{n}: {verdicts:?}");
                 self.directors[n].verdicts = verdicts.into_keys().collect();
             }

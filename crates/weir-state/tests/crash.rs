@@ -95,6 +95,7 @@ struct StateFile {
     overrides: Overrides,
     #[serde(default)]
     overrides_are_copied: bool,
+    #[serde(rename = "standings")]
     health_states: SavedHealth,
 }
 
@@ -407,7 +408,7 @@ proptest! {
         prop_assert_eq!(words, proxy.words);
     }
 
-    /// Makes random changes, one of which fails to write: it changes neither plane, and the others are applied.
+    /// Makes random changes, one of which cannot be written: it changes neither plane, and the others are applied.
     #[test]
     fn failed_write_changes_neither_plane(
         orders in proptest::collection::vec(wanted(), 1..12),

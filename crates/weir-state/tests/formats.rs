@@ -30,13 +30,14 @@ fn saved() -> SavedServers {
     struct StateFile {
         number: u64,
         overrides: Overrides,
+        #[serde(rename = "standings")]
         health_states: SavedHealth,
     }
     #[derive(serde::Deserialize)]
     struct Line {
         #[serde(default)]
         overrides: Vec<weir_state::OverrideRecord>,
-        #[serde(default)]
+        #[serde(default, rename = "standings")]
         health_states: Vec<weir_state::HealthRecord>,
     }
     let state: StateFile = serde_json::from_slice(STATE).unwrap();
@@ -93,6 +94,7 @@ fn files_of_0_1_0_are_read() {
 fn handover_of_0_1_0_is_read() {
     #[derive(serde::Deserialize)]
     struct Handover {
+        #[serde(rename = "standings")]
         health_states: SavedHealth,
     }
     let handover: Handover = serde_json::from_slice(HANDOVER).unwrap();
@@ -100,8 +102,8 @@ fn handover_of_0_1_0_is_read() {
     assert_eq!(handover.health_states.servers["app"].len(), 2);
     let frozen: previous::LeftFile = serde_json::from_slice(HANDOVER).unwrap();
     let text = serde_json::to_vec(&handover.health_states).unwrap();
-    let reread: previous::HealthStates = serde_json::from_slice(&text).unwrap();
-    assert_eq!(reread, frozen.health_states);
+    let reread: previous::Standings = serde_json::from_slice(&text).unwrap();
+    assert_eq!(reread, frozen.standings);
 }
 
 /// An override may be in only one file of 0.1.0: a weight set by ipvsadm, or a change that was interrupted by a kill.
@@ -164,7 +166,7 @@ fn saved_servers_and_records_are_read_by_0_1_0() {
     states.adopt(saved(), false);
     let saved = states.saved_servers();
     let text = serde_json::to_vec(&saved.health_states).unwrap();
-    let frozen: previous::HealthStates = serde_json::from_slice(&text).unwrap();
+    let frozen: previous::Standings = serde_json::from_slice(&text).unwrap();
     assert_eq!(frozen.servers["web"].len(), 3);
     assert_eq!(frozen.servers["app"]["127.0.0.1:7001"].state, State::Up);
     let mut server_health = ServerHealth::new(weir_health::State::Down, Duration::from_millis(7));
@@ -179,7 +181,7 @@ fn saved_servers_and_records_are_read_by_0_1_0() {
     let record: Record = serde_json::from_value(line).unwrap();
     assert_eq!(record.overrides[0].2, Some(Word::Weight(3)));
     assert_eq!(record.overrides[1].2, None);
-    let frozen = record.health_states[0].2.clone().unwrap();
+    let frozen = record.standings[0].2.clone().unwrap();
     assert!(frozen.remove && frozen.since_ms == 7);
     assert_eq!(frozen.paths["web"].state, State::Starting);
 }

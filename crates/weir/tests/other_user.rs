@@ -1,4 +1,4 @@
-//! Tests that another local user and a remote client can read no secret and change nothing.
+//! Tests that another local user and a remote client can neither read secrets nor make changes.
 
 #[path = "admin/daemon.rs"]
 #[allow(dead_code, reason = "this test needs a part of it")]
@@ -101,7 +101,7 @@ fn sorted_paths(directory: &Path) -> Vec<PathBuf> {
 
 #[test]
 #[expect(clippy::too_many_lines, reason = "one scenario, step by step")]
-fn another_local_user_reads_no_secret_and_changes_nothing() {
+fn another_local_user_cannot_read_secrets_or_make_changes() {
     if !privileged() {
         return;
     }

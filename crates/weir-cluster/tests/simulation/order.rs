@@ -184,7 +184,7 @@ impl Group {
             .collect()
     }
 
-    /// Lets the only director that is applying the configuration succeed.
+    /// Makes the only director that is applying the configuration succeed.
     fn finish_one(&mut self) {
         let applying: Vec<usize> = self.applying.iter().copied().collect();
         assert_eq!(applying.len(), 1, "{applying:?}");

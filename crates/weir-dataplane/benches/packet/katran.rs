@@ -88,7 +88,7 @@ impl Builds {
 struct Katran {
     program: ProgramFd,
     stats: PerCpuArray<MapData, [u64; 2]>,
-    /// Keeps the object's own data; the program itself holds references to its maps.
+    /// Keeps the object's own data; the program itself has references to its maps.
     _object: Ebpf,
 }
 

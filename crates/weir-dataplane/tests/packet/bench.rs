@@ -669,7 +669,7 @@ impl Bench {
         let earliest = tick();
         let outcome = self.run(frame);
         let latest = tick();
-        // The tick changed meanwhile, so it is unknown which tick the programs read.
+        // The tick has changed in the meantime, so it is unknown which tick the programs read.
         if earliest != latest {
             let mut model = self.model.clone();
             if difference(&outcome, &model.process(frame, earliest)).is_none() {

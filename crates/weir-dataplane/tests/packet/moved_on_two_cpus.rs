@@ -1,5 +1,5 @@
-//! Tests that the two entries of a nat flow stay consistent if one CPU moves the flow to a new table while another CPU
-//! ends it, because the client reuses its port, and begins the next flow of the same tuple.
+//! Tests that the two entries of a nat flow remain consistent if one CPU moves the flow to a new table while another
+//! CPU ends it, because the client reuses its port, and begins the next flow of the same tuple.
 
 use std::hint::spin_loop;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,7 +1,7 @@
 //! Writes a configuration into the maps of a data plane, as rows and tables that weir-planner computes.
 //!
-//! weir-engine writes the same rows in an order that is safe under traffic. In the tests no packets arrive meanwhile,
-//! so the order does not matter, and replaced tables are freed at once.
+//! weir-engine writes the same rows in an order that is safe under traffic. In the tests, no packets arrive during
+//! writes, so the order does not matter, and replaced tables are freed immediately.
 
 #![allow(dead_code, reason = "each test file uses its part")]
 

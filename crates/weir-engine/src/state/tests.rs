@@ -89,7 +89,7 @@ fn state_file_is_readable_by_0_1_0_and_marked_as_copy() {
     assert_eq!(words["web"]["10.9.0.6"], previous::Word::Weight(7));
     assert_eq!(words["web"]["10.9.0.7"], previous::Word::Maint);
     let frozen: previous::StateFile = serde_json::from_slice(&text).unwrap();
-    assert_eq!((frozen.version, frozen.health_states.servers.len()), (2, 2));
+    assert_eq!((frozen.version, frozen.standings.servers.len()), (2, 2));
     let old = include_str!("../../../weir-state/tests/fixtures/v0.1.0/state.json");
     let (old, new): (Value, Value) = (
         serde_json::from_str(old).unwrap(),
