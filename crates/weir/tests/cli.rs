@@ -375,7 +375,7 @@ fn import_waits_two_seconds_for_dns_in_total() {
             assert!(
                 lines
                     .clone()
-                    .any(|line| line.starts_with("the name servers did not answer within 2 s")),
+                    .any(|line| line.starts_with("the name servers did not respond within 2 s")),
                 "{printed}"
             );
         }
