@@ -282,7 +282,7 @@ __noinline int icmp_find(struct icmp_error *e)
 }
 
 /*
- * Creates a flow for an error without a flow, like for a packet from the client (ip_vs_core.c, ip_vs_in_icmp with
+ * Creates a flow for an error without a flow, as for a packet from the client (ip_vs_core.c, ip_vs_in_icmp with
  * schedule_icmp). Returns 1 if the flow was bound to a server, -1 if the service has no server, otherwise 0.
  */
 __noinline int icmp_schedule(struct weir_context *ctx, struct icmp_error *e)

@@ -273,7 +273,7 @@ impl MacRow {
         )
     }
 
-    /// Returns the row of a word, computed like in the data plane (bpf/lib/frame_address.h).
+    /// Returns the row of a word, computed as in the data plane (bpf/lib/frame_address.h).
     pub const fn index(word: u64) -> u32 {
         (word.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - MAC_ROWS_LOG2)) as u32
     }

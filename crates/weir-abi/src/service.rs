@@ -8,7 +8,7 @@ constants! {
     VIP_ECHO: u32 = 1;
     /// [`Vip::flags`]: `ranges_at` and `ranges_len` describe port ranges.
     VIP_RANGES: u32 = 2;
-    /// [`Vip::flags`]: the address is a source address of snat, at which replies arrive.
+    /// [`Vip::flags`]: the address is a source address of snat and receives replies.
     VIP_SNAT: u32 = 4;
     /// [`Vip::flags`]: the network stack handles ICMP echo, and the director does not accept packets to the address
     /// (`accept` of `[vrrp]`).

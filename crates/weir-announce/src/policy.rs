@@ -1,4 +1,5 @@
-//! Limits what an unprivileged daemon can announce: only the VIPs and only through the speaker in root's file.
+//! Limits the announcements of an unprivileged daemon: only the VIPs in root's file, and only through the speaker
+//! there.
 //!
 //! The daemon only reports which of these VIPs have services that can serve.
 

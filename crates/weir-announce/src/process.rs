@@ -69,7 +69,7 @@ struct PendingRequest {
 }
 
 /// Runs the announcer until SIGTERM, which withdraws all routes, or until another announcer takes over. `configuration`
-/// is root's file, which limits what an unprivileged daemon can announce. Must be called inside a tokio runtime.
+/// is root's file, which limits the announcements of an unprivileged daemon. Must be called inside a tokio runtime.
 ///
 /// # Errors
 /// Returns an error if the signal handler or the socket cannot be created.

@@ -138,7 +138,7 @@ pub(crate) struct Mirror {
 }
 
 impl Mirror {
-    /// Replaces the content. Returns false and changes nothing if the new content would be too large.
+    /// Replaces the content. Returns false, without changes, if the new content would be too large.
     pub(crate) fn replace(&mut self, revision: i64, entries: Vec<Entry>) -> bool {
         let bytes: usize = entries.iter().map(|it| it.key.len() + it.value.len()).sum();
         if bytes > MIRROR_BYTES_MAX {

@@ -29,7 +29,7 @@ impl Severity {
 /// Explanation of a code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Explanation {
-    /// What the code means, in one line.
+    /// The meaning of the code, in one line.
     pub title: &'static str,
     /// The reason why the code is reported.
     pub cause: &'static str,

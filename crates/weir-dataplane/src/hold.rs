@@ -4,7 +4,7 @@
 //! buffer; [`Hold::release`] injects a frame again. Nothing is pinned: on Linux 6.6 and later, the attachments are
 //! removed when the process exits. On older kernels a filter may outlive a killed process. The filter then passes all
 //! packets, because its deadline has expired, and the next [`Hold`] removes it. The caller decides which connections to
-//! hold, for how long, and what to do with frames from the loopback device.
+//! hold, for how long, and how to handle frames from the loopback device.
 
 use std::net::IpAddr;
 use std::os::fd::AsFd;

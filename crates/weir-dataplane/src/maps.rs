@@ -270,7 +270,7 @@ impl Maps {
         Ok(sums)
     }
 
-    /// Sets the thresholds of the server whose counts are in `row`. Like in the kernel (ip_vs_ctl.c,
+    /// Sets the thresholds of the server whose counts are in `row`. As in the kernel (ip_vs_ctl.c,
     /// `__ip_vs_update_dest`), a higher threshold makes an overloaded server available at once. Returns whether this
     /// happened.
     ///

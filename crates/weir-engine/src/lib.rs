@@ -7,7 +7,7 @@
 //! as an argument, never changes it, and keeps no copy. It shares only the map of probes
 //! ([`weir_dataplane::ProbeTable`]), which probes write themselves.
 //!
-//! | methods | what they do |
+//! | methods | purpose |
 //! |---|---|
 //! | [`Opening::begin`], [`Opening::finish`], [`Opening::cancel`] | adopt the pinned data plane, or create it |
 //! | [`Engine::apply`], [`Engine::apply_weights`], [`Engine::edit_table`] | change what packets use |

@@ -17,7 +17,7 @@ use crate::record::{self, AddedAddress, OtherChange};
 use crate::state::Addresses;
 
 impl Addresses {
-    /// Reads the record of an earlier helper. Unless `adopt` is true, removes what it contains.
+    /// Reads the record of an earlier helper. Unless `adopt` is true, removes the objects in it.
     pub(crate) async fn open(runtime_dir: &Path, adopt: bool) -> Result<Self, Error> {
         let mut addresses = Self {
             netlink: Netlink::open()?,

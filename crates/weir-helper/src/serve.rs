@@ -153,8 +153,8 @@ impl Helper {
         })
     }
 
-    /// Reads the configuration and sends its virtual routers. An invalid configuration changes nothing. Reading runs
-    /// at normal priority, because a large file would keep other processes waiting.
+    /// Reads the configuration and sends its virtual routers. An invalid configuration has no effect. Reading runs at
+    /// normal priority, because a large file would keep other processes waiting.
     fn send_policy(&mut self, number: u64) {
         let _ = weir_sys::run_at_normal_priority();
         let read = self.source.read();

@@ -130,7 +130,7 @@ impl<'a> RequestPath<'a> {
         self.text
     }
 
-    /// Returns whether the path differs from what the client sent.
+    /// Returns whether the path differs from the client's.
     pub const fn is_changed(&self) -> bool {
         self.changed
     }
@@ -371,7 +371,7 @@ pub fn check_pattern(written: &str, rules: &NormalizePath) -> Pattern {
     match (defects.next(), defects.next()) {
         (None, _) if spelled == written.as_bytes() => Pattern::Normal,
         (None, _) => text(spelled).map_or(Pattern::Unmatchable(None), Pattern::Normalized),
-        // After a star, it is unknown what a dot segment removes.
+        // After a star, it is unknown which segment a dot segment removes.
         (Some((0, _)), None) if spelled.starts_with(b"/") => {
             let piece_len = pieces[0].len();
             let prefix_len = if last == 0 {

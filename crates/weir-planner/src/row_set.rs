@@ -65,7 +65,7 @@ struct InsertedKeys {
     local_nat: bool,
 }
 
-/// Rows that may differ from what was written to the maps.
+/// Rows that may differ from those in the maps.
 #[derive(Debug, Default)]
 pub struct Changes {
     /// Service rows.

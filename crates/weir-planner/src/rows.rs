@@ -152,7 +152,7 @@ pub struct ServiceRows {
     pub listeners: BTreeMap<ListenerKey, u32>,
     /// Its contribution to each VIP's row.
     pub vips: BTreeMap<IpAddr, VipRow>,
-    /// Addresses to which clients send packets.
+    /// Addresses that clients send packets to.
     pub destinations: BTreeSet<IpAddr>,
     /// Addresses of servers whose replies pass through the director.
     pub sources: BTreeSet<IpAddr>,

@@ -163,7 +163,7 @@ impl Targets {
     }
 }
 
-/// How a client's requests are sent to the same server.
+/// Session affinity: how a client's requests are sent to the same server.
 #[derive(Debug)]
 pub(crate) struct Stickiness {
     pub(crate) kind: Sticky,
@@ -202,7 +202,7 @@ pub(crate) struct Service {
     pub(crate) auth: Option<ServiceUsers>,
     /// Whether a route has `forward_auth`.
     pub(crate) has_forward_auth: bool,
-    /// How paths are normalized before they are compared; `None` = not at all.
+    /// Normalization of paths before comparisons; `None` = no normalization.
     pub(crate) normalize_path: Option<NormalizePath>,
     pub(crate) limits: Limits,
     /// Limit on HTTP/2 stream resets.
@@ -263,7 +263,7 @@ pub(crate) struct Service {
 }
 
 impl Service {
-    /// Returns the users that may send the requests of a route, or of no route if `route` is `None`. Returns `None` if
+    /// Returns the users who may send the requests of a route, or of no route if `route` is `None`. Returns `None` if
     /// all clients may.
     pub(crate) fn auth_for(&self, route: Option<usize>) -> Option<&BasicAuth> {
         let auth = self.auth.as_ref()?;
@@ -331,7 +331,7 @@ impl Service {
     }
 }
 
-/// The users that may send requests.
+/// The users who may send requests.
 #[derive(Debug)]
 pub(crate) struct ServiceUsers {
     /// The service's users.
@@ -353,7 +353,7 @@ pub(crate) struct RouteOptions {
     pub(crate) limits: Option<Limits>,
     /// Counts the requests in progress of all clients together.
     pub(crate) all_clients: Option<Arc<ConcurrencyLimit>>,
-    /// Rules for single header fields about the client; `None` = the service's.
+    /// Rules for individual header fields about the client; `None` = the service's.
     pub(crate) x_forwarded: Option<RouteClientFields>,
     /// Mirrors that receive copies of its requests.
     pub(crate) mirrors: Vec<Arc<Mirror>>,
@@ -368,11 +368,11 @@ pub(crate) struct RouteOptions {
 pub(crate) struct ForwardAuth {
     /// The rules.
     pub(crate) rules: weir_model::ForwardAuth,
-    /// How authorization requests are sent: as copies without a body.
+    /// The form of authorization requests: copies without a body.
     pub(crate) mirror: Arc<Mirror>,
 }
 
-/// A mirror of a route: how copies of its requests are sent.
+/// A mirror of a route, which receives copies of its requests.
 #[derive(Debug)]
 pub(crate) struct Mirror {
     /// Index of the pool that receives the copies.

@@ -86,7 +86,7 @@ struct LimitTables {
     limits: (u32, u32, u32, HashKey),
     rate: Option<Arc<RateLimit>>,
     concurrent: Option<Arc<ConcurrencyLimit>>,
-    /// The limit of HTTP/2 stream resets, with its rate.
+    /// The limit on HTTP/2 stream resets, with its rate.
     resets: Option<(u32, Arc<ResetLimit>)>,
 }
 
@@ -464,7 +464,7 @@ impl Proxy {
         &self.traces
     }
 
-    /// Returns how many file descriptors the proxy uses and may use.
+    /// Returns the numbers of file descriptors that the proxy uses and may use.
     pub fn descriptors(&self) -> Descriptors {
         TABLE.status()
     }
@@ -478,7 +478,7 @@ impl Proxy {
             .collect()
     }
 
-    /// Returns the inlet for connections from another process. It accepts connections for active services, and of
+    /// Returns the inlet for connections from another process. It accepts connections for active services, and for
     /// services that were active at the time of this call.
     pub fn inlet(&mut self) -> Inlet {
         let open = Arc::new(());

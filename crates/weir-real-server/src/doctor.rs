@@ -2,7 +2,7 @@
 //!
 //! Checks whether other programs have changed the settings made by `up`, and checks objects that `up` does not change:
 //! listening sockets, ARP, firewalls, settings that are lost at the next boot. With `fix`, makes the changes that `up`
-//! would make; otherwise changes nothing.
+//! would make; otherwise makes no changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};

@@ -158,7 +158,7 @@ impl Filler {
 /// Returns the server for a flow's hash: the owner of its entry, or of the next entry whose owner accepts the flow.
 ///
 /// The index is the upper half of `hash`, scaled to the size of the table, which needs no division. If the owner is
-/// overloaded, the flow is rejected unless `mode` allows fallback, like for `mh`. Unavailable servers have no entry.
+/// overloaded, the flow is rejected unless `mode` allows fallback, as with `mh`. Unavailable servers have no entry.
 pub fn lookup(
     table: &[u32],
     hash: u64,

@@ -70,7 +70,7 @@ impl RateLimit {
     }
 
     /// Limits each client like [`new`](Self::new), for the limit of a service, in requests per minute. `burst` is
-    /// limited like in [`for_route`](Self::for_route).
+    /// limited as in [`for_route`](Self::for_route).
     pub fn for_service(per_minute: u32, burst: u32) -> Self {
         Self::with_interval(
             60 * UNITS_PER_SECOND / u64::from(per_minute.max(1)),

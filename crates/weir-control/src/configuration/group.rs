@@ -14,8 +14,9 @@ pub(super) enum Unpublishable {
     },
 }
 
-/// Adds what the group has published to a director's own configuration, if the director belongs to this group. The
-/// published part gains no privileges: it may refer only to programs and files that the director's own part references.
+/// Adds the group's published configuration to a director's own configuration, if the director belongs to this group.
+/// The published part gains no privileges: it may refer only to programs and files that the director's own part
+/// references.
 pub(super) fn with_published<'t>(
     own_text: &'t str,
     published: Option<&GroupConfiguration>,

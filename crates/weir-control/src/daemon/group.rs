@@ -1,5 +1,5 @@
-//! `[cluster]`: connects the daemon to its group's state machine, and saves to disk what the daemon needs while etcd is
-//! unavailable.
+//! `[cluster]`: connects the daemon to its group's state machine, and saves to disk the state that the daemon needs
+//! while etcd is unavailable.
 //!
 //! The state machine runs on its own thread, so etcd never delays the daemon. A [`record`] contains the last
 //! configuration of the group and the shared overrides. A daemon that starts without etcd uses them, even after a

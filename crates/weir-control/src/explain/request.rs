@@ -86,7 +86,7 @@ impl Request {
             name.is_some_and(|name| name.eq_ignore_ascii_case("host"))
         };
         let mut head = format!("{method} {slash}{path} HTTP/1.1\r\n");
-        // Like in curl, a `Host` header replaces the host of the URL.
+        // As in curl, a `Host` header replaces the host of the URL.
         if !headers.iter().any(is_host) {
             head.push_str(&format!("Host: {authority}\r\n"));
         }

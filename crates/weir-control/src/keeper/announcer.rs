@@ -33,7 +33,7 @@ pub(super) struct Announcer {
 }
 
 impl Announcer {
-    /// Creates the supervisor, which starts nothing yet. Must be called inside a tokio runtime.
+    /// Creates the supervisor, without starting a process. Must be called inside a tokio runtime.
     pub(super) fn new(runtime_dir: &Path, configuration: &Path) -> Self {
         let (requests, receiver) = mpsc::unbounded_channel();
         let supervisor = Supervisor {
@@ -153,7 +153,7 @@ impl Supervisor {
         }
     }
 
-    /// Pauses before a restart. Returns whether the keeper stops.
+    /// Pauses before a restart. Returns whether the keeper is stopping.
     async fn wait(&mut self, pause: Duration) -> bool {
         tokio::select! {
             () = sleep(pause) => false,

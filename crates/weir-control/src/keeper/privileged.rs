@@ -226,7 +226,7 @@ impl Privileged {
         }
     }
 
-    /// Starts stopping announcements and virtual routers.
+    /// Begins to stop announcements and virtual routers.
     pub(super) fn stop(&mut self) {
         match self {
             Self::InProcess {

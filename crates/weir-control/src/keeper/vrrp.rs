@@ -53,8 +53,8 @@ pub(super) struct VrrpProcesses {
 }
 
 impl VrrpProcesses {
-    /// Creates the supervisor, which starts nothing yet. Must be called inside a tokio runtime, by a thread that lives
-    /// as long as the process.
+    /// Creates the supervisor, without starting a process. Must be called inside a tokio runtime, by a thread that
+    /// lives as long as the process.
     pub(super) fn new(runtime_dir: &Path, configuration: &Path) -> Self {
         let (requests, receiver) = mpsc::unbounded_channel();
         let supervisor = Supervisor {
@@ -71,7 +71,7 @@ impl VrrpProcesses {
     }
 
     /// Starts the processes if the active configuration has virtual routers, otherwise stops them. Running processes
-    /// read the configuration again.
+    /// reread the configuration.
     pub(super) fn configure(&self, configured: bool, program: &Path) {
         let program = configured.then(|| program.to_owned());
         let _ = self.requests.send(Request::Configure(program));
@@ -83,7 +83,7 @@ impl VrrpProcesses {
         let _ = self.requests.send(Request::Confine);
     }
 
-    /// Starts stopping both processes. Active virtual routers are released to the peers.
+    /// Begins to stop both processes. Active virtual routers are released to the peers.
     pub(super) fn stop(&self) {
         let _ = self.requests.send(Request::Stop);
     }
@@ -218,7 +218,7 @@ impl Supervisor {
         }
     }
 
-    /// Waits before a restart. Returns whether the keeper stops.
+    /// Waits before a restart. Returns whether the keeper is stopping.
     async fn wait(&mut self, pause: Duration) -> bool {
         if pause.is_zero() {
             return false;

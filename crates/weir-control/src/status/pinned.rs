@@ -3,7 +3,7 @@
 //!
 //! Counters are read from the maps, names and weights from `RUNTIME_DIR/state.json` and its journal, overrides from
 //! `proxy.json`, and listeners and pools from the configuration file, if it is readable. Unavailable values are
-//! `unknown`. This module changes nothing.
+//! `unknown`. This module makes no changes.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;

@@ -92,7 +92,7 @@ impl Planes<'_> {
         }
     }
 
-    /// Executes edits from ipvsadm. Weights of servers in the file become overrides, like with `weir server`.
+    /// Executes edits from ipvsadm. Weights of servers in the file become overrides, as with `weir server`.
     pub(super) async fn edit_table(
         &mut self,
         states: &mut ServerStates,

@@ -18,7 +18,7 @@ use crate::journal::Record;
 use crate::listener_conflict::ListenerConflict;
 use crate::origin::Origin;
 
-/// What to do in place of a rejected edit.
+/// The alternative to a rejected edit.
 const CHANGE_FILE: &str = "change it there";
 
 /// A change to the weight of a server in the file, requested by `ipvsadm -e … -w N`; equivalent to `weir server

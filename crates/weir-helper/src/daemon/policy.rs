@@ -88,7 +88,7 @@ impl Policies {
         self.path == path
     }
 
-    /// Reads the file if it has changed. An invalid file changes nothing.
+    /// Reads the file if it has changed. An invalid file has no effect.
     fn update(&mut self) {
         match self.read() {
             Ok(None) => {}

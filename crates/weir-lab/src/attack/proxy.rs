@@ -169,7 +169,7 @@ impl Candidate {
     }
 }
 
-/// Returns the address to which attackers connect.
+/// Returns the address that attackers connect to.
 pub(crate) fn attack_address(target: Target) -> SocketAddrV4 {
     let port = match target {
         Target::Http2 => HTTP2_PORT,

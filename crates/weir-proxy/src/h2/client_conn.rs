@@ -157,8 +157,8 @@ impl H2ClientConn {
         self.stream_limit
     }
 
-    /// Returns how many requests may wait for a new connection, given the limit `known` from other connections to the
-    /// server. A known limit of 0 does not apply to a new connection.
+    /// Returns the number of requests that may wait for a new connection, given the limit `known` from other
+    /// connections to the server. A known limit of 0 does not apply to a new connection.
     pub(crate) const fn default_limit(known: Option<usize>) -> usize {
         match known {
             Some(0) | None => STREAMS_MAX,

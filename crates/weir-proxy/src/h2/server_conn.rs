@@ -264,7 +264,7 @@ impl H2ServerConn {
                 return self.linger(key, cx, actions);
             }
             let moved = self.pump(cx, received, actions);
-            // Convert what the streams sent to frames.
+            // Convert the streams' output to frames.
             if moved && !self.poll(key, cx, actions) {
                 return self.linger(key, cx, actions);
             }

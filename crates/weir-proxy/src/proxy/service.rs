@@ -1,4 +1,4 @@
-//! Builds the services of a plan from the configuration. Keeps existing state, and creates what is missing.
+//! Builds the services of a plan from the configuration. Keeps existing state, and creates missing state.
 
 use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;

@@ -69,7 +69,7 @@ pub enum CertificateError {
 }
 
 impl CertificateError {
-    /// Returns what the operator can do.
+    /// Returns advice for the operator.
     pub(crate) fn fix(&self) -> &'static str {
         match self {
             Self::Unreadable { source, .. } => match source.kind() {

@@ -129,7 +129,7 @@ impl Topology {
     }
 
     /// Disables segmentation and checksum offload on the client, because the tests' director handles only single
-    /// packets with complete checksums. Enables GRO on the server, like on a hardware NIC: veth merges packets if the
+    /// packets with complete checksums. Enables GRO on the server, as on a hardware NIC: veth merges packets if the
     /// peer does not send merged ones, and threaded NAPI processes many packets at once.
     fn set_offloads(&self) {
         let set = |netns: &NetNs, interface, features: &[(&str, bool)]| {

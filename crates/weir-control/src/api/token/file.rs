@@ -65,7 +65,7 @@ pub enum TokenFileError {
         path: PathBuf,
         /// Line number, from 1.
         line: usize,
-        /// What is wrong.
+        /// The problem.
         reason: &'static str,
     },
     /// The name is invalid or already has a token.
@@ -73,7 +73,7 @@ pub enum TokenFileError {
     Name {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The problem.
         reason: &'static str,
     },
     /// The system's random number generator failed.

@@ -80,7 +80,7 @@ fn connect(path: &Path) -> Result<Channel, String> {
 }
 
 /// Asks the helper service or a keeper to permit a program; `path` is its socket. Does nothing if this process is not
-/// root, or if no process listens.
+/// root, or if no process listens on the socket.
 ///
 /// # Errors
 /// Returns a message if the process rejects the request.
