@@ -44,7 +44,7 @@ constants! {
     RULE_SED: u32 = 1025;
     /// Node 0 of a tree whose scheduler compares servers like `nq`.
     RULE_NQ: u32 = 5121;
-    /// Node 0 of a tree whose scheduler compares servers like `fo`; `wrr` also searches with it.
+    /// Node 0 of a tree whose scheduler compares servers like `fo`; `wrr` uses it too.
     RULE_FO: u32 = 1024;
     /// Node 0 of a tree whose scheduler compares servers like `ovf`.
     RULE_OVF: u32 = 9216;

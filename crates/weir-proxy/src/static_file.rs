@@ -54,7 +54,7 @@ pub(crate) enum QueryResult {
 /// A response to a query.
 #[derive(Debug)]
 pub(crate) struct Response {
-    /// Path of the file below the root, with a slash at its beginning.
+    /// Path of the file below the root, with a leading slash.
     pub(crate) name: String,
     pub(crate) status: u16,
     pub(crate) fields: Vec<(&'static str, String)>,
