@@ -380,7 +380,7 @@ __noinline int has_local_socket(struct weir_context *ctx, struct packet *p)
 	return 1;
 }
 
-/* Returns the verdict for a packet for which bind_new() found no server. */
+/* Returns the verdict for a packet without a server from bind_new(). */
 static __always_inline int unbound_verdict(struct weir_context *ctx, struct packet *p)
 {
 	struct bind_scratch *scratch = WEIR_LOOKUP(weir_bind_scratch, 0);

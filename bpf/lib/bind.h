@@ -561,8 +561,8 @@ __noinline int bind(struct packet *p, struct binding *b, __u32 untracked)
 	bind_prepare(p, b);
 	if (!can_start) {
 		/*
-		 * With maglev, the packet may belong to a connection through another director, from which this director
-		 * has taken over the VIP.
+		 * With maglev, the packet may belong to a connection of another director whose VIP this director has
+		 * taken over.
 		 */
 		if (!untracked && (extent->scheduler != WEIR_SCHED_MAGLEV || b->persistent))
 			return bind_fail(b, WEIR_PASS_NO_FLOW);

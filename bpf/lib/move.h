@@ -141,7 +141,7 @@ __noinline int move_copy(__u32 entry_index, __u32 peer)
 	return 0;
 }
 
-/* Drops a flow for which there is no free slot. Its packets may still be sent to the same server by hash. */
+/* Drops a flow without a free slot. Its packets may still be sent to the same server by hash. */
 __noinline int move_drop(struct flow_new *new)
 {
 	struct weir_settings *settings = WEIR_LOOKUP(weir_settings, 0);

@@ -212,7 +212,7 @@ structs! {
     Device = "weir_device", 16 {
         /// `DEVICE_*`.
         flags: u32,
-        /// Index of the device on which packets are sent: the lower device of a VLAN device, otherwise the device
+        /// Index of the device that packets are sent on: the lower device of a VLAN device, otherwise the device
         /// itself.
         port: u32,
         /// VLAN tag to push, 0 = none.
@@ -282,7 +282,7 @@ impl MacRow {
 /// The fields that a [`Hop`] contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct HopParts {
-    /// Index of the device on which packets are sent.
+    /// Index of the device that packets are sent on.
     pub ifindex: u32,
     /// `HOP_*`.
     pub flags: u8,

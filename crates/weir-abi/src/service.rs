@@ -234,7 +234,7 @@ structs! {
     Cursor = "weir_cursor", 64 {
         /// Lock, held by a packet for a few instructions.
         lock: u32,
-        /// Generation of the extent to which `seq` and `current_weight` belong.
+        /// Generation of the extent that `seq` and `current_weight` belong to.
         generation: u32,
         /// `seq` of the last chosen member, 0 = before the first member.
         seq: u32,

@@ -61,7 +61,7 @@ structs! {
         flags: u32,
         /// Lifetime of an untracked mark after a SYN, in ticks; the lifetime after a datagram is the UDP timeout.
         untracked_ticks: u32,
-        /// Index of the device to which marked packets are routed, 0 = none.
+        /// Index of the device that marked packets are routed to, 0 = none.
         mark_entry: u32,
         /// Index of the peer of this device; XDP receives the packets on the peer.
         mark_exit: u32,

@@ -11,12 +11,12 @@ use std::time::Duration;
 
 use crate::message::{DaemonReport, RouteReport};
 
-/// Time for which a VIP must be announced so that its earlier withdrawals are ignored.
+/// How long a VIP must be announced so that its earlier withdrawals are ignored.
 const STABLE_AFTER: Duration = Duration::from_secs(60);
 /// The pause after the second withdrawal in a row. Each further withdrawal doubles the pause, up to [`PAUSE_MAX`].
 const PAUSE_FIRST: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(60);
-/// Maximum time for which a VIP waits for the first check results of its servers.
+/// Maximum time that a VIP waits for the first check results of its servers.
 const SETTLING_MAX: Duration = Duration::from_secs(10);
 
 /// The quality of an announced route.

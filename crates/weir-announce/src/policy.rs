@@ -21,7 +21,7 @@ const RECORD: &str = "announce-configuration";
 struct PermittedAnnounce {
     settings: Option<Announce>,
     vips: BTreeSet<IpAddr>,
-    /// Networks of the VIPs for which a group may publish services.
+    /// Networks of the VIPs that a group may publish services for.
     #[serde(default)]
     published: Vec<Network>,
 }

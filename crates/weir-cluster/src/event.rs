@@ -87,7 +87,7 @@ pub enum Input {
         request: u64,
         /// The configuration, which this director has validated.
         text: String,
-        /// Time for which each director guards the configuration, in milliseconds; 0 = no guard.
+        /// How long each director guards the configuration, in milliseconds; 0 = no guard.
         guard_ms: u64,
     },
     /// The result of [`Output::Apply`].
@@ -138,7 +138,7 @@ pub enum Output {
         digest: String,
         /// Text of the configuration.
         text: String,
-        /// Time for which to guard the configuration, in milliseconds; 0 = no guard.
+        /// How long to guard the configuration, in milliseconds; 0 = no guard.
         guard_ms: u64,
     },
     /// Another director has changed an override or an added server.

@@ -69,7 +69,7 @@ pub(crate) struct Connection {
     pub(crate) failures: u64,
     /// Pause before the next attempt to reach etcd.
     pause: Duration,
-    /// Time from which the next lease may be requested.
+    /// Earliest time at which the next lease may be requested.
     grant_at: Duration,
     /// Pause between this request for a lease and the next.
     grant_pause: Duration,

@@ -21,7 +21,7 @@ use crate::store::{Compare, Entry, Event, Mirror, Put, Txn, TxnResult, Write, to
 const REGISTRATION_PAUSE: Duration = Duration::from_secs(2);
 /// Part of etcd's error message for an expired lease (`ErrGRPCLeaseNotFound` in etcd's rpctypes).
 const NO_LEASE: &str = "requested lease not found";
-/// Time for which the status lists an absent member.
+/// How long the status lists an absent member.
 const ABSENT_RETENTION: Duration = Duration::from_secs(24 * 3600);
 /// Maximum number of members in the status.
 const KNOWN_MEMBERS_MAX: usize = 1024;
@@ -657,7 +657,7 @@ impl Machine {
         }
     }
 
-    /// Returns the values on which decisions about the rollout depend.
+    /// Returns the values that decisions about the rollout depend on.
     pub(crate) fn context(&self, now: Duration) -> Context<'_> {
         Context {
             keys: &self.keys,
@@ -698,7 +698,7 @@ impl Machine {
     }
 
     /// Returns the number of failures of etcd. The driver switches to the next etcd member only after a failure,
-    /// because a watch remains on the member on which it was opened.
+    /// because a watch remains on the member that it was opened on.
     pub const fn failures(&self) -> u64 {
         self.connection.failures
     }

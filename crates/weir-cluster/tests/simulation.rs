@@ -21,8 +21,8 @@ use weir_cluster::{
 const STEP: Duration = Duration::from_millis(10);
 const DIRECTORS: usize = 3;
 const SCHEDULES: u64 = 1000;
-/// Maximum time for which other directors may use a director's former view: they may have lost the connection to etcd,
-/// and the lease of that director expires later.
+/// Maximum time that other directors may use a director's former view: they may have lost the connection to etcd, and
+/// the lease of that director expires later.
 const VIEW_LAG: Duration = Duration::from_secs(12);
 /// A server that is always up.
 const GOOD: &str = "web/10.0.1.1";

@@ -112,7 +112,7 @@ pub trait Plane {
     /// Applies results of checks.
     fn apply_health(&mut self, events: Vec<HealthEvent>) -> Result<(), Self::Error>;
 
-    /// Returns the saved check results of a server, from which new checks start.
+    /// Returns the saved check results of a server, the initial state of new checks.
     fn saved_state(&self, pool: &str, server: &str) -> Option<SavedState>;
 
     /// Returns whether an operator has drained a server or put it into maintenance.

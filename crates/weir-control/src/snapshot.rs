@@ -23,7 +23,7 @@ pub use crate::trace_export::TraceStatus;
 pub struct Snapshot {
     /// Number of configurations that have been applied; survives restarts.
     pub revision: u64,
-    /// Interfaces to which XDP is attached, with the mode.
+    /// Interfaces that XDP is attached to, with the mode.
     pub interfaces: Vec<InterfaceStatus>,
     /// Layer 4 services in file order.
     pub services: Vec<ServiceStatus>,
@@ -73,7 +73,7 @@ pub struct OpenFiles {
 /// One proxy service.
 #[derive(Clone, Debug)]
 pub struct ProxyStatus {
-    /// Addresses on which the service listens.
+    /// Addresses that the service listens on.
     pub listen: Vec<SocketAddr>,
     /// The state of the first address.
     pub vip: VipStatus,

@@ -280,7 +280,7 @@ impl Dataplane {
         Ok(Mode::Tc)
     }
 
-    /// Returns the hooks of a device to which the packet path is attached.
+    /// Returns the hooks of a device that the packet path is attached to.
     fn packet_path_hooks(&self, ifindex: u32) -> Result<Vec<(Hook, Mode)>> {
         let attachments = self.attachments()?.into_iter();
         let attachments = attachments.filter(|attachment| attachment.ifindex == ifindex);

@@ -11,7 +11,7 @@ use weir_abi::{
 use crate::error::Result;
 use crate::maps::Maps;
 
-/// The position up to which each ring has been read.
+/// The position that each ring has been read up to.
 #[derive(Clone, Debug)]
 pub struct RingPositions([u64; LATENCY_RINGS as usize]);
 

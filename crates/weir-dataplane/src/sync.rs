@@ -16,7 +16,7 @@ const PROGRAM: &str = "weir_sync_insert";
 const PACKET_LEN: usize = 64;
 const XDP_PASS: u32 = 2;
 
-/// The position up to which each ring has been read.
+/// The position that each ring has been read up to.
 #[derive(Clone, Debug)]
 pub struct SyncPositions([u64; SYNC_RINGS as usize]);
 

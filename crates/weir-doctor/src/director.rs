@@ -18,7 +18,7 @@ use crate::{Diagnosis, ServerReport, ServiceReport, claimant, duplicate, reach, 
 const RESOLVE_TIMEOUT: Duration = Duration::from_millis(2_500);
 const RESOLVE_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// The discard port (RFC 863), to which empty datagrams are sent.
+/// The discard port (RFC 863), the destination of empty datagrams.
 const DISCARD_PORT: u16 = 9;
 
 /// The state of the daemon.
@@ -271,7 +271,7 @@ fn icmp_redirects(desired: &Desired, netlink: &Netlink, state: &NetState) -> Vec
     findings
 }
 
-/// Reports devices on which the outer packets of tunnels exceed the MTU.
+/// Reports devices whose MTU is too small for the outer packets of tunnels.
 fn small_tunnel_mtus(desired: &Desired, state: &NetState) -> Vec<Diagnosis> {
     const ETHERNET_MTU: u32 = 1500;
     let mut devices = BTreeSet::new();
@@ -499,7 +499,7 @@ fn server_without_handshakes(
     })
 }
 
-/// Reports a service for which no handshake with any server completes: packets from the VIP are lost on their path.
+/// Reports a service whose handshakes with all servers fail to complete: packets from the VIP are lost on their path.
 fn service_without_handshakes(service: &ServiceReport) -> Option<Diagnosis> {
     let servers = service.servers.iter().filter(|server| !server.removed);
     let syns: u64 = servers

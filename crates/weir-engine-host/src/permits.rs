@@ -22,7 +22,7 @@ use crate::caller;
 const MESSAGE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Maximum time until this process has responded.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Time for which edits are permitted: the daemon may have to finish a reload before it requests them.
+/// How long edits are permitted: the daemon may have to finish a reload before it requests them.
 const VALIDITY: Duration = Duration::from_secs(60);
 /// Maximum number of requests that wait for the daemon; the oldest one is removed for a new one.
 const WAITING_MAX: usize = 64;

@@ -17,7 +17,7 @@ use crate::program;
 use crate::router_source::{ActiveRouters, RouterSource};
 use crate::state::Addresses;
 
-/// Maximum time after SIGTERM for which this process continues to serve the caller, which must become inactive first.
+/// Maximum time after SIGTERM that this process continues to serve the caller, which must become inactive first.
 const END_TIMEOUT: Duration = Duration::from_secs(3);
 /// Real-time priority of this process; lower than that of the agent, which must send its advertisements first.
 const REAL_TIME_PRIORITY: i32 = 9;

@@ -115,7 +115,7 @@ impl Method {
     }
 }
 
-/// The head of a request. Offsets refer to the input from which it was parsed.
+/// The head of a request. Offsets refer to the input that it was parsed from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
     /// Length in bytes up to the body, including empty lines before the request line.

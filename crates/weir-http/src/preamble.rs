@@ -27,7 +27,7 @@ pub enum Preamble {
         len: usize,
         /// The client's address.
         source: SocketAddr,
-        /// The address to which the client connected.
+        /// The address that the client connected to.
         destination: SocketAddr,
     },
 }

@@ -36,7 +36,7 @@ pub struct ClientEdit<'a> {
     pub address: IpAddr,
     /// Whether the client uses TLS.
     pub secure: bool,
-    /// The port to which the client connected.
+    /// The port that the client connected to.
     pub port: u16,
 }
 

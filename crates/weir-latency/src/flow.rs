@@ -308,7 +308,7 @@ impl Step<'_> {
         }
     }
 
-    /// Processes a SYN. If a SYN is retransmitted, it is unknown to which of the two the server responded, so the flow
+    /// Processes a SYN. If a SYN is retransmitted, it is unknown which of the two the server responded to, so the flow
     /// is ignored.
     fn process_syn(&mut self) {
         let (packet, now_ns) = (self.packet, self.now_ns);

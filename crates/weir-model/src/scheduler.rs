@@ -87,7 +87,7 @@ impl SchedulerKind {
         }
     }
 
-    /// Returns the schedulers to which `max_load` applies.
+    /// Returns the schedulers that `max_load` applies to.
     pub fn hashing_schedulers() -> impl Iterator<Item = Self> {
         Self::ALL.into_iter().filter(|kind| kind.hashes())
     }

@@ -16,7 +16,7 @@ pub struct StaticFiles {
     pub attempts: Vec<String>,
     /// Status of the response if no file is found; 400 to 599.
     pub missing: u16,
-    /// The pool that receives requests for which no file is found, instead of that response; `None` = no pool.
+    /// The pool that receives requests without a matching file, instead of that response; `None` = no pool.
     pub pool: Option<String>,
 }
 

@@ -12,7 +12,7 @@ pub enum Variable {
     Client,
     /// The client's port.
     ClientPort,
-    /// The port to which the client connected.
+    /// The port that the client connected to.
     ListenPort,
     /// The values of X-Forwarded-For in the request, followed by the client's address.
     ForwardedFor,

@@ -277,7 +277,7 @@ impl Batch {
     }
 }
 
-/// The bytes of a message, to which attributes are appended. Each attribute starts at a multiple of four.
+/// The bytes of a message. Attributes are appended, each at a multiple of four.
 struct Attributes(Vec<u8>);
 
 impl Attributes {

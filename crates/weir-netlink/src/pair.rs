@@ -1,4 +1,4 @@
-//! Creates the veth pair to which packets with a firewall mark are routed, so that XDP receives them.
+//! Creates the veth pair that packets with a firewall mark are routed to, so that XDP receives them.
 
 use netlink_packet_route::link::{
     InfoData, InfoKind, InfoVeth, LinkAttribute, LinkFlags, LinkInfo, LinkMessage,

@@ -41,7 +41,7 @@ pub struct TableRule {
     pub from: Option<(IpAddr, u8)>,
     /// Destination and its prefix length.
     pub to: Option<(IpAddr, u8)>,
-    /// Device on which packets are received.
+    /// Device that packets are received on.
     pub device: Option<String>,
     /// Firewall mark.
     pub mark: Option<u32>,

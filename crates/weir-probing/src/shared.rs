@@ -26,7 +26,7 @@ pub(crate) struct SharedState {
     pub(crate) context: Context,
     /// Watched files of `file` checks.
     files: Watch,
-    /// Notifies the driver that the next deadline may be earlier than the one for which it is waiting.
+    /// Notifies the driver that the next deadline may be earlier than the one that it is waiting for.
     pub(crate) deadline_moved: Notify,
     /// Notifies [`crate::Checks::changed`] of new entries in `changes`.
     pub(crate) changes_pending: Notify,

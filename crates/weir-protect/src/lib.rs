@@ -48,7 +48,7 @@ const LOCK_LOG_DELAY: Duration = Duration::from_secs(1);
 pub struct Options {
     /// Connections to these addresses are held; empty = connections to all listening sockets.
     pub listen: Vec<SocketAddr>,
-    /// Maximum time for which connections are held.
+    /// Maximum time that connections are held.
     pub max: Duration,
     /// `--runtime-dir`.
     pub runtime_dir: PathBuf,

@@ -26,7 +26,7 @@ pub struct HandedOverConnection {
     pub peer: SocketAddr,
     /// The listener's port.
     pub port: u16,
-    /// The address to which the client connected, according to the PROXY protocol.
+    /// The address that the client connected to, according to the PROXY protocol.
     pub destination: Option<SocketAddr>,
     /// Whether a request was answered on this connection.
     pub served: bool,

@@ -183,7 +183,7 @@ pub(crate) struct Listeners {
 }
 
 /// One service. The plan owns the sockets: if a client that outlives the service owned them, they would stay open and
-/// new clients would wait in a backlog from which no worker accepts.
+/// new clients would wait in a backlog that no worker accepts from.
 #[derive(Debug)]
 pub(crate) struct Service {
     pub(crate) name: String,
@@ -238,7 +238,7 @@ pub(crate) struct Service {
     pub(crate) request_buffering: bool,
     pub(crate) pages: Vec<Page>,
     pub(crate) compression: Option<Compression>,
-    /// Networks of clients to which `x_forwarded` does not apply.
+    /// Networks of clients that `x_forwarded` does not apply to.
     pub(crate) x_forwarded_except: Vec<Network>,
     pub(crate) trusted: Vec<Network>,
     /// Whether clients send a PROXY protocol header.

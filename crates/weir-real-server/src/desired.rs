@@ -21,7 +21,7 @@ pub struct DesiredState {
     pub entries: BTreeSet<Entry>,
     /// Client networks (address, prefix length) whose replies are not rewritten.
     pub except: BTreeSet<(IpAddr, u8)>,
-    /// Interfaces on which packets arrive; empty = every interface with an address.
+    /// Interfaces that packets arrive on; empty = every interface with an address.
     pub interfaces: BTreeSet<String>,
 }
 

@@ -12,7 +12,7 @@ use crate::kind::{DIRECTORY, EDITS_SOCKET, UPGRADE_SOCKET, expected_kind};
 /// The account of an unprivileged daemon.
 pub const ACCOUNT: &str = "weir";
 
-/// Files that only root writes: locks, and records from which root reverts changes to the machine.
+/// Files that only root writes: locks, and records that root uses to revert changes to the machine.
 const ROOT_FILES: &[&str] = &[
     "lock",
     "state.json",

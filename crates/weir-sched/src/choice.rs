@@ -21,7 +21,7 @@ pub struct Flags {
     pub port: bool,
 }
 
-/// The properties of a service on which a choice depends.
+/// The properties of a service that a choice depends on.
 #[derive(Debug, Clone, Copy)]
 pub struct Service<'a> {
     /// The scheduler.

@@ -18,7 +18,7 @@ use crate::load::{Candidate, Counts, Rule, random_below};
 /// Maximum number of draws before the whole list is read, for both servers together.
 pub const TRIES: usize = 8;
 
-/// The servers from which `p2c` draws, by position, starting at 0.
+/// The servers that `p2c` draws from, by position, starting at 0.
 pub trait Servers {
     /// Returns the number of positions.
     fn count(&self) -> usize;

@@ -236,7 +236,7 @@ impl Routes {
         }
     }
 
-    /// Returns the index of the pool for requests for which a route with files has no file.
+    /// Returns the index of the pool for requests without a file in a route with files.
     pub fn pool_without_file(&self, route: usize) -> Option<usize> {
         let (pool, _) = self.pools.get(route)?.first()?;
         Some(*pool)

@@ -554,7 +554,7 @@ impl Selection {
 enum PickReason {
     /// For a request that is not queued.
     New,
-    /// For a queued request for which a slot may be free.
+    /// For a queued request that may get a free slot.
     SlotFree,
 }
 

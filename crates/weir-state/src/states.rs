@@ -134,8 +134,8 @@ impl ServerStates {
             .observe(source, pools, &is_down, explain, now)
     }
 
-    /// Sets the percentages to which the latency reduces the weights of a layer 4 service's servers. A server that is
-    /// not listed keeps its full weight.
+    /// Sets the percentages of their weights that the servers of a layer 4 service use because of their latency. A
+    /// server that is not listed keeps its full weight.
     pub fn handle_latency(&mut self, service: String, percent: BTreeMap<String, u32>) {
         if percent.is_empty() {
             self.adjusted.remove(&service);
@@ -282,7 +282,7 @@ impl ServerStates {
         Some(self.server_health(pool, server)?.in_service(service))
     }
 
-    /// Returns the state from which new checks of a server start.
+    /// Returns the state that new checks of a server start from.
     pub fn saved_state(&self, pool: &str, server: &str) -> Option<SavedState> {
         self.server_health(pool, server).map(SavedState::from)
     }

@@ -89,7 +89,7 @@ impl AsFd for Cgroup {
     }
 }
 
-/// Returns the path on which the root of the hierarchy is mounted.
+/// Returns the mount point of the root of the hierarchy.
 fn mounted_root() -> Option<PathBuf> {
     mount_point(&fs::read_to_string("/proc/thread-self/mountinfo").ok()?)
 }

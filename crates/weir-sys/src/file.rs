@@ -106,7 +106,7 @@ pub fn replace_file_durably(path: &Path, bytes: &[u8]) -> io::Result<()> {
 }
 
 /// Reads a regular file that belongs to root or to the user of this process. Symbolic links are not followed. In a
-/// directory to which another account can also write, that account can neither create nor replace such a file.
+/// directory that another account can also write to, that account can neither create nor replace such a file.
 ///
 /// # Errors
 /// Fails if the file cannot be read. The error is also [`io::ErrorKind::NotFound`] if the file belongs to another user.

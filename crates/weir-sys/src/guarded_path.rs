@@ -294,7 +294,7 @@ mod tests {
         }
         assert_eq!(directory.secret(), "secret");
         assert!(!directory.0.join("own/new").exists());
-        // In a directory to which all users can write, links of root are followed, but links of other users are not.
+        // In a directory that all users can write to, links of root are followed, but links of other users are not.
         fs::set_permissions(directory.0.join("own"), fs::Permissions::from_mode(0o1777)).unwrap();
         let link = directory.link("secret", "own/link", OTHER);
         assert!(read_text(&link).is_err());

@@ -153,7 +153,7 @@ impl Notifier {
     }
 }
 
-/// Opens a socket on which sending waits while the manager's queue is full.
+/// Opens a socket whose send calls wait while the manager's queue is full.
 fn socket_with_timeout() -> std::io::Result<UnixDatagram> {
     let socket = UnixDatagram::unbound()?;
     socket.set_write_timeout(Some(SEND_TIMEOUT))?;

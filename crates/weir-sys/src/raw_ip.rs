@@ -224,7 +224,7 @@ impl RawIpSocket {
     }
 }
 
-/// Sets IPV6_RECVPKTINFO, for which socket2 has no function.
+/// Sets IPV6_RECVPKTINFO; socket2 has no function for it.
 fn enable_destination(socket: &Socket) -> io::Result<()> {
     let enabled: libc::c_int = 1;
     // SAFETY: the option's value is live for the call, and the length is its own.

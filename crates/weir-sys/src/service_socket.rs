@@ -97,7 +97,7 @@ impl ServiceSocket {
         })
     }
 
-    /// Listens at `path` in a directory to which another account may also write, with mode 0600, or 0660 for `group`.
+    /// Listens at `path` in a directory that another account may also write to, with mode 0600, or 0660 for `group`.
     /// Replaces an existing file with this name. The mode is private from the start, and group and mode are changed
     /// through the opened file, because the account may replace the file.
     ///
@@ -187,8 +187,8 @@ impl ServiceSocket {
 }
 
 /// Creates a stream socket that listens at `path`, nonblocking and with mode 0600 from the start: bind(2) gives the
-/// file the mode of the socket (net/unix/af_unix.c). In a directory to which another account can write, setting the
-/// mode afterwards could change a different file.
+/// file the mode of the socket (net/unix/af_unix.c). In a directory that another account can write to, setting the mode
+/// afterwards could change a different file.
 ///
 /// # Errors
 /// Fails if there is a file at `path`, or the directory cannot be written.

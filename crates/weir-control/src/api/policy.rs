@@ -55,7 +55,7 @@ impl SharedPolicy {
 /// Properties of a TCP connection.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ConnectionInfo {
-    /// The address to which the client connected.
+    /// The address that the client connected to.
     pub(super) local: SocketAddr,
     /// Whether the connection uses TLS.
     pub(super) tls: bool,

@@ -60,7 +60,7 @@ pub fn with_free_listeners(
     reject_if_fatal(loaded, problems, path)
 }
 
-/// Returns a problem for each address on which another program listens.
+/// Returns a problem for each address that another program listens on.
 pub fn occupied_listeners(desired: &Desired) -> Vec<Problem> {
     weir_proxy::inspect_listeners(desired, &BTreeSet::new(), false)
 }

@@ -51,7 +51,7 @@ pub(crate) fn own_part<'t>(text: &'t str, published: Option<&GroupConfiguration>
     }
 }
 
-/// Returns the director's own part of a configuration to which its group has published a part; `None` = nothing was
+/// Returns the director's own part of a configuration that includes a published part of its group; `None` = nothing was
 /// published, or the director's own part is not valid on its own.
 pub(crate) fn own_desired(text: &str, desired: &Desired) -> Option<Desired> {
     let group = &desired.cluster.as_ref()?.name;

@@ -251,7 +251,7 @@ fn forward_signal(signal: Signal, process: u32) {
     }
 }
 
-/// Returns the path of the configuration file, and the file from which its text is read.
+/// Returns the path of the configuration file, and the file that its text is read from.
 fn configuration_to_load(options: &Options, keeper_state: &KeeperState) -> (PathBuf, PathBuf) {
     let recorded = (
         last_configuration(&options.runtime_dir),

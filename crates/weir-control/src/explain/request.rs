@@ -29,7 +29,7 @@ const UNKNOWN_CLIENT: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
     text: String,
-    /// Host and port in the URL, to which the client connects.
+    /// Host and port in the URL, which the client connects to.
     authority: String,
     port: u16,
     /// The request's head as a client sends it.
@@ -293,7 +293,7 @@ impl Request {
         first
     }
 
-    /// Returns why no service gets the request, with the ports on which requests are accepted.
+    /// Returns why no service gets the request, with the ports that accept requests.
     fn no_service(&self, desired: &Desired) -> String {
         let http = desired.proxies.iter();
         let http = http.filter(|proxy| proxy.protocol == ProxyProtocol::Http);
@@ -309,8 +309,7 @@ impl Request {
     }
 
     /// Returns the service that listens on the request's port. If there are several, returns the service that listens
-    /// on the URL's address, otherwise the first: a host name does not determine the address to which a client
-    /// connects.
+    /// on the URL's address, otherwise the first: a host name does not determine the address that a client connects to.
     fn service<'a>(&self, desired: &'a Desired, steps: &mut Vec<String>) -> Option<&'a Proxy> {
         let listens = |proxy: &&Proxy| {
             proxy.protocol == ProxyProtocol::Http

@@ -57,7 +57,7 @@ pub struct Report {
     /// Daemons that were replaced by an upgrade and still have clients, oldest first; absent if there are none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub draining: Vec<Draining>,
-    /// Interfaces to which the packet path is attached.
+    /// Interfaces that the packet path is attached to.
     pub xdp: Vec<Interface>,
     /// Packets of layer 4 services by their path through this host; absent before the first packet.
     #[serde(default, skip_serializing_if = "is_default")]

@@ -125,7 +125,7 @@ fn restore_states(runtime_dir: &Path, saved: SavedServers) -> ServerStates {
     states
 }
 
-/// Returns the interfaces to which XDP is attached. If a name is unavailable, its index is returned instead.
+/// Returns the interfaces that XDP is attached to. If a name is unavailable, its index is returned instead.
 async fn read_interfaces(plane: &PinnedPlane) -> Vec<Interface> {
     let links = match Netlink::open() {
         Ok(netlink) => netlink.links().await.unwrap_or_default(),

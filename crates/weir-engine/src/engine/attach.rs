@@ -185,7 +185,7 @@ impl Engine {
     }
 }
 
-/// Returns the interfaces to which the packet path is attached, with their modes.
+/// Returns the interfaces that the packet path is attached to, with their modes.
 pub(super) fn attached(plane: &Dataplane) -> Result<BTreeMap<u32, Mode>> {
     let attachments = plane.attachments()?;
     Ok(attachments

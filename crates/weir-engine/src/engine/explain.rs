@@ -136,7 +136,7 @@ impl Engine {
         .max_by_key(|(_, listener)| listener.ports.specificity())
     }
 
-    /// Returns the server to which the flow with the packet's tuple is bound.
+    /// Returns the server that the flow with the packet's tuple is bound to.
     fn flow_of<'a>(&self, packet: &Packet, slot: &'a ServiceSlot) -> Option<&'a DestSlot> {
         let (src, dst): (Addr, Addr) = (packet.source.ip().into(), packet.destination.ip().into());
         let is_same = |cold: &FlowCold| {

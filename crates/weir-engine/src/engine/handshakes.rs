@@ -79,7 +79,7 @@ impl Engine {
         Ok(services)
     }
 
-    /// Returns the counters of the servers of a service to which passive checks apply.
+    /// Returns the counters of the servers of a service that passive checks apply to.
     fn handshakes<'a>(&'a self, pool: &'a Pool, service: &'a Service) -> Result<Handshakes<'a>> {
         let (mut samples, mut silent) = (Vec::new(), Vec::new());
         let slot = self.state.allocation.services.get(&service.name);

@@ -18,7 +18,7 @@ use crate::mark_routing::{MarkRouting, mac};
 
 /// MTU of the veth pair: larger than the MTU of any Ethernet device, so that every packet fits.
 const MTU: u32 = 9216;
-/// Base of the routing table number, to which the device index is added: "We" in ASCII.
+/// Base of the routing table number: "We" in ASCII. The device index is added.
 const TABLE: u32 = 0x5765_0000;
 /// Number of name pairs to try.
 const NAME_PAIRS: u32 = 64;

@@ -26,7 +26,7 @@ const WALK_DURATION: Duration = Duration::from_secs(4);
 /// Number of calls of [`Engine::sync_changes`] in which a walk visits the whole table after `maglev` tables have
 /// changed.
 const RECHECK_CALLS: u32 = 16;
-/// Time for which each call continues such a walk, so that a table with few flows is visited in one call.
+/// How long each call continues such a walk, so that a table with few flows is visited in one call.
 const RECHECK_TIME: Duration = Duration::from_millis(4);
 /// Number of buckets between two checks of the clock.
 const RECHECK_BUCKETS: u32 = 256;

@@ -189,7 +189,7 @@ pub struct SyncCounts {
     pub older: u64,
     /// Records whose tuple belongs to a different live flow.
     pub conflict: u64,
-    /// Records for which there was no free slot.
+    /// Records without a free slot.
     pub full: u64,
     /// Records whose bucket stayed locked.
     pub busy: u64,

@@ -72,8 +72,8 @@ impl Network {
         Some(MacAddr::new(mac.octets()))
     }
 
-    /// Returns a device and the devices from which it receives packets: the ports of a bridge or bond, the lower
-    /// devices of VLANs and macvlans.
+    /// Returns a device and the devices that it receives packets from: the ports of a bridge or bond, the lower devices
+    /// of VLANs and macvlans.
     pub(crate) fn devices_below(&self, ifindex: u32) -> BTreeSet<u32> {
         let mut found = BTreeSet::from([ifindex]);
         let mut queue = vec![ifindex];
@@ -141,7 +141,7 @@ impl Network {
         Ok(found)
     }
 
-    /// Returns the interface to which VIPs are added; `None` = not configured.
+    /// Returns the interface that VIPs are added to; `None` = not configured.
     ///
     /// # Errors
     /// Fails if the interface does not exist.

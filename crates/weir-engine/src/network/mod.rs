@@ -49,9 +49,9 @@ pub(crate) struct Network {
     drivers: BTreeMap<u32, XdpFeatures>,
     /// Devices with the packet path, and its mode.
     pub(crate) attached: BTreeMap<u32, Mode>,
-    /// Devices to which the packet path is about to be attached.
+    /// Devices that the packet path is about to be attached to.
     expected: BTreeSet<u32>,
-    /// Devices to which native XDP is about to be attached.
+    /// Devices that native XDP is about to be attached to.
     expected_native: BTreeSet<u32>,
     /// The veth pair of marked packets.
     pub(crate) marks: Option<Pair>,
@@ -226,7 +226,7 @@ impl Network {
         routes_changed
     }
 
-    /// Returns the network state on which the rows of these servers depend.
+    /// Returns the network state that the rows of these servers depend on.
     pub(crate) fn network_state(&self, servers: impl Iterator<Item = IpAddr>) -> NetworkState {
         let mut network_state = NetworkState {
             learn_clients: self.learns_clients(),

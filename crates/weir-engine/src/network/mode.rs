@@ -125,7 +125,7 @@ impl Network {
         !generic && native.any(|ifindex| self.partial_checksum_reason(*ifindex).is_some())
     }
 
-    /// Records the devices to which the packet path and native XDP are about to be attached, so that the settings are
+    /// Records the devices that the packet path and native XDP are about to be attached to, so that the settings are
     /// suitable for the first packet.
     pub(crate) fn expect_attached(&mut self, wanted: &BTreeSet<u32>, attach: Attach) {
         let plan = |ifindex: &&u32| self.plan_for(**ifindex, attach) == Plan::Xdp;

@@ -189,7 +189,7 @@ pub struct ProbeCounts {
     pub last: Duration,
     /// Number of times the check went down.
     pub downs: u64,
-    /// Total time for which the check was down, without the current downtime.
+    /// Total time that the check was down, without the current downtime.
     pub downtime: Duration,
     /// When the check went down, on the driver's clock; `None` = the check is not down.
     pub down_since: Option<Duration>,

@@ -78,7 +78,7 @@ struct Helper {
     exits: mpsc::UnboundedSender<(u64, HelperReply)>,
 }
 
-/// The result of a request to which the helper replies immediately.
+/// The result of a request that the helper replies to immediately.
 type ImmediateReply = Result<(HelperReply, Option<OwnedFd>), Failure>;
 
 enum Failure {

@@ -12,7 +12,7 @@ use crate::path::{RequestPath, normalize};
 /// request that needs more has status 500.
 pub const RESTARTS_MAX: usize = 10;
 
-/// The path for which a route is chosen.
+/// The path that a route is chosen for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RestartedPath {
     /// Whether the path is a new one, which `buffer` contains.
@@ -89,7 +89,7 @@ impl RouteTable {
     }
 }
 
-/// Returns the path to which a route rewrites a request's path; `None` if it does not rewrite it. The configuration
+/// Returns the path that a route rewrites a request's path to; `None` if it does not rewrite it. The configuration
 /// rejects variables that have no value at this point.
 fn new_path(route: &Route, route_input: &RouteInput<'_>) -> Option<Vec<u8>> {
     let template_context = TemplateContext {

@@ -71,14 +71,14 @@ impl std::fmt::Debug for RequestId {
     }
 }
 
-/// The data from which variables get their values.
+/// The source of the variables' values.
 #[derive(Debug, Clone, Copy)]
 pub struct TemplateContext<'a> {
     /// The request.
     pub route_input: RouteInput<'a>,
     /// The client's address and port.
     pub client: SocketAddr,
-    /// The port to which the client connected.
+    /// The port that the client connected to.
     pub port: u16,
     /// The host of a request without one.
     pub default_host: &'a [u8],

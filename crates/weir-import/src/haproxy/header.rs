@@ -50,7 +50,7 @@ impl Changes {
         self.options.keys.extend(keys);
     }
 
-    /// Returns the changes for requests to which these conditions apply, except for [`Self::last_edits`].
+    /// Returns the changes for requests that these conditions apply to, except for [`Self::last_edits`].
     fn edits(&self, applied: &[bool]) -> Edits {
         self.edits_of(self.options.clone(), applied, false)
     }

@@ -86,7 +86,7 @@ pub(super) fn edits(
     edits
 }
 
-/// Returns whether a line sends the port of the service to which the client connected.
+/// Returns whether a line sends the port of the service that the client connected to.
 fn sends_service_port(line: &Node) -> bool {
     let is_name = |name: &str| name.eq_ignore_ascii_case("X-Forwarded-Port");
     line.word(1).is_some_and(is_name) && line.word(2) == Some("$server_port")

@@ -137,7 +137,7 @@ fn has_target(nodes: &[Node]) -> bool {
         .any(|node| node.keyword().ends_with("_pass") || has_target(node.inner()))
 }
 
-/// Returns whether every location to which a directive of the server block applies overrides it.
+/// Returns whether every location that a directive of the server block applies to overrides it.
 fn is_overridden(keyword: &str, server_lines: &[Node]) -> bool {
     let contains =
         |node: &Node, keyword: &str| node.inner().iter().any(|line| line.keyword() == keyword);

@@ -179,7 +179,7 @@ pub(crate) fn attack_address(target: Target) -> SocketAddrV4 {
     SocketAddrV4::new(Ipv4Addr::LOCALHOST, port)
 }
 
-/// Returns the address to which the other clients connect.
+/// Returns the address that the other clients connect to.
 pub(crate) fn probe_address(target: Target) -> SocketAddrV4 {
     attack_address(if target == Target::Tls {
         Target::Http1

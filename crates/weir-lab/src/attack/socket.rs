@@ -94,7 +94,7 @@ pub(crate) fn connect(source: Ipv4Addr, target: SocketAddrV4) -> io::Result<TcpS
 
 /// Closes with a reset instead of FIN.
 pub(crate) fn reset(socket: TcpStream) {
-    // If the option cannot be set, the socket is closed with FIN, on which the attack does not depend.
+    // If the option cannot be set, the socket is closed with FIN. The attack does not depend on the reset.
     let _ = sockopt::set_socket_linger(&socket, Some(Duration::ZERO));
     drop(socket);
 }

@@ -47,7 +47,7 @@ const RELOAD_INTERVAL: Duration = Duration::from_millis(100);
 const MEMBER_CHANGE_INTERVAL: Duration = Duration::from_millis(60);
 /// Interval of more expensive disturbances. The report also used it with dropped SYNs, because 100 ms did not work.
 const SLOW_INTERVAL: Duration = Duration::from_secs(1);
-/// Time for which SYNs are dropped during a reload.
+/// How long SYNs are dropped during a reload.
 const SYN_DROP_TIME: Duration = Duration::from_millis(200);
 /// Time limit of a disturbance.
 const COMMAND_LIMIT: Duration = Duration::from_secs(30);

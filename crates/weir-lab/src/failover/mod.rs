@@ -27,7 +27,7 @@ pub(crate) const NAME: &str = "director-failover";
 pub(crate) const SUMMARY: &str =
     "outage and broken flows when the active one of two directors fails: keepalived, Weir, both";
 
-/// Time for which the VIP is monitored after a fault.
+/// How long the VIP is monitored after a fault.
 const MONITORING_TIME: Duration = Duration::from_secs(3);
 /// Number of open connections.
 const FLOWS: usize = 50;

@@ -16,11 +16,11 @@ use weir_select::limit::{Table, join, split};
 
 /// Burst size: number of seconds whose resets a network may send at once.
 const BURST_S: u64 = 10;
-/// Time for which a network over its limit is refused, in seconds.
+/// How long a network over its limit is refused, in seconds.
 const PENALTY_S: u64 = 10;
 /// The service's limit, as a multiple of a network's limit.
 const SERVICE_FACTOR: u64 = 100;
-/// Minimum time for which a service over its limit refuses streams, in seconds.
+/// Minimum time that a service over its limit refuses streams, in seconds.
 const SERVICE_PENALTY_S: u64 = 1;
 /// Maximum number of networks that are tracked.
 const TABLE_SLOTS: usize = 1 << 14;

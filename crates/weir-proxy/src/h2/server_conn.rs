@@ -110,7 +110,7 @@ pub(crate) struct Upgrade {
     pub(crate) input: Vec<u8>,
     pub(crate) peer: SocketAddr,
     pub(crate) port: u16,
-    /// The address to which the client connected, if known.
+    /// The address that the client connected to, if known.
     pub(crate) destination: Option<SocketAddr>,
     pub(crate) local: Rc<LocalService>,
 }
@@ -199,7 +199,7 @@ impl H2ServerConn {
         self.drive(key, cx, actions)
     }
 
-    /// Returns the address to which the client connected. The system call is deferred to the first stream, because many
+    /// Returns the address that the client connected to. The system call is deferred to the first stream, because many
     /// connections of a flood never open one.
     fn local_address(&mut self) -> Option<SocketAddr> {
         let transport = &self.io.transport;

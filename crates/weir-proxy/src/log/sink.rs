@@ -13,7 +13,7 @@ use weir_model::{AccessLog, LogTarget, SyslogFormat};
 /// Priority of syslog messages: facility local0, severity info (RFC 5424 section 6.2.1).
 const PRIORITY: u8 = 16 * 8 + 6;
 
-/// Maximum time for which sending a message may block. It delays other logs, but not the workers.
+/// Maximum time that sending a message may block. It delays other logs, but not the workers.
 const SEND_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Opens the destination of a log.

@@ -57,9 +57,9 @@ use crate::wheel::Deadline;
 
 /// Maximum number of steps before other sessions run.
 const STEPS_MAX: usize = 16;
-/// Time for which a client that has not sent a request is kept when descriptors are scarce, in milliseconds.
+/// How long a client that has not sent a request is kept when descriptors are scarce, in milliseconds.
 const FIRST_REQUEST_MS: u64 = 1_000;
-/// Time for which the client may still send after its connection was shut down, in milliseconds.
+/// How long the client may still send after its connection was shut down, in milliseconds.
 const LINGER_MS: u64 = 2_000;
 
 /// The result of a session's turn.
@@ -107,7 +107,7 @@ pub(crate) struct Session {
     server: Key,
     /// Whether a peer has accepted bytes since the flag was last cleared.
     made_progress: bool,
-    /// The address to which the client connected, according to the PROXY protocol.
+    /// The address that the client connected to, according to the PROXY protocol.
     pub(crate) destination: Option<SocketAddr>,
     /// For an HTTP/2 stream: details of the connection's TLS.
     pub(crate) stream_tls: Option<Rc<TlsDetails>>,
@@ -352,7 +352,7 @@ impl Session {
         options.map_or(self.local.service.body_bytes, |options| options.body_bytes)
     }
 
-    /// Returns the conditions on which the current request is retried.
+    /// Returns the conditions for retrying the current request.
     fn retry_policy(&self) -> &RetryPolicy {
         if let Some(mirror) = &self.mirror {
             return &mirror.retry;

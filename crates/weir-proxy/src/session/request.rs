@@ -648,7 +648,7 @@ impl Session {
         }
     }
 
-    /// Returns the host of a request without one: the address to which the client connected.
+    /// Returns the host of a request without one: the address that the client connected to.
     pub(super) fn default_host(&self, head: &[u8], request: &Request, fields: &[Field]) -> String {
         if !request.http10 || request.host_in(head, fields).is_some() {
             return String::new();
@@ -661,7 +661,7 @@ impl Session {
         )
     }
 
-    /// Returns the port to which the client connected: the listener's port, or the port in the PROXY protocol header.
+    /// Returns the port that the client connected to: the listener's port, or the port in the PROXY protocol header.
     pub(super) fn listen_port(&self) -> u16 {
         self.destination.map_or(self.port, |address| address.port())
     }

@@ -21,7 +21,7 @@ use crate::static_file::Query;
 use crate::times::Stage;
 use crate::verdict::Verdict;
 
-/// The event for which a session waits.
+/// The event that a session waits for.
 #[derive(Debug)]
 pub(super) enum Phase {
     /// The client's PROXY protocol header.

@@ -22,7 +22,7 @@ pub(crate) struct TlsConnector {
 }
 
 impl TlsConnector {
-    /// Returns the name for which the certificate of a server at `address` is verified.
+    /// Returns the name that the certificate of a server at `address` is verified for.
     pub(crate) fn name(&self, address: IpAddr) -> ServerName<'static> {
         let by_address = || ServerName::IpAddress(address.into());
         self.name.clone().unwrap_or_else(by_address)

@@ -12,7 +12,7 @@ use aws_lc_rs::{hkdf, rand};
 use rustls::server::ProducesTickets;
 use weir_model::{ClientAuth, ServiceTls};
 
-/// Time for which a key encrypts tickets, and further time for which it decrypts them.
+/// How long a key encrypts tickets, and how much longer it decrypts them.
 const KEY_PERIOD: Duration = Duration::from_secs(6 * 3600);
 const NAME_LEN: usize = 16;
 

@@ -24,7 +24,7 @@ pub(super) struct Probation {
     revert: Revert,
 }
 
-/// The state before the reload, to which a rollback returns.
+/// The state before the reload, which a rollback restores.
 #[derive(Debug)]
 struct Revert {
     previous: ActiveConfiguration,

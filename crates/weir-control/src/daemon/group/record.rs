@@ -33,7 +33,7 @@ pub(super) struct Record {
     /// A random number that identifies this director.
     pub(super) identity: u64,
     pub(super) configuration: Option<GroupConfiguration>,
-    /// Name of the group to which the shared entries belong.
+    /// Name of the group that the shared entries belong to.
     pub(super) group: String,
     pub(super) shared: SharedState,
 }
