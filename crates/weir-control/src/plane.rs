@@ -89,7 +89,7 @@ pub trait Plane {
     ) -> impl Future<Output = Result<u64, Self::Error>>;
 
     /// Reloads the certificate files of `desired`, the active configuration. On an error, the previous certificates
-    /// stay in use.
+    /// remain in use.
     ///
     /// # Errors
     /// Fails if a certificate file cannot be used.

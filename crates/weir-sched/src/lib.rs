@@ -46,7 +46,7 @@ pub use load::Counts;
 pub use table::{Cursor, Start};
 pub use weir_model::SchedulerKind as Kind;
 
-/// A server of a service, as the schedulers use it.
+/// A server of a service, as used by the schedulers.
 ///
 /// A list of members is in the kernel's order: newest first, with strictly descending `seq`. Servers that accept no
 /// new flows remain in the list, because several schedulers assign positions to them anyway.

@@ -624,7 +624,7 @@ impl<P: Plane> Director<P> {
     }
 
     /// Applies lists (networks, hosts, users, maps) whose files have changed. If a file cannot be used, all previous
-    /// lists stay in use.
+    /// lists remain in use.
     pub(crate) async fn watch_lists(&mut self) {
         if self.list_files.is_empty() {
             return;
@@ -638,7 +638,7 @@ impl<P: Plane> Director<P> {
             Err(error) => {
                 tracing::error!(
                     error,
-                    "failed to load changed lists; the previous lists stay in use"
+                    "failed to load changed lists; the previous lists remain in use"
                 );
                 self.lists.set_failed(fingerprint, error);
             }
@@ -674,7 +674,7 @@ impl<P: Plane> Director<P> {
         self.watch_lists().await;
     }
 
-    /// Loads certificate files that have changed. If a file cannot be used, all previous certificates stay in use.
+    /// Loads certificate files that have changed. If a file cannot be used, all previous certificates remain in use.
     pub(crate) async fn watch_certificates(&mut self) {
         let fingerprint = weir_proxy::certificate_fingerprint(&self.desired);
         if !self.certificates.poll(fingerprint) {
@@ -699,7 +699,7 @@ impl<P: Plane> Director<P> {
             Err(error) => {
                 tracing::error!(
                     error,
-                    "failed to load changed certificate files; the previous certificates stay in use"
+                    "failed to load changed certificate files; the previous certificates remain in use"
                 );
                 self.certificates.set_failed(fingerprint, error);
             }

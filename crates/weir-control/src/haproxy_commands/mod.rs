@@ -44,7 +44,7 @@ pub(crate) fn reply(line: &str, report: &Report, (now_s, uptime_s): (u64, u64)) 
     out
 }
 
-const HELP: &str = "Weir supports these HAProxy commands, which change nothing:\n\
+const HELP: &str = "Weir supports these HAProxy commands, which make no changes:\n\
     \x20 show stat : statistics of services, pools and servers as CSV\n\
     \x20 show info : the daemon's process\n\
     \x20 help      : this text\n\

@@ -274,7 +274,7 @@ impl Pins {
         } = *pin
             && let Some(interface) = self.interface(ifindex)
         {
-            // Dropping a filter's handle removes the filter, which may be removed already.
+            // Dropping a filter's handle removes the filter, which may already be removed.
             drop(SchedClassifierLink::attached(
                 interface,
                 direction.tc(),

@@ -45,7 +45,7 @@ impl Session {
         }
     }
 
-    /// Starts a copy for one mirror, if the request is in the share that is copied.
+    /// Starts a copy for one mirror, if the request is selected for copying.
     fn begin_copy(
         &mut self,
         cx: &mut Context,
@@ -232,7 +232,7 @@ impl Session {
         Step::Close
     }
 
-    /// Records the end of a copy, only for its pool and server.
+    /// Records the end of a copy for its pool and server only.
     pub(super) fn record_copy(&mut self, cx: &Context, status: u16) {
         let end = std::mem::replace(&mut self.request.termination, NORMAL_END);
         let is_auth_request = self

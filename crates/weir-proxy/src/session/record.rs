@@ -339,7 +339,7 @@ impl Session {
             stages: times.stages,
             at_us: cx.now_us,
         };
-        // How long a tunnel of an HTTP service lasts depends only on its client, so its duration is not counted.
+        // The duration of a tunnel of an HTTP service depends only on its client, so it is not counted.
         let is_tunnel = matches!(self.phase, Phase::Tunnel(_));
         if times.began_us > 0 && !(is_tunnel && service.protocol == ProxyProtocol::Http) {
             let us = u32::try_from(cx.now_us - times.began_us).unwrap_or(u32::MAX);
