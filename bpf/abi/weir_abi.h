@@ -122,8 +122,7 @@ enum weir_scheduler {
 
 /*
  * weir_tables holds 16-byte elements. A service's extent starts with this header (five elements); lists and hash tables
- * can be anywhere in the map. An extent to which a service row refers does not change, except for the nodes of its
- * tree.
+ * can be anywhere in the map. An extent that a service row refers to does not change, except for the nodes of its tree.
  */
 struct weir_extent {
 	__u32 scheduler; /* enum weir_scheduler */
@@ -343,7 +342,7 @@ struct weir_device {
 /*
  * weir_macs: the destination MAC addresses of frames that are for this host, by ingress device: a hash table of 64-bit
  * words, unordered within a row. A word is the address in memory order, then the low half of the ifindex; 0 = free. A
- * device whose addresses are listed also has a word with the address WEIR_MAC_LISTED, to which no frame can be sent.
+ * device whose addresses are listed also has a word with the address WEIR_MAC_LISTED, which no frame can be sent to.
  */
 #define WEIR_MAC_ROWS_LOG2 8
 #define WEIR_MAC_ROW_WORDS 8
@@ -374,7 +373,7 @@ struct weir_meta {
 /* ---- flows ------------------------------------------------------------------------------------------------------- */
 
 /*
- * Set in the index of an entry of the old table (weir_flows_old), from which flows are moved to the current table: in
+ * Set in the index of an entry of the old table (weir_flows_old), whose flows are moved to the current table: in
  * programs, and in links from the current table. Links within the old table are stored without it.
  */
 #define WEIR_PLACE_OLD 0x80000000

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
  * The packet generator of `make bench`: a program that writes a new packet for each run and tail-calls the program
- * under test, which may be any XDP program, and the baselines with which it is compared.
+ * under test, which may be any XDP program, and the baselines that it is compared with.
  *
  * A repeated test run does not restore the packet, so each run first restores the frame's length and contents. The
  * benchmark compiles this file for one frame length at a time; it is not part of Weir.
@@ -158,7 +158,7 @@ int generate(struct xdp_md *ctx)
 	return bpf_redirect(plan.ifindex, 0);
 }
 
-/* The baseline: only transmits, after adding as many bytes as the program with which it is compared. */
+/* The baseline: only transmits, after adding as many bytes as the program that it is compared with. */
 SEC(SECTION)
 int null_tx(struct xdp_md *ctx)
 {

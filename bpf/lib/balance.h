@@ -14,7 +14,7 @@
 #include "lib/listener_cache.h"
 #include "lib/socket_tuple.h"
 
-/* Which address of a packet matches the address filter. */
+/* The address of a packet that matches the address filter. */
 #define MATCH_NONE 0
 #define MATCH_DST  1 /* the destination, possibly the source too */
 #define MATCH_SRC  2 /* the source only */
@@ -380,7 +380,7 @@ __noinline int has_local_socket(struct weir_context *ctx, struct packet *p)
 	return 1;
 }
 
-/* Returns the verdict for a packet for which bind_new() found no server. */
+/* Returns the verdict for a packet without a server from bind_new(). */
 static __always_inline int unbound_verdict(struct weir_context *ctx, struct packet *p)
 {
 	struct bind_scratch *scratch = WEIR_LOOKUP(weir_bind_scratch, 0);
@@ -466,7 +466,7 @@ forward:
 	if (!dest)
 		return weir_verdict(WEIR_DROP_INTERNAL, XDP_DROP);
 	if (is_first_fragment) {
-		/* Use only the bits that the record holds, so that all fragments use the same next hop. */
+		/* Use only the bits that the record contains, so that all fragments use the same next hop. */
 		hash = (__u32)hash;
 		fragment_store_request(p, flow.dest, flow.entry_index, hash, now);
 	} else if (p->proto == PROTO_TCP && latency_sampled(hash)) {

@@ -268,7 +268,7 @@ static __always_inline int forward_entry_insert(struct packet *p, struct binding
 	return FLOW_INSERTED;
 }
 
-/* Uses the server of the entry that another CPU inserted between the lookup and the insertion. */
+/* Uses the server in the entry that another CPU inserted between the lookup and the insertion. */
 static __always_inline int bind_to_existing(struct packet *p, struct binding *b)
 {
 	struct weir_flow_cold *cold;
@@ -567,8 +567,8 @@ __noinline int bind(struct packet *p, struct binding *b, __u32 untracked)
 	bind_prepare(p, b);
 	if (!can_start) {
 		/*
-		 * With maglev, the packet may belong to a connection through another director, from which this director
-		 * has taken over the VIP.
+		 * With maglev, the packet may belong to a connection of another director whose VIP this director has
+		 * taken over.
 		 */
 		if (!untracked && (extent->scheduler != WEIR_SCHED_MAGLEV || b->persistent))
 			return bind_fail(b, WEIR_PASS_NO_FLOW);

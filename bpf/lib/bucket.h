@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * The buckets that may hold the entry of a hash, and the search through them.
+ * The buckets that may contain the entry of a hash, and the search through them.
  *
  * A hash selects its home bucket. Buckets are grouped in pages of 32 (4 KiB, one TLB entry). The last few percent of
  * the table are the stash, which contains no home buckets. If the home bucket is full, the entry is stored in another

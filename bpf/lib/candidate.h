@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * How the schedulers that use live counts compare servers, by the fraction cost / share, and the tree that replaces the
- * pass over a long list. The leaves of the tree are the positions in the list. In a winner tree, a node holds the
- * better of its two children, and the root holds the choice; in a sum tree, a node holds the sum of its children's
- * weights or active flows.
+ * Compares servers for the schedulers that use live counts, by the fraction cost / share, and implements the tree that
+ * replaces the pass over a long list. The leaves of the tree are the positions in the list. In a winner tree, a node
+ * contains the better of its two children, and the root contains the choice; in a sum tree, a node contains the sum of
+ * its children's weights or active flows.
  *
  * Nodes are updated without a lock. The CPU that changes a count updates the path from that server's leaf to the root:
- * at each node it computes, exchanges and computes again. If two CPUs update the same node, the last one sees the count
- * of the other.
+ * at each node it computes, exchanges and computes again. If two CPUs update the same node, the last one reads the
+ * other's count.
  */
 #ifndef WEIR_CANDIDATE_H
 #define WEIR_CANDIDATE_H
@@ -45,7 +45,7 @@ static __always_inline __u64 live_overhead(const struct weir_live *live)
 	return (live->active << 8) + live->inactive;
 }
 
-/* How a scheduler computes a server's fraction. */
+/* A scheduler's rule for a server's fraction. */
 struct rule {
 	__u16 per_active;
 	__u8 per_inactive;
@@ -308,7 +308,7 @@ static long climb_step(__u32 index, void *context)
 	else
 		winner = tree_better(&climb->tree, &climb->left, &climb->right, node);
 	climb->settled = winner == READ_ONCE(*word);
-	/* A full barrier: later reads see what another CPU wrote before its own exchange. */
+	/* A full barrier: later reads include everything that another CPU wrote before its own exchange. */
 	if (!climb->settled)
 		__sync_lock_test_and_set(word, winner);
 	/*

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
  * The director's packet path, for XDP and tc programs: parse, match the address filter, look up the flow, bind a new
- * flow to a server, forward. Rare cases (ICMP, fragments, rejects) are tail calls.
+ * flow to a server, forward. Rare cases (ICMP, fragments, rejects) use tail calls.
  */
 #ifndef WEIR_DIRECTOR_H
 #define WEIR_DIRECTOR_H
@@ -36,8 +36,8 @@ static __always_inline int director(struct weir_context *ctx)
 	if (!match && frame_may_have_fwmark(data, data_end) && has_fwmark(ctx))
 		match = MATCH_DST;
 	/*
-	 * An ICMP error identifies the flow only in its quote: it may be sent by any router, to a client or to the
-	 * director.
+	 * Only the packet that an ICMP error quotes identifies the flow: any router may send the error, to a client or
+	 * to the director.
 	 */
 	if (!match && (reason != PARSE_OK || p.slow_path != PACKET_ICMP || !length_fits(ctx, &p)))
 		return weir_verdict(WEIR_PASS_NOT_OURS, XDP_PASS);

@@ -5,7 +5,7 @@
  * is always set: packets that do not fit have already been rejected with "too big".
  *
  * GUE may carry the address of a second hop as private data, in the format of GitHub's load balancer (glb-director,
- * "GLB GUE header"): the server forwards packets of connections that it does not know to this hop.
+ * "GLB GUE header"): the server forwards packets of unknown connections to this hop.
  */
 #ifndef WEIR_ENCAP_H
 #define WEIR_ENCAP_H
@@ -27,8 +27,8 @@
 #define GUE_PFLAG_REMCSUM 0x80000000
 
 /*
- * Returns the maximum length of the headers between outer and inner IP header. They are shorter if there is no checksum
- * to defer.
+ * Returns the maximum length of the headers between the outer and the inner IP header. They are shorter if there is no
+ * checksum to defer.
  */
 static __always_inline __u32 encap_shim_len(const struct weir_dest *dest)
 {
@@ -58,7 +58,7 @@ static __always_inline __u32 encap_hops_len(const struct weir_dest *dest)
 	return GUE_HOPS_LEN + (dest->family == 4 ? 4 : 16);
 }
 
-/* Returns the number of bytes by which a second hop lengthens this packet. */
+/* Returns the number of bytes that a second hop adds to this packet. */
 static __always_inline __u32 encap_extra(const struct packet *p, const struct weir_dest *dest)
 {
 	return encap_alternative(p, dest) ? encap_hops_len(dest) : 0;
@@ -215,7 +215,7 @@ static __always_inline __u8 shim_flags(struct weir_context *ctx, const struct we
 }
 
 /*
- * Fills in the shim, defers the inner checksum if the server is to complete it (its field then holds the sum of the
+ * Fills in the shim, defers the inner checksum if the server is to complete it (its field then contains the sum of the
  * pseudo header, and the sum of the segment is the complement of the previous checksum), and sums the inner packet.
  * Returns 0 if the packet cannot be summed.
  */

@@ -124,7 +124,10 @@ static __always_inline int threshold_set(const struct weir_dest *dest)
 	if (!live || !live->upper || live->active + live->inactive < live->upper)
 		return 0;
 	__sync_lock_test_and_set(&live->overloaded, 1);
-	/* Flows that ended between count and flag had no flag to clear, and there may be no flow left to clear it. */
+	/*
+	 * Flows that ended between count and flag had no flag to clear, and there may be no remaining flow that could
+	 * clear it.
+	 */
 	if (below_lower_threshold(live))
 		WRITE_ONCE(live->overloaded, 0);
 	return 1;
@@ -396,7 +399,7 @@ __noinline int old_or_moved_find(__u64 hash, struct flow *flow)
 	return flow->entry_index != WEIR_NO_PLACE;
 }
 
-/* Returns the entry of a hash, also if it has expired; 0 if there is none. */
+/* Returns the entry of a hash, even if it has expired; 0 if there is none. */
 static __always_inline struct weir_entry *flow_find(__u64 hash, struct flow *flow)
 {
 	struct weir_entry *entry = table_find(hash, flow);

@@ -13,7 +13,7 @@
 
 #include "lib/packet.h"
 
-/* Layouts of the current table and of the old table, from which flows are moved to the current table. */
+/* Layouts of the current table and of the old table, whose flows are moved to the current table. */
 const volatile __u32 weir_flow_layout = WEIR_ABI_FLOW_LAYOUT;
 const volatile __u32 weir_old_flow_layout = WEIR_ABI_FLOW_LAYOUT;
 

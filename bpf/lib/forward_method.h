@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * What each forwarding method does with a packet to the server. Add a new method to each predicate that is true for it;
- * the other files of the data plane do not compare methods.
+ * The effect of each forwarding method on a packet to the server. Add a new method to each predicate that is true for
+ * it; the other files of the data plane do not compare methods.
  */
 #ifndef WEIR_FORWARD_METHOD_H
 #define WEIR_FORWARD_METHOD_H

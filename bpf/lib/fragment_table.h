@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Where the first fragment of a datagram was forwarded, for its later fragments. An LRU map bounds the number of
- * records. Records older than any reassembly timeout are ignored (15 s in RFC 791 section 3.2, 60 s in RFC 8200 section
- * 4.5, 30 s in Linux).
+ * Records where the first fragment of a datagram was forwarded, for its later fragments. An LRU map bounds the number
+ * of records. Records older than any reassembly timeout are ignored (15 s in RFC 791 section 3.2, 60 s in RFC 8200
+ * section 4.5, 30 s in Linux).
  */
 #ifndef WEIR_FRAGMENT_TABLE_H
 #define WEIR_FRAGMENT_TABLE_H

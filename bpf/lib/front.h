@@ -2,14 +2,14 @@
 /*
  * The front cache: a small table of flows that had a packet in the current tick. Flow table entries are scattered over
  * all pages of the table, and with thousands of flows TLB misses dominate. Further packets of a flow in the same tick
- * do not change its entry and need not read it. This applies to established TCP and to UDP, to packets that are only an
- * ACK or a datagram, and not to snat, because its source address is in the flow table. All other events must take
- * effect at once: such packets remove the flow from the cache, and the server row is read for every packet. For nat
- * replies see lib/front_reply.h.
+ * do not change its entry and need not read it. The cache is used for plain ACKs of established TCP flows and for UDP
+ * datagrams. It is not used for snat, whose source address is in the flow table. All other packets remove their flow
+ * from the cache, and the server row is read for every packet, so that changes take effect at once. For nat replies see
+ * lib/front_reply.h.
  *
  * The cache is 4-way set associative; a set is one cache line. Slots of an earlier tick are free. A full set is not
- * changed, and further flows use the flow table. The search for a flow starts at a slot that depends on the flow, where
- * it usually is: a common order would make the branches unpredictable.
+ * changed, and further flows use the flow table. The search starts at a slot that depends on the flow and usually
+ * contains it: with the same order for all flows, the branches would be unpredictable.
  */
 #ifndef WEIR_FRONT_H
 #define WEIR_FRONT_H
@@ -31,8 +31,8 @@ _Static_assert(sizeof(struct front_slot) == 1 << FRONT_SLOT_LOG2, "front_slot_of
 static volatile struct front_slot weir_front[1 << FRONT_SLOTS_LOG2] __attribute__((aligned(64)));
 
 /*
- * Returns a slot of a flow's set; `way` counts in this flow's order. The offset is computed in bytes, in two
- * instructions.
+ * Returns a slot of a flow's set; `way` is the position in the flow's search order. The offset is computed in bytes, in
+ * two instructions.
  */
 static __always_inline volatile struct front_slot *front_slot_of(__u64 hash, int way)
 {
@@ -118,7 +118,7 @@ static __always_inline int front_can_hold(const struct flow *flow)
 	return dest && !(dest->flags & WEIR_DEST_SNAT);
 }
 
-/* Updates the cache after a packet for which an entry was found, which is now in `state`. */
+/* Updates the cache after a packet whose flow has an entry. `state` is the flow's new state. */
 static __always_inline void front_update(const struct packet *p, const struct flow *flow, __u32 state, __u64 hash,
 					 __u32 now)
 {

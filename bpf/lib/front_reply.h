@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * The front cache for nat replies, see lib/front.h. A slot also holds the source address that the client expects, so
+ * The front cache for nat replies, see lib/front.h. A slot also contains the source address that the client expects, so
  * that a reply reads neither the reverse nor the forward entry. Not used with snat, where the destination changes as
  * well.
  *
@@ -148,7 +148,7 @@ static __always_inline void front_update_reply(const struct packet *p, const str
 		front_insert_reply(flow->dest, xlat, hash, now);
 }
 
-/* Updates the caches after a request for which an entry was found, which is now in `state`. */
+/* Updates the caches after a request whose flow has an entry. `state` is the flow's new state. */
 static __always_inline void front_update_request(const struct packet *p, const struct flow *flow, __u32 state,
 						 __u64 hash, __u32 now)
 {

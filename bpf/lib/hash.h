@@ -60,8 +60,8 @@ static __always_inline __u64 packet_hash(const struct packet *p)
 }
 
 /*
- * Returns the hash for maglev. It is unkeyed, so that directors with the same servers choose the same server and a
- * connection survives a change of director. A client can choose its server, as with sh and mh.
+ * Returns the hash for maglev. It is unkeyed, so that directors with the same servers choose the same server, and a
+ * connection survives a move to another director. A client can choose its server, as with sh and mh.
  */
 static __always_inline __u64 steer_hash(const struct packet *p)
 {
@@ -80,7 +80,7 @@ static __always_inline __u64 steer_hash(const struct packet *p)
 static __always_inline int filter_hit(const __u64 words[WEIR_FILTER_WORDS], const struct weir_addr *addr)
 {
 	/*
-	 * The bytes that vary most are at the top of `lo`, from which a multiplication carries nothing to lower bits.
+	 * The bytes that vary most are at the top of `lo`; a multiplication does not carry them to lower bits.
 	 */
 	__u64 hash = (addr->lo ^ addr->lo >> 32 ^ ROTL64(addr->hi, 29)) * 0x9e3779b97f4a7c15ULL;
 	__u64 bits = 1ULL << (hash >> 45 & 63) | 1ULL << (hash >> 39 & 63);

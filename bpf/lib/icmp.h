@@ -282,7 +282,7 @@ __noinline int icmp_find(struct icmp_error *e)
 }
 
 /*
- * Creates a flow for an error without a flow, like for a packet from the client (ip_vs_core.c, ip_vs_in_icmp with
+ * Creates a flow for an error without a flow, as for a packet from the client (ip_vs_core.c, ip_vs_in_icmp with
  * schedule_icmp). Returns 1 if the flow was bound to a server, -1 if the service has no server, otherwise 0.
  */
 __noinline int icmp_schedule(struct weir_context *ctx, struct icmp_error *e)
@@ -327,7 +327,7 @@ static __always_inline __u32 tunnel_inner(struct weir_context *ctx, const struct
 	}
 }
 
-/* Removes everything between the link header and the packet at `inner`, which then starts at e->p.l3. */
+/* Removes all bytes between the link header and the packet at `inner`, which then starts at e->p.l3. */
 static __always_inline int tunnel_strip(struct weir_context *ctx, const struct icmp_error *e, __u32 inner)
 {
 	__u32 l3 = e->p.l3;
@@ -398,7 +398,7 @@ static __always_inline __u32 icmp_mtu(__u8 family, const struct icmp_header *icm
 
 /*
  * Returns the verdict for an error with an unreadable quote: drop if it was sent to a service's address, where the
- * stack could not use the error either.
+ * stack could not use it either.
  */
 static __always_inline int quote_unreadable(const struct packet *p)
 {

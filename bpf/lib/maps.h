@@ -25,8 +25,8 @@ const volatile __u32 weir_service_count = 1;
 const volatile __u32 weir_table_count = 1;
 const volatile __u32 weir_live_count = 1;
 /*
- * The same for the old table, from which flows are moved. 0 = no old table, in which case the verifier removes the code
- * for it.
+ * The same for the old table, whose flows are moved. 0 = no old table, in which case the verifier removes the code for
+ * it.
  */
 const volatile __u32 weir_old_bucket_count = 0;
 const volatile __u32 weir_old_stash_count = 0;

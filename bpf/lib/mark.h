@@ -4,8 +4,8 @@
  * such a flow may be idle. Until then, a packet in this part without an entry is forwarded by the spread table, like
  * the other packets of its flow.
  *
- * The parts are few and coarse, separate from the buckets, so that under a flood the mark is cached and already set.
- * The only effect of a false mark is that a stray packet is sent to a server, which replies with a reset.
+ * The parts are few and coarse, separate from the buckets, so that under a flood the mark is cached and already set. A
+ * false mark only causes a stray packet to be sent to a server, which replies with a reset.
  */
 #ifndef WEIR_MARK_H
 #define WEIR_MARK_H

@@ -6,8 +6,8 @@
  * A forward entry is claimed first, and no longer changes afterwards. Packets use it until its copy exists. With nat
  * the reverse entry is copied first and linked to the old forward entry, because a visible forward entry always has its
  * reverse entry: as soon as the copy of the forward entry is visible, a packet may end the flow and both copies. An old
- * entry whose copy exists is marked as moved. It remains for packets that searched the current table before the move; a
- * packet that finds a moved entry, but no copy, knows that the flow has ended.
+ * entry whose copy exists is marked as moved. It remains for packets that searched the current table before the move;
+ * if a packet finds a moved entry but no copy, the flow has ended.
  */
 #ifndef WEIR_MOVE_H
 #define WEIR_MOVE_H
@@ -141,7 +141,7 @@ __noinline int move_copy(__u32 entry_index, __u32 peer)
 	return 0;
 }
 
-/* Drops a flow for which there is no free slot. Its packets may still be sent to the same server by hash. */
+/* Drops a flow without a free slot. Its packets may still be sent to the same server by hash. */
 __noinline int move_drop(struct flow_new *new)
 {
 	struct weir_settings *settings = WEIR_LOOKUP(weir_settings, 0);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Packets with a partial checksum (CHECKSUM_PARTIAL), from virtual devices: the field holds only the sum of the pseudo
- * header. XDP can neither update nor forward it, because an XDP frame does not carry this state. Such packets are
+ * Packets with a partial checksum (CHECKSUM_PARTIAL), from virtual devices: the field contains only the sum of the
+ * pseudo header. XDP can neither update nor forward it, because an XDP frame does not have this state. Such packets are
  * passed unmodified to the tc program. One in 65536 complete checksums matches too; such packets are handled correctly
  * at tc.
  */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * The packet quoted in an ICMP error, accessed by offsets, because it may be anywhere in the packet and truncated.
- * Eight bytes of its transport header are enough (RFC 792); a truncated checksum need not be updated.
+ * The packet quoted in an ICMP error, accessed by offsets, because it may be truncated and start anywhere in the
+ * packet. Eight bytes of its transport header are enough (RFC 792); a truncated checksum need not be updated.
  */
 #ifndef WEIR_QUOTE_H
 #define WEIR_QUOTE_H

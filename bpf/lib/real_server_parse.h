@@ -59,7 +59,7 @@ static __always_inline int rs_parse_ipv4(struct __sk_buff *skb, struct rs_packet
 	return RS_PARSE_OK;
 }
 
-/* Skips extension headers (RFC 8200 section 4). Any other header ends the loop as the packet's protocol. */
+/* Skips extension headers (RFC 8200 section 4). Any other header is the packet's protocol and ends the loop. */
 static __always_inline int rs_parse_extensions(struct __sk_buff *skb, struct rs_packet *p)
 {
 	for (int i = 0; i < RS_EXTENSION_HEADERS; i++) {

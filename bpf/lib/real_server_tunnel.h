@@ -179,10 +179,10 @@ static __always_inline int rs_tunnel_vip_matches(const struct rs_packet *inner, 
 }
 
 /*
- * Completes the inner checksum of GUE remote checksum offload, whose field holds the sum of the pseudo header. With an
- * outer UDP checksum, the sum of the whole datagram is zero, so the inner checksum equals the sum of the bytes before
- * `csum_start`: the data need not be summed, and corruption is still detected. Without an outer checksum, the data is
- * summed.
+ * Completes the inner checksum of GUE remote checksum offload, whose field contains the sum of the pseudo header. With
+ * an outer UDP checksum, the sum of the whole datagram is zero, so the inner checksum equals the sum of the bytes
+ * before `csum_start`: the data need not be summed, and corruption is still detected. Without an outer checksum, the
+ * data is summed.
  */
 static __noinline int rs_remote_checksum(struct __sk_buff *skb, const struct rs_packet *outer,
 					 const struct rs_packet *inner, const struct rs_tunnel *t)

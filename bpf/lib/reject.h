@@ -3,7 +3,7 @@
  * Errors that the director sends: ICMP errors for "no server", "packet too big" and "TTL exceeded" (RFC 792, RFC 4443,
  * RFC 1191), and a TCP reset for connections of a removed server (RFC 9293). Their source is the destination of the
  * rejected packet, so that the director's addresses and routes are not disclosed. RFC 1122 section 3.2.2 and RFC 4443
- * section 2.4 list the packets to which no error may be sent. A budget limits the rate.
+ * section 2.4 list the packets that must not cause an error. A budget limits the rate.
  */
 #ifndef WEIR_REJECT_H
 #define WEIR_REJECT_H
@@ -120,7 +120,7 @@ static __always_inline int icmp_message_write(struct weir_context *ctx, const st
 }
 
 /*
- * Turns the IP packet at p->l3, of p->ip_len bytes, into an ICMP error that quotes it, from its destination to its
+ * Converts the IP packet at p->l3, of p->ip_len bytes, to an ICMP error that quotes it, from its destination to its
  * source. The link header does not change. Returns PARSE_OK or the drop reason; the packet is then unusable.
  */
 __noinline int icmp_error_build(struct weir_context *ctx, struct packet *p, struct icmp_fields *fields)
@@ -176,7 +176,7 @@ static __always_inline __u16 reset_csum(const struct packet *p, const struct tcp
 }
 
 /*
- * Turns the TCP packet at p->l3 into a reset from its destination to its source. Returns the same values as
+ * Converts the TCP packet at p->l3 to a reset from its destination to its source. Returns the same values as
  * icmp_error_build().
  */
 __noinline int reset_build(struct weir_context *ctx, struct packet *p)

@@ -18,8 +18,8 @@ struct rewrite {
 };
 
 /*
- * Updates the sum over the whole packet (CHECKSUM_COMPLETE of an skb) for a change for which no other checksum
- * compensates; for other states the helper fails, which is ignored.
+ * Updates the sum over the whole packet (CHECKSUM_COMPLETE of an skb) for a change that no other checksum compensates;
+ * for other states the helper fails, which is ignored.
  */
 static __always_inline void whole_sum_add(struct weir_context *ctx, __u64 diff)
 {

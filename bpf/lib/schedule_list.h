@@ -53,7 +53,7 @@ static __always_inline struct weir_member *member_of(const struct weir_extent *e
 
 static __always_inline void tree_read(struct tree *tree, const struct weir_extent *extent)
 {
-	/* The rule is not needed, because nothing is compared. */
+	/* The rule is not needed, because no servers are compared. */
 	tree->list_at = extent->list_at;
 	tree->list_len = extent->list_len;
 	tree->nodes_at = extent->tree_at;

@@ -222,7 +222,7 @@ static __always_inline __u32 schedule_twos(struct weir_cursor *cursor, const str
 
 /* ---- p2c --------------------------------------------------------------------------------------------------------- */
 
-/* Draws, for both servers together, before the whole list is searched (crates/weir-sched, p2c). */
+/* Number of draws, for both servers together, before the whole list is searched (crates/weir-sched, p2c). */
 #define P2C_TRIES 8
 
 struct p2c_search {

@@ -22,7 +22,7 @@ static __always_inline __u32 skb_csum_offset(const struct packet *p)
 }
 
 /*
- * Returns the flags for a port. For an address add BPF_F_PSEUDO_HDR, with which the kernel adjusts the sum in a partial
+ * Returns the flags for a port. For an address, add BPF_F_PSEUDO_HDR, so that the kernel adjusts the sum in a partial
  * checksum.
  */
 static __always_inline __u64 skb_csum_flags(const struct packet *p)

@@ -230,7 +230,7 @@ static __always_inline int socket_assign(struct socket_client *client, __u32 ind
 
 /* ---- latency ----------------------------------------------------------------------------------------------------- */
 
-/* Stores a latency sample for the server to which a socket has connected. Does nothing if estimation is off. */
+/* Stores a latency sample for the server that a socket has connected to. Does nothing if estimation is off. */
 static __always_inline void socket_store_latency(__u64 cookie, __s64 ns)
 {
 	struct weir_settings *settings = WEIR_LOOKUP(weir_settings, 0);

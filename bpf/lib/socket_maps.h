@@ -5,7 +5,7 @@
 
 #include "lib/maps.h"
 
-/* The cgroup to which this instance of the programs is attached. */
+/* The cgroup that this instance of the programs is attached to. */
 const volatile __u32 weir_scope = 0;
 /* Only clients in this network namespace are balanced, 0 = all. */
 const volatile __u64 weir_netns = 0;

@@ -25,7 +25,7 @@ static __always_inline long room_close(struct weir_context *ctx, const __u8 *fra
 #define RESET_LEN 96 /* the longest IPv4 header, up to the start of the checksummed data */
 
 /*
- * Resets a partial checksum, so that the skb is sent unmodified. There is no helper for it: removing the bytes at the
+ * Resets a partial checksum, so that the skb is sent unmodified. There is no helper for this: removing the bytes at the
  * checksum start resets the state (skb_postpull_rcsum). The state cannot be queried, so this is always done.
  */
 __noinline long skb_reset_offload(struct weir_context *ctx, __u32 l3)

@@ -7,7 +7,7 @@
 
 /* ---- room -------------------------------------------------------------------------------------------------------- */
 
-/* Inserts `len` bytes between link header and IP header; `frame` holds the `l3` bytes of the link header. */
+/* Inserts `len` bytes between the link header and the IP header; `frame` contains the `l3` bytes of the link header. */
 static __always_inline long room_make(struct weir_context *ctx, const __u8 *frame, __u32 l3, __u32 len)
 {
 	return bpf_xdp_adjust_head(ctx, -(int)len) || context_store(ctx, 0, frame, l3);

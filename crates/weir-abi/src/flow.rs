@@ -57,7 +57,7 @@ constants! {
     PROTO_TEMPLATE: u8 = 0x80;
     /// [`FlowCold::peer`] of a flow without a peer.
     NO_PLACE: u32 = 0xffff_ffff;
-    /// Bit in a link from the current table: the linked entry is in the old table, from which flows are being moved.
+    /// Bit in a link from the current table: the linked entry is in the old table, whose flows are being moved.
     PLACE_OLD: u32 = 0x8000_0000;
 }
 

@@ -135,7 +135,7 @@ structs! {
     Cost = "weir_cost", 8 {
         /// Weight per latency, relative to the best server's `COST_SHARE_MAX`; 0 = unknown.
         share: u32,
-        /// The latency from which `share` was computed, in microseconds.
+        /// The latency that `share` was computed from, in microseconds.
         latency_us: u32,
     }
 }

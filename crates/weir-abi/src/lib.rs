@@ -1,8 +1,8 @@
 //! Rust mirror of `bpf/abi/weir_abi.h`: keys, values, constants and packet reasons shared with the data plane.
 //!
 //! Every struct has the same field names, types and offsets as in C; [`Layout`] lists them, and a test of
-//! weir-dataplane compares them with the BTF of the compiled object. In addition, the crate contains only conversions
-//! (addresses, ticks, packed words). It does no I/O and has no dependencies.
+//! weir-dataplane compares them with the BTF of the compiled object. Apart from these, the crate contains only
+//! conversions (addresses, ticks, packed words). It does no I/O and has no dependencies.
 
 mod addr;
 mod element;

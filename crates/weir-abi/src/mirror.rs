@@ -1,4 +1,4 @@
-//! Macros that declare mirrored C structs and constants, and tables by which tests check them.
+//! Macros that declare mirrored C structs and constants, and tables that tests use to check them.
 
 /// Name and offset of a field of a mirrored struct.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,7 +92,7 @@ macro_rules! constants {
     };
 }
 
-/// Declares a C enum whose numbers are part of the ABI.
+/// Declares a C enum whose values are part of the ABI.
 macro_rules! numbered {
     (
         $(#[$meta:meta])*

@@ -1,4 +1,4 @@
-//! The reasons for which packets are dropped, passed or counted. Generated from `bpf/abi/weir_reasons.h`.
+//! The reasons for dropping, passing or counting packets. Generated from `bpf/abi/weir_reasons.h`.
 
 include!(concat!(env!("OUT_DIR"), "/generated.rs"));
 

@@ -212,7 +212,7 @@ structs! {
     Device = "weir_device", 16 {
         /// `DEVICE_*`.
         flags: u32,
-        /// Index of the device on which packets are sent: the lower device of a VLAN device, otherwise the device
+        /// Index of the device that packets are sent on: the lower device of a VLAN device, otherwise the device
         /// itself.
         port: u32,
         /// VLAN tag to push, 0 = none.
@@ -273,7 +273,7 @@ impl MacRow {
         )
     }
 
-    /// Returns the row of a word, computed like in the data plane (bpf/lib/frame_address.h).
+    /// Returns the row of a word, computed as in the data plane (bpf/lib/frame_address.h).
     pub const fn index(word: u64) -> u32 {
         (word.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - MAC_ROWS_LOG2)) as u32
     }
@@ -282,7 +282,7 @@ impl MacRow {
 /// The fields that a [`Hop`] contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct HopParts {
-    /// Index of the device on which packets are sent.
+    /// Index of the device that packets are sent on.
     pub ifindex: u32,
     /// `HOP_*`.
     pub flags: u8,

@@ -8,7 +8,7 @@ constants! {
     VIP_ECHO: u32 = 1;
     /// [`Vip::flags`]: `ranges_at` and `ranges_len` describe port ranges.
     VIP_RANGES: u32 = 2;
-    /// [`Vip::flags`]: the address is a source address of snat, at which replies arrive.
+    /// [`Vip::flags`]: the address is a source address of snat and receives replies.
     VIP_SNAT: u32 = 4;
     /// [`Vip::flags`]: the network stack handles ICMP echo, and the director does not accept packets to the address
     /// (`accept` of `[vrrp]`).
@@ -44,7 +44,7 @@ constants! {
     RULE_SED: u32 = 1025;
     /// Node 0 of a tree whose scheduler compares servers like `nq`.
     RULE_NQ: u32 = 5121;
-    /// Node 0 of a tree whose scheduler compares servers like `fo`; `wrr` also searches with it.
+    /// Node 0 of a tree whose scheduler compares servers like `fo`; `wrr` uses it too.
     RULE_FO: u32 = 1024;
     /// Node 0 of a tree whose scheduler compares servers like `ovf`.
     RULE_OVF: u32 = 9216;
@@ -234,7 +234,7 @@ structs! {
     Cursor = "weir_cursor", 64 {
         /// Lock, held by a packet for a few instructions.
         lock: u32,
-        /// Generation of the extent to which `seq` and `current_weight` belong.
+        /// Generation of the extent that `seq` and `current_weight` belong to.
         generation: u32,
         /// `seq` of the last chosen member, 0 = before the first member.
         seq: u32,

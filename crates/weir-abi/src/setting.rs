@@ -12,7 +12,7 @@ constants! {
     ABI_FLOW_LAYOUT_OLDEST: u32 = 2;
     /// Binary logarithm of a tick in nanoseconds.
     TICK_SHIFT: u32 = 30;
-    /// [`Settings::flags`]: a nat server is the director itself.
+    /// [`Settings::flags`]: the director itself is a nat server.
     SETTINGS_LOCAL_NAT: u32 = 1;
     /// [`Settings::flags`]: routes towards clients are not looked up: replies use the reverse path of the client's
     /// packets.
@@ -61,7 +61,7 @@ structs! {
         flags: u32,
         /// Lifetime of an untracked mark after a SYN, in ticks; the lifetime after a datagram is the UDP timeout.
         untracked_ticks: u32,
-        /// Index of the device to which marked packets are routed, 0 = none.
+        /// Index of the device that marked packets are routed to, 0 = none.
         mark_entry: u32,
         /// Index of the peer of this device; XDP receives the packets on the peer.
         mark_exit: u32,
@@ -93,13 +93,13 @@ structs! {
         reject_used: u32,
     }
 
-    /// The start of `weir_sweeps`, which user space can read; a timer follows it.
+    /// The first fields of `weir_sweeps`, which user space can read; a timer follows them.
     SweepPublic = "weir_sweep_public", 24 {
         /// Number of complete passes over the table.
         passes: u64,
         /// Number of entries that have expired.
         expired: u64,
-        /// Number of the next bucket.
+        /// Index of the next bucket.
         position: u32,
         /// Nonzero while the timer is armed.
         running: u32,
@@ -115,8 +115,8 @@ structs! {
 }
 
 impl Filter {
-    /// Returns the index of the word of an address, and the two bits of the address in it, which may coincide. Must
-    /// match the data plane (bpf/lib/hash.h). The hash has no key: a false positive costs a packet only one lookup.
+    /// Returns the index of an address's word and the two bits to set in it, which may coincide. Must match the data
+    /// plane (bpf/lib/hash.h). The hash is not keyed, because a false positive costs only one lookup.
     pub const fn bits(addr: Addr) -> (usize, u64) {
         let hash =
             (addr.lo ^ addr.lo >> 32 ^ addr.hi.rotate_left(29)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -124,7 +124,7 @@ impl Filter {
         ((hash >> 51) as usize, bits)
     }
 
-    /// Adds a VIP or an address of snat.
+    /// Adds a VIP or an snat address.
     pub fn add_destination(&mut self, addr: Addr) {
         Self::set(&mut self.to, addr);
     }
@@ -134,7 +134,7 @@ impl Filter {
         Self::set(&mut self.from, addr);
     }
 
-    /// Returns whether `addr` may be a VIP or an address of snat.
+    /// Returns whether `addr` may be a VIP or an snat address.
     pub fn may_be_destination(&self, addr: Addr) -> bool {
         Self::get(&self.to, addr)
     }

@@ -1,4 +1,4 @@
-//! The daemon's connection to the announcer: sends facts, and keeps the latest report.
+//! The daemon's connection to the announcer: sends the daemon's report, and keeps the announcer's latest report.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,10 +9,10 @@ use tokio::net::UnixStream;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
-use crate::message::{Facts, Report, Request};
+use crate::message::{DaemonReport, Report, Request};
 use crate::process::SOCKET;
 
-/// Interval at which unchanged facts are sent again.
+/// Interval at which an unchanged report is sent again.
 const RESEND_INTERVAL: Duration = Duration::from_millis(500);
 /// Time limit for a reply of the announcer, which may have to wait two seconds for a speaker.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
@@ -22,26 +22,29 @@ const RECONNECT_DELAY: Duration = Duration::from_millis(50);
 /// The daemon's connection to the announcer.
 #[derive(Debug)]
 pub struct Client {
-    facts: watch::Sender<Option<Facts>>,
+    daemon_report: watch::Sender<Option<DaemonReport>>,
     report: Arc<Mutex<Option<Report>>>,
 }
 
 impl Client {
-    /// Creates a client, which connects to the announcer of a runtime directory while there are facts to send. Must be
-    /// called inside a tokio runtime.
+    /// Creates a client, which connects to the announcer of a runtime directory while there is a report to send. Must
+    /// be called inside a tokio runtime.
     pub fn new(runtime_dir: &Path) -> Self {
-        let (facts, receiver) = watch::channel(None);
+        let (daemon_report, receiver) = watch::channel(None);
         let report = Arc::new(Mutex::new(None));
         let path = runtime_dir.join(SOCKET);
-        tokio::spawn(send_facts(path, receiver, Arc::clone(&report)));
-        Self { facts, report }
+        tokio::spawn(send_reports(path, receiver, Arc::clone(&report)));
+        Self {
+            daemon_report,
+            report,
+        }
     }
 
-    /// Sends facts; `None` = the client disconnects, because the configuration announces nothing.
-    pub fn send(&self, facts: Option<Facts>) {
-        self.facts.send_if_modified(|current| {
-            let is_new = *current != facts;
-            *current = facts;
+    /// Sends the report; `None` = the client disconnects, because the configuration announces nothing.
+    pub fn send(&self, daemon_report: Option<DaemonReport>) {
+        self.daemon_report.send_if_modified(|current| {
+            let is_new = *current != daemon_report;
+            *current = daemon_report;
             is_new
         });
     }
@@ -53,18 +56,18 @@ impl Client {
     }
 }
 
-/// Sends facts and stores the replies, until the client is dropped.
-async fn send_facts(
+/// Sends reports and stores the replies, until the client is dropped.
+async fn send_reports(
     path: PathBuf,
-    mut facts: watch::Receiver<Option<Facts>>,
+    mut daemon_report: watch::Receiver<Option<DaemonReport>>,
     report: Arc<Mutex<Option<Report>>>,
 ) {
     let set_report =
         |new_report| *report.lock().unwrap_or_else(PoisonError::into_inner) = new_report;
     loop {
-        if facts.borrow_and_update().is_none() {
+        if daemon_report.borrow_and_update().is_none() {
             set_report(None);
-            if facts.changed().await.is_err() {
+            if daemon_report.changed().await.is_err() {
                 return;
             }
             continue;
@@ -73,10 +76,10 @@ async fn send_facts(
             let (reader, mut writer) = stream.into_split();
             let mut lines = BufReader::new(reader).lines();
             loop {
-                let Some(current_facts) = facts.borrow_and_update().clone() else {
+                let Some(current) = daemon_report.borrow_and_update().clone() else {
                     break;
                 };
-                let Ok(mut text) = serde_json::to_vec(&Request::Facts(current_facts)) else {
+                let Ok(mut text) = serde_json::to_vec(&Request::DaemonReport(current)) else {
                     break;
                 };
                 text.push(b'\n');
@@ -91,14 +94,14 @@ async fn send_facts(
                 };
                 set_report(Some(new_report));
                 tokio::select! {
-                    changed = facts.changed() => if changed.is_err() { return },
+                    changed = daemon_report.changed() => if changed.is_err() { return },
                     () = sleep(RESEND_INTERVAL) => {}
                 }
             }
         }
         set_report(None);
         tokio::select! {
-            changed = facts.changed() => if changed.is_err() { return },
+            changed = daemon_report.changed() => if changed.is_err() { return },
             () = sleep(RECONNECT_DELAY) => {}
         }
     }

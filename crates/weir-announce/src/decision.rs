@@ -1,4 +1,4 @@
-//! Decides which VIPs are announced, from facts and time, without I/O.
+//! Decides which VIPs are announced, from the daemon's reports and the time, without I/O.
 //!
 //! A VIP is announced while its services can serve, and withdrawn immediately when they cannot. When they can serve
 //! again, the VIP is announced immediately, unless it was withdrawn repeatedly: each further withdrawal doubles a pause
@@ -9,17 +9,17 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use crate::message::{Facts, RouteReport};
+use crate::message::{DaemonReport, RouteReport};
 
-/// Time for which a VIP must be announced so that its earlier withdrawals are ignored.
+/// How long a VIP must be announced so that its earlier withdrawals are ignored.
 const STABLE_AFTER: Duration = Duration::from_secs(60);
 /// The pause after the second withdrawal in a row. Each further withdrawal doubles the pause, up to [`PAUSE_MAX`].
 const PAUSE_FIRST: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(60);
-/// Maximum time for which a VIP waits for the first check results of its servers.
+/// Maximum time that a VIP waits for the first check results of its servers.
 const SETTLING_MAX: Duration = Duration::from_secs(10);
 
-/// How a route is announced.
+/// The quality of an announced route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Quality {
     /// Routers have no preference.
@@ -74,9 +74,9 @@ pub struct Decisions {
     draining_since: Option<Duration>,
     withdraw_after: Duration,
     drain_delay: Duration,
-    /// Time of the latest facts, or of the start if no facts have arrived yet.
-    facts_at: Duration,
-    /// Whether the daemon has sent no facts for `withdraw_after`.
+    /// Time of the daemon's latest report, or of the start if no report has arrived yet.
+    reported_at: Duration,
+    /// Whether the daemon has sent no report for `withdraw_after`.
     is_daemon_silent: bool,
 }
 
@@ -103,25 +103,29 @@ impl Decisions {
         Self {
             vips: vips.collect(),
             withdraw_after,
-            facts_at: now,
+            reported_at: now,
             ..Self::default()
         }
     }
 
-    /// Applies the daemon's facts.
-    pub(crate) fn handle_facts(&mut self, facts: &Facts, (now, unix): (Duration, Duration)) {
-        self.withdraw_after = facts.settings.withdraw_after;
-        self.drain_delay = facts.settings.drain_delay;
-        self.facts_at = now;
+    /// Applies the daemon's report.
+    pub(crate) fn handle_daemon_report(
+        &mut self,
+        daemon_report: &DaemonReport,
+        (now, unix): (Duration, Duration),
+    ) {
+        self.withdraw_after = daemon_report.settings.withdraw_after;
+        self.drain_delay = daemon_report.settings.drain_delay;
+        self.reported_at = now;
         self.is_daemon_silent = false;
-        self.draining_since = match (facts.is_draining, self.draining_since) {
+        self.draining_since = match (daemon_report.is_draining, self.draining_since) {
             (true, since) => since.or(Some(now)),
             (false, _) => None,
         };
-        let is_configured = |vip: &IpAddr| facts.vips.iter().any(|fact| fact.vip == *vip);
+        let is_configured = |vip: &IpAddr| daemon_report.vips.iter().any(|state| state.vip == *vip);
         self.vips.retain(|vip, _| is_configured(vip));
-        for fact in &facts.vips {
-            let vip = self.vips.entry(fact.vip).or_insert_with(|| Vip {
+        for state in &daemon_report.vips {
+            let vip = self.vips.entry(state.vip).or_insert_with(|| Vip {
                 serves: false,
                 state: State::Withdrawn,
                 since: now,
@@ -131,13 +135,13 @@ impl Decisions {
                 paused_until: now,
                 settling_until: None,
             });
-            vip.serves = fact.serves;
-            vip.settling_until = match fact.settling {
+            vip.serves = state.serves;
+            vip.settling_until = match state.settling {
                 true => vip.settling_until.or(Some(now + SETTLING_MAX)),
                 false => None,
             };
-            if !fact.serves {
-                vip.reason.clone_from(&fact.reason);
+            if !state.serves {
+                vip.reason.clone_from(&state.reason);
             }
         }
         self.update_states((now, unix));
@@ -145,18 +149,18 @@ impl Decisions {
 
     /// Applies the changes that are due at `now`.
     pub fn handle_timeout(&mut self, (now, unix): (Duration, Duration)) {
-        if !self.is_daemon_silent && now >= self.facts_at.saturating_add(self.withdraw_after) {
+        if !self.is_daemon_silent && now >= self.reported_at.saturating_add(self.withdraw_after) {
             self.is_daemon_silent = true;
         }
         self.update_states((now, unix));
     }
 
-    /// Returns the time at which [`Self::handle_timeout`] must be called; `None` = not before the next facts.
+    /// Returns the time at which [`Self::handle_timeout`] must be called; `None` = not before the next report.
     pub fn next_deadline(&self) -> Option<Duration> {
         if self.is_daemon_silent {
             return None;
         }
-        let loss_deadline = self.facts_at.saturating_add(self.withdraw_after);
+        let loss_deadline = self.reported_at.saturating_add(self.withdraw_after);
         let drain_deadline = self.draining_since.map(|since| since + self.drain_delay);
         let is_draining = |vip: &&Vip| vip.state == State::Draining;
         let drain_deadline =
@@ -173,7 +177,7 @@ impl Decisions {
             .min()
     }
 
-    /// Returns whether the daemon has sent no facts for `withdraw_after`.
+    /// Returns whether the daemon has sent no report for `withdraw_after`.
     pub(crate) const fn is_daemon_silent(&self) -> bool {
         self.is_daemon_silent
     }

@@ -7,26 +7,26 @@ use weir_model::Announce;
 
 /// The daemon's report, which it sends after every change and at least every 500 ms.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Facts {
+pub struct DaemonReport {
     /// `[announce]` of the active configuration.
     pub settings: Announce,
     /// All VIPs that the configuration announces.
-    pub vips: Vec<VipFact>,
+    pub vips: Vec<VipState>,
     /// Whether an operator drains this node.
     pub is_draining: bool,
 }
 
 /// Whether a VIP's services can serve.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct VipFact {
+pub struct VipState {
     /// The VIP.
     pub vip: IpAddr,
     /// Whether its services can serve.
     pub serves: bool,
     /// Why the services cannot serve; empty if they can.
     pub reason: String,
-    /// Whether servers have no check result yet. Until they have, this director may select different servers
-    /// from the rest of its group, so a VIP that is not announced yet waits for the results.
+    /// Whether servers have no check result yet. Until they do, this director may select different servers than the
+    /// rest of its group, so a VIP that is not announced yet waits for the results.
     #[serde(default)]
     pub settling: bool,
 }
@@ -35,8 +35,9 @@ pub struct VipFact {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Request {
-    /// The daemon's facts.
-    Facts(Facts),
+    /// The daemon's report.
+    #[serde(rename = "facts")]
+    DaemonReport(DaemonReport),
     /// Exit without withdrawing routes, because another announcer takes over.
     HandOver,
 }

@@ -1,4 +1,5 @@
-//! Limits what an unprivileged daemon can announce: only the VIPs and only through the speaker in root's file.
+//! Limits the announcements of an unprivileged daemon: only the VIPs in root's file, and only through the speaker
+//! there.
 //!
 //! The daemon only reports which of these VIPs have services that can serve.
 
@@ -10,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use weir_helper::{Environment, RootSection};
 use weir_model::{Announce, Network};
 
-use crate::message::Facts;
+use crate::message::DaemonReport;
 
 /// File with the active [`PermittedAnnounce`], for the next announcer.
 const RECORD: &str = "announce-configuration";
@@ -20,7 +21,7 @@ const RECORD: &str = "announce-configuration";
 struct PermittedAnnounce {
     settings: Option<Announce>,
     vips: BTreeSet<IpAddr>,
-    /// Networks of the VIPs for which a group may publish services.
+    /// Networks of the VIPs that a group may publish services for.
     #[serde(default)]
     published: Vec<Network>,
 }
@@ -55,14 +56,14 @@ impl PermittedAnnounce {
         })
     }
 
-    /// Returns whether the facts have the permitted settings and only permitted VIPs.
-    fn covers(&self, facts: &Facts) -> bool {
-        let mut vips = facts.vips.iter().map(|fact| fact.vip);
+    /// Returns whether the report has the permitted settings and only permitted VIPs.
+    fn covers(&self, daemon_report: &DaemonReport) -> bool {
+        let mut vips = daemon_report.vips.iter().map(|state| state.vip);
         let is_permitted = |vip| {
             let mut published = self.published.iter();
             self.vips.contains(&vip) || published.any(|network| network.contains(vip))
         };
-        self.settings.as_ref() == Some(&facts.settings) && vips.all(is_permitted)
+        self.settings.as_ref() == Some(&daemon_report.settings) && vips.all(is_permitted)
     }
 }
 
@@ -82,15 +83,22 @@ impl Policy {
         ))
     }
 
-    /// Checks the facts of an unprivileged daemon. Reads the file only if the active configuration does not cover them.
+    /// Checks the report of an unprivileged daemon. Reads the file only if the active configuration does not cover the
+    /// report.
     ///
     /// # Errors
-    /// Returns a message if root's file does not permit the facts or cannot be used.
-    pub(crate) fn check(&mut self, facts: &Facts) -> Result<(), String> {
-        if self.0.active().is_some_and(|active| active.covers(facts)) {
+    /// Returns a message if root's file does not permit the report or cannot be used.
+    pub(crate) fn check(&mut self, daemon_report: &DaemonReport) -> Result<(), String> {
+        if self
+            .0
+            .active()
+            .is_some_and(|active| active.covers(daemon_report))
+        {
             return Ok(());
         }
-        let accepted = self.0.accept("", |permitted| permitted.covers(facts));
+        let accepted = self
+            .0
+            .accept("", |permitted| permitted.covers(daemon_report));
         accepted.map(drop).map_err(|error| error.to_string())
     }
 }
@@ -102,7 +110,7 @@ mod tests {
     use weir_model::Speaker;
 
     use super::*;
-    use crate::message::VipFact;
+    use crate::message::VipState;
 
     const TEXT: &str = r#"
 [announce]
@@ -125,9 +133,9 @@ pool = "p"
     #[test]
     fn only_covered_vips_and_the_configured_speaker_are_permitted() {
         let permitted = PermittedAnnounce::parse(TEXT).unwrap();
-        let facts = |vip: &str, settings: Announce| Facts {
+        let daemon_report = |vip: &str, settings: Announce| DaemonReport {
             settings,
-            vips: vec![VipFact {
+            vips: vec![VipState {
                 vip: vip.parse().unwrap(),
                 serves: true,
                 reason: String::new(),
@@ -136,13 +144,13 @@ pool = "p"
             is_draining: false,
         };
         let file_settings = permitted.settings.clone().unwrap();
-        assert!(permitted.covers(&facts("10.0.0.9", file_settings.clone())));
+        assert!(permitted.covers(&daemon_report("10.0.0.9", file_settings.clone())));
         assert!(
-            !permitted.covers(&facts("10.0.0.8", file_settings.clone())),
+            !permitted.covers(&daemon_report("10.0.0.8", file_settings.clone())),
             "service b is not announced"
         );
         assert!(
-            !permitted.covers(&facts("192.0.2.1", file_settings.clone())),
+            !permitted.covers(&daemon_report("192.0.2.1", file_settings.clone())),
             "no service has this VIP"
         );
         let other = Announce {
@@ -152,7 +160,7 @@ pool = "p"
             },
             ..file_settings
         };
-        assert!(!permitted.covers(&facts("10.0.0.9", other)));
+        assert!(!permitted.covers(&daemon_report("10.0.0.9", other)));
         // A group may publish services with VIPs of the networks in root's file.
         const CLUSTER: &str = "[cluster]\netcd = [\"http://10.0.0.1:2379\"]\nname = \"edge\"\n[cluster.publish]\n\
             vips = [\"192.0.2.0/24\"]\nservers = [\"10.0.0.0/8\"]\n";
@@ -160,17 +168,17 @@ pool = "p"
         let with_services = PermittedAnnounce::parse(&text).unwrap();
         let settings = with_services.settings.clone().unwrap();
         assert!(
-            !with_services.covers(&facts("192.0.2.1", settings)),
+            !with_services.covers(&daemon_report("192.0.2.1", settings)),
             "`services` does not include published services"
         );
         let without_services =
             PermittedAnnounce::parse(&text.replace("services = [\"a\"]", "")).unwrap();
         let settings = without_services.settings.clone().unwrap();
-        assert!(without_services.covers(&facts("192.0.2.1", settings.clone())));
-        assert!(without_services.covers(&facts("10.0.0.8", settings.clone())));
-        assert!(!without_services.covers(&facts("198.51.100.1", settings)));
+        assert!(without_services.covers(&daemon_report("192.0.2.1", settings.clone())));
+        assert!(without_services.covers(&daemon_report("10.0.0.8", settings.clone())));
+        assert!(!without_services.covers(&daemon_report("198.51.100.1", settings)));
         let without_announce = PermittedAnnounce::parse("[node]\n").unwrap();
         let settings = permitted.settings.unwrap();
-        assert!(!without_announce.covers(&facts("10.0.0.9", settings)));
+        assert!(!without_announce.covers(&daemon_report("10.0.0.9", settings)));
     }
 }

@@ -1,4 +1,4 @@
-//! Runs the announcer's loop, which handles the daemon's facts and timers, and updates the speaker's routes.
+//! Runs the announcer's loop, which handles the daemon's reports and timers, and updates the speaker's routes.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -37,7 +37,7 @@ const HAND_OVER_TIMEOUT: Duration = Duration::from_secs(2);
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 /// Interval of [`Driver::refresh`].
 const REFRESH_INTERVAL: Duration = Duration::from_secs(15);
-/// Time without facts after which routes of an earlier announcer are withdrawn. It is long, because the daemon may
+/// Time without a report after which routes of an earlier announcer are withdrawn. It is long, because the daemon may
 /// still be starting.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// Maximum pause of the loop.
@@ -69,7 +69,7 @@ struct PendingRequest {
 }
 
 /// Runs the announcer until SIGTERM, which withdraws all routes, or until another announcer takes over. `configuration`
-/// is root's file, which limits what an unprivileged daemon can announce. Must be called inside a tokio runtime.
+/// is root's file, which limits the announcements of an unprivileged daemon. Must be called inside a tokio runtime.
 ///
 /// # Errors
 /// Returns an error if the signal handler or the socket cannot be created.
@@ -85,17 +85,17 @@ pub async fn run(runtime_dir: &Path, configuration: &Path) -> Result<()> {
     loop {
         tokio::select! {
             Some(PendingRequest { request, is_trusted, reply }) = requests.recv() => match request {
-                Request::Facts(facts) => {
-                    if !is_trusted && let Err(reason) = policy.check(&facts) {
+                Request::DaemonReport(daemon_report) => {
+                    if !is_trusted && let Err(reason) = policy.check(&daemon_report) {
                         let _ = reply.send(announcer.reject(reason));
                         continue;
                     }
                     announcer.rejected = None;
-                    if announcer.settings.as_ref() != Some(&facts.settings) {
+                    if announcer.settings.as_ref() != Some(&daemon_report.settings) {
                         announcer.driver.resend_all();
-                        announcer.settings = Some(facts.settings.clone());
+                        announcer.settings = Some(daemon_report.settings.clone());
                     }
-                    announcer.decisions.handle_facts(&facts, current_times());
+                    announcer.decisions.handle_daemon_report(&daemon_report, current_times());
                     announcer.apply().await;
                     let _ = reply.send(announcer.report());
                 }
@@ -106,7 +106,7 @@ pub async fn run(runtime_dir: &Path, configuration: &Path) -> Result<()> {
                 }
                 Request::HandOver => {
                     let _ = reply.send(announcer.report());
-                    // Gives another task the time to write the reply.
+                    // Yields to the task that writes the reply.
                     sleep(Duration::from_millis(10)).await;
                     return Ok(());
                 }
@@ -153,7 +153,7 @@ impl Announcer {
         }
     }
 
-    /// Returns whether the daemon has sent no facts for `withdraw_after` and all routes are withdrawn.
+    /// Returns whether the daemon has sent no report for `withdraw_after` and all routes are withdrawn.
     fn is_done(&self) -> bool {
         self.decisions.is_daemon_silent() && self.error.is_none()
     }
@@ -185,7 +185,7 @@ impl Announcer {
         }
     }
 
-    /// Passes the routes to the speaker. A failed command is tried again after [`RETRY_DELAY`].
+    /// Passes the routes to the speaker. A failed command is retried after [`RETRY_DELAY`].
     async fn apply(&mut self) {
         let Some(settings) = self.settings.clone() else {
             return;
@@ -271,7 +271,7 @@ impl Announcer {
     }
 }
 
-/// Asks an earlier announcer to exit, and creates the socket. Only the socket's owner and the daemon's account can use
+/// Makes an earlier announcer exit, and creates the socket. Only the socket's owner and the daemon's account can use
 /// it.
 async fn bind(runtime_dir: &Path) -> Result<UnixListener> {
     let path = runtime_dir.join(SOCKET);

@@ -14,7 +14,7 @@ pub const CHUNK_BYTES: usize = 256 << 10;
 /// Maximum number of chunks of a configuration. Each is a condition of a transaction, of which etcd allows 128.
 pub const CHUNKS_MAX: usize = 100;
 
-/// The reason why a pointer with an invalid MAC is not used.
+/// Why a pointer with an invalid MAC is not used.
 pub(crate) const NOT_AUTHENTIC: &str = "the configuration was published with a different group key or by an earlier \
      version, or was changed in etcd; publish it again";
 

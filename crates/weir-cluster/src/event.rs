@@ -13,7 +13,7 @@ use crate::store::{Entry, Event, Txn, TxnResult};
 
 /// The daemon's report about this director.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Facts {
+pub struct LocalState {
     /// This member's record; the state machine sets version, digest, instance, identity and `settled`.
     pub record: MemberRecord,
     /// VIPs that `[announce]` includes, and whether their services can serve.
@@ -61,7 +61,7 @@ pub enum Input {
     },
     /// The lease was renewed.
     Renewed,
-    /// The lease has ended.
+    /// The lease has expired.
     LeaseEnded,
     /// A lease could not be granted or renewed.
     LeaseFailed(String),
@@ -72,8 +72,8 @@ pub enum Input {
         /// Result of the transaction.
         result: TxnResult,
     },
-    /// Local facts have changed.
-    Facts(Facts),
+    /// The local state has changed.
+    LocalState(LocalState),
     /// An operator of this director has changed an override or an added server.
     Changed {
         /// The changed entry.
@@ -87,7 +87,7 @@ pub enum Input {
         request: u64,
         /// The configuration, which this director has validated.
         text: String,
-        /// Time for which each director guards the configuration, in milliseconds; 0 = no guard.
+        /// How long each director guards the configuration, in milliseconds; 0 = no guard.
         guard_ms: u64,
     },
     /// The result of [`Output::Apply`].
@@ -138,7 +138,7 @@ pub enum Output {
         digest: String,
         /// Text of the configuration.
         text: String,
-        /// Time for which to guard the configuration, in milliseconds; 0 = no guard.
+        /// How long to guard the configuration, in milliseconds; 0 = no guard.
         guard_ms: u64,
     },
     /// Another director has changed an override or an added server.

@@ -1,9 +1,9 @@
 //! Makes the decisions of one director in a group, without I/O.
 //!
-//! [`Machine`] is the state machine of a director. It receives etcd's responses and local facts ([`Input`]) and the
+//! [`Machine`] is the state machine of a director. It receives etcd's responses, the local state ([`Input`]) and the
 //! time, and returns requests to etcd and to the daemon ([`Output`]). It keeps a mirror of the group's keys. Decisions
-//! depend only on the mirror, local facts and the time, so a decision whose response was lost is made again. If etcd
-//! does not respond or has lost its data, nothing is removed.
+//! depend only on the mirror, the local state and the time, so a decision whose response was lost is made again. If
+//! etcd does not respond or has lost its data, nothing is removed.
 //!
 //! Time is monotonic: a [`Duration`](std::time::Duration) since an origin that the driver selects. Random numbers are
 //! passed in with the settings. weir-etcd performs the I/O; tests replace it with a simulation.
@@ -29,7 +29,7 @@ mod store;
 
 pub use agreement::{HealthView, Verdicts};
 pub use chunk::{CHUNK_BYTES, CHUNKS_MAX, digest};
-pub use event::{Facts, Input, Output, PublishError};
+pub use event::{Input, LocalState, Output, PublishError};
 pub use key::{InvalidName, Key, Keys, check_name};
 pub use link::Link;
 pub use machine::{Machine, Settings};

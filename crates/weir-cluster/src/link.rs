@@ -69,7 +69,7 @@ pub(crate) struct Connection {
     pub(crate) failures: u64,
     /// Pause before the next attempt to reach etcd.
     pause: Duration,
-    /// Time from which the next lease may be requested.
+    /// Earliest time at which the next lease may be requested.
     grant_at: Duration,
     /// Pause between this request for a lease and the next.
     grant_pause: Duration,
@@ -137,7 +137,7 @@ impl Connection {
         self.since = now;
         self.error = None;
         if let Lease::Held { renew, .. } = &mut self.lease {
-            // Renew immediately, to learn whether the lease has ended.
+            // Renew immediately, to determine whether the lease has expired.
             *renew = now;
         }
     }
@@ -159,7 +159,7 @@ impl Connection {
         }
     }
 
-    /// Records that the lease has ended.
+    /// Records that the lease has expired.
     pub(crate) fn lose_lease(&mut self) {
         self.lease = Lease::None;
     }

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use crate::agreement::{Verdicts, find_verdicts};
-use crate::event::{Facts, Input, Output, PublishError};
+use crate::event::{Input, LocalState, Output, PublishError};
 use crate::key::{Key, Keys};
 use crate::lag::{self, Lag};
 use crate::link::{Connection, Lease, Link, State};
@@ -21,7 +21,7 @@ use crate::store::{Compare, Entry, Event, Mirror, Put, Txn, TxnResult, Write, to
 const REGISTRATION_PAUSE: Duration = Duration::from_secs(2);
 /// Part of etcd's error message for an expired lease (`ErrGRPCLeaseNotFound` in etcd's rpctypes).
 const NO_LEASE: &str = "requested lease not found";
-/// Time for which the status lists an absent member.
+/// How long the status lists an absent member.
 const ABSENT_RETENTION: Duration = Duration::from_secs(24 * 3600);
 /// Maximum number of members in the status.
 const KNOWN_MEMBERS_MAX: usize = 1024;
@@ -76,7 +76,7 @@ pub struct Machine {
     keys: Keys,
     connection: Connection,
     mirror: Mirror,
-    facts: Facts,
+    local_state: LocalState,
     rollout: Rollout,
     shared: SharedEntries,
     settling: Settling,
@@ -129,7 +129,7 @@ impl Machine {
             settings,
             connection: Connection::new(now),
             mirror: Mirror::default(),
-            facts: Facts::default(),
+            local_state: LocalState::default(),
             rollout: Rollout::new(applied.unwrap_or_default()),
             shared,
             settling: Settling::default(),
@@ -191,9 +191,9 @@ impl Machine {
                 self.leased.clear();
             }
             Input::Txn { number, result } => self.handle_txn_result(number, result, now),
-            Input::Facts(facts) => {
-                self.serving.set(facts.vips.clone());
-                self.facts = facts;
+            Input::LocalState(local_state) => {
+                self.serving.set(local_state.vips.clone());
+                self.local_state = local_state;
             }
             Input::Changed { key, value } => {
                 self.shared.change(key, value, &self.keys, &self.mirror);
@@ -564,7 +564,7 @@ impl Machine {
         {
             return self.start_txn(txn, Purpose::Shared, now);
         }
-        let health = self.leased_put(&Key::Health(own_name), &self.facts.health);
+        let health = self.leased_put(&Key::Health(own_name), &self.local_state.health);
         if self.is_due(&health, lease) || now >= self.last_txn_at + lag::ROUTINE_WRITE_INTERVAL {
             return self.start_txn(unconditional(health), Purpose::Health, now);
         }
@@ -657,7 +657,7 @@ impl Machine {
         }
     }
 
-    /// Returns the values on which decisions about the rollout depend.
+    /// Returns the values that decisions about the rollout depend on.
     pub(crate) fn context(&self, now: Duration) -> Context<'_> {
         Context {
             keys: &self.keys,
@@ -668,7 +668,7 @@ impl Machine {
             now,
             synced_for: self.connection.synced_for(now).unwrap_or_default(),
             ttl: self.settings.ttl,
-            applies_with_others: self.facts.applies_with_others,
+            applies_with_others: self.local_state.applies_with_others,
         }
     }
 
@@ -679,9 +679,9 @@ impl Machine {
             digest: self.rollout.applied.digest.clone(),
             instance: self.settings.instance,
             identity: self.settings.identity,
-            settled: (!self.facts.applies_with_others)
+            settled: (!self.local_state.applies_with_others)
                 .then(|| self.settling.acknowledged_revision()),
-            ..self.facts.record.clone()
+            ..self.local_state.record.clone()
         };
         let Settings { member, key, .. } = &self.settings;
         record.sign(&self.keys, member, key.as_ref())
@@ -698,7 +698,7 @@ impl Machine {
     }
 
     /// Returns the number of failures of etcd. The driver switches to the next etcd member only after a failure,
-    /// because a watch remains on the member on which it was opened.
+    /// because a watch remains on the member that it was opened on.
     pub const fn failures(&self) -> u64 {
         self.connection.failures
     }

@@ -26,7 +26,7 @@ pub struct Pointer {
     pub sealed: bool,
     /// Name of the member that published the configuration.
     pub by: String,
-    /// Time for which each director guards the new configuration, in milliseconds; 0 = no guard.
+    /// How long each director guards the new configuration, in milliseconds; 0 = no guard.
     #[serde(default)]
     pub guard_ms: u64,
     /// With a group key, the MAC of all other fields and the group's prefix. It prevents writers to etcd without the
@@ -89,7 +89,7 @@ pub struct StoppedRollout {
     pub reason: String,
 }
 
-/// What a member reports about itself.
+/// A member's report about itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct MemberRecord {

@@ -15,7 +15,7 @@ use crate::record::{ApplyingMember, MemberRecord, Pointer, StoppedRollout};
 use crate::seal::GroupKey;
 use crate::store::{Compare, Mirror, Put, Txn, Write};
 
-/// Time for which unused chunks are kept, because a publication in progress writes its chunks before the pointer.
+/// How long unused chunks are kept, because a publication in progress writes its chunks before the pointer.
 const GARBAGE_AGE: Duration = Duration::from_secs(60);
 /// Time limit of a publication, such as while etcd does not respond.
 const PUBLISH_TIMEOUT: Duration = Duration::from_secs(60);
@@ -34,7 +34,7 @@ pub(crate) struct GroupConfig {
     pub(crate) mac: String,
 }
 
-/// The values on which a decision depends, in addition to the state of the rollout.
+/// The values that a decision depends on, in addition to the state of the rollout.
 pub(crate) struct Context<'a> {
     pub(crate) keys: &'a Keys,
     pub(crate) mirror: &'a Mirror,
@@ -42,11 +42,11 @@ pub(crate) struct Context<'a> {
     pub(crate) instance: u64,
     pub(crate) key: Option<&'a GroupKey>,
     pub(crate) now: Duration,
-    /// Time for which the mirror has been complete; 0 = it is not complete.
+    /// How long the mirror has been complete; 0 = it is not complete.
     pub(crate) synced_for: Duration,
     /// Time to live of leases.
     pub(crate) ttl: Duration,
-    /// See [`crate::Facts`].
+    /// See [`crate::LocalState`].
     pub(crate) applies_with_others: bool,
 }
 
@@ -97,7 +97,7 @@ impl Context<'_> {
             let Key::Applying(member) = &key else {
                 return None;
             };
-            // The name in the key is used, whatever the value contains.
+            // The name in the key is used, regardless of the value.
             let turn: ApplyingMember = self.mirror.read(name)?;
             let member = member.clone();
             Some((key, ApplyingMember { member, ..turn }))

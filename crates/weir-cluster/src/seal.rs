@@ -1,7 +1,7 @@
 //! Seals values with AES-256-GCM, with a key that HKDF-SHA256 derives from the group key.
 //!
 //! The nonce is a keyed hash of the text, so that equal chunks of two versions remain equal and are stored once. Two
-//! different texts have the same nonce with probability 2^-96. Equal texts reveal only that they are equal.
+//! different texts have the same nonce with probability 2^-96. Equal ciphertexts reveal only that the texts are equal.
 
 use std::fmt;
 

@@ -130,7 +130,7 @@ impl SharedKey {
 struct SharedEntry {
     key: SharedKey,
     value: Value,
-    /// The revision of the value, or of the value on which the change is based; 0 = the key does not exist.
+    /// The revision of the value, or of the value that the change is based on; 0 = the key does not exist.
     base: i64,
     /// Whether the entry must still be written.
     dirty: bool,

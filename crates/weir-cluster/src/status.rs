@@ -38,17 +38,17 @@ pub enum RolloutState {
 pub struct MemberStatus {
     /// Name of the member.
     pub name: String,
-    /// What the member reports about itself.
+    /// The member's report about itself.
     pub record: MemberRecord,
     /// Time at which the member was last present, on the driver's clock; `None` if it is present.
     pub absent_since: Option<Duration>,
-    /// Number of versions by which the member's configuration is behind the published configuration.
+    /// Number of versions that the member's configuration is behind the published one.
     pub lag: u64,
     /// The VIPs that the member announces.
     pub announces: BTreeSet<IpAddr>,
     /// Number of servers that the member's own checks report down.
     pub down: usize,
-    /// How the member differs from this director.
+    /// The differences between the member and this director.
     pub differences: Vec<String>,
 }
 

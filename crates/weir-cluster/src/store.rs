@@ -138,7 +138,7 @@ pub(crate) struct Mirror {
 }
 
 impl Mirror {
-    /// Replaces the content. Returns false and changes nothing if the new content would be too large.
+    /// Replaces the content. Returns false, without changes, if the new content would be too large.
     pub(crate) fn replace(&mut self, revision: i64, entries: Vec<Entry>) -> bool {
         let bytes: usize = entries.iter().map(|it| it.key.len() + it.value.len()).sum();
         if bytes > MIRROR_BYTES_MAX {
@@ -174,7 +174,7 @@ impl Mirror {
         }
     }
 
-    /// Stores an entry unless a newer change is known. Omits the entry if the mirror would become too large.
+    /// Stores an entry unless the mirror has a newer change. Omits the entry if the mirror would become too large.
     pub(crate) fn put(&mut self, entry: Entry) {
         let is_newer = |known_revision: i64| entry.revision > known_revision;
         if !self

@@ -33,7 +33,7 @@ fn machine(member: &str, key: Option<&GroupKey>, now: Duration) -> Machine {
     Machine::new(settings(member, key), None, SharedState::default(), now)
 }
 
-/// A state machine, and the store to which it is connected.
+/// A state machine, and the store that it is connected to.
 struct Fixture {
     machine: Machine,
     now: Duration,

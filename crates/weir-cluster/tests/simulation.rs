@@ -14,15 +14,15 @@ use std::time::Duration;
 use serde_json::json;
 use store::{Store, TTL};
 use weir_cluster::{
-    Compare, Event, Facts, GroupKey, HealthView, Input, Kind, Link, Machine, MemberRecord, Output,
-    RolloutState, Settings, SharedKey, SharedState, Txn, TxnResult, Write,
+    Compare, Event, GroupKey, HealthView, Input, Kind, Link, LocalState, Machine, MemberRecord,
+    Output, RolloutState, Settings, SharedKey, SharedState, Txn, TxnResult, Write,
 };
 
 const STEP: Duration = Duration::from_millis(10);
 const DIRECTORS: usize = 3;
 const SCHEDULES: u64 = 1000;
-/// Maximum time for which other directors may use a director's former view: they may have lost the connection to etcd,
-/// and the lease of that director expires later.
+/// Maximum time that other directors may use a director's former view: they may have lost the connection to etcd, and
+/// the lease of that director expires later.
 const VIEW_LAG: Duration = Duration::from_secs(12);
 /// A server that is always up.
 const GOOD: &str = "web/10.0.1.1";
@@ -99,7 +99,7 @@ struct Simulation {
     /// Text of each applied version.
     texts: BTreeMap<u64, String>,
     bad_is_down: bool,
-    /// The director that sees the good server down, if any, and the time of the last change.
+    /// The director whose checks report the good server as down, if any, and the time of the last change.
     blind: (Option<usize>, Duration),
     key: Option<GroupKey>,
 }
@@ -186,7 +186,7 @@ impl Simulation {
         let down = down.map(|(server, _)| (server.to_owned(), "refused".to_owned()));
         let down: BTreeMap<String, String> = down.collect();
         let director = &mut self.directors[n];
-        let facts = Facts {
+        let local_state = LocalState {
             record: MemberRecord::default(),
             vips: BTreeMap::from([(vip(), director.serves)]),
             health: HealthView {
@@ -197,7 +197,7 @@ impl Simulation {
             applies_with_others: n + 1 < DIRECTORS,
         };
         if let Some(machine) = &mut director.machine {
-            machine.handle(Input::Facts(facts), self.now);
+            machine.handle(Input::LocalState(local_state), self.now);
         }
     }
 
@@ -414,7 +414,7 @@ impl Simulation {
             }
             Output::Held(held) => self.directors[n].holds_vip = held.contains(&vip()),
             Output::Verdicts(verdicts) => {
-                // At most one director at a time sees the server down, so there is never a majority.
+                // The server is down for at most one director at a time, so there is never a majority.
                 assert!(!verdicts.contains_key(GOOD), "lb{n}: {verdicts:?}");
                 self.directors[n].verdicts = verdicts.into_keys().collect();
             }

@@ -50,7 +50,7 @@ fn index_page() -> String {
         "# Configuration\n\nThe configuration is one TOML file, `/etc/weir/weir.toml`. `weir check` reports all \
          mistakes in it at once, and\n`weir schema` prints the JSON Schema for editors. JSON with the same schema is \
          accepted too. Durations are written\n`\"500ms\"`, `\"2s\"`, `\"5m\"`, `\"1h\"`, `\"1d\"`. An empty file is \
-         valid, and so is one with only `[node]`.\n\n| section | purpose |\n|---|---|\n",
+         valid, and so is a file with only `[node]`.\n\n| section | purpose |\n|---|---|\n",
     );
     for section in catalog::PAGES {
         let first = section

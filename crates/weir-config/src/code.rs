@@ -29,7 +29,7 @@ impl Severity {
 /// Explanation of a code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Explanation {
-    /// What the code means, in one line.
+    /// The meaning of the code, in one line.
     pub title: &'static str,
     /// Why the code is reported.
     pub cause: &'static str,
@@ -88,7 +88,7 @@ codes! {
     /// The number or duration is out of range.
     OutOfRange = "E005",
         "The kernel, the protocol or the data plane cannot represent such a value, or it would disable the service.",
-        "Use a value in the range given by the message.";
+        "Use a value in the range shown in the message.";
     /// Unknown value.
     UnknownValue = "E006",
         "The key accepts only a fixed set of values. Equivalent names from other programs are accepted for some keys.",
@@ -156,7 +156,7 @@ codes! {
         "Add an entry, or remove the key.";
     /// The file exceeds a limit of `[node]`.
     OverLimit = "E020",
-        "Kernel tables are allocated at startup, with the sizes given by `max_services` and `max_servers`.",
+        "Kernel tables are allocated at startup, with the sizes `max_services` and `max_servers`.",
         "Raise the limit in `[node]` and restart the daemon.";
     /// The configuration file is missing or cannot be read.
     Unreadable = "E021",
@@ -168,7 +168,7 @@ codes! {
         "Check that the right file is specified. Long server lists belong in `servers_file`.";
     /// The file is not UTF-8.
     NotUtf8 = "E023",
-        "TOML and JSON must be UTF-8. The message gives the first invalid byte.",
+        "TOML and JSON must be UTF-8. The message shows the first invalid byte.",
         "Save the file as UTF-8.";
     /// The file contains NUL bytes.
     HasNul = "E024",
@@ -303,7 +303,7 @@ codes! {
         "Use https:// URLs with `ca`, and `group_key`.";
     /// The scheduler name is an alias.
     Alias = "N001",
-        "Names used by HAProxy and nginx are accepted. The note gives the equivalent scheduler of Weir.",
+        "Names used by HAProxy and nginx are accepted. The note shows the equivalent Weir scheduler.",
         "No change is required. Using Weir's own name avoids the note.";
     /// Diagnostics were omitted.
     TooMany = "N002",

@@ -1,8 +1,8 @@
-//! Directives of HAProxy and nginx that are written differently here, with what to write instead.
+//! Directives of HAProxy and nginx that have a different form in weir.toml, with their equivalents.
 //!
-//! A directive that is only named differently is in `known_as` of its key.
+//! A directive that differs only in its name is in `known_as` of its key.
 
-/// Directives, and how a route expresses them.
+/// Directives and their equivalents in a route.
 const ROUTE_TEXTS: [(&[&str], &str); 8] = [
     (
         &["deny", "block", "reject", "http-request", "http_request"],
@@ -32,7 +32,7 @@ const ROUTE_TEXTS: [(&[&str], &str); 8] = [
     (&["hdr_dom", "hdr_end"], "write `host = \"*.example.com\"`"),
 ];
 
-/// Returns what to write in a route for a directive of another program.
+/// Returns the equivalent in a route of another program's directive.
 pub(crate) fn equivalent(directive: &str) -> Option<&'static str> {
     let mut texts = ROUTE_TEXTS.iter();
     let found = texts.find(|(directives, _)| directives.contains(&directive));

@@ -15,25 +15,25 @@ pub enum FileError {
     /// The file does not exist.
     #[error("{} does not exist", path.display())]
     Missing {
-        /// Path given by the operator.
+        /// Path as specified by the operator.
         path: PathBuf,
     },
     /// The file cannot be read.
     #[error("{} cannot be read: {reason}", path.display())]
     Unreadable {
-        /// Path given by the operator.
+        /// Path as specified by the operator.
         path: PathBuf,
         /// Error message of the system.
         reason: String,
     },
-    /// The daemon has given up root privileges, and its account has no access to the file.
+    /// The daemon has dropped root privileges, and its account has no access to the file.
     #[error(
         "{} cannot be read: the daemon runs as the account {account}, which may not read this path or may not enter a \
          directory above it",
         path.display()
     )]
     NoAccess {
-        /// Path given by the operator.
+        /// Path as specified by the operator.
         path: PathBuf,
         /// Name of the account.
         account: &'static str,

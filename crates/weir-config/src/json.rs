@@ -1,8 +1,8 @@
 //! Parses JSON (RFC 8259) into the common tree, with spans.
 //!
-//! serde_json does not report the positions of values, which diagnostics need. This parser accepts what serde_json
-//! accepts, except nesting deeper than [`MAX_DEPTH`], and stops at the first syntax error, because the meaning of the
-//! remaining text is uncertain.
+//! serde_json does not report the positions of values, which diagnostics need. This parser accepts the same input as
+//! serde_json, except nesting deeper than [`MAX_DEPTH`], and stops at the first syntax error, because the meaning of
+//! the remaining text is uncertain.
 
 use std::borrow::Cow;
 use std::ops::Range;

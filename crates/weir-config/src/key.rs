@@ -50,7 +50,7 @@ pub(crate) enum Kind {
     Planned,
     /// Name of a pool.
     PoolName,
-    /// Text that is never shown, or the source from which it is read.
+    /// Text that is never shown, or the source that it is read from.
     Secret,
     /// Name of a `[check.NAME]`.
     CheckName,

@@ -2,9 +2,9 @@
 //!
 //! [`load`] checks the bytes of a file, [`parse()`] returns a [`Desired`] or all problems of the text, and [`render()`]
 //! formats the problems. [`parse_json`] accepts the same schema as JSON. The schema (names, types, ranges, defaults) is
-//! defined in one place, from which unknown keys are detected, and [`schema()`] and [`cards`] are generated.
+//! defined in one place, which is used to detect unknown keys and to generate [`schema()`] and [`cards`].
 //!
-//! The crate does not open files or query the machine; the caller passes the required facts as an argument
+//! The crate does not open files or query the machine; the caller passes the required information as an argument
 //! ([`Machine`]). Settings that are not implemented are errors.
 //!
 //! ```

@@ -3,7 +3,7 @@
 //! A list has one of two formats: JSON, as the value of `servers` or an object that contains `servers`; or lines of the
 //! form `ADDRESS[:PORT] [KEY=VALUE]…`, where `#` starts a comment. The writer of a list is trusted only to choose
 //! servers: an entry has an address, a weight and limits, and may refer to a `[check.NAME]`. It cannot define a check,
-//! because a check may run a program under a given account or read a file.
+//! because a check may run a program under a specified account or read a file.
 //!
 //! An error contains a line, a column and a reason, but never quotes the text: not every user who sees the error may
 //! read the file.

@@ -1,7 +1,7 @@
 //! A configuration that a group of directors publishes: it becomes the last file of each director's bundle.
 //!
-//! It contains what all directors share. Settings of a single machine, and settings that control programs, files and
-//! access, stay in the director's own file.
+//! It contains the settings that all directors share. Settings of a single machine, and settings that control programs,
+//! files and access, remain in the director's own file.
 
 use std::fmt::Display;
 use std::ops::Range;
@@ -110,7 +110,7 @@ impl PublishedPart<'_, '_> {
             let message = "a layer 4 service cannot be published without [cluster.publish]";
             self.sink.push(
                 Diagnostic::new(Code::OwnerOnly, span, message)
-                    .cause("the file of each director limits what the group may publish to it")
+                    .cause("the file of each director limits the group's publications to it")
                     .fix("add [cluster.publish] to the file of each director"),
             );
         }
@@ -256,7 +256,7 @@ impl PublishedPart<'_, '_> {
                 span,
                 format!("{what} is not in `{key}` of [cluster.publish]"),
             )
-            .cause("the file of each director limits what the group may publish to it")
+            .cause("the file of each director limits the group's publications to it")
             .fix(format!(
                 "add it to `{key}` of [cluster.publish] in the file of each director"
             ))

@@ -4,7 +4,7 @@
 ///
 /// Case and the difference between `-` and `_` are ignored. Of several equally similar words, the first is returned.
 pub(crate) fn nearest<'k>(word: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {
-    // The cost of the distance is quadratic, and words that long are not typing errors.
+    // Computing the distance takes quadratic time, and words this long are not typos.
     const MAX_LENGTH: usize = 64;
     if word.len() > MAX_LENGTH {
         return None;

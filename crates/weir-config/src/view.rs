@@ -26,7 +26,7 @@ use crate::verify::Machine;
 pub(crate) struct Sink<'t> {
     pub(crate) found: Vec<Diagnostic>,
     pub(crate) lines: Lines<'t>,
-    /// Reads secrets and files, and knows which interfaces and programs exist; `None` = nothing is read.
+    /// Reads secrets and files, and checks whether interfaces and programs exist; `None` = nothing is read.
     pub(crate) machine: Option<&'t dyn Machine>,
     /// The maps by name; `None` = a map with an error.
     pub(crate) maps: Vec<(String, Option<Arc<ValueMap>>)>,

@@ -1,5 +1,5 @@
-//! States when an operator needs a key: one sentence for each key whose purpose does not already state it. The manual's
-//! cards show the sentence below the purpose.
+//! Describes when an operator needs a key: one sentence for each key whose purpose does not already say so. The
+//! manual's cards show the sentence below the purpose.
 
 /// One line for each key: page of the section, key, sentence.
 const WHEN: &str = include_str!("when.txt");

@@ -4,30 +4,30 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use weir_announce::{Facts, VipFact};
+use weir_announce::{DaemonReport, VipState};
 use weir_model::{Desired, Pool, RequiredServices};
 
 use crate::plane::Plane;
 
-/// What may still be missing on a new director of a group before it can serve connections that move to it. The other
-/// directors already use all servers, so these connections must find the same servers.
+/// The data that a new director of a group may still lack before it can serve connections that move to it. The other
+/// directors already use all servers, so these connections must reach the same servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Settling {
     /// Nothing is missing.
     Nothing,
     /// The first check results of some servers.
     Servers,
-    /// Flows that `[sync]` peers have.
+    /// The flows of `[sync]` peers.
     Flows,
 }
 
-/// Returns the facts for the announcer; `None` = nothing is announced.
-pub(crate) fn facts(
+/// Returns the announcer's input; `None` = nothing is announced.
+pub(crate) fn daemon_report(
     desired: &Desired,
     plane: &impl Plane,
     is_draining: bool,
     settling: Settling,
-) -> Option<Facts> {
+) -> Option<DaemonReport> {
     let settings = desired.announce.clone()?;
     let is_attached = plane.is_attached();
     let mut vips: BTreeMap<IpAddr, Vec<Availability>> = BTreeMap::new();
@@ -81,14 +81,14 @@ pub(crate) fn facts(
         let reasons = services.iter().filter(|service| !service.serves && !serves);
         let mut reasons: Vec<&str> = reasons.map(|service| service.reason.as_str()).collect();
         reasons.dedup();
-        VipFact {
+        VipState {
             vip,
             serves,
             reason: reasons.join(", "),
             settling: settling.contains(&vip),
         }
     });
-    Some(Facts {
+    Some(DaemonReport {
         vips: vips.collect(),
         settings,
         is_draining,

@@ -1,4 +1,4 @@
-//! Formats counts in texts.
+//! Formats counts for messages.
 
 /// Returns `1 server`, `2 servers`: a number with the singular or plural of a regular noun.
 pub fn counted(count: u64, word: &str) -> String {

@@ -1,4 +1,4 @@
-//! Gives `weir import` read-only access to this machine: files, names and the environment.
+//! Provides `weir import` with read-only access to this machine: files, names and the environment.
 //!
 //! Host names are resolved concurrently and within one deadline, so that a name server that does not respond causes a
 //! delay of two seconds in total, not of ten seconds for each name. Importers look up names one after another. They

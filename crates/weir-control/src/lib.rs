@@ -1,4 +1,4 @@
-//! Runs the daemon: applies configurations to the engine and the proxy; serves API, status and metrics.
+//! Runs the daemon: applies configurations to the engine and the proxy, and serves the API, status and metrics.
 //!
 //! weir-engine applies a configuration to the kernel and the network, [`traffic`] adds the proxy, and [`daemon`] runs
 //! both and serves the [`api`]. Commands call the API through [`client`]. Output ([`status`], [`metrics`], [`plan`],

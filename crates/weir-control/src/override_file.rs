@@ -1,7 +1,7 @@
 //! `RUNTIME_DIR/proxy.json`: the overrides of all servers, and the revision number while there is no layer 4 engine.
 //!
-//! This file is authoritative for the overrides of both planes. An override is written here before it is applied.
-//! `state.json` contains a copy for version 0.1.0, which reads the layer 4 overrides from there.
+//! This file is the authoritative source of the overrides of both planes. An override is written here before it is
+//! applied. `state.json` contains a copy for version 0.1.0, which reads the layer 4 overrides from there.
 
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -81,7 +81,7 @@ impl OverrideStore {
     /// overrides come from the state file and are written to this file.
     ///
     /// # Errors
-    /// The file cannot be written.
+    /// Fails if the file cannot be written.
     pub(crate) fn adopt(
         &self,
         states: &mut ServerStates,

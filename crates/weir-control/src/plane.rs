@@ -1,6 +1,6 @@
 //! The interface between the daemon and the two planes, layer 4 and the proxy.
 //!
-//! This is a trait, so that the daemon (request order, invalid files, reopened watches) can be tested without a kernel.
+//! It is a trait so that the daemon (request order, invalid files, reopened watches) can be tested without a kernel.
 
 use std::collections::BTreeSet;
 use std::error::Error;
@@ -76,7 +76,7 @@ impl WantedConfiguration<'_> {
 
 /// Operations of the planes.
 pub trait Plane {
-    /// The reason why an operation failed.
+    /// Why an operation failed.
     type Error: Error + Send + std::marker::Sync + 'static;
 
     /// Prepares for a configuration file that is being loaded and will probably be applied.
@@ -89,10 +89,10 @@ pub trait Plane {
     ) -> impl Future<Output = Result<u64, Self::Error>>;
 
     /// Reloads the certificate files of `desired`, the active configuration. On an error, the previous certificates
-    /// stay in use.
+    /// remain in use.
     ///
     /// # Errors
-    /// A certificate file cannot be used.
+    /// Fails if a certificate file cannot be used.
     fn reload_certificates(&mut self, desired: &Desired) -> Result<(), Self::Error> {
         let _ = desired;
         Ok(())
@@ -106,13 +106,13 @@ pub trait Plane {
         update: ServerUpdate,
     ) -> impl Future<Output = Result<(), Self::Error>>;
 
-    /// Returns the override of a server, in time that does not depend on the number of servers or flows.
+    /// Returns the override of a server, in constant time regardless of the number of servers and flows.
     fn overridden(&self, pool: &str, server: &str) -> Option<Override>;
 
     /// Applies results of checks.
     fn apply_health(&mut self, events: Vec<HealthEvent>) -> Result<(), Self::Error>;
 
-    /// Returns the saved check results of a server, from which new checks start.
+    /// Returns the saved check results of a server, the initial state of new checks.
     fn saved_state(&self, pool: &str, server: &str) -> Option<SavedState>;
 
     /// Returns whether an operator has drained a server or put it into maintenance.
@@ -129,7 +129,7 @@ pub trait Plane {
     /// Ends the ejections that are not in `kept`.
     ///
     /// # Errors
-    /// The error of the plane.
+    /// Returns the plane's error.
     fn end_ejections(&mut self, kept: &BTreeSet<EjectedServer>) -> Result<(), Self::Error> {
         let _ = kept;
         Ok(())
@@ -177,11 +177,11 @@ pub trait Plane {
     /// Returns the current state.
     fn snapshot(&self) -> Result<Snapshot, Self::Error>;
 
-    /// Returns only the services of [`Plane::snapshot`]. Its other parts may cost more, such as iterating over the
-    /// flows.
+    /// Returns only the services of [`Plane::snapshot`]. The other parts may be more expensive, such as iterating over
+    /// the flows.
     ///
     /// # Errors
-    /// The error of the plane.
+    /// Returns the plane's error.
     fn services(&self) -> Result<Snapshot, Self::Error>;
 
     /// Returns the VIPs that Weir added on this host, with their interface.
@@ -196,7 +196,7 @@ pub trait Plane {
     /// connections that have not expired.
     ///
     /// # Errors
-    /// The error of the plane.
+    /// Returns the plane's error.
     fn connections(&self, pool: &str, server: &str) -> Result<(u64, u64), Self::Error> {
         let _ = (pool, server);
         Ok((0, 0))
@@ -217,7 +217,7 @@ pub trait Plane {
     /// server's last passed direct probe.
     ///
     /// # Errors
-    /// The error of the plane.
+    /// Returns the plane's error.
     fn read_handshakes(&mut self, passed: &LastPass<'_>) -> Result<(), Self::Error> {
         let _ = passed;
         Ok(())
@@ -227,7 +227,7 @@ pub trait Plane {
     /// without an engine.
     ///
     /// # Errors
-    /// The error of the plane.
+    /// Returns the plane's error.
     fn publish_latency(&mut self) -> Result<Option<Duration>, Self::Error> {
         Ok(None)
     }
@@ -248,7 +248,7 @@ pub trait Plane {
         false
     }
 
-    /// Returns whether another process synchronizes flows, and flows that peers have are still missing here.
+    /// Returns whether another process synchronizes flows and has not received all flows of the peers yet.
     fn is_joining_peers(&self) -> bool {
         false
     }
@@ -261,11 +261,11 @@ pub trait Plane {
     /// Performs periodic maintenance. Called once per second.
     fn tick(&mut self) -> impl Future<Output = Result<(), Self::Error>>;
 
-    /// Writes the state that a successor needs, and that is neither in the kernel nor in the runtime directory, to an
-    /// anonymous file.
+    /// Writes to an anonymous file the state that a successor needs and that is neither in the kernel nor in the
+    /// runtime directory.
     ///
     /// # Errors
-    /// The file cannot be created or written.
+    /// Fails if the file cannot be created or written.
     fn export_state(&mut self) -> io::Result<OwnedFd> {
         Err(io::ErrorKind::Unsupported.into())
     }

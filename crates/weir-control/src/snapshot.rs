@@ -1,4 +1,4 @@
-//! The state that status, metrics and explanations show. Contains only values that were read at one time, and no
+//! The state that status, metrics and explanations show. Contains only values that were read at the same time, and no
 //! handles.
 
 mod checks;
@@ -23,7 +23,7 @@ pub use crate::trace_export::TraceStatus;
 pub struct Snapshot {
     /// Number of configurations that have been applied; survives restarts.
     pub revision: u64,
-    /// Interfaces to which XDP is attached, with the mode.
+    /// Interfaces that XDP is attached to, with the mode.
     pub interfaces: Vec<InterfaceStatus>,
     /// Layer 4 services in file order.
     pub services: Vec<ServiceStatus>,
@@ -61,7 +61,7 @@ impl From<Layer4Snapshot> for Snapshot {
     }
 }
 
-/// File descriptors of the process, as they concern the proxy.
+/// The proxy's view of the process's file descriptors.
 #[derive(Clone, Debug, Default)]
 pub struct OpenFiles {
     /// The limit, and the number in use.
@@ -73,7 +73,7 @@ pub struct OpenFiles {
 /// One proxy service.
 #[derive(Clone, Debug)]
 pub struct ProxyStatus {
-    /// Addresses on which the service listens.
+    /// Addresses that the service listens on.
     pub listen: Vec<SocketAddr>,
     /// The state of the first address.
     pub vip: VipStatus,
@@ -84,7 +84,7 @@ pub struct ProxyStatus {
     /// The pool.
     pub pool: String,
     /// The pool's state if it is in panic mode or below its quorum.
-    pub regime: Option<PoolState>,
+    pub pool_state: Option<PoolState>,
     /// Name and counters. The servers, with their states, are in `servers`.
     pub numbers: weir_proxy::ServiceStatus,
     /// When the state was read.

@@ -28,7 +28,7 @@ const CLSACT_PRIORITY: u16 = 0x57;
 const CLSACT_BALANCE_PRIORITY: u16 = 0x56;
 const CLSACT_HANDLE: TcHandle = TcHandle::new(0, 0x5765);
 
-/// How the packet path runs on a device.
+/// The mode in which the packet path runs on a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Mode {
     /// XDP in the driver.
@@ -106,7 +106,7 @@ pub enum XdpChoice {
 /// directory.
 ///
 /// # Errors
-/// Another program is attached ([`Error::Busy`]), or the device supports none of the allowed modes.
+/// Fails if another program is attached ([`Error::Busy`]), or the device supports none of the allowed modes.
 pub fn attach_xdp(
     pins: &PinDir,
     program: BorrowedFd<'_>,
@@ -153,7 +153,7 @@ pub fn attach_xdp(
 /// `program_pin` is the program's pin, which is needed for clsact.
 ///
 /// # Errors
-/// The device does not exist, or the kernel rejects the request.
+/// Fails if the device does not exist, or the kernel rejects the request.
 pub fn attach_tc(
     pins: &PinDir,
     program: BorrowedFd<'_>,
@@ -194,7 +194,7 @@ fn attach_clsact(
     let [_, hook] = direction.hooks();
     let (kind, priority) = direction.clsact();
     let name = device_name(ifindex)?;
-    // The qdisc may exist already; any other error is returned when the filter is added.
+    // The qdisc may already exist; any other error is returned when the filter is added.
     let _ = qdisc_add_clsact(&name);
     // Pin first: if the process dies in between, there is a pin without a filter, not a filter without a pin.
     let path = pins.link(ifindex, hook);
@@ -289,7 +289,7 @@ fn interface_name(ifindex: u32) -> io::Result<String> {
 /// Returns the ids of all programs at tcx ingress of a device; empty if the kernel has no tcx.
 ///
 /// # Errors
-/// The device does not exist, or the kernel rejects the request.
+/// Fails if the device does not exist, or the kernel rejects the request.
 pub fn programs_at_tc(ifindex: u32) -> Result<Vec<u32>> {
     match sys::programs_at(ifindex, LinkKind::TcxIngress) {
         // ENOENT: no program was ever attached. EINVAL: kernels before 6.6 lack the attach type.
@@ -314,7 +314,7 @@ pub struct Attachment {
 /// Returns the attachments that are pinned in a directory. Skips pins of removed devices.
 ///
 /// # Errors
-/// The directory cannot be read or a pin cannot be opened.
+/// Fails if the directory cannot be read or a pin cannot be opened.
 pub fn attachments(pins: &PinDir) -> Result<Vec<Attachment>> {
     let mut found = Vec::new();
     for (ifindex, hook, path) in pins.links()? {
@@ -352,7 +352,7 @@ fn clsact_direction(hook: Hook) -> Option<Direction> {
 /// Replaces the program of a pinned attachment atomically. Returns false if the program is already attached.
 ///
 /// # Errors
-/// The kernel returns an error; the old program stays attached.
+/// Fails if the kernel returns an error; the old program stays attached.
 pub(crate) fn replace(
     pins: &PinDir,
     attachment: Attachment,
@@ -383,7 +383,7 @@ pub(crate) fn replace(
 /// Detaches and unpins an attachment. If the device was removed, only unpins it.
 ///
 /// # Errors
-/// The kernel returns an error; the pin stays.
+/// Fails if the kernel returns an error; the pin stays.
 pub fn detach(pins: &PinDir, ifindex: u32, hook: Hook) -> Result<()> {
     let path = pins.link(ifindex, hook);
     if let Some(direction) = clsact_direction(hook) {
@@ -418,7 +418,7 @@ fn detach_clsact(ifindex: u32, direction: Direction) -> Result<()> {
 /// Unpins attachments of removed devices.
 ///
 /// # Errors
-/// The directory cannot be read or a pin cannot be removed.
+/// Fails if the directory cannot be read or a pin cannot be removed.
 pub(crate) fn unpin_removed_devices(pins: &PinDir) -> Result<()> {
     let live = attachments(pins)?;
     for (ifindex, hook, path) in pins.links()? {

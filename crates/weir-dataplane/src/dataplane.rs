@@ -51,7 +51,7 @@ impl OpenOptions {
     }
 }
 
-/// What [`Dataplane::open`] found.
+/// The state that [`Dataplane::open`] found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpenOutcome {
     /// Nothing was pinned, so every map is new and empty.
@@ -90,8 +90,8 @@ impl Dataplane {
     /// Opens the data plane pinned in a directory, or creates it.
     ///
     /// # Errors
-    /// A size is out of range, there is no bpffs, the record is not Weir's, or the kernel rejects a map or a program.
-    /// The running data plane is not affected.
+    /// Fails if a size is out of range, there is no bpffs, the record is not Weir's, or the kernel rejects a map or a
+    /// program. The running data plane is not affected.
     pub fn open(options: &OpenOptions) -> Result<(Self, OpenOutcome)> {
         options.sizes.check()?;
         layout::check_layout(options.flow_layout)?;
@@ -149,7 +149,7 @@ impl Dataplane {
     /// replaced objects. Idempotent.
     ///
     /// # Errors
-    /// The kernel returns an error; the remaining devices keep the old programs, and a second call continues.
+    /// Fails if the kernel returns an error; the remaining devices keep the old programs, and a second call continues.
     pub fn activate(&mut self) -> Result<()> {
         if self.migration.is_some() {
             self.select_table_for_new_flows(true)?;
@@ -191,10 +191,10 @@ impl Dataplane {
         (name, self.pins.programs(self.record.programs).join(name))
     }
 
-    /// Returns whether this data plane is still pinned, that is, was not replaced by another process.
+    /// Returns whether this data plane is still pinned and was not replaced by another process.
     ///
     /// # Errors
-    /// The record cannot be read or parsed.
+    /// Fails if the record cannot be read or parsed.
     pub fn is_current(&self) -> Result<bool> {
         Ok(LayoutRecord::read(&self.pins.layout())? == Some(self.record))
     }
@@ -203,7 +203,7 @@ impl Dataplane {
     /// counts, because an older build does not copy them. Returns whether counts were added.
     ///
     /// # Errors
-    /// A pinned map cannot be read or written.
+    /// Fails if a pinned map cannot be read or written.
     pub fn transfer_counts(&self) -> Result<bool> {
         match LayoutRecord::read(&self.pins.layout())? {
             Some(current) if current.state != self.record.state => {
@@ -219,11 +219,11 @@ impl Dataplane {
     }
 
     /// Detaches the packet path at tc from devices on which a replacing data plane runs XDP. An older build does not
-    /// know this hook, and would leave the program attached with maps that are not updated. Returns the number of
+    /// support this hook, and would leave the program attached with maps that are not updated. Returns the number of
     /// devices.
     ///
     /// # Errors
-    /// The pin directory cannot be read, or the kernel returns an error.
+    /// Fails if the pin directory cannot be read, or the kernel returns an error.
     pub fn detach_tc(&self) -> Result<usize> {
         let mut detached = 0;
         for attachment in self.attachments()? {
@@ -280,7 +280,7 @@ impl Dataplane {
         Ok(Mode::Tc)
     }
 
-    /// Returns the hooks of a device to which the packet path is attached.
+    /// Returns the hooks of a device that the packet path is attached to.
     fn packet_path_hooks(&self, ifindex: u32) -> Result<Vec<(Hook, Mode)>> {
         let attachments = self.attachments()?.into_iter();
         let attachments = attachments.filter(|attachment| attachment.ifindex == ifindex);
@@ -328,7 +328,7 @@ impl Dataplane {
     /// Detaches all of Weir's programs from a device.
     ///
     /// # Errors
-    /// The kernel rejects the request.
+    /// Fails if the kernel rejects the request.
     pub fn detach(&self, ifindex: u32) -> Result<()> {
         for (_, hook, _) in self
             .pins
@@ -344,7 +344,7 @@ impl Dataplane {
     /// Returns the attachments of the programs.
     ///
     /// # Errors
-    /// The pin directory cannot be read.
+    /// Fails if the pin directory cannot be read.
     pub fn attachments(&self) -> Result<Vec<Attachment>> {
         attach::attachments(&self.pins)
     }
@@ -376,7 +376,7 @@ impl Dataplane {
     /// Runs one of the programs on a packet.
     ///
     /// # Errors
-    /// There is no such program, or the kernel rejects the input.
+    /// Fails if there is no such program, or the kernel rejects the input.
     pub fn test_run(&self, program: &str, input: &TestInput<'_>) -> Result<TestRun> {
         testrun::run(loader::program(&self.programs, program)?, input)
     }
@@ -436,7 +436,7 @@ impl Dataplane {
 /// Removes all of Weir's pins and attachments in a directory. Returns whether there were any.
 ///
 /// # Errors
-/// An object cannot be detached or unpinned; the record is removed last, so that a second call can continue.
+/// Fails if an object cannot be detached or unpinned; the record is removed last, so that a second call can continue.
 pub fn clean(pins: &PinDir) -> Result<bool> {
     if !pins.path().exists() {
         return Ok(false);

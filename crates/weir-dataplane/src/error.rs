@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-/// An error of the data plane. The failing call does not change what was pinned and running before.
+/// An error of the data plane. The failing call does not change the objects that were pinned and attached before.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A bpf(2) command or a related system call failed.
@@ -73,9 +73,9 @@ pub enum Error {
         name: String,
         /// Type, key size, value size, entries or flags.
         attribute: &'static str,
-        /// What this build expects.
+        /// The value that this build expects.
         expected: u32,
-        /// What the kernel reports.
+        /// The value that the kernel reports.
         found: u32,
     },
     /// The layout record was written by a different program or by an incompatible version of Weir.

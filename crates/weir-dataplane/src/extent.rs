@@ -91,7 +91,7 @@ impl ExtentAllocator {
         Some(Extent { at, length })
     }
 
-    /// Retires an extent to which no row refers any more; packets may still read it at `now`.
+    /// Retires an extent that no row refers to any more; packets may still read it at `now`.
     pub fn retire(&mut self, extent: Extent, now: Instant) {
         self.retired.push_back((now, extent));
     }

@@ -66,7 +66,7 @@ impl FlowTable {
     /// Returns a copy of a bucket.
     ///
     /// # Errors
-    /// The index is outside the table.
+    /// Fails if the index is outside the table.
     pub fn bucket(&self, index: u32) -> Result<Bucket> {
         self.buckets.get(index)
     }
@@ -74,7 +74,7 @@ impl FlowTable {
     /// Returns the tags whose home may be the bucket, as bits of [`Entry::hint_bit`].
     ///
     /// # Errors
-    /// The bucket is outside the table.
+    /// Fails if the bucket is outside the table.
     pub fn hint(&self, bucket: u32) -> Result<u8> {
         let hints = self.hints.get(bucket / HINTS)?;
         Ok(hints.tags[(bucket % HINTS) as usize])
@@ -131,7 +131,7 @@ impl FlowTable {
     /// Returns a copy of a cold record, which may belong to an earlier flow.
     ///
     /// # Errors
-    /// The index is outside the table.
+    /// Fails if the index is outside the table.
     pub fn cold(&self, index: u32) -> Result<FlowCold> {
         self.cold.get(index)
     }

@@ -17,7 +17,7 @@ impl Maps {
     /// listed only after all its addresses are written.
     ///
     /// # Errors
-    /// The map was opened for reading only.
+    /// Fails if the map was opened for reading only.
     pub fn set_frame_addresses(&self, addresses: &BTreeSet<(u32, [u8; 6])>) -> Result<()> {
         let listed = addresses
             .iter()

@@ -1,10 +1,10 @@
 //! Holds the SYNs of new TCP connections while this process extends a deadline.
 //!
 //! A program at tc ingress intercepts SYNs before they reach the stack and passes them to this process through a ring
-//! buffer; [`Hold::release`] injects a frame again. Nothing is pinned: on Linux 6.6 and later the attachments end with
-//! the process. On older kernels a filter may outlive a killed process. The filter then passes all packets, because its
-//! deadline has expired, and the next [`Hold`] removes it. The caller decides which connections to hold, for how long,
-//! and what to do with frames from the loopback device.
+//! buffer; [`Hold::release`] injects a frame again. Nothing is pinned: on Linux 6.6 and later, the attachments are
+//! removed when the process exits. On older kernels a filter may outlive a killed process. The filter then passes all
+//! packets, because its deadline has expired, and the next [`Hold`] removes it. The caller decides which connections to
+//! hold, for how long, and how to handle frames from the loopback device.
 
 use std::net::IpAddr;
 use std::os::fd::AsFd;
@@ -77,7 +77,7 @@ impl Hold {
     /// [`Self::set_deadline`] is called.
     ///
     /// # Errors
-    /// The process lacks CAP_BPF or CAP_NET_ADMIN, or there are more than 4096 addresses.
+    /// Fails if the process lacks CAP_BPF or CAP_NET_ADMIN, or there are more than 4096 addresses.
     pub fn open(targets: &[HoldTarget], host_addresses: &[IpAddr]) -> Result<Self> {
         let mut object = EbpfLoader::new()
             .load(OBJECT)
@@ -115,7 +115,7 @@ impl Hold {
     /// Attaches the programs to an Ethernet device or the loopback device in the calling thread's network namespace.
     ///
     /// # Errors
-    /// The device does not exist, or the kernel rejects the request.
+    /// Fails if the device does not exist, or the kernel rejects the request.
     pub fn attach(&mut self, interface: &str) -> Result<()> {
         let ingress: &mut SchedClassifier = program(&mut self.object, INGRESS)?;
         let first = TcAttachOptions::TcxOrder(LinkOrder::first());
@@ -125,7 +125,7 @@ impl Hold {
             Err(error) if errno(&error) == Some(libc::EINVAL) => {}
             Err(error) => return Err(load_error(&error)),
         }
-        // The qdisc may exist already; any other error is returned when the filter is added.
+        // The qdisc may already exist; any other error is returned when the filter is added.
         let _ = qdisc_add_clsact(interface);
         let kind = TcAttachType::Ingress;
         let stale_filter =
@@ -148,7 +148,7 @@ impl Hold {
     /// Sets the time until which packets are held, `CLOCK_MONOTONIC` in nanoseconds; 0 = stop.
     ///
     /// # Errors
-    /// The kernel rejects the request.
+    /// Fails if the kernel rejects the request.
     pub fn set_deadline(&mut self, deadline_ns: u64) -> Result<()> {
         self.deadline
             .set(0, deadline_ns, 0)
@@ -179,7 +179,7 @@ impl Hold {
     /// packets have a route attached.
     ///
     /// # Errors
-    /// The device does not exist.
+    /// Fails if the device does not exist.
     pub fn release(&self, frame: &HeldFrame) -> Result<()> {
         let missing = || Error::NoProgram {
             name: RELEASE.to_owned(),
@@ -202,7 +202,7 @@ impl Hold {
     /// Returns the packet counters.
     ///
     /// # Errors
-    /// The kernel rejects the request.
+    /// Fails if the kernel rejects the request.
     pub fn counts(&self) -> Result<HoldCounts> {
         let read = |index| {
             self.counts

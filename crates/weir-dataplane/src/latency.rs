@@ -11,7 +11,7 @@ use weir_abi::{
 use crate::error::Result;
 use crate::maps::Maps;
 
-/// The position up to which each ring has been read.
+/// The position that each ring has been read up to.
 #[derive(Clone, Debug)]
 pub struct RingPositions([u64; LATENCY_RINGS as usize]);
 
@@ -33,7 +33,7 @@ impl Maps {
         Ok(word.load(Ordering::Acquire))
     }
 
-    /// Appends the samples since the last call. Samples that were overwritten meanwhile are skipped.
+    /// Appends the samples since the last call. Samples that were overwritten in the meantime are skipped.
     ///
     /// # Errors
     /// Never fails if the map is memory-mapped.
@@ -87,7 +87,7 @@ impl Maps {
     /// Returns the estimator's counters, summed over all CPUs and indexed by reason number.
     ///
     /// # Errors
-    /// The kernel rejects the request.
+    /// Fails if the kernel rejects the request.
     pub fn latency_reasons(&self) -> Result<[u64; LATENCY_REASONS.len()]> {
         let mut sums = [0; LATENCY_REASONS.len()];
         self.latency_counts.each(|reason, values| {
@@ -101,7 +101,7 @@ impl Maps {
     /// Sets the cost of a server row other than 0.
     ///
     /// # Errors
-    /// The row is outside the map.
+    /// Fails if the row is outside the map.
     pub fn set_cost(&self, dest: u32, cost: Cost) -> Result<()> {
         let share = cost.share.min(COST_SHARE_MAX);
         let word = u64::from(cost.latency_us) << 32 | u64::from(share);
@@ -119,7 +119,7 @@ impl Maps {
     /// Sets the number of flows out of 65536 that are sampled.
     ///
     /// # Errors
-    /// The map was opened for reading only.
+    /// Fails if the map was opened for reading only.
     pub fn set_latency_sample(&self, flows: u32) -> Result<()> {
         let mut settings = self.settings()?;
         settings.latency_sample = flows;

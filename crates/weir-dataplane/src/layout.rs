@@ -1,7 +1,7 @@
 //! Defines the sizes of the data plane, and reads and writes the pinned layout record.
 //!
 //! The record contains the current generation of state, flow table and programs. Replacing the record is the atomic
-//! step that activates a new data plane. The record also contains the hash secret, on which the flow table depends.
+//! step that activates a new data plane. The record also contains the hash secret, which the flow table depends on.
 
 #![allow(unsafe_code, reason = "the record is a map value")]
 
@@ -134,7 +134,7 @@ pub(crate) struct LayoutRecord {
     pub(crate) record_version: u32,
     pub(crate) abi_version: u32,
     pub(crate) abi_hash: u64,
-    /// Hash of the objects from which the programs were loaded.
+    /// Hash of the objects that the programs were loaded from.
     pub(crate) object_hash: u64,
     /// Hash secret of the flow table.
     pub(crate) secret: [u64; 2],

@@ -88,7 +88,7 @@ pub(crate) fn director_hash() -> u64 {
 /// except for the first object.
 ///
 /// # Errors
-/// The first object is not part of this build, or the kernel rejects a map or a program. Nothing is attached.
+/// Fails if the first object is not part of this build, or the kernel rejects a map or a program. Nothing is attached.
 pub(crate) fn load_all(
     names: &[&'static str],
     maps: &[MapSource],
@@ -115,7 +115,7 @@ pub(crate) fn load_all(
 /// Loads the programs of one object without pinning them.
 ///
 /// # Errors
-/// The same as for [`load_all`].
+/// See [`load_all`].
 pub(crate) fn load(
     name: &'static str,
     maps: &[MapSource],

@@ -1,4 +1,4 @@
-//! Reads and writes the shared maps, in the order of writes on which packets rely.
+//! Reads and writes the shared maps. Writes have the order that packets rely on.
 //!
 //! Guarantees that a partly written next hop is never seen as ready, that an address that stays in the filter always
 //! matches, and that a service's extent changes atomically. The contents of rows are the caller's responsibility.
@@ -121,7 +121,7 @@ impl Maps {
     /// previous writes.
     ///
     /// # Errors
-    /// The row is outside the map.
+    /// Fails if the row is outside the map.
     pub fn set_extent(&self, service: u32, extent: u32) -> Result<()> {
         self.services
             .store_u32(service, offset_of!(Service, extent), extent)
@@ -130,7 +130,7 @@ impl Maps {
     /// Writes one of a server's next hops. Packets that read a partly written next hop take the slow path.
     ///
     /// # Errors
-    /// The row is outside the map, or `slot` is not below [`HOPS_PER_DEST`].
+    /// Fails if the row is outside the map, or `slot` is not below [`HOPS_PER_DEST`].
     pub fn set_hop(&self, dest: u32, slot: u32, hop: &Hop) -> Result<()> {
         let index = hop_index(dest, slot)?;
         self.hops.store_u64(index, offset_of!(Hop, link), 0)?;
@@ -146,7 +146,7 @@ impl Maps {
     /// Returns one of a server's next hops.
     ///
     /// # Errors
-    /// The same as for [`Self::set_hop`].
+    /// See [`Self::set_hop`].
     pub fn hop(&self, dest: u32, slot: u32) -> Result<Hop> {
         self.hops.get(hop_index(dest, slot)?)
     }
@@ -188,7 +188,7 @@ impl Maps {
     /// Replaces the settings word by word. A packet may see a mix of old and new settings.
     ///
     /// # Errors
-    /// The map was opened for reading only.
+    /// Fails if the map was opened for reading only.
     pub fn set_settings(&self, settings: &Settings) -> Result<()> {
         for (position, word) in pod::bytes(settings).chunks_exact(4).enumerate() {
             if let Some(word) = pod::from_bytes(word) {
@@ -211,7 +211,7 @@ impl Maps {
     /// listeners of an old address are removed.
     ///
     /// # Errors
-    /// The map was opened for reading only.
+    /// Fails if the map was opened for reading only.
     pub fn set_filter(&self, filter: &Filter) -> Result<()> {
         for (position, word) in pod::bytes(filter).chunks_exact(8).enumerate() {
             if let Some(word) = pod::from_bytes(word) {
@@ -225,7 +225,7 @@ impl Maps {
     /// used.
     ///
     /// # Errors
-    /// The values do not fit the map.
+    /// Fails if the values do not fit the map.
     pub fn set_elements<T: Pod>(&self, first: u32, values: &[T]) -> Result<u32> {
         let elements = elements_of(values);
         self.elements.set_all(first, &elements)?;
@@ -235,7 +235,7 @@ impl Maps {
     /// Returns a row of counts.
     ///
     /// # Errors
-    /// The row is outside the map.
+    /// Fails if the row is outside the map.
     pub fn live(&self, row: u32) -> Result<Live> {
         self.live.get(row)
     }
@@ -243,7 +243,7 @@ impl Maps {
     /// Returns a server's packets and bytes over all CPUs.
     ///
     /// # Errors
-    /// The row is outside the map.
+    /// Fails if the row is outside the map.
     pub fn traffic(&self, dest: u32) -> Result<Traffic> {
         Ok(sum_traffic(&self.traffic.get(dest)?))
     }
@@ -251,7 +251,7 @@ impl Maps {
     /// Returns the packets and bytes of every server row, with few system calls.
     ///
     /// # Errors
-    /// The kernel rejects the request.
+    /// Fails if the kernel rejects the request.
     pub fn all_traffic(&self) -> Result<Vec<Traffic>> {
         sums_of_traffic(&self.traffic)
     }
@@ -259,7 +259,7 @@ impl Maps {
     /// Returns the counters over all CPUs, by reason number.
     ///
     /// # Errors
-    /// The kernel rejects the request.
+    /// Fails if the kernel rejects the request.
     pub fn reasons(&self) -> Result<Vec<u64>> {
         let mut sums = vec![0u64; REASON_COUNT as usize];
         self.reasons.each(|reason, values| {
@@ -270,12 +270,12 @@ impl Maps {
         Ok(sums)
     }
 
-    /// Sets the thresholds of the server whose counts are in `row`. Like in the kernel (ip_vs_ctl.c,
+    /// Sets the thresholds of the server whose counts are in `row`. As in the kernel (ip_vs_ctl.c,
     /// `__ip_vs_update_dest`), a higher threshold makes an overloaded server available at once. Returns whether this
     /// happened.
     ///
     /// # Errors
-    /// The row is outside the map.
+    /// Fails if the row is outside the map.
     pub fn set_thresholds(&self, row: u32, upper: u32, lower: u32) -> Result<bool> {
         let before = self.live(row)?;
         if (before.upper, before.lower) == (upper, lower) {
@@ -293,7 +293,7 @@ impl Maps {
     /// Resets a server row's counts and traffic before the row is reused for another server.
     ///
     /// # Errors
-    /// The row is outside the map.
+    /// Fails if the row is outside the map.
     pub fn reset_counts(&self, dest: u32) -> Result<()> {
         self.live.set(dest, &Live::ZERO)?;
         self.traffic.reset(dest)
@@ -302,7 +302,7 @@ impl Maps {
     /// Returns the sweep's counters.
     ///
     /// # Errors
-    /// The kernel rejects the request.
+    /// Fails if the kernel rejects the request.
     pub fn sweep(&self) -> Result<SweepPublic> {
         use std::os::fd::AsFd;
         let info = sys::map_info(self.sweeps.as_fd())
@@ -317,10 +317,10 @@ impl Maps {
         })
     }
 
-    /// Returns the extents to which a service row refers; they may overlap.
+    /// Returns the extents that a service row refers to; they may overlap.
     ///
     /// # Errors
-    /// The row is outside the map, or refers to elements outside their map.
+    /// Fails if the row is outside the map, or refers to elements outside their map.
     pub fn extents_of(&self, service: &Service) -> Result<Vec<Extent>> {
         let mut runs = vec![(service.snat_at, u32::from(service.snat_len))];
         if service.extent != 0 {
@@ -343,7 +343,7 @@ impl Maps {
     /// Returns the port ranges of a VIP.
     ///
     /// # Errors
-    /// The VIP refers to elements outside the map.
+    /// Fails if the VIP refers to elements outside the map.
     pub fn ranges(&self, vip: &Vip) -> Result<Vec<Range>> {
         let elements = self.elements.get_all(vip.ranges_at, vip.ranges_len)?;
         Ok(elements
@@ -355,7 +355,7 @@ impl Maps {
     /// Returns `count` values of `T` starting at element `first`, as written by [`Self::set_elements`].
     ///
     /// # Errors
-    /// The values are outside the map.
+    /// Fails if the values are outside the map.
     pub fn elements_as<T: Pod>(&self, first: u32, count: u32) -> Result<Vec<T>> {
         let bytes = count as usize * size_of::<T>();
         let elements = self

@@ -40,7 +40,7 @@ impl<T: Pod> Mapped<T> {
     /// mapping is read-only.
     ///
     /// # Errors
-    /// The pin does not exist, the map's value is not a `T`, or it cannot be mapped.
+    /// Fails if the pin does not exist, the map's value is not a `T`, or it cannot be mapped.
     pub(crate) fn open(name: &'static str, directory: &Path, access: Access) -> Result<Self> {
         let path = directory.join(name);
         let map = sys::open_pin(&path, Access::Full).at(&path)?;
@@ -131,7 +131,7 @@ impl<T: Pod> Mapped<T> {
     /// Returns a copy of an element.
     ///
     /// # Errors
-    /// The index is outside the map.
+    /// Fails if the index is outside the map.
     pub fn get(&self, index: u32) -> Result<T> {
         let element = self.element(index)?;
         // SAFETY: inside the mapping and aligned; volatile, because the data plane writes to it.
@@ -151,7 +151,7 @@ impl<T: Pod> Mapped<T> {
     /// Writes an element. The write is not atomic.
     ///
     /// # Errors
-    /// The index is outside the map, or the map was opened for reading only.
+    /// Fails if the index is outside the map, or the map was opened for reading only.
     pub fn set(&self, index: u32, value: &T) -> Result<()> {
         let element = self.element_mut(index)?;
         // SAFETY: inside the writable mapping and aligned; volatile, because the data plane reads from it.
@@ -162,7 +162,7 @@ impl<T: Pod> Mapped<T> {
     /// Writes consecutive elements.
     ///
     /// # Errors
-    /// The elements do not all fit, or the map was opened for reading only. No element is written.
+    /// Fails if the elements do not all fit, or the map was opened for reading only. No element is written.
     pub(crate) fn set_all(&self, first: u32, values: &[T]) -> Result<()> {
         let Some(last) = values.len().checked_sub(1) else {
             return Ok(());
@@ -181,7 +181,7 @@ impl<T: Pod> Mapped<T> {
     /// Returns copies of consecutive elements.
     ///
     /// # Errors
-    /// Some elements are outside the map.
+    /// Fails if some elements are outside the map.
     pub fn get_all(&self, first: u32, count: u32) -> Result<Vec<T>> {
         if count > 0 {
             self.element(first.saturating_add(count - 1))?;
@@ -220,7 +220,7 @@ impl<T: Pod> Mapped<T> {
     /// Stores an aligned 32-bit word atomically, with release ordering.
     ///
     /// # Errors
-    /// The same as for [`Self::set`].
+    /// See [`Self::set`].
     pub fn store_u32(&self, index: u32, offset: usize, value: u32) -> Result<()> {
         self.atomic_u32(index, offset)?
             .store(value, Ordering::Release);
@@ -230,7 +230,7 @@ impl<T: Pod> Mapped<T> {
     /// Stores an aligned 64-bit word atomically, with release ordering.
     ///
     /// # Errors
-    /// The same as for [`Self::set`].
+    /// See [`Self::set`].
     pub(crate) fn store_u64(&self, index: u32, offset: usize, value: u64) -> Result<()> {
         self.atomic_u64(index, offset)?
             .store(value, Ordering::Release);

@@ -3,7 +3,7 @@
 //! A symbolic link, because a bpffs has no regular files. Its target is `NUMBER PROCESS RUNTIME_DIR`: the number of the
 //! lock in the daemon's runtime directory and the process that took it, as in `/proc/locks`, and the path of that
 //! directory. All processes of one Weir have the same lock: a daemon that was restarted or upgraded uses the pins of
-//! its predecessor. The link has no effect if the recorded process does not hold the lock: the daemon has ended, or a
+//! its predecessor. The link has no effect if the recorded process does not hold the lock: the daemon has exited, or a
 //! later daemon with this runtime directory uses a different pin directory.
 
 use std::fs::{self, File};
@@ -87,7 +87,7 @@ impl PinDir {
     /// user of the directory.
     ///
     /// # Errors
-    /// There is no bpffs, another daemon uses the directory, or it cannot be written.
+    /// Fails if there is no bpffs, another daemon uses the directory, or it cannot be written.
     pub fn claim(&self, lock: &Path) -> Result<()> {
         self.prepare()?;
         // Of two daemons that start at the same time, the second one must find the first one's record.

@@ -9,7 +9,7 @@
 //! PIN_DIR/link-IFINDEX-HOOK           attachments
 //! PIN_DIR/socket/MAP, …/link-SCOPE-HOOK  maps and attachments of the cgroup programs
 //! ```
-//! A directory to which the record does not refer is left over from an interrupted change; the next open removes it.
+//! A directory that the record does not reference is left over from an interrupted change; the next open removes it.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use crate::error::{Context, Error, Result};
 use crate::layout::LayoutRecord;
 
-/// The hook of a device to which a program is attached.
+/// The hook of a device that a program is attached to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Hook {
     /// XDP in the driver.
@@ -171,7 +171,7 @@ impl PinDir {
         fs::create_dir_all(&self.root).at(&self.root)
     }
 
-    /// Removes the leftovers of an interrupted change: directories to which the record does not refer.
+    /// Removes the leftovers of an interrupted change: directories that the record does not reference.
     pub(crate) fn remove_leftovers(&self, record: Option<&LayoutRecord>) -> Result<()> {
         let mut referenced = Vec::new();
         if let Some(record) = record {
@@ -206,7 +206,7 @@ impl PinDir {
     /// Returns all pins below the directory, sorted by path; empty if the directory does not exist.
     ///
     /// # Errors
-    /// A directory cannot be read.
+    /// Fails if a directory cannot be read.
     pub fn list(&self) -> Result<Vec<PinnedObject>> {
         let mut found = Vec::new();
         if !self.root.exists() {

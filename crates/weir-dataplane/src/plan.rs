@@ -249,7 +249,7 @@ pub(crate) fn load_generation(pins: &PinDir, record: &LayoutRecord) -> Result<Pr
     loader::load_all(&loader::DIRECTOR, &sources, &constants, &directory)
 }
 
-/// Checks that every shared map has the properties that this build expects, because aya does not check a pin that it
+/// Checks that every shared map has the properties that this build expects, because aya does not check the pins that it
 /// opens.
 pub(crate) fn verify(pins: &PinDir, record: &LayoutRecord) -> Result<()> {
     for (spec, source) in MAPS.iter().zip(sources(pins, record)) {

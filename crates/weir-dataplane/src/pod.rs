@@ -11,7 +11,7 @@ use weir_abi::{
     MacRow, Marks, Member, Probe, ProbeKey, Range, Service, Settings, SweepPublic, Traffic, Vip,
 };
 
-/// A type for which every bit pattern is valid.
+/// A type that every bit pattern is valid for.
 ///
 /// # Safety
 /// The type must be `repr(C)` and contain only integers: no implicit padding and no pointers.

@@ -99,7 +99,7 @@ pub struct InstalledState {
 /// Returns the ids of all tcx programs, including those of other software, in one direction of an interface.
 ///
 /// # Errors
-/// The interface does not exist, `CAP_NET_ADMIN` is missing, or the kernel has no tcx.
+/// Fails if the interface does not exist, `CAP_NET_ADMIN` is missing, or the kernel has no tcx.
 pub fn programs_at(interface: &str, direction: Direction) -> Result<Vec<u32>> {
     let found = SchedClassifier::query_tcx(interface, direction.tc());
     let (_, programs) = found.map_err(|source| Error::program("query", source))?;
@@ -132,7 +132,7 @@ impl RealServer {
     /// Returns the installed state.
     ///
     /// # Errors
-    /// Pins cannot be read, usually because `CAP_BPF` is missing.
+    /// Fails if pins cannot be read, usually because `CAP_BPF` is missing.
     pub fn observe(&self) -> Result<InstalledState> {
         let mut observed = InstalledState::default();
         let mut map_ids = BTreeSet::new();
@@ -170,8 +170,8 @@ impl RealServer {
     /// Installs `rules` on exactly `hooks`.
     ///
     /// # Errors
-    /// The rules exceed a limit of the maps, or loading, attaching or pinning fails. In this case each existing hook
-    /// has either the old or the new rules.
+    /// Fails if the rules exceed a limit of the maps, or loading, attaching or pinning fails. In this case each
+    /// existing hook has either the old or the new rules.
     pub fn install(&self, rules: &Rules, hooks: &[Hook]) -> Result<()> {
         rules.check()?;
         self.pins.prepare()?;
@@ -205,7 +205,7 @@ impl RealServer {
     /// Removes every program and pin.
     ///
     /// # Errors
-    /// A pin cannot be removed.
+    /// Fails if a pin cannot be removed.
     pub fn remove(&self) -> Result<()> {
         self.pins.remove_all_except(&[])?;
         self.pins.remove_dir();

@@ -89,7 +89,7 @@ pub struct Scope {
 /// Returns the attached scopes.
 ///
 /// # Errors
-/// A pin cannot be read.
+/// Fails if a pin cannot be read.
 pub fn scopes(pins: &PinDir) -> Result<BTreeMap<u32, Scope>> {
     let mut scopes: BTreeMap<u32, (u64, usize)> = BTreeMap::new();
     for (scope, hook) in links(pins)? {
@@ -137,7 +137,7 @@ impl Sockets {
     /// Opens the pinned maps, or creates them.
     ///
     /// # Errors
-    /// A pinned map does not have the properties that this build expects, or the kernel rejects the request.
+    /// Fails if a pinned map does not have the properties that this build expects, or the kernel rejects the request.
     pub fn open(plane: &Dataplane) -> Result<Self> {
         let directory = plane.pins().sockets();
         let missing = SOCKET_MAPS
@@ -153,7 +153,7 @@ impl Sockets {
     /// Opens the pinned maps for reading; `None` = there are none.
     ///
     /// # Errors
-    /// The same as for [`Self::open`].
+    /// See [`Self::open`].
     pub fn read(pins: &PinDir) -> Result<Option<Self>> {
         if !pins.sockets().join(SOCKET_MAPS[0].name).exists() {
             return Ok(None);
@@ -184,7 +184,7 @@ impl Sockets {
 /// namespace.
 ///
 /// # Errors
-/// The kernel rejects a program or an attachment; earlier attachments remain.
+/// Fails if the kernel rejects a program or an attachment; earlier attachments remain.
 pub fn attach(
     plane: &Dataplane,
     scope: u32,
@@ -221,7 +221,7 @@ pub fn attach(
 /// Detaches the hooks that select servers. The other hooks stay attached while sockets of the scope are open.
 ///
 /// # Errors
-/// The kernel rejects the request.
+/// Fails if the kernel rejects the request.
 pub fn stop_balancing(pins: &PinDir, scope: u32) -> Result<()> {
     HOOKS
         .iter()
@@ -233,7 +233,7 @@ pub fn stop_balancing(pins: &PinDir, scope: u32) -> Result<()> {
 /// Detaches all hooks of a scope.
 ///
 /// # Errors
-/// The kernel rejects the request.
+/// Fails if the kernel rejects the request.
 pub fn detach(pins: &PinDir, scope: u32) -> Result<()> {
     HOOKS
         .iter()

@@ -1,7 +1,7 @@
 //! Defines the expected type and size of every shared map, and checks maps against them.
 //!
-//! The loader does not check the maps that it opens, and would use a map that is too small. So every map is compared
-//! with this table before it is adopted and after it is created.
+//! The loader does not check the maps that it opens, and would use a map that is too small. Every map is therefore
+//! compared with this table before it is adopted and after it is created.
 
 use weir_abi::{
     Addr, BUCKET_SLOTS, Bucket, Budget, CLIENT_SLOTS, Client, Cost, Cursor, Dest, Device, Element,

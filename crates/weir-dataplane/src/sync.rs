@@ -16,7 +16,7 @@ const PROGRAM: &str = "weir_sync_insert";
 const PACKET_LEN: usize = 64;
 const XDP_PASS: u32 = 2;
 
-/// The position up to which each ring has been read.
+/// The position that each ring has been read up to.
 #[derive(Clone, Debug)]
 pub struct SyncPositions([u64; SYNC_RINGS as usize]);
 
@@ -81,7 +81,7 @@ impl Maps {
     /// Sets whether flows that change state are recorded.
     ///
     /// # Errors
-    /// The map was opened for reading only.
+    /// Fails if the map was opened for reading only.
     pub fn set_sync(&self, enabled: bool) -> Result<()> {
         let mut settings = self.settings()?;
         settings.flags &= !SETTINGS_SYNC;
@@ -94,7 +94,7 @@ impl Dataplane {
     /// Inserts flows from a peer, and sets `result`, `entry_index` and `seen` of each.
     ///
     /// # Errors
-    /// The kernel returns an error. In this case the results of some flows are missing.
+    /// Fails if the kernel returns an error. In this case the results of some flows are missing.
     pub fn insert_flows(&self, flows: &mut [SyncFlow]) -> Result<()> {
         for batch in flows.chunks_mut(SYNC_BATCH as usize) {
             self.maps().sync_batch.set_all(0, batch)?;

@@ -90,7 +90,7 @@ impl<K: Pod, V: Pod> Table<K, V> {
     /// Returns the value of a key.
     ///
     /// # Errors
-    /// The kernel rejects the request.
+    /// Fails if the kernel rejects the request.
     pub fn get(&self, key: &K) -> Result<Option<V>> {
         let mut value: V = pod::zeroed();
         let buffer = pod::slice_bytes_mut(std::slice::from_mut(&mut value));
@@ -104,7 +104,7 @@ impl<K: Pod, V: Pod> Table<K, V> {
     /// Adds or replaces an element.
     ///
     /// # Errors
-    /// The map is full (E2BIG), or the kernel rejects the request.
+    /// Fails if the map is full (E2BIG), or the kernel rejects the request.
     pub fn set(&self, key: &K, value: &V) -> Result<()> {
         let (key, value) = (pod::bytes(key), pod::bytes(value));
         // SAFETY: `new` compared both sizes.
@@ -115,7 +115,7 @@ impl<K: Pod, V: Pod> Table<K, V> {
     /// Removes an element. Returns whether it existed.
     ///
     /// # Errors
-    /// The kernel rejects the request.
+    /// Fails if the kernel rejects the request.
     pub fn remove(&self, key: &K) -> Result<bool> {
         // SAFETY: `new` compared the size.
         let removed = unsafe { sys::delete(self.map.as_fd(), pod::bytes(key)) };
@@ -127,7 +127,7 @@ impl<K: Pod, V: Pod> Table<K, V> {
     /// Adds or replaces many elements in batches.
     ///
     /// # Errors
-    /// The map is full, or the kernel returns an error. The elements before the failed element are written.
+    /// Fails if the map is full, or the kernel returns an error. The elements before the failed element are written.
     pub fn set_many(&self, keys: &[K], values: &[V]) -> Result<()> {
         let count = keys.len().min(values.len());
         let (mut done, mut retries) = (0, MEMORY_RETRIES);
@@ -161,7 +161,7 @@ impl<K: Pod, V: Pod> Table<K, V> {
     /// Removes many elements. Skips missing elements.
     ///
     /// # Errors
-    /// The kernel rejects the request.
+    /// Fails if the kernel rejects the request.
     pub fn remove_many(&self, keys: &[K]) -> Result<()> {
         let mut done = 0;
         while done < keys.len() {
@@ -189,7 +189,7 @@ impl<K: Pod, V: Pod> Table<K, V> {
     /// Returns all keys. Keys that are added or removed concurrently may or may not be included.
     ///
     /// # Errors
-    /// The kernel rejects the request.
+    /// Fails if the kernel rejects the request.
     pub fn keys(&self) -> Result<Vec<K>> {
         let mut keys: Vec<K> = Vec::new();
         // If the current key is removed, the kernel restarts at the first key: the limit guarantees termination.
@@ -211,7 +211,7 @@ impl<K: Pod, V: Pod> Table<K, V> {
     /// Returns all elements. Elements that are added or removed concurrently may or may not be included.
     ///
     /// # Errors
-    /// The kernel rejects the request.
+    /// Fails if the kernel rejects the request.
     pub fn elements(&self) -> Result<Vec<(K, V)>> {
         let mut elements = Vec::new();
         for key in self.keys()? {
@@ -226,7 +226,7 @@ impl<K: Pod, V: Pod> Table<K, V> {
     /// concurrently may or may not be included.
     ///
     /// # Errors
-    /// The kernel rejects the request.
+    /// Fails if the kernel rejects the request.
     pub fn each(&self, mut visit: impl FnMut(&K, &V)) -> Result<()> {
         let mut size = BATCH.min(self.entries.max(1));
         let mut position = None;
@@ -265,7 +265,7 @@ impl<K: Pod, V: Pod> Table<K, V> {
     /// Removes all elements.
     ///
     /// # Errors
-    /// The kernel rejects the request.
+    /// Fails if the kernel rejects the request.
     pub fn clear(&self) -> Result<()> {
         self.remove_many(&self.keys()?)
     }
@@ -307,7 +307,7 @@ impl<V: Pod> PerCpu<V> {
     /// Returns an element's values, one per possible CPU.
     ///
     /// # Errors
-    /// The index is outside the map.
+    /// Fails if the index is outside the map.
     pub fn get(&self, index: u32) -> Result<Vec<V>> {
         let mut values = vec![pod::zeroed::<V>(); self.cpus];
         // SAFETY: `new` compared both sizes; there is a value for each possible CPU.
@@ -331,7 +331,7 @@ impl<V: Pod> PerCpu<V> {
     /// Replaces an element's values on every CPU; concurrent updates are lost.
     ///
     /// # Errors
-    /// The index is outside the map, or `values` does not have one value per possible CPU.
+    /// Fails if the index is outside the map, or `values` does not have one value per possible CPU.
     pub fn set(&self, index: u32, values: &[V]) -> Result<()> {
         if values.len() != self.cpus {
             return Err(Error::MapMismatch {
@@ -355,7 +355,7 @@ impl<V: Pod> PerCpu<V> {
     /// Sets an element to zero on every CPU.
     ///
     /// # Errors
-    /// The same as for [`Self::set`].
+    /// See [`Self::set`].
     pub fn reset(&self, index: u32) -> Result<()> {
         self.set(index, &vec![pod::zeroed(); self.cpus])
     }
@@ -363,7 +363,7 @@ impl<V: Pod> PerCpu<V> {
     /// Calls `visit` for every element's values, read in batches.
     ///
     /// # Errors
-    /// The kernel rejects the request.
+    /// Fails if the kernel rejects the request.
     pub fn each(&self, mut visit: impl FnMut(u32, &[V])) -> Result<()> {
         let size = BATCH.min(self.entries.max(1));
         let mut keys = vec![0u32; size as usize];

@@ -81,8 +81,8 @@ const SKB_IFINDEX: usize = 40;
 /// Runs a program; see [`TestInput`].
 ///
 /// # Errors
-/// The packet is shorter than an Ethernet header or too long for the kernel, the device does not exist, or the call was
-/// interrupted by a signal.
+/// Fails if the packet is shorter than an Ethernet header or too long for the kernel, the device does not exist, or the
+/// call was interrupted by a signal.
 pub(crate) fn run(program: BorrowedFd<'_>, input: &TestInput<'_>) -> Result<TestRun> {
     let live = input.live_frames && input.kind == TestKind::Xdp;
     let mut out = if live {

@@ -11,7 +11,7 @@ const ATTEMPTS: usize = 5;
 /// a pending signal (kernel/bpf/verifier.c, `do_check`), and on a busy machine verification can take a second.
 ///
 /// # Errors
-/// The error of the last attempt.
+/// Returns the error of the last attempt.
 pub(crate) fn until_verified(
     load: impl FnMut() -> Result<(), ProgramError>,
 ) -> Result<(), ProgramError> {

@@ -188,7 +188,7 @@ fn pin_of_half_the_size_is_not_adopted() {
 }
 
 #[test]
-fn open_without_activation_leaves_nothing() {
+fn open_without_activation_leaves_no_objects() {
     if !privileged() {
         return;
     }
@@ -353,7 +353,7 @@ fn test_run_returns_the_sent_frame() {
         "the server's MAC, the device's MAC"
     );
     assert_eq!(run.metadata, []);
-    // Without a MAC address the frame goes up to the stack with the metadata that the tc program needs.
+    // Without a MAC address, the frame is passed to the stack with the metadata that the tc program needs.
     (0..weir_abi::HOPS_PER_DEST).for_each(|slot| {
         let link = weir_abi::HopParts {
             ifindex: 1,

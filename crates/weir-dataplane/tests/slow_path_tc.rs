@@ -356,7 +356,7 @@ fn vlan_tag_is_removed_on_another_device() {
 
 // ---- frames to other hosts ----
 
-/// The loopback device, on which test packets arrive, and its address.
+/// The loopback device, which receives the test packets, and its address.
 const LOOPBACK: (u32, [u8; 6]) = (1, [0; 6]);
 const VIRTUAL_MAC: [u8; 6] = [0, 0, 0x5e, 0, 1, 51];
 const OTHER_MAC: [u8; 6] = [2, 0, 0, 0, 0, 99];

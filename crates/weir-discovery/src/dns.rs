@@ -21,7 +21,7 @@ pub(crate) type ServerList = Result<String, String>;
 /// Maximum time that a configuration waits for the first responses.
 const FIRST_RESPONSE_TIMEOUT: Duration = Duration::from_secs(3);
 /// Minimum and maximum delay before the next query. With a time to live of 0, the query would be repeated without a
-/// pause; with one of a day, a removed server would be used for too long.
+/// pause; with a time to live of a day, a removed server would be used for too long.
 const TTL_RANGE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(3600));
 /// Delay after a failed query.
 const RETRY_DELAY: Duration = Duration::from_secs(2);
@@ -103,9 +103,9 @@ impl Names {
         self.resolutions.retain(|name, _| is_wanted(name));
     }
 
-    /// Returns the servers of a pool's names as one list, and why the last query of a name failed. Returns `None` if no
-    /// name has a response yet. A name that can no longer be resolved keeps its last servers. If a name has no servers
-    /// yet, the list is an error, unless `is_partial_accepted` accepts the servers of the other names.
+    /// Returns the servers of a pool's names as one list, and the reason why the last query of a name failed. Returns
+    /// `None` if no name has a response yet. A name that can no longer be resolved keeps its last servers. If a name
+    /// has no servers yet, the list is an error, unless `is_partial_accepted` accepts the servers of the other names.
     pub(crate) fn list(
         &self,
         names: &[ServersDns],

@@ -189,7 +189,7 @@ fn with_checks(configured: &Desired, member: &Member) -> Server {
     }
 }
 
-/// Returns the new list, or the previous list with the reason for which the new list is rejected.
+/// Returns the new list, or the previous list with the reason why the new list was rejected.
 fn validate_update(
     configured: &Desired,
     pool: &Pool,
@@ -349,7 +349,7 @@ impl Membership {
         }
     }
 
-    /// Records the reason for which these lists could not be applied, for each list that differs from the active list.
+    /// Records the reason why these lists could not be applied, for each list that differs from the active list.
     pub fn reject(&mut self, lists: &Lists, problem: &str) {
         for (key, list) in &mut self.lists.by_source {
             let rejected = lists.by_source.get(key);

@@ -91,7 +91,7 @@ pub(crate) fn claimants(
 /// device and address family.
 ///
 /// # Errors
-/// The state of the network cannot be read.
+/// Fails if the state of the network cannot be read.
 pub async fn contested_vips(
     desired: &Desired,
     failover_vips: &BTreeSet<IpAddr>,
@@ -194,7 +194,7 @@ fn diagnosis(
     .fix(fix)
 }
 
-/// Returns the frame that asks for the link address of a VIP; `None` if `sender` has a different address family.
+/// Returns the frame that requests the link address of a VIP; `None` if `sender` has a different address family.
 fn query(mac: MacAddr, sender: IpAddr, vip: IpAddr) -> Option<Vec<u8>> {
     match (sender, vip) {
         (IpAddr::V4(sender), IpAddr::V4(target)) => {
@@ -245,7 +245,7 @@ fn parse_claim(frame: &[u8], local: MacAddr) -> Option<Claim> {
 /// Sends a query for each VIP and returns the claims that arrive within [`TIMEOUT`].
 ///
 /// # Errors
-/// Frames cannot be sent on the device.
+/// Fails if frames cannot be sent on the device.
 fn query_all(
     ifindex: u32,
     ethertype: u16,

@@ -18,7 +18,7 @@ use crate::{Diagnosis, ServerReport, ServiceReport, claimant, duplicate, reach, 
 const RESOLVE_TIMEOUT: Duration = Duration::from_millis(2_500);
 const RESOLVE_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// The discard port (RFC 863), to which empty datagrams are sent.
+/// The discard port (RFC 863), the destination of empty datagrams.
 const DISCARD_PORT: u16 = 9;
 
 /// The state of the daemon.
@@ -38,7 +38,7 @@ pub enum Daemon {
 /// VIPs that keepalived or Pacemaker moves between directors: only the active director has them.
 ///
 /// # Errors
-/// The state of the network cannot be read.
+/// Fails if the state of the network cannot be read.
 pub async fn director(
     desired: &Desired,
     daemon: &Daemon,
@@ -271,7 +271,7 @@ fn icmp_redirects(desired: &Desired, netlink: &Netlink, state: &NetState) -> Vec
     findings
 }
 
-/// Reports devices on which the outer packets of tunnels exceed the MTU.
+/// Reports devices whose MTU is too small for the outer packets of tunnels.
 fn small_tunnel_mtus(desired: &Desired, state: &NetState) -> Vec<Diagnosis> {
     const ETHERNET_MTU: u32 = 1500;
     let mut devices = BTreeSet::new();
@@ -468,7 +468,7 @@ fn is_in_network(address: IpAddr, other: IpAddr, prefix: u8) -> bool {
 /// Minimum number of SYNs without an established connection before a problem is reported.
 const MIN_SYNS: u64 = 10;
 
-/// Reports a server with which no handshake completes, although handshakes with other servers complete.
+/// Reports a server whose handshakes never complete although those of other servers do.
 fn server_without_handshakes(
     service: &str,
     server: &ServerReport,
@@ -499,7 +499,7 @@ fn server_without_handshakes(
     })
 }
 
-/// Reports a service for which no handshake with any server completes: packets from the VIP are lost on their path.
+/// Reports a service whose handshakes with all servers fail to complete: packets from the VIP are lost on their path.
 fn service_without_handshakes(service: &ServiceReport) -> Option<Diagnosis> {
     let servers = service.servers.iter().filter(|server| !server.removed);
     let syns: u64 = servers

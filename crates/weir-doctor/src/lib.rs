@@ -1,7 +1,7 @@
-//! Finds what breaks load balancing on this machine or its network segments, and how to fix it (`weir doctor`).
+//! Finds problems that break load balancing on this machine or its network segments, and their fixes (`weir doctor`).
 //!
 //! Each check is a function of the kernel's state and of files. [`director()`] runs all checks for a director; the
-//! crate weir-real-server runs the checks for a server. This crate changes nothing.
+//! crate weir-real-server runs the checks for a server. This crate makes no changes.
 
 pub mod boot_setting;
 pub mod checksum;

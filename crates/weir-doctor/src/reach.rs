@@ -196,7 +196,7 @@ fn probe(path: &ResolvedPath, state: &NetState, vip: SocketAddr, port: u16) -> O
 /// Sends the probes and returns the reply to each; `None` = no reply in time.
 ///
 /// # Errors
-/// Frames cannot be sent on the device.
+/// Fails if frames cannot be sent on the device.
 fn send_probes(
     device: u32,
     ethertype: u16,

@@ -26,7 +26,7 @@ pub struct ServerReport {
     pub effective_weight: u32,
     /// Whether the server is no longer configured but still has flows.
     pub removed: bool,
-    /// The reason why outlier detection ejected the server.
+    /// Why outlier detection ejected the server.
     pub ejected: Option<String>,
     /// The problem of a server that still receives clients.
     pub warning: Option<String>,

@@ -17,7 +17,7 @@ const MAX_LOOKUPS: usize = 64;
 /// Reports VIPs on `lo` that the kernel selects or may select as a source address.
 ///
 /// # Errors
-/// The routes cannot be read.
+/// Fails if the routes cannot be read.
 pub async fn vip_sources(
     vips: &BTreeSet<IpAddr>,
     addresses: &[Address],

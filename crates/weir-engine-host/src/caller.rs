@@ -1,7 +1,7 @@
 //! Decides who may edit ipvsadm's services: root, and members of `socket_group` if `socket_mode` permits it.
 //!
-//! The client connects to a socket of this process, and the kernel reports who connected (SO_PEERCRED). The daemon's
-//! account is rejected, whatever groups it has.
+//! The client connects to a socket of this process, and the kernel identifies the client (SO_PEERCRED). The daemon's
+//! account is rejected, regardless of its groups.
 
 use std::os::fd::BorrowedFd;
 

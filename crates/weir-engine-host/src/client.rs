@@ -18,7 +18,7 @@ const CHANGE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Why a request has no result.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
-    /// The process died; the keeper starts it again.
+    /// The process died; the keeper restarts it.
     #[error("the privileged layer 4 process has exited; it is being restarted")]
     Lost,
     /// The process did not respond in time.
@@ -218,7 +218,7 @@ mod tests {
         let client = EngineClient::new(daemon_end);
         let service = |name: &str| -> weir_engine::snapshot::ServiceStatus {
             let text = r#"{"name":"","origin":"file","listen":[],"vip":"Absent","forward":"nat","scheduler":"rr",
-                "pool":"p","regime":null,"persistence":null,"one_packet":false,
+                "pool":"p","pool_state":null,"persistence":null,"one_packet":false,
                 "totals":{"connections":0,"stateless":0,"packets_in":0,"packets_out":0,
                 "bytes_in":0,"bytes_out":0},"servers":[]}"#;
             let mut service: weir_engine::snapshot::ServiceStatus =
@@ -278,7 +278,7 @@ mod tests {
             send_reply(UNREQUESTED, &Reply::Started);
             let (number, _, _) = next();
             send_reply(number, &Reply::Current(true));
-            // The process dies with a request, and another process starts.
+            // The process dies during a request, and another process starts.
             drop(next());
             send_reply(UNREQUESTED, &Reply::Started);
             let (number, request, _) = next();
@@ -296,7 +296,7 @@ mod tests {
             Failure::Lost
         );
         assert!(client.is_lost());
-        let read = request(&Request::Read(Query::Facts));
+        let read = request(&Request::Read(Query::Active));
         assert_eq!(read.unwrap_err(), Failure::Lost, "the request is not sent");
         let begin = Request::Begin {
             added: Vec::new(),

@@ -23,7 +23,7 @@ const BUSY_PAUSE: Duration = Duration::from_millis(5);
 const IDLE_PAUSE: Duration = Duration::from_millis(50);
 /// Pause if `[sync]` is not configured.
 const OFF_PAUSE: Duration = Duration::from_secs(1);
-/// Time after the start of a session within which a running peer responds.
+/// Time within which a running peer responds after the start of a session.
 const JOIN_TIME: Duration = Duration::from_secs(1);
 /// Pause after an error, such as a failure to open the socket.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
@@ -59,7 +59,7 @@ struct ActiveSync {
 pub struct FlowSynchronizer {
     started_at: Instant,
     running: Option<ActiveSync>,
-    /// When the walk last found flows that a table change had moved.
+    /// Time at which the walk last found flows that a table change had moved.
     moved_at: Duration,
     /// Revision of the engine's configuration in the last step; `None` = there was no engine.
     revision: Option<u64>,
@@ -402,8 +402,8 @@ impl FlowSynchronizer {
         engine.has_moved_flows() || running.sessions.iter().any(is_behind)
     }
 
-    /// Returns whether flows that peers have are still missing here. Silent peers are ignored, except right after the
-    /// start, because they respond only after some time.
+    /// Returns whether flows of peers are still missing here. Silent peers are ignored, except right after the start,
+    /// because they respond only after some time.
     pub fn is_joining(&self, engine: Option<&Engine>) -> bool {
         let (Some(running), Some(engine)) = (&self.running, engine) else {
             return false;

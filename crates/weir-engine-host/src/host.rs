@@ -12,7 +12,7 @@ use weir_state::{SavedServers, ServerStates, StateCopy};
 
 use crate::flow_sync::FlowSynchronizer;
 use crate::message::{
-    AddedServer, Counters, Facts, ProbeId, Query, Reply, Request, SyncStatus, read_content,
+    ActiveState, AddedServer, Counters, ProbeId, Query, Reply, Request, SyncStatus, read_content,
 };
 use crate::permits::Permits;
 use crate::policy::{AcceptedConfiguration, Policy};
@@ -49,8 +49,8 @@ fn refuse(reason: String) -> Reply {
     Reply::Refused { reason }
 }
 
-fn facts(engine: &Engine) -> Facts {
-    Facts {
+fn active_state(engine: &Engine) -> ActiveState {
+    ActiveState {
         revision: engine.revision(),
         added_vips: engine.added_vips().to_vec(),
         is_attached: engine.is_attached(),
@@ -115,7 +115,7 @@ impl Host {
         };
         self.states
             .handle_configuration(engine.desired().pools.iter());
-        let reply = Reply::Active(facts(&engine));
+        let reply = Reply::Active(active_state(&engine));
         self.permits.serve(&engine.desired().node);
         self.engine = Some(engine);
         self.is_paused = false;
@@ -255,7 +255,7 @@ impl Host {
         }
         self.states
             .handle_configuration(engine.desired().pools.iter());
-        let reply = Reply::Active(facts(engine));
+        let reply = Reply::Active(active_state(engine));
         self.permits.serve(&engine.desired().node);
         if let Some(sync) = sync {
             self.sync.configure(sync.as_ref());
@@ -275,7 +275,7 @@ impl Host {
         if let Some(result) = self.sync.switch_daemon(edits) {
             return Reply::Edited {
                 results: vec![result],
-                facts: facts(engine),
+                active_state: active_state(engine),
             };
         }
         let before = engine.revision();
@@ -284,8 +284,11 @@ impl Host {
             self.states
                 .handle_configuration(engine.desired().pools.iter());
         }
-        let facts = facts(engine);
-        Reply::Edited { results, facts }
+        let active_state = active_state(engine);
+        Reply::Edited {
+            results,
+            active_state,
+        }
     }
 
     fn apply_weights(&mut self, pools: &[String], states: StateCopy) -> Reply {
@@ -297,7 +300,7 @@ impl Host {
         for pool in pools.iter().filter_map(|pool| engine.desired().pool(pool)) {
             self.states.update_pool(pool);
         }
-        let recorded = engine.record_standings(records);
+        let recorded = engine.record_health(records);
         match engine.apply_weights(&pools, &self.states).and(recorded) {
             Ok(()) => Reply::Done,
             Err(error) => failure_reply(&error),
@@ -307,7 +310,7 @@ impl Host {
     /// Executes a query. `send` sends a part of the reply.
     fn read(&mut self, query: &Query, send: &mut impl FnMut(&Reply)) -> Reply {
         match query {
-            Query::Facts => self.with_engine(|engine, _| Ok(Reply::Active(facts(engine)))),
+            Query::Active => self.with_engine(|engine, _| Ok(Reply::Active(active_state(engine)))),
             Query::Snapshot => self.with_engine(|engine, states| {
                 let send_part = |services| send(&Reply::Services(services));
                 let snapshot = engine.snapshot_in_parts(states, PART_SERVERS, send_part)?;

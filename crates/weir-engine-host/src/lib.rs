@@ -1,12 +1,12 @@
 //! `weir helper --engine`: runs the layer 4 engine for an unprivileged daemon.
 //!
 //! The process loads and attaches programs, writes maps, adds VIPs and repairs drift. The daemon at the other end of
-//! the channel reads what clients send and is unprivileged. This process trusts the daemon as little as possible:
+//! the channel reads clients' data and is unprivileged. This process trusts the daemon as little as possible:
 //!
 //! - A configuration is applied only if its layer 4 part equals that of the configuration file, which this process
 //!   reads itself and which only root may be able to write, or that of a recently active configuration (`policy`). No
 //!   request chooses an interface, a VIP or a map.
-//! - The daemon may add servers to the pools of that configuration, as lists and the API do, and it decides weights.
+//! - The daemon may add servers to the pools of that configuration, as lists and the API do, and it sets weights.
 //! - An edit by ipvsadm is executed only if a client has requested it at a socket of this process (`permits`): the
 //!   kernel, not the daemon, identifies the caller (`caller`).
 //! - Flows are exchanged with the peers in `[sync]` of that configuration. This process reads the key (`flow_sync`).
@@ -31,8 +31,8 @@ mod serve;
 pub use client::{EngineClient, Failure, PendingRequest};
 pub use flow_sync::FlowSynchronizer;
 pub use message::{
-    AddedServer, Counters, Facts, ProbeForwarding, ProbeId, Query, Reply, Request, SyncPeerStatus,
-    SyncStatus,
+    ActiveState, AddedServer, Counters, ProbeForwarding, ProbeId, Query, Reply, Request,
+    SyncPeerStatus, SyncStatus,
 };
 pub use permits::permit_edits;
 pub use policy::RECORD_FILE;

@@ -141,8 +141,8 @@ pub enum Request {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Query {
-    /// Facts about the active configuration.
-    Facts,
+    /// State of the active configuration.
+    Active,
     /// The status.
     Snapshot,
     /// Only the services of the status; the reply is a snapshot without its other parts.
@@ -153,7 +153,7 @@ pub enum Query {
     Connections,
     /// The active timeouts.
     Timeouts,
-    /// How a packet would be handled.
+    /// Explains how a packet would be handled.
     Explain {
         /// `tcp SRC:PORT VIP:PORT`.
         packet: String,
@@ -194,7 +194,7 @@ pub struct ProbeId {
     pub protocol: u8,
 }
 
-/// How a probe's packets are forwarded.
+/// The forwarding path of a probe's packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProbeForwarding {
@@ -214,7 +214,7 @@ pub struct ProbeForwarding {
     pub tunnel_port: u16,
 }
 
-/// What the programs observed about a probe's packets.
+/// The programs' observations of a probe's packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProbeResult {
     /// Number of packets sent.
@@ -224,7 +224,7 @@ pub struct ProbeResult {
     /// Number of replies from the VIP that were sent by a different machine.
     pub stray: u32,
     /// Number of replies from the server's address instead of the VIP.
-    pub unturned: u32,
+    pub untranslated: u32,
     /// Type of a received ICMP error.
     pub error_type: u8,
     /// Code of the ICMP error.
@@ -253,7 +253,7 @@ pub struct SyncStatus {
     /// Whether a change to tables has moved flows that were not yet sent to every peer.
     #[serde(default)]
     pub moving: bool,
-    /// Whether flows that peers have are still missing here.
+    /// Whether flows of peers are still missing here.
     #[serde(default)]
     pub joining: bool,
     /// The text of `ipvsadm -L --daemon`.
@@ -300,9 +300,9 @@ pub struct Counters {
     pub silent: Vec<(usize, Duration)>,
 }
 
-/// Facts about the active configuration.
+/// State of the active configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Facts {
+pub struct ActiveState {
     /// Number of configurations that have been applied.
     pub revision: u64,
     /// Addresses that were added, with their interfaces.
@@ -324,16 +324,16 @@ pub enum Reply {
         /// The server states in the state file.
         saved: SavedServers,
     },
-    /// The configuration is active; also the reply to [`Query::Facts`].
-    Active(Facts),
+    /// The configuration is active; also the reply to [`Query::Active`].
+    Active(ActiveState),
     /// The request was executed.
     Done,
     /// The results of edits.
     Edited {
         /// In execution order.
         results: Vec<Result<(), Refusal>>,
-        /// Facts about the active configuration.
-        facts: Facts,
+        /// State of the active configuration.
+        active_state: ActiveState,
     },
     /// See [`Request::IsCurrent`].
     Current(bool),
@@ -422,7 +422,7 @@ struct Envelope<T> {
 /// Sends a message with files.
 ///
 /// # Errors
-/// The other end is closed, or there is not enough memory.
+/// Fails if the other end is closed, or there is not enough memory.
 pub(crate) fn send<T: Serialize>(
     channel: &Channel,
     number: u64,
@@ -447,7 +447,7 @@ pub(crate) fn send<T: Serialize>(
 /// Sends a reply.
 ///
 /// # Errors
-/// The same as for [`send`].
+/// See [`send`].
 pub(crate) fn send_reply(channel: &Channel, number: u64, reply: &Reply) -> Result<(), Error> {
     if !reply.has_servers() {
         return send(channel, number, reply, &[]);
@@ -466,7 +466,7 @@ pub(crate) fn send_reply(channel: &Channel, number: u64, reply: &Reply) -> Resul
 /// Reads a received reply: its number and its body.
 ///
 /// # Errors
-/// The message has an unknown format or version.
+/// Fails if the message has an unknown format or version.
 pub(crate) fn open_reply(message: Message) -> Result<(u64, Reply), Error> {
     if message.bytes != BINARY {
         let (number, reply, _) = open(message)?;
@@ -485,7 +485,7 @@ pub(crate) fn open_reply(message: Message) -> Result<(u64, Reply), Error> {
 /// Reads a received message: its number, its body and the files of its sender.
 ///
 /// # Errors
-/// The message has an unknown format or version.
+/// Fails if the message has an unknown format or version.
 pub(crate) fn open<T: DeserializeOwned>(message: Message) -> Result<(u64, T, Vec<OwnedFd>), Error> {
     let Message { mut bytes, files } = message;
     let mut files = files.into_iter();
@@ -504,7 +504,7 @@ pub(crate) fn open<T: DeserializeOwned>(message: Message) -> Result<(u64, T, Vec
 /// Reads an attached memory file. Reading a different kind of file could block.
 ///
 /// # Errors
-/// The file is not a regular file, or too long.
+/// Fails if the file is not a regular file, or too long.
 pub(crate) fn read_content(file: OwnedFd) -> Result<Vec<u8>, Error> {
     let mut file = File::from(file);
     let metadata = file.metadata().map_err(|error| invalid_message(&error))?;

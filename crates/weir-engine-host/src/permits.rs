@@ -1,8 +1,8 @@
 //! Permits edits by ipvsadm that a client has requested at a socket of this process.
 //!
 //! The client sends its edits to this socket, and the kernel reports the client's user ID. This process executes the
-//! edits when the daemon requests them: once, and no others. A compromised daemon also holds connections from root, so
-//! a connection does not prove that root wants an edit.
+//! edits when the daemon requests them: once, and no others. A compromised daemon also has connections from root, so a
+//! connection does not prove that root requests an edit.
 
 use std::collections::VecDeque;
 use std::os::fd::AsFd;
@@ -22,7 +22,7 @@ use crate::caller;
 const MESSAGE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Maximum time until this process has responded.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Time for which edits are permitted: the daemon may have to finish a reload before it requests them.
+/// How long edits are permitted: the daemon may have to finish a reload before it requests them.
 const VALIDITY: Duration = Duration::from_secs(60);
 /// Maximum number of requests that wait for the daemon; the oldest one is removed for a new one.
 const WAITING_MAX: usize = 64;

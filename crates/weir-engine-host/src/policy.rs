@@ -4,9 +4,9 @@
 //! - the current configuration file, if only root can write it and the files that it includes. On a member of a group,
 //!   the part published by the group is first added to the file, within the limits set in root's file
 //!   ([`weir_helper::with_published_part`]),
-//! - the active configuration, or the previous one, to which a guarded reload may roll back, or
+//! - the active configuration, or the previous one, which a guarded reload may restore, or
 //! - the configuration that was last active, as recorded in [`RECORD_FILE`], because a daemon that is restarted after a
-//!   crash uses it, whatever the file contains by then.
+//!   crash uses it, regardless of the file's content by then.
 //!
 //! A configuration from an API client can therefore change proxy services, but no VIP, interface, server or limit of
 //! layer 4.
@@ -197,7 +197,7 @@ fn hash_layer_4(desired: &Desired, hasher: &mut impl Hasher) {
         vrrp,
     )
         .hash(hasher);
-    // The name and the limits of the group decide which servers may be added to which pools.
+    // The name and the limits of the group determine which servers may be added to each pool.
     let group = cluster.as_ref().map(|group| (&group.name, &group.publish));
     (announce, sync, group).hash(hasher);
     if node.vip_interface.is_some() {

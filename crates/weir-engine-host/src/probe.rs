@@ -94,7 +94,7 @@ pub(crate) fn read(engine: &Engine, id: ProbeId) -> Reply {
                 sent: observed.sent,
                 answered: observed.answered,
                 stray: observed.stray,
-                unturned: observed.unturned,
+                untranslated: observed.untranslated,
                 error_type: observed.error_type,
                 error_code: observed.error_code,
             }

@@ -26,7 +26,7 @@ const DRIFT_INTERVAL: Duration = Duration::from_millis(500);
 /// Drops the capabilities that the engine does not need. Must be called before the process has other threads.
 ///
 /// # Errors
-/// The kernel rejects the change.
+/// Fails if the kernel rejects the change.
 pub fn restrict() -> Result<(), Error> {
     // Each map, program and link holds a descriptor.
     if let Err(error) = weir_sys::raise_nofile() {
@@ -43,7 +43,7 @@ pub fn restrict() -> Result<(), Error> {
 /// be called before the runtime is created, because existing threads keep their capabilities.
 ///
 /// # Errors
-/// The network cannot be watched.
+/// Fails if the network cannot be watched.
 pub async fn serve(channel: Channel, configuration: &Path, paths: &Paths) -> Result<(), Error> {
     let mut channel = DaemonChannel::new(channel);
     channel.send(UNREQUESTED, &Reply::Started);

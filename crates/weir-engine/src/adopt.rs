@@ -1,8 +1,8 @@
 //! Recovers the allocation from pinned maps after the state file was lost.
 //!
 //! Services are identified by their listeners, servers by address and port within a service. Rows of servers that are
-//! not in the configuration become removed servers: their flows continue, and the rows are not reused until the flows
-//! have ended.
+//! not in the configuration become removed servers: their flows continue, and the rows are not reused while flows
+//! exist.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ use crate::write::listener;
 /// Recovers the allocation from the maps.
 ///
 /// # Errors
-/// The maps cannot be read.
+/// Fails if the maps cannot be read.
 pub(crate) fn recover_allocation(
     maps: &Maps,
     desired: &Indexed,
@@ -69,7 +69,7 @@ pub(crate) fn recover_allocation(
     Ok(allocation)
 }
 
-/// Returns the row to which one of the service's listeners or marks refers.
+/// Returns the row that one of the service's listeners or marks refers to.
 fn find_row(maps: &Maps, service: &Service) -> Result<Option<u32>> {
     for listener in &service.listen {
         let proto = listener.protocol.number();
@@ -192,7 +192,7 @@ fn recover_slot(
         slot.dests.push(recovered);
     }
     slot.dests.sort_by_key(|dest| dest.seq);
-    // Unusable servers are not in the list, so their order is unknown: they come first.
+    // Unusable servers are not in the list, so their order is unknown: they are sorted first.
     let unlisted = slot.dests.iter().filter(|dest| dest.seq == 0).count() as u32;
     if unlisted > 0 {
         for (index, dest) in slot.dests.iter_mut().enumerate() {

@@ -5,7 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use weir_abi::Cursor;
 use weir_dataplane::Dataplane;
 use weir_model::{Indexed, Pool};
-use weir_planner::allocation::{Facts, PoolWeights, PreviousAllocation, ServerWeight};
+use weir_planner::allocation::{AllocationInput, PoolWeights, PreviousAllocation, ServerWeight};
 use weir_state::ServerStates;
 
 use crate::error::Result;
@@ -35,7 +35,7 @@ pub(crate) fn allocate(
         }
     };
     let sizes = plane.sizes();
-    let facts = Facts {
+    let allocation_input = AllocationInput {
         services: sizes.services,
         dests: sizes.dests,
         now_ms: now_ms(),
@@ -43,7 +43,9 @@ pub(crate) fn allocate(
         weights: &|service, pool| weights(service, pool, states),
     };
     let touched = touched.iter().copied();
-    Ok(state.allocation.reconcile(desired, touched, &facts)?)
+    Ok(state
+        .allocation
+        .reconcile(desired, touched, &allocation_input)?)
 }
 
 /// Returns the weights of a pool's servers in a service, for the planner.

@@ -15,7 +15,7 @@ use crate::state::StateFile;
 use crate::stored_state::{EngineState, StoredState, Undo};
 use crate::vip::{self, read_record, remove_record, write_record};
 
-/// What [`clean`] removed.
+/// The objects that [`clean`] removed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CleanSummary {
     /// Whether programs, maps and attachments were pinned.
@@ -34,8 +34,8 @@ pub struct CleanSummary {
 /// directories record. Idempotent. Must run inside a tokio runtime, in the director's network namespace.
 ///
 /// # Errors
-/// Another daemon uses the pin directory, or an object cannot be removed. The state file then remains, so that a second
-/// attempt can continue.
+/// Fails if another daemon uses the pin directory, or an object cannot be removed. The state file then remains, so that
+/// a retry can continue.
 pub async fn clean(paths: &Paths) -> Result<CleanSummary> {
     let pins = PinDir::new(&paths.pin_dir);
     pins.check_owner(&paths.lock())?;
@@ -60,11 +60,11 @@ pub async fn clean(paths: &Paths) -> Result<CleanSummary> {
     Ok(cleaned)
 }
 
-/// Discards the record of changes to the network, because they were made in a different network namespace than the
+/// Discards the record of changes to the network, because they were made in a network namespace other than the
 /// caller's: [`clean`] does not revert them. Returns the discarded addresses, with their interfaces.
 ///
 /// # Errors
-/// The runtime directory cannot be read or written.
+/// Fails if the runtime directory cannot be read or written.
 pub fn discard_changes(paths: &Paths) -> Result<BTreeSet<(String, IpAddr)>> {
     let mut file = StateFile::new(&paths.runtime_dir);
     let mut discarded = read_record(&paths.runtime_dir);
@@ -88,11 +88,11 @@ pub fn is_pinned(paths: &Paths) -> bool {
     !matches!(pinned_sizes(&pins), Ok(None)) && pins.check_owner(&paths.lock()).is_ok()
 }
 
-/// Removes a pinned data plane that is attached nowhere and has no ipvsadm services: a daemon that is killed during
-/// startup leaves one behind. Returns whether it was removed. Keeps the recorded state of servers.
+/// Removes a pinned data plane that is not attached and has no ipvsadm services, such as a daemon leaves behind when it
+/// is killed during startup. Returns whether it was removed. Keeps the recorded state of servers.
 ///
 /// # Errors
-/// The same as for [`clean`].
+/// See [`clean`].
 pub async fn clean_unused(paths: &Paths) -> Result<bool> {
     let attached = open_readonly(&PinDir::new(&paths.pin_dir)).map(|plane| plane.attachments);
     let saved = StateFile::new(&paths.runtime_dir).read()?;

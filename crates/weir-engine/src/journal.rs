@@ -12,13 +12,13 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use weir_ipvsadm::Edit;
 use weir_planner::allocation::ServiceSlot;
-use weir_state::{OverrideRecord, StandingRecord};
+use weir_state::{HealthRecord, OverrideRecord};
 use weir_sys::create_private;
 
 use crate::origin::Baseline;
 use crate::stored_state::{EngineState, StoredState, Undo};
 
-/// The file's name, next to the state file.
+/// The file's name; the file is next to the state file.
 pub(crate) const JOURNAL_FILE: &str = "state.journal";
 
 /// A journal of at most this size is never too long.
@@ -40,8 +40,8 @@ pub(crate) struct Record {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) overrides: Vec<OverrideRecord>,
     /// Changed results of checks.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) standings: Vec<StandingRecord>,
+    #[serde(default, rename = "standings", skip_serializing_if = "Vec::is_empty")]
+    pub(crate) health_states: Vec<HealthRecord>,
     /// The whole undo record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) undo: Option<Undo>,
@@ -77,7 +77,7 @@ impl Record {
 
     /// Applies the change.
     pub(crate) fn apply(self, saved: &mut StoredState) {
-        saved.servers.replay(self.overrides, self.standings);
+        saved.servers.replay(self.overrides, self.health_states);
         let state = &mut saved.engine;
         let allocation = &mut state.allocation;
         if let Some((revision, fingerprint, last_generation)) = self.numbers {

@@ -7,11 +7,11 @@
 //! as an argument, never changes it, and keeps no copy. It shares only the map of probes
 //! ([`weir_dataplane::ProbeTable`]), which probes write themselves.
 //!
-//! | methods | what they do |
+//! | methods | purpose |
 //! |---|---|
 //! | [`Opening::begin`], [`Opening::finish`], [`Opening::cancel`] | adopt the pinned data plane, or create it |
 //! | [`Engine::apply`], [`Engine::apply_weights`], [`Engine::edit_table`] | change what packets use |
-//! | [`Engine::record_standings`], [`Engine::copy_override`] | add to the state file |
+//! | [`Engine::record_health`], [`Engine::copy_override`] | add to the state file |
 //! | [`Engine::network_event`], [`Engine::tick`], [`Engine::repair_drift`] | keep rows and network up to date |
 //! | [`Engine::snapshot`], [`Engine::explain_packet`], [`Engine::listing`], [`Engine::read_handshakes`] | read |
 //! | [`Engine::is_current`], [`Engine::transfer_counts`], [`Engine::detach_tc`] | hand over to another program |

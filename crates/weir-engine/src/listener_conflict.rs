@@ -16,6 +16,6 @@ pub struct ListenerConflict {
     pub listener: String,
     /// Position of the service in the file.
     pub position: Source,
-    /// Arguments with which ipvsadm removes its service.
+    /// The ipvsadm arguments that remove its service.
     pub command: String,
 }

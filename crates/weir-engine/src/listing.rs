@@ -27,7 +27,7 @@ pub(crate) struct ListingInput<'a> {
     pub(crate) desired: &'a Indexed,
     pub(crate) state: &'a EngineState,
     pub(crate) maps: &'a Maps,
-    /// `None` if no daemon runs: only the daemon estimates rates.
+    /// `None` if no daemon is running: only the daemon estimates rates.
     pub(crate) rates: Option<&'a RateEstimates>,
 }
 
@@ -36,14 +36,14 @@ impl ListingInput<'_> {
     /// order.
     ///
     /// # Errors
-    /// A map cannot be read.
+    /// Fails if a map cannot be read.
     pub(crate) fn listing(&self) -> Result<Listing> {
         let origin = &self.state.origin;
         let mut services = Vec::new();
         for entry in origin.table.services() {
             services.push(self.ipvsadm_service(entry)?);
         }
-        // IPVS has no equivalent of a socket service.
+        // IPVS has no equivalent to a socket service.
         let is_listed = |service: &&weir_model::Service| {
             !is_from_ipvsadm(&service.name) && service.forward.handles_packets()
         };
@@ -202,7 +202,7 @@ impl ListingInput<'_> {
     /// Returns all flows, in the order of the table's slots (`-L -c`).
     ///
     /// # Errors
-    /// A map cannot be read.
+    /// Fails if a map cannot be read.
     pub(crate) fn connections(&self) -> Result<Vec<Connection>> {
         let timeouts = timeout::Timeouts {
             tcp: self.desired.timeouts.tcp,

@@ -11,7 +11,7 @@ use weir_planner::mark::Key;
 /// Changes to the host for marked packets.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct MarkRouting {
-    /// Name of the device to which marked packets are routed.
+    /// Name of the device that marked packets are routed to.
     pub(crate) entry: String,
     /// Name of its peer.
     pub(crate) exit: String,
@@ -77,7 +77,7 @@ impl MarkRouting {
     /// Removes rules and devices. Returns the number of removed rules.
     ///
     /// # Errors
-    /// The kernel rejects a change.
+    /// Fails if the kernel rejects a change.
     pub(crate) async fn remove(mut self, netlink: &Netlink) -> weir_netlink::Result<usize> {
         let rules = self.rules.clone();
         let removed = self.remove_rules(netlink, &rules).await?;
@@ -90,7 +90,7 @@ impl MarkRouting {
     }
 }
 
-/// Returns the MAC address of the device to which marked packets are routed.
+/// Returns the MAC address of the device that marked packets are routed to.
 pub(crate) fn mac() -> MacAddr {
     let [a, b, c, d, e, f, ..] = MARK_MAC.to_le_bytes();
     MacAddr([a, b, c, d, e, f])

@@ -150,7 +150,7 @@ impl Origin {
     }
 }
 
-/// Returns the arguments with which ipvsadm deletes the service with this key.
+/// Returns the ipvsadm arguments that delete the service with this key.
 fn delete_arguments(key: &ServiceKey) -> String {
     match key {
         ServiceKey::Mark { mark, v6 } => format!("-D -f {mark}{}", if *v6 { " -6" } else { "" }),

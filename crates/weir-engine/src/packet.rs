@@ -20,7 +20,7 @@ pub struct Packet {
 /// Why a packet is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PacketError {
-    /// The text does not have three words.
+    /// The text does not consist of three words.
     #[error("expected 'tcp SOURCE:PORT VIP:PORT', found {text:?}")]
     Form {
         /// As given.
@@ -89,7 +89,7 @@ impl fmt::Display for Packet {
     }
 }
 
-/// How a packet would be handled.
+/// The result of explaining a packet.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Explanation {
     /// The parsed packet.

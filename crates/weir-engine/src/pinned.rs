@@ -50,7 +50,7 @@ impl PinnedEngine {
     /// Opens the pinned data plane; `configured` is the configuration that was last active.
     ///
     /// # Errors
-    /// Nothing is pinned, or a newer version wrote the state file.
+    /// Fails if nothing is pinned, or a newer version wrote the state file.
     pub fn open(paths: &Paths, configured: &Desired) -> Result<Self> {
         let plane = open_readonly(&PinDir::new(&paths.pin_dir))?;
         let saved = StateFile::new(&paths.runtime_dir).read()?;
@@ -75,7 +75,7 @@ impl PinnedEngine {
     /// Like [`crate::Engine::listing`], without rates.
     ///
     /// # Errors
-    /// A map cannot be read.
+    /// Fails if a map cannot be read.
     pub fn listing(&self) -> Result<Listing> {
         self.listing_input().listing()
     }
@@ -83,7 +83,7 @@ impl PinnedEngine {
     /// Like [`crate::Engine::connections`].
     ///
     /// # Errors
-    /// A map cannot be read.
+    /// Fails if a map cannot be read.
     pub fn connections(&self) -> Result<Vec<Connection>> {
         self.listing_input().connections()
     }
@@ -114,7 +114,7 @@ impl PersistedState {
     /// Reads the state file of a runtime directory; `None` = there is none.
     ///
     /// # Errors
-    /// The file is unreadable.
+    /// Fails if the file is unreadable.
     pub fn read(runtime_dir: &Path) -> std::result::Result<Option<Self>, Unreadable> {
         let saved = read(&Self::path(runtime_dir))?;
         Ok(saved.map(|(_, saved)| Self {

@@ -1,6 +1,6 @@
 //! Indexes the devices and neighbours on the routes to servers.
 //!
-//! The index is updated as servers are added and removed: building it at each change would take time in proportion to
+//! The index is updated as servers are added and removed: rebuilding it at each change would take time proportional to
 //! the number of servers. It is derived from the kernel's route lookups and the links, not from the neighbour table.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -41,7 +41,7 @@ impl RouteIndex {
         }
     }
 
-    /// Removes a server. `state` must be the state with which the server was added.
+    /// Removes a server. `state` must be the state that was passed when the server was added.
     pub(crate) fn remove(&mut self, server: IpAddr, state: &NetState) {
         for route in resolve(server, state) {
             if let Some(count) = self.ports.get_mut(&route.ifindex) {

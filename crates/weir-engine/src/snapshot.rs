@@ -111,7 +111,7 @@ pub struct ServiceStatus {
     /// Its pool.
     pub pool: String,
     /// The pool's state if it is exceptional: in panic mode, or below its quorum.
-    pub regime: Option<PoolState>,
+    pub pool_state: Option<PoolState>,
     /// Persistence as text: `5m /32 /128`.
     pub persistence: Option<String>,
     /// Whether every UDP packet is scheduled separately.
@@ -173,7 +173,7 @@ pub struct ServerStatus {
     pub state: ServerState,
     /// Why it is in that state.
     pub reason: String,
-    /// Start of that state.
+    /// When it entered that state.
     pub since: SystemTime,
     /// The active override as given to `weir server` ("drain", "maint", "weight 3").
     pub overridden: Option<String>,
@@ -183,7 +183,7 @@ pub struct ServerStatus {
     pub inactive_connections: u64,
     /// Number of persistence entries for this server.
     pub persistent_connections: u64,
-    /// Whether the server is at its upper threshold, so it gets no new flows.
+    /// Whether the server is at its upper threshold and gets no new flows.
     pub overloaded: bool,
     /// Totals since the server was created.
     pub totals: Totals,
@@ -209,7 +209,7 @@ pub struct ServerStatus {
 /// A problem of a server that still receives clients.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Warning {
-    /// The observation and its likely cause.
+    /// The observed behaviour and its likely cause.
     pub reason: String,
     /// When the problem began.
     pub since: SystemTime,

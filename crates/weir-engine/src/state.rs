@@ -13,7 +13,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 use weir_planner::allocation::Allocation;
-use weir_state::{Overrides, SavedServers, SavedStandings};
+use weir_state::{Overrides, SavedHealth, SavedServers};
 use weir_sys::{boot_id, create_private, read_owned_file};
 
 use crate::error::{Error, Result};
@@ -37,7 +37,8 @@ struct Content<'a> {
     allocation: &'a Allocation,
     overrides: &'a Overrides,
     overrides_are_copied: bool,
-    standings: &'a SavedStandings,
+    #[serde(rename = "standings")]
+    health_states: &'a SavedHealth,
     origin: &'a Origin,
     undo: &'a Undo,
 }
@@ -52,8 +53,8 @@ struct ParsedContent {
     /// [`SavedServers::is_copy`].
     #[serde(default)]
     overrides_are_copied: bool,
-    #[serde(default)]
-    standings: SavedStandings,
+    #[serde(default, rename = "standings")]
+    health_states: SavedHealth,
     #[serde(default)]
     origin: Origin,
     undo: Undo,
@@ -71,7 +72,7 @@ impl From<ParsedContent> for StoredState {
             },
             servers: SavedServers {
                 overrides: parsed.overrides,
-                standings: parsed.standings,
+                health_states: parsed.health_states,
                 is_copy: parsed.overrides_are_copied,
             },
         }
@@ -121,7 +122,7 @@ impl StateFile {
     /// Reads the file. Returns `None` if there is none, or if it is unreadable, which is logged.
     ///
     /// # Errors
-    /// A newer version wrote the file; its content must not be overwritten.
+    /// Fails if a newer version wrote the file; its content must not be overwritten.
     pub(crate) fn read(&self) -> Result<Option<StoredState>> {
         let warn = |error: &dyn std::error::Error| {
             tracing::warn!(path = %self.path.display(), %error, "failed to read the state file; starting without it");
@@ -155,7 +156,7 @@ impl StateFile {
     /// Replaces the file atomically and starts a new journal.
     ///
     /// # Errors
-    /// The directory is not writable; the previous file and its journal remain.
+    /// Fails if the directory is not writable; the previous file and its journal remain.
     pub(crate) fn write(&mut self, state: &EngineState, servers: &SavedServers) -> Result<()> {
         let text = self.serialize(state, servers)?;
         self.write_serialized(text)
@@ -164,7 +165,7 @@ impl StateFile {
     /// First half of [`StateFile::write`]: serializes the content.
     ///
     /// # Errors
-    /// The boot ID is not readable.
+    /// Fails if the boot ID is not readable.
     pub(crate) fn serialize(
         &self,
         state: &EngineState,
@@ -181,7 +182,7 @@ impl StateFile {
             allocation: &state.allocation,
             overrides: &servers.overrides,
             overrides_are_copied: servers.is_copy,
-            standings: &servers.standings,
+            health_states: &servers.health_states,
             origin: &state.origin,
             undo: &state.undo,
         };
@@ -194,7 +195,7 @@ impl StateFile {
     /// Second half of [`StateFile::write`]: writes the file.
     ///
     /// # Errors
-    /// The same as for [`StateFile::write`].
+    /// See [`StateFile::write`].
     pub(crate) fn write_serialized(
         &mut self,
         SerializedState { number, bytes }: SerializedState,
@@ -235,7 +236,7 @@ impl StateFile {
     /// Appends a change to the journal.
     ///
     /// # Errors
-    /// The directory is not writable.
+    /// Fails if the directory is not writable.
     pub(crate) fn append(&mut self, record: &Record) -> Result<()> {
         let Some(journal) = &mut self.journal else {
             let source = ErrorKind::NotFound.into();
@@ -246,7 +247,7 @@ impl StateFile {
     }
 
     /// Appends a change that is made even if it cannot be recorded, such as a failed server. After a failure, the whole
-    /// file is rewritten as soon as this is possible ([`Self::must_be_rewritten`]).
+    /// file is rewritten as soon as possible ([`Self::must_be_rewritten`]).
     pub(crate) fn append_if_possible(&mut self, record: &Record) {
         if let Err(error) = self.append(record) {
             self.report_failure(&error);
@@ -279,7 +280,7 @@ impl StateFile {
     /// Removes the file and its journal.
     ///
     /// # Errors
-    /// The directory is not writable.
+    /// Fails if the directory is not writable.
     pub(crate) fn remove(&self) -> Result<()> {
         for path in [self.path.with_file_name(JOURNAL_FILE), self.path.clone()] {
             match fs::remove_file(&path) {
@@ -308,7 +309,7 @@ pub enum Unreadable {
 /// there is no file.
 ///
 /// # Errors
-/// The file is unreadable.
+/// Fails if the file is unreadable.
 pub(crate) fn read(path: &Path) -> std::result::Result<Option<(String, StoredState)>, Unreadable> {
     let text = match read_owned_file(path) {
         Ok(text) => text,

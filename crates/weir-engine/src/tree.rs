@@ -1,7 +1,7 @@
 //! Computes a service's tournament tree from the counters in the maps, and writes it.
 //!
 //! Packets update nodes concurrently. Like the packet path, this code writes a node and then computes it again from the
-//! current counters: of two concurrent writers, the last one sees the counts of the other.
+//! current counters: of two concurrent writers, the last one reads the other's counts.
 
 use std::sync::atomic::{Ordering, fence};
 
@@ -14,13 +14,13 @@ use weir_sched::{Member, load};
 
 use crate::error::Result;
 
-/// Attempts for a node that packets change concurrently; the next tick tries again.
+/// Number of attempts for a node that packets change concurrently; the next tick retries.
 const ATTEMPTS: usize = 4;
 
 /// Computes every node of an extent's tree, if it has one, and writes those that differ.
 ///
 /// # Errors
-/// The extent refers to elements or rows outside the maps.
+/// Fails if the extent refers to elements or rows outside the maps.
 pub(crate) fn fill(maps: &Maps, header: &Extent) -> Result<()> {
     let number = Scheduler::from_number(header.scheduler).filter(|_| header.tree_width > 0);
     let Some((tree, word)) = number.and_then(|it| scheduler::tree(it, header.max_load > 0)) else {
@@ -41,7 +41,7 @@ pub(crate) fn fill(maps: &Maps, header: &Extent) -> Result<()> {
                 break;
             }
             set_node(maps, header, node, value)?;
-            // The next reads are no older than what a packet's CPU counted before its own write.
+            // The next reads include everything that a packet's CPU counted before its own write.
             fence(Ordering::SeqCst);
         }
     }

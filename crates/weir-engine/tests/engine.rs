@@ -418,15 +418,15 @@ fn clean_reverts_all_changes() {
     }
     let topology = Topology::new("clean");
     topology.run(async |paths| {
-        let before = topology.director_facts();
+        let before = topology.director_network();
         let mut wanted = desired(Forward::Direct, SchedulerKind::Rr, &BOTH);
         wanted.node.vip_interface = Some("d0".to_owned());
         drop(Director::open(paths, &wanted).await.unwrap());
-        assert_ne!(topology.director_facts(), before);
+        assert_ne!(topology.director_network(), before);
         let cleaned = clean(paths).await.unwrap();
         assert!(cleaned.data_plane);
         assert_eq!(cleaned.addresses.len(), 1);
-        assert_eq!(topology.director_facts(), before);
+        assert_eq!(topology.director_network(), before);
         assert!(!clean(paths).await.unwrap().data_plane);
     });
 }

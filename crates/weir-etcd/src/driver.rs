@@ -201,7 +201,7 @@ impl Runner {
             | Input::Renewed
             | Input::LeaseFailed(_)
             | Input::Txn { .. }
-            | Input::Facts(_)
+            | Input::LocalState(_)
             | Input::Changed { .. }
             | Input::Publish { .. }
             | Input::Applied(_)

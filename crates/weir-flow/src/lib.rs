@@ -1,4 +1,4 @@
-//! Models what the data plane must do with a packet; defines flow hashes, slots, states and timeouts.
+//! Models the data plane's handling of a packet; defines flow hashes, slots, states and timeouts.
 //!
 //! [`Model`] determines the outcome of a packet from the product's rules: its service, its server, and the bytes to
 //! send. It is written for readability: flows are in a hash map by tuple, with slots as in the data plane; a packet is

@@ -50,7 +50,7 @@ pub struct Layout {
     pub ip_len: usize,
 }
 
-/// The reason why parsing stopped, and the addresses that were parsed before.
+/// Why parsing stopped, and the addresses that were parsed before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ParseError {
     /// The packet's final reason if the address filter accepts it.
@@ -94,7 +94,7 @@ fn read_ipv6(frame: &[u8], offset: usize) -> Addr {
 /// Parses a frame.
 ///
 /// # Errors
-/// The packet is not IP, is truncated or malformed, or has too many extension headers.
+/// Fails if the packet is not IP, is truncated or malformed, or has too many extension headers.
 pub fn parse(frame: &[u8]) -> Result<Layout, ParseError> {
     if frame.len() < 14 {
         return Err(ParseError::without_addresses(Reason::DropTooShort));

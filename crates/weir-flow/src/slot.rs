@@ -1,4 +1,4 @@
-//! Slots of the flow table: which buckets may contain an entry with a hash, in which order they are tried, and how the
+//! Slots of the flow table: which buckets may contain the entry for a hash, in which order they are tried, and how the
 //! home bucket marks entries in other buckets.
 //!
 //! The rules are those of bpf/lib/bucket.h. The reference model uses them to allocate slots like the data plane, and
@@ -45,7 +45,7 @@ impl Geometry {
     }
 }
 
-/// The buckets that may contain an entry with a hash.
+/// The buckets that may contain the entry for a hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Placement {
     /// The tag: 44 bits of the hash.

@@ -17,7 +17,7 @@ pub const MAX_CORPUS_BYTES: usize = 128 * 1024;
 /// Runs a command, and prints its result to standard output.
 ///
 /// # Errors
-/// The command or the target does not exist, or a file cannot be read or written.
+/// Fails if the command or the target does not exist, or a file cannot be read or written.
 pub fn run(command: &str) -> Result<(), Box<dyn Error>> {
     let words: Vec<&str> = command.split_whitespace().collect();
     match words.as_slice() {

@@ -26,7 +26,7 @@ pub fn format_input(input: &[u8]) -> String {
 /// Returns the input that a line contains.
 ///
 /// # Errors
-/// The line contains an invalid escape.
+/// Fails if the line contains an invalid escape.
 pub fn parse_input(line: &str) -> Result<Vec<u8>, String> {
     let mut input = Vec::with_capacity(line.len());
     let mut bytes = line.bytes();
@@ -56,7 +56,7 @@ pub fn parse_input(line: &str) -> Result<Vec<u8>, String> {
 /// Returns all inputs of a corpus file.
 ///
 /// # Errors
-/// A line contains an invalid escape; the error contains the number of the first such line.
+/// Fails if a line contains an invalid escape; the error contains the number of the first such line.
 pub fn parse_corpus(text: &str) -> Result<Vec<Vec<u8>>, String> {
     (1..)
         .zip(text.lines())

@@ -1,10 +1,10 @@
 //! Health checking without I/O: probe scheduling, rise/fall state, effective weights, and the probe protocols.
 //!
 //! [`Monitor`] contains all active checks. It receives the configuration, the time and probe results, and returns
-//! probes to run and servers whose [`Standing`] changed; [`weigh()`] computes weights from standings. A [`Dialogue`]
-//! implements the client side of a probe's protocol, as bytes. The crate opens no socket, reads no clock and takes its
-//! random seed as an argument: the driver in weir-probing does the I/O, and the tests replace the driver with a
-//! simulation.
+//! probes to run and servers whose [`ServerHealth`] changed; [`weigh()`] computes weights from the servers' health. A
+//! [`Dialogue`] implements the client side of a probe's protocol, as bytes. The crate opens no socket, reads no clock
+//! and takes its random seed as an argument: the driver in weir-probing does the I/O, and the tests replace the driver
+//! with a simulation.
 //!
 //! Time is a [`Duration`](std::time::Duration) since a point in time that the driver chooses. It never goes backwards.
 
@@ -20,7 +20,7 @@ mod outcome;
 mod outlier;
 mod random;
 mod reply_watch;
-mod standing;
+mod server_health;
 mod target;
 mod weigh;
 
@@ -34,6 +34,6 @@ pub use monitor::{
 pub use outcome::{Outcome, ReportedWeight, Verdict};
 pub use outlier::{Ejection, EjectionChange, Outliers, Sample, Transition};
 pub use reply_watch::{Client, Finding, Key, NoReplyWarning, ReplyCounters, ReplyWatch, Silence};
-pub use standing::Standing;
+pub use server_health::ServerHealth;
 pub use target::Target;
-pub use weigh::{Candidate, ComputedWeight, Regime, weigh};
+pub use weigh::{Candidate, ComputedWeight, PoolMode, weigh};

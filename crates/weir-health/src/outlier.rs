@@ -17,7 +17,7 @@ const SYNS_MIN: u64 = 3;
 /// retransmitted after the initial RTO of 1 s (RFC 6298).
 const SILENCE_MIN: Duration = Duration::from_millis(1500);
 
-/// Time for which an answer from another server shows that clients complete handshakes.
+/// How long an answer from another server shows that clients complete handshakes.
 const ANSWER_VALIDITY: Duration = Duration::from_secs(3);
 
 /// Duration of the first ejection.
@@ -61,7 +61,7 @@ pub enum Transition {
     Ejected(Ejection),
     /// The ejection expired, and the server is on trial.
     OnTrial,
-    /// The ejection ended, because the server is down according to its checks, or is no longer in the group.
+    /// The ejection ended because the server is down according to its checks, or is no longer in the group.
     Withdrawn,
 }
 

@@ -18,7 +18,7 @@ pub struct Target {
     pub address: IpAddr,
     /// Destination port; `None` = the probe uses no port.
     pub port: Option<u16>,
-    /// Path of the unix socket to which to connect instead of `address`.
+    /// Path of the unix socket to connect to instead of `address`.
     pub unix: Option<Arc<str>>,
     /// Source address.
     pub source: Option<IpAddr>,

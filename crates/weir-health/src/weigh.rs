@@ -1,4 +1,4 @@
-//! Computes the weights that schedulers use from the standings of a pool's servers.
+//! Computes the weights that schedulers use from the health of a pool's servers.
 //!
 //! Layers, lowest first: the configured weight, an operator's override, the weight that checks report, the slow start
 //! ramp, the state. An ejected server gets weight 0. For the pool: a starting server is used only while no server is
@@ -9,7 +9,7 @@ use weir_model::Health;
 
 use crate::machine::State;
 use crate::outcome::scale;
-use crate::standing::Standing;
+use crate::server_health::ServerHealth;
 
 /// A server before its health is applied.
 #[derive(Clone, Copy, Debug)]
@@ -17,7 +17,7 @@ pub struct Candidate<'a> {
     /// Configured weight, or the override that replaces it.
     pub base: u32,
     /// Result of the server's checks; `None` = the server has no check.
-    pub standing: Option<&'a Standing>,
+    pub server_health: Option<&'a ServerHealth>,
     /// Whether the server is ejected by passive checks.
     pub ejected: bool,
 }
@@ -33,7 +33,7 @@ pub struct ComputedWeight {
 
 /// The mode in which a pool operates. It is an input of the next call, because the quorum has hysteresis.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub enum Regime {
+pub enum PoolMode {
     /// Servers are used according to their states.
     #[default]
     Normal,
@@ -43,19 +43,19 @@ pub enum Regime {
     BelowQuorum,
 }
 
-/// Returns the weights of a pool's servers and the pool's new regime; `previous` = the regime of the last call.
+/// Returns the weights of a pool's servers and the pool's new mode; `previous` = the mode of the last call.
 pub fn weigh(
     health: &Health,
     has_sorry: bool,
     candidates: &[Candidate<'_>],
-    previous: Regime,
-) -> (Vec<ComputedWeight>, Regime) {
+    previous: PoolMode,
+) -> (Vec<ComputedWeight>, PoolMode) {
     if is_panic(health, candidates) {
         let all = candidates.iter().map(|candidate| ComputedWeight {
             effective: candidate.base,
             remove: false,
         });
-        return (all.collect(), Regime::Panic);
+        return (all.collect(), PoolMode::Panic);
     }
     let any_is_up = candidates
         .iter()
@@ -75,9 +75,9 @@ pub fn weigh(
                 server.effective = 0;
             }
         }
-        return (weighed, Regime::BelowQuorum);
+        return (weighed, PoolMode::BelowQuorum);
     }
-    (weighed, Regime::Normal)
+    (weighed, PoolMode::Normal)
 }
 
 /// Sets the weight of ejected servers to 0, unless no other server has weight.
@@ -101,14 +101,14 @@ fn is_panic(health: &Health, candidates: &[Candidate<'_>]) -> bool {
     down.count() as u64 * 100 > used().count() as u64 * u64::from(percent)
 }
 
-fn is_below_quorum(health: &Health, sum: u64, previous: Regime) -> bool {
+fn is_below_quorum(health: &Health, sum: u64, previous: PoolMode) -> bool {
     let (quorum, hysteresis) = (
         u64::from(health.quorum),
         u64::from(health.quorum_hysteresis),
     );
     if quorum == 0 {
         false
-    } else if previous == Regime::BelowQuorum {
+    } else if previous == PoolMode::BelowQuorum {
         sum < quorum + hysteresis
     } else {
         sum < quorum.saturating_sub(hysteresis)
@@ -117,7 +117,7 @@ fn is_below_quorum(health: &Health, sum: u64, previous: Regime) -> bool {
 
 impl Candidate<'_> {
     fn state(&self) -> Option<State> {
-        self.standing.map(|standing| standing.state)
+        self.server_health.map(|server_health| server_health.state)
     }
 
     fn is_up(&self) -> bool {
@@ -126,12 +126,15 @@ impl Candidate<'_> {
 
     /// Returns the weight after reported weights and slow start.
     fn weight(&self) -> u32 {
-        let Some(standing) = self.standing else {
+        let Some(server_health) = self.server_health else {
             return self.base;
         };
-        match standing.reported_weight(self.base).unwrap_or(self.base) {
+        match server_health
+            .reported_weight(self.base)
+            .unwrap_or(self.base)
+        {
             0 => 0,
-            weight => scale(weight, standing.ramp, 1000),
+            weight => scale(weight, server_health.ramp, 1000),
         }
     }
 
@@ -144,7 +147,9 @@ impl Candidate<'_> {
         ComputedWeight {
             effective,
             remove: self.state() == Some(State::Down)
-                && self.standing.is_some_and(|standing| standing.remove),
+                && self
+                    .server_health
+                    .is_some_and(|server_health| server_health.remove),
         }
     }
 }
@@ -156,41 +161,42 @@ mod tests {
     use super::*;
     use crate::outcome::ReportedWeight;
 
-    fn standing(state: State) -> Standing {
-        Standing::new(state, Duration::ZERO)
+    fn server_health(state: State) -> ServerHealth {
+        ServerHealth::new(state, Duration::ZERO)
     }
 
     fn effective(
         health: &Health,
         has_sorry: bool,
-        servers: &[(u32, &Standing)],
-        previous: Regime,
-    ) -> (Vec<u32>, Regime) {
+        servers: &[(u32, &ServerHealth)],
+        previous: PoolMode,
+    ) -> (Vec<u32>, PoolMode) {
         let candidates: Vec<Candidate<'_>> = servers
             .iter()
-            .map(|(base, standing)| Candidate {
+            .map(|(base, server_health)| Candidate {
                 base: *base,
-                standing: Some(standing),
+                server_health: Some(server_health),
                 ejected: false,
             })
             .collect();
-        let (weighed, regime) = weigh(health, has_sorry, &candidates, previous);
+        let (weighed, mode) = weigh(health, has_sorry, &candidates, previous);
         (
             weighed.iter().map(|server| server.effective).collect(),
-            regime,
+            mode,
         )
     }
 
     #[test]
     fn starting_servers_are_used_only_while_none_is_up() {
         let (up, down, starting) = (
-            standing(State::Up),
-            standing(State::Down),
-            standing(State::Starting),
+            server_health(State::Up),
+            server_health(State::Down),
+            server_health(State::Starting),
         );
         let health = Health::default();
-        let weights =
-            |servers: &[(u32, &Standing)]| effective(&health, false, servers, Regime::Normal).0;
+        let weights = |servers: &[(u32, &ServerHealth)]| {
+            effective(&health, false, servers, PoolMode::Normal).0
+        };
         assert_eq!(
             weights(&[(1, &starting), (2, &starting), (1, &down)]),
             [1, 2, 0]
@@ -206,10 +212,10 @@ mod tests {
     #[test]
     fn panic_uses_all_servers_above_the_threshold() {
         let (up, down) = (
-            standing(State::Up),
-            Standing {
+            server_health(State::Up),
+            ServerHealth {
                 remove: true,
-                ..standing(State::Down)
+                ..server_health(State::Down)
             },
         );
         let health = Health {
@@ -217,52 +223,55 @@ mod tests {
             ..Health::default()
         };
         let weights =
-            |servers: &[(u32, &Standing)]| effective(&health, false, servers, Regime::Normal);
+            |servers: &[(u32, &ServerHealth)]| effective(&health, false, servers, PoolMode::Normal);
         assert_eq!(
             weights(&[(1, &up), (1, &down)]),
-            (vec![1, 0], Regime::Normal),
+            (vec![1, 0], PoolMode::Normal),
             "equal to the threshold"
         );
         assert_eq!(
             weights(&[(1, &up), (3, &down), (2, &down)]),
-            (vec![1, 3, 2], Regime::Panic)
+            (vec![1, 3, 2], PoolMode::Panic)
         );
         assert_eq!(
             weights(&[(1, &up), (0, &down), (1, &down)]),
-            (vec![1, 0, 0], Regime::Normal),
+            (vec![1, 0, 0], PoolMode::Normal),
             "one of two in use"
         );
     }
 
     #[test]
     fn quorum_has_hysteresis_and_zeroes_weights_only_with_a_sorry_server() {
-        let (up, down) = (standing(State::Up), standing(State::Down));
+        let (up, down) = (server_health(State::Up), server_health(State::Down));
         let health = Health {
             quorum: 3,
             quorum_hysteresis: 1,
             ..Health::default()
         };
         let weights_with = |ups: usize, before| {
-            let servers: Vec<(u32, &Standing)> = (0..5)
+            let servers: Vec<(u32, &ServerHealth)> = (0..5)
                 .map(|n| (1, if n < ups { &up } else { &down }))
                 .collect();
             effective(&health, true, &servers, before)
         };
-        assert_eq!(weights_with(2, Regime::Normal).1, Regime::Normal);
+        assert_eq!(weights_with(2, PoolMode::Normal).1, PoolMode::Normal);
         assert_eq!(
-            weights_with(1, Regime::Normal),
-            (vec![0; 5], Regime::BelowQuorum)
+            weights_with(1, PoolMode::Normal),
+            (vec![0; 5], PoolMode::BelowQuorum)
         );
-        assert_eq!(weights_with(3, Regime::BelowQuorum).1, Regime::BelowQuorum);
         assert_eq!(
-            weights_with(4, Regime::BelowQuorum),
-            (vec![1, 1, 1, 1, 0], Regime::Normal)
+            weights_with(3, PoolMode::BelowQuorum).1,
+            PoolMode::BelowQuorum
+        );
+        assert_eq!(
+            weights_with(4, PoolMode::BelowQuorum),
+            (vec![1, 1, 1, 1, 0], PoolMode::Normal)
         );
         let without_sorry_server =
-            effective(&health, false, &[(1, &up), (1, &down)], Regime::Normal);
+            effective(&health, false, &[(1, &up), (1, &down)], PoolMode::Normal);
         assert_eq!(
             without_sorry_server,
-            (vec![1, 0], Regime::BelowQuorum),
+            (vec![1, 0], PoolMode::BelowQuorum),
             "no sorry server"
         );
     }
@@ -270,25 +279,25 @@ mod tests {
     #[test]
     fn reported_weights_and_slow_start_scale_the_configured_weight() {
         let health = Health::default();
-        let half = Standing {
+        let half = ServerHealth {
             weights: vec![ReportedWeight::Percent(50), ReportedWeight::Percent(80)],
             ramp: 100,
-            ..standing(State::Up)
+            ..server_health(State::Up)
         };
         assert_eq!(
-            effective(&health, false, &[(100, &half)], Regime::Normal).0,
+            effective(&health, false, &[(100, &half)], PoolMode::Normal).0,
             [5]
         );
         assert_eq!(
-            effective(&health, false, &[(0, &half)], Regime::Normal).0,
+            effective(&health, false, &[(0, &half)], PoolMode::Normal).0,
             [0]
         );
-        let drained = Standing {
+        let drained = ServerHealth {
             weights: vec![ReportedWeight::Drain],
-            ..standing(State::Up)
+            ..server_health(State::Up)
         };
         assert_eq!(
-            effective(&health, false, &[(100, &drained)], Regime::Normal).0,
+            effective(&health, false, &[(100, &drained)], PoolMode::Normal).0,
             [0]
         );
     }
@@ -301,16 +310,16 @@ mod tests {
             (State::Up, true, false),
             (State::Starting, true, false),
         ] {
-            let standing = Standing {
+            let server_health = ServerHealth {
                 remove,
-                ..standing(state)
+                ..server_health(state)
             };
             let candidate = Candidate {
                 base: 1,
-                standing: Some(&standing),
+                server_health: Some(&server_health),
                 ejected: false,
             };
-            let (weighed, _) = weigh(&Health::default(), false, &[candidate], Regime::Normal);
+            let (weighed, _) = weigh(&Health::default(), false, &[candidate], PoolMode::Normal);
             assert_eq!(weighed[0].remove, removed, "{state:?} {remove}");
         }
     }
@@ -320,10 +329,10 @@ mod tests {
         let weights = |ejected: [bool; 2]| {
             let candidates = ejected.map(|ejected| Candidate {
                 base: 3,
-                standing: None,
+                server_health: None,
                 ejected,
             });
-            let (weighed, _) = weigh(&Health::default(), false, &candidates, Regime::Normal);
+            let (weighed, _) = weigh(&Health::default(), false, &candidates, PoolMode::Normal);
             [weighed[0].effective, weighed[1].effective]
         };
         assert_eq!(weights([true, false]), [0, 3]);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use weir_health::{Monitor, Outcome, Output, SavedState, Standing, State, SuspendedServers};
+use weir_health::{Monitor, Outcome, Output, SavedState, ServerHealth, State, SuspendedServers};
 use weir_model::{
     Check, Desired, Forward, Listener, Pool, Ports, Probe, Protocol, Server, Service, Timing, Via,
 };
@@ -52,7 +52,7 @@ struct Fixture {
     monitor: Monitor,
     now: Duration,
     silent: Vec<&'static str>,
-    reported: Option<Standing>,
+    reported: Option<ServerHealth>,
     /// State changes of the server, and of individual services.
     changes: Vec<String>,
 }
@@ -110,14 +110,14 @@ impl Fixture {
                     self.monitor.handle_result(request.id, outcome, self.now);
                 }
                 Output::Server {
-                    standing,
+                    server_health,
                     from,
                     paths,
                     ..
                 } => {
                     let state = |service: &str| {
-                        let standing = standing.as_ref().map(|it| it.in_service(service));
-                        standing.map(|it| it.state)
+                        let server_health = server_health.as_ref().map(|it| it.in_service(service));
+                        server_health.map(|it| it.state)
                     };
                     self.changes
                         .extend(from.map(|_| format!("{:?}", state("").unwrap())));
@@ -125,7 +125,7 @@ impl Fixture {
                         let state = state(&service).unwrap();
                         self.changes.push(format!("{service} {state:?}"));
                     }
-                    self.reported = standing;
+                    self.reported = server_health;
                 }
             }
         }

@@ -150,21 +150,21 @@ impl Simulation {
                 Output::Server {
                     pool,
                     server,
-                    standing,
+                    server_health,
                     from,
                     ..
                 } => {
-                    let Some(standing) = standing else {
+                    let Some(server_health) = server_health else {
                         self.reported.remove(&(pool, server));
                         continue;
                     };
                     self.log.add(|| {
-                        let state = standing.state;
+                        let state = server_health.state;
                         format!("{:?} {pool}/{server} {from:?} {state:?}", self.now)
                     });
                     let key = (pool, server);
-                    self.check_change(&key, standing.state, from, cause);
-                    self.reported.insert(key, standing.state);
+                    self.check_change(&key, server_health.state, from, cause);
+                    self.reported.insert(key, server_health.state);
                 }
             }
         }
@@ -303,7 +303,7 @@ impl Simulation {
                 };
                 let alive = self.alive[usize::from(v4.octets()[3])];
                 let view = self.monitor.view(&pool.name, &server.name, None);
-                let state = view.map(|view| view.standing.state);
+                let state = view.map(|view| view.server_health.state);
                 let expected = if alive { State::Up } else { State::Down };
                 assert_eq!(
                     state,

@@ -1,7 +1,8 @@
 //! Adds and removes addresses, routes, rules and devices, and records those that were added.
 //!
 //! An address of a virtual router that is already on its interface is adopted: recorded as if it had been added. It is
-//! removed when the router is not active, because another director may have it then, and both would answer ARP for it.
+//! removed while the router is not active, because another director may have it, and both would reply to ARP requests
+//! for it.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -16,7 +17,7 @@ use crate::record::{self, AddedAddress, OtherChange};
 use crate::state::Addresses;
 
 impl Addresses {
-    /// Reads the record of an earlier helper. Unless `adopt` is true, removes what it contains.
+    /// Reads the record of an earlier helper. Unless `adopt` is true, removes the objects in it.
     pub(crate) async fn open(runtime_dir: &Path, adopt: bool) -> Result<Self, Error> {
         let mut addresses = Self {
             netlink: Netlink::open()?,
@@ -412,7 +413,7 @@ fn is_source(
 /// routes, rules and devices. Must be called inside a tokio runtime, while no helper runs.
 ///
 /// # Errors
-/// An object cannot be removed, or the record cannot be written.
+/// Fails if an object cannot be removed, or the record cannot be written.
 pub async fn remove_recorded(runtime_dir: &Path) -> Result<usize, Error> {
     let record = record::read(runtime_dir);
     let count = record.added.len() + record.other_changes.len();

@@ -36,7 +36,7 @@ impl Client {
     /// Sends a request. Returns the number that the reply will have.
     ///
     /// # Errors
-    /// The helper has ended.
+    /// Fails if the helper has exited.
     pub fn request(&self, request: Request) -> Result<u64, Error> {
         let number = self
             .next_number
@@ -46,10 +46,10 @@ impl Client {
     }
 
     /// Returns the next reply without waiting, with the attached virtual routers, if any; `None` = the helper has
-    /// ended.
+    /// exited.
     ///
     /// # Errors
-    /// The helper sent an invalid message, or the channel cannot be read.
+    /// Fails if the helper sent an invalid message, or the channel cannot be read.
     pub fn poll_receive(&self) -> Result<Poll<Option<ReplyWithRouters>>, Error> {
         match self.channel.poll_receive()? {
             Poll::Ready(message) => message.map(parse_reply).transpose().map(Poll::Ready),
@@ -58,7 +58,7 @@ impl Client {
     }
 }
 
-/// Readable when a reply has arrived or the helper has ended.
+/// Readable when a reply has arrived or the helper has exited.
 impl AsFd for Client {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.channel.as_fd()

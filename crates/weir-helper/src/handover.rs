@@ -62,8 +62,8 @@ impl Addresses {
         Ok(())
     }
 
-    /// Removes what was added for a virtual router that the configuration no longer has, and hands over the addresses
-    /// that have another owner.
+    /// Removes the objects that were added for a virtual router that the configuration no longer has, and hands over
+    /// the addresses that have another owner.
     pub(crate) async fn retire(&mut self, router: &str) -> Result<(), Error> {
         self.hand_over(&|added| added.router == router).await?;
         self.remove(&|name| name == router).await

@@ -40,8 +40,8 @@ pub use published::with_published_part;
 pub use root_section::RootSection;
 pub use serve::serve;
 
-/// The environment variable by which the keeper informs the VRRP agent's helper that an unprivileged daemon has written
-/// the recorded configuration, even if the file has a different owner now.
+/// The environment variable that tells the VRRP agent's helper that an unprivileged daemon has written the recorded
+/// configuration, even if the file has a different owner now.
 pub const CONFINED: &str = "WEIR_HELPER_CONFINED";
 
 /// Why the helper failed.
@@ -82,7 +82,7 @@ pub enum Error {
         path: PathBuf,
         /// The section.
         name: &'static str,
-        /// Why it is not permitted, or what to do.
+        /// Why it is not permitted, or a fix.
         reason: String,
     },
     /// No virtual router has this name.

@@ -38,8 +38,8 @@ pub enum Request {
         /// Name of the virtual router.
         router: String,
     },
-    /// Remove what was added for a virtual router that the configuration no longer has. Addresses that the active
-    /// configuration has on the same interface for another owner are handed over instead.
+    /// Remove the objects that were added for a virtual router that the configuration no longer has. Addresses that the
+    /// active configuration has on the same interface for another owner are handed over instead.
     Retire {
         /// Name of the virtual router.
         router: String,
@@ -49,7 +49,7 @@ pub enum Request {
         /// Name of the virtual router.
         router: String,
     },
-    /// Remove what was added for all virtual routers except those that a new caller continues.
+    /// Remove the objects that were added for all virtual routers except those that a new caller continues.
     Settle {
         /// The names of the virtual routers that the caller takes over.
         active: Vec<String>,

@@ -3,7 +3,7 @@
 //!
 //! The daemon requests which content becomes active. The request is accepted if the content is the same as in
 //! - the current configuration file, if only root can write to it and to the files it includes,
-//! - the active content, or the previous one, to which a guarded reload may roll back, or
+//! - the active content, or the previous content, which a guarded reload may restore, or
 //! - the last active content, as recorded in the runtime directory: a process that is restarted uses it even if the
 //!   file has changed.
 //!

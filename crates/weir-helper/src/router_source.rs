@@ -20,7 +20,7 @@ use crate::{CONFINED, Error};
 /// File with the active virtual routers, for a helper that is restarted.
 const RECORD: &str = "vrrp-configuration";
 
-/// Reads and compares the files from which the virtual routers come.
+/// Reads and compares the files that the virtual routers come from.
 #[derive(Debug)]
 pub(crate) struct RouterSource {
     runtime_dir: PathBuf,

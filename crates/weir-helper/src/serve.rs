@@ -17,7 +17,7 @@ use crate::program;
 use crate::router_source::{ActiveRouters, RouterSource};
 use crate::state::Addresses;
 
-/// Maximum time after SIGTERM for which this process continues to serve the caller, which must become inactive first.
+/// Maximum time after SIGTERM that this process continues to serve the caller, which must become inactive first.
 const END_TIMEOUT: Duration = Duration::from_secs(3);
 /// Real-time priority of this process; lower than that of the agent, which must send its advertisements first.
 const REAL_TIME_PRIORITY: i32 = 9;
@@ -29,7 +29,7 @@ const REAL_TIME_PRIORITY: i32 = 9;
 /// inside a tokio runtime.
 ///
 /// # Errors
-/// The addresses cannot be read or removed.
+/// Fails if the addresses cannot be read or removed.
 pub async fn serve(
     channel: Channel,
     runtime_dir: &Path,
@@ -84,8 +84,8 @@ pub async fn serve(
     helper.addresses.remove(&|_| true).await
 }
 
-/// Gives the calling thread real-time priority, so that addresses move at once even on a busy machine: clients have no
-/// connectivity until then. Errors are ignored, because the agent lacks the same privilege and reports it.
+/// Sets real-time priority for the calling thread, so that addresses move immediately even on a busy machine: clients
+/// have no connectivity until then. Errors are ignored, because the agent lacks the same privilege and reports it.
 fn run_in_real_time() {
     let _ = weir_sys::run_in_real_time(REAL_TIME_PRIORITY);
 }
@@ -153,8 +153,8 @@ impl Helper {
         })
     }
 
-    /// Reads the configuration and sends its virtual routers. An invalid configuration changes nothing. Reading runs
-    /// at normal priority, because a large file would keep other processes waiting.
+    /// Reads the configuration and sends its virtual routers. An invalid configuration has no effect. Reading runs at
+    /// normal priority, because a large file would keep other processes waiting.
     fn send_policy(&mut self, number: u64) {
         let _ = weir_sys::run_at_normal_priority();
         let read = self.source.read();

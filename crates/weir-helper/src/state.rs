@@ -1,4 +1,4 @@
-//! Holds the objects of virtual routers on this machine: addresses, routes, rules, devices.
+//! Tracks the objects of virtual routers on this machine: addresses, routes, rules, devices.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;

@@ -53,7 +53,7 @@ const fn is_one_of(byte: u8, set: &[u8]) -> bool {
     false
 }
 
-/// Returns the classes to which all bytes of the text belong.
+/// Returns the classes that contain all bytes of the text.
 fn common_classes(text: &[u8]) -> u8 {
     text.iter()
         .fold(u8::MAX, |seen, byte| seen & CLASS[usize::from(*byte)])

@@ -11,7 +11,7 @@ use crate::byte_class::{is_token_byte, is_value_byte};
 use crate::parse_error::ParseError;
 
 /// Maximum length of a chunk extension, in bytes. Extensions are unused in practice; without a limit, a client could
-/// send data endlessly without a body.
+/// send data forever without sending a body.
 const EXTENSION_MAX: u16 = 256;
 /// Maximum length of a trailer section, in bytes.
 const TRAILER_MAX: u16 = 8192;
@@ -121,7 +121,7 @@ impl ChunkedParser {
     /// Processes input and passes the content to `data`. Returns the number of bytes that belong to the body.
     ///
     /// # Errors
-    /// The coding is malformed. Input processed before the error remains part of the body.
+    /// Fails if the coding is malformed. Input processed before the error remains part of the body.
     pub fn scan(&mut self, input: &[u8], data: &mut dyn FnMut(&[u8])) -> Result<usize, ParseError> {
         self.scan_request(input, data).map(|(consumed, _)| consumed)
     }

@@ -1,4 +1,4 @@
-//! Decides whether a response is compressed, and with which coding (RFC 9110 sections 12.5.3 and 8.4).
+//! Decides whether a response is compressed, and selects the coding (RFC 9110 sections 12.5.3 and 8.4).
 //!
 //! The driver compresses; this module negotiates and writes the fields.
 
@@ -12,8 +12,8 @@ use crate::head::{Framing, Response};
 type Quality = u16;
 const BEST: Quality = 1_000;
 
-/// Returns the offered coding that the client prefers; if it prefers several equally, the first of them in `offered`.
-/// Returns `None` if the client accepts none of them or prefers unencoded content.
+/// Returns the offered coding that the client prefers; among equally preferred codings, the first in `offered`. Returns
+/// `None` if the client accepts none of them or prefers unencoded content.
 pub fn negotiate(head: &[u8], fields: &[Field], offered: &[Coding]) -> Option<Coding> {
     let mut qualities = [None::<Quality>; Coding::ALL.len()];
     let (mut wildcard, mut identity) = (None, None);

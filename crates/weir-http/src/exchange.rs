@@ -74,7 +74,7 @@ enum Stage {
     Done,
 }
 
-/// What to send to the client: first the bytes appended to the buffer, then a range of the input.
+/// The output for the client: first the bytes appended to the buffer, then a range of the input.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ResponseStep {
     /// Bytes of the input that were processed.
@@ -85,18 +85,18 @@ pub struct ResponseStep {
     pub content: usize,
 }
 
-/// What to send to the server for bytes from the client.
+/// The output for the server after bytes from the client.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RequestStep {
     /// Bytes of the input that were processed.
     pub consumed: usize,
     /// Number of bytes, from the start of the input, to forward unchanged.
     pub forward: usize,
-    /// Bytes to send after the forwarded ones: trailers that were held back.
+    /// Bytes to send after the forwarded bytes: trailers that were held back.
     pub trailers: Vec<u8>,
 }
 
-/// What the end of the server's connection means.
+/// The meaning of the end of the server's connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ServerEnd {
     /// The response is complete.
@@ -180,7 +180,7 @@ impl Exchange {
     /// Processes bytes from the client.
     ///
     /// # Errors
-    /// The body is malformed: the request, which may be partly forwarded, must not be completed.
+    /// Fails if the body is malformed: the request, which may be partly forwarded, must not be completed.
     pub fn client_data(&mut self, input: &[u8]) -> Result<RequestStep, ParseError> {
         let forward_all = |consumed| RequestStep {
             consumed,
@@ -327,8 +327,8 @@ impl Exchange {
     /// is scratch space.
     ///
     /// # Errors
-    /// The response is malformed. If [`is_answered`](Self::is_answered) returns false, Weir can still respond to the
-    /// client.
+    /// Fails if the response is malformed. If [`is_answered`](Self::is_answered) returns false, Weir can still respond
+    /// to the client.
     pub fn server_data(
         &mut self,
         input: &[u8],
@@ -421,7 +421,7 @@ impl Exchange {
         let coding = rules
             .filter(|_| varies)
             .and_then(|encoding| encoding.negotiated);
-        // After an incomplete request, the next one cannot be distinguished from the rest of its body.
+        // After an incomplete request, the next request cannot be distinguished from the rest of the body.
         let closes_client = closing
             || self.request != Body::Done
             || self.decode

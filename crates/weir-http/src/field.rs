@@ -74,7 +74,7 @@ pub struct Field {
     end: u32,
     /// Whether the field is not forwarded.
     pub dropped: bool,
-    /// Whether the field is about the client, and its sender may not set it: keys and conditions ignore it.
+    /// Whether the field is about the client and its sender may not set it: keys and conditions ignore it.
     pub(crate) untrusted: bool,
     /// Whether the name contains a `_`, which many servers treat like `-`.
     pub(crate) underscore: bool,
@@ -145,9 +145,9 @@ impl Field {
     }
 }
 
-/// Marks the fields about the client (`X-Forwarded-…`, `X-Real-IP`, `Forwarded`) of which the server receives nothing
-/// that the client sent, so that keys and conditions ignore them: those with a rule that removes or replaces them, and
-/// those without a rule if `removes_others` is set.
+/// Marks the fields about the client (`X-Forwarded-…`, `X-Real-IP`, `Forwarded`) whose received values are not
+/// forwarded, so that keys and conditions ignore them: fields with a rule that removes or replaces them, and fields
+/// without a rule if `removes_others` is set.
 pub fn mark_untrusted(
     head: &[u8],
     fields: &mut [Field],

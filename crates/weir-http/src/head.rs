@@ -2,7 +2,7 @@
 //!
 //! Every message that two parsers could interpret differently is rejected (RFC 9112 section 11.2): both framings at
 //! once, a repeated length, a coding other than `chunked`, whitespace before a colon, folded lines, bare CR or LF.
-//! Leniency here would make the servers vulnerable to request smuggling.
+//! Lenient parsing would make the servers vulnerable to request smuggling.
 
 mod framing;
 mod line;
@@ -44,7 +44,7 @@ impl Default for HeadLimits {
     }
 }
 
-/// The limits of a proxy service; a target may use half of the head.
+/// The limits of a proxy service; a target may take up half of the head.
 impl From<&Proxy> for HeadLimits {
     fn from(proxy: &Proxy) -> Self {
         let head = proxy.limits.head as usize;
@@ -115,7 +115,7 @@ impl Method {
     }
 }
 
-/// The head of a request. Offsets refer to the input from which it was parsed.
+/// The head of a request. Offsets refer to the input that it was parsed from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
     /// Length in bytes up to the body, including empty lines before the request line.
@@ -151,7 +151,7 @@ impl Request {
         &head[self.target.0..self.target.1]
     }
 
-    /// Returns path and query; `*` for `OPTIONS *`; empty if an absolute target has neither.
+    /// Returns the path and query; `*` for `OPTIONS *`; empty if an absolute target has neither.
     pub fn path_in<'a>(&self, head: &'a [u8]) -> &'a [u8] {
         &head[self.path.0..self.path.1]
     }
@@ -189,7 +189,7 @@ pub struct Response {
 /// Parses a request head. Returns `None` while the head is incomplete.
 ///
 /// # Errors
-/// The request is malformed, ambiguous, or exceeds the limits.
+/// Fails if the request is malformed, ambiguous, or exceeds the limits.
 pub fn request(
     input: &[u8],
     limits: &HeadLimits,
@@ -302,7 +302,7 @@ fn interpret_request(
 /// Parses a response head. Returns `None` while the head is incomplete. `to_head`: the response is to a HEAD request.
 ///
 /// # Errors
-/// The response is malformed, ambiguous, or exceeds the limits.
+/// Fails if the response is malformed, ambiguous, or exceeds the limits.
 pub fn response(
     input: &[u8],
     to_head: bool,
@@ -378,7 +378,7 @@ pub fn is_other_protocol(input: &[u8]) -> bool {
 /// line, or `None` if the head is incomplete. If input is received in pieces, each byte is examined only once.
 ///
 /// # Errors
-/// A line ends with a bare LF.
+/// Fails if a line ends with a bare LF.
 pub fn head_end(input: &[u8], start: usize) -> Result<Option<usize>, ParseError> {
     let mut offset = start.saturating_sub(3);
     while let Some(found) = memchr::memchr(b'\n', &input[offset..]) {

@@ -82,7 +82,7 @@ pub struct LocalResponse<'a> {
     pub fields: &'a [u8],
     /// Whether the connection is closed after the response.
     pub close: bool,
-    /// Whether the body is omitted, but not its length: the method of the request is HEAD.
+    /// Whether the request's method is HEAD: the body is omitted, but not its length.
     pub omit_body: bool,
     /// Whether the client uses HTTP/1.0 and needs `Connection: keep-alive`.
     pub http10: bool,

@@ -1,6 +1,7 @@
 //! Reasons for rejecting a message, with the status code for the client and the text for logs.
 
-/// Why a message was rejected. The connection is always closed, because the start of the next message is unknown.
+/// Why a message was rejected. The connection is always closed, because the start of the next message is
+/// unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum ParseError {
     /// The first line is not a request line.
@@ -36,7 +37,7 @@ pub enum ParseError {
     /// `%` without two hexadecimal digits in a path, or `%00`.
     #[error("malformed escape in the path")]
     Escape,
-    /// `%2F`, `%5C` or `\` in a path, and the service rejects those.
+    /// `%2F`, `%5C` or `\` in a path, which the service rejects.
     #[error("encoded slash in the path")]
     EncodedSlash,
     /// No `Host` in HTTP/1.1, several of them, or one that is not a host with an optional port.
@@ -60,7 +61,7 @@ pub enum ParseError {
     /// `Upgrade` or `Expect` twice: servers take the first, the last, or both.
     #[error("duplicate Upgrade or Expect field")]
     Repeated,
-    /// A field name with `_`, and the service rejects those.
+    /// A field name with `_`, which the service rejects.
     #[error("underscore in a field name")]
     Underscore,
     /// An expectation other than `100-continue`.
@@ -69,7 +70,7 @@ pub enum ParseError {
     /// A required PROXY protocol header is missing or malformed.
     #[error("missing or malformed PROXY protocol header")]
     Preamble,
-    /// CONNECT, and the service does not allow it.
+    /// CONNECT, which the service does not allow.
     #[error("method not allowed")]
     Method,
 }

@@ -8,8 +8,8 @@
 //!
 //! Like nginx and Envoy, rejects invalid escapes (`%zz`) and `%00`: servers disagree on their meaning.
 //!
-//! A path that is already normal, as nearly all are, is not copied: a single pass detects this and finds the end of the
-//! path.
+//! A path that is already normal, as nearly all paths are, is not copied: a single pass detects this and finds the end
+//! of the path.
 
 use weir_model::{EncodedSlash, NormalizePath};
 
@@ -125,24 +125,24 @@ impl<'a> RequestPath<'a> {
         &self.text[self.path..]
     }
 
-    /// Returns path and query.
+    /// Returns the path and the query.
     pub const fn as_bytes(&self) -> &'a [u8] {
         self.text
     }
 
-    /// Returns whether the path differs from what the client sent.
+    /// Returns whether the path differs from the client's.
     pub const fn is_changed(&self) -> bool {
         self.changed
     }
 }
 
-/// Returns path and query with the path in normal form. `buffer` is written only if the normal form differs from
+/// Returns the path and query, with the path in normal form. `buffer` is written only if the normal form differs from
 /// `text`.
 ///
 /// A target that is not a path (`*`) is returned unchanged.
 ///
 /// # Errors
-/// An escape is invalid, encodes NUL, or is an encoded slash that the rules reject.
+/// Fails if an escape is invalid, encodes NUL, or is an encoded slash that the rules reject.
 pub fn normalize<'a>(
     text: &'a [u8],
     rules: &NormalizePath,
@@ -171,9 +171,9 @@ pub fn normalize<'a>(
     })
 }
 
-/// Returns path and query with the path as servers map it to a file name: escapes of all characters that a path may
-/// contain are decoded, including reserved characters and slashes, and slashes are merged. Returns `None` if this does
-/// not change the path, or if an escape is invalid.
+/// Returns the path and query, with the path as servers map it to a file name: escapes of all characters that a path
+/// may contain are decoded, including reserved characters and slashes, and slashes are merged. Returns `None` if this
+/// does not change the path, or if an escape is invalid.
 ///
 /// Different spellings of one file name may match different routes. The caller compares both spellings, and both must
 /// have the same route.
@@ -371,7 +371,7 @@ pub fn check_pattern(written: &str, rules: &NormalizePath) -> Pattern {
     match (defects.next(), defects.next()) {
         (None, _) if spelled == written.as_bytes() => Pattern::Normal,
         (None, _) => text(spelled).map_or(Pattern::Unmatchable(None), Pattern::Normalized),
-        // After a star, it is unknown what a dot segment removes.
+        // After a star, it is unknown which segment a dot segment removes.
         (Some((0, _)), None) if spelled.starts_with(b"/") => {
             let piece_len = pieces[0].len();
             let prefix_len = if last == 0 {

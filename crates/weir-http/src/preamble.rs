@@ -27,7 +27,7 @@ pub enum Preamble {
         len: usize,
         /// The client's address.
         source: SocketAddr,
-        /// The address to which the client connected.
+        /// The address that the client connected to.
         destination: SocketAddr,
     },
 }
@@ -61,7 +61,7 @@ impl Preamble {
 /// that rules for IPv4 networks apply to them.
 ///
 /// # Errors
-/// The input is not a PROXY protocol header.
+/// Fails if the input is not a PROXY protocol header.
 pub fn read(input: &[u8]) -> Result<Option<Preamble>, ParseError> {
     Ok(parse(input)?.map(Preamble::canonical))
 }

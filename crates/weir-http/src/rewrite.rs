@@ -13,7 +13,7 @@ use crate::head::{Framing, Method, Request, Response};
 use crate::local_response::reason_phrase;
 use crate::trailer::TrailerFilter;
 
-/// What the forwarding fields report about the client.
+/// The information about the client in the forwarding fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Client {
     /// The client's address.
@@ -36,11 +36,11 @@ pub struct ClientEdit<'a> {
     pub address: IpAddr,
     /// Whether the client uses TLS.
     pub secure: bool,
-    /// The port to which the client connected.
+    /// The port that the client connected to.
     pub port: u16,
 }
 
-/// How a request's head is rewritten.
+/// The edits of a request's head.
 #[derive(Debug, Clone, Copy)]
 pub struct RequestEdit<'a> {
     /// `None`: no forwarding fields are written, and the client's fields are kept.
@@ -53,7 +53,7 @@ pub struct RequestEdit<'a> {
     pub host: &'a [u8],
     /// The client's HTTP version, as written in `Via`: `1.0`, `1.1`, `2`.
     pub version: &'a str,
-    /// Replaces path and query.
+    /// Replaces the path and the query.
     pub path: Option<&'a [u8]>,
     /// Complete lines to add.
     pub add: &'a [u8],
@@ -327,7 +327,7 @@ pub struct ResponseEdit<'a> {
     pub cookie: Option<CookieEdit<'a>>,
     /// Whether and how content is compressed.
     pub encoding: Option<Encoding<'a>>,
-    /// Status in place of the server's, if [`weir_model::RouteEdits::may_replace`] allows it.
+    /// Status that replaces the server's, if [`weir_model::RouteEdits::may_replace`] allows it.
     pub status: Option<u16>,
 }
 
@@ -351,11 +351,11 @@ pub(crate) struct HopEdit {
     pub(crate) decode: bool,
     /// Whether the response opens a tunnel: its framing fields are meaningless (RFC 9110 section 9.3.6).
     pub(crate) tunnel: bool,
-    /// Coding with which the content is encoded.
+    /// Coding of the encoded content.
     pub(crate) coding: Option<Coding>,
     /// Whether the response depends on `Accept-Encoding`.
     pub(crate) varies: bool,
-    /// Status in place of the server's.
+    /// Status that replaces the server's.
     pub(crate) status: Option<u16>,
 }
 

@@ -24,7 +24,7 @@ use crate::path::RequestPath;
 
 /// Properties of a client's TLS connection.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct TlsFacts<'a> {
+pub struct TlsProperties<'a> {
     /// The TLS version; `None` = no TLS.
     pub version: Option<TlsVersion>,
     /// The cipher suite.
@@ -35,9 +35,9 @@ pub struct TlsFacts<'a> {
     pub client_subject: Option<&'a str>,
 }
 
-/// The properties of a request with which routes are compared.
+/// The properties of a request that routes are matched against.
 #[derive(Debug, Clone, Copy)]
-pub struct RequestFacts<'a> {
+pub struct RouteInput<'a> {
     /// The client's address.
     pub client: IpAddr,
     /// The path, in the form used for comparisons.
@@ -49,7 +49,7 @@ pub struct RequestFacts<'a> {
     /// The fields.
     pub fields: &'a [Field],
     /// The TLS connection.
-    pub tls: TlsFacts<'a>,
+    pub tls: TlsProperties<'a>,
     /// Whether the client used TLS, to Weir or to a trusted proxy.
     pub secure: bool,
 }
@@ -67,7 +67,7 @@ pub fn forwarded_scheme(head: &[u8], fields: &[Field]) -> Option<Scheme> {
     schemes.find(|scheme| first.eq_ignore_ascii_case(scheme.as_str().as_bytes()))
 }
 
-impl<'a> RequestFacts<'a> {
+impl<'a> RouteInput<'a> {
     /// Returns the requested host without port.
     pub fn host(&self) -> &'a [u8] {
         strip_port(
@@ -80,28 +80,29 @@ impl<'a> RequestFacts<'a> {
 
 /// Returns the index of the first route that matches. This is the reference; [`RouteTable::choose`] returns the same
 /// result without comparing every route.
-pub fn choose(routes: &[Route], facts: &RequestFacts<'_>) -> Option<usize> {
-    let host = facts.host();
-    let first_route = facts.target.first_route();
+pub fn choose(routes: &[Route], route_input: &RouteInput<'_>) -> Option<usize> {
+    let host = route_input.host();
+    let first_route = route_input.target.first_route();
     let candidates = routes.iter().enumerate().skip(first_route);
     let mut matching =
-        candidates.filter(|(_, route)| first_unmet_condition(route, facts, host).is_none());
+        candidates.filter(|(_, route)| first_unmet_condition(route, route_input, host).is_none());
     matching.next().map(|(index, _)| index)
 }
 
-/// Returns the first condition of a route that a request does not meet, and whether this condition is negated; `None`
-/// if the route matches. `host` is the request's host, without port.
+/// Returns the first condition of a route that a request does not meet, and whether the condition is negated; `None` if
+/// the route matches. `host` is the request's host, without port.
 pub fn first_unmet_condition(
     route: &Route,
-    facts: &RequestFacts<'_>,
+    route_input: &RouteInput<'_>,
     host: &[u8],
 ) -> Option<(ConditionKey, bool)> {
-    let fails = |key: &&ConditionKey| meets(&route.when, **key, facts, host, true) == Some(false);
+    let fails =
+        |key: &&ConditionKey| meets(&route.when, **key, route_input, host, true) == Some(false);
     if let Some(key) = ConditionKey::ALL.iter().find(fails) {
         return Some((*key, false));
     }
     let not = route.not.as_deref()?;
-    let forbids = |key: &&ConditionKey| meets(not, **key, facts, host, false) == Some(true);
+    let forbids = |key: &&ConditionKey| meets(not, **key, route_input, host, false) == Some(true);
     ConditionKey::ALL
         .iter()
         .find(forbids)
@@ -113,14 +114,14 @@ pub fn first_unmet_condition(
 fn meets(
     conditions: &Conditions,
     key: ConditionKey,
-    facts: &RequestFacts<'_>,
+    route_input: &RouteInput<'_>,
     host: &[u8],
     every_name: bool,
 ) -> Option<bool> {
     if !conditions.has(key) {
         return None;
     }
-    let path = facts.target.path();
+    let path = route_input.target.path();
     let named =
         |list: &[NamedCondition], matches: &dyn Fn(&NamedCondition) -> bool| match every_name {
             true => list.iter().all(|condition| {
@@ -131,13 +132,13 @@ fn meets(
         };
     Some(match key {
         ConditionKey::Method => {
-            let method = facts.request.method_in(facts.head);
+            let method = route_input.request.method_in(route_input.head);
             conditions
                 .methods
                 .iter()
                 .any(|allowed| allowed.as_bytes() == method)
         }
-        ConditionKey::Scheme => conditions.schemes.contains(&Scheme::of(facts.secure)),
+        ConditionKey::Scheme => conditions.schemes.contains(&Scheme::of(route_input.secure)),
         ConditionKey::Host => matches_hosts(conditions, host),
         ConditionKey::Path => conditions
             .paths
@@ -150,51 +151,54 @@ fn meets(
         ConditionKey::Source => conditions
             .sources
             .as_ref()
-            .is_some_and(|set| set.contains(facts.client)),
-        ConditionKey::TlsVersion => facts
+            .is_some_and(|set| set.contains(route_input.client)),
+        ConditionKey::TlsVersion => route_input
             .tls
             .version
             .is_some_and(|version| conditions.tls_versions.contains(&version)),
-        ConditionKey::TlsSni => facts.tls.server_name.is_some_and(|name| {
+        ConditionKey::TlsSni => route_input.tls.server_name.is_some_and(|name| {
             conditions
                 .tls_snis
                 .iter()
                 .any(|pattern| host_matches(pattern, name.as_bytes()))
         }),
-        ConditionKey::ClientCertSubject => facts.tls.client_subject.is_some_and(|subject| {
+        ConditionKey::ClientCertSubject => route_input.tls.client_subject.is_some_and(|subject| {
             let mut patterns = conditions.client_cert_subjects.iter();
             patterns.any(|pattern| value_matches(pattern, subject.as_bytes()))
         }),
         ConditionKey::Header => named(&conditions.headers, &|condition| {
-            has_field(facts, condition)
+            has_field(route_input, condition)
         }),
         ConditionKey::Query => named(&conditions.queries, &|condition| {
-            cookie::parameters(facts.target.query(), condition.name.as_bytes())
+            cookie::parameters(route_input.target.query(), condition.name.as_bytes())
                 .any(|value| condition_matches(condition, value))
         }),
         ConditionKey::Cookie => named(&conditions.cookies, &|condition| {
-            has_cookie(facts, condition)
+            has_cookie(route_input, condition)
         }),
     })
 }
 
-/// Returns the value with which a condition on the key is compared, as text. Values from the client's address and TLS
+/// Returns the value that a condition on the key is compared with, as text. Values from the client's address and TLS
 /// connection are not known here.
 pub fn compared_value(
     key: ConditionKey,
     conditions: Option<&Conditions>,
-    facts: &RequestFacts<'_>,
+    route_input: &RouteInput<'_>,
 ) -> String {
     let text = |bytes: &[u8]| match bytes {
         [] => "none".to_owned(),
         bytes => String::from_utf8_lossy(bytes).escape_debug().to_string(),
     };
     let fields = |names: &dyn Fn(&[u8]) -> bool| {
-        let fields = facts.fields.iter();
-        let found = fields.filter(|field| names(field.name_in(facts.head)));
+        let fields = route_input.fields.iter();
+        let found = fields.filter(|field| names(field.name_in(route_input.head)));
         let values: Vec<String> = found
             .map(|field| {
-                let (name, value) = (field.name_in(facts.head), field.value_in(facts.head));
+                let (name, value) = (
+                    field.name_in(route_input.head),
+                    field.value_in(route_input.head),
+                );
                 let note = match field.untrusted {
                     true => " (ignored, because untrusted clients may not set it)",
                     false => "",
@@ -208,11 +212,11 @@ pub fn compared_value(
         }
     };
     match key {
-        ConditionKey::Method => text(facts.request.method_in(facts.head)),
-        ConditionKey::Scheme => Scheme::of(facts.secure).as_str().to_owned(),
-        ConditionKey::Host => text(facts.host()),
-        ConditionKey::Path | ConditionKey::PathRegex => text(facts.target.path()),
-        ConditionKey::Query => text(facts.target.query()),
+        ConditionKey::Method => text(route_input.request.method_in(route_input.head)),
+        ConditionKey::Scheme => Scheme::of(route_input.secure).as_str().to_owned(),
+        ConditionKey::Host => text(route_input.host()),
+        ConditionKey::Path | ConditionKey::PathRegex => text(route_input.target.path()),
+        ConditionKey::Query => text(route_input.target.query()),
         ConditionKey::Cookie => fields(&|name| name.eq_ignore_ascii_case(b"cookie")),
         ConditionKey::Header => fields(&|name| {
             let mut header_conditions = conditions.iter().flat_map(|it| &it.headers);
@@ -225,17 +229,19 @@ pub fn compared_value(
     }
 }
 
-fn has_field(facts: &RequestFacts<'_>, condition: &NamedCondition) -> bool {
-    facts.fields.iter().any(|field| {
-        let value = field.trusted_value(condition.name.as_bytes(), facts.head);
+fn has_field(route_input: &RouteInput<'_>, condition: &NamedCondition) -> bool {
+    route_input.fields.iter().any(|field| {
+        let value = field.trusted_value(condition.name.as_bytes(), route_input.head);
         value.is_some_and(|value| condition_matches(condition, value))
     })
 }
 
-fn has_cookie(facts: &RequestFacts<'_>, condition: &NamedCondition) -> bool {
-    facts.fields.iter().any(|field| {
-        let text = field.value_in(facts.head);
-        field.name_in(facts.head).eq_ignore_ascii_case(b"cookie")
+fn has_cookie(route_input: &RouteInput<'_>, condition: &NamedCondition) -> bool {
+    route_input.fields.iter().any(|field| {
+        let text = field.value_in(route_input.head);
+        field
+            .name_in(route_input.head)
+            .eq_ignore_ascii_case(b"cookie")
             && cookie::find(text, condition.name.as_bytes())
                 .is_some_and(|range| condition_matches(condition, &text[range]))
     })

@@ -1,7 +1,7 @@
 //! Decides which trailers of a request are forwarded.
 //!
-//! A server may merge trailers into the header (RFC 9110 section 6.5.1). What a rule removes or replaces in the header
-//! is therefore removed from the trailers as well.
+//! A server may merge trailers into the header (RFC 9110 section 6.5.1). Fields that a rule removes or replaces in the
+//! header are therefore also removed from the trailers.
 
 use weir_model::{ClientFields, FieldRule};
 

@@ -283,7 +283,7 @@ fn run(seed: u64, outcome: &mut Outcome) {
     );
 }
 
-/// Runs one exchange in pieces. Returns how the response ended, what was sent to the server, and whether the client
+/// Runs one exchange in pieces. Returns the end of the response, the bytes sent to the server, and whether the client
 /// connection persists.
 #[expect(clippy::too_many_lines, reason = "one scenario, step by step")]
 fn exchange(

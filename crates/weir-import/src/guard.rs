@@ -1,7 +1,8 @@
 //! Lines of haproxy.cfg and nginx.conf that restrict access. Losing such a line is a security problem, not only a
 //! missing feature.
 //!
-//! If in doubt, list a keyword: a superfluous entry makes the operator check a line, a missing entry may admit clients.
+//! If in doubt, list a keyword: a superfluous entry only makes the operator check a line, but a missing entry may admit
+//! clients.
 
 /// Actions of haproxy rules that reject or authenticate clients: `http-request deny`, `tcp-request content reject`.
 const ACTIONS: &[&str] = &[

@@ -1,14 +1,14 @@
-//! Lines of other programs that do not change what clients or servers see: they set how the program runs, logs, reports
-//! and is tuned. Losing such a line does not change behaviour; losing any other line does.
+//! Lines of other programs without an effect on clients or servers: they configure the program's process, logging,
+//! reporting and tuning. Losing such a line does not change behaviour; losing any other line does.
 //!
-//! The lists are short on purpose: if an entry is missing, the operator only has to check one more line.
+//! The lists are deliberately short: if an entry is missing, the operator only has to check one more line.
 
 /// Keywords without an equivalent in weir.toml, and the reason given in their note.
 pub(crate) struct Unsupported {
     pub(crate) reason: &'static str,
-    /// Losing these changes what clients or servers see.
+    /// Losing these affects clients or servers.
     pub(crate) visible: &'static [&'static str],
-    /// Losing these does not change what they see.
+    /// Losing these does not affect them.
     pub(crate) inert: &'static [&'static str],
 }
 

@@ -399,7 +399,7 @@ fn push_quorum(pool: &mut Table, spec: &VirtualService, notes: &mut Notes) {
             );
         }
         if spec.sorry.is_none() {
-            let reason = "the quorum has no effect without a sorry server: the remaining servers stay in use";
+            let reason = "the quorum has no effect without a sorry server: the remaining servers are still used";
             notes.remark(position, reason);
         }
     }

@@ -1,9 +1,9 @@
 //! Converts configurations of haproxy, keepalived, ldirectord and nginx to `weir.toml`.
 //!
-//! Each importer parses a configuration like the program that it is for, and writes what weir.toml supports. Every line
-//! that is not supported, or that its program rejects, gets a note with its number and the reason; nothing is dropped
-//! silently. The output always passes `weir check`: everything that the configuration parser rejects is removed and
-//! reported, so that an importer may write keys that this build does not support.
+//! Each importer parses a configuration like its program does, and writes the settings that weir.toml supports. Every
+//! line that is not supported, or that its program rejects, gets a note with its number and the reason; nothing is
+//! dropped silently. The output always passes `weir check`: everything that the configuration parser rejects is removed
+//! and reported, so that an importer may write keys that this build does not support.
 //!
 //! The crate does not open files, resolve names or read the state of the host: the caller's [`Environment`] does that.
 
@@ -36,7 +36,7 @@ pub use keepalived::keepalived;
 pub use ldirectord::ldirectord;
 pub use nginx::nginx;
 
-/// An imported configuration, and notes about what was not imported.
+/// An imported configuration, and notes about the parts that were not imported.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Imported {
     /// The text of weir.toml; `weir check` accepts it.

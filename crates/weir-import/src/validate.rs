@@ -1,4 +1,4 @@
-//! Removes what the configuration parser rejects, and adds notes.
+//! Removes settings that the configuration parser rejects, and adds notes.
 //!
 //! Only `weir-config` defines which keys, values and combinations this build supports. So the text is parsed, each
 //! error is traced back to its source line, and the smallest removable part is removed, until the parser reports no

@@ -1,4 +1,4 @@
-//! Runs the perl script to which ldirectord's check of a file over FTP is converted, against a server in this test.
+//! Runs the perl script generated from ldirectord's check of a file over FTP, against a server in this test.
 
 #![expect(
     clippy::disallowed_types,

@@ -1,4 +1,4 @@
-//! Directives that guides for popular programs use, and what the importers convert them to.
+//! Directives that guides for popular programs use, and the importers' output for them.
 
 use weir_import::{EmptyEnvironment, Imported, haproxy, nginx};
 

@@ -15,7 +15,7 @@ fn import_keepalived(instance: &str, more: &str) -> String {
     table.expect("the instance is a virtual router").to_owned()
 }
 
-/// keepalived ignores `nopreempt` in an instance that starts as master, and gives it priority 255 without `priority`.
+/// keepalived ignores `nopreempt` in an instance that starts as master; without `priority`, its priority is 255.
 #[test]
 fn initial_state_determines_preemption_and_priority() {
     let waits = import_keepalived("state BACKUP\npriority 100\nnopreempt\npreempt_delay 5", "");

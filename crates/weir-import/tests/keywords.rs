@@ -79,7 +79,7 @@ fn is_checker(line: &str) -> bool {
     keyword.ends_with("_CHECK") || keyword.ends_with("_GET")
 }
 
-/// Returns the class of a line, from its notes and whether the output differs without it.
+/// Returns the class of a line, based on its notes and on whether the output differs without it.
 fn class_of(with: &Imported, without: &Imported, line: &str) -> &'static str {
     let is_single_line = !line.contains(" ; ");
     let line = line.split(" ; ").next().unwrap_or(line);

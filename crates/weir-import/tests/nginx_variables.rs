@@ -166,7 +166,7 @@ fn named_locations_receive_requests_for_missing_files() {
     );
     assert_lossless(&found);
     assert!(find_table(&found.toml, &["path = \"/a/*\""]).contains("pool = \"10.0.0.5\""));
-    // A named location to which no line refers, or that does more than `proxy_pass`, is a loss.
+    // A named location that no line refers to, or that does more than `proxy_pass`, is a loss.
     for named in [
         "location / { proxy_pass http://10.0.0.5; }\nlocation @app { proxy_pass http://10.0.0.6; }",
         "root /srv/www;\nlocation / { try_files $uri @app; }\nlocation @app { rewrite ^ /x break; proxy_pass \

@@ -1,10 +1,10 @@
 //! ipvsadm's command-line interface as data types: parsing, validation and messages, the table that commands edit, and
 //! listings.
 //!
-//! [`parse()`] implements what ipvsadm 1.31 does before it calls the kernel. [`Table`] implements what the kernel's
-//! control plane does with the request. [`Listing`] and [`Connection`] format the output. Host and port names are
-//! looked up through [`Names`], so that this crate does not access files or the network. The crate does not store the
-//! table, apply it to the data plane, or count packets.
+//! [`parse()`] implements ipvsadm 1.31 up to its calls to the kernel. [`Table`] implements the kernel's control plane.
+//! [`Listing`] and [`Connection`] format the output. Host and port names are looked up through [`Names`], so that this
+//! crate does not access files or the network. The crate does not store the table, apply it to the data plane, or count
+//! packets.
 //!
 //! All messages and formats match the tool byte for byte (ipvsadm.c, libipvs.c of ipvsadm 1.31, popt 1.19).
 //! `docs/manual/ipvsadm.md` lists intentional differences.

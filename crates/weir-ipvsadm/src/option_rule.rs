@@ -131,7 +131,7 @@ pub(crate) struct Rule {
     /// At most one of these may be given.
     one_of: &'static [Opt],
     optional: &'static [Opt],
-    /// The options to which the rules apply; `None` = all.
+    /// The options that the rules apply to; `None` = all.
     restricted: Option<&'static [Opt]>,
 }
 

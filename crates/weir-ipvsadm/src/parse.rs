@@ -45,7 +45,7 @@ pub enum List {
 /// Parses a command line. `program` is the program's name; `arguments` are the words after it. No arguments mean `-L`.
 ///
 /// # Errors
-/// Returns the tool's output and exit code if the command line is invalid, or asks only for the help text or the
+/// Returns the tool's output and exit code if the command line is invalid, or requests only the help text or the
 /// version.
 pub fn parse(program: &str, arguments: &[String], names: &dyn Names) -> Result<Command, Exit> {
     if arguments.is_empty() {

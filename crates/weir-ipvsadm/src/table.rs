@@ -1,7 +1,8 @@
 //! The table of services and servers, with the kernel's rules for changes.
 //!
 //! Edits that the kernel's control plane would reject are rejected here, in the same order and with the same error
-//! (ip_vs_ctl.c, Linux 6.12). A rejected edit changes nothing. New entries come first, like in the kernel's lists.
+//! (ip_vs_ctl.c, Linux 6.12). A rejected edit has no effect. New entries are inserted at the front, as in the kernel's
+//! lists.
 
 use std::net::IpAddr;
 
@@ -77,7 +78,7 @@ pub enum Errno {
     Permission,
 }
 
-/// The reason why an edit was rejected.
+/// Why an edit was rejected.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Refusal {

@@ -65,7 +65,7 @@ pub enum ServiceKey {
         protocol: Protocol,
         /// The VIP.
         address: IpAddr,
-        /// Port; 0 = all ports without a service of their own.
+        /// Port; 0 = all ports that have no separate service.
         port: u16,
     },
     /// A firewall mark.
@@ -213,7 +213,7 @@ pub struct Server {
     pub weight: u32,
     /// Number of connections at or above which the server gets no new ones; 0 = no limit.
     pub upper: u32,
-    /// Number of connections below which the server gets new ones again after it has reached `upper`.
+    /// Number of connections below which the server gets new connections again after it has reached `upper`.
     pub lower: u32,
     /// Encapsulation.
     pub tunnel: Tunnel,

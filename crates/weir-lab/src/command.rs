@@ -121,7 +121,7 @@ impl From<&RunArguments> for RunOptions {
     }
 }
 
-/// Runs a subcommand. Exit codes: 0 success, 1 failed (also if only a method failed), 2 usage error.
+/// Runs a subcommand. Exit codes: 0 = success, 1 = failed (even if only one method failed), 2 = usage error.
 pub fn execute(command: &LabCommand) -> ExitCode {
     let outcome = match command {
         LabCommand::List { json } => output::print(&list(*json)).map(|()| ExitCode::SUCCESS),

@@ -22,7 +22,7 @@ pub enum LabError {
     Usage {
         /// The option as written on the command line.
         option: &'static str,
-        /// Why it is invalid, and what is expected.
+        /// Why it is invalid, and the expected value.
         reason: String,
     },
     /// `weir lab report` found no results.

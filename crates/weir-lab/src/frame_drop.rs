@@ -13,7 +13,7 @@ pub(crate) const ALL_FRAMES: &str = "drop";
 /// were cut; otherwise it would flood frames for the host to all ports, and other directors would forward them.
 ///
 /// # Errors
-/// nftables rejects the rules.
+/// Fails if nftables rejects the rules.
 pub(crate) fn drop_frames(wire: &Namespace, port: &str, hooks: &[&str], rule: &str) -> Result<()> {
     let chain = |hook: &&str| {
         format!("chain {hook} {{ type filter hook {hook} device {port} priority 0; {rule}; }}")
@@ -27,7 +27,7 @@ pub(crate) fn drop_frames(wire: &Namespace, port: &str, hooks: &[&str], rule: &s
 /// Reverts [`drop_frames`].
 ///
 /// # Errors
-/// No frames are being dropped.
+/// Fails if no frames are being dropped.
 pub(crate) fn pass_frames(wire: &Namespace) -> Result<()> {
     let delete = ["nft", "delete", "table", "netdev", TABLE];
     let inside = ["netns", "exec", wire.name()];

@@ -7,7 +7,7 @@ use crate::error::{LabError, Result};
 /// Writes results. A closed pipe, as from `head`, is not an error.
 ///
 /// # Errors
-/// Standard output cannot be written to, for example because the disk is full.
+/// Fails if standard output cannot be written to, for example because the disk is full.
 pub(crate) fn print(text: &str) -> Result<()> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {

@@ -243,7 +243,7 @@ impl Drop for Daemon {
         if matches!(self.child.try_wait(), Ok(None)) {
             self.signal_group(Signal::TERM);
             let end = Instant::now() + TERMINATION_TIMEOUT;
-            // The state is checked before reaping, so that the group ID is still valid after the leader has ended.
+            // The state is checked before reaping, so that the group ID is still valid after the leader has exited.
             while Instant::now() < end && !is_zombie(self.child.id()) {
                 std::thread::sleep(Duration::from_millis(10));
             }

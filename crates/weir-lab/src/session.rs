@@ -29,7 +29,7 @@ pub(crate) struct Session {
     tag: String,
     directory: PathBuf,
     next: AtomicU32,
-    /// Holds the lock; the run is no longer active after it is closed.
+    /// Holds the lock; closing it ends the run.
     _lock: File,
 }
 

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 pub const FLOOR_PERCENT: u32 = 5;
 /// Published percentages are multiples of this number.
 const STEP_PERCENT: f64 = 5.0;
-/// Fraction of the difference to its target by which a server's fraction changes in a round.
+/// In each round, a server's fraction moves towards its target by this fraction of the difference.
 const APPROACH_RATIO: f64 = 0.3;
 /// Increase of the fraction of a server without recent samples in a round.
 const RECOVERY_STEP: f64 = 0.05;

@@ -1,6 +1,6 @@
 //! A server's latency from samples: a moving average for the scheduler, and a histogram for the status.
 
-/// How a latency was measured.
+/// The method used to measure a latency.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Method {
     /// With the TCP timestamps of the server.
@@ -102,7 +102,7 @@ pub struct Summary {
     pub p99_ms: f64,
     /// Number of samples since the server was added.
     pub samples: u64,
-    /// How the samples were measured.
+    /// The method used to measure the samples.
     pub method: Method,
 }
 

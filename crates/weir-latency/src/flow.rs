@@ -127,7 +127,7 @@ pub struct Sample {
     pub dest: u32,
     /// Latency in nanoseconds.
     pub ns: i64,
-    /// How it was measured.
+    /// The measurement method.
     pub method: Method,
 }
 
@@ -308,7 +308,7 @@ impl Step<'_> {
         }
     }
 
-    /// Processes a SYN. If a SYN is retransmitted, it is unknown to which of the two the server responded, so the flow
+    /// Processes a SYN. If a SYN is retransmitted, it is unknown which of the two the server responded to, so the flow
     /// is ignored.
     fn process_syn(&mut self) {
         let (packet, now_ns) = (self.packet, self.now_ns);

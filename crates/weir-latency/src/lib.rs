@@ -1,10 +1,10 @@
-//! Turns server latency samples into statistics, shares for `least-time`, and adjusted weights. The samples are
+//! Converts server latency samples to statistics, shares for `least-time`, and adjusted weights. The samples are
 //! computed from client packets, so replies may bypass the director.
 //!
-//! [`flow`] is the model of the estimator in the data plane (bpf/lib/latency.h): it turns the packets that a client
-//! sends into samples. [`aggregate`] turns samples into a server's statistics, and [`share`] turns the statistics of a
-//! service's servers into the shares by which `least-time` selects servers at random. [`adapt`] turns latencies into
-//! weights for the other schedulers. The crate does no I/O; times are arguments.
+//! [`flow`] is the model of the estimator in the data plane (bpf/lib/latency.h): it computes samples from the packets
+//! that a client sends. [`aggregate`] computes a server's statistics from samples, and [`share`] converts the
+//! statistics of a service's servers to the shares that `least-time` uses to select servers at random. [`adapt`]
+//! converts latencies to weights for the other schedulers. The crate does no I/O; times are arguments.
 
 pub mod adapt;
 pub mod aggregate;

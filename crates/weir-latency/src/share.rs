@@ -2,7 +2,7 @@
 
 use weir_abi::{COST_EXPLORE, COST_SHARE_MAX};
 
-/// The latency of a server, as far as it is known.
+/// The known latency of a server.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum KnownLatency {
     /// Latency in microseconds, from recent samples.

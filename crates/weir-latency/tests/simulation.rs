@@ -2,7 +2,7 @@
 //! and new shares every 10 ms.
 //!
 //! There are hundreds of scenarios with different seeds: a server that becomes slow and recovers, bursts, a server in
-//! slow start, and several directors that do not know each other's connections.
+//! slow start, and several directors that do not share their connections.
 
 #![allow(
     clippy::disallowed_methods,

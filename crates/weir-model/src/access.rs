@@ -89,7 +89,7 @@ impl LogFormat {
     }
 }
 
-/// Destination and format of log lines.
+/// Destination and format of log lines
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct AccessLog {
     /// A file, which is appended to; `-` = standard output; `syslog`, `journald`, or these with `:SOCKET`.

@@ -35,7 +35,7 @@ impl Admin {
         }
     }
 
-    /// Returns whether an address is only reachable from this machine.
+    /// Returns whether an address is reachable only from this machine.
     pub const fn is_loopback(address: SocketAddr) -> bool {
         address.ip().to_canonical().is_loopback()
     }

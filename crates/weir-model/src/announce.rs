@@ -17,7 +17,7 @@ pub struct Announce {
     pub drain_delay: Duration,
     /// Names of the services whose VIPs are announced; `None` = all services.
     pub services: Option<Vec<String>>,
-    /// Which of a VIP's services must be able to serve.
+    /// The services of a VIP that must be able to serve.
     pub require: RequiredServices,
     /// Communities of every route.
     pub communities: Vec<Community>,
@@ -38,7 +38,7 @@ impl Announce {
     }
 }
 
-/// A BGP speaker, and how it is controlled.
+/// A BGP speaker and its control interface.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Speaker {
     /// BIRD 2 or 3: an include file, and `configure` over the control socket.
@@ -122,7 +122,7 @@ impl Speaker {
     }
 }
 
-/// Which services of a VIP must be able to serve for the VIP to be announced.
+/// The services of a VIP that must be able to serve for the VIP to be announced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum RequiredServices {
     /// At least one of the services.

@@ -44,7 +44,7 @@ impl PasswordHash {
 pub struct BasicAuth {
     /// Realm that browsers show in the login prompt.
     pub realm: String,
-    /// File from which users were read.
+    /// File that users were read from.
     pub file: Option<String>,
     /// Password hashes, by user name.
     users: BTreeMap<String, String>,

@@ -23,13 +23,13 @@ pub struct Cluster {
     pub user: Option<String>,
     /// Password of `user`.
     pub password: Option<Secret>,
-    /// The key with which configurations are encrypted; `None` = they are not encrypted.
+    /// The key that encrypts configurations; `None` = no encryption.
     pub group_key: Option<Secret>,
     /// Time to live of this director's lease, in whole seconds.
     pub lease: Duration,
     /// Whether a server is also down if a quorum of the directors reports it down.
     pub agreement: bool,
-    /// Files and directories that a published configuration may refer to.
+    /// Files and directories that a published configuration may reference.
     pub files: Vec<String>,
     /// Which layer 4 services the group may publish; `None` = none.
     pub publish: Option<Publish>,

@@ -47,8 +47,8 @@ pub struct Desired {
     pub timeouts: Timeouts,
     /// IPVS settings.
     pub ipvs: Ipvs,
-    /// Each `[check.NAME]` with its name, in file order. Pools and servers hold copies of the checks that they refer
-    /// to; this list is for external server lists, which may refer to checks too.
+    /// Each `[check.NAME]` with its name, in file order. Pools and servers contain copies of the checks that they
+    /// reference; this list is for external server lists, which may also reference checks.
     pub checks: Vec<(String, Check)>,
     /// Pools in file order, names unique.
     pub pools: Vec<Pool>,
@@ -88,8 +88,8 @@ impl Desired {
             .is_some_and(|name| Some(name) == group)
     }
 
-    /// Returns why a server that is not in the configuration cannot be added to a pool that the group published; `None`
-    /// if the server can be added, if the pool is the director's own, or without `[cluster.publish]`.
+    /// Returns the reason why a server outside the configuration cannot be added to a pool that the group published;
+    /// `None` if it can be added, if the pool is the director's own, or without `[cluster.publish]`.
     pub fn unpublishable_reason(&self, pool: &Pool, server: IpAddr) -> Option<String> {
         let publish = self.cluster.as_ref()?.publish.as_ref()?;
         (self.is_published(pool.source) && !publish.permits_server(server))
@@ -225,7 +225,7 @@ pub struct Node {
     pub syn_budget: u32,
     /// How long proxied connections may continue after SIGTERM.
     pub drain_timeout: Duration,
-    /// Which series `/metrics` contains.
+    /// The series in `/metrics`.
     pub metrics: Metrics,
 }
 
@@ -255,7 +255,7 @@ named_enum! {
 }
 
 named_enum! {
-    /// Which series `/metrics` contains.
+    /// The series in `/metrics`.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
     pub enum Metrics {
         /// Histograms of services, routes and pools; sums, counts and quantiles of servers.
@@ -360,7 +360,7 @@ named_enum! {
 }
 
 named_enum! {
-    /// Which measurement adjusts the weights of a pool's servers in layer 4 services.
+    /// The measurement that adjusts the weights of a pool's servers in layer 4 services.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
     pub enum Adapt {
         /// None: the weights are not adjusted.
@@ -378,7 +378,7 @@ pub struct Pool {
     pub name: String,
     /// Scheduler; `None` = the default of the service, [`Scheduler::L4_DEFAULT`] at layer 4.
     pub scheduler: Option<Scheduler>,
-    /// Which measurement adjusts the weights.
+    /// The measurement that adjusts the weights.
     pub adapt: Adapt,
     /// Servers in file order, without duplicate addresses and ports.
     pub servers: Vec<Server>,
@@ -595,7 +595,7 @@ impl Default for Persistence {
 }
 
 named_enum! {
-    /// What identifies a client on this machine.
+    /// The identity of a client on this machine.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
     pub enum LocalClient {
         /// Its cgroup.
@@ -633,7 +633,7 @@ pub struct Service {
     pub one_packet: bool,
     /// With `socket`, the cgroup whose processes are the clients: a path; `None` = the root of cgroup2.
     pub cgroup: Option<String>,
-    /// With `socket` and persistence, what identifies a client.
+    /// With `socket` and persistence, the identity of a client.
     pub persistent_client: LocalClient,
     /// Position of the service's table.
     pub source: Source,

@@ -1,7 +1,7 @@
 //! The difference between two desired states, in terms of the configuration.
 //!
 //! Objects are matched by name: renaming a pool or service removes one and adds one. [`Source`] is ignored, so that
-//! moving lines changes nothing. How a change is applied to the kernel is outside this module.
+//! moving lines has no effect. How a change is applied to the kernel is outside this module.
 //!
 //! [`Source`]: crate::Source
 

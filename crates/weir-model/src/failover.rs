@@ -1,4 +1,4 @@
-//! Whether a service's TCP connections survive when another director with the same file takes over its VIP.
+//! Determines whether a service's TCP connections survive when another director with the same file takes over its VIP.
 //!
 //! Without `[sync]` the other director has no flow entries for them. It schedules their packets again, and selects the
 //! same server only if the choice depends only on the packet and the list of servers.
@@ -14,7 +14,7 @@ pub enum FailoverLoss {
     Nat,
     /// Servers of persistent clients are stored in a table.
     Persistence,
-    /// `max_load` may have assigned connections to servers other than the one that the hash selects.
+    /// `max_load` may have assigned connections to servers other than the hash's choice.
     Bound,
     /// The scheduler's choice depends on more than the packet and the servers.
     Scheduler(SchedulerKind),

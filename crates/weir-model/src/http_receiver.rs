@@ -17,7 +17,7 @@ impl HttpReceiver {
     /// Parses a URL.
     ///
     /// # Errors
-    /// Returns what is wrong, for a diagnostic.
+    /// Returns the problem, for a diagnostic.
     pub fn parse(url: &str) -> Result<Self, &'static str> {
         let (is_secure, rest) = match (url.strip_prefix("http://"), url.strip_prefix("https://")) {
             (Some(rest), _) => (false, rest),

@@ -175,7 +175,7 @@ impl Indexed {
         names
     }
 
-    /// Returns how many services share a pool.
+    /// Returns the class of the number of services that share a pool.
     pub fn sharing(&self, pool: &str) -> Sharing {
         let sharing = self.services_of_pool(pool).filter(|user| !user.strict_ipvs);
         match sharing.take(Sharing::FEW + 1).count() {

@@ -23,7 +23,7 @@ pub struct Ipvs {
     pub schedule_icmp: bool,
     /// Whether packets with a firewall mark are forwarded to their original destination if no server is available.
     pub cache_bypass: bool,
-    /// How long `lblc` remembers an unused destination; whole seconds.
+    /// How long `lblc` keeps an unused destination; whole seconds.
     pub lblc_expiration: Duration,
     /// How long `lblcr` keeps a server set unchanged; whole seconds.
     pub lblcr_expiration: Duration,

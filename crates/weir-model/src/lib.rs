@@ -1,7 +1,7 @@
 //! The desired state: services, pools, servers, weights and limits, and the difference between two desired states.
 //!
-//! The types hold a validated configuration. Its origin (TOML, JSON, ipvsadm) no longer matters, except for [`Source`],
-//! which gives messages a line number. The crate does not parse files, only single values such as regular
+//! The types represent a validated configuration. Its origin (TOML, JSON, ipvsadm) no longer matters, except for
+//! [`Source`], which gives messages a line number. The crate does not parse files, only single values such as regular
 //! expressions ([`Pattern`], [`TextRegex`]), texts with variables ([`Template`]) and URLs. It does not query the
 //! kernel, and contains no run-time state (health, counters, overrides).
 //!

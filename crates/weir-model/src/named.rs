@@ -2,7 +2,7 @@
 
 /// Declares an enum, `ALL` with every variant in order of declaration, and `as_str` with the name of each.
 ///
-/// Each variant is declared in one place, so it cannot be missing from `ALL` or lack a name.
+/// Each variant is declared in one place, so none can be missing from `ALL` or lack a name.
 #[macro_export]
 macro_rules! named_enum {
     (

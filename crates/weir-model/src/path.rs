@@ -1,4 +1,4 @@
-//! The `normalize_path` setting of a proxy service: how request paths are compared and passed on.
+//! The `normalize_path` setting of a proxy service: how request paths are compared and forwarded.
 
 named_enum! {
     /// An encoded slash or backslash in a path (`%2F`, `%5C`, and `\`, which a URI may not contain).

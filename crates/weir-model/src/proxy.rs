@@ -247,7 +247,7 @@ impl Proxy {
         let other_texts = self.routes.iter().flat_map(|route| {
             let action_text = match &route.action {
                 RouteAction::Redirect { to, .. } => Some(to),
-                RouteAction::Answer { body, .. } => Some(body),
+                RouteAction::Respond { body, .. } => Some(body),
                 RouteAction::Mapped(map) => Some(&map.key),
                 RouteAction::Split(split) => split.by.as_ref(),
                 RouteAction::Pool(_)
@@ -266,7 +266,7 @@ impl Proxy {
     }
 
     /// Returns whether a condition of a route, or a text, depends on the client's TLS connection.
-    pub fn needs_tls_facts(&self) -> bool {
+    pub fn needs_tls_properties(&self) -> bool {
         let conditions = self.routes.iter().flat_map(Route::conditions);
         conditions.into_iter().any(Conditions::needs_tls)
             || self

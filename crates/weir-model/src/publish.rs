@@ -1,4 +1,4 @@
-//! `[cluster.publish]`: which layer 4 services a group of directors may publish to this director.
+//! `[cluster.publish]`: the layer 4 services that a group of directors may publish to this director.
 
 use std::net::{IpAddr, SocketAddr};
 

@@ -6,7 +6,7 @@
 /// 2^64 divided by the golden ratio: the increment of SplitMix64 and a multiplier for Fibonacci hashing.
 pub const GOLDEN_64: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// A generator of pseudo-random numbers. The same seed gives the same numbers.
+/// A generator of pseudo-random numbers. The same seed yields the same numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SplitMix64(u64);
 

@@ -15,11 +15,11 @@ pub use condition::{ConditionKey, Conditions, NamedCondition, RequestPart, Schem
 /// Action of a route.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum RouteAction {
-    /// Use this pool.
+    /// Send requests to this pool.
     Pool(String),
-    /// Use one of several pools.
+    /// Send requests to one of several pools.
     Split(Split),
-    /// Use the pool that a map selects; without a match and a default, the pool of the service.
+    /// Send requests to the pool that a map selects; without a match and a default, to the service's pool.
     Mapped(Arc<ValueMap>),
     /// Redirect the client.
     Redirect {
@@ -29,13 +29,13 @@ pub enum RouteAction {
         status: u16,
     },
     /// Respond to the client directly.
-    Answer {
+    Respond {
         /// 200 to 599.
         status: u16,
         /// The body; empty = the reason phrase.
         body: Template,
     },
-    /// Send files of a directory.
+    /// Serve files from a directory.
     Files(Arc<StaticFiles>),
     /// Close the client's connection without a response.
     Close,
@@ -44,7 +44,7 @@ pub enum RouteAction {
     Restart(RestartAt),
 }
 
-/// Where the selection of a route starts after a rewrite.
+/// The position at which route selection restarts after a rewrite.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RestartAt {
     /// At the first route.
@@ -101,7 +101,7 @@ impl fmt::Display for RouteAction {
             Self::Pool(pool) => write!(f, "pool {pool}"),
             Self::Split(split) => write!(f, "{split}"),
             Self::Redirect { to, status } => write!(f, "{status} to {to}"),
-            Self::Answer { status, .. } => write!(f, "answer {status}"),
+            Self::Respond { status, .. } => write!(f, "answer {status}"),
             Self::Mapped(map) => write!(f, "pool by map {}", map.name),
             Self::Files(files) => write!(f, "{files}"),
             Self::Close => f.write_str("close"),
@@ -162,7 +162,7 @@ pub struct RouteEdits {
     pub request: HeaderEdits,
     /// Changes to responses.
     pub response: HeaderEdits,
-    /// Status that replaces that of responses from servers: 200 to 599.
+    /// Status that replaces the status of responses from servers: 200 to 599.
     pub status: Option<u16>,
 }
 
@@ -359,7 +359,7 @@ pub struct RouteLimits {
     pub burst: u32,
     /// Maximum number of concurrent requests of one client; 0 = no limit.
     pub concurrent: u32,
-    /// What identifies a client.
+    /// The identity of a client.
     pub key: HashKey,
 }
 
@@ -376,7 +376,7 @@ impl RouteLimits {
     }
 }
 
-/// Timeouts of a route; `None` = the service's.
+/// Timeouts of a route; `None` = the service's timeout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct RouteTimeouts {
     /// As in [`crate::ProxyTimeouts`].
@@ -423,7 +423,7 @@ impl RouteAction {
                 values.map(String::as_str).collect()
             }
             Self::Files(files) => files.pool.iter().map(String::as_str).collect(),
-            Self::Redirect { .. } | Self::Answer { .. } | Self::Close | Self::Restart(_) => {
+            Self::Redirect { .. } | Self::Respond { .. } | Self::Close | Self::Restart(_) => {
                 Vec::new()
             }
         }
@@ -488,7 +488,7 @@ impl Route {
             | RouteAction::Split(_)
             | RouteAction::Mapped(_)
             | RouteAction::Redirect { .. }
-            | RouteAction::Answer { .. }
+            | RouteAction::Respond { .. }
             | RouteAction::Close
             | RouteAction::Restart(_) => None,
         }
@@ -519,7 +519,7 @@ impl Route {
                 RouteAction::Split(split) => split.by.is_none(),
                 RouteAction::Mapped(_)
                 | RouteAction::Redirect { .. }
-                | RouteAction::Answer { .. }
+                | RouteAction::Respond { .. }
                 | RouteAction::Files(_)
                 | RouteAction::Restart(_) => false,
             }

@@ -67,8 +67,8 @@ impl SchedulerKind {
         self.traits().layer4
     }
 
-    /// Returns whether the scheduler can select a server for a socket, before there is a packet. The kernel's
-    /// schedulers by destination would only see the VIP; `fo` and `p2c` replace `ovf` and `twos`.
+    /// Returns whether the scheduler can select a server for a socket, before there is a packet. For the kernel's
+    /// schedulers by destination, every destination would be the VIP; `fo` and `p2c` replace `ovf` and `twos`.
     pub const fn works_for_sockets(self) -> bool {
         match self {
             Self::Rr
@@ -87,7 +87,7 @@ impl SchedulerKind {
         }
     }
 
-    /// Returns the schedulers to which `max_load` applies.
+    /// Returns the schedulers that `max_load` applies to.
     pub fn hashing_schedulers() -> impl Iterator<Item = Self> {
         Self::ALL.into_iter().filter(|kind| kind.hashes())
     }
@@ -121,7 +121,7 @@ impl SchedulerKind {
     }
 }
 
-/// Where a scheduler is available, and what its choice depends on.
+/// The availability of a scheduler, and the inputs of its choice.
 struct Traits {
     ipvs: bool,
     layer4: bool,

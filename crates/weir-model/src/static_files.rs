@@ -1,8 +1,8 @@
-//! The `files` setting of a route: a directory with files that Weir itself sends.
+//! The `files` setting of a route: a directory of files that Weir itself serves.
 
 use std::fmt;
 
-/// A directory, and how paths are mapped to its files.
+/// A directory, and the mapping of paths to its files.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct StaticFiles {
     /// Absolute path of the directory. Files outside it are not sent.
@@ -16,7 +16,7 @@ pub struct StaticFiles {
     pub attempts: Vec<String>,
     /// Status of the response if no file is found; 400 to 599.
     pub missing: u16,
-    /// The pool that receives requests for which no file is found, instead of that response; `None` = no pool.
+    /// The pool that receives requests without a matching file, instead of that response; `None` = no pool.
     pub pool: Option<String>,
 }
 

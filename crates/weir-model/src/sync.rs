@@ -7,7 +7,7 @@ use crate::Secret;
 /// Settings of `[sync]`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct FlowSync {
-    /// Address and port from which datagrams are sent, and at which they are received.
+    /// Address and port for sending and receiving datagrams.
     pub listen: SocketAddr,
     /// Addresses and ports of the other directors (their `listen`); at least one, all of the address family of
     /// `listen`.

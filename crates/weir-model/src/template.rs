@@ -12,9 +12,9 @@ pub enum Variable {
     Client,
     /// The client's port.
     ClientPort,
-    /// The port to which the client connected.
+    /// The port that the client connected to.
     ListenPort,
-    /// The values of X-Forwarded-For of the request, and the client's address after them.
+    /// The values of X-Forwarded-For in the request, followed by the client's address.
     ForwardedFor,
     /// `http` or `https`.
     Scheme,
@@ -22,7 +22,7 @@ pub enum Variable {
     Host,
     /// The path without query, in the form that routes compare.
     Path,
-    /// Path and query as received: what `{path}` means in a redirect without `{query}`.
+    /// Path and query as received: the meaning of `{path}` in a redirect without `{query}`.
     PathAndQuery,
     /// The query without `?`.
     Query,

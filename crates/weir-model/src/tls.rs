@@ -27,7 +27,7 @@ named_enum! {
 }
 
 named_enum! {
-    /// Which requests are rejected because their host differs from the SNI of the connection.
+    /// Requests that are rejected because their host differs from the SNI of the connection.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
     pub enum SniHost {
         /// Rejects hosts of another service that requires client certificates of a different CA, with 421.

@@ -3,7 +3,7 @@
 use crate::HttpReceiver;
 
 named_enum! {
-    /// How the trace context of a client's request is treated.
+    /// Handling of the trace context in a client's request.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
     pub enum ParentTrace {
         /// The trace is continued, and the client's decision whether to record it is respected.
@@ -21,7 +21,7 @@ pub struct Tracing {
     pub endpoint: HttpReceiver,
     /// One in this many new traces is recorded.
     pub sample: u32,
-    /// How the client's trace context is treated.
+    /// Handling of the client's trace context.
     pub parent: ParentTrace,
     /// `service.name` of the resource.
     pub service_name: String,

@@ -72,7 +72,7 @@ pub struct VirtualRouter {
     pub routes: Vec<VirtualRoute>,
     /// Policy routing rules that exist while the director is active.
     pub rules: Vec<VirtualRule>,
-    /// Which packets to the addresses the active director accepts.
+    /// The packets to the addresses that the active director accepts.
     #[serde(default)]
     pub accept: Accept,
 }
@@ -132,14 +132,14 @@ pub struct RouterHmac {
     pub keys: Vec<(u8, RouterKey)>,
     /// ID of the key that packets are signed with.
     pub active: u8,
-    /// What is sent and required.
+    /// The signatures that are sent and required.
     pub mode: RouterHmacMode,
     /// How far the clocks of two directors may differ.
     pub window: Duration,
 }
 
 named_enum! {
-    /// What is sent and required.
+    /// The signatures that are sent and required.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
     pub enum RouterHmacMode {
         /// Packets are signed, and signatures are required.
@@ -242,7 +242,7 @@ pub struct AddressInterface {
 /// A tracked object and its effect.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Track {
-    /// What is tracked.
+    /// The tracked object.
     pub object: TrackObject,
     /// Subtracted from the priority on failure.
     pub penalty: u8,
@@ -250,7 +250,7 @@ pub struct Track {
     pub bonus: u8,
 }
 
-/// What is tracked.
+/// The tracked object.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TrackObject {

@@ -44,7 +44,7 @@ fn base() -> Desired {
         sample: 1,
         syslog: SyslogFormat::Rfc3164,
     });
-    let answer = RouteAction::Answer {
+    let answer = RouteAction::Respond {
         status: 200,
         body: Template::literal("long"),
     };
@@ -731,7 +731,7 @@ fn changed_keys_of_proxy_services_are_edits() {
             ),
             (
                 |it| {
-                    proxy(it).routes[1].action = RouteAction::Answer {
+                    proxy(it).routes[1].action = RouteAction::Respond {
                         status: 200,
                         body: Template::literal("other"),
                     };

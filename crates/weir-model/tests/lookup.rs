@@ -517,7 +517,7 @@ fn routes_for_connections_compare_host_and_source() {
     }
     let split = RouteAction::Split(vec![(text("p"), 1)].into());
     assert!(Route::new(split).is_valid_for_tcp());
-    let answer = RouteAction::Answer {
+    let answer = RouteAction::Respond {
         status: 200,
         body: Template::default(),
     };

@@ -76,7 +76,7 @@ fn routes_are_displayed_on_one_line() {
         })
     };
     assert_eq!(regex.to_string(), "h~x$ -> 301 to /n");
-    let answer = RouteAction::Answer {
+    let answer = RouteAction::Respond {
         status: 410,
         body: Template::literal("long"),
     };

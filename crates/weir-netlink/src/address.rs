@@ -94,7 +94,7 @@ impl Netlink {
     /// Returns the addresses of all devices.
     ///
     /// # Errors
-    /// The kernel rejects the dump.
+    /// Fails if the kernel rejects the dump.
     pub async fn addresses(&self) -> Result<Vec<Address>> {
         let message = RouteNetlinkMessage::GetAddress(AddressMessage::default());
         let replies = self.dump("list addresses", message).await?;
@@ -112,7 +112,7 @@ impl Netlink {
     /// IPv6 address asynchronously; a [`crate::Watch`] reports it.
     ///
     /// # Errors
-    /// The device does not exist, the prefix is longer than the address, or `CAP_NET_ADMIN` is missing.
+    /// Fails if the device does not exist, the prefix is longer than the address, or `CAP_NET_ADMIN` is missing.
     pub async fn add_address(&self, ifindex: u32, ip: IpAddr, prefix: u8) -> Result<Change> {
         let mut message = address_message(ifindex, ip, prefix);
         if ip.is_loopback() {
@@ -132,7 +132,7 @@ impl Netlink {
     /// 4862 section 5.5.4). It is used for a VIP on a server, where replies set the source explicitly.
     ///
     /// # Errors
-    /// The same as for [`Netlink::add_address`].
+    /// See [`Netlink::add_address`].
     pub async fn add_destination_only_address(
         &self,
         ifindex: u32,
@@ -160,7 +160,7 @@ impl Netlink {
     /// kernel also removes the secondary addresses of an IPv4 address, unless `promote_secondaries` is set.
     ///
     /// # Errors
-    /// `CAP_NET_ADMIN` is missing.
+    /// Fails if `CAP_NET_ADMIN` is missing.
     pub async fn remove_address(&self, ifindex: u32, ip: IpAddr, prefix: u8) -> Result<Change> {
         let message = address_message(ifindex, ip, prefix);
         let request = format!("remove address {ip}/{prefix} from device {ifindex}");
@@ -173,7 +173,7 @@ impl Netlink {
     /// shorter prefix, so that the network's other addresses do not depend on it.
     ///
     /// # Errors
-    /// The device does not exist, or `CAP_NET_ADMIN` is missing.
+    /// Fails if the device does not exist, or `CAP_NET_ADMIN` is missing.
     pub async fn hand_over_address(&self, ifindex: u32, ip: IpAddr, prefix: u8) -> Result<bool> {
         let handed_prefix = if ip.is_ipv4() { 32 } else { prefix };
         // The lifetime must not apply to the prefix's route, which other addresses need.
@@ -187,7 +187,7 @@ impl Netlink {
     /// Takes over `ip`/`prefix`, which was handed over: removes the mark and the limit of its lifetime.
     ///
     /// # Errors
-    /// The same as for [`Netlink::hand_over_address`].
+    /// See [`Netlink::hand_over_address`].
     pub async fn take_over_address(&self, ifindex: u32, ip: IpAddr, prefix: u8) -> Result<()> {
         let unmarked = AddressProtocol::Other(0);
         self.replace_address(
@@ -230,7 +230,7 @@ impl Netlink {
     /// covers it.
     ///
     /// # Errors
-    /// The same as for [`Netlink::route_get`].
+    /// See [`Netlink::route_get`].
     pub async fn is_local(&self, ip: IpAddr) -> Result<bool> {
         self.is_delivered_locally(ip).await
     }

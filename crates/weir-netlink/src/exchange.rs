@@ -1,6 +1,6 @@
 //! Sends requests and receives replies on a netlink socket (RFC 3549).
 //!
-//! One request is outstanding at a time. Each request asks for an acknowledgement or is a dump, so the end of the
+//! One request is outstanding at a time. Each request requests an acknowledgement or is a dump, so the end of the
 //! replies is always marked. Replies to a request whose future was dropped have an old sequence number and are skipped.
 //! A message that this build cannot decode, such as one with an attribute of a newer kernel, is skipped and counted, so
 //! that the rest of a table is still read.
@@ -112,7 +112,7 @@ impl Exchange {
             let mut batch_replies: Vec<Option<Result<T>>> =
                 (0..outstanding).map(|_| None).collect();
             while outstanding > 0 {
-                // Single replies fit into the buffer. Querying the size first would double the cost.
+                // Single replies fit into the buffer. Querying the size first would double the number of system calls.
                 datagram.clear();
                 let received = self.socket.recv_from(&mut datagram).await;
                 let sender = received.map_err(|source| Error::Socket { source })?;

@@ -93,7 +93,7 @@ impl Netlink {
     /// Adds a filter. Replaces a table with the same name.
     ///
     /// # Errors
-    /// The kernel has no nf_tables, or `CAP_NET_ADMIN` is missing.
+    /// Fails if the kernel has no nf_tables, or `CAP_NET_ADMIN` is missing.
     pub fn set_input_filter(&self, filter: &InputFilter) -> Result<()> {
         let request = format!("add the table {}", filter.table);
         self.run_in_namespace(|| send_batch(&request, build_batch(filter)))?
@@ -102,7 +102,7 @@ impl Netlink {
     /// Removes the table of a filter.
     ///
     /// # Errors
-    /// `CAP_NET_ADMIN` is missing.
+    /// Fails if `CAP_NET_ADMIN` is missing.
     pub fn remove_input_filter(&self, table: &str) -> Result<Change> {
         let request = format!("remove the table {table}");
         let mut batch = Batch::new();
@@ -277,7 +277,7 @@ impl Batch {
     }
 }
 
-/// The bytes of a message, to which attributes are appended. Each attribute starts at a multiple of four.
+/// The bytes of a message. Attributes are appended, each at a multiple of four.
 struct Attributes(Vec<u8>);
 
 impl Attributes {

@@ -2,7 +2,7 @@
 //! crate that changes the host's network.
 //!
 //! A [`Netlink`] is bound to the namespace in which it was opened. Reads return plain values ([`Link`], [`Address`],
-//! [`Route`], [`Neighbour`]). [`NetState`] contains the state on which next hops depend, and [`resolve`] computes
+//! [`Route`], [`Neighbour`]). [`NetState`] contains the state that next hops depend on, and [`resolve`] computes
 //! devices, tags and MAC addresses from it without I/O. Each change reports whether it had an effect, so that the
 //! caller can record what to revert; this crate keeps no records. `weir-engine` decides which changes to make.
 //!

@@ -116,7 +116,7 @@ impl Netlink {
     /// Returns all devices.
     ///
     /// # Errors
-    /// The kernel rejects the dump.
+    /// Fails if the kernel rejects the dump.
     pub async fn links(&self) -> Result<Vec<Link>> {
         let message = RouteNetlinkMessage::GetLink(LinkMessage::default());
         let replies = self.dump("list links", message).await?;
@@ -132,7 +132,7 @@ impl Netlink {
     /// Returns the device `name`, or `None` if it does not exist.
     ///
     /// # Errors
-    /// The same as for [`Netlink::links`].
+    /// See [`Netlink::links`].
     pub async fn link(&self, name: &str) -> Result<Option<Link>> {
         let links = self.links().await?;
         Ok(links.into_iter().find(|link| link.name == name))

@@ -152,7 +152,7 @@ impl Netlink {
     /// Returns the neighbours of both address families.
     ///
     /// # Errors
-    /// The kernel rejects the dump.
+    /// Fails if the kernel rejects the dump.
     pub async fn neighbours(&self) -> Result<Vec<Neighbour>> {
         let message = RouteNetlinkMessage::GetNeighbour(NeighbourMessage::default());
         let replies = self.dump("list neighbours", message).await?;
@@ -168,7 +168,7 @@ impl Netlink {
     /// Returns the entry for `ip` on a device, or `None`.
     ///
     /// # Errors
-    /// The device does not exist.
+    /// Fails if the device does not exist.
     pub async fn neighbour(&self, ifindex: u32, ip: IpAddr) -> Result<Option<Neighbour>> {
         let request = format!("look up neighbour {ip} on device {ifindex}");
         let message = RouteNetlinkMessage::GetNeighbour(entry_message(ifindex, ip));
@@ -185,7 +185,7 @@ impl Netlink {
     /// Makes the kernel resolve `ip` on a device and keep it resolved.
     ///
     /// # Errors
-    /// The device does not exist or is down, or `CAP_NET_ADMIN` is missing.
+    /// Fails if the device does not exist or is down, or `CAP_NET_ADMIN` is missing.
     pub async fn ensure_managed(&self, ifindex: u32, ip: IpAddr) -> Result<ManageOutcome> {
         // A permanent entry that is marked as managed would no longer be permanent (`__neigh_update` of
         // net/core/neighbour.c).
@@ -210,7 +210,7 @@ impl Netlink {
     /// program and is kept. If this machine still sends packets to `ip`, the kernel resolves it again.
     ///
     /// # Errors
-    /// `CAP_NET_ADMIN` is missing.
+    /// Fails if `CAP_NET_ADMIN` is missing.
     pub async fn remove_managed(&self, ifindex: u32, ip: IpAddr) -> Result<Change> {
         let entry = match self.neighbour(ifindex, ip).await {
             Err(error) if error.has_errno(rustix::io::Errno::NODEV) => None,

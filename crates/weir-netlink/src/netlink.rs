@@ -47,7 +47,7 @@ impl Netlink {
     /// Opens the network of `netns`.
     ///
     /// # Errors
-    /// The same as for [`Netlink::open`], or the namespace cannot be entered.
+    /// See [`Netlink::open`]. Also fails if the namespace cannot be entered.
     pub fn open_in(netns: &NetNs) -> Result<Self> {
         let _inside = netns.enter()?;
         Self::open()
@@ -62,7 +62,7 @@ impl Netlink {
     /// [`weir_sys::ethtool`]. `work` must not block for long.
     ///
     /// # Errors
-    /// The namespace cannot be entered.
+    /// Fails if the namespace cannot be entered.
     pub fn run_in_namespace<T>(&self, work: impl FnOnce() -> T) -> Result<T> {
         if NetNs::current()?.id()? == self.netns.id()? {
             return Ok(work());
@@ -74,7 +74,7 @@ impl Netlink {
     /// Returns the value of `sysctl` in this namespace.
     ///
     /// # Errors
-    /// The same as for [`Sysctl::read`].
+    /// See [`Sysctl::read`].
     pub fn sysctl(&self, sysctl: &Sysctl) -> Result<String> {
         self.run_in_namespace(|| sysctl.read())?
     }

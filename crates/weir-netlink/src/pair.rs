@@ -1,4 +1,4 @@
-//! Creates the veth pair to which packets with a firewall mark are routed, so that XDP receives them.
+//! Creates the veth pair that packets with a firewall mark are routed to, so that XDP receives them.
 
 use netlink_packet_route::link::{
     InfoData, InfoKind, InfoVeth, LinkAttribute, LinkFlags, LinkInfo, LinkMessage,
@@ -44,7 +44,7 @@ impl Netlink {
     /// Creates a veth pair without ARP. Both ends are down and have the MAC address `mac`.
     ///
     /// # Errors
-    /// `CAP_NET_ADMIN` is missing.
+    /// Fails if `CAP_NET_ADMIN` is missing.
     pub async fn add_veth_pair(
         &self,
         name: &str,
@@ -65,7 +65,7 @@ impl Netlink {
     /// Brings a device up.
     ///
     /// # Errors
-    /// The device does not exist, or `CAP_NET_ADMIN` is missing.
+    /// Fails if the device does not exist, or `CAP_NET_ADMIN` is missing.
     pub async fn bring_up(&self, ifindex: u32) -> Result<()> {
         let mut message = LinkMessage::default();
         message.header.index = ifindex;
@@ -80,7 +80,7 @@ impl Netlink {
     /// Removes a device and its peer. Returns [`Change::None`] if the device does not exist.
     ///
     /// # Errors
-    /// The device cannot be removed, or `CAP_NET_ADMIN` is missing.
+    /// Fails if the device cannot be removed, or `CAP_NET_ADMIN` is missing.
     pub async fn remove_link(&self, ifindex: u32) -> Result<Change> {
         let mut message = LinkMessage::default();
         message.header.index = ifindex;
@@ -92,7 +92,8 @@ impl Netlink {
     /// Adds a default route through a device to a routing table.
     ///
     /// # Errors
-    /// The device does not exist or is down, the address family is disabled on it, or `CAP_NET_ADMIN` is missing.
+    /// Fails if the device does not exist or is down, the address family is disabled on it, or `CAP_NET_ADMIN` is
+    /// missing.
     pub async fn add_default_route(&self, ipv6: bool, table: u32, ifindex: u32) -> Result<Change> {
         let message = default_route(ipv6, table, ifindex);
         let request = format!("add a default route to device {ifindex} to table {table}");

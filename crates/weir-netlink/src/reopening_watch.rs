@@ -14,7 +14,7 @@ impl ReopeningWatch {
     /// Starts watching this namespace. Must be called inside a tokio runtime.
     ///
     /// # Errors
-    /// The netlink socket cannot be opened.
+    /// Fails if the netlink socket cannot be opened.
     pub fn open() -> Result<Self> {
         let netlink = Netlink::open()?;
         let watch = Some(netlink.watch()?);
@@ -29,7 +29,7 @@ impl ReopeningWatch {
     /// Cancel-safe.
     ///
     /// # Errors
-    /// The watch failed. The error is returned once.
+    /// Fails if the watch fails. The error is returned once.
     pub async fn next(&mut self) -> Result<Event> {
         if std::mem::take(&mut self.has_missed_events) {
             return Ok(Event::Lost);

@@ -232,7 +232,7 @@ impl Netlink {
     /// Returns the destination prefixes that rules match.
     ///
     /// # Errors
-    /// The kernel rejects the dump.
+    /// Fails if the kernel rejects the dump.
     pub(crate) async fn rule_destinations(&self) -> Result<Vec<(IpAddr, u8)>> {
         let mut destinations = Vec::new();
         for family in [AddressFamily::Inet, AddressFamily::Inet6] {
@@ -260,7 +260,7 @@ impl Netlink {
     /// Returns the rules that do not exist.
     ///
     /// # Errors
-    /// The kernel rejects the dump.
+    /// Fails if the kernel rejects the dump.
     pub async fn missing_rules(&self, rules: &[Rule]) -> Result<Vec<Rule>> {
         let mut existing = BTreeSet::new();
         for ipv6 in [false, true] {
@@ -282,7 +282,7 @@ impl Netlink {
     /// Adds rules. Rules of priority 0 are placed before the local table's rule.
     ///
     /// # Errors
-    /// Rules of other programs with priority 0 prevent this, or `CAP_NET_ADMIN` is missing.
+    /// Fails if other programs' rules with priority 0 prevent this, or `CAP_NET_ADMIN` is missing.
     pub async fn add_rules(&self, rules: &[Rule]) -> Result<Change> {
         let mut change = Change::None;
         for rule in rules {
@@ -303,7 +303,7 @@ impl Netlink {
     /// Removes a rule that [`Netlink::add_rules`] added.
     ///
     /// # Errors
-    /// `CAP_NET_ADMIN` is missing.
+    /// Fails if `CAP_NET_ADMIN` is missing.
     pub async fn remove_rule(&self, rule: &Rule) -> Result<Change> {
         let request = format!("remove the rule {rule}");
         let removed = RouteNetlinkMessage::DelRule(rule.message());

@@ -98,7 +98,7 @@ const AF_INET6: u8 = 10;
 /// Returns all TCP sockets of the calling thread's namespace that are in one of `states`.
 ///
 /// # Errors
-/// The kernel does not support sock_diag, or rejects the request.
+/// Fails if the kernel does not support sock_diag, or rejects the request.
 pub fn tcp_sockets(states: &[TcpState]) -> Result<Vec<TcpSocket>> {
     let socket: OwnedFd = socket_with(
         AddressFamily::NETLINK,

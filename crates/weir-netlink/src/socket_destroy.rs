@@ -35,7 +35,8 @@ const STATES: u32 = 0xfff & !(1 << 6 | 1 << 10);
 /// sockets from the set. `protocol` is 6 or 17.
 ///
 /// # Errors
-/// The kernel has no sock_diag, or cannot list sockets. A socket that was closed meanwhile is not an error.
+/// Fails if the kernel has no sock_diag, or cannot list sockets. A socket that was closed in the meantime is not an
+/// error.
 pub fn destroy_sockets(protocol: u8, cookies: &mut BTreeSet<u64>) -> Result<()> {
     for family in FAMILIES {
         if cookies.is_empty() {
@@ -140,7 +141,7 @@ fn parse_identity(body: &[u8]) -> Option<(u64, [u8; ID_BYTES])> {
     Some((u64::from(high) << 32 | u64::from(low), id))
 }
 
-/// Reads the reply to a request to end a socket; false = the socket was closed meanwhile.
+/// Reads the reply to a request to destroy a socket; false = the socket was closed in the meantime.
 fn receive_acknowledgement(socket: &OwnedFd) -> Result<bool> {
     let mut buffer = vec![0; 4 << 10];
     let (length, _) =

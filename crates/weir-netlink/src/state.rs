@@ -1,4 +1,4 @@
-//! Reads and updates the network state from which next hops are computed.
+//! Reads and updates the network state that next hops are computed from.
 //!
 //! [`Netlink::state`] reads it, and [`NetState::apply`] updates it with the events of a [`crate::Watch`]. [`resolve`]
 //! computes from it, without I/O, the device, the tag and the MAC addresses of frames for a server. The state contains
@@ -170,7 +170,7 @@ impl Netlink {
     /// Reads the state with a route lookup for each server.
     ///
     /// # Errors
-    /// A table cannot be read.
+    /// Fails if a table cannot be read.
     pub async fn state(&self, servers: impl IntoIterator<Item = IpAddr>) -> Result<NetState> {
         let mut state = self.read_tables().await?;
         let servers: Vec<IpAddr> = servers.into_iter().collect();
@@ -182,7 +182,7 @@ impl Netlink {
     /// Reads the state without route lookups.
     ///
     /// # Errors
-    /// A table cannot be read.
+    /// Fails if a table cannot be read.
     pub async fn read_tables(&self) -> Result<NetState> {
         let links = self.links().await?;
         let neighbours = self.neighbours().await?;

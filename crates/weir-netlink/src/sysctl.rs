@@ -17,7 +17,7 @@ impl Sysctl {
     /// contain dots.
     ///
     /// # Errors
-    /// The name does not start with `net/`, or has an empty or dot component.
+    /// Fails if the name does not start with `net/`, or has an empty or dot component.
     pub fn new(name: impl Into<String>) -> Result<Self> {
         let name = name.into();
         let is_plain = |part: &str| !matches!(part, "" | "." | "..");
@@ -31,7 +31,7 @@ impl Sysctl {
     /// Creates a handle for the sysctl `key` of a device and address family (`conf/DEVICE/KEY`).
     ///
     /// # Errors
-    /// The device name is invalid.
+    /// Fails if the device name is invalid.
     pub fn for_device(ipv6: bool, device: &str, key: &str) -> Result<Self> {
         let family = if ipv6 { "ipv6" } else { "ipv4" };
         let name = format!("net/{family}/conf/{device}/{key}");
@@ -53,7 +53,7 @@ impl Sysctl {
     /// Reads the value, without the trailing newline.
     ///
     /// # Errors
-    /// The sysctl does not exist or cannot be read.
+    /// Fails if the sysctl does not exist or cannot be read.
     pub fn read(&self) -> Result<String> {
         let path = self.path();
         match fs::read_to_string(&path) {
@@ -65,7 +65,7 @@ impl Sysctl {
     /// Reads the value, or returns `None` if this kernel or namespace does not have the sysctl.
     ///
     /// # Errors
-    /// The sysctl exists but cannot be read.
+    /// Fails if the sysctl exists but cannot be read.
     pub fn find(&self) -> Result<Option<String>> {
         match self.read() {
             Err(Error::Sysctl { source, .. }) if source.kind() == ErrorKind::NotFound => Ok(None),
@@ -76,7 +76,7 @@ impl Sysctl {
     /// Sets the value. Returns the previous value if it was different, so that the caller can restore it.
     ///
     /// # Errors
-    /// The sysctl does not exist, is read-only (in a container), or does not accept the value.
+    /// Fails if the sysctl does not exist, is read-only (in a container), or does not accept the value.
     pub fn set(&self, value: &str) -> Result<Option<String>> {
         let previous = self.read()?;
         // The kernel separates several numbers with tabs.

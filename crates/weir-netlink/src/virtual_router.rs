@@ -13,8 +13,8 @@ use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 
 use crate::{Change, MacAddr, Netlink, Result};
 
-/// The creator of routes and rules: keepalived's number (linux/rtnetlink.h, `RTPROT_KEEPALIVED`), by which other
-/// programs recognize VRRP routes and rules.
+/// The creator of routes and rules: keepalived's number (linux/rtnetlink.h, `RTPROT_KEEPALIVED`), that other programs
+/// recognize VRRP routes and rules.
 const RTPROT_KEEPALIVED: u8 = 18;
 
 /// A unicast route.
@@ -41,7 +41,7 @@ pub struct TableRule {
     pub from: Option<(IpAddr, u8)>,
     /// Destination and its prefix length.
     pub to: Option<(IpAddr, u8)>,
-    /// Device on which packets are received.
+    /// Device that packets are received on.
     pub device: Option<String>,
     /// Firewall mark.
     pub mark: Option<u32>,
@@ -148,7 +148,7 @@ impl Netlink {
     /// Adds a route. Returns [`Change::None`] if a route with the same destination, table and metric exists.
     ///
     /// # Errors
-    /// The next hop is not reachable, the device is down, or `CAP_NET_ADMIN` is missing.
+    /// Fails if the next hop is not reachable, the device is down, or `CAP_NET_ADMIN` is missing.
     pub async fn add_route(&self, route: &StaticRoute) -> Result<Change> {
         let request = format!("add a route to {}/{}", route.to.0, route.to.1);
         self.create(&request, RouteNetlinkMessage::NewRoute(route.message()))
@@ -158,7 +158,7 @@ impl Netlink {
     /// Removes a route that [`Netlink::add_route`] added.
     ///
     /// # Errors
-    /// `CAP_NET_ADMIN` is missing.
+    /// Fails if `CAP_NET_ADMIN` is missing.
     pub async fn remove_route(&self, route: &StaticRoute) -> Result<Change> {
         let request = format!("remove the route to {}/{}", route.to.0, route.to.1);
         self.remove(&request, RouteNetlinkMessage::DelRoute(route.message()))
@@ -168,7 +168,7 @@ impl Netlink {
     /// Adds a rule. Returns [`Change::None`] if an equal rule exists.
     ///
     /// # Errors
-    /// `CAP_NET_ADMIN` is missing.
+    /// Fails if `CAP_NET_ADMIN` is missing.
     pub async fn add_table_rule(&self, rule: &TableRule) -> Result<Change> {
         let request = format!("add a rule for table {}", rule.table);
         self.create(&request, RouteNetlinkMessage::NewRule(rule.message()))
@@ -178,7 +178,7 @@ impl Netlink {
     /// Removes a rule that [`Netlink::add_table_rule`] added.
     ///
     /// # Errors
-    /// `CAP_NET_ADMIN` is missing.
+    /// Fails if `CAP_NET_ADMIN` is missing.
     pub async fn remove_table_rule(&self, rule: &TableRule) -> Result<Change> {
         let request = format!("remove the rule for table {}", rule.table);
         self.remove(&request, RouteNetlinkMessage::DelRule(rule.message()))
@@ -190,7 +190,7 @@ impl Netlink {
     /// also have, to the other device (`macvlan_handle_frame`).
     ///
     /// # Errors
-    /// The kernel has no macvlan, the other device does not support macvlans, or `CAP_NET_ADMIN` is missing.
+    /// Fails if the kernel has no macvlan, the other device does not support macvlans, or `CAP_NET_ADMIN` is missing.
     pub async fn add_macvlan(&self, name: &str, base: u32, mac: MacAddr) -> Result<Change> {
         let mut message = LinkMessage::default();
         message.header.flags = LinkFlags::empty();

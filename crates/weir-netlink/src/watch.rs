@@ -75,7 +75,7 @@ impl Netlink {
     /// Starts watching this namespace.
     ///
     /// # Errors
-    /// The netlink socket cannot be opened, or the namespace cannot be entered.
+    /// Fails if the netlink socket cannot be opened, or the namespace cannot be entered.
     pub fn watch(&self) -> Result<Watch> {
         self.run_in_namespace(Watch::open)?
     }
@@ -102,7 +102,7 @@ impl Watch {
     /// Waits for the next change. The future is cancel-safe.
     ///
     /// # Errors
-    /// The socket failed; the watch can no longer be used.
+    /// Fails if the socket fails; the watch can no longer be used.
     pub async fn next(&mut self) -> Result<Event> {
         loop {
             if let Some(event) = self.events.pop_front() {

@@ -14,7 +14,7 @@ impl Netlink {
     /// Returns the ID of the XDP program on a device, regardless of how it was attached.
     ///
     /// # Errors
-    /// The kernel rejects the dump.
+    /// Fails if the kernel rejects the dump.
     pub async fn xdp_program(&self, ifindex: u32) -> Result<Option<u32>> {
         let message = RouteNetlinkMessage::GetLink(LinkMessage::default());
         let replies = self.dump("list links", message).await?;
@@ -37,7 +37,7 @@ impl Netlink {
     /// Detaches XDP programs that were attached with netlink from a device.
     ///
     /// # Errors
-    /// The device does not exist, `CAP_NET_ADMIN` is missing, or the program is attached with a BPF link.
+    /// Fails if the device does not exist, `CAP_NET_ADMIN` is missing, or the program is attached with a BPF link.
     pub async fn detach_xdp(&self, ifindex: u32) -> Result<()> {
         for mode in MODES {
             let mut message = LinkMessage::default();

@@ -60,7 +60,7 @@ pub struct Rule {
     pub in_group: bool,
 }
 
-/// Returns what a service does if the hash selects a server that accepts no new flows.
+/// Returns the behaviour of a service if the hash selects a server that accepts no new flows.
 pub fn mode(rule: &Rule) -> Mode {
     // `maglev` is Weir's own scheduler: it never rejects clients while a server is usable.
     if rule.scheduler.flags.fallback || rule.scheduler.kind == SchedulerKind::Maglev {
@@ -75,7 +75,7 @@ pub fn mode(rule: &Rule) -> Mode {
 /// Builds the tables of a service.
 ///
 /// # Errors
-/// The service has more servers than its table has entries, or only proxy services support its scheduler.
+/// Fails if the service has more servers than its table has entries, or only proxy services support its scheduler.
 pub fn tables(name: &str, slot: &ServiceSlot, rule: &Rule) -> Result<Tables> {
     let mut usable = usable(slot);
     let number = scheduler::number(rule.scheduler.kind).ok_or_else(|| Error::Scheduler {
@@ -138,7 +138,7 @@ pub fn tables(name: &str, slot: &ServiceSlot, rule: &Rule) -> Result<Tables> {
 /// Returns the hash table of the scheduler; empty if it has none.
 ///
 /// # Errors
-/// There are more servers than the table has entries.
+/// Fails if there are more servers than the table has entries.
 fn owners(slot: &ServiceSlot, rule: &Rule) -> std::result::Result<Vec<u32>, weir_sched::Error> {
     match HashTable::for_kind(rule.scheduler.kind) {
         Some(table) => table.owners(&slot.members(), || mh_entries(slot, rule)),
@@ -161,7 +161,7 @@ pub fn usable(slot: &ServiceSlot) -> Vec<&DestSlot> {
 /// in its entries.
 ///
 /// # Errors
-/// There are more servers than the table has entries.
+/// Fails if there are more servers than the table has entries.
 pub fn spread(slot: &ServiceSlot, rule: &Rule) -> std::result::Result<Vec<u32>, weir_sched::Error> {
     let kind = rule.scheduler.kind;
     if rule.in_group && kind == SchedulerKind::Maglev {
@@ -229,7 +229,7 @@ pub fn mh_entries(slot: &ServiceSlot, rule: &Rule) -> Vec<mh::Entry> {
 /// a row are 0.
 ///
 /// # Errors
-/// There are more servers than the table has entries.
+/// Fails if there are more servers than the table has entries.
 fn former_table(slot: &ServiceSlot) -> std::result::Result<Vec<u32>, weir_sched::Error> {
     let servers = &slot.agreed.former;
     let entries = servers

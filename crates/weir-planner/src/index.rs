@@ -6,7 +6,8 @@ use std::net::IpAddr;
 use crate::allocation::{DestSlot, ServiceSlot};
 use crate::number::NumberAllocator;
 
-/// The index, derived from the services. Updates cost time in proportion to the size of the change. Row 0 is not used.
+/// The index, derived from the services. The cost of an update is proportional to the size of the change. Row 0 is not
+/// used.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Index {
     /// Whether the index is built; false after a state file was read.

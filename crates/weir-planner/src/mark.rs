@@ -28,7 +28,7 @@ pub fn listener(mark: &Mark) -> ListenerKey {
 /// The interface indexes of the veth pair of marked packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pair {
-    /// The device to which marked packets are routed.
+    /// The device that marked packets are routed to.
     pub entry: u32,
     /// Its peer, where XDP receives the packets.
     pub exit: u32,

@@ -1,7 +1,7 @@
 //! Computes the row flags that depend on the IPVS settings, persistence and removal.
 //!
-//! The flags determine which clients may still use a server, what a SYN does on an existing flow, and what happens to
-//! packets of a removed server.
+//! The flags determine which clients may still use a server, the effect of a SYN on an existing flow, and the handling
+//! of packets of a removed server.
 
 use weir_abi::{
     DEST_LIVE, DEST_RESCHEDULE, DEST_RESET, POLICY_DOWN, POLICY_EXPIRE, POLICY_PERSISTENT,

@@ -17,7 +17,7 @@ use crate::allocation::Allocation;
 use crate::mark::Pair;
 use crate::policy::{self, RemovedFlags};
 use crate::rows::{
-    ListenerKey, NetworkFacts, ServiceRow, ServiceRows, VipRow, service_rows, settings,
+    ListenerKey, NetworkState, ServiceRow, ServiceRows, VipRow, service_rows, settings,
 };
 
 /// All rows of the data plane, except next hops.
@@ -65,7 +65,7 @@ struct InsertedKeys {
     local_nat: bool,
 }
 
-/// Rows that may differ from what was written to the maps.
+/// Rows that may differ from those in the maps.
 #[derive(Debug, Default)]
 pub struct Changes {
     /// Service rows.
@@ -140,11 +140,11 @@ fn bit_indexes(word: usize, bits: u64) -> impl Iterator<Item = usize> {
 /// Plans the rows of a whole configuration.
 ///
 /// # Errors
-/// The tables of a service cannot be built.
+/// Fails if the tables of a service cannot be built.
 pub fn rows(
     desired: &Indexed,
     allocation: &Allocation,
-    network: &NetworkFacts,
+    network: &NetworkState,
     dest_rows: u32,
 ) -> Result<(RowSet, Changes)> {
     let mut rows = RowSet::empty();
@@ -178,12 +178,12 @@ impl RowSet {
     /// Plans the rows of some services again and returns the rows that changed.
     ///
     /// # Errors
-    /// The tables of a service cannot be built. In this case nothing is changed.
+    /// Fails if the tables of a service cannot be built. In this case nothing is changed.
     pub fn replan<'a>(
         &mut self,
         desired: &Indexed,
         allocation: &Allocation,
-        network: &NetworkFacts,
+        network: &NetworkState,
         dest_rows: u32,
         names: impl IntoIterator<Item = &'a str>,
     ) -> Result<Changes> {

@@ -1,7 +1,7 @@
 //! Plans the rows of one service, as values; [`super::row_set`] aggregates the rows of all services.
 //!
-//! Rows are a function of desired state, allocation and network facts. weir-engine determines next hops and the order
-//! in which rows are written.
+//! Rows are a function of the desired state, the allocation and the network state. weir-engine determines next hops and
+//! the order in which rows are written.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -28,9 +28,9 @@ use crate::policy::{self, RemovedFlags, Template};
 /// (`icmp_msgs_per_sec`).
 const REJECTS_PER_SECOND: u32 = 1_000;
 
-/// Facts about the network that rows depend on.
+/// State of the network that rows depend on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct NetworkFacts {
+pub struct NetworkState {
     /// Addresses of the director itself.
     pub local: BTreeSet<IpAddr>,
     /// The source address of the director's own packets to each server.
@@ -152,7 +152,7 @@ pub struct ServiceRows {
     pub listeners: BTreeMap<ListenerKey, u32>,
     /// Its contribution to each VIP's row.
     pub vips: BTreeMap<IpAddr, VipRow>,
-    /// Addresses to which clients send packets.
+    /// Addresses that clients send packets to.
     pub destinations: BTreeSet<IpAddr>,
     /// Addresses of servers whose replies pass through the director.
     pub sources: BTreeSet<IpAddr>,
@@ -163,12 +163,12 @@ pub struct ServiceRows {
 /// Plans the rows of a service.
 ///
 /// # Errors
-/// The service's tables cannot be built.
+/// Fails if the service's tables cannot be built.
 pub fn service_rows(
     desired: &Indexed,
     name: &str,
     slot: &ServiceSlot,
-    network: &NetworkFacts,
+    network: &NetworkState,
     dest_rows: u32,
 ) -> Result<ServiceRows> {
     let mut service_rows = ServiceRows::default();
@@ -210,7 +210,7 @@ impl ServiceRows {
         desired: &Indexed,
         service: &Service,
         slot: &ServiceSlot,
-        network: &NetworkFacts,
+        network: &NetworkState,
         rows: u32,
     ) {
         for dest in slot.dests.iter().filter(|dest| dest.removed.is_none()) {
@@ -237,7 +237,7 @@ impl ServiceRows {
         desired: &Indexed,
         service: &Service,
         slot: &ServiceSlot,
-        network: &NetworkFacts,
+        network: &NetworkState,
         dest_rows: u32,
     ) -> Result<()> {
         let pool = desired.pool(&service.pool);
@@ -375,7 +375,7 @@ fn snat_sources(
     configured_snat: &Snat,
     service: &Service,
     slot: &ServiceSlot,
-    network: &NetworkFacts,
+    network: &NetworkState,
 ) -> BTreeSet<IpAddr> {
     let family = service.family();
     let is_of_family =
@@ -400,7 +400,7 @@ fn dest_row(
     service_row: u32,
     dest: &DestSlot,
     server: &Server,
-    network: &NetworkFacts,
+    network: &NetworkState,
     dest_rows: u32,
 ) -> Dest {
     let (forward, tunnel) = (server.forward_in(service), server.tunnel_in(service));

@@ -13,10 +13,10 @@ use weir_model::{
 use weir_sched::Cursor;
 
 use crate::Totals;
-use crate::allocation::{Allocation, Facts, FreedRows, PoolWeights};
+use crate::allocation::{Allocation, AllocationInput, FreedRows, PoolWeights};
 use crate::policy::RemovedFlags;
 use crate::row_set::{RowSet, rows};
-use crate::rows::NetworkFacts;
+use crate::rows::NetworkState;
 
 mod change;
 mod group;
@@ -64,7 +64,7 @@ fn configured_weights(_: &str, pool: &Pool) -> PoolWeights {
 }
 
 fn reconcile(allocation: &mut Allocation, desired: &Desired, cursor: Cursor) {
-    let facts = Facts {
+    let allocation_input = AllocationInput {
         services: 16,
         dests: DEST_ROWS,
         now_ms: 1,
@@ -74,10 +74,12 @@ fn reconcile(allocation: &mut Allocation, desired: &Desired, cursor: Cursor) {
     let desired = Indexed::from(desired.clone());
     let names = allocation.service_names(&desired);
     let names = names.iter().map(String::as_str);
-    allocation.reconcile(&desired, names, &facts).unwrap();
+    allocation
+        .reconcile(&desired, names, &allocation_input)
+        .unwrap();
 }
 
-fn rows_of(desired: &Desired, allocation: &Allocation, network: &NetworkFacts) -> RowSet {
+fn rows_of(desired: &Desired, allocation: &Allocation, network: &NetworkState) -> RowSet {
     let desired = Indexed::from(desired.clone());
     rows(&desired, allocation, network, DEST_ROWS).unwrap().0
 }
@@ -85,7 +87,7 @@ fn rows_of(desired: &Desired, allocation: &Allocation, network: &NetworkFacts) -
 fn plan_all(desired: &Desired) -> (Allocation, RowSet) {
     let mut allocation = Allocation::default();
     reconcile(&mut allocation, desired, Cursor::default());
-    let rows = rows_of(desired, &allocation, &NetworkFacts::default());
+    let rows = rows_of(desired, &allocation, &NetworkState::default());
     (allocation, rows)
 }
 
@@ -212,7 +214,7 @@ fn more_servers_than_rows_is_an_error() {
         .map(|last| format!("10.0.1.{last}"))
         .collect();
     let servers: Vec<(&str, u32)> = names.iter().map(|name| (name.as_str(), 1)).collect();
-    let facts = Facts {
+    let allocation_input = AllocationInput {
         services: 16,
         dests: DEST_ROWS,
         now_ms: 1,
@@ -222,7 +224,7 @@ fn more_servers_than_rows_is_an_error() {
     let result = Allocation::default().reconcile(
         &Indexed::from(desired(SchedulerKind::Rr, &servers)),
         ["one"],
-        &facts,
+        &allocation_input,
     );
     assert_eq!(
         result.unwrap_err().to_string(),
@@ -318,7 +320,7 @@ fn sorry_server_is_listed_when_no_other_is_usable() {
             weights
         };
         let mut allocation = Allocation::default();
-        let facts = Facts {
+        let allocation_input = AllocationInput {
             services: 16,
             dests: DEST_ROWS,
             now_ms: 1,
@@ -326,9 +328,9 @@ fn sorry_server_is_listed_when_no_other_is_usable() {
             weights: &weights,
         };
         allocation
-            .reconcile(&Indexed::from(wanted.clone()), ["one"], &facts)
+            .reconcile(&Indexed::from(wanted.clone()), ["one"], &allocation_input)
             .unwrap();
-        let rows = rows_of(&wanted, &allocation, &NetworkFacts::default());
+        let rows = rows_of(&wanted, &allocation, &NetworkState::default());
         rows.services[&1]
             .tables
             .list
@@ -402,10 +404,10 @@ fn snat_without_addresses_uses_source_of_route_to_servers() {
     let mut wanted = desired(SchedulerKind::Rr, &[("10.0.0.1", 1)]);
     wanted.services[0].snat = Some(Snat::default());
     let (allocation, _) = plan_all(&wanted);
-    let network = NetworkFacts {
+    let network = NetworkState {
         sources: [(ip("10.0.0.1"), ip("10.0.0.254"))].into(),
         local: [ip("10.0.0.1")].into(),
-        ..NetworkFacts::default()
+        ..NetworkState::default()
     };
     let rows = rows_of(&wanted, &allocation, &network);
     assert_eq!(rows.services[&1].snat, [ip("10.0.0.254").into()]);
@@ -427,7 +429,7 @@ fn removed_server_is_flagged_by_on_remove() {
     wanted.pools[0].servers.remove(0);
     wanted.pools[0].on_remove = OnRemove::Reset;
     reconcile(&mut allocation, &wanted, Cursor::default());
-    let rows = rows_of(&wanted, &allocation, &NetworkFacts::default());
+    let rows = rows_of(&wanted, &allocation, &NetworkState::default());
     assert_eq!(rows.removed, [(1, removed(DEST_LIVE | DEST_RESET))].into());
     assert!(!rows.dests.contains_key(&1));
     assert!(
@@ -442,7 +444,7 @@ fn removed_service_keeps_filter_bits_while_flows_remain() {
     let (mut allocation, _) = plan_all(&wanted);
     wanted.services.clear();
     reconcile(&mut allocation, &wanted, Cursor::default());
-    let plan = |allocation: &Allocation| rows_of(&wanted, allocation, &NetworkFacts::default());
+    let plan = |allocation: &Allocation| rows_of(&wanted, allocation, &NetworkState::default());
     let rows = plan(&allocation);
     assert!(rows.services.is_empty() && rows.listeners.is_empty() && rows.vips.is_empty());
     assert_eq!(rows.removed, [(1, removed(DEST_LIVE))].into());
@@ -491,7 +493,7 @@ fn rows_that_share_counts_form_a_ring() {
 
     wanted.services.pop();
     reconcile(&mut allocation, &wanted, Cursor::default());
-    let network = NetworkFacts::default();
+    let network = NetworkState::default();
     let indexed = Indexed::from(wanted.clone());
     let names = ["three"];
     let changes = rows
@@ -520,7 +522,7 @@ fn many_services_of_one_pool_use_lists_instead_of_trees() {
         }
         let wanted = Indexed::from(wanted);
         let mut allocation = Allocation::default();
-        let facts = Facts {
+        let allocation_input = AllocationInput {
             services: 128,
             dests: 2048,
             now_ms: 1,
@@ -529,8 +531,10 @@ fn many_services_of_one_pool_use_lists_instead_of_trees() {
         };
         let names = allocation.service_names(&wanted);
         let names = names.iter().map(String::as_str);
-        allocation.reconcile(&wanted, names, &facts).unwrap();
-        let (rows, _) = rows(&wanted, &allocation, &NetworkFacts::default(), 2048).unwrap();
+        allocation
+            .reconcile(&wanted, names, &allocation_input)
+            .unwrap();
+        let (rows, _) = rows(&wanted, &allocation, &NetworkState::default(), 2048).unwrap();
         let row = allocation.services["one"].row;
         rows.services[&row].tables.header(1).0.tree_width
     };

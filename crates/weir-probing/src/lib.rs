@@ -127,10 +127,10 @@ impl Checks {
         let collected = std::mem::take(&mut *lock(&self.shared.changes));
         let changes = collected.into_iter();
         changes
-            .map(|((pool, server), standing)| HealthEvent {
+            .map(|((pool, server), server_health)| HealthEvent {
                 pool,
                 server,
-                standing,
+                server_health,
             })
             .collect()
     }

@@ -92,7 +92,7 @@ impl Drop for ProcessGroup {
     fn drop(&mut self) {
         let pid = self.0.and_then(|pid| i32::try_from(pid).ok());
         if let Some(pid) = pid.and_then(rustix::process::Pid::from_raw) {
-            // The processes may have exited already.
+            // The processes may already have exited.
             let _ = rustix::process::kill_process_group(pid, Signal::KILL);
         }
     }

@@ -1,5 +1,5 @@
-//! Probes through a service's path: registers a probe's packets with the tc programs, and reads what the programs
-//! observed.
+//! Probes through a service's path: registers a probe's packets with the tc programs, and reads the programs'
+//! observations.
 //!
 //! With `direct`, `tunnel` and `l3dsr` the socket uses the server's address. The tc programs rewrite outgoing packets
 //! so that they look like a client's, with the VIP as destination, and rewrite the source of replies from the VIP to
@@ -110,7 +110,7 @@ impl PathProbe {
         }
     }
 
-    /// Returns whether the server answers ARP for the VIP, so that clients would bypass the director.
+    /// Returns whether the server replies to ARP requests for the VIP, so that clients would bypass the director.
     async fn server_claims_vip(&self, packets: PathPackets) -> bool {
         let can_claim = self.path.vip.is_ipv4() && self.path.forward == Forward::Direct;
         can_claim && self.table.claims_vip(packets).await
@@ -125,7 +125,7 @@ impl PathProbe {
         if observed.stray > 0 {
             return format!("another machine answers for the VIP {vip} ({note})");
         }
-        if observed.unturned > 0 {
+        if observed.untranslated > 0 {
             return format!("the server does not restore the VIP {vip} in marked packets");
         }
         let tunnel = self.path.tunnel.kind.as_str();

@@ -36,7 +36,7 @@ pub struct PathObservation {
     /// Number of replies from the VIP, but from a MAC address other than the server's.
     pub stray: u32,
     /// Number of replies from the server's address instead of the VIP.
-    pub unturned: u32,
+    pub untranslated: u32,
     /// ICMP type of the last error about the connection; 0 = none.
     pub error_type: u8,
     /// ICMP code of this error.
@@ -60,7 +60,8 @@ pub trait RemotePaths: std::fmt::Debug + Send + Sync {
     /// Stops forwarding the packets of a probe. Does not wait for completion.
     fn remove(&self, packets: PathPackets);
 
-    /// Returns whether the server answers ARP for the VIP. Returns false if the other process cannot be reached.
+    /// Returns whether the server replies to ARP requests for the VIP. Returns false if the other process cannot be
+    /// reached.
     fn claims_vip(&self, packets: PathPackets) -> bool;
 }
 
@@ -178,14 +179,14 @@ pub const fn path_observation(entry: &Probe) -> PathObservation {
         sent: entry.sent,
         answered: entry.answered,
         stray: entry.stray,
-        unturned: entry.unturned,
+        untranslated: entry.unturned,
         error_type: entry.error_type,
         error_code: entry.error_code,
     }
 }
 
-/// Returns whether the server of a probe with `direct` answers ARP for the VIP, so that clients would bypass the
-/// director. Returns false if this process may not send ARP packets. Blocks.
+/// Returns whether the server of a probe with `direct` replies to ARP requests for the VIP, so that clients would
+/// bypass the director. Returns false if this process may not send ARP packets. Blocks.
 pub fn claims_vip(observed: &Probe, local: IpAddr) -> bool {
     let (IpAddr::V4(vip), IpAddr::V4(local)) = (observed.vip.to_ip(), local) else {
         return false;

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tokio::sync::Notify;
-use weir_health::{Monitor, Outcome, Output, ProbeId, ProbeRequest, Standing, State};
+use weir_health::{Monitor, Outcome, Output, ProbeId, ProbeRequest, ServerHealth, State};
 use weir_model::Probe;
 
 use crate::context::{Context, lock};
@@ -19,14 +19,14 @@ pub(crate) struct SharedState {
     pub(crate) clock: Clock,
     monitor: Mutex<Monitor>,
     /// State changes that the caller has not taken yet, by pool and server; `None` = the server has no checks.
-    pub(crate) changes: Mutex<BTreeMap<(String, String), Option<Standing>>>,
+    pub(crate) changes: Mutex<BTreeMap<(String, String), Option<ServerHealth>>>,
     /// Notify programs, by pool.
     pub(crate) notify_commands: Mutex<HashMap<String, Vec<String>>>,
     pub(crate) notifiers: Mutex<notify::Notifiers>,
     pub(crate) context: Context,
     /// Watched files of `file` checks.
     files: Watch,
-    /// Notifies the driver that the next deadline may be earlier than the one for which it is waiting.
+    /// Notifies the driver that the next deadline may be earlier than the one that it is waiting for.
     pub(crate) deadline_moved: Notify,
     /// Notifies [`crate::Checks::changed`] of new entries in `changes`.
     pub(crate) changes_pending: Notify,
@@ -148,23 +148,24 @@ impl SharedState {
                 Output::Server {
                     pool,
                     server,
-                    standing,
+                    server_health,
                     from,
                     paths: path_changes,
                 } => {
-                    if let Some((from, standing)) = from.zip(standing.as_ref()) {
-                        log_change(&pool, &server, from, standing);
+                    if let Some((from, server_health)) = from.zip(server_health.as_ref()) {
+                        log_change(&pool, &server, from, server_health);
                         self.notify(notify::Change {
                             pool: pool.clone(),
                             subject: notify::Subject::Server(server.clone()),
                             from: state_name(from),
-                            to: state_name(standing.state),
-                            reason: standing.reason.clone(),
+                            to: state_name(server_health.state),
+                            reason: server_health.reason.clone(),
                         });
                     }
                     for (service, from) in path_changes {
-                        let Some(in_service) =
-                            standing.as_ref().map(|health| health.in_service(&service))
+                        let Some(in_service) = server_health
+                            .as_ref()
+                            .map(|health| health.in_service(&service))
                         else {
                             continue;
                         };
@@ -177,7 +178,7 @@ impl SharedState {
                             reason: in_service.reason.clone(),
                         });
                     }
-                    lock(&self.changes).insert((pool, server), standing);
+                    lock(&self.changes).insert((pool, server), server_health);
                     changes_pending = true;
                 }
             }
@@ -189,7 +190,7 @@ impl SharedState {
 }
 
 /// Logs a state change of a server.
-fn log_change(pool: &str, server: &str, from: State, health: &Standing) {
+fn log_change(pool: &str, server: &str, from: State, health: &ServerHealth) {
     let (from, to) = (state_name(from), state_name(health.state));
     let cause = health.reason.as_str();
     if health.state == State::Down {
@@ -200,7 +201,7 @@ fn log_change(pool: &str, server: &str, from: State, health: &Standing) {
 }
 
 /// Logs a state change that affects one service only.
-fn log_in_service((pool, server, service): (&str, &str, &str), from: State, health: &Standing) {
+fn log_in_service((pool, server, service): (&str, &str, &str), from: State, health: &ServerHealth) {
     let (from, to, cause) = (
         state_name(from),
         state_name(health.state),

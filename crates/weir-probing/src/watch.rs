@@ -27,7 +27,7 @@ pub(crate) trait Observer: Send + Sync {
 #[derive(Debug, Default)]
 pub(crate) struct Watch(Mutex<Option<ActiveWatch>>);
 
-/// The inotify descriptor and what it watches.
+/// The inotify descriptor and its watches.
 #[derive(Debug)]
 struct ActiveWatch {
     descriptor: Arc<OwnedFd>,

@@ -101,7 +101,7 @@ impl Loopback {
     /// Opens the sockets.
     ///
     /// # Errors
-    /// The process lacks CAP_NET_RAW.
+    /// Fails if the process lacks CAP_NET_RAW.
     pub(crate) fn open() -> io::Result<Self> {
         let raw = |domain| Socket::new(domain, Type::RAW, Some(Protocol::from(IPPROTO_RAW)));
         Ok(Self {
@@ -113,7 +113,7 @@ impl Loopback {
     /// Resends the packet of a frame.
     ///
     /// # Errors
-    /// The route no longer exists, or the frame contains no IP packet.
+    /// Fails if the route no longer exists, or the frame contains no IP packet.
     pub(crate) fn send(&self, frame: &[u8]) -> io::Result<()> {
         let invalid = || io::Error::from(io::ErrorKind::InvalidData);
         let offsets = parse_offsets(frame).ok_or_else(invalid)?;

@@ -16,7 +16,7 @@ use crate::migration::ProtectionGuard;
 /// Interval at which the ring buffer is read and the deadline of the programs is refreshed; the buffer cannot fill up
 /// in this time.
 const REFRESH_INTERVAL: Duration = Duration::from_millis(20);
-/// Time for which the programs hold frames after a refresh.
+/// How long the programs hold frames after a refresh.
 const HOLD_TIME: Duration = Duration::from_millis(500);
 
 /// Maximum number of held frames, because a server could not accept more connections at once.
@@ -35,11 +35,11 @@ pub(crate) struct HeldConnections {
 }
 
 impl HeldConnections {
-    /// Attaches to every device on which connections can arrive. Holding starts with [`Self::begin`]. `guard` is
-    /// dropped when holding ends.
+    /// Attaches to every device that connections can arrive on. Holding starts with [`Self::begin`]. `guard` is dropped
+    /// when holding ends.
     ///
     /// # Errors
-    /// The kernel rejects a BPF program, or raw sockets are not permitted.
+    /// Fails if the kernel rejects a BPF program, or raw sockets are not permitted.
     pub(crate) fn open(
         targets: &[SocketAddr],
         local: &[IpAddr],
@@ -80,14 +80,14 @@ impl HeldConnections {
     /// Starts holding, for at most `max`.
     ///
     /// # Errors
-    /// The kernel rejects the new deadline.
+    /// Fails if the kernel rejects the new deadline.
     pub(crate) fn begin(&mut self, max: Duration) -> Result<(), Error> {
         self.deadline = Instant::now() + max;
         self.is_released = false;
         self.refresh()
     }
 
-    /// Returns the maximum remaining time for which connections are held.
+    /// Returns the maximum remaining time that connections are held.
     pub(crate) fn remaining(&self) -> Duration {
         self.deadline.saturating_duration_since(Instant::now())
     }
@@ -162,7 +162,7 @@ impl HeldConnections {
     /// Stops holding and returns the counters.
     ///
     /// # Errors
-    /// The counters cannot be read.
+    /// Fails if the counters cannot be read.
     pub(crate) async fn end(mut self) -> Result<HoldCounts, Error> {
         if !self.is_released {
             self.release();

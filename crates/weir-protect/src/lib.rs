@@ -48,7 +48,7 @@ const LOCK_LOG_DELAY: Duration = Duration::from_secs(1);
 pub struct Options {
     /// Connections to these addresses are held; empty = connections to all listening sockets.
     pub listen: Vec<SocketAddr>,
-    /// Maximum time for which connections are held.
+    /// Maximum time that connections are held.
     pub max: Duration,
     /// `--runtime-dir`.
     pub runtime_dir: PathBuf,
@@ -60,7 +60,7 @@ pub struct Options {
 /// namespace of the servers.
 ///
 /// # Errors
-/// Connections cannot be held, or the command cannot be started.
+/// Fails if connections cannot be held, or the command cannot be started.
 pub async fn protect(options: &Options) -> Result<ExitStatus, Error> {
     let lock = acquire_lock(options).await?;
     // The signal handlers are installed before there is state to restore.

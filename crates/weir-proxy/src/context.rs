@@ -1,4 +1,4 @@
-//! Holds what a worker's sessions share: buffers, connections to servers, clocks, timer wheels.
+//! Defines the state that a worker's sessions share: buffers, connections to servers, clocks, timer wheels.
 
 mod idle;
 mod upstream;
@@ -26,8 +26,8 @@ use crate::slab::{Key, Slab};
 use crate::verdict::{AuthRequest, Verdict};
 use crate::wheel::Wheel;
 
-/// Buffer sizes in bytes for reading heads and bodies. Smaller reads of bodies would cost more system calls; larger
-/// reads of heads would cost cache misses.
+/// Buffer sizes in bytes for reading heads and bodies. Smaller body reads would need more system calls; larger head
+/// reads would cause cache misses.
 pub(crate) const HEAD_BUFFER_BYTES: usize = 64 << 10;
 pub(crate) const BODY_BUFFER_BYTES: usize = 256 << 10;
 /// Maximum number of spare buffers, and their maximum size in bytes.
@@ -35,8 +35,8 @@ const SPARE_MAX: usize = 1024;
 const SPARE_BYTES_MAX: usize = 16 << 10;
 /// How long a request may take before its client is watched for disconnection, in milliseconds.
 const WATCH_MS: u64 = 50;
-/// Time for which a lingering connection is read at each wake-up before it is registered with epoll again, in
-/// milliseconds, and maximum number of such connections.
+/// How long a lingering connection is read at each wake-up before it is registered with epoll again, in milliseconds,
+/// and the maximum number of such connections.
 pub(crate) const LINGER_BATCH_MS: u64 = 20;
 const LINGERING_MAX: usize = 32;
 /// Maximum number of spare large buffers, for data that slow clients have not received yet.
@@ -47,7 +47,7 @@ const LARGE_MAX: usize = 8;
 pub(crate) struct Readiness {
     pub(crate) readable: bool,
     pub(crate) writable: bool,
-    /// Whether the peer sends nothing after the bytes that can be read.
+    /// Whether the peer will send nothing more after the bytes that can be read.
     pub(crate) read_closed: bool,
     /// Whether both directions are closed.
     pub(crate) broken: bool,
@@ -99,7 +99,7 @@ pub(crate) struct MirrorCopy {
     pub(crate) auth_request: Option<AuthRequest>,
 }
 
-/// The parts of a worker that its sessions use.
+/// The part of a worker's state that its sessions use.
 #[derive(Debug)]
 pub(crate) struct Context {
     pub(crate) worker: usize,
@@ -137,13 +137,13 @@ pub(crate) struct Context {
     pub(crate) draining: bool,
     /// Whether clients are handed over to another process as soon as possible.
     pub(crate) handing_over: bool,
-    /// When [`Self::may_warn`] last returned true.
+    /// Time at which [`Self::may_warn`] last returned true.
     warned_at: u64,
     pub(crate) inbox: Arc<Inbox>,
     /// Sessions that wait for a server and are not registered with epoll yet.
     unwatched: Vec<Key>,
-    /// HTTP/2 connections that wait for their client to close and are not registered with epoll, and until when, in
-    /// milliseconds on the worker clock.
+    /// HTTP/2 connections that wait for their client to close and are not registered with epoll, each with its deadline
+    /// in milliseconds on the worker clock.
     pub(crate) lingering: Vec<(Key, u64)>,
     /// Copies of requests to send.
     pub(crate) copies: Vec<MirrorCopy>,
@@ -231,7 +231,7 @@ impl Context {
         }
     }
 
-    /// Restores the buffers that a turn had taken when it panicked.
+    /// Restores the buffers that a session's turn had taken before it panicked.
     pub(crate) fn restore_buffers(&mut self) {
         self.scratch.resize(BODY_BUFFER_BYTES, 0);
         self.out.clear();
@@ -308,7 +308,7 @@ impl Context {
         }
     }
 
-    /// Returns whether to log a failure that may occur with every request: at most once per second.
+    /// Returns whether to log a failure that may occur for every request: true at most once per second.
     pub(crate) const fn may_warn(&mut self) -> bool {
         let is_due = self.now >= self.warned_at + 1_000;
         if is_due {

@@ -1,4 +1,4 @@
-//! Counts file descriptors: how many the proxy may use, and how many it uses.
+//! Counts the file descriptors that the proxy uses and may use.
 //!
 //! RLIMIT_NOFILE applies to the whole process, so the counts do too. Part of the limit is reserved for other uses: the
 //! API, health checks, log files, reloads. A client is accepted only if a descriptor for its connection to a server is
@@ -13,7 +13,7 @@ use crate::tls::Problem;
 
 /// Minimum and maximum number of reserved descriptors.
 const RESERVE: (usize, usize) = (32, 1024);
-/// Between these bounds, one in this many descriptors is reserved.
+/// Between these bounds, one of this many descriptors is reserved.
 const RESERVE_SHARE: usize = 8;
 /// Assumed number of descriptors of a process without clients, if they cannot be counted.
 const OTHERS_DEFAULT: usize = 64;
@@ -206,8 +206,8 @@ fn reserve(limit: usize) -> usize {
     (limit / RESERVE_SHARE).clamp(RESERVE.0, RESERVE.1)
 }
 
-/// Returns a problem for each service whose configured `limits.connections` exceeds the available descriptors. The
-/// default limit may exceed them without a warning.
+/// Returns a problem for each service whose configured `limits.connections` exceeds the available descriptors. No
+/// warning is given for the default limit.
 pub(crate) fn problems(desired: &Desired) -> Vec<Problem> {
     let Some(limit) = getrlimit(Resource::Nofile).maximum else {
         return Vec::new();
@@ -310,7 +310,7 @@ mod tests {
         );
         assert!(
             table(100, 51, 51, 0).has_room_for_server(),
-            "half of the reserve of 32 is for clients that were accepted at the same time"
+            "half of the reserve of 32 is for clients that are accepted at the same time"
         );
         assert!(!table(100, 58, 58, 0).has_room_for_server());
         assert!(!table(100, 50, 10, 0).has_room_for_pipe());

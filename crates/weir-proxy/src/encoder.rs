@@ -29,7 +29,7 @@ impl Encoder {
     /// Creates an encoder.
     ///
     /// # Errors
-    /// There is not enough memory.
+    /// Fails if there is not enough memory.
     pub(crate) fn new(coding: Coding) -> io::Result<Self> {
         Ok(match coding {
             Coding::Gzip => Self::Gzip(Box::new(GzEncoder::new(
@@ -56,7 +56,7 @@ impl Encoder {
     /// Compresses `content`. If `flush` is true, the client can decode all of it without further input.
     ///
     /// # Errors
-    /// The encoder failed, and its output is unusable.
+    /// Fails if the encoder fails, and its output is unusable.
     pub(crate) fn write(&mut self, content: &[u8], flush: bool) -> io::Result<()> {
         let writer: &mut dyn Write = match self {
             Self::Gzip(encoder) => encoder,
@@ -81,7 +81,7 @@ impl Encoder {
     /// Appends the remaining output and the end of the chunked body to `out`.
     ///
     /// # Errors
-    /// The encoder failed, and its output is unusable.
+    /// Fails if the encoder fails, and its output is unusable.
     pub(crate) fn finish(self, out: &mut Vec<u8>) -> io::Result<()> {
         let remaining = match self {
             Self::Gzip(encoder) => encoder.finish()?,

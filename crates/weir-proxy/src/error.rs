@@ -7,7 +7,7 @@ use rustix::io::Errno;
 /// A result with this crate's error.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Returns what the operator can do about an address that cannot be bound.
+/// Returns advice for an address that cannot be bound.
 pub(crate) fn listen_advice(address: SocketAddr, error: Errno) -> String {
     if matches!(error, Errno::ACCESS | Errno::PERM) {
         return "run as root, or grant CAP_NET_BIND_SERVICE".to_owned();

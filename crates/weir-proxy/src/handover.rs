@@ -26,7 +26,7 @@ pub struct HandedOverConnection {
     pub peer: SocketAddr,
     /// The listener's port.
     pub port: u16,
-    /// The address to which the client connected, according to the PROXY protocol.
+    /// The address that the client connected to, according to the PROXY protocol.
     pub destination: Option<SocketAddr>,
     /// Whether a request was answered on this connection.
     pub served: bool,
@@ -88,7 +88,7 @@ impl Inbox {
 /// The receiver of connections from another process, which distributes them to the workers.
 #[derive(Debug)]
 pub struct Inlet {
-    /// While it exists, services that a reload removes remain available for connections that arrive later.
+    /// As long as it exists, services that a reload removes remain available for connections that arrive later.
     pub(crate) _open: Arc<()>,
     pub(crate) shared: Arc<SharedState>,
     pub(crate) wake_fds: Vec<Arc<OwnedFd>>,
@@ -108,8 +108,8 @@ impl Inlet {
         if self.wake_fds.is_empty() {
             return;
         }
-        // The lock is held until the connection is added: a concurrent handover either sees the connection, or its
-        // start is seen here.
+        // The lock is held until the connection is added: a concurrent handover either sees the connection, or this
+        // function sees that the handover has started.
         let mut inbox = self.shared.inbox.lock();
         if self.shared.handing_over.load(Ordering::Acquire) {
             drop(inbox);

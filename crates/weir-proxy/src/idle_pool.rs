@@ -1,4 +1,4 @@
-//! Holds idle server connections that all workers share.
+//! The pool of idle server connections that all workers share.
 //!
 //! An ordinary request accesses no shared state: a connection is moved here only after it was idle for [`UNUSED_MS`] in
 //! its worker's stack, and a worker looks here only if its own stack is empty.
@@ -27,11 +27,11 @@ pub(crate) struct ParkedConnection {
     pub(crate) channel: Option<Box<Channel>>,
     pub(crate) target: Arc<Target>,
     pub(crate) port: u16,
-    /// Number of exchanges so far.
+    /// Number of completed exchanges.
     pub(crate) served: u32,
-    /// When it is closed, in milliseconds on the worker clock.
+    /// Time at which it is closed, in milliseconds on the worker clock.
     pub(crate) until: u64,
-    /// Counts the descriptor.
+    /// Counts the descriptor while the connection exists.
     pub(crate) _counts: DescriptorGuard,
 }
 

@@ -12,7 +12,7 @@ use crate::job_result::{JobResult, Ticket};
 use crate::queue::{Call, Inbox};
 use crate::slab::Key;
 
-/// Verifies passwords. There are few threads, because each of them can saturate a CPU.
+/// Verifies passwords. There are only a few threads, because each can saturate a CPU.
 pub(crate) static PASSWORDS: JobPool = JobPool::new("weir-password", 2, 256);
 /// Opens and reads files.
 pub(crate) static FILES: JobPool = JobPool::new("weir-file", 4, 4096);

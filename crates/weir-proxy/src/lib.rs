@@ -6,7 +6,7 @@
 //! which server receives a request, and what happens after a failure.
 //!
 //! The crate does not read the configuration, does not check servers' health, and does not access the kernel's data
-//! plane. It needs no privileges except to bind its ports.
+//! plane. It needs privileges only to bind its ports.
 
 mod context;
 mod descriptor;

@@ -1,7 +1,7 @@
 //! Writes access logs: workers buffer records, and one thread has weir-http format them.
 //!
-//! Logging costs a worker an uncontended lock and a copy of some bytes. If the writer is too slow, records are dropped
-//! and counted.
+//! For a worker, logging a record takes an uncontended lock and a short copy. If the writer is too slow, records are
+//! dropped and counted.
 
 mod sink;
 pub mod tap;
@@ -193,7 +193,7 @@ impl Log {
         record: &LogRecord,
         summary: &ExchangeSummary<'_>,
     ) {
-        // A tap may have been opened for fewer workers.
+        // A tap may have been opened when there were fewer workers.
         let Some(buffer) = self.buffers.get(worker) else {
             return;
         };
@@ -360,7 +360,7 @@ struct OpenLog {
     outage: Option<Outage>,
 }
 
-/// A period in which lines cannot be written.
+/// A period during which lines cannot be written.
 #[derive(Debug, Clone, Copy)]
 struct Outage {
     since: Instant,
@@ -374,7 +374,7 @@ impl Writer {
     /// Starts the thread.
     ///
     /// # Errors
-    /// The thread cannot be created.
+    /// Fails if the thread cannot be created.
     pub(crate) fn start() -> std::io::Result<Self> {
         let (logs, stop) = (
             Arc::<Mutex<Vec<Weak<Log>>>>::default(),
@@ -467,7 +467,7 @@ impl OpenLog {
     /// Writes to the file, which is opened first if necessary.
     ///
     /// # Errors
-    /// Returns what could not be done (`opened` or `written`), and the error.
+    /// Returns the failed operation (`opened` or `written`) and the error.
     fn try_write(&mut self, out: &[u8]) -> Result<(), (&'static str, std::io::Error)> {
         let file = match &mut self.file {
             Some(file) => file,

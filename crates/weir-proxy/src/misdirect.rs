@@ -16,7 +16,7 @@ use weir_model::{ClientAuth, ServiceTls, SniHost};
 /// Maximum length of a DNS name in bytes (RFC 1035 section 2.3.4).
 const NAME_MAX: usize = 253;
 
-/// How well a service's certificates cover a name.
+/// How specifically a service's certificates match a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Coverage {
     None,
@@ -45,7 +45,7 @@ impl Names {
         all
     }
 
-    /// Returns how well the names cover `host`, which must be in lower case.
+    /// Returns how specifically the names match `host`, which must be in lower case.
     fn cover(&self, host: &[u8]) -> Coverage {
         if self.exact.contains(host) {
             return Coverage::Exact;

@@ -14,7 +14,7 @@ use crate::tls::Problem;
 /// Maximum size of a page in bytes. A page is sent as a whole, from memory.
 const SIZE_MAX: u64 = 64 << 10;
 
-/// An error page, as it was when the plan was built.
+/// An error page, as read when the plan was built.
 #[derive(Debug)]
 pub(crate) struct Page {
     status: Vec<(u16, u16)>,
@@ -27,7 +27,7 @@ impl Page {
     /// Reads the pages of a service, in the order of the configuration.
     ///
     /// # Errors
-    /// A file cannot be read, is too large, or is not a valid response.
+    /// Fails if a file cannot be read, is too large, or is not a valid response.
     pub(crate) fn read_all(proxy: &Proxy) -> Result<Vec<Self>> {
         let pages = proxy.error_pages.iter().map(|page| {
             let (media_type, body) = read_page(page).map_err(|source| Error::Page {

@@ -70,7 +70,7 @@ impl Pipe {
 pub(crate) struct Pipes(Vec<Pipe>);
 
 impl Pipes {
-    /// Returns an empty pipe, or `None` if descriptors are scarce: the data can be copied instead.
+    /// Returns an empty pipe, or `None` if descriptors are scarce; the caller then copies the data.
     pub(crate) fn take(&mut self) -> Option<Pipe> {
         self.0.pop().or_else(|| {
             let has_room = TABLE.has_room_for_pipe();

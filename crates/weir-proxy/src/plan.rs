@@ -54,8 +54,8 @@ pub(crate) struct Target {
     /// Path of the unix socket to connect to instead of `address`.
     pub(crate) unix: Option<Arc<str>>,
     pub(crate) load: Arc<Load>,
-    /// How to connect. A server with different TLS or HTTP/2 settings is a different target, so that connections are
-    /// not mixed.
+    /// Connection settings. A server with different TLS or HTTP/2 settings is a different target, so that connections
+    /// are not mixed.
     pub(crate) tls: Option<ServerTls>,
     pub(crate) http2: bool,
     /// Identifies the server in hashes; depends only on its name.
@@ -97,7 +97,7 @@ impl Target {
         }
     }
 
-    /// Releases a slot of the server, and calls the next session in the queue.
+    /// Releases a slot of the server, and wakes the next session in the queue.
     pub(crate) fn release_slot(&self) {
         self.load.release();
         self.queue.call(1);
@@ -143,7 +143,7 @@ pub(crate) struct Targets {
     pub(crate) queue: Arc<Queue>,
     pub(crate) queue_ms: u64,
     pub(crate) no_server: NoServer,
-    /// Changes whenever a weight changes.
+    /// Incremented whenever a weight changes.
     pub(crate) version: Arc<AtomicU32>,
     pub(crate) exchanges: Arc<PerWorker<Exchanges>>,
 }
@@ -163,7 +163,7 @@ impl Targets {
     }
 }
 
-/// How a client's requests are sent to the same server.
+/// Session affinity: how a client's requests are sent to the same server.
 #[derive(Debug)]
 pub(crate) struct Stickiness {
     pub(crate) kind: Sticky,
@@ -183,7 +183,7 @@ pub(crate) struct Listeners {
 }
 
 /// One service. The plan owns the sockets: if a client that outlives the service owned them, they would stay open and
-/// new clients would wait in a backlog from which no worker accepts.
+/// new clients would wait in a backlog that no worker accepts from.
 #[derive(Debug)]
 pub(crate) struct Service {
     pub(crate) name: String,
@@ -202,7 +202,7 @@ pub(crate) struct Service {
     pub(crate) auth: Option<ServiceUsers>,
     /// Whether a route has `forward_auth`.
     pub(crate) has_forward_auth: bool,
-    /// How paths are normalized before they are compared; `None` = not at all.
+    /// Normalization of paths before comparisons; `None` = no normalization.
     pub(crate) normalize_path: Option<NormalizePath>,
     pub(crate) limits: Limits,
     /// Limit on HTTP/2 stream resets.
@@ -238,7 +238,7 @@ pub(crate) struct Service {
     pub(crate) request_buffering: bool,
     pub(crate) pages: Vec<Page>,
     pub(crate) compression: Option<Compression>,
-    /// Networks of clients to which `x_forwarded` does not apply.
+    /// Networks of clients that `x_forwarded` does not apply to.
     pub(crate) x_forwarded_except: Vec<Network>,
     pub(crate) trusted: Vec<Network>,
     /// Whether clients send a PROXY protocol header.
@@ -263,7 +263,7 @@ pub(crate) struct Service {
 }
 
 impl Service {
-    /// Returns the users that may send the requests of a route, or of no route if `route` is `None`. Returns `None` if
+    /// Returns the users who may send the requests of a route, or of no route if `route` is `None`. Returns `None` if
     /// all clients may.
     pub(crate) fn auth_for(&self, route: Option<usize>) -> Option<&BasicAuth> {
         let auth = self.auth.as_ref()?;
@@ -331,7 +331,7 @@ impl Service {
     }
 }
 
-/// The users that may send requests.
+/// The users who may send requests.
 #[derive(Debug)]
 pub(crate) struct ServiceUsers {
     /// The service's users.
@@ -353,7 +353,7 @@ pub(crate) struct RouteOptions {
     pub(crate) limits: Option<Limits>,
     /// Counts the requests in progress of all clients together.
     pub(crate) all_clients: Option<Arc<ConcurrencyLimit>>,
-    /// Rules for single header fields about the client; `None` = the service's.
+    /// Rules for individual header fields about the client; `None` = the service's.
     pub(crate) x_forwarded: Option<RouteClientFields>,
     /// Mirrors that receive copies of its requests.
     pub(crate) mirrors: Vec<Arc<Mirror>>,
@@ -368,11 +368,11 @@ pub(crate) struct RouteOptions {
 pub(crate) struct ForwardAuth {
     /// The rules.
     pub(crate) rules: weir_model::ForwardAuth,
-    /// How authorization requests are sent: as copies without a body.
+    /// The form of authorization requests: copies without a body.
     pub(crate) mirror: Arc<Mirror>,
 }
 
-/// A mirror of a route: how copies of its requests are sent.
+/// A mirror of a route, which receives copies of its requests.
 #[derive(Debug)]
 pub(crate) struct Mirror {
     /// Index of the pool that receives the copies.

@@ -1,8 +1,8 @@
 //! Provides the proxy's interface: starts the workers, and prepares and activates their plans.
 //!
-//! A configuration is applied in two steps. [`Proxy::prepare`] does everything that can fail (sockets, threads) and
-//! changes nothing that clients could notice; [`Proxy::commit`] activates the result. Unchanged parts keep their
-//! sockets, loads and counters.
+//! A configuration is applied in two steps. [`Proxy::prepare`] does everything that can fail (sockets, threads) without
+//! any effect that clients could notice; [`Proxy::commit`] activates the result. Unchanged parts keep their sockets,
+//! loads and counters.
 
 mod service;
 
@@ -72,7 +72,7 @@ struct KnownState {
 /// Tables for the rate and for the concurrent requests of a route's clients.
 type RouteTables = (Option<Arc<RateLimit>>, Option<Arc<ConcurrencyLimit>>);
 
-/// Ticket keys, and the client authentication with which tickets were issued.
+/// Ticket keys, and the client authentication under which tickets were issued.
 #[derive(Debug, Clone)]
 struct Tickets {
     client_ca: Option<String>,
@@ -86,7 +86,7 @@ struct LimitTables {
     limits: (u32, u32, u32, HashKey),
     rate: Option<Arc<RateLimit>>,
     concurrent: Option<Arc<ConcurrencyLimit>>,
-    /// The limit of HTTP/2 stream resets, with its rate.
+    /// The limit on HTTP/2 stream resets, with its rate.
     resets: Option<(u32, Arc<ResetLimit>)>,
 }
 
@@ -212,7 +212,7 @@ impl Proxy {
     /// Opens everything that `desired` needs in addition to the active configuration.
     ///
     /// # Errors
-    /// A file, socket or thread cannot be used; the active configuration is unchanged.
+    /// Fails if a file, socket or thread cannot be used; the active configuration is unchanged.
     pub fn prepare(&mut self, desired: &Desired) -> Result<PreparedPlan> {
         let mut known = self.known.clone();
         let (mut built, mut listeners_of_services, mut parts) =
@@ -389,7 +389,7 @@ impl Proxy {
     /// Sets the weight that replaces the configured one; `None` restores the configured weight.
     ///
     /// # Errors
-    /// No proxy service uses the server.
+    /// Fails if no proxy service uses the server.
     pub fn set_weight(&mut self, pool: &str, server: &str, weight: Option<u32>) -> Result<()> {
         let name = (pool.to_owned(), server.to_owned());
         let (Some((configured, _)), Some(load)) =
@@ -464,12 +464,13 @@ impl Proxy {
         &self.traces
     }
 
-    /// Returns how many file descriptors the proxy uses and may use.
+    /// Returns the numbers of file descriptors that the proxy uses and may use.
     pub fn descriptors(&self) -> Descriptors {
         TABLE.status()
     }
 
-    /// Describes the services of the active configuration whose limits need more descriptors than are available.
+    /// Returns a problem for each service of the active configuration whose limits need more descriptors than are
+    /// available.
     pub fn excessive_limits(&self, desired: &Desired) -> Vec<String> {
         let problems = descriptor::excessive_limits_now(desired).into_iter();
         problems
@@ -477,7 +478,7 @@ impl Proxy {
             .collect()
     }
 
-    /// Returns the inlet for connections from another process. It accepts connections of active services, and of
+    /// Returns the inlet for connections from another process. It accepts connections for active services, and for
     /// services that were active at the time of this call.
     pub fn inlet(&mut self) -> Inlet {
         let open = Arc::new(());

@@ -1,7 +1,7 @@
 //! Implements the queue of a pool whose servers are full: shared by all workers, first in, first out.
 //!
-//! A slot that becomes free calls the first entry. A new request must not overtake that session before its turn, so new
-//! requests enter the queue as long as it is not empty.
+//! When a slot becomes free, the first entry is called. New requests must not overtake that session, so they enter the
+//! queue as long as it is not empty.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -19,7 +19,7 @@ pub(crate) struct Inbox {
     wake: Arc<OwnedFd>,
 }
 
-/// The reason why a session is called.
+/// Why a session is called.
 #[derive(Debug)]
 pub(crate) enum Call {
     /// It is the session's turn in a queue.
@@ -39,7 +39,7 @@ impl Inbox {
 
     /// Takes the calls.
     pub(crate) fn take(&self) -> Vec<(Key, Call)> {
-        // The flag is cleared first: a call after the swap sets it again.
+        // The flag is cleared first, so that a call after the swap sets it again.
         if self.has_calls.swap(false, Ordering::Acquire) {
             std::mem::take(&mut *lock(&self.calls))
         } else {
@@ -102,10 +102,10 @@ impl Queue {
         number
     }
 
-    /// Removes an entry before its turn.
+    /// Removes an entry that has not been called.
     pub(crate) fn leave(&self, number: u64) {
         let mut waiters = lock(&self.waiters);
-        // Numbers are ascending. Binary search, because thousands may leave at the same time.
+        // Numbers are ascending. A binary search is used because thousands may leave at the same time.
         if let Ok(index) = waiters.binary_search_by_key(&number, |waiter| waiter.number) {
             waiters.remove(index);
         }

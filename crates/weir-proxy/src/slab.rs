@@ -1,4 +1,4 @@
-//! Implements a slab with generations: the key of a removed value never finds another value, even if the slot was
+//! Implements a slab with generations: the key of a removed value never refers to another value, even if the slot was
 //! reused.
 
 /// Index and generation of a slot.

@@ -1,6 +1,6 @@
 //! Wraps the workers' system calls on sockets, and converts their results for an edge-triggered event loop.
 //!
-//! To use a different I/O interface, only this file must be replaced.
+//! A different I/O interface would require changes only in this file.
 
 use std::io::IoSlice;
 use std::net::SocketAddr;
@@ -81,7 +81,7 @@ pub(crate) fn accept(listener: BorrowedFd<'_>) -> rustix::io::Result<(OwnedFd, S
     }
 }
 
-/// Starts to connect to a TCP server.
+/// Starts a connection to a TCP server.
 pub(crate) fn connect(address: SocketAddr) -> rustix::io::Result<OwnedFd> {
     let socket = open_stream(address)?;
     sockopt::set_tcp_nodelay(&socket, true)?;
@@ -97,7 +97,7 @@ pub(crate) fn connect_unix(path: &str) -> rustix::io::Result<OwnedFd> {
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags(), None)?;
     match rustix::net::connect(&socket, &address) {
         Ok(()) => Ok(socket),
-        // The server does not accept fast enough, is not running, or has never run.
+        // The server does not accept connections fast enough, is not running, or has never run.
         Err(Errno::AGAIN | Errno::NOENT) => Err(Errno::CONNREFUSED),
         Err(error) => Err(error),
     }

@@ -54,7 +54,7 @@ pub(crate) enum QueryResult {
 /// A response to a query.
 #[derive(Debug)]
 pub(crate) struct Response {
-    /// Path of the file below the root, with a slash at its beginning.
+    /// Path of the file below the root, with a leading slash.
     pub(crate) name: String,
     pub(crate) status: u16,
     pub(crate) fields: Vec<(&'static str, String)>,
@@ -118,7 +118,7 @@ fn search(query: &Query) -> Result<QueryResult, Errno> {
 /// Opens the directory of a route's files.
 ///
 /// # Errors
-/// The kernel's error.
+/// Returns the kernel's error.
 pub(crate) fn open_root(root: &str) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     rustix::fs::open(root, flags, Mode::empty())

@@ -36,11 +36,11 @@ pub struct ServiceStatus {
     pub retries: u64,
     /// Final responses by status class, 1xx to 5xx.
     pub responses: [u64; 5],
-    /// Clients that currently wait for a server of one of its pools.
+    /// Clients that are currently waiting for a server of one of its pools.
     pub queued: u64,
     /// Lines of the access log that were dropped.
     pub log_dropped: u64,
-    /// HTTP/2 streams that clients reset before their response, or that a client's error caused to be reset.
+    /// HTTP/2 streams that clients reset before the response, or that were reset because of a client's error.
     pub streams_reset: u64,
     /// HTTP/2 streams that were refused because the client had reset too many.
     pub streams_refused: u64,
@@ -54,7 +54,7 @@ pub struct ServiceStatus {
     pub certificates: Vec<CertificateExpiry>,
     /// Idle clients that were closed to free descriptors.
     pub shed: u64,
-    /// How often accepting was paused because too few descriptors were free.
+    /// Number of times accepting was paused because too few descriptors were free.
     pub accept_pauses: u64,
     /// The servers in file order, then the backups, then the sorry server, for each pool.
     pub servers: Vec<ServerStatus>,

@@ -33,7 +33,7 @@ impl Stage {
     }
 }
 
-/// The reason why an exchange failed.
+/// Why an exchange failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ErrorKind {
     /// The client closed its connection.

@@ -100,7 +100,7 @@ impl WorkerConfig {
     /// Prepares worker `number`, which is woken by writing to `wake`.
     ///
     /// # Errors
-    /// The epoll set cannot be created.
+    /// Fails if the epoll set cannot be created.
     pub(crate) fn new(
         number: usize,
         shared: Arc<SharedState>,

@@ -1,4 +1,5 @@
-//! The desired state of a server: its VIPs, and how packets for them arrive. `up` adds VIPs, `down` removes them.
+//! The desired state of a server: its VIPs, and the forwarding methods of packets for them. `up` adds VIPs, `down`
+//! removes them.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -20,7 +21,7 @@ pub struct DesiredState {
     pub entries: BTreeSet<Entry>,
     /// Client networks (address, prefix length) whose replies are not rewritten.
     pub except: BTreeSet<(IpAddr, u8)>,
-    /// Interfaces on which packets arrive; empty = every interface with an address.
+    /// Interfaces that packets arrive on; empty = every interface with an address.
     pub interfaces: BTreeSet<String>,
 }
 
@@ -28,7 +29,7 @@ impl DesiredState {
     /// Returns this state plus the VIPs, exceptions and interfaces of `request`.
     ///
     /// # Errors
-    /// All problems of the request, including conflicts with existing VIPs.
+    /// Returns all problems of the request, including conflicts with existing VIPs.
     pub fn with(&self, request: &UpRequest) -> Result<Self, Vec<Problem>> {
         let mut problems = request_problems(request);
         let role = match request.forward {

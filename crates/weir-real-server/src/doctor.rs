@@ -1,8 +1,8 @@
 //! `weir real-server doctor`: reports problems that prevent this machine from serving its VIPs.
 //!
-//! Checks whether other programs have changed the settings made by `up`, and what `up` does not change: listening
-//! sockets, ARP, firewalls, settings that are lost at the next boot. With `fix`, makes the changes that `up` would
-//! make; otherwise changes nothing.
+//! Checks whether other programs have changed the settings made by `up`, and checks objects that `up` does not change:
+//! listening sockets, ARP, firewalls, settings that are lost at the next boot. With `fix`, makes the changes that `up`
+//! would make; otherwise makes no changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -26,7 +26,7 @@ use weir_doctor::{Diagnosis, boot_setting, checksum, conntrack, duplicate, sourc
 /// Returns the problems that are visible from this machine.
 ///
 /// # Errors
-/// The state of the host cannot be read, or with `fix` a step fails.
+/// Fails if the state of the host cannot be read, or with `fix` a step fails.
 pub async fn doctor(options: &Options, fix: bool) -> Result<Vec<Diagnosis>> {
     let (desired, mut record) = state::read_unlocked(options)?;
     let host = Host::open(options).await?;

@@ -70,7 +70,7 @@ pub async fn up(options: &Options, request: &UpRequest) -> Result<Vec<Step>> {
 /// nothing to revert.
 ///
 /// # Errors
-/// A step fails. The steps before it were taken; the others remain recorded.
+/// Fails if a step fails. The steps before it were taken; the others remain recorded.
 pub async fn down(options: &Options, request: &DownRequest) -> Result<Vec<Step>> {
     let mut state = State::open(options)?;
     state.desired = state.desired.without(&request.vips);
@@ -84,7 +84,8 @@ pub async fn down(options: &Options, request: &DownRequest) -> Result<Vec<Step>>
 /// only if there is a VIP.
 ///
 /// # Errors
-/// The state of the host cannot be read, a step fails, or `up` or `down` is running. The next call tries again.
+/// Fails if the state of the host cannot be read, a step fails, or `up` or `down` is running. The next call tries
+/// again.
 pub async fn repair(options: &Options) -> Result<Vec<Step>> {
     let (desired, record) = state::read_unlocked(options)?;
     if desired.entries.is_empty() {
@@ -103,7 +104,7 @@ pub async fn repair(options: &Options) -> Result<Vec<Step>> {
 /// Returns the settings made by [`up`], and which of them other programs have changed.
 ///
 /// # Errors
-/// The state or the host cannot be read.
+/// Fails if the state or the host cannot be read.
 pub async fn show(options: &Options) -> Result<Report> {
     let (desired, record) = state::read_unlocked(options)?;
     let actual = Host::open(options).await?.read_state()?;

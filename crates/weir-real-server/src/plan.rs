@@ -293,7 +293,7 @@ fn hooks(desired: &DesiredState, actual: &ActualState, rules: &Rules) -> Vec<Hoo
     hooks
 }
 
-/// Returns the interfaces on which packets for the VIPs arrive: the selected ones, or those that other hosts can reach.
+/// Returns the interfaces that packets for the VIPs arrive on: the selected ones, or those that other hosts can reach.
 pub(crate) fn receiving_interfaces<'a>(
     selected: &BTreeSet<String>,
     actual: &'a ActualState,

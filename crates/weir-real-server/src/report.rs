@@ -21,7 +21,7 @@ pub struct Report {
     pub sysctls: Vec<SysctlReport>,
     /// VIPs that Weir added to `lo`.
     pub added: Vec<String>,
-    /// Interfaces and directions to which the programs are attached.
+    /// Interfaces and directions that the programs are attached to.
     pub programs: Vec<String>,
     /// Packets by outcome, since the programs were first attached.
     pub counts: BTreeMap<&'static str, u64>,

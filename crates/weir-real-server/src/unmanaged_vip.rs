@@ -1,4 +1,4 @@
-//! Finds addresses on `lo` that `up` has not added, and that other hosts would learn from this machine by ARP.
+//! Finds addresses on `lo` that `up` has not added, and that this machine would announce to other hosts by ARP.
 //!
 //! Such an address is usually a VIP that was added by hand or by another program. NDP does not answer for an IPv6
 //! address of another interface, so only the prefix length of IPv6 addresses is checked.

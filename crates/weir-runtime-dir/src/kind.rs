@@ -36,9 +36,9 @@ const SOCKETS: &[&str] = &[
     EDITS_SOCKET,
     UPGRADE_SOCKET,
 ];
-/// The engine process's socket, on which a client authorizes the ipvsadm edits that it then requests from the daemon.
+/// The engine process's socket, where a client authorizes the ipvsadm edits that it then requests from the daemon.
 pub const EDITS_SOCKET: &str = "edits.sock";
-/// The keeper's socket, on which root authorizes the executable for an upgrade.
+/// The keeper's socket, where root authorizes the executable for an upgrade.
 pub const UPGRADE_SOCKET: &str = "upgrade.sock";
 /// The link to the active configuration.
 const LINKS: &[&str] = &["configuration", "configuration.new"];

@@ -45,7 +45,7 @@ const KEPT_FILES: &[&str] = &[
     "protect.sysctl",
 ];
 
-/// The reason why a directory cannot be used as the runtime directory.
+/// Why a directory cannot be used as the runtime directory.
 #[derive(Debug, thiserror::Error)]
 pub enum RuntimeDirError {
     /// The directory or a file in it belongs to another user.
@@ -128,7 +128,7 @@ impl SocketAccess {
     /// Sets the group and mode of the directory.
     ///
     /// # Errors
-    /// The process is neither root nor a member of that group.
+    /// Fails if the process is neither root nor a member of that group.
     pub fn apply_to_directory(self, path: &Path) -> Result<(), RuntimeDirError> {
         let metadata = fs::metadata(path).map_err(failed(path))?;
         if !geteuid().is_root() && metadata.uid() == 0 && mode_of(&metadata) & 0o1000 != 0 {
@@ -165,7 +165,7 @@ impl SocketAccess {
     /// Sets the group and mode of a socket. `change_group` sets the group if this process may not.
     ///
     /// # Errors
-    /// The process is neither root nor a member of that group, and `change_group` fails.
+    /// Fails if the process is neither root nor a member of that group, and `change_group` fails.
     pub fn apply_to_socket(
         self,
         path: &Path,
@@ -250,7 +250,7 @@ pub fn prepare(path: &Path) -> Result<(), RuntimeDirError> {
 /// removed entries. The caller must hold the daemon's lock.
 ///
 /// # Errors
-/// The directory cannot be read or written.
+/// Fails if the directory cannot be read or written.
 pub fn remove_state_files(path: &Path) -> Result<usize, RuntimeDirError> {
     let mut removed = 0;
     for entry in entries(path)? {

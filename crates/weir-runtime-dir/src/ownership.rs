@@ -12,7 +12,7 @@ use crate::kind::{DIRECTORY, EDITS_SOCKET, UPGRADE_SOCKET, expected_kind};
 /// The account of an unprivileged daemon.
 pub const ACCOUNT: &str = "weir";
 
-/// Files that only root writes: locks, and records from which root reverts changes to the machine.
+/// Files that only root writes: locks, and records that root uses to revert changes to the machine.
 const ROOT_FILES: &[&str] = &[
     "lock",
     "state.json",
@@ -143,7 +143,7 @@ pub fn share_from_start(directory: &Path, is_for_group: bool) {
 /// connect to this process. Does nothing if the account does not use the directory.
 ///
 /// # Errors
-/// The owner cannot be changed.
+/// Fails if the owner cannot be changed.
 pub fn chown_socket(directory: &Path, socket: &Path) -> io::Result<()> {
     match account_that_owns(directory).filter(|_| geteuid().is_root()) {
         Some(user) => lchown(socket, Some(user), None),

@@ -114,7 +114,7 @@ impl Group {
     /// Checks that all values are in their ranges.
     ///
     /// # Errors
-    /// A value is outside its range.
+    /// Fails if a value is outside its range.
     pub fn check(&self) -> Result<(), Error> {
         let range = |value, number: u32, min: u32, max: u32| match number {
             number if (min..=max).contains(&number) => Ok(()),
@@ -161,7 +161,7 @@ impl Simulation {
     /// Creates the connections and selects a server for each of them.
     ///
     /// # Errors
-    /// A value of `group` is outside its range.
+    /// Fails if a value of `group` is outside its range.
     pub fn new(group: Group, design: Design) -> Result<Self, Error> {
         group.check()?;
         let first = Version::new(design, &Servers::new(group.servers));

@@ -21,12 +21,12 @@ pub struct Flags {
     pub port: bool,
 }
 
-/// The properties of a service on which a choice depends.
+/// The properties of a service that a choice depends on.
 #[derive(Debug, Clone, Copy)]
 pub struct Service<'a> {
     /// The scheduler.
     pub kind: Kind,
-    /// What to do if a hash selects a server that accepts no new flows.
+    /// The action if a hash selects a server that accepts no new flows.
     pub mode: Mode,
     /// Whether the source port is part of the key. `fallback` is ignored; `mode` contains it.
     pub flags: Flags,
@@ -261,7 +261,7 @@ impl HashTable {
     /// Builds the table, which contains [`Member::dest`] for each hash. `entries` returns the servers for `mh`.
     ///
     /// # Errors
-    /// There are more servers than the table of `mh` has entries.
+    /// Fails if there are more servers than the table of `mh` has entries.
     pub fn owners(
         self,
         members: &[Member],

@@ -3,7 +3,7 @@
 //! A scheduler selects the server of a service for the next flow. All schedulers read the same [`Member`] list, in the
 //! kernel's order. They are divided into seven groups, which determine the data that the data plane needs:
 //!
-//! | group | schedulers | what a pick reads | module |
+//! | group | schedulers | inputs of a pick | module |
 //! |---|---|---|---|
 //! | walk | `rr wrr` | the list and a cursor | [`table`] |
 //! | load | `lc wlc sed nq fo ovf twos` | the list, live counters, random numbers for the last one | [`load`] |
@@ -46,7 +46,7 @@ pub use load::Counts;
 pub use table::{Cursor, Start};
 pub use weir_model::SchedulerKind as Kind;
 
-/// A server of a service, as the schedulers use it.
+/// A server of a service, as used by the schedulers.
 ///
 /// A list of members is in the kernel's order: newest first, with strictly descending `seq`. Servers that accept no
 /// new flows remain in the list, because several schedulers assign positions to them anyway.
@@ -84,7 +84,7 @@ impl Member {
     }
 }
 
-/// The reason why a table cannot be built.
+/// Why a table cannot be built.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// More servers than table entries; the kernel returns EINVAL.

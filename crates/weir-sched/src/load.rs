@@ -1,9 +1,9 @@
 //! The schedulers that compare live counters: `lc wlc sed nq fo ovf`, and `twos`, which compares two random candidates.
 //!
 //! All iterate over the list once, starting with the newest server; of equal servers, the first is selected. Only the
-//! proxy uses [`pick_tied`] to choose among equal servers itself. Loads per weight are compared by 64-bit cross
-//! multiplication, as in net/netfilter/ipvs/ip_vs_{lc,wlc,sed,nq,fo,ovf,twos}.c.
-//! The caller provides counters and random numbers. The flow table defines which connections are active.
+//! proxy uses [`pick_tied`], to choose among equal servers itself. Loads per weight are compared by 64-bit cross
+//! multiplication, as in net/netfilter/ipvs/ip_vs_{lc,wlc,sed,nq,fo,ovf,twos}.c. The caller provides counters and
+//! random numbers. The flow table defines which connections are active.
 
 use crate::Member;
 

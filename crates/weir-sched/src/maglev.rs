@@ -121,7 +121,7 @@ pub fn table(entries: &[Entry], size: u32) -> Result<Vec<u32>, Error> {
     Ok(table)
 }
 
-/// Gives each entry whose owner is not usable to the next usable owner after it; all other entries are unchanged.
+/// Assigns each entry whose owner is not usable to the next usable owner after it; all other entries are unchanged.
 /// Directors with the same table therefore differ only in the entries of servers whose states differ.
 ///
 /// Returns false, and leaves the table unchanged, if no owner is usable. The result of [`lookup`] does not change.
@@ -158,7 +158,7 @@ impl Filler {
 /// Returns the server for a flow's hash: the owner of its entry, or of the next entry whose owner accepts the flow.
 ///
 /// The index is the upper half of `hash`, scaled to the size of the table, which needs no division. If the owner is
-/// overloaded, the flow is rejected unless `mode` allows fallback, like for `mh`. Unavailable servers have no entry.
+/// overloaded, the flow is rejected unless `mode` allows fallback, as with `mh`. Unavailable servers have no entry.
 pub fn lookup(
     table: &[u32],
     hash: u64,

@@ -5,9 +5,9 @@
 //! weight, and only if its server accepts new flows. With equal weights, each draw needs one random number and reads
 //! one server. After [`TRIES`] draws the server is drawn by weight from the whole list instead, so the cost of a choice
 //! is bounded even if few servers accept flows. Accepted draws and draws from the whole list have the same
-//! probabilities, proportional to the weights of the usable servers. The number of failed draws therefore does not
-//! matter: equally loaded servers have shares exactly proportional to their weights. The share of an unusable server is
-//! distributed by weight to all others, not to the next server in the list.
+//! probabilities, proportional to the weights of the usable servers. The number of failed draws is therefore
+//! irrelevant: equally loaded servers have shares exactly proportional to their weights. The share of an unusable
+//! server is distributed by weight to all others, not to the next server in the list.
 //!
 //! The data plane and the proxy use this algorithm: the proxy calls [`pick`] for its own list; bpf/lib/schedule_load.h
 //! implements the same draws.
@@ -18,7 +18,7 @@ use crate::load::{Candidate, Counts, Rule, random_below};
 /// Maximum number of draws before the whole list is read, for both servers together.
 pub const TRIES: usize = 8;
 
-/// The servers from which `p2c` draws, by position, starting at 0.
+/// The servers that `p2c` draws from, by position, starting at 0.
 pub trait Servers {
     /// Returns the number of positions.
     fn count(&self) -> usize;
@@ -39,7 +39,7 @@ pub fn pick(servers: &impl Servers, draw: &mut impl FnMut() -> u32) -> Option<us
     let count = u32::try_from(servers.count()).unwrap_or(u32::MAX);
     let (mut first, mut second) = (None, None);
     for _ in 0..TRIES {
-        // A list with one server has no second one.
+        // A list with one server has no second server.
         if second.is_some() || count - u32::from(first.is_some()) == 0 {
             break;
         }

@@ -2,14 +2,14 @@
 //!
 //! The kernel keeps a pointer to the last chosen server, and adjusts it when that server is removed. Here the pointer
 //! is the server's `seq`: the walk continues with the first member whose `seq` is lower, whether or not the server
-//! still exists, so a list may be replaced while a cursor is active. Two things cannot be expressed like this, and are
+//! still exists, so a list may be replaced while a cursor is active. Two cases cannot be expressed this way, and are
 //! published with the list as a [`Start`]: `wrr` restarts at every change, and an `rr` cursor beyond the first member
 //! means the head of the list, even if servers are added later.
 //!
 //! The packet path owns the [`Cursor`]; the publisher of lists owns the [`Start`]. [`rr::next_start`] and
 //! [`wrr::next_start`] compute the next `Start` from both, for one change (one added, edited or removed server) at a
 //! time, because the kernel's result for two changes differs from that for both at once. Cursor updates between reading
-//! and publishing are lost, which has no other effect.
+//! and publishing are lost, without other effects.
 //!
 //! [`reference`](mod@crate::reference) is a slow implementation with the same results.
 

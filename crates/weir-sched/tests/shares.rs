@@ -16,7 +16,7 @@ use weir_testing::p_value;
 const SIGNIFICANCE: f64 = 1e-6;
 const FLOWS: u32 = 6000;
 
-/// The reason why servers are unavailable.
+/// Why servers are unavailable.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Exclusion {
     /// Weight 0: drained or down.
@@ -265,7 +265,7 @@ fn p2c_balances_long_lived_flows() {
     }
 }
 
-/// Tests that hashing schedulers give each server its share of clients. If a server is at its threshold, only its
+/// Tests that hashing schedulers assign each server its share of clients. If a server is at its threshold, only its
 /// clients move: `mh` and `maglev` distribute them over the other servers by weight; `dh` and `sh`, as in the kernel,
 /// move them to the servers of the next buckets.
 #[test]

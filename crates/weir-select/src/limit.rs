@@ -55,7 +55,7 @@ pub struct RateLimit {
     table: Table,
     /// Time between two requests, in time units (see [`UNITS_PER_SECOND`]).
     interval: u64,
-    /// Maximum time by which a client may be ahead of its rate, in time units.
+    /// Maximum time that a client may be ahead of its rate, in time units.
     burst: u64,
 }
 
@@ -70,7 +70,7 @@ impl RateLimit {
     }
 
     /// Limits each client like [`new`](Self::new), for the limit of a service, in requests per minute. `burst` is
-    /// limited like in [`for_route`](Self::for_route).
+    /// limited as in [`for_route`](Self::for_route).
     pub fn for_service(per_minute: u32, burst: u32) -> Self {
         Self::with_interval(
             60 * UNITS_PER_SECOND / u64::from(per_minute.max(1)),
@@ -285,7 +285,7 @@ mod tests {
             .count();
         assert!((95..=101).contains(&allowed), "{allowed}");
         assert!(rate.admit(2, start), "each client has its own limit");
-        // After a pause in which the time wraps, the client has its burst again.
+        // After a pause in which the time wraps, the client's burst is available again.
         assert!(rate.admit(1, start + 40_000 * SECOND));
     }
 

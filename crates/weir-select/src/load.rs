@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-/// Time after which the measured latency of an idle server is halved, so that a server that was slow is tried again.
+/// Time after which the measured latency of an idle server is halved, so that a server that was slow is retried.
 const HALF_LIFE_MS: u64 = 5_000;
 
 /// The state of a server that schedulers use.

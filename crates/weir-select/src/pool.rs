@@ -50,7 +50,7 @@ pub struct Pool<'a, S> {
     pub version: u32,
     /// Number of requests in the queue.
     pub queued: u32,
-    /// Maximum time for which a request is queued; 0 = requests are not queued.
+    /// Maximum time that a request is queued; 0 = requests are not queued.
     pub queue_timeout_ms: u64,
     /// Action if no server is usable.
     pub no_server: NoServer,

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use weir_http::route::{self, RequestFacts, RestartedPath, RouteTable, TlsFacts};
+use weir_http::route::{self, RestartedPath, RouteInput, RouteTable, TlsProperties};
 use weir_http::{Field, Framing, ParseError, Request, RequestPath};
 use weir_model::{ConditionKey, HashKey, NormalizePath, Route, RouteAction, SplitMix64};
 
@@ -37,12 +37,12 @@ impl Limits {
     /// Checks the length of a request's body, or of the part received so far if the length is unknown.
     ///
     /// # Errors
-    /// The rejection, with status 413.
-    fn check_body(&self, facts: &Facts<'_>) -> Result<(), Rejection> {
-        let body_bytes = match facts.request.framing {
+    /// Returns the rejection, with status 413.
+    fn check_body(&self, properties: &RequestProperties<'_>) -> Result<(), Rejection> {
+        let body_bytes = match properties.request.framing {
             Framing::Length(bytes) => bytes,
             // A part of the body may have been received with the head.
-            Framing::None | Framing::Chunked | Framing::UntilClose => facts.body_received,
+            Framing::None | Framing::Chunked | Framing::UntilClose => properties.body_received,
         };
         match self.allows_body(body_bytes) {
             true => Ok(()),
@@ -54,15 +54,25 @@ impl Limits {
     /// limited.
     ///
     /// # Errors
-    /// The rejection, with status 413 or 429.
-    pub fn admit(&self, facts: &Facts<'_>, now_ns: u64) -> Result<Option<Slot>, Rejection> {
-        self.check_body(facts)?;
+    /// Returns the rejection, with status 413 or 429.
+    pub fn admit(
+        &self,
+        properties: &RequestProperties<'_>,
+        now_ns: u64,
+    ) -> Result<Option<Slot>, Rejection> {
+        self.check_body(properties)?;
         if self.rate.is_none() && self.concurrent.is_none() {
             return Ok(None);
         }
         let key = match &self.key {
-            HashKey::Source => hash_of_client(facts.client),
-            key => hash_of_request(key, facts.client, facts.target, facts.head, facts.fields),
+            HashKey::Source => hash_of_client(properties.client),
+            key => hash_of_request(
+                key,
+                properties.client,
+                properties.target,
+                properties.head,
+                properties.fields,
+            ),
         };
         if let Some(rate) = &self.rate
             && !rate.admit(key, now_ns)
@@ -120,7 +130,7 @@ impl Routes {
             }
             RouteAction::Mapped(_)
             | RouteAction::Redirect { .. }
-            | RouteAction::Answer { .. }
+            | RouteAction::Respond { .. }
             | RouteAction::Close
             | RouteAction::Restart(_) => Vec::new(),
         });
@@ -135,7 +145,7 @@ impl Routes {
             RouteAction::Pool(_)
             | RouteAction::Split(_)
             | RouteAction::Redirect { .. }
-            | RouteAction::Answer { .. }
+            | RouteAction::Respond { .. }
             | RouteAction::Files(_)
             | RouteAction::Close
             | RouteAction::Restart(_) => None,
@@ -165,8 +175,8 @@ impl Routes {
     }
 
     /// Returns the index of the first route that matches.
-    pub fn choose(&self, facts: &RequestFacts<'_>) -> Option<usize> {
-        self.table.choose(facts)
+    pub fn choose(&self, properties: &RouteInput<'_>) -> Option<usize> {
+        self.table.choose(properties)
     }
 
     /// Returns whether any route restarts route selection with a different path: [`Self::apply_restarts`] then
@@ -175,17 +185,18 @@ impl Routes {
         self.table.has_restarts()
     }
 
-    /// Determines the path with which a route is selected after restarts; see [`RouteTable::apply_restarts`].
+    /// Determines the path that a route is selected for after restarts; see [`RouteTable::apply_restarts`].
     ///
     /// # Errors
     /// See [`RouteTable::apply_restarts`].
     pub fn apply_restarts(
         &self,
-        facts: &RequestFacts<'_>,
+        properties: &RouteInput<'_>,
         rules: Option<&NormalizePath>,
         buffer: &mut Vec<u8>,
     ) -> Result<RestartedPath, ParseError> {
-        self.table.apply_restarts(facts, rules, buffer, |_, _| ())
+        self.table
+            .apply_restarts(properties, rules, buffer, |_, _| ())
     }
 
     /// Returns the index of the pool that a route's split selects for a text.
@@ -225,7 +236,7 @@ impl Routes {
         }
     }
 
-    /// Returns the index of the pool for requests for which a route with files has no file.
+    /// Returns the index of the pool for requests without a file in a route with files.
     pub fn pool_without_file(&self, route: usize) -> Option<usize> {
         let (pool, _) = self.pools.get(route)?.first()?;
         Some(*pool)
@@ -278,7 +289,7 @@ impl Routes {
 
 /// The properties of a request that are known after its head was parsed.
 #[derive(Debug, Clone, Copy)]
-pub struct Facts<'a> {
+pub struct RequestProperties<'a> {
     /// The client's address.
     pub client: SocketAddr,
     /// The head; `request` and `fields` contain ranges of it.
@@ -287,24 +298,24 @@ pub struct Facts<'a> {
     pub request: &'a Request,
     /// The fields.
     pub fields: &'a [Field],
-    /// The path in the form in which it is compared.
+    /// The path in the form used for comparisons.
     pub target: &'a RequestPath<'a>,
     /// Bytes of the body that were received with the head.
     pub body_received: u64,
     /// Whether the host is allowed on this connection.
     pub host: HostCheck,
     /// The TLS connection, if [`Routes::needs_tls`].
-    pub tls: TlsFacts<'a>,
+    pub tls: TlsProperties<'a>,
     /// Whether the client used TLS, to Weir or to a trusted proxy.
     pub secure: bool,
     /// Whether the client's limits have already admitted this request.
     pub admitted: bool,
 }
 
-impl<'a> Facts<'a> {
-    /// Returns the properties with which routes are compared.
-    pub const fn request_facts(&self) -> RequestFacts<'a> {
-        RequestFacts {
+impl<'a> RequestProperties<'a> {
+    /// Returns the properties that routes are matched against.
+    pub const fn route_input(&self) -> RouteInput<'a> {
+        RouteInput {
             client: self.client.ip(),
             target: self.target,
             head: self.head,
@@ -396,29 +407,29 @@ pub enum Decision {
 pub fn decide(
     routes: &Routes,
     limits: &Limits,
-    facts: &Facts<'_>,
+    properties: &RequestProperties<'_>,
     now_ns: u64,
     random: &mut SplitMix64,
 ) -> (Decision, Option<Slot>) {
-    if facts.host == HostCheck::Misdirected {
+    if properties.host == HostCheck::Misdirected {
         return (Decision::Reject(Rejection::new(421)), None);
     }
-    let admission = match facts.admitted {
-        true => limits.check_body(facts).map(|()| None),
-        false => limits.admit(facts, now_ns),
+    let admission = match properties.admitted {
+        true => limits.check_body(properties).map(|()| None),
+        false => limits.admit(properties, now_ns),
     };
     let slot = match admission {
         Ok(slot) => slot,
         Err(rejection) => return (Decision::Reject(rejection), None),
     };
-    let found = routes.table.choose(&facts.request_facts());
+    let found = routes.table.choose(&properties.route_input());
     let Some(index) = found else {
         let (pool, route) = (0, None);
         return (Decision::Forward { pool, route }, slot);
     };
     let decision = match &routes.table.routes()[index].action {
         RouteAction::Redirect { .. } => Decision::Redirect { route: index },
-        RouteAction::Answer { .. } => Decision::Respond { route: index },
+        RouteAction::Respond { .. } => Decision::Respond { route: index },
         RouteAction::Mapped(_) => Decision::Mapped { route: index },
         RouteAction::Files(_) => Decision::Files { route: index },
         RouteAction::Close => Decision::Close { route: index },

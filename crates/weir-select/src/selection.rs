@@ -89,7 +89,7 @@ pub enum Output {
     },
 }
 
-/// The reason why no server responds to a request.
+/// Why no server responds to a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reason {
     /// The request was still in the queue.
@@ -113,7 +113,7 @@ pub enum QueueExit {
     TotalTimeout,
 }
 
-/// The reason why a connection could not be started.
+/// Why a connection could not be started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ConnectError {
     /// This process has no free descriptors, so no other server can be reached either.
@@ -554,7 +554,7 @@ impl Selection {
 enum PickReason {
     /// For a request that is not queued.
     New,
-    /// For a queued request for which a slot may be free.
+    /// For a queued request that may get a free slot.
     SlotFree,
 }
 

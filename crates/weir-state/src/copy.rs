@@ -5,12 +5,12 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use weir_health::{Ejection, Regime, Standing};
+use weir_health::{Ejection, PoolMode, ServerHealth};
 
 use crate::ejection::EjectedServer;
 use crate::overrides::Overrides;
-use crate::record::StandingRecord;
-use crate::standing::HealthEvent;
+use crate::record::HealthRecord;
+use crate::server_health::HealthEvent;
 use crate::states::ServerStates;
 
 /// The whole state, or changes to it. Overrides, ejections and percentages are always complete, because there are few
@@ -19,60 +19,64 @@ use crate::states::ServerStates;
 pub struct StateCopy {
     pub(crate) overrides: Overrides,
     /// Pool, server and the combined result of its checks; `None` = the server no longer has a check.
-    pub(crate) standings: Vec<(String, String, Option<Standing>)>,
+    pub(crate) health_states: Vec<(String, String, Option<ServerHealth>)>,
     pub(crate) ejections: Vec<(EjectedServer, Ejection)>,
     /// Percentages of weights, by layer 4 service and server.
     pub(crate) adjusted: BTreeMap<String, BTreeMap<String, u32>>,
     /// `Some` = this is the whole state, which replaces the previous state.
-    pub(crate) regimes: Option<BTreeMap<String, Regime>>,
+    pub(crate) pool_modes: Option<BTreeMap<String, PoolMode>>,
 }
 
 impl StateCopy {
     /// Returns whether the copy is the whole state, not only changes.
     pub const fn is_whole(&self) -> bool {
-        self.regimes.is_some()
+        self.pool_modes.is_some()
     }
 }
 
 impl ServerStates {
     /// Returns the whole state.
     pub fn copy(&self) -> StateCopy {
-        let standings = self.all_standings().map(|(pool, server, standing)| {
-            (pool.to_owned(), server.to_owned(), Some(standing.clone()))
+        let health_states = self.all_health().map(|(pool, server, server_health)| {
+            (
+                pool.to_owned(),
+                server.to_owned(),
+                Some(server_health.clone()),
+            )
         });
         StateCopy {
-            standings: standings.collect(),
-            regimes: Some(self.regimes().clone()),
+            health_states: health_states.collect(),
+            pool_modes: Some(self.pool_modes().clone()),
             ..self.changes(Vec::new())
         }
     }
 
     /// Returns the changes, with these check results.
     pub fn changes(&self, events: Vec<HealthEvent>) -> StateCopy {
-        let standings = events.into_iter();
+        let health_states = events.into_iter();
         StateCopy {
             overrides: self.overrides().clone(),
-            standings: standings
-                .map(|event| (event.pool, event.server, event.standing))
+            health_states: health_states
+                .map(|event| (event.pool, event.server, event.server_health))
                 .collect(),
             ejections: self.all_ejections().collect(),
             adjusted: self.adjusted().clone(),
-            regimes: None,
+            pool_modes: None,
         }
     }
 
     /// Adopts a copy. The caller must call [`Self::update_pool`] for the changed pools. Returns the records to persist.
-    pub fn adopt_copy(&mut self, copy: StateCopy) -> Vec<StandingRecord> {
-        if let Some(regimes) = copy.regimes {
+    pub fn adopt_copy(&mut self, copy: StateCopy) -> Vec<HealthRecord> {
+        if let Some(pool_modes) = copy.pool_modes {
             *self = Self::default();
-            self.set_regimes(regimes);
+            self.set_pool_modes(pool_modes);
         }
         self.replace(copy.overrides, copy.ejections, copy.adjusted);
-        let events = copy.standings.into_iter();
-        let events = events.map(|(pool, server, standing)| HealthEvent {
+        let events = copy.health_states.into_iter();
+        let events = events.map(|(pool, server, server_health)| HealthEvent {
             pool,
             server,
-            standing,
+            server_health,
         });
         self.handle_health(events.collect())
     }
@@ -92,7 +96,7 @@ mod tests {
         HealthEvent {
             pool: "p".to_owned(),
             server: server.to_owned(),
-            standing: Some(Standing::new(state, Duration::from_secs(1))),
+            server_health: Some(ServerHealth::new(state, Duration::from_secs(1))),
         }
     }
 

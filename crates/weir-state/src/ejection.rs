@@ -27,7 +27,7 @@ pub enum Source {
 pub struct EjectedServer {
     /// The server's pool.
     pub pool: String,
-    /// The layer 4 service from which it is ejected; `None` = ejected from all proxy services.
+    /// The layer 4 service that it is ejected from; `None` = ejected from all proxy services.
     pub service: Option<String>,
     /// The server's address, as in the configuration file.
     pub server: String,

@@ -14,7 +14,7 @@ mod order;
 mod overrides;
 mod pool;
 mod record;
-mod standing;
+mod server_health;
 mod states;
 mod weight;
 
@@ -24,8 +24,8 @@ pub use order::{Driver, OrderError};
 pub use overrides::{Override, Overrides, ServerUpdate};
 pub use pool::{PoolChange, PoolState};
 pub use record::{
-    OverrideFile, OverrideRecord, SavedServers, SavedStanding, SavedStandings, StandingRecord,
+    HealthRecord, OverrideFile, OverrideRecord, SavedHealth, SavedServerHealth, SavedServers,
 };
-pub use standing::{HealthEvent, state_before_first_result};
+pub use server_health::{HealthEvent, state_before_first_result};
 pub use states::ServerStates;
 pub use weight::{PoolWeights, ServerWeight};

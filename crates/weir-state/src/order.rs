@@ -18,13 +18,13 @@ pub trait Driver {
     /// Replaces the owner file atomically.
     ///
     /// # Errors
-    /// The file cannot be written; it is unchanged.
+    /// Fails if the file cannot be written; it is unchanged.
     fn record(&mut self, overrides: &Overrides) -> Result<(), Self::Error>;
 
     /// Applies a pool's weights to both planes.
     ///
     /// # Errors
-    /// A plane failed; some of its weights may have changed.
+    /// Fails if a plane failed; some of its weights may have changed.
     fn apply(&mut self, pool: &str, states: &mut ServerStates) -> Result<(), Self::Error>;
 
     /// Adds the override to the copy that 0.1.0 reads. A failure is ignored: the whole copy is written when the next
@@ -69,7 +69,7 @@ impl ServerStates {
     /// start of the server's state.
     ///
     /// # Errors
-    /// The driver failed; the previous override stays active.
+    /// Fails if the driver fails; the previous override stays active.
     pub fn place_order<D: Driver>(
         &mut self,
         (pool, server): (&str, &str),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use weir_health::Regime;
+use weir_health::PoolMode;
 
 /// The state of a pool, which determines the servers that it uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -60,7 +60,7 @@ pub struct PoolChange {
 /// See [`Pools::checkpoint`].
 #[derive(Debug)]
 pub(crate) struct Checkpoint {
-    regime: Option<Regime>,
+    mode: Option<PoolMode>,
     state: Option<(PoolState, bool)>,
     changes: usize,
 }
@@ -68,34 +68,34 @@ pub(crate) struct Checkpoint {
 /// The states of all pools.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pools {
-    /// Kept because the quorum has hysteresis; [`Regime::BelowQuorum`] is persisted.
-    pub(crate) regimes: BTreeMap<String, Regime>,
+    /// Kept because the quorum has hysteresis; [`PoolMode::BelowQuorum`] is persisted.
+    pub(crate) pool_modes: BTreeMap<String, PoolMode>,
     /// State, and whether a sorry server is usable, of each pool whose state was determined since the daemon started.
     states: BTreeMap<String, (PoolState, bool)>,
     changes: Vec<PoolChange>,
 }
 
 impl Pools {
-    pub(crate) fn regime(&self, pool: &str) -> Regime {
-        self.regimes.get(pool).copied().unwrap_or_default()
+    pub(crate) fn mode(&self, pool: &str) -> PoolMode {
+        self.pool_modes.get(pool).copied().unwrap_or_default()
     }
 
-    /// Sets a pool's regime, and records a change to its state.
-    pub(crate) fn set(&mut self, pool: &str, regime: Regime, has_weight: bool, has_sorry: bool) {
-        let before = self.regime(pool);
-        if regime != before {
-            self.regimes.insert(pool.to_owned(), regime);
+    /// Sets a pool's mode, and records a change to its state.
+    pub(crate) fn set(&mut self, pool: &str, mode: PoolMode, has_weight: bool, has_sorry: bool) {
+        let before = self.mode(pool);
+        if mode != before {
+            self.pool_modes.insert(pool.to_owned(), mode);
         }
-        let state = match regime {
-            Regime::Panic => PoolState::Panic,
-            Regime::BelowQuorum => PoolState::BelowQuorum,
-            Regime::Normal if has_weight => PoolState::Up,
-            Regime::Normal => PoolState::Down,
+        let state = match mode {
+            PoolMode::Panic => PoolState::Panic,
+            PoolMode::BelowQuorum => PoolState::BelowQuorum,
+            PoolMode::Normal if has_weight => PoolState::Up,
+            PoolMode::Normal => PoolState::Down,
         };
         let to = (state, has_sorry);
         let previous = self.states.insert(pool.to_owned(), to);
-        // The first state after startup is a change only if the regime differs from the persisted regime.
-        let from = previous.or_else(|| (regime != before).then_some((PoolState::Up, has_sorry)));
+        // The first state after startup is a change only if the mode differs from the persisted mode.
+        let from = previous.or_else(|| (mode != before).then_some((PoolState::Up, has_sorry)));
         if let Some(from) = from.filter(|from| *from != to) {
             let serves = |(state, sorry): (PoolState, bool)| state.serves(sorry);
             self.changes.push(PoolChange {
@@ -116,7 +116,7 @@ impl Pools {
     /// Returns the parts of a pool's state that [`Self::set`] may change.
     pub(crate) fn checkpoint(&self, pool: &str) -> Checkpoint {
         Checkpoint {
-            regime: self.regimes.get(pool).copied(),
+            mode: self.pool_modes.get(pool).copied(),
             state: self.states.get(pool).copied(),
             changes: self.changes.len(),
         }
@@ -124,9 +124,9 @@ impl Pools {
 
     /// Undoes the changes that [`Self::set`] made to a pool since the checkpoint.
     pub(crate) fn revert(&mut self, pool: &str, checkpoint: &Checkpoint) {
-        match checkpoint.regime {
-            Some(regime) => drop(self.regimes.insert(pool.to_owned(), regime)),
-            None => drop(self.regimes.remove(pool)),
+        match checkpoint.mode {
+            Some(mode) => drop(self.pool_modes.insert(pool.to_owned(), mode)),
+            None => drop(self.pool_modes.remove(pool)),
         }
         match checkpoint.state {
             Some(state) => drop(self.states.insert(pool.to_owned(), state)),
@@ -140,7 +140,7 @@ impl Pools {
     }
 
     pub(crate) fn retain(&mut self, is_configured: impl Fn(&str) -> bool) {
-        self.regimes.retain(|pool, _| is_configured(pool));
+        self.pool_modes.retain(|pool, _| is_configured(pool));
         self.states.retain(|pool, _| is_configured(pool));
     }
 }
@@ -172,11 +172,11 @@ mod tests {
         }
     }
 
-    /// Returns the changes to a pool in this sequence of regime, weight and sorry server.
-    fn changes(steps: &[(Regime, bool, bool)]) -> Vec<(PoolState, PoolState, (bool, bool))> {
+    /// Returns the changes to a pool in this sequence of mode, weight and sorry server.
+    fn changes(steps: &[(PoolMode, bool, bool)]) -> Vec<(PoolState, PoolState, (bool, bool))> {
         let mut pools = Pools::default();
-        for (regime, has_weight, has_sorry) in steps {
-            pools.set("p", *regime, *has_weight, *has_sorry);
+        for (mode, has_weight, has_sorry) in steps {
+            pools.set("p", *mode, *has_weight, *has_sorry);
         }
         let changes = pools.take_changes().into_iter();
         changes.map(|it| (it.from, it.to, it.serves)).collect()
@@ -186,10 +186,10 @@ mod tests {
     fn state_changes_include_whether_clients_are_served() {
         use PoolState::{BelowQuorum, Down, Panic, Up};
         let (up, down) = (
-            (Regime::Normal, true, false),
-            (Regime::Normal, false, false),
+            (PoolMode::Normal, true, false),
+            (PoolMode::Normal, false, false),
         );
-        let sorry = (Regime::Normal, false, true);
+        let sorry = (PoolMode::Normal, false, true);
         assert_eq!(changes(&[up, up]), []);
         assert_eq!(changes(&[down]), [], "the first state after startup");
         assert_eq!(
@@ -203,8 +203,8 @@ mod tests {
         );
         assert_eq!(
             changes(&[
-                (Regime::Panic, true, false),
-                (Regime::BelowQuorum, false, false),
+                (PoolMode::Panic, true, false),
+                (PoolMode::BelowQuorum, false, false),
                 down
             ]),
             [
@@ -218,24 +218,24 @@ mod tests {
     #[test]
     fn revert_restores_the_checkpoint() {
         let mut pools = Pools::default();
-        pools.set("p", Regime::BelowQuorum, true, false);
+        pools.set("p", PoolMode::BelowQuorum, true, false);
         let before = pools.checkpoint("p");
-        pools.set("p", Regime::Normal, false, false);
+        pools.set("p", PoolMode::Normal, false, false);
         pools.revert("p", &before);
-        assert_eq!(pools.regime("p"), Regime::BelowQuorum);
+        assert_eq!(pools.mode("p"), PoolMode::BelowQuorum);
         assert_eq!(
             pools.take_changes().len(),
             1,
             "the change before the checkpoint"
         );
-        pools.set("p", Regime::BelowQuorum, true, false);
+        pools.set("p", PoolMode::BelowQuorum, true, false);
         assert_eq!(pools.take_changes(), []);
 
         let unknown = pools.checkpoint("q");
-        pools.set("q", Regime::Panic, true, false);
+        pools.set("q", PoolMode::Panic, true, false);
         pools.revert("q", &unknown);
-        assert_eq!(pools.regime("q"), Regime::Normal);
-        pools.set("q", Regime::Normal, false, false);
+        assert_eq!(pools.mode("q"), PoolMode::Normal);
+        pools.set("q", PoolMode::Normal, false, false);
         assert_eq!(pools.take_changes(), [], "the first state after startup");
     }
 }

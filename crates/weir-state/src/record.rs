@@ -1,23 +1,24 @@
 //! Defines the formats in which server state is persisted.
 //!
 //! [`OverrideFile`] is `RUNTIME_DIR/proxy.json`, the owner of all overrides. `state.json` with its journal, which the
-//! layer 4 plane writes, contains a copy of them and the standings ([`SavedServers`]); `proxy-left.json` contains
-//! standings too. The formats are those of 0.1.0, with a marker in `state.json` that 0.1.0 ignores and does not write.
-//! So each build can read the other's files, and this build detects whether 0.1.0 has run a layer 4 plane since.
+//! layer 4 plane writes, contains a copy of them and the servers' health ([`SavedServers`]); `proxy-left.json` contains
+//! the health, too. The formats are those of 0.1.0, with a marker in `state.json` that 0.1.0 ignores and does not
+//! write. Each build can therefore read the other's files, and this build detects whether 0.1.0 has run a layer 4 plane
+//! since.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use weir_health::{Standing, State};
+use weir_health::{ServerHealth, State};
 
 use crate::overrides::{Override, Overrides};
 
 /// Pool, server, and the server's override; `None` = removed.
 pub type OverrideRecord = (String, String, Option<Override>);
 
-/// Pool, server, and the server's standing; `None` = the server no longer has a check.
-pub type StandingRecord = (String, String, Option<SavedStanding>);
+/// Pool, server, and the server's health; `None` = the server no longer has a check.
+pub type HealthRecord = (String, String, Option<SavedServerHealth>);
 
 /// `RUNTIME_DIR/proxy.json`: overrides, and the configuration's revision if no layer 4 plane counts it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,7 +36,7 @@ impl OverrideFile {
     /// Reads the file's content.
     ///
     /// # Errors
-    /// The text is not JSON of this form.
+    /// Fails if the text is not JSON of this form.
     pub fn parse(text: &[u8]) -> Result<Self, serde_json::Error> {
         serde_json::from_slice(text)
     }
@@ -55,21 +56,22 @@ pub struct SavedServers {
     /// Overrides; a copy of [`OverrideFile::overrides`] if `is_copy`.
     pub overrides: Overrides,
     /// Results of checks.
-    pub standings: SavedStandings,
+    #[serde(rename = "standings")]
+    pub health_states: SavedHealth,
     /// Whether this build wrote the file. 0.1.0 writes the whole file when it starts, without this marker.
     pub is_copy: bool,
 }
 
 impl SavedServers {
     /// Applies changes from the journal.
-    pub fn replay(&mut self, overrides: Vec<OverrideRecord>, standings: Vec<StandingRecord>) {
+    pub fn replay(&mut self, overrides: Vec<OverrideRecord>, health_states: Vec<HealthRecord>) {
         for (pool, server, active) in overrides {
             self.overrides.set(&pool, &server, active);
         }
-        for (pool, server, standing) in standings {
-            let servers = self.standings.servers.entry(pool).or_default();
-            match standing {
-                Some(standing) => drop(servers.insert(server, standing)),
+        for (pool, server, server_health) in health_states {
+            let servers = self.health_states.servers.entry(pool).or_default();
+            match server_health {
+                Some(server_health) => drop(servers.insert(server, server_health)),
                 None => drop(servers.remove(&server)),
             }
         }
@@ -79,25 +81,25 @@ impl SavedServers {
 /// Results of checks, as they are stored. Reported weights and slow start are not stored, because checks report them
 /// again soon.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SavedStandings {
-    /// Standings by pool and server.
+pub struct SavedHealth {
+    /// HealthStates by pool and server.
     #[serde(default)]
-    pub servers: BTreeMap<String, BTreeMap<String, SavedStanding>>,
+    pub servers: BTreeMap<String, BTreeMap<String, SavedServerHealth>>,
     /// Pools below their quorum, which has hysteresis.
     #[serde(default)]
     pub below_quorum: Vec<String>,
 }
 
-/// A [`Standing`] as it is stored.
+/// A [`ServerHealth`] as it is stored.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SavedStanding {
+pub struct SavedServerHealth {
     state: StateName,
     since_ms: u64,
     reason: String,
     remove: bool,
-    /// Standings in services with separate paths.
+    /// HealthStates in services with separate paths.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    paths: BTreeMap<String, SavedStanding>,
+    paths: BTreeMap<String, SavedServerHealth>,
 }
 
 /// The name of a [`State`].
@@ -109,8 +111,8 @@ enum StateName {
     Down,
 }
 
-impl From<SavedStanding> for Standing {
-    fn from(saved: SavedStanding) -> Self {
+impl From<SavedServerHealth> for ServerHealth {
+    fn from(saved: SavedServerHealth) -> Self {
         let state = match saved.state {
             StateName::Starting => State::Starting,
             StateName::Up => State::Up,
@@ -128,18 +130,18 @@ impl From<SavedStanding> for Standing {
     }
 }
 
-impl From<&Standing> for SavedStanding {
-    fn from(standing: &Standing) -> Self {
-        let paths = standing.paths.iter();
+impl From<&ServerHealth> for SavedServerHealth {
+    fn from(server_health: &ServerHealth) -> Self {
+        let paths = server_health.paths.iter();
         Self {
-            state: match standing.state {
+            state: match server_health.state {
                 State::Starting => StateName::Starting,
                 State::Up => StateName::Up,
                 State::Down => StateName::Down,
             },
-            since_ms: u64::try_from(standing.since.as_millis()).unwrap_or(u64::MAX),
-            reason: standing.reason.clone(),
-            remove: standing.remove,
+            since_ms: u64::try_from(server_health.since.as_millis()).unwrap_or(u64::MAX),
+            reason: server_health.reason.clone(),
+            remove: server_health.remove,
             paths: paths
                 .map(|(service, path)| (service.clone(), Self::from(path)))
                 .collect(),
@@ -152,21 +154,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn standings_are_restored_as_saved() {
+    fn server_health_is_restored_as_saved() {
         for state in [State::Starting, State::Up, State::Down] {
-            let mut standing = Standing::new(state, Duration::from_millis(1_234));
-            standing.reason = "because".to_owned();
-            standing.remove = state == State::Down;
-            let json = serde_json::to_string(&SavedStanding::from(&standing)).unwrap();
-            let saved: SavedStanding = serde_json::from_str(&json).unwrap();
-            assert_eq!(Standing::from(saved), standing, "{json}");
+            let mut server_health = ServerHealth::new(state, Duration::from_millis(1_234));
+            server_health.reason = "because".to_owned();
+            server_health.remove = state == State::Down;
+            let json = serde_json::to_string(&SavedServerHealth::from(&server_health)).unwrap();
+            let saved: SavedServerHealth = serde_json::from_str(&json).unwrap();
+            assert_eq!(ServerHealth::from(saved), server_health, "{json}");
         }
     }
 
     #[test]
     fn replay_sets_and_removes_entries() {
         let name = |text: &str| text.to_owned();
-        let up = SavedStanding::from(&Standing::new(State::Up, Duration::ZERO));
+        let up = SavedServerHealth::from(&ServerHealth::new(State::Up, Duration::ZERO));
         let mut saved = SavedServers::default();
         saved.replay(
             vec![
@@ -183,7 +185,7 @@ mod tests {
         let overrides: Vec<_> = saved.overrides.iter().collect();
         assert_eq!(overrides, [("p", "b", Override::Maint)]);
         assert_eq!(
-            saved.standings.servers["p"],
+            saved.health_states.servers["p"],
             BTreeMap::from([(name("b"), up)])
         );
     }

@@ -4,17 +4,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use weir_health::{
-    Candidate, ComputedWeight, Ejection, Regime, SavedState, Standing, State, SuspendedServers,
-    weigh,
+    Candidate, ComputedWeight, Ejection, PoolMode, SavedState, ServerHealth, State,
+    SuspendedServers, weigh,
 };
 use weir_model::{Adapt, MAX_WEIGHT, Pool, SchedulerKind, Server};
 
 use crate::ejection::{EjectedServer, EjectionEvent, Ejections, PoolSamples, Source};
 use crate::overrides::{Override, Overrides};
 use crate::pool::{self, PoolChange, PoolState, Pools};
-use crate::record::{SavedServers, SavedStanding, SavedStandings, StandingRecord};
-use crate::standing::{
-    HealthEvent, Standings, initial_standing, is_checked, state_before_first_result,
+use crate::record::{HealthRecord, SavedHealth, SavedServerHealth, SavedServers};
+use crate::server_health::{
+    HealthEvent, HealthStates, initial_health, is_checked, state_before_first_result,
 };
 use crate::weight::{PoolWeights, ServerWeight};
 
@@ -22,7 +22,7 @@ use crate::weight::{PoolWeights, ServerWeight};
 #[derive(Clone, Debug, Default)]
 pub struct ServerStates {
     overrides: Overrides,
-    standings: Standings,
+    health_states: HealthStates,
     ejections: Ejections,
     /// Percentages of weights by layer 4 service and server, if the latency changed them.
     adjusted: BTreeMap<String, BTreeMap<String, u32>>,
@@ -36,7 +36,7 @@ impl ServerStates {
     /// Restores the state from the owner file and from an earlier daemon's proxy.
     pub fn restored(
         overrides: Overrides,
-        standings: SavedStandings,
+        health_states: SavedHealth,
         since: BTreeMap<String, BTreeMap<String, Duration>>,
     ) -> Self {
         let mut states = Self {
@@ -44,14 +44,14 @@ impl ServerStates {
             since,
             ..Self::default()
         };
-        states.restore_standings(standings);
+        states.restore_health(health_states);
         states
     }
 
-    /// Adopts the servers' part of the layer 4 plane's state file; its standings take precedence. Overrides are adopted
-    /// only if the file is not a copy of the owner file, or if there is no owner file. In this case the state file's
-    /// overrides take precedence: 0.1.0 writes the state file first, and writes weights set by ipvsadm only there.
-    /// Returns whether overrides changed. If so, the owner file must be written before the state file.
+    /// Adopts the servers' part of the layer 4 plane's state file; its health records take precedence. Overrides are
+    /// adopted only if the file is not a copy of the owner file, or if there is no owner file. In this case the state
+    /// file's overrides take precedence: 0.1.0 writes the state file first, and writes weights set by ipvsadm only
+    /// there. Returns whether overrides changed. If so, the owner file must be written before the state file.
     pub fn adopt(&mut self, saved: SavedServers, has_owner_file: bool) -> bool {
         let mut changed = false;
         if !saved.is_copy || !has_owner_file {
@@ -59,35 +59,36 @@ impl ServerStates {
                 changed |= self.overrides.set(pool, server, Some(active));
             }
         }
-        self.restore_standings(saved.standings);
+        self.restore_health(saved.health_states);
         changed
     }
 
-    fn restore_standings(&mut self, saved: SavedStandings) {
+    fn restore_health(&mut self, saved: SavedHealth) {
         let events = saved.servers.into_iter().flat_map(|(pool, servers)| {
             servers.into_iter().map(move |(server, saved)| HealthEvent {
                 pool: pool.clone(),
                 server,
-                standing: Some(Standing::from(saved)),
+                server_health: Some(ServerHealth::from(saved)),
             })
         });
-        self.standings.apply(events.collect());
+        self.health_states.apply(events.collect());
         let below = saved.below_quorum.into_iter();
-        let regimes = below.map(|pool| (pool, Regime::BelowQuorum));
-        self.pools.regimes.extend(regimes);
+        let pool_modes = below.map(|pool| (pool, PoolMode::BelowQuorum));
+        self.pools.pool_modes.extend(pool_modes);
     }
 
     /// Returns the check results to persist.
-    pub fn saved_standings(&self) -> SavedStandings {
-        let servers = self.standings.0.iter().map(|(pool, servers)| {
+    pub fn saved_health(&self) -> SavedHealth {
+        let servers = self.health_states.0.iter().map(|(pool, servers)| {
             let servers = servers.iter();
-            let saved =
-                servers.map(|(name, standing)| (name.clone(), SavedStanding::from(standing)));
+            let saved = servers.map(|(name, server_health)| {
+                (name.clone(), SavedServerHealth::from(server_health))
+            });
             (pool.clone(), saved.collect())
         });
-        let regimes = self.pools.regimes.iter();
-        let below = regimes.filter(|(_, regime)| **regime == Regime::BelowQuorum);
-        SavedStandings {
+        let pool_modes = self.pools.pool_modes.iter();
+        let below = pool_modes.filter(|(_, mode)| **mode == PoolMode::BelowQuorum);
+        SavedHealth {
             servers: servers.collect(),
             below_quorum: below.map(|(pool, _)| pool.clone()).collect(),
         }
@@ -97,7 +98,7 @@ impl ServerStates {
     pub fn saved_servers(&self) -> SavedServers {
         SavedServers {
             overrides: self.overrides.clone(),
-            standings: self.saved_standings(),
+            health_states: self.saved_health(),
             is_copy: true,
         }
     }
@@ -112,8 +113,8 @@ impl ServerStates {
 impl ServerStates {
     /// Applies changed check results. Returns the records to persist; the caller must call [`Self::update_pool`]
     /// for the pools of the events.
-    pub fn handle_health(&mut self, events: Vec<HealthEvent>) -> Vec<StandingRecord> {
-        self.standings.apply(events)
+    pub fn handle_health(&mut self, events: Vec<HealthEvent>) -> Vec<HealthRecord> {
+        self.health_states.apply(events)
     }
 
     /// Applies new client traffic samples, for all pools of one source. `explain` may replace the reason of an
@@ -125,16 +126,16 @@ impl ServerStates {
         explain: &dyn Fn(&str, &str, &mut Ejection),
         now: Duration,
     ) -> (Vec<EjectionEvent>, BTreeSet<String>) {
-        let standings = &self.standings;
+        let health_states = &self.health_states;
         let is_down = |pool: &str, server: &str, service: Option<&str>| {
-            is_down(standings, pool, server, service)
+            is_down(health_states, pool, server, service)
         };
         self.ejections
             .observe(source, pools, &is_down, explain, now)
     }
 
-    /// Sets the percentages to which the latency reduces the weights of a layer 4 service's servers. A server that is
-    /// not listed keeps its full weight.
+    /// Sets the percentages of their weights that the servers of a layer 4 service use because of their latency. A
+    /// server that is not listed keeps its full weight.
     pub fn handle_latency(&mut self, service: String, percent: BTreeMap<String, u32>) {
         if percent.is_empty() {
             self.adjusted.remove(&service);
@@ -151,7 +152,7 @@ impl ServerStates {
     /// Removes servers that no pool of the applied configuration contains, except for their overrides.
     pub fn handle_configuration<'a>(&mut self, pools: impl Iterator<Item = &'a Pool>) {
         let pools: BTreeMap<&str, &Pool> = pools.map(|pool| (pool.name.as_str(), pool)).collect();
-        self.standings.retain(&pools);
+        self.health_states.retain(&pools);
         self.pools.retain(|pool| pools.contains_key(pool));
         pools.values().for_each(|pool| self.update_pool(pool));
     }
@@ -172,12 +173,12 @@ impl ServerStates {
 
     /// Updates a pool's state.
     pub fn update_pool(&mut self, pool: &Pool) {
-        let (weighed, regime) = self.weigh(pool, None);
+        let (weighed, mode) = self.weigh(pool, None);
         let has_weight = weighed
             .iter()
             .any(|weighed_server| weighed_server.effective > 0);
         let has_sorry = self.is_sorry_usable(pool, None);
-        self.pools.set(&pool.name, regime, has_weight, has_sorry);
+        self.pools.set(&pool.name, mode, has_weight, has_sorry);
     }
 
     /// Takes the changes to pools since the last call.
@@ -185,12 +186,13 @@ impl ServerStates {
         self.pools.take_changes()
     }
 
-    /// Returns all standings, for [`StateCopy`](crate::StateCopy).
-    pub(crate) fn all_standings(&self) -> impl Iterator<Item = (&str, &str, &Standing)> {
-        let pools = self.standings.0.iter();
+    /// Returns the health of all servers, for [`StateCopy`](crate::StateCopy).
+    pub(crate) fn all_health(&self) -> impl Iterator<Item = (&str, &str, &ServerHealth)> {
+        let pools = self.health_states.0.iter();
         pools.flat_map(|(pool, servers)| {
             let servers = servers.iter();
-            servers.map(move |(server, standing)| (pool.as_str(), server.as_str(), standing))
+            servers
+                .map(move |(server, server_health)| (pool.as_str(), server.as_str(), server_health))
         })
     }
 
@@ -202,12 +204,12 @@ impl ServerStates {
         &self.adjusted
     }
 
-    pub(crate) const fn regimes(&self) -> &BTreeMap<String, Regime> {
-        &self.pools.regimes
+    pub(crate) const fn pool_modes(&self) -> &BTreeMap<String, PoolMode> {
+        &self.pools.pool_modes
     }
 
-    pub(crate) fn set_regimes(&mut self, regimes: BTreeMap<String, Regime>) {
-        self.pools.regimes = regimes;
+    pub(crate) fn set_pool_modes(&mut self, pool_modes: BTreeMap<String, PoolMode>) {
+        self.pools.pool_modes = pool_modes;
     }
 
     pub(crate) fn replace(
@@ -271,18 +273,18 @@ impl ServerStates {
     }
 
     /// Returns the combined result of a server's checks; `None` = it has no checks, or they have no result yet.
-    pub fn standing(&self, pool: &str, server: &str) -> Option<&Standing> {
-        self.standings.get(pool, server)
+    pub fn server_health(&self, pool: &str, server: &str) -> Option<&ServerHealth> {
+        self.health_states.get(pool, server)
     }
 
     /// Like [`Self::standing`], in a layer 4 service.
-    pub fn standing_in(&self, pool: &str, server: &str, service: &str) -> Option<&Standing> {
-        Some(self.standing(pool, server)?.in_service(service))
+    pub fn health_in(&self, pool: &str, server: &str, service: &str) -> Option<&ServerHealth> {
+        Some(self.server_health(pool, server)?.in_service(service))
     }
 
-    /// Returns the state from which new checks of a server start.
+    /// Returns the state that new checks of a server start from.
     pub fn saved_state(&self, pool: &str, server: &str) -> Option<SavedState> {
-        self.standing(pool, server).map(SavedState::from)
+        self.server_health(pool, server).map(SavedState::from)
     }
 
     /// Returns the ejection of a server from a layer 4 service, or from proxy services.
@@ -305,8 +307,8 @@ impl ServerStates {
     pub fn is_settling(&self, pool: &Pool) -> bool {
         pool.servers.iter().any(|server| {
             let active = self.overrides.get(&pool.name, &server.name);
-            let standing = self.standing(&pool.name, &server.name);
-            let state = standing.map(|standing| standing.state);
+            let server_health = self.server_health(&pool.name, &server.name);
+            let state = server_health.map(|server_health| server_health.state);
             let state = state.or_else(|| state_before_first_result(pool, server));
             state == Some(State::Starting) && !active.is_some_and(Override::hides_checks)
         })
@@ -319,10 +321,10 @@ impl ServerStates {
 
     /// Returns the state of a pool that does not use its servers according to their states; `None` = it does.
     pub fn exceptional_state(&self, pool: &str) -> Option<PoolState> {
-        match self.pools.regime(pool) {
-            Regime::Normal => None,
-            Regime::Panic => Some(PoolState::Panic),
-            Regime::BelowQuorum => Some(PoolState::BelowQuorum),
+        match self.pools.mode(pool) {
+            PoolMode::Normal => None,
+            PoolMode::Panic => Some(PoolState::Panic),
+            PoolMode::BelowQuorum => Some(PoolState::BelowQuorum),
         }
     }
 
@@ -342,7 +344,7 @@ impl ServerStates {
                 Some(Override::Drain | Override::Maint) => false,
             },
             down: weighed.effective == 0
-                && is_down(&self.standings, &pool.name, &server.name, service),
+                && is_down(&self.health_states, &pool.name, &server.name, service),
         };
         let servers = pool.servers.iter().zip(weighed);
         // A sorry server is the last resort: an override or a weight of 0 does not exclude it.
@@ -363,48 +365,53 @@ impl ServerStates {
         }
     }
 
-    fn weigh(&self, pool: &Pool, service: Option<&str>) -> (Vec<ComputedWeight>, Regime) {
+    fn weigh(&self, pool: &Pool, service: Option<&str>) -> (Vec<ComputedWeight>, PoolMode) {
         let base = self.overrides.base(pool);
-        let initial_standings: Vec<Option<Standing>> = pool
+        let initial_health: Vec<Option<ServerHealth>> = pool
             .servers
             .iter()
             .map(
-                |server| match self.standings.get(&pool.name, &server.name) {
+                |server| match self.health_states.get(&pool.name, &server.name) {
                     Some(_) => None,
-                    None => initial_standing(pool, server),
+                    None => initial_health(pool, server),
                 },
             )
             .collect();
-        let servers = pool.servers.iter().zip(&initial_standings);
+        let servers = pool.servers.iter().zip(&initial_health);
         let candidates: Vec<Candidate<'_>> = servers
             .map(|(server, initial)| Candidate {
                 base: base(server),
-                standing: self.checked(pool, server, service).or(initial.as_ref()),
+                server_health: self.checked(pool, server, service).or(initial.as_ref()),
                 ejected: self
                     .ejections
                     .get(&pool.name, &server.name, service)
                     .is_some(),
             })
             .collect();
-        let before = self.pools.regime(&pool.name);
+        let before = self.pools.mode(&pool.name);
         let has_sorry = self.is_sorry_usable(pool, service);
         weigh(&pool.health, has_sorry, &candidates, before)
     }
 
     /// Returns the result of a server's checks; `None` = it has no checks, or they have no result yet.
-    fn checked(&self, pool: &Pool, server: &Server, service: Option<&str>) -> Option<&Standing> {
-        let standing = self.standings.get(&pool.name, &server.name)?;
+    fn checked(
+        &self,
+        pool: &Pool,
+        server: &Server,
+        service: Option<&str>,
+    ) -> Option<&ServerHealth> {
+        let server_health = self.health_states.get(&pool.name, &server.name)?;
         is_checked(pool, server)
-            .then(|| service.map_or(standing, |service| standing.in_service(service)))
+            .then(|| service.map_or(server_health, |service| server_health.in_service(service)))
     }
 
     /// Returns whether a pool has a sorry server that its checks do not exclude.
     fn is_sorry_usable(&self, pool: &Pool, service: Option<&str>) -> bool {
         pool.sorry.as_ref().is_some_and(|server| {
-            let initial_standing = initial_standing(pool, server);
-            let standing = self.checked(pool, server, service);
-            let standing = standing.or(initial_standing.as_ref());
-            standing.is_none_or(|standing| standing.state != State::Down)
+            let initial_health = initial_health(pool, server);
+            let server_health = self.checked(pool, server, service);
+            let server_health = server_health.or(initial_health.as_ref());
+            server_health.is_none_or(|server_health| server_health.state != State::Down)
         })
     }
 }
@@ -440,11 +447,14 @@ fn adjust(pool: &Pool, weighed: &mut [ComputedWeight], percent: &BTreeMap<String
     }
 }
 
-fn is_down(standings: &Standings, pool: &str, server: &str, service: Option<&str>) -> bool {
-    standings.get(pool, server).is_some_and(|standing| {
-        let standing = service.map_or(standing, |service| standing.in_service(service));
-        standing.state == State::Down
-    })
+fn is_down(health_states: &HealthStates, pool: &str, server: &str, service: Option<&str>) -> bool {
+    health_states
+        .get(pool, server)
+        .is_some_and(|server_health| {
+            let server_health =
+                service.map_or(server_health, |service| server_health.in_service(service));
+            server_health.state == State::Down
+        })
 }
 
 #[cfg(test)]

@@ -12,8 +12,8 @@ use proptest::prelude::*;
 use serde::{Deserialize, Serialize};
 use weir_model::{Pool, Server};
 use weir_state::{
-    Driver, OrderError, Override, OverrideFile, OverrideRecord, Overrides, SavedServers,
-    SavedStandings, ServerStates,
+    Driver, OrderError, Override, OverrideFile, OverrideRecord, Overrides, SavedHealth,
+    SavedServers, ServerStates,
 };
 
 const NO_OVERRIDES: &[u8] = br#"{"revision":0,"fingerprint":0,"words":{}}"#;
@@ -95,7 +95,8 @@ struct StateFile {
     overrides: Overrides,
     #[serde(default)]
     overrides_are_copied: bool,
-    standings: SavedStandings,
+    #[serde(rename = "standings")]
+    health_states: SavedHealth,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -182,15 +183,15 @@ impl Daemon {
             .map(|text| OverrideFile::parse(text).unwrap());
         let has_orders = orders.is_some();
         let overrides = orders.unwrap_or_default().overrides;
-        let (standings, since) = (SavedStandings::default(), BTreeMap::new());
-        let mut states = ServerStates::restored(overrides, standings, since);
+        let (health_states, since) = (SavedHealth::default(), BTreeMap::new());
+        let mut states = ServerStates::restored(overrides, health_states, since);
         let mut number = 0;
         if let Some(text) = files.get(STATE) {
             let state: StateFile = serde_json::from_slice(text).unwrap();
             number = state.number;
             let mut saved = SavedServers {
                 overrides: state.overrides,
-                standings: state.standings,
+                health_states: state.health_states,
                 is_copy: state.overrides_are_copied,
             };
             let journal = files.get(JOURNAL).unwrap_or_default();
@@ -217,7 +218,7 @@ impl Daemon {
             number: number + 1,
             overrides: saved.overrides,
             overrides_are_copied: saved.is_copy,
-            standings: saved.standings,
+            health_states: saved.health_states,
         };
         let state = serde_json::to_vec(&state).unwrap();
         let head = previous::Head {
@@ -407,7 +408,7 @@ proptest! {
         prop_assert_eq!(words, proxy.words);
     }
 
-    /// Makes random changes, one of which fails to write: it changes neither plane, and the others are applied.
+    /// Makes random changes, one of which cannot be written: it changes neither plane, and the others are applied.
     #[test]
     fn failed_write_changes_neither_plane(
         orders in proptest::collection::vec(wanted(), 1..12),

@@ -9,9 +9,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use previous::{ProxyFile, Record, State, Word, Words};
-use weir_health::Standing;
+use weir_health::ServerHealth;
 use weir_state::{
-    Override, OverrideFile, Overrides, SavedServers, SavedStanding, SavedStandings, ServerStates,
+    Override, OverrideFile, Overrides, SavedHealth, SavedServerHealth, SavedServers, ServerStates,
 };
 
 const PROXY: &[u8] = include_bytes!("fixtures/v0.1.0/proxy.json");
@@ -30,19 +30,20 @@ fn saved() -> SavedServers {
     struct StateFile {
         number: u64,
         overrides: Overrides,
-        standings: SavedStandings,
+        #[serde(rename = "standings")]
+        health_states: SavedHealth,
     }
     #[derive(serde::Deserialize)]
     struct Line {
         #[serde(default)]
         overrides: Vec<weir_state::OverrideRecord>,
-        #[serde(default)]
-        standings: Vec<weir_state::StandingRecord>,
+        #[serde(default, rename = "standings")]
+        health_states: Vec<weir_state::HealthRecord>,
     }
     let state: StateFile = serde_json::from_slice(STATE).unwrap();
     let mut saved = SavedServers {
         overrides: state.overrides,
-        standings: state.standings,
+        health_states: state.health_states,
         is_copy: false,
     };
     let mut lines = JOURNAL.split(|byte| *byte == b'\n');
@@ -50,7 +51,7 @@ fn saved() -> SavedServers {
     assert_eq!(head.continues, state.number);
     for line in lines.filter(|line| !line.is_empty()) {
         let line: Line = serde_json::from_slice(line).unwrap();
-        saved.replay(line.overrides, line.standings);
+        saved.replay(line.overrides, line.health_states);
     }
     saved
 }
@@ -72,15 +73,15 @@ fn files_of_0_1_0_are_read() {
     assert_eq!(saved.overrides.iter().collect::<Vec<_>>(), expected());
     let mut states = ServerStates::restored(
         orders.overrides.clone(),
-        SavedStandings::default(),
+        SavedHealth::default(),
         BTreeMap::new(),
     );
     assert!(!states.adopt(saved, true), "the overrides are the same");
-    let down = states.standing("web", "10.9.0.5").unwrap();
+    let down = states.server_health("web", "10.9.0.5").unwrap();
     assert_eq!(down.state, weir_health::State::Down);
     assert_eq!(down.reason, "10.9.0.5:80: no answer within 100ms");
     assert_eq!(down.since, Duration::from_millis(1_795_546_775_246));
-    let up = states.standing("app", "127.0.0.1:7001").unwrap();
+    let up = states.server_health("app", "127.0.0.1:7001").unwrap();
     assert_eq!(up.state, weir_health::State::Up);
     assert!(
         states
@@ -93,13 +94,14 @@ fn files_of_0_1_0_are_read() {
 fn handover_of_0_1_0_is_read() {
     #[derive(serde::Deserialize)]
     struct Handover {
-        standings: SavedStandings,
+        #[serde(rename = "standings")]
+        health_states: SavedHealth,
     }
     let handover: Handover = serde_json::from_slice(HANDOVER).unwrap();
-    assert_eq!(handover.standings.below_quorum, ["web"]);
-    assert_eq!(handover.standings.servers["app"].len(), 2);
+    assert_eq!(handover.health_states.below_quorum, ["web"]);
+    assert_eq!(handover.health_states.servers["app"].len(), 2);
     let frozen: previous::LeftFile = serde_json::from_slice(HANDOVER).unwrap();
-    let text = serde_json::to_vec(&handover.standings).unwrap();
+    let text = serde_json::to_vec(&handover.health_states).unwrap();
     let reread: previous::Standings = serde_json::from_slice(&text).unwrap();
     assert_eq!(reread, frozen.standings);
 }
@@ -119,7 +121,7 @@ fn overrides_of_both_files_of_0_1_0_are_merged() {
     orders.replay(records, Vec::new());
     let restored = || {
         let overrides = orders.overrides.clone();
-        ServerStates::restored(overrides, SavedStandings::default(), BTreeMap::new())
+        ServerStates::restored(overrides, SavedHealth::default(), BTreeMap::new())
     };
     let mut states = restored();
     assert!(states.adopt(state.clone(), true));
@@ -163,18 +165,18 @@ fn saved_servers_and_records_are_read_by_0_1_0() {
     let mut states = ServerStates::default();
     states.adopt(saved(), false);
     let saved = states.saved_servers();
-    let text = serde_json::to_vec(&saved.standings).unwrap();
+    let text = serde_json::to_vec(&saved.health_states).unwrap();
     let frozen: previous::Standings = serde_json::from_slice(&text).unwrap();
     assert_eq!(frozen.servers["web"].len(), 3);
     assert_eq!(frozen.servers["app"]["127.0.0.1:7001"].state, State::Up);
-    let mut standing = Standing::new(weir_health::State::Down, Duration::from_millis(7));
-    let path = Standing::new(weir_health::State::Starting, Duration::from_millis(8));
-    standing.paths = BTreeMap::from([("web".to_owned(), path)]);
-    standing.remove = true;
+    let mut server_health = ServerHealth::new(weir_health::State::Down, Duration::from_millis(7));
+    let path = ServerHealth::new(weir_health::State::Starting, Duration::from_millis(8));
+    server_health.paths = BTreeMap::from([("web".to_owned(), path)]);
+    server_health.remove = true;
     let servers = ("web".to_owned(), "a".to_owned());
     let line = serde_json::json!({
         "overrides": [(&servers.0, &servers.1, Some(Override::Weight(3))), (&servers.0, &servers.1, None::<Override>)],
-        "standings": [(&servers.0, &servers.1, Some(SavedStanding::from(&standing)))],
+        "standings": [(&servers.0, &servers.1, Some(SavedServerHealth::from(&server_health)))],
     });
     let record: Record = serde_json::from_value(line).unwrap();
     assert_eq!(record.overrides[0].2, Some(Word::Weight(3)));

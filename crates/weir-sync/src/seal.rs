@@ -25,7 +25,7 @@ pub(crate) const TAG_BYTES: usize = 16;
 /// Maximum length of the items, in bytes.
 pub(crate) const BODY_MAX: usize = MAX_DATAGRAM - HEADER_BYTES - TAG_BYTES;
 
-/// Random bytes from which the sessions of a process are derived. They must never be reused.
+/// Random bytes that the sessions of a process are derived from. They must never be reused.
 pub type Seed = [u8; 32];
 
 pub(crate) type SessionId = [u8; 16];

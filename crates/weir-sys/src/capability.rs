@@ -56,7 +56,7 @@ impl Capabilities {
     /// Returns the effective set of the calling process.
     ///
     /// # Errors
-    /// `/proc` is not mounted, or the file has an unexpected format.
+    /// Fails if `/proc` is not mounted, or the file has an unexpected format.
     pub fn effective() -> Result<Self> {
         let path = "/proc/self/status";
         let text = fs::read_to_string(path).map_err(|error| Error::file(path, error))?;

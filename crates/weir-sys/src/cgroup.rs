@@ -24,7 +24,7 @@ impl Cgroup {
     /// Opens the cgroup with this directory.
     ///
     /// # Errors
-    /// The directory does not exist, or is not in a cgroup2 file system.
+    /// Fails if the directory does not exist, or is not in a cgroup2 file system.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
@@ -36,7 +36,7 @@ impl Cgroup {
     /// Opens the root of the hierarchy. If the hierarchy is not mounted, creates a detached mount that no process sees.
     ///
     /// # Errors
-    /// The hierarchy is not mounted, and the process lacks `CAP_SYS_ADMIN`.
+    /// Fails if the hierarchy is not mounted, and the process lacks `CAP_SYS_ADMIN`.
     pub fn root() -> Result<Self> {
         if let Some(path) = mounted_root() {
             return Self::open(path);
@@ -89,7 +89,7 @@ impl AsFd for Cgroup {
     }
 }
 
-/// Returns the path on which the root of the hierarchy is mounted.
+/// Returns the mount point of the root of the hierarchy.
 fn mounted_root() -> Option<PathBuf> {
     mount_point(&fs::read_to_string("/proc/thread-self/mountinfo").ok()?)
 }

@@ -44,7 +44,7 @@ impl Channel {
     /// Creates two connected ends.
     ///
     /// # Errors
-    /// The open-file limit is reached.
+    /// Fails if the open-file limit is reached.
     pub fn pair() -> Result<(Self, Self)> {
         let pair = socketpair(
             AddressFamily::UNIX,
@@ -59,7 +59,7 @@ impl Channel {
     /// Sends a message. Blocks while the receive buffer of the other end is full.
     ///
     /// # Errors
-    /// The other end is closed, or the message is too long.
+    /// Fails if the other end is closed, or the message is too long.
     pub fn send(&self, bytes: &[u8], files: &[BorrowedFd<'_>]) -> Result<()> {
         if bytes.len() > MESSAGE_MAX || files.len() > FILES_MAX {
             return Err(call_error("sendmsg")(Errno::MSGSIZE));
@@ -81,7 +81,7 @@ impl Channel {
     /// Waits for a message. `None` = the other end is closed and all messages have been received.
     ///
     /// # Errors
-    /// recvmsg(2) fails.
+    /// Fails if recvmsg(2) fails.
     pub fn receive(&self) -> Result<Option<Message>> {
         self.receive_with(RecvFlags::empty())
             .map_err(call_error("recvmsg"))
@@ -90,7 +90,7 @@ impl Channel {
     /// Receives a message like [`Self::receive`], but does not wait. `Pending` = there is no message.
     ///
     /// # Errors
-    /// recvmsg(2) fails.
+    /// Fails if recvmsg(2) fails.
     pub fn poll_receive(&self) -> Result<Poll<Option<Message>>> {
         match self.receive_with(RecvFlags::DONTWAIT) {
             Ok(received) => Ok(Poll::Ready(received)),

@@ -39,7 +39,7 @@ pub fn now_ns(clock: Clock) -> u64 {
 /// reboot are not used.
 ///
 /// # Errors
-/// `/proc/sys/kernel/random/boot_id` cannot be read.
+/// Fails if `/proc/sys/kernel/random/boot_id` cannot be read.
 pub fn boot_id() -> Result<String> {
     let path = "/proc/sys/kernel/random/boot_id";
     let text = fs::read_to_string(path).map_err(|error| Error::file(path, error))?;

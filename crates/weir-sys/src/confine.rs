@@ -56,7 +56,7 @@ fn call_error<E: Into<std::io::Error>>(call: &'static str) -> impl FnOnce(E) -> 
 /// signal that the process gets when its parent ends, so the function sets this signal to `parent_end` again.
 ///
 /// # Errors
-/// The process is not root.
+/// Fails if the process is not root.
 pub fn become_account((user, group): (u32, u32), groups: &[u32], parent_end: Signal) -> Result<()> {
     empty_bounding_set()?;
     let (user, group) = (Uid::from_raw(user), Gid::from_raw(group));
@@ -80,7 +80,7 @@ pub fn become_account((user, group): (u32, u32), groups: &[u32], parent_end: Sig
 /// that remain in the bounding set cannot be gained without executing a privileged program.
 ///
 /// # Errors
-/// The kernel rejects the change.
+/// Fails if the kernel rejects the change.
 pub fn drop_capabilities() -> Result<()> {
     let none = CapabilitySet::empty();
     let sets = CapabilitySets {
@@ -96,7 +96,7 @@ pub fn drop_capabilities() -> Result<()> {
 /// the programs that it executes.
 ///
 /// # Errors
-/// The kernel rejects the change.
+/// Fails if the kernel rejects the change.
 fn keep_capabilities(kept: CapabilitySet) -> Result<()> {
     bound_capabilities(kept)?;
     let current = capabilities(None).map_err(call_error("capget"))?;
@@ -114,7 +114,7 @@ fn keep_capabilities(kept: CapabilitySet) -> Result<()> {
 /// of maps, and the runtime directory that it shares with the daemon.
 ///
 /// # Errors
-/// The kernel rejects the change.
+/// Fails if the kernel rejects the change.
 pub fn keep_engine_capabilities() -> Result<()> {
     keep_capabilities(
         CapabilitySet::BPF
@@ -162,7 +162,7 @@ fn bound_capabilities(kept: CapabilitySet) -> Result<()> {
 /// the kernel enforces the restriction.
 ///
 /// # Errors
-/// A directory in `writable` cannot be opened.
+/// Fails if a directory in `writable` cannot be opened.
 pub fn restrict_files(writable: &[&Path], readable: &[&Path]) -> Result<bool> {
     let call_error = |error: &dyn std::fmt::Display| {
         let source = std::io::Error::other(error.to_string());

@@ -12,7 +12,7 @@ const POSSIBLE: &str = "/sys/devices/system/cpu/possible";
 /// the CPU is online.
 ///
 /// # Errors
-/// sysfs is not mounted, or the list has an unexpected format.
+/// Fails if sysfs is not mounted, or the list has an unexpected format.
 pub fn possible_cpus() -> Result<usize> {
     let text = fs::read_to_string(POSSIBLE).map_err(|error| Error::file(POSSIBLE, error))?;
     highest_in_list(&text)
@@ -41,7 +41,7 @@ fn highest_in_list(list: &str) -> Option<usize> {
 /// Pins the calling thread to `cpu`.
 ///
 /// # Errors
-/// The CPU is above the kernel's limit, offline, or outside this process's cpuset.
+/// Fails if the CPU is above the kernel's limit, offline, or outside this process's cpuset.
 pub fn pin_thread(cpu: usize) -> Result<()> {
     let subject = || format!("CPU {cpu}");
     if cpu >= CpuSet::MAX_CPU {

@@ -41,7 +41,7 @@ const MAX_FEATURES: usize = 4096;
 pub struct Feature {
     /// Whether the feature is active.
     pub active: bool,
-    /// Whether the feature is requested. It becomes active together with the features on which it depends.
+    /// Whether the feature is requested. It becomes active together with the features that it depends on.
     pub requested: bool,
     /// Whether the driver allows changing the feature.
     pub changeable: bool,
@@ -60,7 +60,7 @@ impl Features {
     /// Reads all features of `interface`.
     ///
     /// # Errors
-    /// The interface does not exist in this namespace, or the kernel's reply has an unexpected format.
+    /// Fails if the interface does not exist in this namespace, or the kernel's reply has an unexpected format.
     pub fn read(interface: &str) -> Result<Self> {
         let device = Device::open(interface)?;
         let names = device.feature_names()?;
@@ -139,8 +139,8 @@ impl Features {
 /// have them. Returns the changes, which can be passed to [`Features::set`] after generic XDP is detached.
 ///
 /// # Errors
-/// A merging feature is enabled and cannot be disabled ([`Error::FixedFeature`]): generic XDP must not be used on this
-/// interface. Otherwise the same as for [`Features::set`].
+/// Fails if a merging feature is enabled and cannot be disabled ([`Error::FixedFeature`]): generic XDP must not be used
+/// on this interface. Otherwise the same as for [`Features::set`].
 pub fn disable_merging(interface: &str) -> Result<Vec<(String, bool)>> {
     let features = Features::read(interface)?;
     let existing: Vec<_> = [GRO, LRO, GRO_HW]
@@ -154,7 +154,7 @@ pub fn disable_merging(interface: &str) -> Result<Vec<(String, bool)>> {
 /// Returns the driver name of `interface`, as `ethtool -i` prints it; empty if the driver does not report one.
 ///
 /// # Errors
-/// The interface does not exist in this namespace, or its driver does not support the request.
+/// Fails if the interface does not exist in this namespace, or its driver does not support the request.
 pub fn driver(interface: &str) -> Result<String> {
     let device = Device::open(interface)?;
     let mut words = [0_u32; DRIVER_INFO_BYTES / 4];
@@ -187,7 +187,7 @@ impl Block {
 /// Returns the MTU of an interface, in bytes.
 ///
 /// # Errors
-/// The interface does not exist in this namespace.
+/// Fails if the interface does not exist in this namespace.
 pub fn mtu(interface: &str) -> Result<u32> {
     let device = Device::open(interface)?;
     // SAFETY: all-zero is a valid ifreq: integers and null pointers.

@@ -23,7 +23,7 @@ pub(crate) const NO_LINK: i32 = (OFlags::NOFOLLOW.bits() | OFlags::NONBLOCK.bits
 /// not written to. The mode is set at creation and does not depend on the umask.
 ///
 /// # Errors
-/// The directory cannot be written, or another process created a file with this name at the same time.
+/// Fails if the directory cannot be written, or another process created a file with this name at the same time.
 pub fn create_private(path: &Path) -> io::Result<File> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -42,7 +42,7 @@ pub fn create_private(path: &Path) -> io::Result<File> {
 /// (`ext4_rename`, `auto_da_alloc`), which takes ten times as long as all other steps.
 ///
 /// # Errors
-/// The directory cannot be written, or the file system is full; the file is unchanged.
+/// Fails if the directory cannot be written, or the file system is full; the file is unchanged.
 pub fn replace_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
     replace_file_with(path, bytes, PRIVATE_MODE)
 }
@@ -51,7 +51,7 @@ pub fn replace_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
 /// directory could exchange the file.
 ///
 /// # Errors
-/// The same as for [`replace_file`].
+/// See [`replace_file`].
 pub fn replace_public_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
     replace_file_with(path, bytes, PUBLIC_MODE)
 }
@@ -95,7 +95,7 @@ fn replace_file_with(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
 /// content.
 ///
 /// # Errors
-/// The directory cannot be written, or the file system is full; the file is unchanged.
+/// Fails if the directory cannot be written, or the file system is full; the file is unchanged.
 pub fn replace_file_durably(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let staging = create_staging(path, bytes, File::sync_all)?;
     fs::rename(staging, path)?;
@@ -106,10 +106,10 @@ pub fn replace_file_durably(path: &Path, bytes: &[u8]) -> io::Result<()> {
 }
 
 /// Reads a regular file that belongs to root or to the user of this process. Symbolic links are not followed. In a
-/// directory to which another account can also write, that account can neither create nor replace such a file.
+/// directory that another account can also write to, that account can neither create nor replace such a file.
 ///
 /// # Errors
-/// The file cannot be read. The error is also [`io::ErrorKind::NotFound`] if the file belongs to another user.
+/// Fails if the file cannot be read. The error is also [`io::ErrorKind::NotFound`] if the file belongs to another user.
 pub fn read_owned_file(path: &Path) -> io::Result<Vec<u8>> {
     let mut options = OpenOptions::new();
     let mut file = options.read(true).custom_flags(NO_LINK).open(path)?;
@@ -128,7 +128,7 @@ pub fn read_owned_file(path: &Path) -> io::Result<Vec<u8>> {
 /// Creates an immutable memory file (memfd_create(2)) that contains `bytes`, to pass it to another process.
 ///
 /// # Errors
-/// There is not enough memory, or the open-file limit is reached.
+/// Fails if there is not enough memory, or the open-file limit is reached.
 pub fn sealed_file(label: &str, bytes: &[u8]) -> io::Result<OwnedFd> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let mut file = File::from(memfd_create(label, flags)?);

@@ -1,8 +1,8 @@
 //! Opens a file whose path may contain directories of other accounts.
 //!
-//! A privileged process that follows a link of another account reads or writes a file that this account chose. Links
-//! are therefore followed only if no other account can have created them: in directories to which only root and the
-//! process's own account can write, or if root or the own account owns the link. fs.protected_symlinks (proc(5)) does
+//! If a privileged process follows a link of another account, it reads or writes a file that this account chose. Links
+//! are therefore followed only if no other account can have created them: in directories that only root and the
+//! process's own account can write to, or if root or this account owns the link. fs.protected_symlinks (proc(5)) does
 //! the same for directories such as `/tmp`. In a directory of another account, the file must also be a regular file
 //! without other hard links (link(2)).
 //!
@@ -33,7 +33,7 @@ const CREATED_MODE: Mode = Mode::from_raw_mode(0o666);
 /// Opens a file for reading.
 ///
 /// # Errors
-/// The kernel rejects the request, or the path contains another account's link.
+/// Fails if the kernel rejects the request, or the path contains another account's link.
 pub fn open(path: &Path, flags: OFlags) -> io::Result<File> {
     open_last(path, flags | OFlags::RDONLY, Mode::empty())
 }
@@ -41,7 +41,7 @@ pub fn open(path: &Path, flags: OFlags) -> io::Result<File> {
 /// Opens a file for appending, and creates it if it is missing. Does not block: a pipe must have a reader.
 ///
 /// # Errors
-/// The same as for [`open`].
+/// See [`open`].
 pub fn append(path: &Path) -> io::Result<File> {
     let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE;
     // Opening a pipe without a reader must not block.
@@ -294,7 +294,7 @@ mod tests {
         }
         assert_eq!(directory.secret(), "secret");
         assert!(!directory.0.join("own/new").exists());
-        // In a directory to which all users can write, links of root are followed, but links of other users are not.
+        // In a directory that all users can write to, links of root are followed, but links of other users are not.
         fs::set_permissions(directory.0.join("own"), fs::Permissions::from_mode(0o1777)).unwrap();
         let link = directory.link("secret", "own/link", OTHER);
         assert!(read_text(&link).is_err());

@@ -10,14 +10,14 @@ use rustix::process::{
 
 use crate::{Error, Result};
 
-/// The open-file limit with which the process was started.
+/// The open-file limit at the start of the process.
 static NOFILE: OnceLock<Rlimit> = OnceLock::new();
 
 /// Raises the soft open-file limit to the hard limit. The usual soft limit of 1024 is for programs that use
 /// select(2).
 ///
 /// # Errors
-/// The soft limit cannot be changed.
+/// Fails if the soft limit cannot be changed.
 pub fn raise_nofile() -> Result<()> {
     let initial = getrlimit(Resource::Nofile);
     let maximum = initial.maximum;
@@ -54,7 +54,7 @@ pub fn restore_nofile(command: &mut Command) {
 /// If the hard limit cannot be raised, the soft limit is raised to the hard limit.
 ///
 /// # Errors
-/// The soft limit cannot be changed.
+/// Fails if the soft limit cannot be changed.
 pub fn raise_memlock() -> Result<()> {
     let unlimited = Rlimit {
         current: None,
@@ -76,7 +76,7 @@ pub fn raise_memlock() -> Result<()> {
 /// can neither trace it nor read its memory. Child processes are not affected.
 ///
 /// # Errors
-/// prctl(2) fails.
+/// Fails if prctl(2) fails.
 pub fn set_not_dumpable() -> Result<()> {
     set_dumpable_behavior(DumpableBehavior::NotDumpable)
         .map_err(|error| Error::call("prctl", "PR_SET_DUMPABLE", error))

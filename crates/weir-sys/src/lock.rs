@@ -34,7 +34,7 @@ impl LockFile {
     /// Takes the lock like [`Self::acquire`], for another process, which receives the descriptor.
     ///
     /// # Errors
-    /// The same as for [`Self::acquire`].
+    /// See [`Self::acquire`].
     pub fn acquire_for(path: impl AsRef<Path>, process: u32) -> Result<Self> {
         let path = path.as_ref();
         let mut file = OpenOptions::new()
@@ -79,7 +79,7 @@ impl LockFile {
     }
 
     /// Returns whether a process holds the lock at `path`, without taking it, so that a process that starts at the same
-    /// time can take it. Returns `false` also if /proc/locks does not show the lock (proc_locks(5)).
+    /// time can take it. Also returns `false` if /proc/locks does not show the lock (proc_locks(5)).
     pub fn is_held(path: &Path) -> bool {
         Self::number(path).is_some_and(|number| Self::holder(&number).is_some())
     }

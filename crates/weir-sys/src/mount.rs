@@ -35,7 +35,7 @@ pub enum Bpffs {
 /// Returns whether `path` is on a bpffs in the calling thread's mount namespace.
 ///
 /// # Errors
-/// statfs(2) fails for a reason other than a missing path.
+/// Fails if statfs(2) fails for a reason other than a missing path.
 pub fn bpffs_at(path: impl AsRef<Path>) -> Result<Bpffs> {
     Ok(match magic_of(path.as_ref())? {
         None => Bpffs::Missing,
@@ -48,7 +48,7 @@ pub fn bpffs_at(path: impl AsRef<Path>) -> Result<Bpffs> {
 /// call [`bpffs_at`] first.
 ///
 /// # Errors
-/// The directory is missing, or the process lacks `CAP_SYS_ADMIN`.
+/// Fails if the directory is missing, or the process lacks `CAP_SYS_ADMIN`.
 pub fn mount_bpffs(path: impl AsRef<Path>) -> Result<()> {
     let path = path.as_ref();
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
@@ -71,7 +71,7 @@ impl MountView {
     /// Reads the calling thread's mounts.
     ///
     /// # Errors
-    /// statfs(2) fails for an existing path.
+    /// Fails if statfs(2) fails for an existing path.
     pub fn current() -> Result<Self> {
         let namespace_of = |process: &str| {
             let path = format!("/proc/{process}/ns/mnt");
@@ -101,7 +101,7 @@ impl MountView {
 /// root. Returns `false` for a bpffs outside /sys if the mounts of process 1 cannot be read.
 ///
 /// # Errors
-/// statfs(2) fails for an existing path, or the current directory is unknown.
+/// Fails if statfs(2) fails for an existing path, or the current directory is unknown.
 pub fn pins_end_with_namespace(path: impl AsRef<Path>) -> Result<bool> {
     if !MountView::current()?.resembles_ip_netns_exec() {
         return Ok(false);

@@ -44,15 +44,15 @@ impl NetNs {
     /// Returns the calling thread's namespace.
     ///
     /// # Errors
-    /// `/proc` is not mounted.
+    /// Fails if `/proc` is not mounted.
     pub fn current() -> Result<Self> {
         Self::open(THREAD_NETNS)
     }
 
-    /// Opens the namespace to which `path` refers: `/proc/PID/ns/net` or a bind mount of it.
+    /// Opens the namespace that `path` refers to: `/proc/PID/ns/net` or a bind mount of it.
     ///
     /// # Errors
-    /// The file does not exist or cannot be opened.
+    /// Fails if the file does not exist or cannot be opened.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         let file = File::open(path).map_err(|error| Error::file(path, error))?;
@@ -65,7 +65,7 @@ impl NetNs {
     /// Opens the namespace `name` of `ip netns`.
     ///
     /// # Errors
-    /// The same as for [`NetNs::open`]; a name that contains `/` is invalid.
+    /// See [`NetNs::open`]; a name that contains `/` is invalid.
     pub fn open_named(name: &str) -> Result<Self> {
         if name.is_empty() || name.contains('/') || name == "." || name == ".." {
             return Err(Error::file(
@@ -79,7 +79,7 @@ impl NetNs {
     /// Creates a namespace without a name. It exists until no file, socket or thread refers to it.
     ///
     /// # Errors
-    /// The process lacks `CAP_SYS_ADMIN`, or the namespace limit is reached.
+    /// Fails if the process lacks `CAP_SYS_ADMIN`, or the namespace limit is reached.
     pub fn create() -> Result<Self> {
         let created = thread::scope(|scope| {
             scope
@@ -98,7 +98,7 @@ impl NetNs {
     /// Returns the namespace's identity.
     ///
     /// # Errors
-    /// fstat(2) failed.
+    /// Fails if fstat(2) fails.
     pub fn id(&self) -> Result<NetNsId> {
         let metadata = self
             .file
@@ -113,7 +113,7 @@ impl NetNs {
     /// Returns the namespace's cookie, which is unique since boot, and which `bpf_get_netns_cookie` also returns.
     ///
     /// # Errors
-    /// The namespace cannot be entered, or the kernel is older than 5.14.
+    /// Fails if the namespace cannot be entered, or the kernel is older than 5.14.
     pub fn cookie(&self) -> Result<u64> {
         let subject = || self.path.display().to_string();
         let socket = {
@@ -144,7 +144,7 @@ impl NetNs {
     /// dropped in reverse order.
     ///
     /// # Errors
-    /// The process lacks `CAP_SYS_ADMIN`, or the file is not a network namespace.
+    /// Fails if the process lacks `CAP_SYS_ADMIN`, or the file is not a network namespace.
     pub fn enter(&self) -> Result<NetNsGuard> {
         let previous = Self::current()?;
         self.set_current()?;
@@ -158,7 +158,7 @@ impl NetNs {
     /// of an async runtime, are in the namespace too.
     ///
     /// # Errors
-    /// The same as for [`NetNs::enter`].
+    /// See [`NetNs::enter`].
     /// # Panics
     /// If `work` panics.
     pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T> {

@@ -58,7 +58,7 @@ impl Notifier {
     /// Creates a notifier for the socket in the environment variable `NOTIFY_SOCKET`.
     ///
     /// # Errors
-    /// The value is neither an absolute path nor an abstract name (`@…`).
+    /// Fails if the value is neither an absolute path nor an abstract name (`@…`).
     pub fn from_env() -> Result<Self> {
         match env::var_os("NOTIFY_SOCKET") {
             Some(name) if !name.is_empty() => Self::for_socket(&name),
@@ -69,7 +69,7 @@ impl Notifier {
     /// Creates a notifier for the socket `name`, in the format of `NOTIFY_SOCKET`.
     ///
     /// # Errors
-    /// The same as for [`Notifier::from_env`].
+    /// See [`Notifier::from_env`].
     pub fn for_socket(name: &OsStr) -> Result<Self> {
         let call_error = |error| Error::call("NOTIFY_SOCKET", name.to_string_lossy(), error);
         let address = match name.as_bytes() {
@@ -90,8 +90,8 @@ impl Notifier {
     /// Sends one notification.
     ///
     /// # Errors
-    /// The manager's socket is closed, or its queue was full until the time limit. The caller should log the error and
-    /// continue.
+    /// Fails if the manager's socket is closed, or its queue was full until the time limit. The caller should log the
+    /// error and continue.
     pub fn send(&self, notification: Notification<'_>) -> Result<()> {
         let Some(manager) = &self.manager else {
             return Ok(());
@@ -104,7 +104,7 @@ impl Notifier {
     /// stored descriptor with the same name. The name must not contain a colon.
     ///
     /// # Errors
-    /// The same as for [`Notifier::send`].
+    /// See [`Notifier::send`].
     pub fn store_descriptor(&self, name: &str, file: BorrowedFd<'_>) -> Result<()> {
         self.remove_descriptor(name)?;
         let Some(manager) = &self.manager else {
@@ -137,7 +137,7 @@ impl Notifier {
     /// Removes a name from the manager's file descriptor store.
     ///
     /// # Errors
-    /// The same as for [`Notifier::send`].
+    /// See [`Notifier::send`].
     pub fn remove_descriptor(&self, name: &str) -> Result<()> {
         match &self.manager {
             Some(manager) => Self::send_text(manager, &format!("FDSTOREREMOVE=1\nFDNAME={name}")),
@@ -153,7 +153,7 @@ impl Notifier {
     }
 }
 
-/// Opens a socket on which sending waits while the manager's queue is full.
+/// Opens a socket whose send calls wait while the manager's queue is full.
 fn socket_with_timeout() -> std::io::Result<UnixDatagram> {
     let socket = UnixDatagram::unbound()?;
     socket.set_write_timeout(Some(SEND_TIMEOUT))?;

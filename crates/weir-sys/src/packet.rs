@@ -28,7 +28,7 @@ impl FrameSocket {
     /// Opens a socket for sending in the calling thread's network namespace.
     ///
     /// # Errors
-    /// The process lacks `CAP_NET_RAW`.
+    /// Fails if the process lacks `CAP_NET_RAW`.
     pub fn open() -> Result<Self> {
         // With protocol 0, the socket receives nothing (packet(7)).
         let socket = socket_with(
@@ -44,7 +44,7 @@ impl FrameSocket {
     /// Opens a non-blocking socket that also receives the frames of an EtherType from an interface.
     ///
     /// # Errors
-    /// The process lacks `CAP_NET_RAW`, or the interface does not exist.
+    /// Fails if the process lacks `CAP_NET_RAW`, or the interface does not exist.
     pub fn open_listener(ifindex: u32, ethertype: u16) -> Result<Self> {
         let socket = socket_with(
             AddressFamily::PACKET,
@@ -70,11 +70,11 @@ impl FrameSocket {
     }
 
     /// Receives the next frame, including the link header, on a listening socket. Returns its length, truncated to the
-    /// length of the buffer; 0 if there is no frame after all, or if a signal interrupted the call; or `None` after
+    /// length of the buffer; 0 if there turns out to be no frame, or if a signal interrupted the call; or `None` after
     /// `limit`.
     ///
     /// # Errors
-    /// The interface is down.
+    /// Fails if the interface is down.
     pub fn receive_within(&self, frame: &mut [u8], limit: Duration) -> Result<Option<usize>> {
         let call_error = |error: Errno| Error::call("recv", "AF_PACKET", error);
         let limit = Timespec {
@@ -99,7 +99,7 @@ impl FrameSocket {
     /// Sends a frame, including the link header, on an interface.
     ///
     /// # Errors
-    /// The interface does not exist or is down, or the frame is too long.
+    /// Fails if the interface does not exist or is down, or the frame is too long.
     pub fn send(&self, ifindex: u32, frame: &[u8]) -> Result<()> {
         let subject = || format!("interface {ifindex}");
         let address = link_address(ifindex, 0)?;

@@ -15,10 +15,10 @@ use rustix::thread::{
 
 use crate::{Error, Result};
 
-/// Gives the calling thread real-time priority (SCHED_FIFO); its future children are not affected.
+/// Sets real-time priority (SCHED_FIFO) for the calling thread; its future children are not affected.
 ///
 /// # Errors
-/// The process lacks `CAP_SYS_NICE`, or its control group does not allow real-time scheduling.
+/// Fails if the process lacks `CAP_SYS_NICE`, or its control group does not allow real-time scheduling.
 pub fn run_in_real_time(priority: i32) -> Result<()> {
     set_scheduler(libc::SCHED_FIFO, priority, "SCHED_FIFO")
 }
@@ -101,7 +101,7 @@ pub fn may_change_account() -> bool {
 /// threads that it starts, so it must be called before there are other threads.
 ///
 /// # Errors
-/// The process is not root.
+/// Fails if the process is not root.
 pub fn keep_net_raw(account: Option<(u32, u32)>) -> Result<()> {
     let call_error = |call: &'static str| move |errno| Error::call(call, "this process", errno);
     if let Some((user, group)) = account {
@@ -127,7 +127,7 @@ pub fn keep_net_raw(account: Option<(u32, u32)>) -> Result<()> {
 /// Returns the supplementary groups of the process that connected the other end of a unix socket (SO_PEERGROUPS).
 ///
 /// # Errors
-/// The socket is not a unix socket.
+/// Fails if the socket is not a unix socket.
 pub fn peer_groups(socket: std::os::fd::BorrowedFd<'_>) -> io::Result<Vec<u32>> {
     use std::os::fd::AsRawFd;
     let mut groups = vec![0_u32; GROUPS_MAX];
@@ -156,7 +156,7 @@ const GROUPS_MAX: usize = 65_536;
 /// thread.
 ///
 /// # Errors
-/// `parent` is no longer the parent.
+/// Fails if `parent` is no longer the parent.
 pub fn exit_with_parent(parent: &str) -> Result<()> {
     let call_error = |source: io::Error| Error::call("PR_SET_PDEATHSIG", "this process", source);
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM))
@@ -171,7 +171,7 @@ pub fn exit_with_parent(parent: &str) -> Result<()> {
 /// Replaces standard input with `/dev/null`.
 ///
 /// # Errors
-/// `/dev/null` cannot be opened.
+/// Fails if `/dev/null` cannot be opened.
 pub fn close_stdin() -> Result<()> {
     let path = "/dev/null";
     let null = fs::File::open(path).map_err(|error| Error::file(path, error))?;
@@ -181,7 +181,7 @@ pub fn close_stdin() -> Result<()> {
 /// Sets the name of the calling thread. In the first thread, this is the name of the process.
 ///
 /// # Errors
-/// The kernel rejects the name.
+/// Fails if the kernel rejects the name.
 pub fn set_process_name(name: &std::ffi::CStr) -> Result<()> {
     rustix::thread::set_name(name)
         .map_err(|errno| Error::call("PR_SET_NAME", "this process", errno))
@@ -190,7 +190,7 @@ pub fn set_process_name(name: &std::ffi::CStr) -> Result<()> {
 /// Creates a file in memory, which several processes can write.
 ///
 /// # Errors
-/// The kernel rejects the request.
+/// Fails if the kernel rejects the request.
 pub fn create_shared_file(name: &str) -> Result<std::os::fd::OwnedFd> {
     rustix::fs::memfd_create(name, rustix::fs::MemfdFlags::CLOEXEC)
         .map_err(|errno| Error::call("memfd_create", name, errno))
@@ -199,7 +199,7 @@ pub fn create_shared_file(name: &str) -> Result<std::os::fd::OwnedFd> {
 /// Reads the shared file ([`create_shared_file`]) that is standard output.
 ///
 /// # Errors
-/// Standard output is not such a file.
+/// Fails if standard output is not such a file.
 pub fn read_stdout_file() -> io::Result<Vec<u8>> {
     let stdout = rustix::stdio::stdout();
     let size = rustix::fs::fstat(stdout)?.st_size;
@@ -212,7 +212,7 @@ pub fn read_stdout_file() -> io::Result<Vec<u8>> {
 /// Writes a part of the shared file ([`create_shared_file`]) that is standard output, at an offset in bytes.
 ///
 /// # Errors
-/// Standard output is not such a file.
+/// Fails if standard output is not such a file.
 pub fn write_stdout_file(offset: u64, part: &[u8]) -> io::Result<()> {
     rustix::io::pwrite(rustix::stdio::stdout(), part, offset)?;
     Ok(())
@@ -221,7 +221,7 @@ pub fn write_stdout_file(offset: u64, part: &[u8]) -> io::Result<()> {
 /// Replaces the content of the shared file ([`create_shared_file`]) that is standard output.
 ///
 /// # Errors
-/// Standard output is not such a file.
+/// Fails if standard output is not such a file.
 pub fn replace_stdout_file(content: &[u8]) -> io::Result<()> {
     let stdout = rustix::stdio::stdout();
     rustix::io::pwrite(stdout, content, 0)?;

@@ -70,19 +70,19 @@ pub trait PrivilegedHelper: fmt::Debug + Send + Sync {
     /// Opens a regular file for reading.
     ///
     /// # Errors
-    /// The kernel or the helper's policy rejects the request.
+    /// Fails if the kernel or the helper's policy rejects the request.
     fn open(&self, path: &Path) -> io::Result<File>;
 
     /// Opens a file for appending, and creates it if it is missing.
     ///
     /// # Errors
-    /// The same as for [`Self::open`].
+    /// See [`Self::open`].
     fn append(&self, path: &Path) -> io::Result<File>;
 
     /// Lists a directory; `None` if the path is not a directory.
     ///
     /// # Errors
-    /// The same as for [`Self::open`].
+    /// See [`Self::open`].
     fn list(&self, path: &Path) -> io::Result<Option<Vec<PathBuf>>>;
 
     /// Reads a file like [`untrusted_file::read`].
@@ -94,25 +94,25 @@ pub trait PrivilegedHelper: fmt::Debug + Send + Sync {
     /// Binds a TCP socket; see [`bind_stream`].
     ///
     /// # Errors
-    /// The same as for [`Self::open`].
+    /// See [`Self::open`].
     fn bind_stream(&self, address: SocketAddr) -> io::Result<OwnedFd>;
 
     /// Opens a relayed socket for echo requests ([`PingSocket::Relayed`]).
     ///
     /// # Errors
-    /// The same as for [`Self::open`].
+    /// See [`Self::open`].
     fn ping_socket(&self, target: &PingTarget) -> io::Result<OwnedFd>;
 
     /// Checks whether root's configuration permits sections with this digest (`weir_helper::section_digest`).
     ///
     /// # Errors
-    /// The configuration does not permit the sections, or the helper cannot be reached.
+    /// Fails if the configuration does not permit the sections, or the helper cannot be reached.
     fn permits_sections(&self, digest: u64) -> io::Result<()>;
 
     /// Runs a program. Returns a number for [`Self::kill`].
     ///
     /// # Errors
-    /// The helper cannot be reached.
+    /// Fails if the helper cannot be reached.
     fn run(&self, program: &Program, on_exit: ExitCallback) -> io::Result<u64>;
 
     /// Kills a program and its process group.
@@ -142,7 +142,7 @@ fn helper_for(error: &io::Error) -> Option<&'static dyn PrivilegedHelper> {
 /// Opens a file for reading.
 ///
 /// # Errors
-/// The kernel and the helper reject the request.
+/// Fails if the kernel and the helper reject the request.
 pub fn open(path: &Path) -> io::Result<File> {
     open_with(path, OFlags::empty())
 }
@@ -150,7 +150,7 @@ pub fn open(path: &Path) -> io::Result<File> {
 /// Opens a file for reading. Opening a pipe does not block.
 ///
 /// # Errors
-/// The same as for [`open`].
+/// See [`open`].
 pub fn open_nonblocking(path: &Path) -> io::Result<File> {
     open_with(path, OFlags::NONBLOCK)
 }
@@ -168,7 +168,7 @@ fn open_with(path: &Path, flags: OFlags) -> io::Result<File> {
 /// Reads a whole file.
 ///
 /// # Errors
-/// The same as for [`open`].
+/// See [`open`].
 pub fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     open(path)?.read_to_end(&mut bytes)?;
@@ -178,7 +178,7 @@ pub fn read(path: &Path) -> io::Result<Vec<u8>> {
 /// Opens a file for appending, and creates it if it is missing.
 ///
 /// # Errors
-/// The same as for [`open`].
+/// See [`open`].
 pub fn append(path: &Path) -> io::Result<File> {
     match guarded_path::append(path) {
         Err(error) => match helper_for(&error) {
@@ -192,7 +192,7 @@ pub fn append(path: &Path) -> io::Result<File> {
 /// Returns the entries of a directory; `None` if the path is not a directory.
 ///
 /// # Errors
-/// The same as for [`open`].
+/// See [`open`].
 pub fn list(path: &Path) -> io::Result<Option<Vec<PathBuf>>> {
     match list_without_helper(path) {
         Err(error) => match helper_for(&error) {
@@ -206,7 +206,7 @@ pub fn list(path: &Path) -> io::Result<Option<Vec<PathBuf>>> {
 /// Lists a directory like [`list`], but without the helper.
 ///
 /// # Errors
-/// The kernel rejects the request.
+/// Fails if the kernel rejects the request.
 pub fn list_without_helper(path: &Path) -> io::Result<Option<Vec<PathBuf>>> {
     if !fs::metadata(path)?.is_dir() {
         return Ok(None);
@@ -240,7 +240,7 @@ pub fn read_untrusted(path: &Path, owner: Owner, max_bytes: u64) -> Result<Strin
 /// that they have the same user. If the helper rejects a request, this process binds the socket itself.
 ///
 /// # Errors
-/// The kernel rejects the request.
+/// Fails if the kernel rejects the request.
 pub fn bind_stream(address: SocketAddr) -> rustix::io::Result<OwnedFd> {
     if let Some(Ok(socket)) = helper().map(|helper| helper.bind_stream(address)) {
         return Ok(socket);
@@ -251,7 +251,7 @@ pub fn bind_stream(address: SocketAddr) -> rustix::io::Result<OwnedFd> {
 /// Binds a TCP socket like [`bind_stream`], but without the helper.
 ///
 /// # Errors
-/// The kernel rejects the request.
+/// Fails if the kernel rejects the request.
 pub fn bind_stream_without_helper(address: SocketAddr) -> rustix::io::Result<OwnedFd> {
     let family = family(address.is_ipv6());
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
@@ -305,7 +305,7 @@ pub fn ping_error(packet: &[u8]) -> Option<io::Error> {
 /// Opens a socket for echo requests.
 ///
 /// # Errors
-/// The process lacks `CAP_NET_RAW`, and the helper rejects the request; or the target cannot be reached.
+/// Fails if the process lacks `CAP_NET_RAW`, and the helper rejects the request; or the target cannot be reached.
 pub fn ping_socket(target: &PingTarget) -> io::Result<PingSocket> {
     match ping_socket_without_helper(target) {
         Err(error) => match helper_for(&error) {
@@ -320,7 +320,7 @@ pub fn ping_socket(target: &PingTarget) -> io::Result<PingSocket> {
 /// only packets and ICMP errors from the target.
 ///
 /// # Errors
-/// The kernel rejects the request, or the target cannot be reached.
+/// Fails if the kernel rejects the request, or the target cannot be reached.
 pub fn ping_socket_without_helper(target: &PingTarget) -> io::Result<OwnedFd> {
     let (domain, protocol) = match target.to {
         IpAddr::V4(_) => (Domain::IPV4, Protocol::ICMPV4),

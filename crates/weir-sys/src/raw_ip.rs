@@ -51,7 +51,7 @@ impl RawIpSocket {
     /// namespace. The socket never blocks.
     ///
     /// # Errors
-    /// The interface or the address does not exist, or the process lacks `CAP_NET_RAW`.
+    /// Fails if the interface or the address does not exist, or the process lacks `CAP_NET_RAW`.
     pub fn open(
         protocol: u8,
         interface: &str,
@@ -107,7 +107,7 @@ impl RawIpSocket {
     /// Sets the TTL or hop limit of packets to unicast addresses; the default is 255.
     ///
     /// # Errors
-    /// The system call fails.
+    /// Fails if the system call fails.
     pub fn set_unicast_ttl(&mut self, ttl: u8) -> Result<()> {
         self.unicast_ttl = ttl;
         if self.source.is_ipv6() {
@@ -120,7 +120,7 @@ impl RawIpSocket {
     /// Sends a packet, with TTL or hop limit 255 to a multicast group.
     ///
     /// # Errors
-    /// The interface is down, there is no route, or the buffer is full.
+    /// Fails if the interface is down, there is no route, or the buffer is full.
     pub fn send(&self, payload: &[u8], destination: IpAddr) -> Result<()> {
         let sent = match (self.source, destination) {
             (IpAddr::V4(source), IpAddr::V4(destination)) => {
@@ -147,7 +147,7 @@ impl RawIpSocket {
     /// Returns the next packet; `None` = there is none.
     ///
     /// # Errors
-    /// The interface no longer exists, or is down.
+    /// Fails if the interface no longer exists, or is down.
     pub fn receive(&self) -> Result<Option<RawPacket>> {
         let mut bytes = [0_u8; PACKET_MAX];
         let received = match self.source {
@@ -224,7 +224,7 @@ impl RawIpSocket {
     }
 }
 
-/// Sets IPV6_RECVPKTINFO, for which socket2 has no function.
+/// Sets IPV6_RECVPKTINFO; socket2 has no function for it.
 fn enable_destination(socket: &Socket) -> io::Result<()> {
     let enabled: libc::c_int = 1;
     // SAFETY: the option's value is live for the call, and the length is its own.

@@ -68,7 +68,7 @@ impl ServiceSocket {
     /// the socket has mode 0660. An old socket with this name is replaced.
     ///
     /// # Errors
-    /// The directory belongs to another user, other users can write to it, or a system call failed.
+    /// Fails if the directory belongs to another user, other users can write to it, or a system call failed.
     pub fn listen(path: &Path, group: u32) -> Result<Self> {
         let call_error = |error: io::Error| Error::file(path, error);
         let directory = path.parent().unwrap_or_else(|| Path::new("/"));
@@ -97,12 +97,12 @@ impl ServiceSocket {
         })
     }
 
-    /// Listens at `path` in a directory to which another account may also write, with mode 0600, or 0660 for `group`.
+    /// Listens at `path` in a directory that another account may also write to, with mode 0600, or 0660 for `group`.
     /// Replaces an existing file with this name. The mode is private from the start, and group and mode are changed
     /// through the opened file, because the account may replace the file.
     ///
     /// # Errors
-    /// A system call failed, or the file was replaced.
+    /// Fails if a system call failed, or the file was replaced.
     pub fn listen_in_shared(path: &Path, group: Option<u32>) -> Result<Self> {
         let call_error = |error: io::Error| Error::file(path, error);
         match fs::remove_file(path) {
@@ -172,7 +172,7 @@ impl ServiceSocket {
     /// Waits for a connection.
     ///
     /// # Errors
-    /// The open-file limit is reached, or a system call failed.
+    /// Fails if the open-file limit is reached, or a system call failed.
     pub fn accept(&self) -> Result<(Channel, Peer)> {
         let call_error = |errno: Errno| Error::file(&self.path, errno);
         let socket = loop {
@@ -187,11 +187,11 @@ impl ServiceSocket {
 }
 
 /// Creates a stream socket that listens at `path`, nonblocking and with mode 0600 from the start: bind(2) gives the
-/// file the mode of the socket (net/unix/af_unix.c). In a directory to which another account can write, setting the
-/// mode afterwards could change a different file.
+/// file the mode of the socket (net/unix/af_unix.c). In a directory that another account can write to, setting the mode
+/// afterwards could change a different file.
 ///
 /// # Errors
-/// There is a file at `path`, or the directory cannot be written.
+/// Fails if there is a file at `path`, or the directory cannot be written.
 pub fn create_private_listener(path: &Path, backlog: i32) -> io::Result<UnixListener> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
@@ -204,7 +204,7 @@ pub fn create_private_listener(path: &Path, backlog: i32) -> io::Result<UnixList
 /// Connects to the socket at `path`; the peer is the process that listens.
 ///
 /// # Errors
-/// No process listens at `path`, or this process may not connect.
+/// Fails if no process listens at `path`, or this process may not connect.
 pub fn connect_to_service(path: &Path) -> Result<(Channel, Peer)> {
     let open_connection = || -> io::Result<(Channel, Peer)> {
         let socket = packet_socket()?;
@@ -219,7 +219,7 @@ impl Channel {
     /// Limits how long [`Self::receive`] waits; `None` = without limit.
     ///
     /// # Errors
-    /// setsockopt(2) fails.
+    /// Fails if setsockopt(2) fails.
     pub fn set_receive_timeout(&self, limit: Option<Duration>) -> Result<()> {
         set_socket_timeout(self, Timeout::Recv, limit)
             .map_err(|errno| Error::call("SO_RCVTIMEO", "socket", errno))

@@ -39,7 +39,8 @@ pub enum Owner {
 /// Reads the text of the regular file at the absolute path `path`.
 ///
 /// # Errors
-/// The file does not meet these conditions, or is larger than `max_bytes`. The message is one line without the path.
+/// Fails if the file does not meet these conditions or is larger than `max_bytes`. The message is one line without the
+/// path.
 pub fn read(path: &Path, owner: Owner, max_bytes: u64) -> Result<String, String> {
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
         return Err("not a regular file".to_owned());

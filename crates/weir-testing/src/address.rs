@@ -1,7 +1,7 @@
 //! Loopback addresses for programs under test, which bind them some time after the test has chosen them.
 //!
-//! The kernel may assign a port that it chose for a socket to another socket as soon as the first one is closed.
-//! Therefore ports come from a range from which the kernel assigns none, and each test process locks a block of it.
+//! The kernel may assign a port that it chose for a socket to another socket as soon as the first one is closed. Ports
+//! therefore come from a range that the kernel does not assign from, and each test process locks a block of it.
 
 use std::fs::{self, File};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -62,7 +62,7 @@ fn lock_block() -> Block {
     panic!("all ports of {PORTS:?} below {first} are locked by other tests");
 }
 
-/// Returns the first port of the range from which the kernel assigns ports.
+/// Returns the first port of the range that the kernel assigns ports from.
 fn first_ephemeral_port() -> u16 {
     let range = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
     let first = range.split_whitespace().next();

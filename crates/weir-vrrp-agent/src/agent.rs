@@ -397,7 +397,7 @@ impl Agent {
         Ok(())
     }
 
-    /// Lets virtual routers that were active in the previous agent continue as active.
+    /// Makes virtual routers that were active in the previous agent continue as active.
     fn continue_active_routers(&mut self) {
         for (index, settings) in self.settings.iter().enumerate() {
             if let Some(last_sent) = self.handover.last_sent(&settings.name) {

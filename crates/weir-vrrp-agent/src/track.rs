@@ -1,4 +1,4 @@
-//! Tracked objects: when to check them, and how many results change a state.
+//! Tracked objects: the times of their checks, and the number of results that change a state.
 
 use std::collections::HashMap;
 use std::fs;

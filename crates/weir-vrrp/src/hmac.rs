@@ -174,7 +174,7 @@ impl Hmac {
             .iter()
             .fold(0_u64, |all, byte| (all << 8) | u64::from(*byte));
         let window = self.config.window.as_secs();
-        // Checked before the HMAC is computed: replayed packets must not cost a hash computation each.
+        // Checked before the HMAC is computed, so that replayed packets do not each cost a hash computation.
         if seconds_between(unix, sequence) > window {
             return Err(IgnoreReason::Replay);
         }

@@ -171,7 +171,7 @@ impl Instance {
         self.is_first_election
     }
 
-    /// Returns why the state was entered, or what the router waits for.
+    /// Returns the reason why the state was entered, or the event that the router waits for.
     pub fn reason(&self) -> &str {
         &self.reason
     }
@@ -331,7 +331,7 @@ impl Instance {
             .then(|| "the interface is down or has no source address".to_owned())
     }
 
-    /// Returns what the router waits for before it starts; `None` if it can start or has started.
+    /// Returns the event that the router waits for before it starts; `None` if it can start or has started.
     fn wait_reason(&self, now: Duration) -> Option<String> {
         // `Fault` is included, so that a link that fails and recovers does not shorten the start delay.
         if !matches!(self.state, State::Init | State::Fault) || self.previous_last_sent.is_some() {

@@ -46,8 +46,8 @@ impl Version {
     }
 }
 
-/// What the checksum covers in version 3 over IPv4. RFC 9568 excludes the pseudo header; RFC 5798 is ambiguous, and
-/// implementations differ.
+/// The bytes that the checksum covers in version 3 over IPv4. RFC 9568 excludes the pseudo header; RFC 5798 is
+/// ambiguous, and implementations differ.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ChecksumForm {
     /// Only the VRRP message.

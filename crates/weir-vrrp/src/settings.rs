@@ -9,7 +9,7 @@ use crate::packet::{ChecksumForm, Version};
 /// Number of missed advertisements after which a backup becomes active (RFC 9568 section 6.1).
 pub(crate) const MISSED_ADVERTS: u32 = 3;
 
-/// When and how often addresses are announced while the router is active.
+/// Timing and number of address announcements while the router is active.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Announcements {
     /// Frames per address in the announcement at a takeover.
@@ -105,11 +105,11 @@ pub struct TrackConfig {
     pub name: String,
     /// Identity including all arguments. If members of a group track the same object, its weight is counted once.
     pub identity: String,
-    /// How the object's state affects the virtual router.
+    /// The effect of the object's state on the virtual router.
     pub effect: Effect,
 }
 
-/// How the state of a tracked object affects a virtual router.
+/// The effect of a tracked object's state on a virtual router.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// A failure puts the router in fault: the addresses are released.

@@ -68,7 +68,7 @@ impl fmt::Display for LengthField {
     }
 }
 
-/// The reason why bytes could not be parsed. The error is in the received data, so retrying does not help.
+/// Why bytes could not be parsed. The error is in the received data, so retrying does not help.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ParseError {
     /// The bytes end in the header.

@@ -1,7 +1,7 @@
 //! ICMP for IPv4 (RFC 792): echo, and the errors that quote a packet.
 //!
-//! For other messages, type, code and second word are kept. A quoted packet is kept as bytes, which `Packet::parse`
-//! parses.
+//! For other messages, the type, the code and the second word are kept. A quoted packet is kept as bytes, which
+//! `Packet::parse` parses.
 
 use std::net::Ipv4Addr;
 
@@ -42,7 +42,7 @@ impl<'a> Icmpv4View<'a> {
         tail(self.bytes, Self::HEADER_LEN)
     }
 
-    /// Returns type, code and second word as a value.
+    /// Returns the type, the code and the second word.
     #[must_use]
     pub fn message(&self) -> Icmpv4Message {
         let (kind, code) = (u8_at(self.bytes, 0), u8_at(self.bytes, 1));

@@ -1,6 +1,6 @@
 //! ICMPv6 (RFC 4443): echo, and the errors that quote a packet. Neighbour discovery is in [`crate::NeighbourMessage`].
 //!
-//! For other messages, type, code and second word are kept.
+//! For other messages, the type, the code and the second word are kept.
 
 use crate::bytes::{array_at, put, require, tail, u8_at};
 use crate::checksum::Sum;
@@ -40,7 +40,7 @@ impl<'a> Icmpv6View<'a> {
         tail(self.bytes, Self::HEADER_LEN)
     }
 
-    /// Returns type, code and second word as a value.
+    /// Returns the type, the code and the second word.
     #[must_use]
     pub fn message(&self) -> Icmpv6Message {
         let (kind, code) = (u8_at(self.bytes, 0), u8_at(self.bytes, 1));

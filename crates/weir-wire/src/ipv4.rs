@@ -48,7 +48,7 @@ impl<'a> Ipv4View<'a> {
     /// length may exceed the number of bytes.
     ///
     /// # Errors
-    /// The same as for [`Self::new`].
+    /// See [`Self::new`].
     pub fn from_quoted(bytes: &'a [u8]) -> Result<Self, ParseError> {
         Self::with_header(bytes).map(|(view, _)| view)
     }

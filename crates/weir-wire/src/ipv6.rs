@@ -21,7 +21,7 @@ impl<'a> Ipv6View<'a> {
     /// Length of the fixed header in bytes.
     pub const HEADER_LEN: usize = 40;
 
-    /// Checks version and payload length.
+    /// Checks the version and the payload length.
     ///
     /// # Errors
     /// [`ParseError::TooShort`], [`ParseError::BadVersion`], [`ParseError::BadLength`].
@@ -90,13 +90,13 @@ impl<'a> Ipv6View<'a> {
         self.complete
     }
 
-    /// Returns extension headers and payload.
+    /// Returns the extension headers and the payload.
     #[must_use]
     pub fn payload(&self) -> &'a [u8] {
         tail(self.bytes, Self::HEADER_LEN)
     }
 
-    /// Returns the header as a value.
+    /// Returns the parsed header.
     #[must_use]
     pub fn header(&self) -> Ipv6Header {
         let word = u32_at(self.bytes, 0);

@@ -157,7 +157,7 @@ mod tests {
 
     #[test]
     fn zero_checksum_is_sent_as_all_ones() {
-        // A pseudo header with which the computed checksum is zero.
+        // A pseudo header for which the computed checksum is zero.
         let missing = Sum::new().bytes(&datagram(None)).checksum();
         let bytes = datagram(Some(Sum::new().word(missing)));
         assert_eq!(UdpView::new(&bytes).unwrap().checksum(), 0xffff);

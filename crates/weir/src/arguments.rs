@@ -140,7 +140,7 @@ pub(crate) enum Command {
     /// Remove the programs, maps and addresses that Weir left in the kernel
     Clean {
         /// Continue if a change made by `real-server` cannot be undone, or if the daemon ran in another network
-        /// namespace (what it added there is not removed)
+        /// namespace (its objects there are not removed)
         #[arg(long)]
         force: bool,
     },

@@ -1,6 +1,6 @@
 //! Parses the command line of the weir program, and runs its commands.
 //!
-//! A command turns its arguments into a call of another crate, such as weir-control or weir-lab, and the result into
+//! A command converts its arguments to a call to another crate, such as weir-control or weir-lab, and the result to
 //! text and an exit code. This crate makes no decisions.
 
 mod arguments;

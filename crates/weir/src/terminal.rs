@@ -23,7 +23,7 @@ pub(crate) fn wants_color() -> bool {
 /// Writes results to stdout. Exits with 0 if the reader closed the pipe, as `head` does.
 ///
 /// # Errors
-/// Writing to stdout failed, for example because the disk is full.
+/// Fails if writing to stdout fails, for example because the disk is full.
 pub(crate) fn print(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {

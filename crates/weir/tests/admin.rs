@@ -1,4 +1,4 @@
-//! Tests of the API over TCP (`[node] admin`): which clients are accepted, and what they receive.
+//! Tests of the API over TCP (`[node] admin`): which clients are accepted, and their responses.
 
 #[path = "admin/browser.rs"]
 mod browser;

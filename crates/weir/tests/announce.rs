@@ -227,7 +227,7 @@ fn routes_are_kept_for_withdraw_after_when_processes_crash() {
         .start_director(&fabric.config("withdraw_after = \"4s\""));
     fabric.wait_for_route(true);
 
-    // The keeper restarts the daemon and the announcer, and no route is withdrawn meanwhile.
+    // The keeper restarts the daemon and the announcer, and no route is withdrawn in the meantime.
     for process in ["weir run", "announcer"] {
         let pid = child(keeper, process);
         kill(pid);

@@ -31,7 +31,7 @@ fn reset_attack_leaves_no_request_at_server() {
     let report = report(&["reset"]);
     println!("{}", report.table());
     let row = report.rows.first().expect("table has a row");
-    // An attack that sends nothing tests nothing.
+    // An attack that sends no data does not test anything.
     assert!(row.sent_per_second > 500.0, "{row:?}");
     assert_eq!(row.remaining_requests(), 0.0, "{row:?}");
     assert!(report.passed());

@@ -295,7 +295,7 @@ fn run_without_name_servers(scratch: &Scratch, line: &str) -> (Output, std::time
     (command.output().unwrap(), started.elapsed())
 }
 
-/// Writes a file for each program, with servers given by name.
+/// Writes a file for each program, with servers specified by name.
 fn write_files_with_names(scratch: &Scratch) {
     let servers: String = (1..=5)
         .map(|n| format!("    server s{n} host{n}.example.net:80\n"))
@@ -375,7 +375,7 @@ fn import_waits_two_seconds_for_dns_in_total() {
             assert!(
                 lines
                     .clone()
-                    .any(|line| line.starts_with("the name servers did not answer within 2 s")),
+                    .any(|line| line.starts_with("the name servers did not respond within 2 s")),
                 "{printed}"
             );
         }

@@ -49,7 +49,7 @@ struct Group {
     has_local_services: bool,
     /// `lease` of the directors, in seconds.
     lease_s: u64,
-    /// The port on which the directors reach etcd.
+    /// The port that the directors use for etcd.
     etcd_port: u16,
     /// Environment variables of the directors' daemons.
     environment: Vec<(&'static str, PathBuf)>,

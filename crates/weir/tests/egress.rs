@@ -1,4 +1,4 @@
-//! Tests of the paths to servers and back: unresolved neighbours, a device to which XDP cannot send, servers behind
+//! Tests of the paths to servers and back: unresolved neighbours, a device that XDP cannot send to, servers behind
 //! routers, and a kernel with and without forwarding.
 
 mod world;
@@ -147,7 +147,7 @@ fn nat_works_without_kernel_forwarding() {
     assert_nat_works(false);
 }
 
-/// The servers are on a separate segment behind a bridge, to which XDP cannot send.
+/// The servers are on a separate segment behind a bridge, and XDP cannot send to the bridge.
 #[test]
 fn egress_through_a_bridge_works() {
     if !privileged() {

@@ -125,7 +125,7 @@ fn config(scheduler: &str) -> String {
     )
 }
 
-/// Moves the VIP with `ip addr`. Returns how many of the open connections are still served.
+/// Moves the VIP with `ip addr`. Returns the number of open connections that are still served.
 fn count_survivors_of_move(scheduler: &str) -> usize {
     let mut pair = Pair::new();
     pair.world
@@ -161,7 +161,7 @@ fn count_survivors_of_move(scheduler: &str) -> usize {
     count_served(&mut held)
 }
 
-/// Returns how many connections are still served.
+/// Returns the number of connections that are still served.
 fn count_served(held: &mut [TcpStream]) -> usize {
     held.iter_mut()
         .map(|stream| usize::from(is_served(stream)))

@@ -1,5 +1,5 @@
 //! Tests two directors with the same configuration on a hub: a bridge that floods every frame to every port. A director
-//! must not forward frames to the other's MAC address, nor to a virtual MAC address that the other holds. If both
+//! must not forward frames to the other's MAC address, nor to a virtual MAC address that the other has. If both
 //! forwarded such frames, the frames would be sent back and forth.
 
 mod world;

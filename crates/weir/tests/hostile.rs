@@ -42,7 +42,7 @@ const DATAGRAMS: [(&str, &str, &[u8]); 2] = [
 enum Behaviour {
     /// Does not listen on the port.
     Refused,
-    /// Sends nothing.
+    /// Sends no data.
     Silent,
     /// Sends the beginning of a good response, and closes the connection.
     Truncated,

@@ -589,7 +589,8 @@ fn imported_table_is_valid_configuration() {
     assert!(lost.contains("\n  line 7: "), "{notes}");
     assert_eq!(notes.matches("line ").count(), 2, "{notes}");
     let text = String::from_utf8(output.stdout).expect("text is valid UTF-8");
-    // Neither ipvsadm nor the file adds the address. The warning about the file reports this and how Weir can add it.
+    // Neither ipvsadm nor the file adds the address. The warning about the file reports this, and the setting with
+    // which Weir adds it.
     let first = text.lines().next().expect("output has a first line");
     assert_eq!(
         first,

@@ -176,7 +176,7 @@ fn invalid_file_changes_nothing() {
 }
 
 #[test]
-fn clean_leaves_nothing_behind() {
+fn clean_removes_all_objects() {
     if !privileged() {
         return;
     }
@@ -252,7 +252,7 @@ fn assert_upgrades_fail_no_request(mode: Option<&'static str>) {
         );
         last_count = connections.unwrap_or(0);
         world.run_weir(&["upgrade"]);
-        // If the daemon exited within 250 ms several times, the keeper would give up.
+        // If the daemon exited within 250 ms several times, the keeper would exit.
         std::thread::sleep(Duration::from_millis(500));
         // Kill the daemon, which is the keeper's child.
         world::sh(&format!("pkill -KILL -P {keeper}"));

@@ -93,7 +93,7 @@ fn shell_blocks(name: &str) -> String {
     blocks.collect::<Vec<_>>().join("\n")
 }
 
-/// Runs in separate network and mount namespaces, like on a machine without any configuration.
+/// Runs in separate network and mount namespaces, as on a machine without any configuration.
 #[test]
 fn quick_start_in_namespaces_works_as_printed() {
     if !privileged() {

@@ -124,7 +124,7 @@ fn actions_return_standard_exit_codes() {
     director.assert_exit_code("monitor", "20", SUCCESS);
     director.assert_exit_code("reload", "0", SUCCESS);
     director.assert_exit_code("reload-agent", "0", SUCCESS);
-    // An invalid file changes nothing.
+    // An invalid file has no effect.
     let valid = std::fs::read_to_string(&director.config).expect("read the file");
     std::fs::write(&director.config, "[pool.p]\nserver = 5\n").expect("write the file");
     director.assert_exit_code("validate-all", "0", ERR_CONFIGURED);

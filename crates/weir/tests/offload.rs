@@ -1,4 +1,4 @@
-//! Tests with offloads enabled like on a real machine: the sender leaves checksums and segmentation to its device. Bulk
+//! Tests with offloads enabled, as on a real machine: the sender leaves checksums and segmentation to its device. Bulk
 //! transfers run in both directions through every forwarding method, over veth and a bridge with ethtool's defaults.
 //! One hop computes checksums in software, because receivers accept partial checksums, which would hide errors.
 

@@ -303,7 +303,7 @@ fn missing_interface_is_rejected_with_its_position() {
 }
 
 #[test]
-fn plan_rejects_what_reload_rejects() {
+fn plan_rejects_the_same_files_as_reload() {
     if !privileged() {
         return;
     }
@@ -327,7 +327,7 @@ fn plan_rejects_what_reload_rejects() {
     let bad = world.path("bad.pem").display().to_string();
     let tls = proxy_config("0.0.0.0:443") + &format!("tls = {{ certificates = \"{bad}\" }}\n");
     assert_rejected(&tls, &["next.toml:8:1", "bad.pem"]);
-    // An address on which another program listens.
+    // An address that another program listens on.
     let address = SocketAddr::new(Family::V4.director(), 9000);
     let listener = world.spawn_on("director", move || std::net::TcpListener::bind(address));
     let _listener = listener

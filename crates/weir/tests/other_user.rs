@@ -1,4 +1,4 @@
-//! Tests that another local user and a remote client can read no secret and change nothing.
+//! Tests that another local user and a remote client can neither read secrets nor make changes.
 
 #[path = "admin/daemon.rs"]
 #[allow(dead_code, reason = "this test needs a part of it")]
@@ -16,7 +16,7 @@ use daemon::AdminDaemon;
 use world::{Family, World, privileged};
 
 const SECRET: &str = "TOPSECRET-sticky-0123456789";
-/// Value of a header field by which a CDN authenticates to its origin.
+/// Value of a header field that authenticates a CDN to its origin.
 const SECRET_FIELD: &str = "TOPSECRET-field-0123456789";
 
 /// Requests that change something, and requests with a file path.
@@ -101,7 +101,7 @@ fn sorted_paths(directory: &Path) -> Vec<PathBuf> {
 
 #[test]
 #[expect(clippy::too_many_lines, reason = "one scenario, step by step")]
-fn another_local_user_reads_no_secret_and_changes_nothing() {
+fn another_local_user_cannot_read_secrets_or_make_changes() {
     if !privileged() {
         return;
     }

@@ -186,7 +186,7 @@ fn nat_requires_the_return_path() {
     wait_for_reason(&world, Family::V4, "up", "http 200");
 }
 
-/// Without a direct probe, the reason states only what was observed.
+/// Without a direct probe, the reason contains only the observation.
 #[test]
 fn path_check_alone_reports_only_the_path() {
     if !privileged() {

@@ -154,7 +154,7 @@ fn readded_server_regains_its_clients() {
     assert_eq!(responding_servers(&world, family), BTreeSet::from([first]));
 }
 
-/// The datagrams of one socket go to every server in turn, without persistence.
+/// Without persistence, the datagrams of one socket are sent to every server in turn.
 #[test]
 fn one_packet_services_schedule_every_datagram() {
     if !privileged() {

@@ -65,7 +65,7 @@ impl Balancer {
         balancer
     }
 
-    /// Returns the reload command of a user's report: a new process opens the addresses and asks the old one to exit.
+    /// Returns the reload command of a user's report: a new process opens the addresses and makes the old one exit.
     fn reload_line(&self) -> String {
         let path = |name: &str| self.world.path(name).display().to_string();
         let (file, pid) = (path("haproxy.cfg"), path("haproxy.pid"));
@@ -133,7 +133,7 @@ impl Balancer {
             let line = text.lines().find_map(|line| line.split_once(label));
             line?.1.split_whitespace().next()?.parse().ok()
         };
-        // After some refused connections, ab gives up; its remaining requests also count as failed.
+        // After some refused connections, ab aborts; its remaining requests also count as failed.
         let completed = number("Complete requests:").or_else(|| number("Total of"));
         let failed = requests - completed.unwrap_or(0) + number("Failed requests:").unwrap_or(0);
         let longest_request = text.lines().find(|line| line.contains("(longest request)"));
@@ -433,7 +433,7 @@ fn terminated_protection_restores_the_sysctl() {
     let listener = world.spawn_on("director", move || {
         TcpListener::bind(to).expect("bind a listener")
     });
-    // Nothing accepts this connection, so `weir protect` waits for it.
+    // No process accepts this connection, so `weir protect` waits for it.
     let _listener = listener.join().expect("thread panicked");
     let client = world.spawn_on("client", move || TcpStream::connect(to).expect("connect"));
     let _client = client.join().expect("client thread panicked");

@@ -32,7 +32,7 @@ fn repository(path: &str) -> PathBuf {
         .join(path)
 }
 
-/// A host and the process that holds its mounts.
+/// A host and the process that keeps its mounts.
 struct Machine {
     holder: Child,
     home: PathBuf,

@@ -250,7 +250,7 @@ fn reschedule_moves_flows_to_another_server() {
         return;
     }
     let (world, output, is_complete) = replace_server_during_download("reschedule");
-    // The other server does not know the connection and resets it.
+    // The other server does not have the connection and resets it.
     assert!(
         !output.status.success() && !is_complete,
         "{:#}",

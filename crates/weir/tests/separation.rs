@@ -58,27 +58,27 @@ const ATTEMPTS: &[(&str, &str)] = &[
     ("become root", "not permitted"),
     ("new namespace", "not permitted"),
     (
-        "ask to open /etc/shadow",
+        "attempt to open /etc/shadow",
         "does not permit the daemon to read /etc/shadow",
     ),
     (
-        "ask to append to /etc/shadow",
+        "attempt to append to /etc/shadow",
         "does not permit the daemon to write /etc/shadow",
     ),
     (
-        "ask for a port",
+        "request a port",
         "does not permit the daemon to listen on 127.0.0.1:81",
     ),
     (
-        "ask for an address",
+        "request an address",
         "does not permit the daemon to listen on 127.0.0.9:443",
     ),
     (
-        "ask for a script as root",
+        "request a script as root",
         "does not permit the daemon to run",
     ),
     (
-        "ask for a program of a notifier",
+        "request a program of a notifier",
         "does not permit the daemon to run",
     ),
 ];
@@ -141,27 +141,27 @@ fn unprivileged_daemon_serves() {
 
 /// Additional attempts that must fail in a director's daemon, with the expected errors.
 const LAYER_4_ATTEMPTS: &[(&str, &str)] = &[
-    ("ask for a VIP", "does not permit the daemon to apply"),
+    ("request a VIP", "does not permit the daemon to apply"),
     (
-        "ask for an interface",
+        "request an interface",
         "does not permit the daemon to apply",
     ),
     (
-        "ask for an address of an interface",
+        "request an address of an interface",
         "does not permit the daemon to apply",
     ),
-    ("ask for another map", "does not permit the daemon to apply"),
+    ("request another map", "does not permit the daemon to apply"),
     (
-        "ask for a peer of flows",
+        "request a peer of flows",
         "does not permit the daemon to apply",
     ),
-    ("ask for a probe", "the path is not configured"),
+    ("request a probe", "the path is not configured"),
     (
-        "ask for an edit of ipvsadm",
+        "request an edit of ipvsadm",
         "no client has requested these ipvsadm edits",
     ),
     (
-        "ask to permit an edit",
+        "attempt to permit an edit",
         "user 991 may not edit ipvsadm services",
     ),
 ];
@@ -222,7 +222,7 @@ fn directors_daemon_is_unprivileged() {
 
 /// Additional attempts that must fail in the daemon of a director with virtual routers and announced VIPs.
 const FAILOVER_ATTEMPTS: &[(&str, &str)] = &[(
-    "ask for an announcement",
+    "request an announcement",
     "does not permit the requested [announce]",
 )];
 
@@ -306,14 +306,17 @@ fn daemon_with_flow_sync_and_path_checks_is_unprivileged() {
 
 /// Additional attempts that must fail in the daemon of a group member, with the expected errors.
 const GROUP_ATTEMPTS: &[(&str, &str)] = &[
-    ("ask to publish a VIP", "of [cluster.publish]"),
-    ("ask to publish more", "of [cluster.publish]"),
-    ("ask to publish an interface", "`node` cannot be published"),
+    ("attempt to publish a VIP", "of [cluster.publish]"),
+    ("attempt to publish more", "of [cluster.publish]"),
     (
-        "ask for the services of a group",
+        "attempt to publish an interface",
+        "`node` cannot be published",
+    ),
+    (
+        "request the services of a group",
         "does not permit the daemon to apply",
     ),
-    ("ask for a VIP", "does not permit the daemon to apply"),
+    ("request a VIP", "does not permit the daemon to apply"),
 ];
 
 #[test]

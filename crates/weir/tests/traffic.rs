@@ -23,8 +23,8 @@ fn config(family: Family, forward: &str, extra: &str) -> String {
     )
 }
 
-/// Asserts what every method must carry: both servers respond in turn, a large download and upload arrive intact, UDP
-/// works in both directions, and a path with a small MTU works.
+/// Asserts the traffic that every method must support: both servers respond in turn, a large download and upload arrive
+/// intact, UDP works in both directions, and a path with a small MTU works.
 fn assert_carries_traffic(world: &mut World, family: Family) {
     let vip = family.vip();
     let url = format!("http://{}", bracketed(vip));

@@ -33,27 +33,27 @@ const ATTEMPTS: &[(&str, &str)] = &[
     ("become root", "not permitted"),
     ("new namespace", "not permitted"),
     (
-        "ask to open /etc/shadow",
+        "attempt to open /etc/shadow",
         "does not permit the daemon to read /etc/shadow",
     ),
     (
-        "ask for a port",
+        "request a port",
         "does not permit the daemon to listen on 127.0.0.1:81",
     ),
     (
-        "ask for a script as root",
+        "request a script as root",
         "does not permit the daemon to run",
     ),
-    ("ask for a VIP", "does not permit the daemon to apply"),
+    ("request a VIP", "does not permit the daemon to apply"),
     (
-        "ask for an interface",
+        "request an interface",
         "does not permit the daemon to apply",
     ),
     (
-        "ask for an edit of ipvsadm",
+        "request an edit of ipvsadm",
         "no client has requested these ipvsadm edits",
     ),
-    ("ask to permit an edit", "cannot reach the socket"),
+    ("attempt to permit an edit", "cannot reach the socket"),
 ];
 
 /// Runs a script of this directory in separate network and mount namespaces, with an empty directory.

@@ -284,7 +284,7 @@ fn layer_4_engine_takes_over_vips() {
         bracketed(V4.parse().expect("parse the address"))
     );
     world.get(&url).unwrap_or_else(|error| panic!("{error}"));
-    // A restarted daemon still knows which VIPs were added.
+    // A restarted daemon still has the list of added VIPs.
     world.kill_director(pid);
     let pid = world.start_director(&config(layer_4));
     wait_for(
@@ -341,7 +341,7 @@ fn missing_proxy_vip_is_reported() {
     );
 }
 
-/// Runs `weir ARGUMENTS`. Returns what it prints to both streams.
+/// Runs `weir ARGUMENTS`. Returns its output on both streams.
 fn weir_output(world: &World, arguments: &[&str]) -> String {
     let output = world.weir("director").args(arguments).output();
     let output = output.expect("run weir");

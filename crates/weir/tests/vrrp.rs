@@ -79,7 +79,8 @@ fn vip_moves_on_release_stop_and_link_failure() {
     pair.weir("director", &["vrrp", "outside", "resume"]);
     pair.wait_for_holder("director");
 
-    // The active director's link is cut, but its carrier stays: the director cannot detect this and keeps the address.
+    // The active director's link is cut, but its carrier remains up: the director cannot detect this and keeps the
+    // address.
     pair.disconnect("director");
     pair.wait_for("the second director", || pair.holds("second", VIP));
     pair.wait_for("the client to use the second director", || {

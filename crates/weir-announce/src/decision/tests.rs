@@ -4,13 +4,13 @@ use std::path::PathBuf;
 use weir_model::{Announce, RequiredServices, Speaker};
 
 use super::*;
-use crate::message::VipFact;
+use crate::message::VipState;
 
 const A: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 10));
 const B: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 11));
 
-fn facts(vips: &[(IpAddr, bool)], is_draining: bool) -> Facts {
-    Facts {
+fn daemon_report(vips: &[(IpAddr, bool)], is_draining: bool) -> DaemonReport {
+    DaemonReport {
         settings: Announce {
             speaker: Speaker::Exabgp {
                 pipe: PathBuf::new(),
@@ -24,7 +24,7 @@ fn facts(vips: &[(IpAddr, bool)], is_draining: bool) -> Facts {
         },
         vips: vips
             .iter()
-            .map(|(vip, serves)| VipFact {
+            .map(|(vip, serves)| VipState {
                 vip: *vip,
                 serves: *serves,
                 reason: if *serves { "" } else { "web: down" }.to_owned(),
@@ -56,10 +56,11 @@ impl Run {
 
     fn send(&mut self, vips: &[(IpAddr, bool)], is_draining: bool) {
         let now = (self.now, self.now);
-        self.decisions.handle_facts(&facts(vips, is_draining), now);
+        self.decisions
+            .handle_daemon_report(&daemon_report(vips, is_draining), now);
     }
 
-    /// Advances the clock, handles each deadline exactly when it is due, and sends the facts each second unless `vips`
+    /// Advances the clock, handles each deadline exactly when it is due, and sends the report each second unless `vips`
     /// is empty.
     fn advance(&mut self, milliseconds: u64, vips: &[(IpAddr, bool)], is_draining: bool) {
         for _ in 0..milliseconds {
@@ -168,7 +169,7 @@ fn routes_are_withdrawn_if_daemon_is_silent_for_withdraw_after() {
         state == "withdrawn" && reason.contains("withdraw_after"),
         "{reason}"
     );
-    // Facts of a daemon that starts later are applied immediately.
+    // The report of a daemon that starts later is applied immediately.
     run.send(&[(A, true)], false);
     assert_eq!(run.routes(), [(A, Quality::Normal)]);
 }
@@ -177,27 +178,28 @@ fn routes_are_withdrawn_if_daemon_is_silent_for_withdraw_after() {
 fn new_vip_waits_for_first_check_results() {
     let vip: IpAddr = [192, 0, 2, 10].into();
     let mut run = Run::new(&[]);
-    let handle_facts = |run: &mut Run, settling: bool| {
-        let mut facts = facts(&[(vip, true)], false);
-        facts.vips[0].settling = settling;
-        run.decisions.handle_facts(&facts, (run.now, run.now));
+    let handle_daemon_report = |run: &mut Run, settling: bool| {
+        let mut daemon_report = daemon_report(&[(vip, true)], false);
+        daemon_report.vips[0].settling = settling;
+        run.decisions
+            .handle_daemon_report(&daemon_report, (run.now, run.now));
         !run.decisions.routes().is_empty()
     };
-    assert!(!handle_facts(&mut run, true));
+    assert!(!handle_daemon_report(&mut run, true));
     assert_eq!(
         run.decisions.report()[0].reason,
         "servers are being checked"
     );
-    assert!(handle_facts(&mut run, false));
+    assert!(handle_daemon_report(&mut run, false));
     // A new server that has no check result does not withdraw an announced VIP.
-    assert!(handle_facts(&mut run, true));
+    assert!(handle_daemon_report(&mut run, true));
 
     // The VIP does not wait longer than the limit for check results.
     let mut run = Run::new(&[]);
-    assert!(!handle_facts(&mut run, true));
+    assert!(!handle_daemon_report(&mut run, true));
     for second in 1..=10 {
         run.now = Duration::from_secs(second);
-        let is_announced = handle_facts(&mut run, true);
+        let is_announced = handle_daemon_report(&mut run, true);
         assert_eq!(is_announced, second == 10, "after {second} s");
     }
 }

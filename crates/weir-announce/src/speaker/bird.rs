@@ -24,8 +24,8 @@ pub(super) async fn apply(socket: &Path, include: &Path, change: &Change<'_>) ->
         source,
     };
     let text = render(change);
-    // BIRD runs as a separate user, so the file must be readable by all users. BIRD may own the directory, so whatever
-    // has the file's name is replaced unless it is a regular file with this content.
+    // BIRD runs as a separate user, so the file must be readable by all users. BIRD may own the directory, so any
+    // object with the file's name is replaced unless it is a regular file with this content.
     let current = untrusted_file::read(include, Owner::Any, text.len() as u64);
     if current.as_ref() != Ok(&text) {
         weir_sys::replace_public_file(include, text.as_bytes()).map_err(failed)?;

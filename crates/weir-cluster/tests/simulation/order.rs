@@ -5,7 +5,9 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::store::{Store, TTL};
-use weir_cluster::{Event, Facts, Input, Machine, Output, RolloutState, Settings, SharedState};
+use weir_cluster::{
+    Event, Input, LocalState, Machine, Output, RolloutState, Settings, SharedState,
+};
 
 const DIRECTORS: usize = 8;
 
@@ -54,11 +56,11 @@ impl Group {
             agreement: false,
         };
         let mut machine = Machine::new(settings, None, SharedState::default(), self.now);
-        let facts = Facts {
+        let local_state = LocalState {
             applies_with_others,
-            ..Facts::default()
+            ..LocalState::default()
         };
-        machine.handle(Input::Facts(facts), self.now);
+        machine.handle(Input::LocalState(local_state), self.now);
         self.machines[n] = Some(machine);
     }
 
@@ -182,7 +184,7 @@ impl Group {
             .collect()
     }
 
-    /// Lets the only director that is applying the configuration succeed.
+    /// Makes the only director that is applying the configuration succeed.
     fn finish_one(&mut self) {
         let applying: Vec<usize> = self.applying.iter().copied().collect();
         assert_eq!(applying.len(), 1, "{applying:?}");

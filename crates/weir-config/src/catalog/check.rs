@@ -1,4 +1,4 @@
-//! Keys of health checks. All kinds share one table; `choice` lists which keys are valid for which kind.
+//! Keys of health checks. All kinds share one table; `choice` lists the keys that are valid for each kind.
 
 mod choice;
 

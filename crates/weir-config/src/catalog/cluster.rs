@@ -134,9 +134,10 @@ pub(crate) static CLUSTER: Section = Section {
 pub(crate) static CLUSTER_PUBLISH: Section = Section {
     path: "cluster.publish",
     page: "cluster-publish",
-    purpose: "Limits on what the group may publish to this director. The daemon, and each process that has root \
-              privileges, rejects a published configuration that exceeds them. A published configuration cannot \
-              contain interfaces, virtual routers or announcements; these are set only in the director's own file.",
+    purpose: "Limits on the configurations that the group may publish to this director. The daemon, and each process \
+              that has root privileges, rejects a published configuration that exceeds them. A published \
+              configuration cannot contain interfaces, virtual routers or announcements; these are set only in the \
+              director's own file.",
     example: "[cluster]\netcd = [\"https://10.0.0.11:2379\"]\nname = \"edge\"\n\n[cluster.publish]\nvips = \
               [\"192.0.2.0/24\"]\nports = [\"80\", \"443\"]\nservers = [\"10.0.0.0/16\"]\nforwards = \
               [\"direct\", \"proxy\"]\n",

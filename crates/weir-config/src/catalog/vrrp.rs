@@ -40,7 +40,7 @@ const COMMAND: Kind = Kind::List(&Kind::Text);
 pub(crate) static VRRP: Section = Section {
     path: "vrrp.NAME",
     page: "vrrp",
-    purpose: "A virtual router (RFC 9568): addresses that only the active one of several directors holds. It \
+    purpose: "A virtual router (RFC 9568): addresses that only the active director of a group has. It \
               interoperates with other implementations, such as keepalived.",
     example: "[vrrp.outside]\ninterface = \"eth0\"\nvirtual_router_id = 51\npriority = 150\naddresses = \
               [\"192.0.2.10/24\"]\n",
@@ -442,7 +442,7 @@ const TABLE: Kind = Kind::Integer {
 pub(crate) static VRRP_INTERFACE: Section = Section {
     path: "vrrp.NAME.other_interfaces",
     page: "vrrp-interface",
-    purpose: "Addresses of a virtual router that are on a different interface than its advertisements. The state of \
+    purpose: "Addresses of a virtual router on interfaces other than the one of its advertisements. The state of \
               that interface matters only with `track`.",
     example: "[vrrp.outside]\ninterface = \"eth0\"\nvirtual_router_id = 51\naddresses = [\"192.0.2.10/24\", \
               \"10.0.0.10/24\"]\nother_interfaces = [{ interface = \"eth1\", addresses = [\"10.0.0.10\"] }]\n",
@@ -622,7 +622,7 @@ pub(crate) static VRRP_TRACK: Section = Section {
             "data_plane",
             Kind::Flag,
             Absent("tracked if there are layer 4 services"),
-            "Whether the data plane must be able to forward. With `false`, a director may hold the addresses even if \
+            "Whether the data plane must be able to forward. With `false`, a director may have the addresses even if \
              its data plane is not attached.",
             "data_plane = true",
         ),

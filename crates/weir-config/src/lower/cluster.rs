@@ -138,7 +138,7 @@ fn check_not_empty(sink: &mut Sink<'_>, view: &View<'_, '_>, key: &str) {
         let message = format!("`{key}` is empty");
         sink.push(
             Diagnostic::new(Code::EmptyList, &entry.item.span, message)
-                .fix("add what the group may publish, or remove [cluster.publish]"),
+                .fix("list the items that the group may publish, or remove [cluster.publish]"),
         );
     }
 }

@@ -278,7 +278,7 @@ fn lower_remote_settings(sink: &mut Sink<'_>, view: &View<'_, '_>, lowered: &mut
     }
 }
 
-/// Raises default limits to at least twice what the file needs, because a reload may replace all servers.
+/// Raises default limits to at least twice the size that the file needs, because a reload may replace all servers.
 fn raise_default_limits(lowered: &mut LoweredConfig) {
     let pools = lowered.pools.iter();
     let sizes: HashMap<&str, usize> = pools

@@ -281,7 +281,7 @@ fn server(
     }
 }
 
-/// Returns the upper and the lower threshold. Like in the kernel, the lower one must not be above the upper one.
+/// Returns the upper and the lower threshold. As in the kernel, the lower threshold must not be above the upper one.
 fn thresholds(sink: &mut Sink<'_>, view: &View<'_, '_>) -> (u32, u32) {
     let mut number = |name: &'static str| view.integer(sink, name).unwrap_or(0);
     let (max_connections, min_connections) = (number("max_connections"), number("min_connections"));

@@ -73,7 +73,7 @@ pub(crate) fn template(
     Some(template)
 }
 
-/// Returns why a variable has no value in a text, and how to fix it; `None` if it has a value.
+/// Returns the reason why a variable has no value in a text, and a fix; `None` if it has a value.
 fn variable_problem(variable: &Variable, scope: Scope<'_>) -> Option<(String, &'static str)> {
     match variable {
         Variable::Server if !scope.server => Some((

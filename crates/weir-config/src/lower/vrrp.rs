@@ -35,7 +35,7 @@ const MAIN_TABLE: u32 = 254;
 
 type Entries<'a, 't> = [(&'a Entry<'t>, &'a Table<'t>)];
 
-/// What virtual routers may refer to: the services and pools of the configuration.
+/// The objects that virtual routers may reference: the services and pools of the configuration.
 pub(super) struct KnownObjects<'a> {
     pub(super) has_layer_4_services: bool,
     pub(super) services: HashSet<&'a str>,

@@ -5,7 +5,7 @@ use crate::catalog;
 use crate::key::Section;
 use crate::tree::{Entry, Table, Value};
 
-/// How a named file is used.
+/// The use of a named file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FileUse {
     /// The file is read.
@@ -23,7 +23,7 @@ pub enum FileUse {
 /// A file that a configuration names.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct NamedFile {
-    /// How the file is used.
+    /// The use of the file.
     pub used: FileUse,
     /// Path or name, as written.
     pub name: String,

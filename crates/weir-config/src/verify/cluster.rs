@@ -1,7 +1,7 @@
-//! Rejects settings with which the directors of a group would select different servers for a connection.
+//! Rejects settings that would make the directors of a group select different servers for a connection.
 //!
-//! Without flow synchronization all directors must select the same server. The table of `maglev` depends only on what
-//! all directors share, so settings with which a director computes its own weights are rejected.
+//! Without flow synchronization all directors must select the same server. The table of `maglev` depends only on data
+//! that all directors share, so settings that make a director compute its own weights are rejected.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -90,14 +90,14 @@ fn verify_pool(sink: &mut Sink<'_>, service: &LoweredService, pool: &LoweredPool
         let what = format!("scheduler \"{}\"", scheduler.kind.as_str());
         let reason = match scheduler.kind.hashes() {
             true => "its table depends on the order of changes",
-            false => "its choice depends on what this director has counted",
+            false => "its choice depends on this director's counters",
         };
         let fix = "write `scheduler = \"maglev\"` in the pool, or add [sync]";
         reject_without_sync(sink, span, &what, reason, fix, &service.name);
     }
 }
 
-/// Rejects settings with which each director computes its own weights.
+/// Rejects settings that make each director compute its own weights.
 fn verify_weights(sink: &mut Sink<'_>, service: &LoweredService, pool: &LoweredPool) {
     if pool.pool.l4_scheduler().kind != SchedulerKind::Maglev {
         return;

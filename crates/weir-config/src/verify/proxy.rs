@@ -119,7 +119,7 @@ fn report_missing_proxy(
             sink.push(
                 Diagnostic::new(Code::Contradiction, location, message)
                     .related(forward, "it forwards packets")
-                    .cause("routes select pools for requests, and layer 4 forwarding sees packets only")
+                    .cause("routes select pools for requests, but layer 4 forwarding handles only packets")
                     .fix("set forward = \"proxy\" and protocol = \"http\" there, or remove the route"),
             );
         }
@@ -314,7 +314,7 @@ fn verify_listeners(sink: &mut Sink<'_>, lowered: &LoweredConfig) {
     }
 }
 
-/// Reports a pool without servers. A service whose routes answer or redirect every request needs no servers.
+/// Reports a pool without servers. A service whose routes respond to or redirect every request needs no servers.
 fn report_no_servers(
     sink: &mut Sink<'_>,
     lowered: &LoweredConfig,
@@ -345,7 +345,7 @@ fn report_no_servers(
     sink.push(
         Diagnostic::new(Code::NoServers, &pool.name, message)
             .related(&proxy.name, what)
-            .fix("add `servers`, or answer these requests with a route"),
+            .fix("add `servers`, or respond to these requests with a route"),
     );
 }
 

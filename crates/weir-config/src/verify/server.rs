@@ -95,7 +95,8 @@ fn listener_problem(forward: Forward, server: &Server, listener: &Listener) -> O
                 "with `{forward}`, clients reach port {} of this server, not {port}",
                 listener.ports
             ),
-            "only `nat`, `proxy` and `socket` rewrite the port; otherwise a server's port is for checks".to_owned(),
+            "only `nat`, `proxy` and `socket` rewrite the port; other methods use a server's port only for checks"
+                .to_owned(),
             "remove the port, or add it to the service's listeners".to_owned(),
         ));
     }

@@ -1,8 +1,8 @@
 //! `make bench`: measures the control plane with ten thousand services, and a flow table of ten million slots.
 //!
 //! Each row contains the median, minimum and maximum of several rounds, and the goal. The CPU time of the process shows
-//! the effect of other load on the machine. Requires root privileges: the benchmark creates its own namespaces and
-//! changes nothing outside them. `WEIR_BENCH_SERVICES` (10000), `WEIR_BENCH_SERVERS` per service (10) and
+//! the effect of other load on the machine. Requires root privileges: the benchmark creates its own namespaces and does
+//! not change anything outside them. `WEIR_BENCH_SERVICES` (10000), `WEIR_BENCH_SERVERS` per service (10) and
 //! `WEIR_BENCH_ROUNDS` (5) set the size. An argument selects the rows whose name contains it.
 
 #[path = "../../../weir-engine/tests/engine/director.rs"]

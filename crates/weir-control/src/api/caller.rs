@@ -1,7 +1,7 @@
 //! The client that sent a request, and its permissions.
 //!
 //! On the unix socket, the kernel identifies the peer's process (SO_PEERCRED). Over TCP, a token identifies the client.
-//! The caller is attached to each HTTP request, and to those daemon requests that depend on it.
+//! The caller is attached to each HTTP request, and to the daemon requests that depend on it.
 
 use std::fmt;
 use std::net::SocketAddr;

@@ -98,7 +98,7 @@ impl CommandSender {
     /// Queues a command and waits for its result.
     ///
     /// # Errors
-    /// The daemon rejects the command or is stopping.
+    /// Fails if the daemon rejects the command or is stopping.
     pub async fn send<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Result<T, ApiError> {
         let (reply, result) = oneshot::channel();
         self.queue

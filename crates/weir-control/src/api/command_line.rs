@@ -40,7 +40,7 @@ pub(super) async fn starts_with_command(stream: &UnixStream, deadline: Duration)
         }
     };
     let length = timeout(deadline, peek).await??;
-    // If the client closed the connection without sending a byte, the HTTP server handles that.
+    // If the client closed the connection without sending a byte, the HTTP server handles the connection.
     Ok(length == 1 && is_command(first[0]))
 }
 

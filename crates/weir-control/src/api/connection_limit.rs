@@ -2,7 +2,7 @@
 //!
 //! At a limit, a connection that waits for its client (for a request, a body or a slow reader) is closed to admit the
 //! new one. Of the connections of the client with the most connections, the one that has waited longest is closed. A
-//! connection with a request in progress is never closed. Idle clients can therefore not block others.
+//! connection with a request in progress is never closed. Idle clients therefore cannot block others.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 
 use super::Caller;
 
-/// Maximum numbers of connections to a listener.
+/// Maximum number of connections to a listener.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
     /// In total.
@@ -65,7 +65,7 @@ pub(super) struct Progress {
 
 #[derive(Clone, Copy, Debug)]
 enum Phase {
-    /// The connection waits for its client, since this time.
+    /// The connection has been waiting for its client since this time.
     Waiting(Instant),
     /// The connection's request is being executed.
     Executing,

@@ -10,7 +10,7 @@ use std::net::{IpAddr, SocketAddr};
 use axum::http::uri::Authority;
 use axum::http::{HeaderMap, Uri, Version, header};
 
-/// The reason why a request's host or origin is rejected.
+/// Why a request's host or origin is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WrongHost {
     /// `Host` is missing, repeated or invalid.

@@ -56,7 +56,7 @@ pub use serve::{Listener, serve};
 pub use token::{NamedToken, Token, TokenFileError, Tokens, add_token, named_tokens};
 pub use weir_state::{Override, ServerUpdate};
 
-/// How access to a listener is restricted.
+/// The access restriction of a listener.
 #[derive(Clone, Debug)]
 pub enum Access {
     /// By the mode of the unix socket.

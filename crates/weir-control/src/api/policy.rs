@@ -55,7 +55,7 @@ impl SharedPolicy {
 /// Properties of a TCP connection.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ConnectionInfo {
-    /// The address to which the client connected.
+    /// The address that the client connected to.
     pub(super) local: SocketAddr,
     /// Whether the connection uses TLS.
     pub(super) tls: bool,
@@ -125,7 +125,7 @@ fn check(
     request: &Request,
 ) -> Result<Role, Rejection> {
     if policy.tls.is_some() && !info.tls {
-        let error = "this address now requires TLS; connect again";
+        let error = "this address now requires TLS; reconnect";
         return Err(reject(
             Reason::Handshake,
             StatusCode::MISDIRECTED_REQUEST,

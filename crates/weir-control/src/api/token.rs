@@ -76,8 +76,8 @@ impl Tokens {
     pub const LENGTH_MIN: usize = 22;
 
     /// Returns the name and the role of a client's token; `None` = the token is unknown. The token of the runtime
-    /// directory is valid only on loopback. The duration depends on the number of tokens and the length of the client's
-    /// token, but not on its characters.
+    /// directory is valid only on loopback. The time taken depends on the number of tokens and the length of the
+    /// client's token, but not on its characters.
     pub fn find(&self, presented: &[u8], loopback: bool) -> Option<(&str, Role)> {
         let presented_hash = hash(presented);
         let is_presented = |known: &Hash| verify_slices_are_equal(known, &presented_hash).is_ok();

@@ -32,7 +32,7 @@ use crate::status::{Group, Report};
 /// Maximum size of a response, in bytes; enough for a hundred thousand servers.
 const MAX_RESPONSE_BYTES: usize = 256 << 20;
 
-/// The reason why a request failed.
+/// Why a request failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// No daemon listens on the socket.

@@ -1,4 +1,4 @@
-//! Checks the files to which a configuration refers: certificates (unreadable, mismatched, expired or about to expire)
+//! Checks the files that a configuration references: certificates (unreadable, mismatched, expired or about to expire)
 //! and tokens.
 
 use std::collections::BTreeSet;
@@ -12,7 +12,7 @@ use weir_proxy::Problem;
 use super::{Finding, Loaded, Rejected};
 use crate::api::{TokenFileError, named_tokens};
 
-/// Returns the problems with the files to which `desired` refers, and with certificates that will expire soon.
+/// Returns the problems with the files that `desired` references, and with certificates that will expire soon.
 pub fn certificate_problems(desired: &Desired) -> Vec<Problem> {
     let mut problems = weir_proxy::inspect(desired, SystemTime::now());
     problems.extend(token_problem(desired));
@@ -36,7 +36,7 @@ fn token_problem(desired: &Desired) -> Option<Problem> {
     })
 }
 
-/// Returns an error if files to which the configuration refers would make startup or a reload fail. `path` is the
+/// Returns an error if files that the configuration references would make startup or a reload fail. `path` is the
 /// configuration file.
 ///
 /// # Errors
@@ -60,7 +60,7 @@ pub fn with_free_listeners(
     reject_if_fatal(loaded, problems, path)
 }
 
-/// Returns a problem for each address on which another program listens.
+/// Returns a problem for each address that another program listens on.
 pub fn occupied_listeners(desired: &Desired) -> Vec<Problem> {
     weir_proxy::inspect_listeners(desired, &BTreeSet::new(), false)
 }

@@ -24,7 +24,7 @@ pub struct Failover {
     pub address: IpAddr,
     /// The position of the service in the file.
     pub source: Source,
-    /// The reason why its connections end.
+    /// Why its connections end.
     pub reason: FailoverLoss,
 }
 
@@ -44,7 +44,7 @@ impl Failover {
     }
 }
 
-/// Returns each service whose connections end at a failover, once.
+/// Returns each service whose connections end at a failover. No service is returned twice.
 pub fn failovers(desired: &Desired) -> Vec<Failover> {
     if desired.services.is_empty() {
         return Vec::new();

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use crate::group_configuration::GroupConfiguration;
 use weir_config::{Desired, Diagnostic};
 
-/// The reason why a published text cannot be used.
+/// Why a published text cannot be used.
 pub(super) enum Unpublishable {
     ControlCharacters,
     Findings {
@@ -14,8 +14,9 @@ pub(super) enum Unpublishable {
     },
 }
 
-/// Adds what the group has published to a director's own configuration, if the director belongs to this group. The
-/// published part gains no privileges: it may refer only to programs and files to which the director's own part refers.
+/// Adds the group's published configuration to a director's own configuration, if the director belongs to this group.
+/// The published part gains no privileges: it may refer only to programs and files that the director's own part
+/// references.
 pub(super) fn with_published<'t>(
     own_text: &'t str,
     published: Option<&GroupConfiguration>,
@@ -50,7 +51,7 @@ pub(crate) fn own_part<'t>(text: &'t str, published: Option<&GroupConfiguration>
     }
 }
 
-/// Returns the director's own part of a configuration to which its group has published a part; `None` = nothing was
+/// Returns the director's own part of a configuration that includes a published part of its group; `None` = nothing was
 /// published, or the director's own part is not valid on its own.
 pub(crate) fn own_desired(text: &str, desired: &Desired) -> Option<Desired> {
     let group = &desired.cluster.as_ref()?.name;

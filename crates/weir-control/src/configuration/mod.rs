@@ -1,8 +1,8 @@
 //! Loads configuration files for the daemon and the commands: reads them with a size limit, parses them and renders
 //! findings.
 //!
-//! weir-config implements the format. This module handles the file and the facts about this machine. A file whose
-//! name ends in `.json` is parsed as JSON, any other file as TOML.
+//! weir-config implements the format. This module handles the file and queries this machine. A file whose name ends in
+//! `.json` is parsed as JSON, any other file as TOML.
 
 mod certificate;
 mod failover;
@@ -96,7 +96,7 @@ impl Rejected {
 /// Loads and checks the file at `path` for this machine; `color` applies to the rendered findings.
 ///
 /// # Errors
-/// The file cannot be read, is not UTF-8 text, or has an error.
+/// Fails if the file cannot be read, is not UTF-8 text, or has an error.
 pub fn load(path: &Path, color: bool) -> Result<Loaded, Rejected> {
     load_with(path, color, Secrets::Read)
 }
@@ -104,7 +104,7 @@ pub fn load(path: &Path, color: bool) -> Result<Loaded, Rejected> {
 /// Loads a file like [`load`], with secrets from a different source.
 ///
 /// # Errors
-/// The same as for [`load`].
+/// See [`load`].
 pub fn load_with(path: &Path, color: bool, secrets: Secrets<'_>) -> Result<Loaded, Rejected> {
     load_in_group(path, color, secrets, None)
 }
@@ -112,7 +112,7 @@ pub fn load_with(path: &Path, color: bool, secrets: Secrets<'_>) -> Result<Loade
 /// Loads a director's own file, without reading its secrets.
 ///
 /// # Errors
-/// The same as for [`load`].
+/// See [`load`].
 pub(crate) fn load_own(path: &Path, color: bool) -> Result<Loaded, Rejected> {
     load_with(path, color, Secrets::Unread)
 }
@@ -121,7 +121,7 @@ pub(crate) fn load_own(path: &Path, color: bool) -> Result<Loaded, Rejected> {
 /// that group.
 ///
 /// # Errors
-/// The same as for [`load`]; or the published part would gain privileges.
+/// See [`load`]. Also fails if the published part would gain privileges.
 pub(crate) fn load_in_group(
     path: &Path,
     color: bool,
@@ -157,7 +157,7 @@ pub(crate) fn load_in_group(
 /// begins with `{` is JSON, any other text is TOML.
 ///
 /// # Errors
-/// The configuration has an error, or the published part would gain privileges.
+/// Fails if the configuration has an error, or the published part would gain privileges.
 pub(crate) fn load_text_in_group(
     text: &str,
     color: bool,
@@ -183,7 +183,7 @@ pub(crate) fn load_text_in_group(
 /// Rereads the list files of a valid configuration. Uses the secrets in `remembered`.
 ///
 /// # Errors
-/// A list cannot be used.
+/// Fails if a list cannot be used.
 pub(crate) fn reload_lists(text: &str, remembered: &RememberedSecrets) -> Result<Loaded, Rejected> {
     let is_json = text.trim_start().starts_with('{');
     let machine = ThisMachine {
@@ -194,11 +194,12 @@ pub(crate) fn reload_lists(text: &str, remembered: &RememberedSecrets) -> Result
 }
 
 /// Checks whether a caller who is not the owner may apply `text`. `active` is the text of the active configuration.
-/// Must be called before the text is loaded, because loading reads the secret files to which the text refers, and its
+/// Must be called before the text is loaded, because loading reads the secret files that the text references, and its
 /// errors reveal whether they exist.
 ///
 /// # Errors
-/// Unlike the active configuration, the text would run a program, read or write a file, or change access to the daemon.
+/// Fails if the text, unlike the active configuration, would run a program, read or write a file, or change access to
+/// the daemon.
 pub fn permit(active: &str, text: &str, color: bool) -> Result<(), Rejected> {
     let found = weir_config::privileged_changes(active, text);
     if found.is_empty() {
@@ -257,7 +258,7 @@ fn rejected(text: &str, name: &str, found: &[Diagnostic], color: bool) -> Reject
     }
 }
 
-/// Facts about this machine, from the kernel.
+/// Queries the kernel about this machine.
 #[derive(Debug, Default)]
 struct ThisMachine<'a> {
     secrets: Secrets<'a>,

@@ -121,7 +121,7 @@ impl RememberedSecrets {
     /// Writes the secrets to a sealed memfd and returns it.
     ///
     /// # Errors
-    /// There is not enough memory, or too many files are open.
+    /// Fails if there is not enough memory, or too many files are open.
     pub fn write(&self) -> io::Result<OwnedFd> {
         sealed_file("weir-secrets", &serde_json::to_vec(&self.0)?)
     }

@@ -18,7 +18,7 @@ pub struct AbsentVip {
     pub source: Source,
     /// Whether only proxy services listen on it.
     pub proxied: bool,
-    /// The interface to which Weir added the VIP, and from which Weir will remove it when the file becomes active.
+    /// The interface that Weir added the VIP to and will remove it from when the file becomes active.
     pub added_to: Option<String>,
 }
 
@@ -66,7 +66,7 @@ impl AbsentVip {
 /// Pacemaker moves, and VIPs of layer 4 services that `[announce]` covers, because these are routed to this machine.
 ///
 /// # Errors
-/// The addresses cannot be read.
+/// Fails if the addresses cannot be read.
 pub async fn absent_vips(
     desired: &Desired,
     added: &BTreeSet<(String, IpAddr)>,

@@ -18,7 +18,7 @@ use crate::api::{
 use crate::keeper::{KeeperState, Link};
 use crate::status::Certificate;
 
-/// The kind of these sockets in the keeper.
+/// The kind under which the keeper stores these sockets.
 const SOCKETS: &str = "admin";
 
 /// Length of the accept queue; tokio's default.
@@ -53,7 +53,7 @@ pub struct Admin {
     inherited: Vec<(SocketAddr, OwnedFd)>,
 }
 
-/// Prepared settings; committing them cannot fail.
+/// Prepared settings. Committing them cannot fail.
 #[derive(Debug)]
 pub struct PreparedAdmin {
     /// The new policy; `None` = no admin listener is configured.

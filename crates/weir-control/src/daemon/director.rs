@@ -1,4 +1,4 @@
-//! The task that owns the engine and executes requests one at a time.
+//! Implements the task that owns the engine and executes requests one at a time.
 //!
 //! Owns the active configuration and the path of its file. Does not handle sockets or signals.
 
@@ -26,7 +26,7 @@ use super::local_real_server::LocalRealServer;
 use super::reload_history::ReloadHistory;
 use super::tracked;
 use super::{Error, RuntimeDir};
-use crate::announce::{Settling, facts};
+use crate::announce::{Settling, daemon_report};
 use crate::api::{ApiError, Caller, Command, FileRequest, ReloadResponse};
 use crate::configuration::{self, Loaded, Rejected, RememberedSecrets};
 use crate::explain::{ExplainResponse, Packet};
@@ -69,7 +69,7 @@ pub struct Director<P> {
     /// Number of daemon crashes since the keeper started, and the cause of the last crash.
     crashes: (u32, Option<String>),
     keeper: Link,
-    /// Whether the pins are lost when this process's mount namespace ends, and whether the log says so.
+    /// Whether the pins are lost when this process's mount namespace ends, and whether this was logged.
     pins_are_temporary: bool,
     has_warned_of_pins: bool,
     /// The secrets that the keeper holds.
@@ -190,15 +190,15 @@ impl<P: Plane> Director<P> {
             true if self.is_joining_peers() => Settling::Flows,
             true => Settling::Servers,
         };
-        let facts = facts(&self.desired, &self.plane, is_draining, settling);
-        let mut vip_facts = facts.iter().flat_map(|facts| &facts.vips);
-        self.is_settling = vip_facts.any(|fact| fact.settling);
-        let vips = facts.iter().flat_map(|facts| &facts.vips);
+        let daemon_report = daemon_report(&self.desired, &self.plane, is_draining, settling);
+        let mut vip_states = daemon_report.iter().flat_map(|it| &it.vips);
+        self.is_settling = vip_states.any(|vip| vip.settling);
+        let vips = daemon_report.iter().flat_map(|it| &it.vips);
         let vips = vips.filter(|_| !is_draining);
-        let vips = vips.map(|fact| (fact.vip, fact.serves)).collect();
+        let vips = vips.map(|it| (it.vip, it.serves)).collect();
         self.group.report(&self.desired, vips);
         self.node
-            .announce(facts, |vip| self.group.must_announce(vip));
+            .announce(daemon_report, |vip| self.group.must_announce(vip));
     }
 
     /// Leaves the group, so that the other directors need not wait until the lease expires.
@@ -232,12 +232,12 @@ impl<P: Plane> Director<P> {
         self.real_server.repair().await;
     }
 
-    /// Waits until the proxy connections have ended, up to `drain_timeout`.
+    /// Waits up to `drain_timeout` for the proxy connections to end.
     pub async fn drain(&mut self) {
         self.plane.close(self.desired.node.drain_timeout).await;
     }
 
-    /// Returns what happens to packets of layer 4 services after this process, for the log.
+    /// Describes, for the log, what happens to packets of layer 4 services after this process has exited.
     pub(crate) fn forwarding_after_stop(&self) -> &'static str {
         if !needs_engine(&self.desired) {
             ""
@@ -263,7 +263,7 @@ impl<P: Plane> Director<P> {
     /// Stops, and removes the socket, so that clients fail immediately.
     ///
     /// # Errors
-    /// The runtime directory cannot be written.
+    /// Fails if the runtime directory cannot be written.
     pub fn close(self) -> Result<(), Error> {
         Ok(self.runtime_dir.remove_socket()?)
     }
@@ -279,7 +279,7 @@ impl<P: Plane> Director<P> {
     /// Reads and evaluates handshake counters and applies ejections.
     ///
     /// # Errors
-    /// The error of the plane.
+    /// Returns the plane's error.
     pub fn read_handshakes(&mut self) -> Result<(), P::Error> {
         let checks = &self.checks;
         self.plane
@@ -294,7 +294,7 @@ impl<P: Plane> Director<P> {
     /// Applies check results.
     ///
     /// # Errors
-    /// The error of the plane. The next results retry.
+    /// Returns the plane's error. The next results cause a retry.
     pub(crate) async fn apply_check_results(&mut self) -> Result<(), P::Error> {
         let events = self.checks.take_results();
         // A reload that takes a server down is rolled back before clients lose that server.
@@ -328,7 +328,7 @@ impl<P: Plane> Director<P> {
         }
     }
 
-    /// Returns whether flows that `[sync]` peers have are still missing here.
+    /// Returns whether flows of `[sync]` peers are still missing here.
     fn is_joining_peers(&mut self) -> bool {
         match self.plane.synchronizes() {
             true => self.plane.is_joining_peers(),
@@ -432,7 +432,7 @@ impl<P: Plane> Director<P> {
     /// Adds the totals of the services to the history.
     ///
     /// # Errors
-    /// The error of the plane.
+    /// Returns the plane's error.
     pub(crate) fn record_history(&mut self) -> Result<(), P::Error> {
         let now = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
         self.history.record(&self.plane.services()?, now);
@@ -482,8 +482,8 @@ impl<P: Plane> Director<P> {
         if !with_servers && !tracked().any(|track| track.object == TrackObject::DataPlane) {
             return;
         }
-        // Taking a snapshot takes time in proportion to the number of servers and flows, so it is taken only if servers
-        // are tracked.
+        // A snapshot takes time proportional to the number of servers and flows, so it is taken only if servers are
+        // tracked.
         let observed = if with_servers {
             self.plane.snapshot().map_or_else(
                 |error| {
@@ -572,7 +572,7 @@ impl<P: Plane> Director<P> {
     /// Applies a configuration. On an error, nothing changes.
     ///
     /// # Errors
-    /// The configuration has an error or cannot be applied on this host.
+    /// Fails if the configuration has an error or cannot be applied on this host.
     pub async fn reload(
         &mut self,
         request: &FileRequest,
@@ -624,7 +624,7 @@ impl<P: Plane> Director<P> {
     }
 
     /// Applies lists (networks, hosts, users, maps) whose files have changed. If a file cannot be used, all previous
-    /// lists stay in use.
+    /// lists remain in use.
     pub(crate) async fn watch_lists(&mut self) {
         if self.list_files.is_empty() {
             return;
@@ -638,7 +638,7 @@ impl<P: Plane> Director<P> {
             Err(error) => {
                 tracing::error!(
                     error,
-                    "failed to load changed lists; the previous lists stay in use"
+                    "failed to load changed lists; the previous lists remain in use"
                 );
                 self.lists.set_failed(fingerprint, error);
             }
@@ -674,7 +674,7 @@ impl<P: Plane> Director<P> {
         self.watch_lists().await;
     }
 
-    /// Loads certificate files that have changed. If a file cannot be used, all previous certificates stay in use.
+    /// Loads certificate files that have changed. If a file cannot be used, all previous certificates remain in use.
     pub(crate) async fn watch_certificates(&mut self) {
         let fingerprint = weir_proxy::certificate_fingerprint(&self.desired);
         if !self.certificates.poll(fingerprint) {
@@ -699,7 +699,7 @@ impl<P: Plane> Director<P> {
             Err(error) => {
                 tracing::error!(
                     error,
-                    "failed to load changed certificate files; the previous certificates stay in use"
+                    "failed to load changed certificate files; the previous certificates remain in use"
                 );
                 self.certificates.set_failed(fingerprint, error);
             }

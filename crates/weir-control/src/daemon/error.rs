@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use crate::configuration::Rejected;
 
-/// The reason why the daemon cannot start or must stop.
+/// Why the daemon cannot start or must stop.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The configuration has an error. Contains the rendered diagnostics.
@@ -46,7 +46,7 @@ pub enum Error {
         /// The kernel's error.
         source: io::Error,
     },
-    /// An error concerning capabilities, locks or the service manager.
+    /// An error from capabilities, locks or the service manager.
     #[error(transparent)]
     System(#[from] weir_sys::Error),
     /// The watch of links, addresses and routes failed.

@@ -14,7 +14,7 @@ pub(super) struct FileWatch {
     loaded: Option<u64>,
     /// Fingerprint at the last comparison.
     last_compared: u64,
-    /// Fingerprint of files that could not be used, and the reason.
+    /// Fingerprint of the files that could not be used, and the reason.
     failed: Option<(u64, String)>,
 }
 
@@ -50,7 +50,7 @@ impl FileWatch {
         self.failed = Some((fingerprint, reason));
     }
 
-    /// Returns why the files on disk are not in use.
+    /// Returns the reason why the files on disk are not in use.
     pub(super) fn problem(&self) -> Option<&str> {
         self.failed.as_ref().map(|(_, reason)| reason.as_str())
     }

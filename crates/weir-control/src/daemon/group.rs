@@ -1,12 +1,12 @@
-//! `[cluster]`: connects the daemon to its group's state machine, and saves to disk what the daemon needs while etcd is
-//! unavailable.
+//! `[cluster]`: connects the daemon to its group's state machine, and saves to disk the state that the daemon needs
+//! while etcd is unavailable.
 //!
 //! The state machine runs on its own thread, so etcd never delays the daemon. A [`record`] contains the last
 //! configuration of the group and the shared overrides. A daemon that starts without etcd uses them, even after a
 //! reboot.
 
 mod connection;
-mod facts;
+mod local_state;
 mod record;
 mod settling;
 
@@ -21,7 +21,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::{Mutex, oneshot};
 use weir_cluster::{Input, Kind, SharedKey, SharedState, Verdicts};
 use weir_etcd::{Driver, GroupOutput};
-use weir_health::{Standing, State};
+use weir_health::{ServerHealth, State};
 use weir_model::{Cluster, Desired};
 use weir_state::HealthEvent;
 
@@ -52,7 +52,7 @@ pub(super) enum GroupEvent {
     Settling,
     /// The reload that a command started has finished.
     Applied(Result<ReloadResponse, ApiError>),
-    /// It is time to repeat a failed write of the record.
+    /// It is time to retry a failed write of the record.
     RetrySave,
 }
 
@@ -60,7 +60,7 @@ pub(super) enum GroupEvent {
 struct Inbox {
     commands: Option<UnboundedReceiver<GroupOutput>>,
     applying: Option<oneshot::Receiver<Result<ReloadResponse, ApiError>>>,
-    /// A delayed result, and when to report it.
+    /// A delayed result, and the time at which to report it.
     delayed: Option<(tokio::time::Instant, Result<ReloadResponse, ApiError>)>,
     /// Changes from the group to retry.
     retries: VecDeque<(SharedKey, Value)>,
@@ -73,22 +73,22 @@ pub(super) struct Group {
     record: Record,
     config: Option<Cluster>,
     driver: Option<Driver>,
-    /// The reason why the driver could not be started.
+    /// Why the driver could not be started.
     error: Option<String>,
     inbox: Mutex<Inbox>,
     settling: Settling,
     /// The configuration that is being applied.
     candidate: Option<Arc<GroupConfiguration>>,
-    /// When the delay of the candidate's result began.
+    /// Time at which the delay of the candidate's result began.
     delayed_since: Option<Instant>,
     /// The group's active configuration.
     active: Option<Arc<GroupConfiguration>>,
-    facts: weir_cluster::Facts,
+    local_state: weir_cluster::LocalState,
     /// VIPs that must stay announced although their services cannot serve.
     kept_vips: BTreeSet<IpAddr>,
     verdicts: Verdicts,
     /// Results of this director's own checks.
-    standings: BTreeMap<(String, String), Standing>,
+    health_states: BTreeMap<(String, String), ServerHealth>,
     /// Changes from the group that do not apply to the active configuration.
     inapplicable: BTreeMap<SharedKey, Value>,
     record_built_at: Option<Instant>,
@@ -110,10 +110,10 @@ impl Group {
             settling: Settling::default(),
             candidate: None,
             delayed_since: None,
-            facts: weir_cluster::Facts::default(),
+            local_state: weir_cluster::LocalState::default(),
             kept_vips: BTreeSet::new(),
             verdicts: Verdicts::new(),
-            standings: BTreeMap::new(),
+            health_states: BTreeMap::new(),
             inapplicable: BTreeMap::new(),
             record_built_at: None,
             replies: BTreeMap::new(),
@@ -133,7 +133,7 @@ impl Group {
     /// Applies `[cluster]`. Restarts the state machine only if the section changed or the driver is not running.
     pub(super) fn configure(&mut self, config: Option<&Cluster>) {
         if self.config.as_ref() == config && (self.driver.is_some() || config.is_none()) {
-            // A server to which a pending change refers may exist now.
+            // The server of a pending change may exist now.
             let pending = std::mem::take(&mut self.inapplicable).into_iter();
             self.inbox.get_mut().retries.extend(pending);
             return;
@@ -151,7 +151,7 @@ impl Group {
         }
         match self.start(config) {
             Ok((driver, commands)) => {
-                driver.send(Input::Facts(self.facts.clone()));
+                driver.send(Input::LocalState(self.local_state.clone()));
                 self.driver = Some(driver);
                 self.inbox.get_mut().commands = Some(commands);
             }
@@ -424,9 +424,9 @@ impl Group {
         }
         for event in &events {
             let key = (event.pool.clone(), event.server.clone());
-            match &event.standing {
-                Some(standing) => self.standings.insert(key, standing.clone()),
-                None => self.standings.remove(&key),
+            match &event.server_health {
+                Some(server_health) => self.health_states.insert(key, server_health.clone()),
+                None => self.health_states.remove(&key),
             };
         }
         events
@@ -438,16 +438,16 @@ impl Group {
     /// Replaces the verdicts. Returns an event for each server whose verdict changed.
     pub(super) fn set_verdicts(&mut self, verdicts: Verdicts) -> Vec<HealthEvent> {
         let previous = std::mem::replace(&mut self.verdicts, verdicts);
-        let affected = self.standings.iter().filter(|((pool, server), _)| {
+        let affected = self.health_states.iter().filter(|((pool, server), _)| {
             let name = format!("{pool}/{server}");
             previous.get(&name) != self.verdicts.get(&name)
         });
         affected
-            .map(|((pool, server), standing)| {
+            .map(|((pool, server), server_health)| {
                 self.with_verdict(HealthEvent {
                     pool: pool.clone(),
                     server: server.clone(),
-                    standing: Some(standing.clone()),
+                    server_health: Some(server_health.clone()),
                 })
             })
             .collect()
@@ -457,17 +457,17 @@ impl Group {
         let verdict = self
             .verdicts
             .get(&format!("{}/{}", event.pool, event.server));
-        if let (Some(reason), Some(standing)) = (verdict, &mut event.standing)
-            && standing.state == State::Up
+        if let (Some(reason), Some(server_health)) = (verdict, &mut event.server_health)
+            && server_health.state == State::Up
         {
-            standing.state = State::Down;
-            standing.reason.clone_from(reason);
-            standing.paths.clear();
+            server_health.state = State::Down;
+            server_health.reason.clone_from(reason);
+            server_health.paths.clear();
         }
         event
     }
 
-    /// Reports local facts to the state machine, if they have changed.
+    /// Reports the local state to the state machine if it has changed.
     pub(super) fn report(&mut self, desired: &Desired, vips: BTreeMap<IpAddr, bool>) {
         let Some(config) = &self.config else {
             return;
@@ -477,31 +477,33 @@ impl Group {
             .iter()
             .map(|pool| pool.name.as_str())
             .collect();
-        self.standings
+        self.health_states
             .retain(|(pool, _), _| pools.contains(pool.as_str()));
         let is_due = self
             .record_built_at
             .is_none_or(|built_at| built_at.elapsed() >= MEMBER_RECORD_INTERVAL);
         let record = match is_due {
-            true => facts::record(config, desired),
-            false => self.facts.record.clone(),
+            true => local_state::record(config, desired),
+            false => self.local_state.record.clone(),
         };
         if is_due {
             self.record_built_at = Some(Instant::now());
         }
-        let facts = facts::facts(record, &self.standings, vips, desired.sync.is_none());
-        if facts == self.facts {
+        let local_state =
+            local_state::local_state(record, &self.health_states, vips, desired.sync.is_none());
+        if local_state == self.local_state {
             return;
         }
         // Keep announcing a VIP until the state machine has decided.
-        for (vip, serves) in &facts.vips {
-            if !serves && self.facts.vips.get(vip) == Some(&true) {
+        for (vip, serves) in &local_state.vips {
+            if !serves && self.local_state.vips.get(vip) == Some(&true) {
                 self.kept_vips.insert(*vip);
             }
         }
-        self.kept_vips.retain(|vip| facts.vips.contains_key(vip));
-        self.facts = facts.clone();
-        self.send(Input::Facts(facts));
+        self.kept_vips
+            .retain(|vip| local_state.vips.contains_key(vip));
+        self.local_state = local_state.clone();
+        self.send(Input::LocalState(local_state));
     }
 
     /// Returns the group's state for the status document; `None` = `[cluster]` is not configured.
@@ -527,7 +529,7 @@ impl Group {
         self.store.save(&mut self.record);
     }
 
-    /// Repeats a failed write of the record. After a success, also repeats the changes from the group that could not be
+    /// Retries a failed write of the record. After a success, also retries the changes from the group that could not be
     /// applied, because the directory may have been full.
     pub(super) fn retry_save(&mut self) {
         self.store.retry_save(&self.record);

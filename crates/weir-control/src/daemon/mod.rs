@@ -51,13 +51,13 @@ pub use error::Error;
 pub use group::last_group_configuration;
 pub use separation::separate;
 
-/// Interval of the plane's periodic maintenance, which detects changes that cause no event.
+/// Interval of the plane's periodic maintenance, which detects changes without an event.
 const TICK: Duration = Duration::from_secs(1);
 
 /// Interval at which changes that other programs made in the kernel are detected and reverted.
 const DRIFT_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Interval at which handshake counters are read for passive checks. It grows with the number of servers, up to a
+/// Interval at which handshake counters are read for passive checks. It grows with the number of servers, up to one
 /// [`TICK`], so that reading takes at most 1/[`HANDSHAKE_CPU_SHARE`] of a CPU's time.
 const HANDSHAKE_INTERVAL: Duration = Duration::from_millis(250);
 const HANDSHAKE_CPU_SHARE: u32 = 20;
@@ -94,7 +94,7 @@ pub fn hide_memory() {
 /// and as a successor, it uses the configuration that was active, even if the file has changed.
 ///
 /// # Errors
-/// The daemon could not start; no part of the configuration was applied.
+/// Fails if the daemon cannot start; no part of the configuration was applied.
 #[expect(clippy::too_many_lines, reason = "wires the daemon together")]
 pub async fn run<P: Plane>(
     options: &Options,
@@ -251,7 +251,7 @@ fn forward_signal(signal: Signal, process: u32) {
     }
 }
 
-/// Returns the path of the configuration file, and the file from which its text is read.
+/// Returns the path of the configuration file, and the file that its text is read from.
 fn configuration_to_load(options: &Options, keeper_state: &KeeperState) -> (PathBuf, PathBuf) {
     let recorded = (
         last_configuration(&options.runtime_dir),

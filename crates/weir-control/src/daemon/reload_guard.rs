@@ -38,7 +38,7 @@ struct Requests {
 }
 
 impl Health {
-    /// Reads the counters from the status document.
+    /// Extracts the counters from the status document.
     pub(super) fn from_report(report: &Report) -> Self {
         let mut health = Self::default();
         for service in &report.services {
@@ -88,7 +88,7 @@ impl Guard {
         Instant::now() >= self.until
     }
 
-    /// Returns a description of a regression; `None` = nothing is worse than before.
+    /// Returns a description of a regression; `None` = no regression.
     pub(super) fn regression(&self, now: &Health) -> Option<String> {
         let before = &self.before;
         // In a new service, a server that was down before is not a regression.

@@ -1,4 +1,4 @@
-//! Drops root privileges before the daemon reads any data from other users or hosts.
+//! Drops root privileges before the daemon reads data from other users or hosts.
 //!
 //! The daemon changes to the account [`ACCOUNT`], without capabilities. A privileged helper
 //! (`weir_helper::serve_daemon`) executes privileged operations that the configuration file permits. Another process
@@ -35,16 +35,16 @@ const RECORDS: &[&str] = &["real-server.json", "vips.json"];
 /// dropped.
 ///
 /// # Errors
-/// The kernel rejects a step. The process must then exit.
+/// Fails if the kernel rejects a step. The process must then exit.
 pub fn separate(options: &Options, keeper_state: &mut KeeperState) -> Result<bool, Error> {
     keeper_state.pins_are_temporary = pins_are_temporary(options);
     let (channel, engine) = (
         keeper_state.helper.take(),
         keeper_state.engine_channel.take(),
     );
-    let (channel, engine) = match (keeper_state.facts.clone(), channel, engine) {
-        (Some(facts), Some(channel), Some(engine)) if !geteuid().is_root() => {
-            service::confine(options, keeper_state, facts, (channel, engine))?;
+    let (channel, engine) = match (keeper_state.root_info.clone(), channel, engine) {
+        (Some(root_info), Some(channel), Some(engine)) if !geteuid().is_root() => {
+            service::confine(options, keeper_state, root_info, (channel, engine))?;
             #[cfg(debug_assertions)]
             attempt::run(options, &keeper_state.link, keeper_state.engine.as_ref());
             return Ok(true);
@@ -78,8 +78,7 @@ pub fn separate(options: &Options, keeper_state: &mut KeeperState) -> Result<boo
     let (_, text) = configuration_to_load(options, keeper_state);
     let loaded = configuration::load_with(&text, false, Secrets::Unread).ok();
     let desired = loaded.map(|loaded| loaded.desired);
-    // An unprivileged daemon may have written the recorded text. Such a text must not cause the next daemon to run as
-    // root.
+    // An unprivileged daemon may have written the recorded text, which must not cause the next daemon to run as root.
     let is_written_by_root = fs::metadata(&text).is_ok_and(|metadata| metadata.uid() == 0);
     if let Some(reason) =
         host_root_reason(options, desired.as_ref(), engine.is_some(), keeper_state)
@@ -112,7 +111,7 @@ pub fn separate(options: &Options, keeper_state: &mut KeeperState) -> Result<boo
     Ok(true)
 }
 
-/// Returns whether the pins are lost when this mount namespace ends. An unprivileged process cannot tell.
+/// Returns whether the pins are lost when this mount namespace ends. An unprivileged process cannot determine this.
 fn pins_are_temporary(options: &Options) -> bool {
     if !geteuid().is_root() {
         return false;

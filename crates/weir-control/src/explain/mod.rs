@@ -23,7 +23,7 @@ pub struct ExplainResponse {
     pub at: Option<String>,
     /// The pool of the server.
     pub pool: Option<String>,
-    /// The server that would receive it, by its address as in the file.
+    /// The server that would receive it, by its address in the file.
     pub server: Option<String>,
     /// The steps of the decision, one per line.
     pub steps: Vec<String>,

@@ -10,8 +10,8 @@ use std::path::Path;
 
 use weir_http::head::{self, HeadLimits};
 use weir_http::route::{
-    self, RESTARTS_MAX, RequestFacts, RequestId, RestartedPath, RouteTable, TemplateContext,
-    TlsFacts,
+    self, RESTARTS_MAX, RequestId, RestartedPath, RouteInput, RouteTable, TemplateContext,
+    TlsProperties,
 };
 use weir_http::{Field, ParseError, RequestPath, mark_untrusted, path};
 use weir_model::{
@@ -29,7 +29,7 @@ const UNKNOWN_CLIENT: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
     text: String,
-    /// Host and port in the URL, to which the client connects.
+    /// Host and port in the URL, which the client connects to.
     authority: String,
     port: u16,
     /// The request's head as a client sends it.
@@ -59,7 +59,7 @@ impl Request {
     /// Parses a method with a URL, and header lines of the form `Name: value`.
     ///
     /// # Errors
-    /// The text or a header is malformed.
+    /// Fails if the text or a header is malformed.
     pub fn parse(text: &str, headers: &[String]) -> Result<Self, RequestError> {
         let form = || RequestError::Form {
             text: text.to_owned(),
@@ -86,7 +86,7 @@ impl Request {
             name.is_some_and(|name| name.eq_ignore_ascii_case("host"))
         };
         let mut head = format!("{method} {slash}{path} HTTP/1.1\r\n");
-        // Like in curl, a `Host` header replaces the host of the URL.
+        // As in curl, a `Host` header replaces the host of the URL.
         if !headers.iter().any(is_host) {
             head.push_str(&format!("Host: {authority}\r\n"));
         }
@@ -152,20 +152,25 @@ impl Request {
             Ok(target) => target,
             Err(refusal) => return rejected(explanation, &refusal),
         };
-        let facts = RequestFacts {
+        let route_input = RouteInput {
             client: UNKNOWN_CLIENT,
             target: &target,
             head,
             request: &request,
             fields: &fields,
-            tls: TlsFacts::default(),
+            tls: TlsProperties::default(),
             secure: proxy.tls.is_some()
                 || !proxy.trusted.is_empty() && self.text.contains(" https://"),
         };
         let name = |source| desired.file_name(source, &main);
         let mut rewritten_path = Vec::new();
-        let chosen = match self.choose(proxy, &facts, &name, &mut rewritten_path, &mut explanation)
-        {
+        let chosen = match self.choose(
+            proxy,
+            &route_input,
+            &name,
+            &mut rewritten_path,
+            &mut explanation,
+        ) {
             Ok(chosen) => chosen,
             Err(refusal) => return rejected(explanation, &refusal),
         };
@@ -175,9 +180,9 @@ impl Request {
         };
         let chosen = chosen.route;
         let context = TemplateContext {
-            facts: RequestFacts {
+            route_input: RouteInput {
                 target: &target,
-                ..facts
+                ..route_input
             },
             client: SocketAddr::new(UNKNOWN_CLIENT, 0),
             port: self.port,
@@ -202,26 +207,26 @@ impl Request {
     fn choose<'a>(
         &self,
         proxy: &Proxy,
-        facts: &RequestFacts<'_>,
+        route_input: &RouteInput<'_>,
         name: &dyn Fn(Source) -> &'a str,
         path: &mut Vec<u8>,
         explanation: &mut ExplainResponse,
     ) -> Result<ChosenRoute, ParseError> {
-        let route = self.examine(proxy, facts, name, &mut explanation.steps);
-        let restarted = restart_routing(proxy, facts, path, &mut explanation.steps)?;
+        let route = self.examine(proxy, route_input, name, &mut explanation.steps);
+        let restarted = restart_routing(proxy, route_input, path, &mut explanation.steps)?;
         let Some(found) = restarted else {
             let restarted = None;
             return Ok(ChosenRoute { route, restarted });
         };
-        let target = found.target(*facts.target, path);
-        let route = match target == *facts.target {
+        let target = found.target(*route_input.target, path);
+        let route = match target == *route_input.target {
             true => route,
             false => {
-                let facts = RequestFacts {
+                let route_input = RouteInput {
                     target: &target,
-                    ..*facts
+                    ..*route_input
                 };
-                self.examine(proxy, &facts, name, &mut explanation.steps)
+                self.examine(proxy, &route_input, name, &mut explanation.steps)
             }
         };
         Ok(ChosenRoute { route, restarted })
@@ -232,14 +237,14 @@ impl Request {
     fn examine<'a>(
         &self,
         proxy: &Proxy,
-        facts: &RequestFacts<'_>,
+        route_input: &RouteInput<'_>,
         name: &dyn Fn(Source) -> &'a str,
         steps: &mut Vec<String>,
     ) -> Option<usize> {
         let mut first = None;
         let routes = proxy.routes.iter().enumerate();
-        for (index, route) in routes.skip(facts.target.first_route()) {
-            let unmet = route::first_unmet_condition(route, facts, facts.host());
+        for (index, route) in routes.skip(route_input.target.first_route()) {
+            let unmet = route::first_unmet_condition(route, route_input, route_input.host());
             let unknown = |key: ConditionKey| match key.part() {
                 RequestPart::Head => None,
                 RequestPart::Client => Some("the client address"),
@@ -261,7 +266,7 @@ impl Request {
                         .map(|conditions| conditions.format_alternatives(key, self.is_public));
                     let required = required.unwrap_or_default();
                     let not = if negated { "not." } else { "" };
-                    let has = route::compared_value(key, conditions, facts);
+                    let has = route::compared_value(key, conditions, route_input);
                     let key = key.as_str();
                     format!("does not match: {not}{key} is {required}, the request has {has}")
                 }
@@ -288,7 +293,7 @@ impl Request {
         first
     }
 
-    /// Returns why no service gets the request, with the ports on which requests are accepted.
+    /// Returns why no service gets the request, with the ports that accept requests.
     fn no_service(&self, desired: &Desired) -> String {
         let http = desired.proxies.iter();
         let http = http.filter(|proxy| proxy.protocol == ProxyProtocol::Http);
@@ -304,8 +309,7 @@ impl Request {
     }
 
     /// Returns the service that listens on the request's port. If there are several, returns the service that listens
-    /// on the URL's address, otherwise the first: a host name does not determine the address to which a client
-    /// connects.
+    /// on the URL's address, otherwise the first: a host name does not determine the address that a client connects to.
     fn service<'a>(&self, desired: &'a Desired, steps: &mut Vec<String>) -> Option<&'a Proxy> {
         let listens = |proxy: &&Proxy| {
             proxy.protocol == ProxyProtocol::Http
@@ -366,7 +370,7 @@ fn decide(
                 String::from_utf8_lossy(&to)
             ));
         }
-        Some(RouteAction::Answer { status, .. }) => {
+        Some(RouteAction::Respond { status, .. }) => {
             explanation.outcome = Some(format!("response {status} from the route"));
         }
         Some(RouteAction::Mapped(map)) => {
@@ -454,7 +458,7 @@ fn compared_path<'a>(
 /// Returns the path after the routes that rewrite it and choose again. Shows each new path.
 fn restart_routing(
     proxy: &Proxy,
-    facts: &RequestFacts<'_>,
+    route_input: &RouteInput<'_>,
     buffer: &mut Vec<u8>,
     steps: &mut Vec<String>,
 ) -> Result<Option<RestartedPath>, ParseError> {
@@ -463,7 +467,7 @@ fn restart_routing(
         return Ok(None);
     }
     let found = table.apply_restarts(
-        facts,
+        route_input,
         proxy.normalize_path.as_ref(),
         buffer,
         |index, path| {

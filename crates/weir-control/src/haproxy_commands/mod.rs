@@ -22,7 +22,7 @@ pub(crate) const fn is_command(first: u8) -> bool {
 }
 
 /// Returns the response to a line of commands that are separated by `;`. An empty line ends the output of each command,
-/// like in HAProxy.
+/// as in HAProxy.
 ///
 /// `now_s` is the current time in seconds since 1970; `uptime_s` is the run time of the daemon in seconds.
 pub(crate) fn reply(line: &str, report: &Report, (now_s, uptime_s): (u64, u64)) -> String {
@@ -44,7 +44,7 @@ pub(crate) fn reply(line: &str, report: &Report, (now_s, uptime_s): (u64, u64)) 
     out
 }
 
-const HELP: &str = "Weir supports these HAProxy commands, which change nothing:\n\
+const HELP: &str = "Weir supports these HAProxy commands, which make no changes:\n\
     \x20 show stat : statistics of services, pools and servers as CSV\n\
     \x20 show info : the daemon's process\n\
     \x20 help      : this text\n\

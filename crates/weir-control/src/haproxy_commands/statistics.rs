@@ -97,7 +97,7 @@ const CLASSES: [&str; 5] = ["hrsp_1xx", "hrsp_2xx", "hrsp_3xx", "hrsp_4xx", "hrs
 struct Line {
     texts: HashMap<&'static str, String>,
     numbers: HashMap<&'static str, u64>,
-    /// Count and sum in microseconds, from which the mean in milliseconds is computed.
+    /// Count and sum in microseconds, for computing the mean in milliseconds.
     times: HashMap<&'static str, (u64, u64)>,
 }
 

@@ -36,10 +36,10 @@ impl std::fmt::Debug for Streams<'_> {
     }
 }
 
-/// Executes one command line and returns its exit code. `program` is the name by which the command was called.
+/// Executes one command line and returns its exit code. `program` is the name under which the command was called.
 ///
 /// # Errors
-/// A stream cannot be written.
+/// Fails if a stream cannot be written.
 pub async fn run<'a>(
     paths: &'a Paths,
     program: &'a str,
@@ -62,7 +62,7 @@ pub async fn run<'a>(
     }
 }
 
-/// The reason why execution ends early.
+/// Why execution ends early.
 enum End {
     Code(u8),
     Stream(io::Error),

@@ -1,7 +1,7 @@
 //! Supervises the announcer for the keeper. The announcer is started when the configuration announces VIPs, restarted
-//! when it ends, and stopped last.
+//! when it exits, and stopped last.
 //!
-//! During an upgrade, the new program is started before the previous program ends, and takes over from it. If the
+//! During an upgrade, the new program is started before the previous program exits, and takes over from it. If the
 //! keeper is killed, the announcer itself withdraws its routes after `withdraw_after`.
 
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep};
 
 use super::supervised::{self, Backoff, signal, wait_or_kill};
 
-/// Maximum time for the announcer to withdraw its routes and end.
+/// Maximum time for the announcer to withdraw its routes and exit.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 enum Request {
@@ -33,7 +33,7 @@ pub(super) struct Announcer {
 }
 
 impl Announcer {
-    /// Creates the supervisor, which starts nothing yet. Must be called inside a tokio runtime.
+    /// Creates the supervisor, without starting a process. Must be called inside a tokio runtime.
     pub(super) fn new(runtime_dir: &Path, configuration: &Path) -> Self {
         let (requests, receiver) = mpsc::unbounded_channel();
         let supervisor = Supervisor {
@@ -103,7 +103,7 @@ impl Supervisor {
                 (Some(program), Some((current, running_program, started_at)))
                     if program != running_program =>
                 {
-                    // The new announcer makes the previous announcer end without withdrawing its routes.
+                    // The new announcer makes the previous announcer exit without withdrawing its routes.
                     match start(program, &self.runtime_dir, &self.configuration) {
                         Ok(child) => {
                             let previous = std::mem::replace(current, child);
@@ -153,7 +153,7 @@ impl Supervisor {
         }
     }
 
-    /// Pauses before a restart. Returns whether the keeper stops.
+    /// Pauses before a restart. Returns whether the keeper is stopping.
     async fn wait(&mut self, pause: Duration) -> bool {
         tokio::select! {
             () = sleep(pause) => false,

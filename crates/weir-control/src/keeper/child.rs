@@ -47,7 +47,7 @@ impl Child {
     /// is killed.
     ///
     /// # Errors
-    /// The program cannot be started.
+    /// Fails if the program cannot be started.
     pub(super) fn start(
         program: &Path,
         number: u32,
@@ -76,7 +76,7 @@ impl Child {
         let channel = Arc::new(keeper_end);
         let (reader, messages) = (Arc::clone(&channel), events.clone());
         let (reader_alive, reader_ended) = oneshot::channel::<()>();
-        // The thread ends with the daemon, which is the only process with the other end of the channel.
+        // The thread ends when the daemon exits, because no other process has the other end of the channel.
         std::thread::spawn(move || {
             let _reader_alive = reader_alive;
             while let Ok(Some(message)) = reader.receive() {
@@ -114,7 +114,7 @@ impl Child {
         }
     }
 
-    /// Returns whether the process is alive. [`Event::Exited`] may arrive later, when the last thread has ended
+    /// Returns whether the process is alive. [`Event::Exited`] may arrive later, when the last thread has exited
     /// (proc(5): `stat`).
     pub(super) fn is_alive(&self) -> bool {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid()));

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-/// The reason why the keeper cannot run.
+/// Why the keeper cannot run.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// Another keeper uses the runtime directory, or the directory cannot be used.
@@ -29,7 +29,7 @@ pub enum Error {
         /// The kernel's error.
         source: io::Error,
     },
-    /// An error concerning channels or the service manager.
+    /// An error from channels or the service manager.
     #[error(transparent)]
     System(#[from] weir_sys::Error),
 }

@@ -1,7 +1,7 @@
 //! Starts the helpers of unprivileged daemons: one helper of each kind for each daemon, at the first request, and again
 //! when a helper dies.
 //!
-//! The keeper holds the helper's end of the channel, so a request waits while no helper is running. A helper ends with
+//! The keeper holds the helper's end of the channel, so a request waits while no helper is running. A helper exits with
 //! its daemon.
 
 use std::fs;
@@ -30,7 +30,7 @@ const STICKY: u32 = 0o1000;
 /// has no privileges to drop. Must be called inside a tokio runtime.
 ///
 /// # Errors
-/// The open-file limit is reached.
+/// Fails if the open-file limit is reached.
 pub(super) fn supervise(
     kind: Kind,
     program: &Path,
@@ -83,7 +83,7 @@ pub(super) fn is_closed(channel: &OwnedFd) -> bool {
 /// with all links resolved, because another account could change a link afterwards.
 ///
 /// # Errors
-/// The program is not a regular file, or a user other than root can change it.
+/// Fails if the program is not a regular file, or a user other than root can change it.
 pub(super) fn check_program(program: &Path) -> Result<PathBuf, String> {
     let to_text = |error: io::Error| format!("{}: {error}", program.display());
     let path = fs::canonicalize(program).map_err(to_text)?;

@@ -12,8 +12,8 @@ use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 use weir_engine_host::EngineClient;
 use weir_sys::Channel;
 
-use super::facts::Facts;
 use super::message::{ToDaemon, ToKeeper};
+use super::root_info::RootInfo;
 
 /// Environment variable with the keeper's process ID; the channel is the child's standard input.
 pub(super) const KEEPER: &str = "WEIR_KEEPER";
@@ -57,8 +57,8 @@ pub struct KeeperState {
     pub(crate) pins_are_temporary: bool,
     /// Whether the last daemon had dropped its privileges. This daemon must not keep more privileges.
     pub confined: bool,
-    /// Facts from the helper service; `Some` = this process was started unprivileged, and has helpers.
-    pub facts: Option<Facts>,
+    /// Information from the helper service; `Some` = this process was started unprivileged, and has helpers.
+    pub root_info: Option<RootInfo>,
     /// Whether the VRRP agent and the announcer, which the keeper starts, read the configuration file themselves.
     pub reads_file: bool,
 }
@@ -91,10 +91,10 @@ pub enum UpgradeResult {
 
 impl KeeperState {
     /// Connects to the keeper if a keeper started this process; `None` = no keeper did. This process is then killed
-    /// when the keeper ends.
+    /// when the keeper exits.
     ///
     /// # Errors
-    /// The keeper's messages are invalid, or the keeper has exited.
+    /// Fails if the keeper's messages are invalid, or the keeper has exited.
     pub fn from_environment() -> io::Result<Option<Self>> {
         let parent = getppid().map(|pid| pid.as_raw_nonzero().to_string());
         if std::env::var(KEEPER).ok() != parent || parent.is_none() {
@@ -123,10 +123,10 @@ impl KeeperState {
                     helper,
                     engine,
                     confined,
-                    facts,
+                    root_info,
                     reads_file,
                 } => {
-                    state.facts = facts;
+                    state.root_info = root_info;
                     (state.confined, state.reads_file) = (confined, reads_file);
                     state.restarts = restarts;
                     state.last_death = last_death;
@@ -154,7 +154,7 @@ impl KeeperState {
         }
     }
 
-    /// Returns whether a keeper started this process, and holds the runtime directory's lock.
+    /// Returns whether a keeper started this process and holds the runtime directory's lock.
     pub(crate) const fn has_keeper(&self) -> bool {
         self.link.channel.is_some()
     }

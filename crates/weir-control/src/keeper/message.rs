@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::facts::Facts;
+use super::root_info::RootInfo;
 
 /// Messages from the daemon.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,7 +21,7 @@ pub(super) enum ToKeeper {
         /// The name under which it was stored.
         name: String,
     },
-    /// The daemon has applied the configuration and serves.
+    /// The daemon has applied the configuration and serves requests.
     Ready,
     /// The daemon failed to start and exits.
     Fails {
@@ -72,9 +72,10 @@ pub(super) enum ToDaemon {
         /// Whether the last daemon had dropped its privileges. This daemon must not keep more privileges.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         confined: bool,
-        /// Facts from the helper service; present if no process of this keeper is root.
+        /// Information from the helper service; present if no process of this keeper runs as root.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        facts: Option<Facts>,
+        #[serde(rename = "facts")]
+        root_info: Option<RootInfo>,
         /// Whether the helper of the VRRP agent and the announcer read the configuration file themselves, so that the
         /// daemon need not run as root for them.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -108,7 +109,7 @@ mod tests {
                 helper: false,
                 engine: false,
                 confined: false,
-                facts: None,
+                root_info: None,
                 reads_file: false,
             })
             .unwrap(),

@@ -1,5 +1,5 @@
 //! `weir run` consists of two processes: the keeper, which holds the listening sockets and restarts the daemon after a
-//! crash, and the daemon, which does all other work.
+//! crash, and the daemon, which does everything else.
 //!
 //! The daemon passes each listening socket to the keeper ([`KeeperState`] is the daemon's side), so that clients are
 //! not refused while no daemon accepts: their SYNs wait in the backlog for the next daemon. Under systemd the sockets
@@ -9,20 +9,20 @@
 //! is killed.
 //!
 //! The keeper does not read the configuration. It restarts a crashed daemon immediately. If a daemon crashes repeatedly
-//! right after it was started, the delay before a restart grows, and finally the keeper exits. If a daemon crashes
+//! right after its start, the delay before a restart grows, and finally the keeper exits. If a daemon crashes
 //! repeatedly after serving for a while, restarts are limited to one per second. An upgrade starts a second daemon; the
 //! first daemon stays active until the second is ready.
 
 mod announcer;
 mod child;
 mod error;
-mod facts;
 mod handover;
 mod helper;
 mod link;
 mod message;
 mod privileged;
 mod restart_limit;
+mod root_info;
 mod service;
 mod supervised;
 mod vrrp;
@@ -48,15 +48,15 @@ use restart_limit::RestartLimit;
 pub(crate) use handover::{receive, send};
 
 pub use error::Error;
-pub use facts::Facts;
 pub use link::{KeeperState, Link, Takeover, UpgradeResult};
+pub use root_info::RootInfo;
 pub use service::{SOCKET as HELPER_SOCKET, configured_socket, permit, serve as serve_keepers};
 pub use vrrp::check_parent;
 pub use weir_runtime_dir::UPGRADE_SOCKET;
 
 /// Maximum number of consecutive early crashes; the keeper exits after more.
 const EARLY_CRASHES_MAX: u32 = 10;
-/// A crash of a daemon that served for less than this is an early crash.
+/// A crash of a daemon that served for less than this time is an early crash.
 const EARLY_CRASH_LIFETIME: Duration = Duration::from_millis(250);
 /// Delay before the restart after the second consecutive early crash. The delay doubles with each further crash, up to
 /// the maximum.
@@ -72,12 +72,12 @@ enum Role {
     Starting { is_restart: bool },
     /// Active.
     Serving { since: Instant },
-    /// Was started to take over. `sockets` are its socket messages, which are executed when it is ready; `channel` is
-    /// the end of its channel for the predecessor.
+    /// Was started as the successor. `sockets` are its socket messages, which are executed when it is ready; `channel`
+    /// is the end of its channel for the predecessor.
     Successor {
         channel: Channel,
         sockets: Vec<(String, Option<OwnedFd>)>,
-        /// The reason why the successor failed.
+        /// Why the successor failed.
         failure: Option<String>,
     },
     /// Was replaced by a successor, and hands over or ends its connections.
@@ -112,7 +112,7 @@ struct Keeper {
 /// the process.
 ///
 /// # Errors
-/// Another keeper uses the runtime directory, or no process can be started.
+/// Fails if another keeper uses the runtime directory, or no process can be started.
 pub async fn run(paths: &Paths, configuration: &Path) -> Result<u8, Error> {
     let (privileged, lock) = Privileged::open(paths, configuration)?;
     // The keeper holds all listening sockets.
@@ -176,7 +176,7 @@ impl Keeper {
         let privileged::HelperChannels {
             engine,
             helper,
-            facts,
+            root_info,
         } = self.privileged.start_helpers(program)?;
         let number = self.next_number;
         self.next_number += 1;
@@ -192,7 +192,7 @@ impl Keeper {
             helper: helper.is_some(),
             engine: engine.is_some(),
             confined: self.privileged.is_confined(!self.children.is_empty()),
-            facts,
+            root_info,
             reads_file: true,
         };
         let mut attached = vec![self.lock.as_fd()];

@@ -9,8 +9,8 @@ use weir_runtime_dir::Sharing;
 
 use super::announcer::Announcer;
 use super::error::Error;
-use super::facts::Facts;
 use super::helper::{self, Kind};
+use super::root_info::RootInfo;
 use super::service::{self, PermitSocket, ServiceClient, StopHandle};
 use super::vrrp::VrrpProcesses;
 use crate::runtime_dir::RuntimeDir;
@@ -27,7 +27,7 @@ pub(super) enum Privileged {
         configuration: PathBuf,
         /// The owner of the runtime directory before an upgrade.
         owner: Option<u32>,
-        /// How root shared the runtime directory with the owner.
+        /// The way in which root shared the runtime directory with its owner.
         sharing: Option<Sharing>,
         /// Whether a daemon of this keeper was unprivileged.
         confined: bool,
@@ -41,13 +41,13 @@ pub(super) enum Privileged {
     },
 }
 
-/// The channels from a daemon to its helpers, and facts for the daemon.
+/// The channels from a daemon to its helpers, and information for the daemon.
 #[derive(Debug, Default)]
 pub(super) struct HelperChannels {
     pub(super) engine: Option<OwnedFd>,
     pub(super) helper: Option<OwnedFd>,
     /// From the helper service.
-    pub(super) facts: Option<Facts>,
+    pub(super) root_info: Option<RootInfo>,
 }
 
 impl Privileged {
@@ -55,7 +55,7 @@ impl Privileged {
     /// thread that lives as long as the process.
     ///
     /// # Errors
-    /// Another process holds the lock, or the helper service does not respond.
+    /// Fails if another process holds the lock, or the helper service does not respond.
     pub(super) fn open(paths: &Paths, configuration: &Path) -> Result<(Self, OwnedFd), Error> {
         let is_root = rustix::process::geteuid().is_root();
         if let Some(socket) = service::configured_socket().filter(|_| !is_root) {
@@ -89,7 +89,7 @@ impl Privileged {
     /// Returns the channels from a new daemon of `program` to its helpers.
     ///
     /// # Errors
-    /// The open-file limit is reached, or the helper service rejects the program.
+    /// Fails if the open-file limit is reached, or the helper service rejects the program.
     pub(super) fn start_helpers(&self, program: &Path) -> Result<HelperChannels, Error> {
         match self {
             Self::InProcess {
@@ -101,16 +101,16 @@ impl Privileged {
                 Ok(HelperChannels {
                     engine: supervise(Kind::Engine)?,
                     helper: supervise(Kind::Files)?,
-                    facts: None,
+                    root_info: None,
                 })
             }
             Self::Service { client, .. } => {
-                let facts = client.facts(program);
-                let facts = facts.map_err(|reason| Error::Service { reason })?;
+                let root_info = client.root_info(program);
+                let root_info = root_info.map_err(|reason| Error::Service { reason })?;
                 Ok(HelperChannels {
                     engine: Some(client.start_helper(Kind::Engine, program)?),
                     helper: Some(client.start_helper(Kind::Files, program)?),
-                    facts: Some(facts),
+                    root_info: Some(root_info),
                 })
             }
         }
@@ -161,7 +161,7 @@ impl Privileged {
         }
     }
 
-    /// Remembers that an unprivileged daemon has written files in the runtime directory: during an upgrade, root owns
+    /// Records that an unprivileged daemon has written files in the runtime directory: during an upgrade, root owns
     /// them.
     fn record_confinement(&mut self) {
         let is_confined = self.is_confined(true);
@@ -226,7 +226,7 @@ impl Privileged {
         }
     }
 
-    /// Starts stopping announcements and virtual routers.
+    /// Begins to stop announcements and virtual routers.
     pub(super) fn stop(&mut self) {
         match self {
             Self::InProcess {
@@ -244,7 +244,7 @@ impl Privileged {
         }
     }
 
-    /// Stops all processes, waits until they have ended, and gives the runtime directory back to root.
+    /// Stops all processes, waits until they have exited, and returns the runtime directory to root.
     pub(super) async fn end(mut self) {
         self.stop();
         match self {

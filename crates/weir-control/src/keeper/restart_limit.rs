@@ -11,7 +11,7 @@ const REFILL_INTERVAL: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(super) struct RestartLimit {
     available: u32,
-    /// Time up to which refills are included in `available`.
+    /// Time until which refills are included in `available`.
     counted_until: Instant,
 }
 
@@ -24,7 +24,7 @@ impl RestartLimit {
         }
     }
 
-    /// Takes one restart. Returns how long to wait before it.
+    /// Takes one restart. Returns the pause before it.
     pub(super) fn pause(&mut self, now: Instant) -> Duration {
         let seconds = now.saturating_duration_since(self.counted_until).as_secs();
         let refilled = u32::try_from(seconds).unwrap_or(BURST);
@@ -53,7 +53,7 @@ mod tests {
         let begin = Instant::now();
         let mut restart_limit = RestartLimit::new(begin);
         let (mut now, mut restarts) = (begin, 0);
-        // The daemon runs for 300 ms each time, longer than before an early crash.
+        // The daemon runs for 300 ms each time, too long for an early crash.
         while now < begin + Duration::from_mins(10) {
             now += Duration::from_millis(300) + restart_limit.pause(now);
             restarts += 1;

@@ -1,5 +1,5 @@
-//! Functions that are shared by the supervisors of the keeper's processes: the environment of a process, the delay
-//! before a restart, and waiting for the exit.
+//! Functions shared by the supervisors of the keeper's processes: they set a process's environment, compute the delay
+//! before a restart, and wait for the exit.
 
 use std::path::Path;
 use std::time::Duration;
@@ -21,7 +21,7 @@ pub(super) const EARLY_LIFETIME: Duration = Duration::from_secs(1);
 pub(super) struct Backoff(Duration);
 
 impl Backoff {
-    /// Returns the delay after a process that ran for `lifetime`: zero unless the process ended early.
+    /// Returns the delay after a process that ran for `lifetime`: zero unless the process exited early.
     pub(super) fn after(&mut self, lifetime: Duration) -> Duration {
         if lifetime < EARLY_LIFETIME {
             return self.after_failure();
@@ -50,7 +50,7 @@ pub(super) fn command(program: &Path) -> Command {
     command
 }
 
-/// Sends a signal if the process has not ended.
+/// Sends a signal unless the process has exited.
 pub(super) fn signal(child: &Child, signal: Signal) {
     let pid = child
         .id()
@@ -60,17 +60,17 @@ pub(super) fn signal(child: &Child, signal: Signal) {
     }
 }
 
-/// Waits until the process ends. Kills it after `limit`.
+/// Waits until the process exits. Kills it after `limit`.
 pub(super) async fn wait_or_kill(child: &mut Child, limit: Duration) {
     if timeout(limit, child.wait()).await.is_err() {
         let _ = child.kill().await;
     }
 }
 
-/// Checks that a process that has exited had not just been started, because it would exit again.
+/// Returns an error if the exited process had just been started, because it would exit again.
 ///
 /// # Errors
-/// The process ended early.
+/// Fails if the process exited early.
 pub(super) fn check_lifetime(since: Instant) -> std::io::Result<()> {
     if since.elapsed() < EARLY_LIFETIME {
         return Err(std::io::Error::other(

@@ -1,7 +1,7 @@
 //! Supervises the VRRP agent and its helper for the keeper. Both are started when the configuration has virtual
-//! routers, restarted when one of them ends, and stopped last.
+//! routers, restarted when one of them exits, and stopped last.
 //!
-//! Each process can be replaced without the other. A standby process takes over when the agent dies. It knows the times
+//! Each process can be replaced without the other. A standby process takes over when the agent dies. It has the times
 //! of the last advertisements, so a crash or an upgrade causes no failover. If a process cannot be replaced, the helper
 //! removes the addresses; if the helper cannot run, the keeper removes them.
 
@@ -23,15 +23,15 @@ use weir_sys::Channel;
 use super::link::KEEPER;
 use super::supervised::{self, Backoff, EARLY_LIFETIME, check_lifetime, signal, wait_or_kill};
 
-/// Time limit for the end of each process.
+/// Time limit for the exit of each process.
 const END_TIMEOUT: Duration = Duration::from_secs(3);
 /// Time limit for a new program to become a standby.
 const READY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Makes the kernel end this process with SIGTERM when the keeper that started it ends.
+/// Makes the kernel send SIGTERM to this process when the keeper that started it exits.
 ///
 /// # Errors
-/// No keeper started this process.
+/// Fails if no keeper started this process.
 pub fn check_parent() -> weir_sys::Result<()> {
     weir_sys::exit_with_parent(&std::env::var(KEEPER).unwrap_or_default())
 }
@@ -53,8 +53,8 @@ pub(super) struct VrrpProcesses {
 }
 
 impl VrrpProcesses {
-    /// Creates the supervisor, which starts nothing yet. Must be called inside a tokio runtime, by a thread that lives
-    /// as long as the process.
+    /// Creates the supervisor, without starting a process. Must be called inside a tokio runtime, by a thread that
+    /// lives as long as the process.
     pub(super) fn new(runtime_dir: &Path, configuration: &Path) -> Self {
         let (requests, receiver) = mpsc::unbounded_channel();
         let supervisor = Supervisor {
@@ -71,7 +71,7 @@ impl VrrpProcesses {
     }
 
     /// Starts the processes if the active configuration has virtual routers, otherwise stops them. Running processes
-    /// read the configuration again.
+    /// reread the configuration.
     pub(super) fn configure(&self, configured: bool, program: &Path) {
         let program = configured.then(|| program.to_owned());
         let _ = self.requests.send(Request::Configure(program));
@@ -83,12 +83,12 @@ impl VrrpProcesses {
         let _ = self.requests.send(Request::Confine);
     }
 
-    /// Starts stopping both processes. Active virtual routers are released to the peers.
+    /// Begins to stop both processes. Active virtual routers are released to the peers.
     pub(super) fn stop(&self) {
         let _ = self.requests.send(Request::Stop);
     }
 
-    /// Stops both processes and waits until they have ended.
+    /// Stops both processes and waits until they have exited.
     pub(super) async fn end(self) {
         self.stop();
         let _ = self.task.await;
@@ -118,7 +118,7 @@ struct Processes {
     /// A process that waits to replace the agent.
     standby: Option<Child>,
     started_at: Instant,
-    /// The time of the last start of the agent, and of the helper.
+    /// The times at which the agent and the helper were last started.
     agent_started_at: Instant,
     helper_started_at: Instant,
     agent_end: OwnedFd,
@@ -204,7 +204,7 @@ impl Supervisor {
                     }
                     Some(Request::Configure(None)) => {
                         self.program = None;
-                        // The agent reads the configuration before it stops, because addresses may have another owner.
+                        // The agent rereads the configuration before it stops, because addresses may have a new owner.
                         signal(&processes.agent, Signal::HUP);
                         signal(&processes.agent, Signal::TERM);
                         return false;
@@ -218,7 +218,7 @@ impl Supervisor {
         }
     }
 
-    /// Waits before a restart. Returns whether the keeper stops.
+    /// Waits before a restart. Returns whether the keeper is stopping.
     async fn wait(&mut self, pause: Duration) -> bool {
         if pause.is_zero() {
             return false;
@@ -366,7 +366,7 @@ impl Processes {
         self.replace_agent()
     }
 
-    /// Waits until all processes have ended: first the agent, then the helper, which ends when the channel is closed.
+    /// Waits until all processes have exited: first the agent, then the helper, which exits when the channel is closed.
     async fn end(mut self) {
         if let Some(mut standby) = self.standby.take() {
             let _ = standby.kill().await;

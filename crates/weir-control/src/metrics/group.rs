@@ -28,7 +28,7 @@ pub(super) fn write_members(text: &mut Text, report: &Report) {
     text.write_single(
         "weir_cluster_state_saved",
         "gauge",
-        "1 while the state that this director needs without etcd is saved on disk.",
+        "1 while the state that this director uses when etcd is unavailable is saved on disk.",
         u64::from(group.record_error.is_none()),
     );
     text.write_single(

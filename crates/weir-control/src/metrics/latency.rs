@@ -9,8 +9,7 @@ use crate::status::{Report, Server};
 pub(super) fn write_latencies(text: &mut Text, report: &Report) {
     if !report.latency.is_empty() {
         let name = "weir_latency_events_total";
-        let help =
-            "Counters of the latency estimator: samples, and reasons for the lack of a sample.";
+        let help = "Counters of the latency estimator: samples, and reasons for missing samples.";
         text.write_family(name, "counter", help);
         for event in &report.latency {
             text.write_sample(name, &[("event", event.reason.as_str())], event.packets);

@@ -99,7 +99,7 @@ const SERVER_GAUGES: [Gauge; 9] = [
     ),
     (
         "removed",
-        "1 = removed from the pool, with remaining flows.",
+        "1 if the server was removed from the pool and still has flows.",
         |server| u64::from(server.removed),
     ),
 ];

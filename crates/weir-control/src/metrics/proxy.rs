@@ -41,7 +41,7 @@ const FAMILIES: [Family; 20] = [
     (
         "queued",
         "gauge",
-        "Clients that wait for a server.",
+        "Clients that are waiting for a server.",
         |proxy| proxy.queued,
     ),
     (
@@ -83,13 +83,13 @@ const FAMILIES: [Family; 20] = [
     (
         "shed_total",
         "counter",
-        "Idle client connections that were closed because few descriptors were available.",
+        "Idle client connections that were closed to free descriptors.",
         |proxy| proxy.shed,
     ),
     (
         "accept_pauses_total",
         "counter",
-        "Number of pauses in accepting clients because few descriptors were available.",
+        "Number of times accepting was paused because few descriptors were available.",
         |proxy| proxy.accept_pauses,
     ),
     (

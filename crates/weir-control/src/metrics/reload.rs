@@ -18,7 +18,7 @@ pub(super) fn write_reloads(text: &mut Text, report: &Report) {
     text.write_single(
         "weir_last_reload_successful",
         "gauge",
-        "0 = the last reload failed, and the previous configuration is active.",
+        "1 unless the last reload failed and the previous configuration is still active.",
         u64::from(last.is_none_or(|reload| reload.error.is_none())),
     );
     text.write_single(

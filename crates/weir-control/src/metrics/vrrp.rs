@@ -16,7 +16,7 @@ const VALUES: [Value; 6] = [
     (
         "weir_vrrp_active",
         "gauge",
-        "1 while this director holds the addresses.",
+        "1 while this director has the addresses.",
         |router| u64::from(router.state == "active"),
     ),
     (

@@ -1,7 +1,7 @@
 //! `weir plan`: the changes that a reload would make, and the live flows that each affects.
 //!
 //! Pure: the difference between two desired states, as [`weir_model::diff`] reports it, with flow counts from the
-//! caller. Does not describe how a change is applied to the kernel.
+//! caller. It does not describe how a change is applied to the kernel.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -111,7 +111,7 @@ fn report_address_changes(plan: &mut Plan, new: &Desired, added: &[(String, IpAd
                 )
             }
             None => format!(
-                "{interface} loses {vips}, on which services listen: Weir adds addresses only if \
+                "{interface} loses {vips}, which services listen on: Weir adds addresses only if \
                  `[node] vip_interface` is set. Clients can reach them only if another program adds them or they are \
                  routed to this machine"
             ),

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-/// The reason why a runtime directory cannot be used.
+/// Why a runtime directory cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// Another daemon uses the same runtime directory.

@@ -23,7 +23,7 @@ pub use self::error::Error;
 pub use self::namespace::OtherNamespace;
 pub use weir_engine::LOCK;
 
-/// Time limit for a daemon to exit after its keeper, and the interval between checks.
+/// Maximum time for a daemon to exit after its keeper, and the interval between checks.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(2);
 const EXIT_POLL_INTERVAL: Duration = Duration::from_millis(5);
 
@@ -103,7 +103,7 @@ impl RuntimeDir {
     /// wider modes.
     ///
     /// # Errors
-    /// The directory or a file in it has the wrong owner or mode.
+    /// Fails if the directory or a file in it has the wrong owner or mode.
     pub fn open_with_keeper(path: &Path) -> Result<Self, Error> {
         weir_runtime_dir::prepare(path)?;
         Ok(Self {
@@ -116,7 +116,7 @@ impl RuntimeDir {
     /// Sets who may access the socket.
     ///
     /// # Errors
-    /// The group cannot be set.
+    /// Fails if the group cannot be set.
     pub(crate) fn set_access(&mut self, access: SocketAccess) -> Result<(), Error> {
         access.apply_to_directory(&self.path)?;
         self.access = access;
@@ -128,7 +128,7 @@ impl RuntimeDir {
     }
 
     /// Creates the directory if necessary and acquires its lock. If the holder is a keeper that was just killed, waits
-    /// for its daemon, which also holds the lock and exits with it.
+    /// for its daemon, which also holds the lock and exits with the keeper.
     ///
     /// # Errors
     /// [`Error::Running`] if another process holds the lock.
@@ -139,7 +139,7 @@ impl RuntimeDir {
     /// Like [`Self::lock`], for the unprivileged keeper with the ID `process`, which receives the descriptor.
     ///
     /// # Errors
-    /// The same as those of [`Self::lock`].
+    /// See [`Self::lock`].
     pub(crate) fn lock_for(path: &Path, process: u32) -> Result<LockFile, Error> {
         weir_runtime_dir::prepare(path)?;
         let start = Instant::now();
@@ -161,7 +161,7 @@ impl RuntimeDir {
     /// mode is set and requests are served.
     ///
     /// # Errors
-    /// The path exceeds the length limit of socket names (108 bytes), or the directory cannot be written.
+    /// Fails if the path exceeds the length limit of socket names (108 bytes), or the directory cannot be written.
     pub fn listen(&self) -> Result<UnixListener, Error> {
         let temporary = self.path.join(NEW_SOCKET);
         remove(&temporary)?;
@@ -176,7 +176,7 @@ impl RuntimeDir {
     /// Sets the group of a daemon's socket, for the helper service. Rejects other files.
     ///
     /// # Errors
-    /// The file is not the API's socket, or is not owned by the account.
+    /// Fails if the file is not the API's socket, or is not owned by the account.
     pub(crate) fn set_socket_group(
         directory: &Path,
         name: &str,
@@ -197,7 +197,7 @@ impl RuntimeDir {
     /// Moves the temporary socket to the API's path, replacing the socket of an earlier daemon.
     ///
     /// # Errors
-    /// The directory cannot be written.
+    /// Fails if the directory cannot be written.
     pub(crate) fn publish_socket(&self) -> Result<(), Error> {
         let path = self.path.join(SOCKET);
         fs::rename(self.path.join(NEW_SOCKET), &path).map_err(|error| file_error(&path, error))
@@ -215,7 +215,7 @@ impl RuntimeDir {
     /// Restores the socket from the second link.
     ///
     /// # Errors
-    /// The directory cannot be written.
+    /// Fails if the directory cannot be written.
     pub(crate) fn restore_socket(&self) -> Result<(), Error> {
         let (link, path) = (self.path.join(SOCKET_LINK), self.path.join(SOCKET));
         if link.exists() {
@@ -244,7 +244,7 @@ impl RuntimeDir {
     /// Returns the token for the API over TCP. Reads the token file, or creates one that only the owner can read.
     ///
     /// # Errors
-    /// The file cannot be read or written, or contains no valid token.
+    /// Fails if the file cannot be read or written, or contains no valid token.
     pub fn token(&self) -> Result<Token, Error> {
         let path = self.path.join(TOKEN);
         let content = match fs::read_to_string(&path) {
@@ -266,7 +266,7 @@ impl RuntimeDir {
     /// Records the path of the active configuration file and the text that was loaded from it.
     ///
     /// # Errors
-    /// The directory cannot be written.
+    /// Fails if the directory cannot be written.
     pub(crate) fn record_configuration(
         &self,
         configuration: &Path,
@@ -296,7 +296,7 @@ impl RuntimeDir {
     /// Removes all state files, like a reboot, but not the locks. Returns the number of removed files.
     ///
     /// # Errors
-    /// The directory cannot be written.
+    /// Fails if the directory cannot be written.
     pub fn remove_state_files(&self) -> Result<usize, Error> {
         Ok(weir_runtime_dir::remove_state_files(&self.path)?)
     }
@@ -304,7 +304,7 @@ impl RuntimeDir {
     /// Removes the socket, so that requests of clients fail immediately.
     ///
     /// # Errors
-    /// The directory cannot be written.
+    /// Fails if the directory cannot be written.
     pub fn remove_socket(&self) -> Result<(), Error> {
         remove(&self.path.join(SOCKET))
     }

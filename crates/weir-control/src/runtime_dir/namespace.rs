@@ -15,7 +15,7 @@ const FILE: &str = "network-namespace";
 /// The directory with the names of `ip netns`.
 const NAMES_DIR: &str = "/run/netns";
 
-/// A network namespace that is not the network namespace of this process.
+/// A network namespace other than this process's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OtherNamespace {
     /// The namespace's inode number, as in `net:[4026532008]`.
@@ -44,7 +44,7 @@ impl RuntimeDir {
     /// Records the network namespace of the calling thread.
     ///
     /// # Errors
-    /// `/proc` is not mounted, or the directory cannot be written.
+    /// Fails if `/proc` is not mounted, or the directory cannot be written.
     pub(crate) fn record_namespace(&self) -> Result<(), Error> {
         let text = format!("{} {}\n", boot_id()?, NetNs::current()?.id()?.inode);
         let path = self.path.join(FILE);
@@ -54,7 +54,7 @@ impl RuntimeDir {
     /// Returns the recorded network namespace if it is not the calling thread's. A record from another boot is ignored.
     ///
     /// # Errors
-    /// `/proc` is not mounted.
+    /// Fails if `/proc` is not mounted.
     pub fn other_namespace(&self) -> Result<Option<OtherNamespace>, Error> {
         let Ok(text) = fs::read_to_string(self.path.join(FILE)) else {
             return Ok(None);

@@ -68,7 +68,7 @@ pub(super) fn request(service: &Path, name: &str) -> io::Result<()> {
 }
 
 /// Sets the group of a socket that the account owns. Rejects other files: the account can create any file with this
-/// name, or a link to it, but can own only its own files.
+/// name, or a link to any file, but it cannot create files that another user owns.
 pub(super) fn set(file: &Path, account: u32, group: u32) -> io::Result<()> {
     let path = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let socket = openat(rustix::fs::CWD, file, path, Mode::empty())?;

@@ -51,7 +51,7 @@ fn slow_start_and_checks(view: ServerView) -> (Option<u32>, Vec<CheckStatus>) {
         results: check.results,
         counts: check.counts,
     });
-    let ramp = view.standing.ramp;
+    let ramp = view.server_health.ramp;
     ((ramp < 1000).then_some(ramp), checks.collect())
 }
 

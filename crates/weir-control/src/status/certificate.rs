@@ -15,7 +15,7 @@ const WARNED_MAX: usize = 5;
 /// A certificate that is sent to clients.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Certificate {
-    /// The file from which the certificate was read.
+    /// The file that the certificate was read from.
     pub file: String,
     /// The first host name in the certificate; absent if it has none.
     #[serde(default, skip_serializing_if = "String::is_empty")]

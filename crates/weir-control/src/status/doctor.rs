@@ -53,7 +53,7 @@ impl Report {
         if let Some(error) = &group.record_error {
             let problem = format!("[cluster]: failed to save the group's state: {error}");
             let effect = "a director that restarts while etcd does not respond uses older state";
-            let fix = "free space on the disk; Weir repeats the write by itself";
+            let fix = "free space on the disk; Weir retries the write automatically";
             findings.push(Diagnosis::new(&problem, effect).fix(fix));
         }
         if let (Some(member), Some(reason)) = (&group.rollout_member, &group.rollout_reason) {
@@ -86,7 +86,8 @@ impl Report {
 }
 
 impl Report {
-    /// Returns the configured functions that this director does not perform, and changed files that are not in use.
+    /// Returns problems with configured functions that do not work on this director, and with changed files that are
+    /// not in use.
     pub fn director_findings(&self) -> Vec<Diagnosis> {
         let mut findings = Vec::new();
         if let Some(error) = &self.announce_error {
@@ -101,7 +102,7 @@ impl Report {
                 .push(Diagnosis::new("this director is drained", effect).fix("weir node ready"));
         }
         if self.pins_are_temporary {
-            let problem = "the daemon runs in a mount namespace that ends with its command, as `ip netns exec` creates";
+            let problem = "the daemon runs in a mount namespace that ends with its command, such as that of `ip netns exec`";
             let effect = "the pins end with it: after a stop or a crash, no packet of layer 4 services is forwarded";
             let fix = "stop Weir, and enter only the network namespace: nsenter --net=/run/netns/NAME weir run";
             findings.push(Diagnosis::new(problem, effect).fix(fix));
@@ -119,7 +120,7 @@ impl Report {
         ] {
             if let Some(error) = error {
                 let problem = format!("failed to load changed {files}: {error}");
-                findings.push(Diagnosis::new(problem, "the previous files stay in use"));
+                findings.push(Diagnosis::new(problem, "the previous files remain in use"));
             }
         }
         findings

@@ -25,7 +25,7 @@ pub struct Group {
     /// apply it together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rollout_member: Option<String>,
-    /// The reason why the rollout was stopped; absent otherwise.
+    /// Why the rollout was stopped; absent otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rollout_reason: Option<String>,
     /// `connected`, or `away`: etcd does not respond, and the group continues with its current state.
@@ -39,7 +39,7 @@ pub struct Group {
         skip_serializing_if = "Option::is_none"
     )]
     pub disconnected_since: Option<String>,
-    /// The reason why etcd does not respond, or why this director is not a member; absent otherwise.
+    /// Why etcd does not respond, or why this director is not a member; absent otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     /// The error, such as a full disk, that prevented this director from saving the state that it uses while etcd does
@@ -70,7 +70,7 @@ pub struct GroupMember {
     pub since: Option<String>,
     /// Version of the configuration that the director has applied; 0 = none.
     pub version: u64,
-    /// Number of versions by which the director is behind the published version.
+    /// Number of versions that the director is behind the published version.
     pub lag: u64,
     /// The director's version of Weir.
     pub weir: String,

@@ -57,7 +57,7 @@ pub struct Report {
     /// Daemons that were replaced by an upgrade and still have clients, oldest first; absent if there are none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub draining: Vec<Draining>,
-    /// Interfaces to which the packet path is attached.
+    /// Interfaces that the packet path is attached to.
     pub xdp: Vec<Interface>,
     /// Packets of layer 4 services by their path through this host; absent before the first packet.
     #[serde(default, skip_serializing_if = "is_default")]
@@ -89,7 +89,7 @@ pub struct Report {
     /// VIPs that are announced by BGP; absent without any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub announce: Vec<AnnouncedVip>,
-    /// The reason why VIPs cannot be announced; absent if they can.
+    /// Why VIPs cannot be announced; absent if they can.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub announce_error: Option<String>,
     /// Whether an operator has drained this director; absent if not.
@@ -117,10 +117,10 @@ pub struct Report {
     /// The certificates of `[node] admin`, in order of expiry; absent without TLS.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub admin_certificates: Vec<Certificate>,
-    /// The reason why changed certificate files are not in use; absent if they are.
+    /// Why changed certificate files are not in use; absent if they are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certificate_error: Option<String>,
-    /// The reason why changed lists (networks, hosts, users, maps) are not in use; absent if they are.
+    /// Why changed lists (networks, hosts, users, maps) are not in use; absent if they are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub list_error: Option<String>,
 }
@@ -157,7 +157,7 @@ pub struct Reload {
     /// The revision that became active; absent if the reload failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<u64>,
-    /// The reason why the reload failed, in one line; absent if it succeeded.
+    /// Why the reload failed, in one line; absent if it succeeded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     /// The changes, one per line.
@@ -168,7 +168,7 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
-/// File descriptors of the process, as they concern the proxy.
+/// The proxy's view of the process's file descriptors.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpenFiles {
     /// Maximum number of open descriptors: RLIMIT_NOFILE.
@@ -209,7 +209,7 @@ pub struct Handshakes {
 /// An ejection by passive checks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EjectionStatus {
-    /// The observation.
+    /// The observed behaviour.
     pub reason: String,
     /// When the server was ejected, RFC 3339.
     pub since: String,
@@ -220,7 +220,7 @@ pub struct EjectionStatus {
 /// A problem of a server that is still in use.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Warning {
-    /// The observation and its likely cause.
+    /// The observed behaviour and its likely cause.
     pub reason: String,
     /// When the problem was first observed, RFC 3339.
     pub since: String,
@@ -321,7 +321,7 @@ pub struct Check {
     /// Duration of the last probe in microseconds.
     #[serde(default)]
     pub last_us: u64,
-    /// Number of times that the check went down since it was configured.
+    /// Number of times the check has gone down since it was configured.
     #[serde(default)]
     pub downs: u64,
     /// Total time in state `down`, in seconds.

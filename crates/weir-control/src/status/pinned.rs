@@ -1,9 +1,9 @@
-//! The status document without a daemon: the state of the pinned data plane, with the names that the last daemon
+//! Creates the status document without a daemon, from the pinned data plane and the names that the last daemon
 //! persisted.
 //!
 //! Counters are read from the maps, names and weights from `RUNTIME_DIR/state.json` and its journal, overrides from
 //! `proxy.json`, and listeners and pools from the configuration file, if it is readable. Unavailable values are
-//! `unknown`. This module changes nothing.
+//! `unknown`. This module makes no changes.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -15,7 +15,7 @@ use weir_flow::model_forward;
 use weir_model::{Desired, Forward, Indexed};
 use weir_netlink::Netlink;
 use weir_planner::allocation::{DestSlot, ServiceSlot};
-use weir_state::{Override, SavedServers, SavedStandings, ServerStates};
+use weir_state::{Override, SavedHealth, SavedServers, ServerStates};
 
 use crate::override_file;
 use crate::snapshot::ServerState;
@@ -25,7 +25,7 @@ use super::{Counters, Flows, Interface, PacketPaths, Reason, Report, Server, Ser
 
 const UNKNOWN: &str = "unknown";
 
-/// The reason why the status cannot be read.
+/// Why the status cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// Nothing is pinned, or another build pinned the maps.
@@ -60,7 +60,7 @@ pub enum Error {
 /// Reads the status. `desired` is the configuration, or empty if it cannot be read.
 ///
 /// # Errors
-/// Nothing is pinned, or the state file is damaged.
+/// Fails if nothing is pinned, or the state file is damaged.
 pub async fn read(runtime_dir: &Path, pin_dir: &Path, desired: &Desired) -> Result<Report, Error> {
     let plane = open_readonly(&PinDir::new(pin_dir))?;
     let maps = &plane.maps;
@@ -119,13 +119,13 @@ fn read_persisted(runtime_dir: &Path) -> Result<Option<PersistedState>, Error> {
 fn restore_states(runtime_dir: &Path, saved: SavedServers) -> ServerStates {
     let overrides = override_file::overrides(runtime_dir);
     let has_override_file = overrides.is_some();
-    let (standings, since) = (SavedStandings::default(), BTreeMap::new());
-    let mut states = ServerStates::restored(overrides.unwrap_or_default(), standings, since);
+    let (health_states, since) = (SavedHealth::default(), BTreeMap::new());
+    let mut states = ServerStates::restored(overrides.unwrap_or_default(), health_states, since);
     states.adopt(saved, has_override_file);
     states
 }
 
-/// Returns the interfaces to which XDP is attached. The index replaces an unavailable name.
+/// Returns the interfaces that XDP is attached to. If a name is unavailable, its index is returned instead.
 async fn read_interfaces(plane: &PinnedPlane) -> Vec<Interface> {
     let links = match Netlink::open() {
         Ok(netlink) => netlink.links().await.unwrap_or_default(),
@@ -221,15 +221,15 @@ fn server(
 ) -> Result<Server, Error> {
     let active = states.overrides().get(pool, &dest.name);
     let active = active.filter(|_| dest.removed.is_none());
-    let standing = states.standing_in(pool, &dest.name, service);
+    let server_health = states.health_in(pool, &dest.name, service);
     let dest_since = Duration::from_millis(dest.since_ms);
     let live = maps.live(dest.id)?;
     let traffic = maps.traffic(dest.id)?;
-    let (state, since) = match (active, standing) {
+    let (state, since) = match (active, server_health) {
         _ if dest.removed.is_some() => (ServerState::Drain, dest_since),
         (Some(Override::Drain), _) => (ServerState::Drain, dest_since),
         (Some(Override::Maint), _) => (ServerState::Maint, dest_since),
-        (_, Some(standing)) => (standing.state.into(), standing.since),
+        (_, Some(server_health)) => (server_health.state.into(), server_health.since),
         _ => (ServerState::Unchecked, dest_since),
     };
     Ok(Server {

@@ -29,7 +29,7 @@ pub struct ProxyServiceDetails {
     /// Final responses by status class, 1xx to 5xx.
     #[serde(default)]
     pub responses: [u64; 5],
-    /// Current number of clients that wait for a server.
+    /// Current number of clients that are waiting for a server.
     #[serde(default)]
     pub queued: u64,
     /// Number of suppressed access log lines.
@@ -54,10 +54,10 @@ pub struct ProxyServiceDetails {
     /// The certificates for clients, in order of expiry, at most 1000; absent without TLS.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub certificates: Vec<Certificate>,
-    /// Number of idle client connections that were closed because few descriptors were available.
+    /// Number of idle client connections that were closed to free descriptors.
     #[serde(default)]
     pub shed: u64,
-    /// Number of pauses in accepting clients because few descriptors were available.
+    /// Number of times accepting was paused because few descriptors were available.
     #[serde(default)]
     pub accept_pauses: u64,
     /// Peak number of clients in the queue of one of the service's pools.
@@ -93,7 +93,7 @@ pub struct ProxyServiceDetails {
     /// Exchanges of each pool.
     #[serde(default)]
     pub pools: Vec<NamedExchanges>,
-    /// Exchanges of each route, which is named by its conditions and action.
+    /// Exchanges of each route; a route's name consists of its conditions and action.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub routes: Vec<NamedExchanges>,
 }
@@ -145,8 +145,8 @@ impl From<&ProxyStatus> for Service {
             forward: PROXY.to_owned(),
             scheduler: status.scheduler.clone(),
             pool: status.pool.clone(),
-            pool_state: status.regime.map(|state| state.as_str().to_owned()),
-            pool_cause: status.regime.map(|state| state.cause().to_owned()),
+            pool_state: status.pool_state.map(|state| state.as_str().to_owned()),
+            pool_cause: status.pool_state.map(|state| state.cause().to_owned()),
             persistence: None,
             one_packet: false,
             totals: Counters {

@@ -9,9 +9,9 @@ use weir_engine_host::{SyncPeerStatus, SyncStatus};
 /// The state of `[sync]`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sync {
-    /// Address and port on which this director listens.
+    /// Address and port that this director listens on.
     pub listen: String,
-    /// The reason why the address cannot be used; absent if it can.
+    /// Why the address cannot be used; absent if it can.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     /// Whether flows are sent; `ipvsadm --stop-daemon master` stops sending.

@@ -60,7 +60,7 @@ fn service(name: &str, vip: IpAddr, servers: Vec<ServerStatus>) -> ServiceStatus
         forward: Forward::Direct,
         scheduler: "wlc".to_owned(),
         pool: "images".to_owned(),
-        regime: (name == "six").then_some(PoolState::BelowQuorum),
+        pool_state: (name == "six").then_some(PoolState::BelowQuorum),
         persistence: (name == "images").then(|| "5m /32 /128".to_owned()),
         one_packet: false,
         totals: Totals {

@@ -38,7 +38,7 @@ impl CookieKey {
     /// Returns the key if `desired` is the first configuration in this process that needs one.
     ///
     /// # Errors
-    /// The file cannot be read or written, or the system's random number generator failed.
+    /// Fails if the file cannot be read or written, or the system's random number generator failed.
     pub(super) fn first_for(&mut self, desired: &Desired) -> Result<Option<Secret>, Error> {
         let mut sticky = desired.pools.iter().filter_map(|pool| pool.sticky.as_ref());
         if self.is_loaded || sticky.all(|sticky| sticky.secret.is_some()) {

@@ -7,7 +7,7 @@ use weir_sys::{Capabilities, Capability};
 /// Capabilities for loading and attaching programs and for adding addresses.
 const REQUIRED: [Capability; 2] = [Capability::NetAdmin, Capability::Bpf];
 
-/// The reason why a configuration or request cannot be applied.
+/// Why a configuration or request cannot be applied.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// An error from the layer 4 engine.
@@ -19,7 +19,7 @@ pub enum Error {
     /// An unprivileged daemon cannot perform this operation.
     #[error("{reason}: the daemon must run as root for this; restart Weir with this configuration")]
     NeedsRoot {
-        /// The reason why the daemon must run as root.
+        /// Why the daemon must run as root.
         reason: &'static str,
     },
     /// The privileged helper rejected the request.
@@ -54,9 +54,9 @@ pub enum Error {
          it next starts"
     )]
     RollbackFailed {
-        /// The reason why the override was not applied.
+        /// Why the override was not applied.
         cause: Box<Error>,
-        /// The reason why the previous override could not be recorded again.
+        /// Why the previous override could not be recorded again.
         rollback: Box<Error>,
     },
     /// The system's random number generator failed.
@@ -69,7 +69,7 @@ pub enum Error {
 /// Checks that this process has the capabilities that layer 4 services need.
 ///
 /// # Errors
-/// Capabilities are missing or cannot be read.
+/// Fails if capabilities are missing or cannot be read.
 pub fn check_capabilities() -> Result<(), Error> {
     let missing = Capabilities::effective()?.missing(&REQUIRED);
     if missing.is_empty() {

@@ -10,14 +10,15 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde::{Deserialize, Serialize};
 use weir_model::ClientAuth;
 use weir_proxy::{ServerStatus, ServiceStatus, ServiceTickets, TicketKey};
-use weir_state::{Overrides, SavedStandings, ServerStates};
+use weir_state::{Overrides, SavedHealth, ServerStates};
 use weir_sys::sealed_file;
 
 /// The state for the successor. Fields may be added; a missing field gets its default.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct Handover {
-    standings: SavedStandings,
+    #[serde(rename = "standings")]
+    health_states: SavedHealth,
     /// Times of the last state change of servers of proxy services, by pool and server.
     since: BTreeMap<String, BTreeMap<String, SystemTime>>,
     services: Vec<ServiceCounters>,
@@ -63,7 +64,7 @@ impl Handover {
             (pool.clone(), times.collect())
         });
         Self {
-            standings: states.saved_standings(),
+            health_states: states.saved_health(),
             since: since.collect(),
             ..Self::from_services(services)
         }
@@ -98,9 +99,9 @@ impl Handover {
         overrides: Overrides,
         is_proxied: impl Fn(&str) -> bool,
     ) -> ServerStates {
-        let mut standings = std::mem::take(&mut self.standings);
-        standings.servers.retain(|pool, _| is_proxied(pool));
-        standings.below_quorum.retain(|pool| is_proxied(pool));
+        let mut health_states = std::mem::take(&mut self.health_states);
+        health_states.servers.retain(|pool, _| is_proxied(pool));
+        health_states.below_quorum.retain(|pool| is_proxied(pool));
         let since = std::mem::take(&mut self.since).into_iter();
         let since = since.map(|(pool, servers)| {
             let times = servers.into_iter();
@@ -110,7 +111,7 @@ impl Handover {
             });
             (pool, times.collect())
         });
-        ServerStates::restored(overrides, standings, since.collect())
+        ServerStates::restored(overrides, health_states, since.collect())
     }
 
     /// Adds the ticket keys.
@@ -151,7 +152,7 @@ impl Handover {
     /// Writes the state to a new sealed memfd and returns it.
     ///
     /// # Errors
-    /// There is not enough memory, or too many files are open.
+    /// Fails if there is not enough memory, or too many files are open.
     pub(super) fn write(&self) -> io::Result<OwnedFd> {
         sealed_file("weir-handover", &serde_json::to_vec(self)?)
     }

@@ -1,6 +1,6 @@
 //! The layer 4 engine of a daemon: in this process, or in a privileged process if the daemon is unprivileged.
 //!
-//! Both variants have the same operations. The remote variant keeps a copy of the state that is derived from the active
+//! Both variants have the same operations. The remote variant keeps a copy of the state derived from the active
 //! configuration, so that only changes and counters are sent through the channel.
 
 use std::cell::RefCell;
@@ -15,14 +15,14 @@ use weir_engine::{
     weight_change,
 };
 use weir_engine_host::{
-    AddedServer, Counters, EngineClient, Facts, Failure, Query, Reply, Request, SyncStatus,
+    ActiveState, AddedServer, Counters, EngineClient, Failure, Query, Reply, Request, SyncStatus,
 };
 use weir_ipvsadm::{Connection, Edit, Listing, Refusal, Timeouts};
 use weir_model::{Desired, Indexed};
 use weir_netlink::Event;
 use weir_probing::PathTable;
 use weir_state::{
-    HealthEvent, OverrideRecord, PoolSamples, SavedServers, ServerStates, StandingRecord,
+    HealthEvent, HealthRecord, OverrideRecord, PoolSamples, SavedServers, ServerStates,
 };
 use weir_sys::sealed_file;
 
@@ -53,7 +53,7 @@ pub(super) struct RemoteEngine {
     without_ipvsadm: Desired,
     /// The active configuration with services created with ipvsadm.
     desired: Indexed,
-    facts: Facts,
+    active_state: ActiveState,
     /// Check results that have not been sent yet to the other process.
     unsent_results: RefCell<Vec<HealthEvent>>,
 }
@@ -64,8 +64,10 @@ fn unexpected<T>() -> Result<T, Error> {
     Err(Failure::Engine(reason).into())
 }
 
-fn merged(facts: &Facts, configured: &Desired) -> Result<Indexed, Error> {
-    Ok(Indexed::from(facts.origin.merged_with(configured.clone())?))
+fn merged(active_state: &ActiveState, configured: &Desired) -> Result<Indexed, Error> {
+    Ok(Indexed::from(
+        active_state.origin.merged_with(configured.clone())?,
+    ))
 }
 
 fn text_file(text: &str) -> Result<std::os::fd::OwnedFd, Error> {
@@ -130,7 +132,8 @@ impl RemoteOpening {
     /// Completes opening the engine; see [`weir_engine::Opening::finish`].
     pub(super) fn finish(self, states: &ServerStates) -> Result<RemoteEngine, Error> {
         let states = states.copy();
-        let Reply::Active(facts) = self.client.request(&Request::Finish { states }, &[])? else {
+        let Reply::Active(active_state) = self.client.request(&Request::Finish { states }, &[])?
+        else {
             return unexpected();
         };
         Ok(RemoteEngine {
@@ -138,9 +141,9 @@ impl RemoteOpening {
             text: self.text,
             added: self.added,
             address_digest: self.address_digest,
-            desired: merged(&facts, &self.without_ipvsadm)?,
+            desired: merged(&active_state, &self.without_ipvsadm)?,
             without_ipvsadm: self.without_ipvsadm,
-            facts,
+            active_state,
             unsent_results: RefCell::default(),
         })
     }
@@ -151,11 +154,11 @@ impl RemoteEngine {
         Ok(self.client.request(&Request::Read(query), &[])?)
     }
 
-    fn update(&mut self, facts: Facts) -> Result<(), Error> {
-        if facts.origin != self.facts.origin {
-            self.desired = merged(&facts, &self.without_ipvsadm)?;
+    fn update(&mut self, active_state: ActiveState) -> Result<(), Error> {
+        if active_state.origin != self.active_state.origin {
+            self.desired = merged(&active_state, &self.without_ipvsadm)?;
         }
-        self.facts = facts;
+        self.active_state = active_state;
         Ok(())
     }
 
@@ -177,25 +180,26 @@ impl RemoteEngine {
         let pending = self.client.begin(&request, &files)?;
         // Compute this while the other process works.
         let without_ipvsadm = wanted.desired.clone();
-        let expected = merged(&self.facts, wanted.desired);
-        let Reply::Active(facts) = pending.wait()? else {
+        let expected = merged(&self.active_state, wanted.desired);
+        let Reply::Active(active_state) = pending.wait()? else {
             return unexpected();
         };
         let Request::Apply { added, .. } = request else {
             return unexpected();
         };
-        let desired = if facts.origin == self.facts.origin {
+        let desired = if active_state.origin == self.active_state.origin {
             expected?
         } else {
-            merged(&facts, wanted.desired)?
+            merged(&active_state, wanted.desired)?
         };
         let previous = (
             std::mem::replace(&mut self.desired, desired),
             std::mem::replace(&mut self.without_ipvsadm, without_ipvsadm),
         );
-        // Free this on a different thread, like the engine: freeing takes as long as applying a change.
+        // Free this on a different thread, like the engine does: freeing takes as long as applying a change.
         tokio::task::spawn_blocking(move || drop(previous));
-        (self.facts, self.added, self.address_digest) = (facts, added, address_digest);
+        (self.active_state, self.added, self.address_digest) =
+            (active_state, added, address_digest);
         wanted.text.clone_into(&mut self.text);
         Ok(())
     }
@@ -219,8 +223,8 @@ impl RemoteEngine {
         if self.client.is_lost() {
             return self.reopen(states);
         }
-        match self.read(Query::Facts)? {
-            Reply::Active(facts) => self.update(facts),
+        match self.read(Query::Active)? {
+            Reply::Active(active_state) => self.update(active_state),
             _ => unexpected(),
         }
     }
@@ -239,8 +243,11 @@ impl RemoteEngine {
     fn edit(&mut self, edits: &[Edit]) -> Result<Vec<Result<(), Refusal>>, Error> {
         let edits = edits.to_vec();
         match self.client.request(&Request::Edit { edits }, &[])? {
-            Reply::Edited { results, facts } => {
-                self.update(facts)?;
+            Reply::Edited {
+                results,
+                active_state,
+            } => {
+                self.update(active_state)?;
                 Ok(results)
             }
             _ => unexpected(),
@@ -282,21 +289,21 @@ impl Layer4 {
     pub(super) fn revision(&self) -> u64 {
         match self {
             Self::Local(engine) => engine.revision(),
-            Self::Remote(remote) => remote.facts.revision,
+            Self::Remote(remote) => remote.active_state.revision,
         }
     }
 
     pub(super) fn is_attached(&self) -> bool {
         match self {
             Self::Local(engine) => engine.is_attached(),
-            Self::Remote(remote) => remote.facts.is_attached,
+            Self::Remote(remote) => remote.active_state.is_attached,
         }
     }
 
     pub(super) fn added_vips(&self) -> &[(String, IpAddr)] {
         match self {
             Self::Local(engine) => engine.added_vips(),
-            Self::Remote(remote) => &remote.facts.added_vips,
+            Self::Remote(remote) => &remote.active_state.added_vips,
         }
     }
 
@@ -321,7 +328,7 @@ impl Layer4 {
     pub(super) fn listener_conflict(&self, desired: &Desired) -> Option<ListenerConflict> {
         match self {
             Self::Local(engine) => engine.listener_conflict(desired),
-            Self::Remote(remote) => remote.facts.origin.listener_conflict(desired),
+            Self::Remote(remote) => remote.active_state.origin.listener_conflict(desired),
         }
     }
 
@@ -359,9 +366,9 @@ impl Layer4 {
     }
 
     /// Records check results. The other process does so when it receives them.
-    pub(super) fn record_standings(&mut self, records: Vec<StandingRecord>) -> Result<(), Error> {
+    pub(super) fn record_health(&mut self, records: Vec<HealthRecord>) -> Result<(), Error> {
         match self {
-            Self::Local(engine) => Ok(engine.record_standings(records)?),
+            Self::Local(engine) => Ok(engine.record_health(records)?),
             Self::Remote(_) => Ok(()),
         }
     }
@@ -588,12 +595,12 @@ impl Layer4 {
         }
     }
 
-    /// Asks the other process to start reading the configuration file while this process reads it too.
+    /// Makes the other process start reading the configuration file while this process reads it too.
     pub(super) fn preload_configuration(&self) {
         if let Self::Remote(remote) = self
             && let Err(error) = remote.client.begin(&Request::Prepare, &[])
         {
-            tracing::debug!(%error, "failed to ask the engine process to preload the configuration file");
+            tracing::debug!(%error, "failed to make the engine process preload the configuration file");
         }
     }
 

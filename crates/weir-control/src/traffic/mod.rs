@@ -1,8 +1,8 @@
 //! Manages the services of a configuration: layer 4 services in the engine, if needed, and proxy services.
 //!
-//! If there are only proxy services, no engine is opened: nothing is loaded, attached or pinned, and only listening
-//! needs capabilities. A configuration is applied to both planes or to neither: the proxy prepares it, then the engine
-//! applies it, then the proxy commits it, which cannot fail.
+//! If there are only proxy services, no engine is opened: nothing is loaded, attached or pinned, and capabilities are
+//! needed only for listening. A configuration is applied to both planes or to neither: the proxy prepares it, then the
+//! engine applies it, then the proxy commits it, which cannot fail.
 //!
 //! [`ServerStates`] is the only state of servers. Both planes use the weights that it computes (`server_state`).
 
@@ -47,7 +47,7 @@ use weir_engine::vip::Vips;
 use weir_engine::{Opening, Paths};
 use weir_engine_host::EngineClient;
 
-/// The kind of the proxy's listening sockets in the keeper.
+/// The kind under which the keeper stores the proxy's listening sockets.
 const SOCKETS: &str = "proxy";
 
 /// Name of the file with TLS ticket keys in the keeper. The keys are never written to disk, and a daemon that starts
@@ -60,14 +60,14 @@ pub(crate) fn needs_engine(desired: &Desired) -> bool {
     !desired.services.is_empty() || desired.proxies.is_empty()
 }
 
-/// The input with which the privileged process opens the engine for the active configuration.
+/// The input that the privileged process needs to open the engine for the active configuration.
 #[derive(Debug, Default)]
 struct OpenRequest {
     text: String,
     configured: Desired,
 }
 
-/// Returns which part of a configuration requires that the daemon runs as root; `None` = no part does.
+/// Returns the part of a configuration that requires the daemon to run as root; `None` = no part does.
 /// `keeper_reads_file`: the VRRP agent and the announcer, which the keeper starts, read the configuration file
 /// themselves.
 pub(crate) fn root_reason(desired: &Desired, keeper_reads_file: bool) -> Option<&'static str> {
@@ -124,7 +124,8 @@ impl Traffic {
     /// runtime, in the director's network namespace.
     ///
     /// # Errors
-    /// The configuration cannot be applied, or the kernel rejects a change. A data plane that was running continues.
+    /// Fails if the configuration cannot be applied, or the kernel rejects a change. A data plane that was running
+    /// continues.
     pub async fn open(
         paths: &Paths,
         wanted: WantedConfiguration<'_>,
@@ -140,7 +141,7 @@ impl Traffic {
             keeper_reads_file: keeper_state.reads_file,
             open_request: OpenRequest::default(),
             vips: Vips::new(&paths.runtime_dir),
-            is_service: keeper_state.facts.is_some(),
+            is_service: keeper_state.root_info.is_some(),
             proxy: weir_proxy::Proxy::new(),
             cookie_key: CookieKey::new(&paths.runtime_dir),
             desired: Desired::default(),
@@ -301,7 +302,7 @@ impl Traffic {
             .map_err(Error::Refused)
     }
 
-    /// Stores the input with which another process reopens the engine.
+    /// Stores the input that another process needs to reopen the engine.
     fn store_open_request(&mut self, wanted: WantedConfiguration<'_>) {
         if self.host.is_some() {
             self.open_request = OpenRequest {

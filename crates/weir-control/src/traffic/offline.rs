@@ -25,7 +25,7 @@ impl Offline {
     /// directory's lock held.
     ///
     /// # Errors
-    /// The engine cannot be opened, or the overrides cannot be written.
+    /// Fails if the engine cannot be opened, or the overrides cannot be written.
     pub(crate) async fn open(paths: &Paths, configured: &Desired) -> Result<Self, Error> {
         let (override_store, overrides) = OverrideStore::open(&paths.runtime_dir);
         let has_override_file = overrides.is_some();

@@ -1,4 +1,4 @@
-//! Probes that use a service's path. The privileged layer 4 process writes their map rows.
+//! Manages probes that use a service's path. The privileged layer 4 process writes their map rows.
 
 use std::io;
 use std::net::IpAddr;
@@ -43,7 +43,7 @@ impl RemotePaths for Paths {
                 sent: counters.sent,
                 answered: counters.answered,
                 stray: counters.stray,
-                unturned: counters.unturned,
+                untranslated: counters.untranslated,
                 error_type: counters.error_type,
                 error_code: counters.error_code,
             })),

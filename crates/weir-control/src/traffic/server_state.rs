@@ -92,7 +92,7 @@ impl Planes<'_> {
         }
     }
 
-    /// Executes edits from ipvsadm. Weights of servers in the file become overrides, like with `weir server`.
+    /// Executes edits from ipvsadm. Weights of servers in the file become overrides, as with `weir server`.
     pub(super) async fn edit_table(
         &mut self,
         states: &mut ServerStates,
@@ -148,7 +148,7 @@ impl Traffic {
         }
         let records = self.states.handle_health(events);
         let recorded = match &mut self.engine {
-            Some(engine) => engine.record_standings(records),
+            Some(engine) => engine.record_health(records),
             None => Ok(()),
         };
         self.apply_weights(&pools)?;

@@ -12,7 +12,7 @@ use crate::explain::Packet;
 use crate::snapshot::{ProxyServerStatus, ProxyStatus, ServerState, VipStatus};
 
 impl Traffic {
-    /// Returns the addresses that Weir has added, with their interface.
+    /// Returns the addresses that Weir has added, with their interfaces.
     pub(super) fn all_added_vips(&self) -> Vec<(String, IpAddr)> {
         match &self.engine {
             Some(engine) => engine.added_vips().to_vec(),
@@ -52,7 +52,7 @@ impl Traffic {
                     protocol: proxy.protocol,
                     scheduler: scheduler.to_string(),
                     pool: proxy.pool.clone(),
-                    regime: self.states.exceptional_state(&proxy.pool),
+                    pool_state: self.states.exceptional_state(&proxy.pool),
                     servers: servers.collect(),
                     numbers,
                     now,
@@ -70,25 +70,28 @@ impl Traffic {
         let server = configured.servers.get(numbers.name.as_str());
         let configured = server.map_or(0, |server| server.weight);
         let active = self.states.overrides().get(&pool.name, &numbers.name);
-        let standing = self.states.standing(&pool.name, &numbers.name);
+        let server_health = self.states.server_health(&pool.name, &numbers.name);
         let first = server.and_then(|server| state_before_first_result(pool, server));
-        let (state, reason) = match (active, standing, first) {
+        let (state, reason) = match (active, server_health, first) {
             (Some(Override::Drain), _, _) => (ServerState::Drain, "weir server … drain"),
             (Some(Override::Maint), _, _) => (ServerState::Maint, "weir server … maint"),
-            (_, Some(standing), _) => (standing.state.into(), standing.reason.as_str()),
+            (_, Some(server_health), _) => {
+                (server_health.state.into(), server_health.reason.as_str())
+            }
             (_, None, Some(first)) => (first.into(), "no result yet"),
             (_, None, None) => (ServerState::Unchecked, "no check configured"),
         };
         let base = active.map_or(configured, Override::weight);
-        let by_checks = standing.filter(|_| active.is_none_or(|active| !active.hides_checks()));
+        let by_checks =
+            server_health.filter(|_| active.is_none_or(|active| !active.hides_checks()));
         ProxyServerStatus {
             weight: configured,
-            check_weight: by_checks.and_then(|standing| standing.reported_weight(base)),
+            check_weight: by_checks.and_then(|server_health| server_health.reported_weight(base)),
             state,
             reason: reason.to_owned(),
             since: UNIX_EPOCH
                 + match by_checks {
-                    Some(standing) => standing.since,
+                    Some(server_health) => server_health.since,
                     None => self
                         .states
                         .since(&pool.name, &numbers.name)
@@ -136,7 +139,7 @@ struct ConfiguredPool<'a> {
 
 impl<'a> ConfiguredPool<'a> {
     fn new(pool: &'a Pool) -> Self {
-        // In reverse order, so that the first of several servers with the same name remains, like in a search from the
+        // In reverse order, so that the first of several servers with the same name remains, as in a search from the
         // front.
         let servers = pool.servers.iter().chain(&pool.sorry).rev();
         Self {

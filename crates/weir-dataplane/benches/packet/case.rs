@@ -11,7 +11,7 @@ use crate::network::{CLIENTS, PORT, SERVERS, server, server_mac, vip};
 
 const XDP_PASS: u32 = 2;
 const XDP_TX: u32 = 3;
-/// Number of table entries with which 2^20 flows fill half of the table.
+/// Number of table entries of which 2^20 flows fill half.
 pub(crate) const TABLE_ENTRIES: u32 = 1 << 21;
 
 /// The packets that are sent in a case.

@@ -30,7 +30,7 @@ fn schedstat(path: &Path) -> Outcome<[u64; 2]> {
 }
 
 impl Clock {
-    /// Returns a clock for the CPU to which this thread is pinned.
+    /// Returns a clock for the CPU that this thread is pinned to.
     pub(crate) fn new(cpu: usize) -> Outcome<Self> {
         let name = format!("ksoftirqd/{cpu}\n");
         for entry in std::fs::read_dir("/proc")? {

@@ -182,7 +182,7 @@ fn program_pin(directory: &Path) -> Outcome<PathBuf> {
     Err(format!("no program is pinned in {}", directory.display()).into())
 }
 
-/// Returns the configuration of a case, including services to which no packet belongs and which lookups must skip.
+/// Returns the configuration of a case, including services that receive no packets and that lookups must skip.
 fn desired(setup: &Setup) -> Desired {
     let mut desired = Desired::default();
     let server = |index: u32| Server {

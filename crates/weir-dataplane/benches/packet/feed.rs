@@ -28,7 +28,7 @@ pub(crate) struct Objects {
 }
 
 /// The ELF sections of the two kinds of programs: with and without support for multi-buffer packets. A program array
-/// holds programs of one kind only.
+/// contains programs of only one kind.
 const FRAGS: &str = "xdp.frags";
 const SINGLE_BUFFER: &str = "xdp";
 

@@ -37,7 +37,7 @@ const BUILDS: [(&str, &str, u32); 2] = [
     ("KATRAN_GUE_OBJ", "katran gue", 28),
 ];
 
-/// Weir's rows, and the build with which each of them is compared.
+/// Weir's rows, each with the build that it is compared with.
 const ROWS: [(&str, &str); 4] = [
     ("direct", "katran ipip"),
     ("direct, maglev", "katran ipip"),
@@ -75,7 +75,7 @@ impl Builds {
         Ok(Self(builds))
     }
 
-    /// Returns the build with which a case is compared.
+    /// Returns the build that a case is compared with.
     pub(crate) fn peer_of(&self, case: &Case) -> Option<&Build> {
         let (_, name) = ROWS.iter().find(|(row, _)| *row == case.name)?;
         if case.stream == Stream::NewFlows {
@@ -88,7 +88,7 @@ impl Builds {
 struct Katran {
     program: ProgramFd,
     stats: PerCpuArray<MapData, [u64; 2]>,
-    /// Keeps the object's own data; the program itself holds references to its maps.
+    /// Keeps the object's own data; the program itself has references to its maps.
     _object: Ebpf,
 }
 

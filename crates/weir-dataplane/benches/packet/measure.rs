@@ -96,7 +96,7 @@ fn measure(
     let packets = case.packets(effort.packets, effort.rounds);
     let mut ratios = Vec::new();
     for round in 0..effort.rounds {
-        // The two take turns to run first in a round.
+        // They alternate in running first in a round.
         let first = match &mut peer {
             Some((_, peer)) if round % 2 == 1 => Some(peer.run_round(packets)?),
             _ => None,

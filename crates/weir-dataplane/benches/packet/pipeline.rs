@@ -43,7 +43,7 @@ enum Forwarder {
     Dnat,
 }
 
-/// The hook to which Weir is attached.
+/// The hook that Weir is attached to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Attach {
     Xdp,

@@ -61,7 +61,7 @@ fn known_results(director: &Director) -> Outcome<KnownResults> {
     })
 }
 
-/// Returns the removals of all stages, in the order in which a packet passes through them.
+/// Returns the removals of all stages, in the order of a packet's processing.
 fn removals(known: &KnownResults) -> Vec<Removal> {
     let removal = |stage, edits| Removal { stage, edits };
     [scheduling_stages(known), forwarding_stages(known)]

@@ -221,7 +221,7 @@ impl Pins {
     /// Attaches `program` with clsact. For a moment both filters are attached, and the second one has no effect on
     /// packets. If the process is killed between the two calls, a filter without a pin remains.
     fn attach_filter(&self, program: &mut SchedClassifier, hook: &Hook) -> Result<()> {
-        // The qdisc may exist already; any other error is returned when the filter is attached.
+        // The qdisc may already exist; any other error is returned when the filter is attached.
         let _already_exists = tc::qdisc_add_clsact(&hook.interface);
         let old_pins: Vec<Pin> = self
             .list()?
@@ -274,7 +274,7 @@ impl Pins {
         } = *pin
             && let Some(interface) = self.interface(ifindex)
         {
-            // Dropping a filter's handle removes the filter, which may be removed already.
+            // Dropping a filter's handle removes the filter, which may already be removed.
             drop(SchedClassifierLink::attached(
                 interface,
                 direction.tc(),

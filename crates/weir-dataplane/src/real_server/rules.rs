@@ -81,7 +81,7 @@ pub struct Rules {
     pub gue_ports: Vec<u16>,
     /// The marks; at most 16 of one family and DSCP.
     pub marks: Vec<Mark>,
-    /// Clients to which replies keep this host's address, if the DSCP is 0.
+    /// Clients whose replies keep this host's address, if the DSCP is 0.
     pub except: Vec<Prefix>,
 }
 

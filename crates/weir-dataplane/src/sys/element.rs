@@ -51,7 +51,7 @@ pub(crate) unsafe fn lookup(
 /// Adds or replaces an element.
 ///
 /// # Safety
-/// The same as for [`lookup`].
+/// See [`lookup`].
 pub(crate) unsafe fn update(map: BorrowedFd<'_>, key: &[u8], value: &[u8]) -> io::Result<()> {
     let mut attr = ElementAttr::new(map, key.as_ptr() as u64, value.as_ptr() as u64);
     // SAFETY: the caller guarantees the sizes; the references keep the memory valid.

@@ -30,7 +30,7 @@ pub(crate) const CLIENT_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 pub(crate) const DIRECTOR_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
 /// The ingress device of test runs: the loopback device of the test's namespace.
 pub(crate) const INGRESS: u32 = 1;
-/// A device on which XDP may send. The device need not exist, because no packet is sent.
+/// A device that XDP may send on. The device need not exist, because no packet is sent.
 pub(crate) const OTHER_DEVICE: u32 = 77;
 
 /// Returns the MAC addresses of packets to a server.
@@ -669,7 +669,7 @@ impl Bench {
         let earliest = tick();
         let outcome = self.run(frame);
         let latest = tick();
-        // The tick changed meanwhile, so it is unknown which tick the programs read.
+        // The tick has changed in the meantime, so it is unknown which tick the programs read.
         if earliest != latest {
             let mut model = self.model.clone();
             if difference(&outcome, &model.process(frame, earliest)).is_none() {

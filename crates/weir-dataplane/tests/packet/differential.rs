@@ -317,8 +317,8 @@ fn apply_random_change(random: &mut Random, bench: &mut Bench, services: &[(u32,
     }
 }
 
-/// Returns whether a packet must be skipped: packets with separate stages, and clients to which the kernel routes
-/// replies even with forwarding off, because it always has a route to ff00::/8.
+/// Returns whether a packet must be skipped: packets with separate stages, and packets of clients that the kernel
+/// routes replies to even with forwarding off, because it always has a route to ff00::/8.
 fn is_not_compared(layout: &Layout) -> bool {
     let multicast = layout.src.octets()[0] == 0xff;
     multicast

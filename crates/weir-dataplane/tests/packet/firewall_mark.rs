@@ -1,5 +1,5 @@
-//! Tests packets on the device to which marked packets are routed: the mark in the frame selects the service, whatever
-//! the address.
+//! Tests packets on the device that marked packets are routed to: the mark in the frame selects the service, regardless
+//! of the address.
 
 use std::net::IpAddr;
 

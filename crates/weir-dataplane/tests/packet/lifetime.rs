@@ -384,7 +384,7 @@ fn hashed_syn_above_syn_budget_skips_the_lookup() {
         bench.plane.maps().flows.walk().count(),
         servers_with_entry.len()
     );
-    // A flow with an entry keeps its server, whatever the table contains now.
+    // A flow with an entry keeps its server, regardless of the table's current contents.
     bench.set_weight(service, dests[0], 0);
     for (port, server) in (1000..1032).zip(&servers_with_entry) {
         let outcome = bench.send(&client_tcp(port, ACK));

@@ -1,5 +1,5 @@
-//! Tests that the two entries of a nat flow stay consistent if one CPU moves the flow to a new table while another CPU
-//! ends it, because the client reuses its port, and begins the next flow of the same tuple.
+//! Tests that the two entries of a nat flow remain consistent if one CPU moves the flow to a new table while another
+//! CPU ends it, because the client reuses its port, and begins the next flow of the same tuple.
 
 use std::hint::spin_loop;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,7 +14,7 @@ use crate::support::two_cpus;
 use crate::wire::{FIN, SYN, VIP, client_tcp};
 
 const FLOWS: u16 = 8000;
-/// Maximum number of iterations by which one CPU starts later than the other one.
+/// Maximum delay of one CPU's start relative to the other, in iterations.
 const DELAY_MAX: usize = 64;
 
 fn send(plane: &Dataplane, frame: &[u8]) -> Xdp {

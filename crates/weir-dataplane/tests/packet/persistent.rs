@@ -1,5 +1,5 @@
-//! Tests persistence: which flows of a client are sent to one server, for how long, and what happens if the server is
-//! removed.
+//! Tests persistence: which flows of a client are sent to one server, for how long, and the behaviour after the server
+//! is removed.
 
 use std::sync::Barrier;
 

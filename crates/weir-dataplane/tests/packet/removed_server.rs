@@ -1,4 +1,4 @@
-//! Tests what clients receive after their server was removed with `on_remove = "reset"`.
+//! Tests the packets that clients receive after their server was removed with `on_remove = "reset"`.
 
 use std::net::SocketAddr;
 

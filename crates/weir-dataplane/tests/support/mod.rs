@@ -87,7 +87,7 @@ impl Drop for Sandbox {
 
 pub(crate) const SECRET: [u64; 2] = [0x0123_4567_89ab_cdef, 0xfedc_ba98_7654_3210];
 
-/// Returns small sizes, with which opening is fast.
+/// Returns small sizes, so that opening is fast.
 pub(crate) fn small_sizes() -> Sizes {
     Sizes {
         services: 16,

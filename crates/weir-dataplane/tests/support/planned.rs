@@ -1,7 +1,7 @@
 //! Writes a configuration into the maps of a data plane, as rows and tables that weir-planner computes.
 //!
-//! weir-engine writes the same rows in an order that is safe under traffic. In the tests no packets arrive meanwhile,
-//! so the order does not matter, and replaced tables are freed at once.
+//! weir-engine writes the same rows in an order that is safe under traffic. In the tests, no packets arrive during
+//! writes, so the order does not matter, and replaced tables are freed immediately.
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
@@ -11,17 +11,17 @@ use std::time::Instant;
 use weir_abi::Addr;
 use weir_dataplane::{Dataplane, Extent, ExtentAllocator, Pod, Sizes};
 use weir_model::{Desired, Indexed};
-use weir_planner::allocation::{Allocation, Facts, PoolWeights, ServiceSlot};
+use weir_planner::allocation::{Allocation, AllocationInput, PoolWeights, ServiceSlot};
 use weir_planner::extent::{self, Tables};
 use weir_planner::row_set::{self, RowSet};
-use weir_planner::rows::{self, NetworkFacts};
+use weir_planner::rows::{self, NetworkState};
 use weir_sched::{Counts, Cursor};
 
 /// A configuration, its allocated rows, and the published tables.
 #[derive(Debug)]
 pub(crate) struct PlannedRows {
     pub(crate) desired: Desired,
-    pub(crate) surroundings: NetworkFacts,
+    pub(crate) surroundings: NetworkState,
     allocation: Allocation,
     sizes: Sizes,
     elements: ExtentAllocator,
@@ -47,7 +47,7 @@ impl PlannedRows {
     pub(crate) fn new(sizes: Sizes) -> Self {
         Self {
             desired: Desired::default(),
-            surroundings: NetworkFacts::default(),
+            surroundings: NetworkState::default(),
             allocation: Allocation::default(),
             sizes,
             elements: ExtentAllocator::new(sizes.elements),
@@ -62,7 +62,7 @@ impl PlannedRows {
     }
 
     fn reconcile_all(&mut self, services: &[&str], cursor: Cursor) {
-        let facts = Facts {
+        let allocation_input = AllocationInput {
             services: self.sizes.services,
             dests: self.sizes.dests,
             now_ms: 1,
@@ -71,7 +71,9 @@ impl PlannedRows {
         };
         let desired = Indexed::from(self.desired.clone());
         let names = services.iter().copied();
-        self.allocation.reconcile(&desired, names, &facts).unwrap();
+        self.allocation
+            .reconcile(&desired, names, &allocation_input)
+            .unwrap();
     }
 
     /// Sets the number of elements, before any tables are published.

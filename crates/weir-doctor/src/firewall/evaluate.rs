@@ -67,7 +67,7 @@ impl Ruleset {
         None
     }
 
-    /// Evaluates a chain and the chains to which it jumps.
+    /// Evaluates a chain and the chains that it jumps to.
     fn evaluate(
         &self,
         chain: &Chain,

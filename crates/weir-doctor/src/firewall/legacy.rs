@@ -17,7 +17,7 @@ const SUPPORTED: [&str; 7] = [
     "comment",
 ];
 
-/// Targets that neither drop a packet nor change a field on which rules match.
+/// Targets that neither drop a packet nor change a field that rules match on.
 const NEUTRAL_TARGETS: [&str; 19] = [
     "CT",
     "LOG",

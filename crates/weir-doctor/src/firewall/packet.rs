@@ -1,4 +1,4 @@
-//! The known fields of a packet for which rules are evaluated.
+//! The known fields of a packet that rules are evaluated for.
 
 use std::net::IpAddr;
 

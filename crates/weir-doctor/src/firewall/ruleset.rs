@@ -115,7 +115,7 @@ impl Ruleset {
         chains
     }
 
-    /// Returns the chain to which a rule of `referrer` jumps.
+    /// Returns the chain that a rule of `referrer` jumps to.
     pub(super) fn chain(&self, referrer: &Chain, name: &str) -> Option<&Chain> {
         self.chains.get(*self.by_name.get(&referrer.key(name))?)
     }

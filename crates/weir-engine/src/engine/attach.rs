@@ -13,13 +13,13 @@ use super::Engine;
 use crate::error::Result;
 use crate::network::Plan;
 
-/// Maximum time for which the startup waits for neighbour resolution: longer than an ARP exchange, too short for an
-/// operator to notice.
+/// Maximum time that the startup waits for neighbour resolution: longer than an ARP exchange, too short for an operator
+/// to notice.
 pub(super) const RESOLVE_TIMEOUT: Duration = Duration::from_millis(300);
 const RESOLVE_POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 impl Engine {
-    /// Asks the kernel to keep the neighbours of servers resolved, and records them. Returns whether there are new
+    /// Makes the kernel keep the neighbours of servers resolved, and records them. Returns whether there are new
     /// neighbours.
     pub(super) async fn manage_neighbours_of_servers(&mut self) -> Result<bool> {
         let (added, has_new) = self.network.manage_neighbours().await;
@@ -124,7 +124,7 @@ impl Engine {
         }
     }
 
-    /// Restores offloads that no generic program requires to be off.
+    /// Restores the offloads of devices that no longer run generic XDP.
     fn restore_offloads(&mut self, merging_disabled: &BTreeSet<u32>) -> Result<()> {
         let needed: BTreeSet<&str> = merging_disabled
             .iter()
@@ -164,7 +164,7 @@ impl Engine {
             Ok(former) => {
                 let offloads = &mut self.state.undo.offloads;
                 match offloads.iter_mut().find(|(known, _)| *known == name) {
-                    // Another program has enabled merging again. The first recorded setting is the one to restore.
+                    // Another program has enabled merging again. The setting recorded first is restored.
                     Some((_, first)) => {
                         let new = |feature: &(String, bool)| {
                             !first.iter().any(|(known, _)| *known == feature.0)
@@ -185,7 +185,7 @@ impl Engine {
     }
 }
 
-/// Returns the interfaces to which the packet path is attached, with the modes.
+/// Returns the interfaces that the packet path is attached to, with their modes.
 pub(super) fn attached(plane: &Dataplane) -> Result<BTreeMap<u32, Mode>> {
     let attachments = plane.attachments()?;
     Ok(attachments

@@ -16,7 +16,7 @@ use crate::journal::Record;
 use crate::network::Hops;
 
 impl Engine {
-    /// Persists the undo record. Callers persist a change before they make it.
+    /// Persists the undo record. Callers must persist a change before making it.
     pub(super) fn persist_undo(&mut self) -> Result<()> {
         self.file.append(&Record {
             undo: Some(self.state.undo.clone()),
@@ -29,7 +29,7 @@ impl Engine {
         self.file.append(&self.changes_since(former))
     }
 
-    /// Persists the changes that an allocation made since `former`; if this fails, later.
+    /// Persists the changes that an allocation made since `former`. If this fails, it is retried later.
     pub(super) fn persist_changes_if_possible(&mut self, former: &PreviousAllocation) {
         let changes = self.changes_since(former);
         self.file.append_if_possible(&changes);
@@ -65,7 +65,7 @@ impl Engine {
         }
         self.update_marks().await?;
         self.announce()?;
-        // Where and how XDP is attached determines where it can send.
+        // The devices and modes of XDP determine where it can send.
         let refreshed = self.network.refresh_drivers().await?;
         let new = (&self.network.attached, self.network.learns_clients());
         if refreshed || (&old.0, old.1) != new {
@@ -92,13 +92,13 @@ impl Engine {
     }
 
     pub(super) fn replan(&mut self, touched: &[&str]) -> Result<()> {
-        let network_facts = self
+        let network_state = self
             .network
-            .network_facts(server_addresses(&self.state, touched));
+            .network_state(server_addresses(&self.state, touched));
         let changes = self.rows.replan(
             &self.desired,
             &self.state.allocation,
-            &network_facts,
+            &network_state,
             self.plane.sizes().dests,
             touched.iter().copied(),
         )?;

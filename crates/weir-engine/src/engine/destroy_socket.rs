@@ -31,7 +31,7 @@ impl Engine {
     /// Destroys the sockets of removed and failed servers.
     ///
     /// # Errors
-    /// A map cannot be read, or the kernel cannot list sockets.
+    /// Fails if a map cannot be read, or the kernel cannot list sockets.
     pub(super) fn destroy_sockets(&mut self) -> Result<()> {
         let kinds_to_destroy = self.kinds_to_destroy();
         if kinds_to_destroy.is_empty() {
@@ -109,8 +109,8 @@ impl Engine {
     }
 }
 
-/// Destroys sockets in this network namespace, and the remaining ones in the namespaces of other processes. Returns the
-/// number of destroyed sockets.
+/// Destroys sockets in this network namespace, then the remaining sockets in the namespaces of other processes. Returns
+/// the number of destroyed sockets.
 fn destroy_everywhere(protocol: Protocol, mut cookies: BTreeSet<u64>) -> Result<usize> {
     let total = cookies.len();
     destroy_sockets(protocol.number(), &mut cookies)?;
@@ -124,7 +124,7 @@ fn destroy_everywhere(protocol: Protocol, mut cookies: BTreeSet<u64>) -> Result<
             continue;
         };
         if seen.insert(netns.id().ok().map(|id| id.inode)) {
-            // A namespace that cannot be entered keeps its sockets.
+            // Sockets in a namespace that cannot be entered are not destroyed.
             let remaining = &mut cookies;
             let _ = netns.run(|| destroy_sockets(protocol.number(), remaining));
         }

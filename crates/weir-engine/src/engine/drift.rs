@@ -134,7 +134,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Counts a server whose packets now go to a different MAC address.
+    /// Counts a server whose packets are now sent to a different MAC address.
     pub(super) fn count_moved_neighbour(&mut self, server: IpAddr) {
         self.drift.neighbours += 1;
         tracing::info!(%server, "the MAC address of the server's neighbour changed");

@@ -18,10 +18,10 @@ use crate::journal::Record;
 use crate::listener_conflict::ListenerConflict;
 use crate::origin::Origin;
 
-/// What to do in place of a rejected edit.
+/// The alternative to a rejected edit.
 const CHANGE_FILE: &str = "change it there";
 
-/// A change to the weight of a server in the file, requested by `ipvsadm -e … -w N`: the same as `weir server
+/// A change to the weight of a server in the file, requested by `ipvsadm -e … -w N`; equivalent to `weir server
 /// POOL/ADDRESS weight N`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WeightChange {
@@ -33,7 +33,7 @@ pub struct WeightChange {
     pub wanted: Option<Override>,
 }
 
-/// Returns the service in the file to which an edit refers.
+/// Returns the service in the file that an edit refers to.
 fn service_of<'a>(desired: &'a Desired, key: &ServiceKey) -> Option<&'a weir_model::Service> {
     let listens = |listener: &Listener| key_of(listener).as_ref() == Some(key);
     let has_mark = |mark: &Mark| key_of_mark(mark) == *key;
@@ -219,7 +219,7 @@ impl Engine {
                 origin.zeroed.extend(zeroed);
                 self.rate_estimates.zero(name.as_deref());
             }
-            // A service that was deleted just now may still have rows: its counters restart.
+            // A service that was just deleted may still have rows: its counters restart.
             Edit::AddService(_) => {
                 let zeroed = self.zero_points(|service| name.as_deref() == Some(service));
                 origin.zeroed.extend(zeroed);

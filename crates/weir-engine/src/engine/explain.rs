@@ -1,4 +1,4 @@
-//! Explains how a packet would be handled, from the rows that packets use. Advances no cursor.
+//! Explains how a packet would be handled, from the rows that packets use. Does not advance cursors.
 
 use weir_abi::{Addr, FlowCold};
 use weir_health::State;
@@ -30,7 +30,7 @@ impl Engine {
     /// Returns the service, pool and server that a packet would get, and the reasons.
     ///
     /// # Errors
-    /// A map cannot be read.
+    /// Fails if a map cannot be read.
     pub fn explain_packet(&self, packet: &Packet, states: &ServerStates) -> Result<Explanation> {
         let mut explanation = Explanation {
             packet: packet.to_string(),
@@ -136,7 +136,7 @@ impl Engine {
         .max_by_key(|(_, listener)| listener.ports.specificity())
     }
 
-    /// Returns the server to which the flow with the packet's tuple is bound.
+    /// Returns the server that the flow with the packet's tuple is bound to.
     fn flow_of<'a>(&self, packet: &Packet, slot: &'a ServiceSlot) -> Option<&'a DestSlot> {
         let (src, dst): (Addr, Addr) = (packet.source.ip().into(), packet.destination.ip().into());
         let is_same = |cold: &FlowCold| {
@@ -171,9 +171,9 @@ impl Engine {
             let own_counts = self.plane.maps().live(dest.id)?;
             let exclusion = match (weight, own_counts.overloaded) {
                 (0, _) => {
-                    let standing = states.standing_in(&service.pool, &dest.name, &service.name);
+                    let server_health = states.health_in(&service.pool, &dest.name, &service.name);
                     let down =
-                        standing.filter(|it| it.state == State::Down && !it.reason.is_empty());
+                        server_health.filter(|it| it.state == State::Down && !it.reason.is_empty());
                     let cause = down.map_or_else(String::new, |it| format!(": {}", it.reason));
                     format!(", accepts no new flows{cause}")
                 }
@@ -192,7 +192,7 @@ impl Engine {
         Ok(usable)
     }
 
-    /// Returns the row with the server's flow counts: its own or a shared one.
+    /// Returns the row with the server's flow counts: its own row or a shared row.
     pub(super) fn counts_of(&self, dest: &DestSlot) -> u32 {
         dest.shared
             .map_or(dest.id, |row| self.plane.sizes().dests + row)

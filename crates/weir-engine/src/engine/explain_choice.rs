@@ -32,7 +32,7 @@ impl Engine {
     /// Returns the choice for a new flow that begins with `packet`.
     ///
     /// # Errors
-    /// A map cannot be read.
+    /// Fails if a map cannot be read.
     pub(super) fn explain_choice(
         &self,
         slot: &ServiceSlot,

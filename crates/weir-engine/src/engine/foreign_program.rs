@@ -34,8 +34,8 @@ impl Engine {
         self.foreign_program_error(ifindex, "XDP", program.ok().flatten())
     }
 
-    /// Rejects an interface on which another director balances. With two packet paths, the second would never see its
-    /// packets, or would see them already rewritten. At tc, the kernel would accept both.
+    /// Rejects an interface that another director balances on. With two packet paths, the second would not receive its
+    /// packets, or would receive them already rewritten. At tc, the kernel would accept both.
     pub(super) async fn reject_other_director(&self, ifindex: u32) -> Result<()> {
         let attachments = self.plane.attachments()?;
         let is_own = |id: &u32| attachments.iter().any(|it| it.program_id == *id);

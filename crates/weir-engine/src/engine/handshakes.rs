@@ -26,8 +26,8 @@ pub struct Handshakes<'a> {
 }
 
 impl<'a> Handshakes<'a> {
-    /// Creates a `Handshakes` from counters that another process has read. `silent`: for each server whose replies
-    /// bypass the director, its index in the samples and the time of the first unanswered SYN.
+    /// Creates a `Handshakes` from counters read by another process. `silent`: for each server whose replies bypass the
+    /// director, its index in the samples and the time of the first unanswered SYN.
     pub const fn new(pool_samples: PoolSamples<'a>, silent: Vec<(usize, Duration)>) -> Self {
         Self {
             pool_samples,
@@ -64,7 +64,7 @@ impl Engine {
     /// Reads the counters of all services whose servers may be ejected.
     ///
     /// # Errors
-    /// A map cannot be read.
+    /// Fails if a map cannot be read.
     pub fn read_handshakes(&mut self, states: &ServerStates) -> Result<Vec<Handshakes<'_>>> {
         self.update_reply_monitor(states)?;
         let mut services = Vec::new();
@@ -79,7 +79,7 @@ impl Engine {
         Ok(services)
     }
 
-    /// Returns the counters of the servers of a service to which passive checks apply.
+    /// Returns the counters of the servers of a service that passive checks apply to.
     fn handshakes<'a>(&'a self, pool: &'a Pool, service: &'a Service) -> Result<Handshakes<'a>> {
         let (mut samples, mut silent) = (Vec::new(), Vec::new());
         let slot = self.state.allocation.services.get(&service.name);

@@ -226,7 +226,7 @@ impl Engine {
     /// Reads samples and publishes costs. Returns the pause until the next call.
     ///
     /// # Errors
-    /// A map cannot be read or written.
+    /// Fails if a map cannot be read or written.
     pub fn publish_latency(&mut self) -> Result<Duration> {
         let started = std::time::Instant::now();
         let mut monitor = std::mem::take(&mut self.latency);

@@ -19,7 +19,7 @@ impl Engine {
     /// Returns the services of both origins, as ipvsadm lists them.
     ///
     /// # Errors
-    /// A map cannot be read.
+    /// Fails if a map cannot be read.
     pub fn listing(&self) -> Result<Listing> {
         self.listing_input().listing()
     }
@@ -27,7 +27,7 @@ impl Engine {
     /// Returns all flows.
     ///
     /// # Errors
-    /// A map cannot be read.
+    /// Fails if a map cannot be read.
     pub fn connections(&self) -> Result<Vec<Connection>> {
         self.listing_input().connections()
     }

@@ -40,7 +40,7 @@ impl LocalClients {
     /// Writes changed listeners; additions come before removals.
     ///
     /// # Errors
-    /// The map is full.
+    /// Fails if the map is full.
     pub(super) fn write_listeners(&mut self) -> Result<()> {
         let Some(maps) = &self.maps else {
             return Ok(());
@@ -108,7 +108,7 @@ impl Engine {
     /// Reattaches programs if another program has detached them, or if the cgroup was removed and recreated.
     ///
     /// # Errors
-    /// A cgroup cannot be opened, or the kernel rejects the change.
+    /// Fails if a cgroup cannot be opened, or the kernel rejects the change.
     pub(super) fn repair_local_clients(&mut self) -> Result<()> {
         let local = &self.local_clients;
         if local.used_scopes.is_empty() {
@@ -134,7 +134,7 @@ impl Engine {
     /// Attaches the programs to new cgroups and plans the listeners, which [`Self::write_pending`] writes.
     ///
     /// # Errors
-    /// A cgroup cannot be opened, or the kernel rejects the change.
+    /// Fails if a cgroup cannot be opened, or the kernel rejects the change.
     pub(super) fn prepare_local_clients(&mut self) -> Result<()> {
         let attached = socket::scopes(self.plane.pins())?;
         let local = &mut self.local_clients;
@@ -169,7 +169,7 @@ impl Engine {
     /// Replaces programs of an earlier process or data plane, and detaches the programs that no service uses.
     ///
     /// # Errors
-    /// The kernel rejects the change.
+    /// Fails if the kernel rejects the change.
     pub(super) fn finish_local_clients(&mut self) -> Result<()> {
         let local = &mut self.local_clients;
         if local.maps.is_none() {
@@ -195,7 +195,7 @@ impl Engine {
     /// Detaches the remaining programs of unused scopes without open sockets.
     ///
     /// # Errors
-    /// The kernel rejects the change.
+    /// Fails if the kernel rejects the change.
     pub(super) fn release_local_clients(&mut self) -> Result<()> {
         let local = &mut self.local_clients;
         let Some(maps) = local.maps.as_ref().filter(|_| local.has_unused_programs) else {

@@ -19,7 +19,7 @@ impl Engine {
     /// Handles a change to links, addresses, routes or neighbours.
     ///
     /// # Errors
-    /// The network cannot be read, or rows cannot be written; the next tick tries again.
+    /// Fails if the network cannot be read, or rows cannot be written; the next tick retries.
     pub async fn network_event(&mut self, event: &Event) -> Result<()> {
         let routes_changed = self.network.handle_event(event);
         if let Event::Link { .. } = event {
@@ -73,10 +73,10 @@ impl Engine {
         self.replan(&touched.iter().map(String::as_str).collect::<Vec<_>>())
     }
 
-    /// Runs once per second: releases the rows of ended flows and checks for changes that cause no event.
+    /// Runs once per second: releases the rows of ended flows and checks for changes without an event.
     ///
     /// # Errors
-    /// A map or the network cannot be read; the next tick tries again.
+    /// Fails if a map or the network cannot be read; the next tick retries.
     pub async fn tick(&mut self, states: &ServerStates) -> Result<()> {
         if self.network_stale {
             self.refresh().await?;
@@ -148,7 +148,7 @@ impl Engine {
         let unused_addresses =
             unused_addresses.filter(|address| allocation.rows_at(*address).is_empty());
         self.network.remove_servers(unused_addresses);
-        // Records of peers must not refer to the freed rows.
+        // Peers' records must not refer to the freed rows.
         self.sync.index_version = None;
         // Clear the rows before the state file allows their reuse.
         self.writer.clear_dests(maps, &released.dests)?;

@@ -1,8 +1,9 @@
 //! Routes packets with a firewall mark through a veth pair, where XDP balances them.
 //!
-//! The stack's firewall sets marks after XDP. So policy routing rules send marked packets to one end of a veth pair,
-//! where the tc program writes the mark into the frame; XDP at the other end reads it (`bpf/lib/firewall_mark.h`).
-//! Programs are attached before the first rule is added, and rules are removed before the devices.
+//! The stack's firewall sets marks after XDP. Policy routing rules therefore send marked packets to one end of a veth
+//! pair, where the tc program writes the mark into the frame; XDP at the other end reads it
+//! (`bpf/lib/firewall_mark.h`). Programs are attached before the first rule is added, and rules are removed before the
+//! devices.
 
 use std::collections::BTreeSet;
 
@@ -17,9 +18,9 @@ use crate::mark_routing::{MarkRouting, mac};
 
 /// MTU of the veth pair: larger than the MTU of any Ethernet device, so that every packet fits.
 const MTU: u32 = 9216;
-/// Base of the routing table number, to which the device index is added: "We" in ASCII.
+/// Base of the routing table number: "We" in ASCII. The device index is added.
 const TABLE: u32 = 0x5765_0000;
-/// Number of name pairs that are tried.
+/// Number of name pairs to try.
 const NAME_PAIRS: u32 = 64;
 
 impl Engine {
@@ -111,7 +112,7 @@ impl Engine {
             exists(pair.entry, &routing.entry) && exists(pair.exit, &routing.exit)
         });
         let Some((routing, pair)) = intact else {
-            // If a step fails, the next check finds the pair incomplete and tries again.
+            // If a step fails, the next check finds the pair incomplete and retries.
             self.network.marks = None;
             self.update_marks().await?;
             self.log_mark_repair("the devices were recreated");

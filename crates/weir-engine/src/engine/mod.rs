@@ -1,7 +1,7 @@
 //! Defines [`Engine`], the state of a layer 4 director; the submodules implement its operations.
 //!
 //! [`Engine::apply`] plans with weir-planner before it writes anything (`write`), so a configuration that cannot be
-//! applied changes nothing. Everything that packets use is in pinned maps. The maps remain when the engine ends, and
+//! applied changes nothing. Everything that packets use is in pinned maps. The maps remain when the engine exits, and
 //! the next engine adopts them ([`crate::adopt`], [`crate::state`]).
 
 mod address;

@@ -46,7 +46,7 @@ impl Engine {
     /// Evaluates the counters since the last call and logs changes.
     ///
     /// # Errors
-    /// A map cannot be read.
+    /// Fails if a map cannot be read.
     pub(super) fn update_reply_monitor(&mut self, states: &ServerStates) -> Result<()> {
         let mut reply_monitor = std::mem::take(&mut self.reply_monitor);
         let result = self.check_replies(&mut reply_monitor, states);
@@ -172,8 +172,7 @@ impl Engine {
     }
 }
 
-/// Returns the time after which a server's checks report at the latest that it does not respond. Without a check, they
-/// never do.
+/// Returns the maximum time until a server's checks report that it does not respond; unlimited without a check.
 fn detection_time(desired: &Indexed, service: &Service, server: &str) -> Duration {
     let pool = desired.pool(&service.pool);
     let checks = pool.and_then(|pool| Some(pool.checks_of(pool.server(server)?)));
@@ -183,8 +182,8 @@ fn detection_time(desired: &Indexed, service: &Service, server: &str) -> Duratio
 }
 
 fn is_up(states: &ServerStates, service: &Service, dest: &DestSlot) -> bool {
-    let standing = states.standing_in(&service.pool, &dest.name, &service.name);
-    standing.is_some_and(|it| it.state == weir_health::State::Up)
+    let server_health = states.health_in(&service.pool, &dest.name, &service.name);
+    server_health.is_some_and(|it| it.state == weir_health::State::Up)
 }
 
 fn reason(found: &NoReplyWarning) -> String {

@@ -123,8 +123,8 @@ impl SavedState {
         let (file, state) = (&self.file, &self.state);
         let (planned, text) = std::thread::scope(|scope| {
             let writing = scope.spawn(|| file.serialize(state, &states.saved_servers()));
-            let network_facts = self.network.network_facts(state.allocation.addresses());
-            let planned = rows(desired, &state.allocation, &network_facts, dest_rows);
+            let network_state = self.network.network_state(state.allocation.addresses());
+            let planned = rows(desired, &state.allocation, &network_state, dest_rows);
             (planned, writing.join())
         });
         let planned = planned?;
@@ -134,7 +134,7 @@ impl SavedState {
     }
 }
 
-/// An engine that is being opened: the data plane is open, but does not have the configuration yet.
+/// An engine that is being opened: the data plane is open, but the configuration is not applied yet.
 #[derive(Debug)]
 pub struct Opening<'a> {
     paths: &'a Paths,
@@ -171,8 +171,8 @@ impl<'a> Opening<'a> {
     /// a tokio runtime, in the director's network namespace.
     ///
     /// # Errors
-    /// Another daemon uses the pin directory, the data plane cannot be opened, or a newer version wrote the state file.
-    /// If no data plane was pinned before, none is pinned afterwards.
+    /// Fails if another daemon uses the pin directory, the data plane cannot be opened, or a newer version wrote the
+    /// state file. If no data plane was pinned before, none is pinned afterwards.
     pub async fn begin(paths: &'a Paths, configured: &'a Desired) -> Result<(Self, SavedServers)> {
         let pins = PinDir::new(&paths.pin_dir);
         // Without the claim, the rollback might remove the pins of another daemon that is starting.
@@ -213,8 +213,8 @@ impl<'a> Opening<'a> {
     /// Activates the configuration with the weights of `states`.
     ///
     /// # Errors
-    /// The configuration cannot be applied, or the kernel rejects a change. A running data plane continues; if no
-    /// data plane was pinned before, none is pinned afterwards.
+    /// Fails if the configuration cannot be applied, or the kernel rejects a change. A running data plane continues; if
+    /// no data plane was pinned before, none is pinned afterwards.
     pub async fn finish(self, states: &ServerStates) -> Result<Engine> {
         // A fresh data plane has no services created with ipvsadm.
         let origin = (self.opened != OpenOutcome::Fresh).then_some(&self.saved.state.origin);
@@ -229,7 +229,7 @@ impl<'a> Opening<'a> {
     /// proxy service, which an earlier version may have stored.
     ///
     /// # Errors
-    /// Those of [`Self::finish`].
+    /// See [`Self::finish`].
     pub async fn finish_for_edits(self, states: &ServerStates) -> Result<Engine> {
         let Self {
             paths,
@@ -329,7 +329,7 @@ fn merged(origin: &Origin, configured: &Desired) -> Result<Indexed> {
     origin.merged_with(configured.clone()).map(Indexed::from)
 }
 
-/// Returns the addresses of the servers that have rows or will get them.
+/// Returns the addresses of the servers that have rows or will be assigned rows.
 fn addresses_of(state: &EngineState, desired: &Result<Indexed>) -> BTreeSet<IpAddr> {
     let allocated = state.allocation.dests().map(|(_, dest)| dest.address);
     let desired = desired.as_ref().ok();
@@ -344,7 +344,8 @@ fn addresses_of(state: &EngineState, desired: &Result<Indexed>) -> BTreeSet<IpAd
 }
 
 pub(super) fn open_plane(pin_dir: PathBuf, sizes: Sizes) -> Result<(Dataplane, OpenOutcome)> {
-    // Kernels before 5.11 charge maps to RLIMIT_MEMLOCK. Later ones ignore it; a failure shows in the next step.
+    // Kernels before 5.11 charge maps to RLIMIT_MEMLOCK. Later kernels ignore it; a failure is detected in the next
+    // step.
     let _ = weir_sys::raise_memlock();
     let opened = Dataplane::open(&OpenOptions {
         sizes,

@@ -20,7 +20,7 @@ impl Engine {
     /// expired.
     ///
     /// # Errors
-    /// A map cannot be read.
+    /// Fails if a map cannot be read.
     pub fn connections_of(&self, pool: &str, server: &str) -> Result<(u64, u64)> {
         let maps = self.plane.maps();
         let (mut active, mut inactive) = (0, 0);

@@ -27,9 +27,9 @@ impl Engine {
     /// Applies a configuration.
     ///
     /// # Errors
-    /// The configuration cannot be applied, or the kernel rejects a change: the previous configuration is active again,
-    /// except that a server that the rejected configuration removed is now the last in its pool.
-    /// [`Error::RollbackFailed`]: each service then has one of the two configurations, and applying one of them again
+    /// Fails if the configuration cannot be applied, or the kernel rejects a change: the previous configuration is
+    /// active again, except that a server that the rejected configuration removed is now the last in its pool. After
+    /// [`Error::RollbackFailed`], each service has one of the two configurations, and applying either of them again
     /// completes the change.
     pub async fn apply(
         &mut self,
@@ -129,21 +129,21 @@ impl Engine {
         self.network.vip_interface(desired)?;
         if let Some(dest_rows) = new_dest_rows {
             let allocation = &self.state.allocation;
-            let network_facts = self.network.network_facts(allocation.addresses());
-            return Ok(Some(rows(desired, allocation, &network_facts, dest_rows)?));
+            let network_state = self.network.network_state(allocation.addresses());
+            return Ok(Some(rows(desired, allocation, &network_state, dest_rows)?));
         }
         let touched: Vec<&str> = touched
             .iter()
             .copied()
             .chain(moved_services.iter().map(String::as_str))
             .collect();
-        let network_facts = self
+        let network_state = self
             .network
-            .network_facts(server_addresses(&self.state, &touched));
+            .network_state(server_addresses(&self.state, &touched));
         let changes = self.rows.replan(
             desired,
             &self.state.allocation,
-            &network_facts,
+            &network_state,
             self.plane.sizes().dests,
             touched,
         )?;

@@ -6,7 +6,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use weir_abi::{REASONS, Traffic};
 use weir_dataplane::Mode;
 use weir_flow::model_forward;
-use weir_health::{Standing, State};
+use weir_health::{ServerHealth, State};
 use weir_model::Service;
 use weir_planner::allocation::{DestSlot, Removal, ServiceSlot, configured_server};
 use weir_state::{Override, ServerStates, state_before_first_result};
@@ -27,7 +27,7 @@ impl Engine {
     /// Returns the current state.
     ///
     /// # Errors
-    /// A map cannot be read.
+    /// Fails if a map cannot be read.
     pub fn snapshot(&self, states: &ServerStates) -> Result<Layer4Snapshot> {
         self.snapshot_in_parts(states, usize::MAX, |_| ())
     }
@@ -36,7 +36,7 @@ impl Engine {
     /// read. The returned snapshot contains only the remaining services.
     ///
     /// # Errors
-    /// The same as for [`Self::snapshot`].
+    /// See [`Self::snapshot`].
     pub fn snapshot_in_parts(
         &self,
         states: &ServerStates,
@@ -74,7 +74,7 @@ impl Engine {
     /// table.
     ///
     /// # Errors
-    /// A map cannot be read.
+    /// Fails if a map cannot be read.
     pub fn services(&self, states: &ServerStates) -> Result<Vec<ServiceStatus>> {
         self.services_in_parts(states, usize::MAX, |_| ())
     }
@@ -159,7 +159,7 @@ impl Engine {
             forward: service.forward,
             scheduler: slot.scheduler.clone(),
             pool: service.pool.clone(),
-            regime: states.exceptional_state(&service.pool),
+            pool_state: states.exceptional_state(&service.pool),
             persistence: service.persistence.as_ref().map(ToString::to_string),
             one_packet: service.one_packet,
             totals: sum,
@@ -199,8 +199,8 @@ impl Engine {
             .overrides()
             .get(&service.pool, &dest.name)
             .filter(|_| dest.removed.is_none());
-        let standing = states
-            .standing_in(&service.pool, &dest.name, &service.name)
+        let server_health = states
+            .health_in(&service.pool, &dest.name, &service.name)
             .filter(|_| dest.removed.is_none());
         let base = active.map_or(dest.weight, Override::weight);
         let configured = configured_server(&self.desired, service, dest);
@@ -208,7 +208,7 @@ impl Engine {
         let initial = pool
             .zip(configured)
             .and_then(|(pool, server)| state_before_first_result(pool, server));
-        let (state, reason) = state_and_reason(dest, active, standing, initial);
+        let (state, reason) = state_and_reason(dest, active, server_health, initial);
         let forward = configured.map(|server| server.forward_in(service));
         Ok(ServerStatus {
             name: dest.name.clone(),
@@ -224,8 +224,9 @@ impl Engine {
             state,
             reason,
             since: UNIX_EPOCH
-                + match standing.filter(|_| active.is_none_or(|active| !active.hides_checks())) {
-                    Some(standing) => standing.since,
+                + match server_health.filter(|_| active.is_none_or(|active| !active.hides_checks()))
+                {
+                    Some(server_health) => server_health.since,
                     None => Duration::from_millis(dest.since_ms),
                 },
             overridden: active.map(|active| active.to_string()),
@@ -245,7 +246,8 @@ impl Engine {
             warning: self.warning(dest).filter(|_| dest.removed.is_none()),
             handshakes: (live.syns, live.answered),
             latency: self.latency_of(dest.id, dest.generation),
-            check_weight: standing.and_then(|standing| standing.reported_weight(base)),
+            check_weight: server_health
+                .and_then(|server_health| server_health.reported_weight(base)),
             slow_start: None,
             checks: Vec::new(),
         })
@@ -277,7 +279,7 @@ impl Engine {
 fn state_and_reason(
     dest: &DestSlot,
     active: Option<Override>,
-    standing: Option<&Standing>,
+    server_health: Option<&ServerHealth>,
     initial: Option<State>,
 ) -> (ServerState, String) {
     let reason = |text: &str| text.to_owned();
@@ -294,12 +296,12 @@ fn state_and_reason(
         ),
         Some(Override::Drain) => (ServerState::Drain, reason("weir server … drain")),
         Some(Override::Maint) => (ServerState::Maint, reason("weir server … maint")),
-        _ if dest.sorry && dest.effective == 0 && standing.is_none() => (
+        _ if dest.sorry && dest.effective == 0 && server_health.is_none() => (
             ServerState::Unchecked,
             reason("standby: other servers are usable"),
         ),
-        _ => match (standing, initial) {
-            (Some(standing), _) => (standing.state.into(), standing.reason.clone()),
+        _ => match (server_health, initial) {
+            (Some(server_health), _) => (server_health.state.into(), server_health.reason.clone()),
             (None, Some(initial)) => (initial.into(), reason("no result yet")),
             (None, None) => (ServerState::Unchecked, reason("no check configured")),
         },

@@ -26,7 +26,7 @@ const WALK_DURATION: Duration = Duration::from_secs(4);
 /// Number of calls of [`Engine::sync_changes`] in which a walk visits the whole table after `maglev` tables have
 /// changed.
 const RECHECK_CALLS: u32 = 16;
-/// Time for which each call continues such a walk, so that a table with few flows is visited in one call.
+/// How long each call continues such a walk, so that a table with few flows is visited in one call.
 const RECHECK_TIME: Duration = Duration::from_millis(4);
 /// Number of buckets between two checks of the clock.
 const RECHECK_BUCKETS: u32 = 256;
@@ -35,7 +35,7 @@ const SCAN_BUCKETS: u32 = 256;
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 
-/// Why a record cannot be inserted.
+/// Why a record is not inserted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum InsertError {
     /// It has values that no flow has.
@@ -77,10 +77,10 @@ fn is_past_handshake(meta: EntryMeta) -> bool {
 }
 
 impl Engine {
-    /// Starts or stops recording changed flows. Flows that are already in the table are sent when a peer joins.
+    /// Starts or stops recording changed flows. Flows already in the table are sent when a peer joins.
     ///
     /// # Errors
-    /// A map cannot be written.
+    /// Fails if a map cannot be written.
     pub fn set_sync(&mut self, enabled: bool) -> Result<()> {
         let maps = self.plane.maps();
         maps.set_sync(enabled)?;
@@ -118,7 +118,7 @@ impl Engine {
     /// time since any fixed point.
     ///
     /// # Errors
-    /// A map cannot be read.
+    /// Fails if a map cannot be read.
     pub fn sync_changes(&mut self, now: Duration, entries: &mut Vec<u32>) -> Result<()> {
         self.update_index()?;
         let maps = self.plane.maps();
@@ -226,7 +226,7 @@ impl Engine {
     /// Inserts records from a peer.
     ///
     /// # Errors
-    /// The kernel returns an error.
+    /// Fails if the kernel returns an error.
     pub fn sync_insert(&mut self, records: &[Record]) -> Result<()> {
         if records.is_empty() {
             return Ok(());

@@ -31,7 +31,7 @@ pub(super) const PREFETCH_DISTANCE: usize = 4;
 pub(super) struct ServiceNames {
     /// One of its listeners or marks.
     pub(super) id: Option<ServiceId>,
-    /// A listener with one port, which no other service can have.
+    /// A listener with one port, which belongs only to this service.
     pub(super) listener: Option<(u8, IpAddr, u16)>,
     /// Whether flows have a firewall mark.
     pub(super) has_mark: bool,
@@ -189,7 +189,7 @@ pub struct SyncCounts {
     pub older: u64,
     /// Records whose tuple belongs to a different live flow.
     pub conflict: u64,
-    /// Records for which there was no free slot.
+    /// Records without a free slot.
     pub full: u64,
     /// Records whose bucket stayed locked.
     pub busy: u64,

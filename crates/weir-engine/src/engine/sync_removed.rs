@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use weir_planner::allocation::{DestSlot, Removal};
 
-/// Time for which the row of a removed server without flows is kept.
+/// How long the row of a removed server without flows is kept.
 const RETENTION: Duration = Duration::from_secs(60);
 
 /// The removed servers, by row and generation, with the time at which each was first seen as removed.

@@ -12,7 +12,7 @@ use weir_abi::ticks_from;
 
 /// RFC 863.
 const DISCARD_PORT: u16 = 9;
-/// Time for which a cached address is used: routes may change.
+/// How long a cached address is used: routes may change.
 const CACHE_DURATION: Duration = Duration::from_secs(1);
 /// Maximum number of cached addresses; for further clients the kernel is queried each time.
 const CACHE_MAX: usize = 1 << 16;

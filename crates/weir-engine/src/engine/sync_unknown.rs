@@ -1,9 +1,9 @@
 //! Adds servers that another director of the group has removed and that still have flows there.
 //!
-//! A director that starts after a server was removed does not know the server. Without its row, it could not insert the
-//! server's flows, and they would break if routers moved them here. The server gets a row, and no new flows: it is
-//! added with weight 0 and removed again, which changes no table of the group. Only servers that `[cluster.publish]`
-//! permits are added, and only to pools that the group has published.
+//! A director that starts after a server was removed has no record of the server. Without its row, it could not insert
+//! the server's flows, and they would break if routers moved them here. The server gets a row, and no new flows: it is
+//! added with weight 0 and removed again, so that the tables of the group do not change. Only servers that
+//! `[cluster.publish]` permits are added, and only to pools that the group has published.
 
 use std::net::IpAddr;
 
@@ -16,7 +16,7 @@ use super::unknown_servers::{UnknownServers, server_of};
 use crate::error::Result;
 
 impl Engine {
-    /// Queues a record whose server this director does not know, if the server may be added. Returns whether the record
+    /// Queues a record whose server this director does not have, if the server may be added. Returns whether the record
     /// was queued.
     pub(super) fn queue_unknown(&mut self, service_row: u32, record: &Record) -> bool {
         let mut slots = self.state.allocation.services.iter();
@@ -45,7 +45,7 @@ impl Engine {
         })
     }
 
-    /// Returns whether flows wait for servers that this director does not know.
+    /// Returns whether flows wait for servers that this director does not have.
     pub fn has_unknown_servers(&self) -> bool {
         !self.sync.unknown.servers.is_empty()
     }

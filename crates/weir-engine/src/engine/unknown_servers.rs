@@ -1,4 +1,4 @@
-//! The servers that only other directors of the group know; see [`super::sync_unknown`].
+//! Servers that only other directors of the group have; see [`super::sync_unknown`].
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -14,7 +14,7 @@ const SERVERS_MAX: usize = 64;
 /// A server of a pool: name of the pool, address and port.
 pub(super) type PoolServer = (String, IpAddr, Option<u16>);
 
-/// Flows of servers that this director does not know.
+/// Flows of servers that this director does not have.
 #[derive(Debug, Default)]
 pub(super) struct UnknownServers {
     pub(super) servers: BTreeSet<PoolServer>,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use weir_model::Indexed;
-use weir_state::{OverrideRecord, ServerStates, StandingRecord};
+use weir_state::{HealthRecord, OverrideRecord, ServerStates};
 
 use super::Engine;
 use crate::allocate::allocate;
@@ -15,7 +15,7 @@ impl Engine {
     /// Applies the weights of these pools, in all services that use them.
     ///
     /// # Errors
-    /// A map cannot be written. A full disk is only logged: it must not keep a failed server in use.
+    /// Fails if a map cannot be written. A full disk is only logged: it must not keep a failed server in use.
     pub fn apply_weights(&mut self, pools: &[&str], states: &ServerStates) -> Result<()> {
         let users = pools
             .iter()
@@ -30,13 +30,13 @@ impl Engine {
     /// Adds results of checks to the state file.
     ///
     /// # Errors
-    /// The state file cannot be written.
-    pub fn record_standings(&mut self, standings: Vec<StandingRecord>) -> Result<()> {
-        if standings.is_empty() {
+    /// Fails if the state file cannot be written.
+    pub fn record_health(&mut self, health_states: Vec<HealthRecord>) -> Result<()> {
+        if health_states.is_empty() {
             return Ok(());
         }
         self.file.append(&Record {
-            standings,
+            health_states,
             ..Record::default()
         })
     }
@@ -44,7 +44,7 @@ impl Engine {
     /// Adds an override to the copy in the state file, which 0.1.0 reads.
     ///
     /// # Errors
-    /// The state file cannot be written.
+    /// Fails if the state file cannot be written.
     pub fn copy_override(&mut self, record: &OverrideRecord) -> Result<()> {
         self.file.append(&Record {
             overrides: vec![record.clone()],

@@ -124,7 +124,7 @@ impl Network {
             mtu: u16::try_from(route.mtu).unwrap_or(u16::MAX),
             dmac: route.mac.map_or([0; 6], |mac| mac.octets()),
             smac: route.smac.map_or([0; 6], |mac| mac.octets()),
-            // With one port and no tag of its own, packets return to the VLAN on which they arrived.
+            // With one port and no tag of its own, packets return to the VLAN that they arrived on.
             vlan: route
                 .vlan
                 .unwrap_or(if only_port { HOP_VLAN_KEEP } else { 0 }),

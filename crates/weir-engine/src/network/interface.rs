@@ -72,8 +72,8 @@ impl Network {
         Some(MacAddr::new(mac.octets()))
     }
 
-    /// Returns a device and the devices from which it receives packets: the ports of a bridge or bond, the lower
-    /// devices of VLANs and macvlans.
+    /// Returns a device and the devices that it receives packets from: the ports of a bridge or bond, the lower devices
+    /// of VLANs and macvlans.
     pub(crate) fn devices_below(&self, ifindex: u32) -> BTreeSet<u32> {
         let mut found = BTreeSet::from([ifindex]);
         let mut queue = vec![ifindex];
@@ -98,7 +98,7 @@ impl Network {
     /// and the default gateways.
     ///
     /// # Errors
-    /// A configured interface does not exist.
+    /// Fails if a configured interface does not exist.
     pub(crate) fn interfaces(&self, desired: &Indexed) -> Result<BTreeSet<u32>> {
         let Node {
             interfaces,
@@ -141,10 +141,10 @@ impl Network {
         Ok(found)
     }
 
-    /// Returns the interface to which VIPs are added; `None` = not configured.
+    /// Returns the interface that VIPs are added to; `None` = not configured.
     ///
     /// # Errors
-    /// The interface does not exist.
+    /// Fails if the interface does not exist.
     pub(crate) fn vip_interface(&self, desired: &Desired) -> Result<Option<u32>> {
         let Some(name) = &desired.node.vip_interface else {
             return Ok(None);
@@ -158,7 +158,7 @@ impl Network {
     /// Adds an address to a device. Returns whether the address was missing.
     ///
     /// # Errors
-    /// There is no such device, or the kernel rejects the address.
+    /// Fails if there is no such device, or the kernel rejects the address.
     pub(crate) async fn add_address(&self, ifindex: u32, address: IpAddr) -> Result<bool> {
         let prefix = if address.is_ipv4() { 32 } else { 128 };
         Ok(self.netlink.add_address(ifindex, address, prefix).await? == Change::Made)
@@ -167,7 +167,7 @@ impl Network {
     /// Removes an address from a device, if the device has it.
     ///
     /// # Errors
-    /// The kernel rejects the change.
+    /// Fails if the kernel rejects the change.
     pub(crate) async fn remove_address(&self, ifindex: u32, address: IpAddr) -> Result<()> {
         vip::remove_address(&self.netlink, ifindex, address).await?;
         Ok(())
@@ -176,7 +176,7 @@ impl Network {
     /// Hands an address over to the virtual router that manages it from now on.
     ///
     /// # Errors
-    /// The kernel rejects the change.
+    /// Fails if the kernel rejects the change.
     pub(crate) async fn hand_over_address(&self, ifindex: u32, address: IpAddr) -> Result<()> {
         let prefix = if address.is_ipv4() { 32 } else { 128 };
         self.netlink

@@ -15,7 +15,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use weir_dataplane::Mode;
 use weir_netlink::{Event, NetState, Netlink, RouteKind, Sysctl, XdpFeatures};
 use weir_planner::mark::Pair;
-use weir_planner::rows::NetworkFacts;
+use weir_planner::rows::NetworkState;
 
 use crate::error::Result;
 use crate::mark_routing::MarkRouting;
@@ -49,9 +49,9 @@ pub(crate) struct Network {
     drivers: BTreeMap<u32, XdpFeatures>,
     /// Devices with the packet path, and its mode.
     pub(crate) attached: BTreeMap<u32, Mode>,
-    /// Devices to which the packet path is about to be attached.
+    /// Devices that the packet path is about to be attached to.
     expected: BTreeSet<u32>,
-    /// Devices to which native XDP is about to be attached.
+    /// Devices that native XDP is about to be attached to.
     expected_native: BTreeSet<u32>,
     /// The veth pair of marked packets.
     pub(crate) marks: Option<Pair>,
@@ -72,7 +72,7 @@ impl Network {
     /// Opens the network of the calling thread's namespace, with an empty cache.
     ///
     /// # Errors
-    /// A netlink socket cannot be opened.
+    /// Fails if a netlink socket cannot be opened.
     pub(crate) fn open() -> Result<Self> {
         Ok(Self {
             netlink: Netlink::open()?,
@@ -101,7 +101,7 @@ impl Network {
     /// servers whose rows may have changed.
     ///
     /// # Errors
-    /// A table cannot be read.
+    /// Fails if a table cannot be read.
     pub(crate) async fn refresh(&mut self, servers: BTreeSet<IpAddr>) -> Result<BTreeSet<IpAddr>> {
         let destinations = servers.iter().copied().chain(DEFAULT_ROUTE_PROBES);
         let state = self.netlink.state(destinations).await?;
@@ -123,7 +123,7 @@ impl Network {
     /// have changed: other route changes cause events.
     ///
     /// # Errors
-    /// A table cannot be read.
+    /// Fails if a table cannot be read.
     pub(crate) async fn update(&mut self, servers: impl Iterator<Item = IpAddr>) -> Result<Update> {
         let added: BTreeSet<IpAddr> = servers.filter(|it| !self.servers.contains(it)).collect();
         let tables = self.netlink.read_tables().await?;
@@ -154,7 +154,7 @@ impl Network {
     /// Adds and removes servers so that exactly these remain.
     ///
     /// # Errors
-    /// A table cannot be read.
+    /// Fails if a table cannot be read.
     pub(crate) async fn retain_servers(&mut self, servers: BTreeSet<IpAddr>) -> Result<()> {
         let unused: Vec<IpAddr> = self.servers.difference(&servers).copied().collect();
         self.remove_servers(unused.into_iter());
@@ -204,7 +204,7 @@ impl Network {
     /// features changed.
     ///
     /// # Errors
-    /// A table cannot be read.
+    /// Fails if a table cannot be read.
     pub(crate) async fn refresh_drivers(&mut self) -> Result<bool> {
         let former = self.drivers.clone();
         let mut used: BTreeSet<u32> = self.attached.keys().copied().collect();
@@ -226,27 +226,27 @@ impl Network {
         routes_changed
     }
 
-    /// Returns the network state on which the rows of these servers depend.
-    pub(crate) fn network_facts(&self, servers: impl Iterator<Item = IpAddr>) -> NetworkFacts {
-        let mut network_facts = NetworkFacts {
+    /// Returns the network state that the rows of these servers depend on.
+    pub(crate) fn network_state(&self, servers: impl Iterator<Item = IpAddr>) -> NetworkState {
+        let mut network_state = NetworkState {
             learn_clients: self.learns_clients(),
             xdp_receives_partial_checksums: self.xdp_receives_partial_checksums(),
             marks: self.marks,
             memory_is_low: self.memory_is_low,
-            ..NetworkFacts::default()
+            ..NetworkState::default()
         };
         for server in servers {
             let Some(found) = self.state.lookups.get(&server) else {
                 continue;
             };
             if found.kind == RouteKind::Local {
-                network_facts.local.insert(server);
+                network_state.local.insert(server);
             }
             if let Some(source) = found.prefsrc {
-                network_facts.sources.insert(server, source);
+                network_state.sources.insert(server, source);
             }
         }
-        network_facts
+        network_state
     }
 
     /// Records where the packet path is attached, except on the devices of marked packets.

@@ -9,8 +9,8 @@ use weir_sys::ethtool;
 
 use super::Network;
 
-/// Kinds of devices whose packets come from a network stack on this machine, which leaves checksums to hardware that
-/// does not exist. Bonds, teams and VLANs depend on their lower devices.
+/// Kinds of devices whose packets come from a network stack on this machine, which leaves checksums to nonexistent
+/// hardware. Bonds, teams and VLANs depend on their lower devices.
 const SOFTWARE_KINDS: [&str; 17] = [
     "bridge",
     "dummy",
@@ -125,7 +125,7 @@ impl Network {
         !generic && native.any(|ifindex| self.partial_checksum_reason(*ifindex).is_some())
     }
 
-    /// Records the devices to which the packet path and native XDP are about to be attached, so that the settings are
+    /// Records the devices that the packet path and native XDP are about to be attached to, so that the settings are
     /// suitable for the first packet.
     pub(crate) fn expect_attached(&mut self, wanted: &BTreeSet<u32>, attach: Attach) {
         let plan = |ifindex: &&u32| self.plan_for(**ifindex, attach) == Plan::Xdp;

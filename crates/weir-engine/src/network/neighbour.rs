@@ -1,4 +1,4 @@
-//! Asks the kernel to keep the neighbours on the routes to servers resolved.
+//! Makes the kernel keep the neighbours on the routes to servers resolved.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -14,7 +14,7 @@ impl Network {
         self.routes.servers_behind(device, neighbour).collect()
     }
 
-    /// Asks the kernel to keep new next-hop neighbours resolved. Returns the neighbours that the kernel did not keep
+    /// Makes the kernel keep new next-hop neighbours resolved. Returns the neighbours that the kernel did not keep
     /// resolved before, and whether there were new neighbours.
     pub(crate) async fn manage_neighbours(&mut self) -> (Vec<(u32, IpAddr)>, bool) {
         let wanted: BTreeSet<(u32, IpAddr)> = self.routes.neighbours().collect();
@@ -37,7 +37,7 @@ impl Network {
     /// Reads the neighbour table. Returns whether all next hops are resolved.
     ///
     /// # Errors
-    /// The table cannot be read.
+    /// Fails if the table cannot be read.
     pub(crate) async fn refresh_neighbours(&mut self) -> Result<bool> {
         let neighbours = self.netlink.neighbours().await?;
         self.state.neighbours = neighbours

@@ -60,7 +60,7 @@ fn state_file_of_0_1_0_is_read_with_its_journal() {
         ("web", "10.9.0.6", Override::Weight(7)),
     ];
     assert_eq!(overrides, expected);
-    assert_eq!(servers.standings.servers["web"].len(), 3);
+    assert_eq!(servers.health_states.servers["web"].len(), 3);
 }
 
 #[test]

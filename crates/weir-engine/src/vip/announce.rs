@@ -47,7 +47,7 @@ impl Announcements {
     /// Sends one announcement for each due address; `mac_of` returns the MAC address of a device.
     ///
     /// # Errors
-    /// A packet socket cannot be opened.
+    /// Fails if a packet socket cannot be opened.
     pub(crate) fn send(
         &mut self,
         netlink: &Netlink,

@@ -1,10 +1,10 @@
 //! Adds, announces and removes VIPs of proxy services while there is no layer 4 engine.
 //!
 //! VIPs are added to `[node] vip_interface`, and removed when neither the configuration nor an open connection needs
-//! them. Between it and a virtual router on the same interface, addresses are handed over
-//! ([`Netlink::hand_over_address`]). With an engine, the engine does this for layer 4 and proxy services; when it
-//! opens, it takes over the addresses that are recorded here ([`read_record`]). `RUNTIME_DIR/vips.json` is written
-//! before an address is added, so that `weir clean` and the next daemon can remove it.
+//! them. Addresses are handed over to and from a virtual router on the same interface ([`Netlink::hand_over_address`]).
+//! With an engine, the engine does this for layer 4 and proxy services; when it opens, it takes over the addresses that
+//! are recorded here ([`read_record`]). `RUNTIME_DIR/vips.json` is written before an address is added, so that `weir
+//! clean` and the next daemon can remove it.
 
 mod announce;
 mod error;
@@ -70,7 +70,7 @@ impl Vips {
     /// needed.
     ///
     /// # Errors
-    /// An address cannot be added or removed, or the record cannot be written.
+    /// Fails if an address cannot be added or removed, or the record cannot be written.
     pub async fn apply(&mut self, desired: &Desired) -> Result<(), Error> {
         if desired.node.vip_interface.is_none() && self.added.is_empty() {
             return Ok(());
@@ -89,7 +89,7 @@ impl Vips {
     /// addresses without connections.
     ///
     /// # Errors
-    /// The same as for [`Self::apply`].
+    /// See [`Self::apply`].
     pub async fn tick(&mut self, desired: &Desired) -> Result<(), Error> {
         let has_unneeded = self.added.iter().any(|entry| !is_needed(desired, entry));
         if self.is_stale || (has_unneeded && self.last_withdrawal.elapsed() >= WITHDRAW_INTERVAL) {
@@ -129,7 +129,7 @@ impl Vips {
             .filter(|it| it.handed_over)
             .map(|it| (it.ip, it.prefix))
             .collect();
-        // Addresses that a virtual router has handed over need an owner, like missing ones.
+        // Addresses that a virtual router has handed over need an owner, like missing addresses.
         let owned = addresses.iter().map(|address| address.ip);
         let present: BTreeSet<IpAddr> = owned.filter(|it| !handed_over.contains_key(it)).collect();
         let wanted: BTreeSet<IpAddr> = desired
@@ -272,7 +272,7 @@ fn mac(links: &[Link], index: u32) -> Option<MacAddr> {
 /// Removes from the set the addresses that a TCP connection of this machine uses.
 ///
 /// # Errors
-/// The kernel's sockets cannot be listed.
+/// Fails if the kernel's sockets cannot be listed.
 pub(crate) fn remove_connected(
     netlink: &Netlink,
     addresses: &mut BTreeSet<IpAddr>,

@@ -45,7 +45,7 @@ pub fn read_record(runtime_dir: &Path) -> BTreeSet<(String, IpAddr)> {
 /// Replaces the record.
 ///
 /// # Errors
-/// The directory cannot be written.
+/// Fails if the directory cannot be written.
 pub fn write(runtime_dir: &Path, addresses: &BTreeSet<(String, IpAddr)>) -> Result<(), Error> {
     if addresses.is_empty() {
         return remove_record(runtime_dir);
@@ -64,7 +64,7 @@ pub fn write(runtime_dir: &Path, addresses: &BTreeSet<(String, IpAddr)>) -> Resu
 /// Removes the record.
 ///
 /// # Errors
-/// The directory cannot be written.
+/// Fails if the directory cannot be written.
 pub fn remove_record(runtime_dir: &Path) -> Result<(), Error> {
     let path = runtime_dir.join(FILE_NAME);
     match fs::remove_file(&path) {

@@ -1,4 +1,4 @@
-//! Writes the rows of VIPs and listeners, and the Bloom filter with which most other packets are passed early.
+//! Writes the rows of VIPs and listeners, and the Bloom filter that lets most other packets pass early.
 
 use std::time::Instant;
 

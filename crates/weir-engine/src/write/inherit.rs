@@ -1,4 +1,4 @@
-//! Adopts map contents of an earlier daemon: they are used until they are rewritten, then freed.
+//! Adopts the map contents of an earlier daemon: they are used until they are rewritten, then freed.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ impl Writer {
     /// Takes over the contents of the maps: rows of an earlier daemon stay active until they are rewritten.
     ///
     /// # Errors
-    /// The maps cannot be read.
+    /// Fails if the maps cannot be read.
     pub(crate) fn adopt_maps(maps: &Maps) -> Result<Self> {
         let mut writer = Self {
             elements: ExtentAllocator::new(maps.elements.entries()),

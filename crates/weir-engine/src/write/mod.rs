@@ -61,7 +61,7 @@ impl Writer {
     /// Writes settings and servers: no list refers to a new server yet.
     ///
     /// # Errors
-    /// A row is outside its map.
+    /// Fails if a row is outside its map.
     pub(crate) fn write_servers(
         &mut self,
         maps: &Maps,
@@ -94,7 +94,7 @@ impl Writer {
     /// Writes services with their tables, then their listeners, and calls `before_removal` before services are removed.
     ///
     /// # Errors
-    /// No room for tables, or a map is full.
+    /// Fails if there is no room for tables, or a map is full.
     pub(crate) fn write_services(
         &mut self,
         maps: &Maps,
@@ -198,7 +198,7 @@ impl Writer {
     /// Recomputes the trees from the counters, because concurrent updates may be lost.
     ///
     /// # Errors
-    /// A row is outside its map.
+    /// Fails if a row is outside its map.
     pub(crate) fn refresh_trees(&self, maps: &Maps) -> Result<()> {
         for written in self.services.values() {
             tree::fill(maps, &written.row.tables.header(written.tables.at).0)?;
@@ -250,7 +250,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Marks the rows of removed servers. Runs last: no list contains these servers any more, so new flows get other
+    /// Marks the rows of removed servers. Runs last: no list contains these servers any longer, so new flows get other
     /// servers.
     fn mark_removed_servers(
         &mut self,
@@ -280,7 +280,7 @@ impl Writer {
     /// Clears the rows of servers whose flows have ended.
     ///
     /// # Errors
-    /// A row is outside its map.
+    /// Fails if a row is outside its map.
     pub(crate) fn clear_dests(&mut self, maps: &Maps, ids: &[u32]) -> Result<()> {
         if ids.is_empty() {
             return Ok(());

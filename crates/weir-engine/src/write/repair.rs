@@ -1,4 +1,4 @@
-//! Compares map contents with what was written, and repairs differences.
+//! Compares map contents with the written values, and repairs differences.
 //!
 //! Each second, hash maps are read as a whole, thousands of elements per system call, and arrays are read through their
 //! memory mapping. A change by another program is thus found within a second even in large tables. Scheduler lists are
@@ -17,7 +17,7 @@ impl Writer {
     /// number of repaired elements.
     ///
     /// # Errors
-    /// A map cannot be read or written.
+    /// Fails if a map cannot be read or written.
     pub(crate) fn repair_elements(&self, maps: &Maps, rows: &RowSet) -> Result<u64> {
         let mut repaired = self.repair_listeners(maps)? + self.repair_vips(maps)?;
         repaired += self.repair_arrays(maps)?;

@@ -45,7 +45,7 @@ impl Writer {
     /// Corrects shared counters that lack packets counted while sharing began.
     ///
     /// # Errors
-    /// A row is outside its map.
+    /// Fails if a row is outside its map.
     pub(crate) fn repair_shared_counts(
         &self,
         maps: &Maps,

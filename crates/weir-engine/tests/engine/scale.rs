@@ -71,7 +71,7 @@ fn write_foreign_values(maps: &Maps) {
     }
 }
 
-/// Returns what the engine has written since: the number of services, the servers, the servers with next hops, and the
+/// Returns the engine's writes since then: the number of services, the servers, the servers with next hops, and the
 /// number of listeners and VIPs.
 fn written(maps: &Maps) -> (usize, BTreeSet<IpAddr>, BTreeSet<IpAddr>, usize) {
     let services = (1..maps.services.entries())

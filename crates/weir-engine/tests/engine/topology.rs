@@ -340,8 +340,8 @@ impl Topology {
         runtime.block_on(operation(&paths));
     }
 
-    /// Returns what an engine may change on the director.
-    pub(crate) fn director_facts(&self) -> Vec<String> {
+    /// Returns the state that an engine may change on the director.
+    pub(crate) fn director_network(&self) -> Vec<String> {
         let deadline = Instant::now() + TIMEOUT;
         loop {
             let text = ip(
@@ -350,10 +350,10 @@ impl Topology {
             );
             let links = ip(&self.director, "-o link show d0");
             let xdp = links.split("prog/xdp").nth(1).is_some().to_string();
-            // Wait until duplicate address detection has ended.
-            let facts: Vec<String> = text.lines().map(str::to_owned).chain([xdp]).collect();
-            if facts.iter().all(|fact| !fact.contains("tentative")) || Instant::now() > deadline {
-                return facts;
+            // Wait until duplicate address detection has finished.
+            let lines: Vec<String> = text.lines().map(str::to_owned).chain([xdp]).collect();
+            if lines.iter().all(|line| !line.contains("tentative")) || Instant::now() > deadline {
+                return lines;
             }
         }
     }

@@ -85,7 +85,7 @@ pub struct Config {
     pub hops: HashMap<(u32, u32), HopParts>,
     /// Capabilities of devices.
     pub devices: HashMap<u32, Device>,
-    /// The device on which packets arrive.
+    /// The device that packets arrive on.
     pub ingress: u32,
 }
 

@@ -37,8 +37,8 @@ fn mark_key(ctx: &PacketContext) -> (bool, u64) {
 }
 
 impl<S: Scheduler> Model<S> {
-    /// Takes an entry from the budget of new entries. Returns whether no entry is created because the budget is
-    /// exhausted; UDP flows with nat always get an entry.
+    /// Takes an entry from the budget of new entries. Returns true if the budget is exhausted and no entry is created;
+    /// UDP flows with nat always get an entry.
     pub(super) fn exceeds_entry_budget(
         &mut self,
         ctx: &PacketContext,

@@ -39,7 +39,7 @@ pub struct Flow {
     pub seen: u32,
     /// Tuple of the other direction, with nat.
     pub peer: Option<Tuple>,
-    /// The device on which the first packet arrived.
+    /// The device that the first packet arrived on.
     pub ingress: u32,
     /// Whether a template selected the server.
     pub by_template: bool,

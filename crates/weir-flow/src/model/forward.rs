@@ -165,8 +165,8 @@ impl<S: Scheduler> Model<S> {
         translation
     }
 
-    /// Returns the learned next hop of a client. Without one, returns only the device on which the first packet
-    /// arrived: the tc program resolves the next hop. Assigns the client's row to it.
+    /// Returns the learned next hop of a client. Without one, returns only the device that the first packet arrived on:
+    /// the tc program resolves the next hop. Assigns the client's row to it.
     fn find_client_hop(&mut self, client: Addr, ingress: u32) -> Option<HopParts> {
         let row = self.clients.entry(client_slot(client)).or_default();
         if row.0 != client {

@@ -41,7 +41,7 @@ pub enum Verdict {
     Pass,
     /// Dropped.
     Drop,
-    /// Sent through the device on which it arrived.
+    /// Sent through the device that it arrived on.
     Tx,
     /// Sent through a different device.
     Redirect(u32),

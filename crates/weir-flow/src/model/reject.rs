@@ -1,8 +1,8 @@
 //! Rejects packets: sends an ICMP error that quotes the packet, or a TCP reset, to the sender.
 //!
-//! The source is the packet's destination address. Packets to which no response may be sent (RFC 1122 section 3.2.2,
-//! RFC 4443 section 2.4; resets) and packets beyond the budget are dropped with the same reason, except for services
-//! without servers and removed servers, for which the reasons for rejecting and dropping differ.
+//! The source is the packet's destination address. Packets that must not be responded to (RFC 1122 section 3.2.2, RFC
+//! 4443 section 2.4; resets) and packets beyond the budget are dropped with the same reason, except for services
+//! without servers and removed servers, which have different reasons for rejecting and dropping.
 
 use core::net::{Ipv4Addr, Ipv6Addr};
 

@@ -17,7 +17,7 @@ pub struct Target {
     pub name: &'static str,
     /// Passes an input to the parser. Must return for every input.
     pub run: fn(&[u8]),
-    /// Returns the inputs from which fuzzing starts.
+    /// Returns the inputs that fuzzing starts from.
     pub seeds: fn() -> Vec<Vec<u8>>,
     /// Maximum size of an input, in bytes.
     pub max_bytes: usize,

@@ -9,7 +9,7 @@ use weir_model::Desired;
 
 use super::{Monitor, SavedState, ServerKey, SuspendedServers};
 use crate::machine::Machine;
-use crate::standing::Standing;
+use crate::server_health::ServerHealth;
 use crate::target::Target;
 
 /// States of targets and servers, without running probes.
@@ -23,15 +23,15 @@ pub struct Checkpoint {
 #[derive(Clone, Debug)]
 struct SavedServer {
     name: String,
-    standing: Standing,
+    server_health: ServerHealth,
 }
 
 impl Checkpoint {
-    /// Returns the standing of a server. `server` is its address as in the configuration file.
-    pub fn standing(&self, pool: &str, server: &str) -> Option<&Standing> {
+    /// Returns the health of a server. `server` is its address as in the configuration file.
+    pub fn server_health(&self, pool: &str, server: &str) -> Option<&ServerHealth> {
         let mut servers = self.servers.get(pool)?.values();
         let saved = servers.find(|saved| saved.name == server);
-        saved.map(|saved| &saved.standing)
+        saved.map(|saved| &saved.server_health)
     }
 }
 
@@ -43,7 +43,7 @@ impl Monitor {
             let servers_of_pool = pool.servers.iter().map(|(key, server)| {
                 let saved = SavedServer {
                     name: server.name.clone(),
-                    standing: server.standing.clone(),
+                    server_health: server.server_health.clone(),
                 };
                 (*key, saved)
             });
@@ -95,21 +95,21 @@ impl Monitor {
                 let Some(server) = self.pools[index].servers.get_mut(&key) else {
                     continue;
                 };
-                let before = server.standing.clone();
+                let before = server.server_health.clone();
                 if let Some(saved) = saved
                     && server
                         .probes
                         .iter()
                         .any(|entry| restored.contains(&entry.slot))
                 {
-                    server.standing.clone_from(&saved.standing);
+                    server.server_health.clone_from(&saved.server_health);
                 }
                 self.review(index, key, now, false);
                 let Some(server) = self.pools[index].servers.get(&key) else {
                     continue;
                 };
-                let is_state_changed = server.standing.state != before.state;
-                let paths = server.standing.changed_paths(&before);
+                let is_state_changed = server.server_health.state != before.state;
+                let paths = server.server_health.changed_paths(&before);
                 self.report(index, key, is_state_changed.then_some(before.state), paths);
             }
         }
@@ -170,14 +170,14 @@ mod tests {
                 Output::Probe(request) => {
                     monitor.handle_result(request.id, Outcome::failed("refused"), now);
                 }
-                Output::Server { standing, .. } => last = standing.map(|it| it.state),
+                Output::Server { server_health, .. } => last = server_health.map(|it| it.state),
             }
         }
         last
     }
 
     fn state(checkpoint: &Checkpoint) -> State {
-        checkpoint.standing("p", "10.0.0.5").unwrap().state
+        checkpoint.server_health("p", "10.0.0.5").unwrap().state
     }
 
     #[test]
@@ -205,8 +205,8 @@ mod tests {
         assert_eq!(drain(&mut monitor, now, true), Some(State::Up));
         let after = monitor.view("p", "10.0.0.5", None).unwrap();
         assert_eq!(
-            (after.standing, after.reason),
-            (before.standing, before.reason)
+            (after.server_health, after.reason),
+            (before.server_health, before.reason)
         );
         // The server's checks continue and detect the failure.
         assert_eq!(

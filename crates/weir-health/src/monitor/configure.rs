@@ -12,7 +12,7 @@ use super::{
     SuspendedServers,
 };
 use crate::machine::{Machine, State};
-use crate::standing::Standing;
+use crate::server_health::ServerHealth;
 use crate::target::Target;
 
 /// The inputs for one pool.
@@ -120,7 +120,7 @@ impl Monitor {
             let key = (server.address, server.port);
             let former_server = input.former.and_then(|pool| pool.servers.get(&key));
             let previous = match former_server {
-                Some(former_server) => Some(SavedState::from(&former_server.standing)),
+                Some(former_server) => Some(SavedState::from(&former_server.server_health)),
                 None => (input.saved)(&pool.name, &server.name),
             };
             let name = (pool.name.clone(), server.name.clone());
@@ -133,14 +133,16 @@ impl Monitor {
             if probes.is_empty() && !(is_suspended && previous.is_some()) {
                 continue;
             }
-            let standing = former_server
-                .map(|former_server| former_server.standing.clone())
-                .or_else(|| previous.map(Standing::from))
-                .unwrap_or_else(|| Standing::new(self.combined_state(watch.require, &probes), now));
-            let standing = if is_suspended {
-                standing
+            let server_health = former_server
+                .map(|former_server| former_server.server_health.clone())
+                .or_else(|| previous.map(ServerHealth::from))
+                .unwrap_or_else(|| {
+                    ServerHealth::new(self.combined_state(watch.require, &probes), now)
+                });
+            let server_health = if is_suspended {
+                server_health
             } else {
-                standing.with_services(&services_with_paths(&watch.services, &probes))
+                server_health.with_services(&services_with_paths(&watch.services, &probes))
             };
             watch.names.insert(server.name.clone(), key);
             watch.servers.insert(
@@ -148,7 +150,7 @@ impl Monitor {
                 ServerWatch {
                     name: server.name.clone(),
                     probes,
-                    standing,
+                    server_health,
                 },
             );
         }
@@ -269,7 +271,7 @@ impl Monitor {
         }
         for (index, pool) in self.pools.iter().enumerate() {
             for (key, server) in &pool.servers {
-                if server.standing.is_in_slow_start() {
+                if server.server_health.is_in_slow_start() {
                     self.timers
                         .set(now, Event::Ramp(index, *key, self.generation));
                 }
@@ -277,7 +279,7 @@ impl Monitor {
         }
     }
 
-    /// Reports servers whose standing differs from that in the former configuration, and servers that no longer have a
+    /// Reports servers whose health differs from that in the former configuration, and servers that no longer have a
     /// check.
     fn report_differences(&mut self, former_pools: &HashMap<String, PoolWatch>, now: Duration) {
         for index in 0..self.pools.len() {
@@ -287,9 +289,12 @@ impl Monitor {
                     .get(&self.pools[index].name)
                     .and_then(|pool| pool.servers.get(&key));
                 let reported = self.review(index, key, now, before.is_none());
-                let standing = self.pools[index].servers.get(&key).map(|it| &it.standing);
+                let server_health = self.pools[index]
+                    .servers
+                    .get(&key)
+                    .map(|it| &it.server_health);
                 // The set of services with separate paths may have changed.
-                if !reported && before.is_some_and(|it| Some(&it.standing) != standing) {
+                if !reported && before.is_some_and(|it| Some(&it.server_health) != server_health) {
                     self.report(index, key, None, Vec::new());
                 }
             }
@@ -304,7 +309,7 @@ impl Monitor {
                     self.outputs.push_back(Output::Server {
                         pool: name.clone(),
                         server: server.name.clone(),
-                        standing: None,
+                        server_health: None,
                         from: None,
                         paths: Vec::new(),
                     });

@@ -21,7 +21,7 @@ use weir_model::{OnFailure, Probe, Require};
 use crate::machine::{Machine, State};
 use crate::outcome::{Outcome, Verdict};
 use crate::random::Random;
-use crate::standing::Standing;
+use crate::server_health::ServerHealth;
 use crate::target::Target;
 
 use timer::{Event, Timers};
@@ -42,7 +42,7 @@ pub struct ProbeId {
 pub struct ProbeRequest {
     /// Identifies the probe in its result.
     pub id: ProbeId,
-    /// What to probe.
+    /// The target of the probe.
     pub target: Arc<Target>,
     /// Time at which the probe fails if there is no response.
     pub deadline: Duration,
@@ -53,14 +53,14 @@ pub struct ProbeRequest {
 pub enum Output {
     /// Run a probe.
     Probe(ProbeRequest),
-    /// A server's standing changed.
+    /// A server's health changed.
     Server {
         /// The server's pool.
         pool: String,
         /// The server's address, as in the configuration file.
         server: String,
-        /// The new standing; `None` = the server no longer has a check.
-        standing: Option<Standing>,
+        /// The new health; `None` = the server no longer has a check.
+        server_health: Option<ServerHealth>,
         /// The former state, if the state changed.
         from: Option<State>,
         /// Services in which the server's path broke or recovered, each with the server's former state in the service.
@@ -81,13 +81,13 @@ pub struct SavedState {
     pub paths: BTreeMap<String, SavedState>,
 }
 
-impl From<&Standing> for SavedState {
-    fn from(standing: &Standing) -> Self {
+impl From<&ServerHealth> for SavedState {
+    fn from(server_health: &ServerHealth) -> Self {
         Self {
-            state: standing.state,
-            since: standing.since,
-            reason: standing.reason.clone(),
-            paths: standing
+            state: server_health.state,
+            since: server_health.since,
+            reason: server_health.reason.clone(),
+            paths: server_health
                 .paths
                 .iter()
                 .map(|(service, path)| (service.clone(), Self::from(path)))
@@ -96,7 +96,7 @@ impl From<&Standing> for SavedState {
     }
 }
 
-impl From<SavedState> for Standing {
+impl From<SavedState> for ServerHealth {
     fn from(saved: SavedState) -> Self {
         let paths = saved.paths.into_iter();
         Self {
@@ -129,7 +129,7 @@ struct ServerProbe {
 struct ServerWatch {
     name: String,
     probes: Vec<ServerProbe>,
-    standing: Standing,
+    server_health: ServerHealth,
 }
 
 impl ServerWatch {
@@ -189,7 +189,7 @@ pub struct ProbeCounts {
     pub last: Duration,
     /// Number of times the check went down.
     pub downs: u64,
-    /// Total time for which the check was down, without the current downtime.
+    /// Total time that the check was down, without the current downtime.
     pub downtime: Duration,
     /// When the check went down, on the driver's clock; `None` = the check is not down.
     pub down_since: Option<Duration>,
@@ -347,14 +347,14 @@ impl Monitor {
         let Some(server) = pool.servers.get_mut(&key) else {
             return;
         };
-        let before = server.standing.clone();
-        server.standing.update_ramp(slow_start, now);
-        if server.standing.is_in_slow_start() {
+        let before = server.server_health.clone();
+        server.server_health.update_ramp(slow_start, now);
+        if server.server_health.is_in_slow_start() {
             let next = due + (slow_start / STEPS).max(STEP_MIN);
             self.timers
                 .set(next, Event::Ramp(pool_index, key, self.generation));
         }
-        if server.standing != before {
+        if server.server_health != before {
             self.report(pool_index, key, None, Vec::new());
         }
     }

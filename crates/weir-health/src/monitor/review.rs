@@ -1,4 +1,4 @@
-//! Derives a server's standing, and the reason for it, from the results of its checks.
+//! Derives a server's health, and the reason for it, from the results of its checks.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use weir_model::Require;
 use super::timer::Event;
 use super::{Monitor, Output, PoolWatch, ServerKey, ServerProbe, Slot};
 use crate::machine::{Machine, State};
-use crate::standing::{Standing, combine, find_deciding, requires_removal};
+use crate::server_health::{ServerHealth, combine, find_deciding, requires_removal};
 
 /// The inputs of a review.
 struct ReviewContext<'a> {
@@ -17,8 +17,8 @@ struct ReviewContext<'a> {
 }
 
 impl Monitor {
-    /// Recomputes a server's standing, and reports the standing if it changed or the server is new. Returns whether the
-    /// standing was reported.
+    /// Recomputes a server's health, and reports it if it changed or the server is new. Returns whether the health was
+    /// reported.
     pub(super) fn review(
         &mut self,
         pool_index: usize,
@@ -34,7 +34,7 @@ impl Monitor {
             return false;
         };
         let context = ReviewContext { pool, now, is_new };
-        let before = &server.standing;
+        let before = &server.server_health;
         let mut next = before.clone();
         let mut paths = Vec::new();
         for (index, service) in pool.services.iter().enumerate() {
@@ -70,7 +70,7 @@ impl Monitor {
                 .set(now, Event::Ramp(pool_index, key, self.generation));
         }
         if let Some(server) = self.pools[pool_index].servers.get_mut(&key) {
-            server.standing = next;
+            server.server_health = next;
         }
         if has_changed || is_new {
             self.report(pool_index, key, from, changed_paths);
@@ -82,7 +82,7 @@ impl Monitor {
     fn set_state(
         &self,
         context: &ReviewContext<'_>,
-        standing: &mut Standing,
+        server_health: &mut ServerHealth,
         state: State,
         probes: &[ServerProbe],
     ) -> Option<State> {
@@ -90,32 +90,33 @@ impl Monitor {
             let probes = probes.iter();
             probes.filter_map(|probe| Some((&self.slot(probe)?.machine, probe.on_failure)))
         };
-        standing.weights = machines()
+        server_health.weights = machines()
             .filter_map(|(machine, _)| machine.weight())
             .collect();
-        standing.remove = state == State::Down && requires_removal(machines());
+        server_health.remove = state == State::Down && requires_removal(machines());
         // The initial state of a new server is not a change: it may come from another pool.
         let before = if context.is_new {
             state
         } else {
-            standing.state
+            server_health.state
         };
-        standing.state = state;
+        server_health.state = state;
         let slow_start = context.pool.slow_start;
         if state != before {
-            standing.since = context.now;
-            standing.reason = self.explain(state, probes, &|machine| machine.note().to_owned());
+            server_health.since = context.now;
+            server_health.reason =
+                self.explain(state, probes, &|machine| machine.note().to_owned());
             let starts_slowly =
                 before == State::Down && state == State::Up && !slow_start.is_zero();
-            standing.ramp = if starts_slowly { 1 } else { 1000 };
+            server_health.ramp = if starts_slowly { 1 } else { 1000 };
         }
         if slow_start.is_zero() {
-            standing.ramp = 1000;
+            server_health.ramp = 1000;
         }
         (state != before).then_some(before)
     }
 
-    /// Adds a report of a server's standing to the outputs.
+    /// Adds a report of a server's health to the outputs.
     pub(super) fn report(
         &mut self,
         pool_index: usize,
@@ -128,7 +129,7 @@ impl Monitor {
             self.outputs.push_back(Output::Server {
                 pool: pool.name.clone(),
                 server: server.name.clone(),
-                standing: Some(server.standing.clone()),
+                server_health: Some(server.server_health.clone()),
                 from,
                 paths,
             });

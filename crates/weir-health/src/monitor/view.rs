@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use crate::machine::{Machine, State};
-use crate::standing::{Standing, find_deciding};
+use crate::server_health::{ServerHealth, find_deciding};
 
 use super::ProbeCounts;
 use super::{Lateness, Monitor};
@@ -28,7 +28,7 @@ pub struct CheckView {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerView {
     /// The combined state of the server's checks.
-    pub standing: Standing,
+    pub server_health: ServerHealth,
     /// The last result of the deciding check.
     pub reason: String,
     /// The server's checks; empty while they are suspended.
@@ -41,18 +41,20 @@ impl Monitor {
     pub fn view(&self, pool: &str, server: &str, service: Option<&str>) -> Option<ServerView> {
         let pool = self.pools.get(*self.by_name.get(pool)?)?;
         let server = pool.servers.get(pool.names.get(server)?)?;
-        let path = service.filter(|service| server.standing.paths.contains_key(*service));
+        let path = service.filter(|service| server.server_health.paths.contains_key(*service));
         let path = path.and_then(|path| pool.services.iter().position(|it| it == path));
         let probes = match path {
             Some(path) => server.probes_in(path),
             None => server.probes.clone(),
         };
-        let standing = service.map_or(&server.standing, |it| server.standing.in_service(it));
+        let server_health = service.map_or(&server.server_health, |it| {
+            server.server_health.in_service(it)
+        });
         // The saved reason is shown until the deciding check has a result.
         let slots = probes.iter().filter_map(|it| self.slot(it));
-        let deciding_slot = find_deciding(standing.state, slots, |slot| slot.machine.state());
+        let deciding_slot = find_deciding(server_health.state, slots, |slot| slot.machine.state());
         let is_new = deciding_slot.is_none_or(|slot| slot.machine.history().is_empty());
-        let keeps_saved = is_new && !standing.reason.is_empty();
+        let keeps_saved = is_new && !server_health.reason.is_empty();
         // Services with the same path share its probes.
         let mut listed_slots = HashSet::new();
         let checks = probes.iter().filter_map(|it| {
@@ -69,11 +71,11 @@ impl Monitor {
             })
         });
         Some(ServerView {
-            standing: standing.clone(),
+            server_health: server_health.clone(),
             reason: if keeps_saved {
-                standing.reason.clone()
+                server_health.reason.clone()
             } else {
-                self.explain(standing.state, &probes, &Machine::reason)
+                self.explain(server_health.state, &probes, &Machine::reason)
             },
             checks: checks.collect(),
         })

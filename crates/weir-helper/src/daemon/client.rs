@@ -117,7 +117,7 @@ impl SharedState {
         self.lock().remove(&number)
     }
 
-    /// Receives replies until the keeper has ended.
+    /// Receives replies until the keeper has exited.
     fn receive(&self) {
         while let Ok(Some(message)) = self.channel.receive() {
             let Ok(envelope) = Envelope::<HelperReply>::decode(&message.bytes) else {
@@ -144,7 +144,7 @@ impl SharedState {
         }
     }
 
-    /// Resends the requests to which a helper did not reply before it died. A request that was still in the channel is
+    /// Resends the requests that a helper had not replied to before it died. A request that was still in the channel is
     /// executed twice; the second execution has no effect.
     fn resend_pending(&self) {
         let pending: Vec<(u64, DaemonRequest)> = self

@@ -22,7 +22,7 @@ const HEADER_BYTES: usize = 8;
 /// inside a tokio runtime. The relay ends when the daemon closes its end.
 ///
 /// # Errors
-/// The kernel rejects the request, or too many sockets are relayed.
+/// Fails if the kernel rejects the request, or too many sockets are relayed.
 pub(super) fn relay(target: &PingTarget, limit: &Arc<Semaphore>) -> io::Result<OwnedFd> {
     let permit = Arc::clone(limit).try_acquire_owned();
     let permit = permit.map_err(|_| io::Error::from(Errno::AGAIN))?;
@@ -52,7 +52,7 @@ fn nonblocking(socket: OwnedFd) -> io::Result<UdpSocket> {
 /// Forwards packets until the daemon closes its end.
 ///
 /// # Errors
-/// The target is unreachable, or the daemon sent something other than an echo request.
+/// Fails if the target is unreachable, or the daemon sent something other than an echo request.
 async fn forward(raw: &UdpSocket, daemon: &UdpSocket, is_ipv6: bool) -> io::Result<()> {
     let (mut request, mut reply) = ([0; PACKET_BYTES_MAX], [0; PACKET_BYTES_MAX]);
     loop {

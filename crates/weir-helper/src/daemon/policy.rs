@@ -34,7 +34,7 @@ pub(super) struct Policy {
     ping: bool,
     /// Files and directories that a published configuration may name; also in `certificates`.
     publishable_files: Vec<PathBuf>,
-    /// What a group may publish.
+    /// The configurations that a group may publish.
     publish: Option<Publish>,
     /// Programs of checks with their accounts.
     checks: BTreeSet<(Vec<String>, String)>,
@@ -88,7 +88,7 @@ impl Policies {
         self.path == path
     }
 
-    /// Reads the file if it has changed. An invalid file changes nothing.
+    /// Reads the file if it has changed. An invalid file has no effect.
     fn update(&mut self) {
         match self.read() {
             Ok(None) => {}
@@ -146,7 +146,7 @@ struct TrustedText {
 /// Reads the text of a configuration file, with its included files. The text is not validated.
 ///
 /// # Errors
-/// A file can be changed by a user other than root, or cannot be read.
+/// Fails if a file can be changed by a user other than root, or cannot be read.
 pub fn read_trusted(path: &Path) -> Result<String, Error> {
     let (file, _) = open_trusted(path)?;
     Ok(load_trusted(path, file)?.text)

@@ -30,7 +30,7 @@ const REQUESTS_MAX: usize = 256;
 /// called inside a tokio runtime.
 ///
 /// # Errors
-/// The daemon has exited already.
+/// Fails if the daemon has already exited.
 pub async fn serve_daemon(channel: Channel, configuration: &Path) -> Result<(), Error> {
     let channel = Arc::new(channel);
     let (exits, mut exited_programs) = mpsc::unbounded_channel();
@@ -78,7 +78,7 @@ struct Helper {
     exits: mpsc::UnboundedSender<(u64, HelperReply)>,
 }
 
-/// The result of a request to which the helper replies immediately.
+/// The result of a request that the helper replies to immediately.
 type ImmediateReply = Result<(HelperReply, Option<OwnedFd>), Failure>;
 
 enum Failure {

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use weir_model::{NormalizePath, RestartAt, Route, RouteAction};
 
-use super::{RequestFacts, RequestId, RouteTable, TemplateContext, rewrite_path};
+use super::{RequestId, RouteInput, RouteTable, TemplateContext, rewrite_path};
 use crate::parse_error::ParseError;
 use crate::path::{RequestPath, normalize};
 
@@ -12,7 +12,7 @@ use crate::path::{RequestPath, normalize};
 /// request that needs more has status 500.
 pub const RESTARTS_MAX: usize = 10;
 
-/// The path for which a route is chosen.
+/// The path that a route is chosen for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RestartedPath {
     /// Whether the path is a new one, which `buffer` contains.
@@ -37,10 +37,10 @@ impl RouteTable {
     /// New paths are normalized by the same rules as received paths.
     ///
     /// # Errors
-    /// A new path has an escape that the rules reject.
+    /// Fails if a new path has an escape that the rules reject.
     pub fn apply_restarts(
         &self,
-        facts: &RequestFacts<'_>,
+        route_input: &RouteInput<'_>,
         rules: Option<&NormalizePath>,
         buffer: &mut Vec<u8>,
         mut on_rewrite: impl FnMut(usize, &[u8]),
@@ -49,14 +49,14 @@ impl RouteTable {
         let mut first_route = 0;
         while count < RESTARTS_MAX {
             let target = match count {
-                0 => facts.target.from_route(first_route),
+                0 => route_input.target.from_route(first_route),
                 _ => RequestPath::from_rewrite(buffer, first_route),
             };
-            let facts = RequestFacts {
+            let route_input = RouteInput {
                 target: &target,
-                ..*facts
+                ..*route_input
             };
-            let Some(route_index) = self.choose(&facts) else {
+            let Some(route_index) = self.choose(&route_input) else {
                 break;
             };
             let Some(route) = self.routes().get(route_index) else {
@@ -66,7 +66,7 @@ impl RouteTable {
                 break;
             };
             let next = u32::try_from(route_index + 1).unwrap_or(u32::MAX);
-            let Some(mut path) = new_path(route, &facts) else {
+            let Some(mut path) = new_path(route, &route_input) else {
                 first_route = next;
                 continue;
             };
@@ -89,12 +89,12 @@ impl RouteTable {
     }
 }
 
-/// Returns the path to which a route rewrites a request's path; `None` if it does not rewrite it. The configuration
+/// Returns the path that a route rewrites a request's path to; `None` if it does not rewrite it. The configuration
 /// rejects variables that have no value at this point.
-fn new_path(route: &Route, facts: &RequestFacts<'_>) -> Option<Vec<u8>> {
+fn new_path(route: &Route, route_input: &RouteInput<'_>) -> Option<Vec<u8>> {
     let template_context = TemplateContext {
-        facts: *facts,
-        client: SocketAddr::new(facts.client, 0),
+        route_input: *route_input,
+        client: SocketAddr::new(route_input.client, 0),
         port: 0,
         default_host: b"",
         request_id: RequestId::Generated(0),

@@ -1,6 +1,6 @@
 //! A service's routes, indexed so that a request is compared with only a few of them.
 //!
-//! A route is found by a hash of its host and of the fixed segments with which its paths begin. The hashes only select
+//! A route is found by a hash of its host and of the fixed segments at the start of its paths. The hashes only select
 //! candidates: all conditions of a candidate are compared, in file order, so a collision only costs time. Regular
 //! expressions for paths without a fixed beginning are searched for together.
 
@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use foldhash::fast::FixedState;
 use weir_model::{ConditionKey, Conditions, HostPattern, RegexSet, Route, RouteAction};
 
-use super::{RequestFacts, meets};
+use super::{RouteInput, meets};
 
 /// Maximum number of routes that are compared one by one.
 const LINEAR_MAX: usize = 8;
@@ -83,25 +83,25 @@ fn keys_in(mut bits: u16) -> impl Iterator<Item = ConditionKey> {
 fn matches(
     route: &Route,
     keys: RouteKeys,
-    facts: &RequestFacts<'_>,
+    route_input: &RouteInput<'_>,
     host: &[u8],
     mut path_matches: impl FnMut(&Conditions) -> bool,
 ) -> bool {
     let met = |key| match key {
         ConditionKey::PathRegex => path_matches(&route.when),
-        key => meets(&route.when, key, facts, host, true) != Some(false),
+        key => meets(&route.when, key, route_input, host, true) != Some(false),
     };
     let forbidden = |key| {
         let not = route.not.as_deref();
-        not.is_some_and(|not| meets(not, key, facts, host, false) == Some(true))
+        not.is_some_and(|not| meets(not, key, route_input, host, false) == Some(true))
     };
     keys_in(keys.when).all(met) && !keys_in(keys.not).any(forbidden)
 }
 
 /// Returns whether one of the regular expressions matches the path.
-fn matches_path(conditions: &Conditions, facts: &RequestFacts<'_>) -> bool {
+fn matches_path(conditions: &Conditions, route_input: &RouteInput<'_>) -> bool {
     let mut regexes = conditions.path_regexes.iter();
-    regexes.any(|regex| regex.matches(facts.target.path()))
+    regexes.any(|regex| regex.matches(route_input.target.path()))
 }
 
 impl RouteTable {
@@ -146,27 +146,30 @@ impl RouteTable {
     }
 
     /// Returns the index of the first route that matches.
-    pub fn choose(&self, facts: &RequestFacts<'_>) -> Option<usize> {
+    pub fn choose(&self, route_input: &RouteInput<'_>) -> Option<usize> {
         if self.routes.is_empty() {
             return None;
         }
         let host = match self.compares_hosts {
-            true => facts.host(),
+            true => route_input.host(),
             false => b"",
         };
         match &self.index {
-            None => self.choose_linear(facts, host),
-            Some(index) => index.choose(&self.routes, &self.keys, facts, host),
+            None => self.choose_linear(route_input, host),
+            Some(index) => index.choose(&self.routes, &self.keys, route_input, host),
         }
     }
 
-    fn choose_linear(&self, facts: &RequestFacts<'_>, host: &[u8]) -> Option<usize> {
+    fn choose_linear(&self, route_input: &RouteInput<'_>, host: &[u8]) -> Option<usize> {
         let routes = self.routes.iter().zip(&self.keys).enumerate();
-        let mut matching = routes
-            .skip(facts.target.first_route())
-            .filter(|(_, (route, keys))| {
-                matches(route, **keys, facts, host, |when| matches_path(when, facts))
-            });
+        let mut matching =
+            routes
+                .skip(route_input.target.first_route())
+                .filter(|(_, (route, keys))| {
+                    matches(route, **keys, route_input, host, |when| {
+                        matches_path(when, route_input)
+                    })
+                });
         matching.next().map(|(index, _)| index)
     }
 }
@@ -212,11 +215,11 @@ impl Index {
         &self,
         routes: &[Route],
         keys: &[RouteKeys],
-        facts: &RequestFacts<'_>,
+        route_input: &RouteInput<'_>,
         host: &[u8],
     ) -> Option<usize> {
-        let first_route = facts.target.first_route();
-        let path = facts.target.path();
+        let first_route = route_input.target.first_route();
+        let path = route_input.target.path();
         let mut lists: [&[u32]; LISTS_MAX] = [&[]; LISTS_MAX];
         let mut list_count = 0;
         let host_hash = self.has_hosts.then(|| hash_of_host(host));
@@ -265,9 +268,9 @@ impl Index {
                         .take(when.path_regexes.len())
                         .any(|index| hits.matched(index))
                 }
-                _ => matches_path(when, facts),
+                _ => matches_path(when, route_input),
             };
-            if matches(route, keys, facts, host, path_matches) {
+            if matches(route, keys, route_input, host, path_matches) {
                 return Some(route_index as usize);
             }
         }
@@ -287,7 +290,7 @@ fn host_hashes(route: &Route) -> Vec<Option<u64>> {
     hashes
 }
 
-/// Returns the hashes of the fixed segments with which a route's paths begin, each with the number of segments.
+/// Returns the hashes of the fixed segments at the start of a route's paths, each with the number of segments.
 fn path_hashes(route: &Route) -> Vec<(u64, usize)> {
     let when = &route.when;
     let by_pattern = when

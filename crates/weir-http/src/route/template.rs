@@ -9,7 +9,7 @@ use weir_model::{
     MapRef, Part, PathRewrite, Route, Scheme, Template, TextRegex, ValueMap, Variable,
 };
 
-use super::{RequestFacts, glob, strip_port};
+use super::{RouteInput, glob, strip_port};
 use crate::byte_class::is_value_byte;
 use crate::cookie::{self, siphash};
 use crate::field::{Field, Name};
@@ -71,14 +71,14 @@ impl std::fmt::Debug for RequestId<'_> {
     }
 }
 
-/// The data from which variables get their values.
+/// The source of the variables' values.
 #[derive(Debug, Clone, Copy)]
 pub struct TemplateContext<'a> {
     /// The request.
-    pub facts: RequestFacts<'a>,
+    pub route_input: RouteInput<'a>,
     /// The client's address and port.
     pub client: SocketAddr,
-    /// The port to which the client connected.
+    /// The port that the client connected to.
     pub port: u16,
     /// The host of a request without one.
     pub default_host: &'a [u8],
@@ -184,8 +184,8 @@ impl<'a> TemplateContext<'a> {
     where
         'a: 'v,
     {
-        let facts = &self.facts;
-        let (head, tls) = (facts.head, &facts.tls);
+        let route_input = &self.route_input;
+        let (head, tls) = (route_input.head, &route_input.tls);
         let computed = |text: String| Value::Computed(text.into_bytes());
         Value::Borrowed(match variable {
             Variable::Client => return computed(self.client.ip().to_string()),
@@ -201,17 +201,17 @@ impl<'a> TemplateContext<'a> {
                 );
             }
             Variable::Cookie(name) => self.cookie(name.as_bytes()),
-            Variable::Scheme => Scheme::of(facts.secure).as_str().as_bytes(),
+            Variable::Scheme => Scheme::of(route_input.secure).as_str().as_bytes(),
             Variable::Host => strip_port(
-                facts
+                route_input
                     .request
-                    .host_in(head, facts.fields)
+                    .host_in(head, route_input.fields)
                     .unwrap_or(self.default_host),
             ),
-            Variable::Path => facts.target.path(),
-            Variable::PathAndQuery => facts.request.path_in(head),
-            Variable::Query => facts.target.query(),
-            Variable::Method => facts.request.method_in(head),
+            Variable::Path => route_input.target.path(),
+            Variable::PathAndQuery => route_input.request.path_in(head),
+            Variable::Query => route_input.target.query(),
+            Variable::Method => route_input.request.method_in(head),
             Variable::Server => self.server.map_or(&[SERVER_MARK], str::as_bytes),
             Variable::Pool => self.pool.as_bytes(),
             Variable::TlsVersion => tls
@@ -223,7 +223,7 @@ impl<'a> TemplateContext<'a> {
             Variable::Header(name) => {
                 let is_named =
                     |name: &str, found: &[u8]| found.eq_ignore_ascii_case(name.as_bytes());
-                let found = facts
+                let found = route_input
                     .fields
                     .iter()
                     .find(|field| is_named(name, field.name_in(head)));
@@ -245,9 +245,9 @@ impl<'a> TemplateContext<'a> {
     {
         match variable {
             Variable::Header(name) => {
-                let mut fields = self.facts.fields.iter();
-                let value =
-                    fields.find_map(|field| field.trusted_value(name.as_bytes(), self.facts.head));
+                let mut fields = self.route_input.fields.iter();
+                let value = fields
+                    .find_map(|field| field.trusted_value(name.as_bytes(), self.route_input.head));
                 Value::Borrowed(value.unwrap_or_default())
             }
             Variable::ForwardedFor => Value::Computed(self.forwarded_for(|field| !field.untrusted)),
@@ -256,9 +256,9 @@ impl<'a> TemplateContext<'a> {
     }
 
     fn cookie(&self, name: &[u8]) -> &'a [u8] {
-        let head = self.facts.head;
+        let head = self.route_input.head;
         let cookies = self
-            .facts
+            .route_input
             .fields
             .iter()
             .filter(|field| field.name_in(head).eq_ignore_ascii_case(b"cookie"));
@@ -273,9 +273,9 @@ impl<'a> TemplateContext<'a> {
     /// commas.
     fn forwarded_for(&self, accepts: fn(&Field) -> bool) -> Vec<u8> {
         let mut value = Vec::new();
-        for field in self.facts.fields {
+        for field in self.route_input.fields {
             if field.name == Name::ForwardedFor && !field.dropped && accepts(field) {
-                value.extend_from_slice(field.value_in(self.facts.head));
+                value.extend_from_slice(field.value_in(self.route_input.head));
                 value.extend_from_slice(b", ");
             }
         }
@@ -285,7 +285,7 @@ impl<'a> TemplateContext<'a> {
 
     /// Returns a group of the first regular expression that matches; empty if there is none.
     fn group(&self, number: usize) -> &'a [u8] {
-        let path = self.facts.target.path();
+        let path = self.route_input.target.path();
         let regexes = match self.regex {
             Some(regex) => std::slice::from_ref(regex),
             None => self.route.map_or(&[][..], |route| &route.when.path_regexes),
@@ -298,7 +298,7 @@ impl<'a> TemplateContext<'a> {
 
     /// Returns the part of the path after the fixed prefix of the route's first pattern that matches.
     fn rest(&self) -> &'a [u8] {
-        let path = self.facts.target.path();
+        let path = self.route_input.target.path();
         let mut patterns = self.route.map_or(&[][..], |route| &route.when.paths).iter();
         let pattern = patterns.find(|pattern| glob(pattern.as_bytes(), path));
         let fixed = pattern.map_or(0, |pattern| pattern.find('*').unwrap_or(pattern.len()));
@@ -374,7 +374,7 @@ fn encode(value: &[u8], out: &mut Vec<u8>) {
 /// Returns the rewritten path and query for the server, or `None` if the path is not changed. Parts of the path are
 /// taken from its normal form: parts of the path as received could escape the route's prefix.
 pub fn rewrite_path(edit: &PathRewrite, template_context: &TemplateContext<'_>) -> Option<Vec<u8>> {
-    let target = template_context.facts.target;
+    let target = template_context.route_input.target;
     if let Some(regex) = &edit.regex
         && !regex.matches(target.path())
     {

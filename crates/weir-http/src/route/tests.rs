@@ -27,16 +27,16 @@ fn chosen_route(routes: &[Route], text: &str) -> Option<usize> {
         .unwrap();
     let client = "192.0.2.1".parse().unwrap();
     let target = RequestPath::as_received(request.path_in(text.as_bytes()));
-    let facts = RequestFacts {
+    let route_input = RouteInput {
         client,
         target: &target,
         head: text.as_bytes(),
         request: &request,
         fields: &fields,
-        tls: TlsFacts::default(),
+        tls: TlsProperties::default(),
         secure: false,
     };
-    choose(routes, &facts)
+    choose(routes, &route_input)
 }
 
 #[test]
@@ -65,19 +65,19 @@ fn conditions_and_keys_ignore_fields_that_the_client_may_not_set() {
         (Some(Drop), false, true),
     ] {
         crate::mark_untrusted(head, &mut fields, rule.map(rules).as_ref(), removes_others);
-        let facts = RequestFacts {
+        let route_input = RouteInput {
             client: "192.0.2.1".parse().unwrap(),
             target: &target,
             head,
             request: &request,
             fields: &fields,
-            tls: TlsFacts::default(),
+            tls: TlsProperties::default(),
             secure: false,
         };
         let ignores = |name: &str| {
             let mut only = route(None, None);
             only.when.headers.push(named_condition(name, None));
-            choose(&[only], &facts).is_none()
+            choose(&[only], &route_input).is_none()
         };
         assert_eq!(ignores("x-forwarded-for"), ignores_for, "{rule:?}");
         for name in others {
@@ -90,7 +90,7 @@ fn conditions_and_keys_ignore_fields_that_the_client_may_not_set() {
                 headers: vec![named_condition("X-Forwarded-For", None)],
                 ..Conditions::default()
             }),
-            &facts,
+            &route_input,
         );
         assert_eq!(shown.contains("ignored"), ignores_for, "{shown}");
     }
@@ -290,29 +290,32 @@ fn unmet_condition_is_returned() {
         .unwrap()
         .unwrap();
     let target = RequestPath::as_received(b"/a");
-    let facts = RequestFacts {
+    let route_input = RouteInput {
         client: "192.0.2.1".parse().unwrap(),
         target: &target,
         head: text.as_bytes(),
         request: &request,
         fields: &fields,
-        tls: TlsFacts::default(),
+        tls: TlsProperties::default(),
         secure: false,
     };
     let mut changed = route(Some(HostPattern::Exact("h".to_owned())), Some("/b"));
     assert_eq!(
-        first_unmet_condition(&changed, &facts, facts.host()),
+        first_unmet_condition(&changed, &route_input, route_input.host()),
         Some((ConditionKey::Path, false))
     );
     changed.when.paths.clear();
-    assert_eq!(first_unmet_condition(&changed, &facts, facts.host()), None);
+    assert_eq!(
+        first_unmet_condition(&changed, &route_input, route_input.host()),
+        None
+    );
     let not = Conditions {
         methods: vec!["GET".to_owned()],
         ..Conditions::default()
     };
     changed.not = Some(Box::new(not));
     assert_eq!(
-        first_unmet_condition(&changed, &facts, facts.host()),
+        first_unmet_condition(&changed, &route_input, route_input.host()),
         Some((ConditionKey::Method, true))
     );
 }

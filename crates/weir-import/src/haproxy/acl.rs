@@ -130,7 +130,7 @@ impl Acls {
         }
     }
 
-    /// Returns the meaning of the condition of a line, except for requests to which one of the other lines applies.
+    /// Returns the meaning of the condition of a line, except for requests that one of the other lines applies to.
     pub(super) fn condition_except(
         &self,
         (line, words): (&Line, &[String]),

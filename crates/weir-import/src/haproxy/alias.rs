@@ -158,7 +158,7 @@ fn complete_paths(line: &mut Line, bases: &[(&str, Option<String>)], notes: &mut
     }
 }
 
-/// Returns what `capture request header NAME len N` and `http-request capture` capture, as expressions, in order.
+/// Returns the expressions captured by `capture request header NAME len N` and `http-request capture`, in order.
 fn captured_expressions(proxy: &Proxy) -> Vec<String> {
     let lines = proxy.lines.iter();
     lines

@@ -460,7 +460,7 @@ fn push_scheduler(
         "uri" => "path".to_owned(),
         "url_param" => format!("query:{argument}"),
         "hdr" => format!("header:{argument}"),
-        _ => return line.reject(notes, "Weir has no such scheduler"),
+        _ => return line.reject(notes, "Weir does not have this scheduler"),
     };
     let mut table = vec![
         Entry::new("name", "hash", position).essential(),

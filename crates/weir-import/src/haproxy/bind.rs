@@ -449,7 +449,7 @@ pub(super) fn absolute_path(path: &str, base: &str) -> String {
     }
 }
 
-/// An address on which Weir cannot listen, and the reason.
+/// An address that Weir cannot listen on, and the reason.
 #[derive(Debug, PartialEq, Eq)]
 struct UnusableAddress {
     reason: String,

@@ -111,7 +111,7 @@ fn evaluate(text: &str, scope: &Scope<'_>, position: Position, notes: &mut Notes
     let mut parser = Parser {
         remaining: text,
         scope,
-        facts: Vec::new(),
+        details: Vec::new(),
     };
     let result = parser
         .parse_any()
@@ -123,14 +123,14 @@ fn evaluate(text: &str, scope: &Scope<'_>, position: Position, notes: &mut Notes
         );
         return true;
     };
-    let facts = if parser.facts.is_empty() {
+    let details = if parser.details.is_empty() {
         String::new()
     } else {
-        format!(" ({})", parser.facts.join(", "))
+        format!(" ({})", parser.details.join(", "))
     };
     notes.remark(
         position,
-        format!("the condition is treated as {holds}{facts}"),
+        format!("the condition is treated as {holds}{details}"),
     );
     holds
 }
@@ -143,8 +143,8 @@ fn is_set_by_haproxy(name: &str) -> bool {
 struct Parser<'t, 's> {
     remaining: &'t str,
     scope: &'s Scope<'s>,
-    /// Facts on which the result depends.
-    facts: Vec<String>,
+    /// Details that the result depends on.
+    details: Vec<String>,
 }
 
 impl Parser<'_, '_> {
@@ -218,7 +218,7 @@ impl Parser<'_, '_> {
             "version_before" | "openssl_version_before" => false,
             _ => return None,
         };
-        self.facts.push(match name {
+        self.details.push(match name {
             "defined" if holds => format!("{arguments} is set"),
             "defined" => format!("{arguments} is not set here"),
             _ => format!("{name} is {holds}"),
@@ -239,7 +239,7 @@ mod tests {
             let mut parser = Parser {
                 remaining: text,
                 scope: &scope,
-                facts: Vec::new(),
+                details: Vec::new(),
             };
             parser
                 .parse_any()

@@ -6,7 +6,7 @@ use super::line::Line;
 use super::source;
 use crate::layer7::{Condition, FILE_PREFIX};
 
-/// What the importer knows about a frontend's connections, independently of a request.
+/// The importer's information about a frontend's connections, independent of a request.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct FrontendContext<'a> {
     /// Whether the connections use TLS.
@@ -19,7 +19,7 @@ pub(super) struct FrontendContext<'a> {
     pub(super) is_tcp_mode: bool,
     /// Whether an earlier rule changes the client's address.
     pub(super) is_source_changed: bool,
-    /// Whether all counters of clients are zero, to find out what remains of a condition without its limits.
+    /// Whether all counters of clients are zero, to determine the part of a condition that does not depend on limits.
     pub(super) counters_are_zero: bool,
 }
 

@@ -614,7 +614,8 @@ fn convert_rules(
             meaning = meaning_of_rejection(rule, acls, frontend, &meaning, notes);
         }
         if rule.line.word(1) == Some("tarpit") && meaning != Meaning::Never {
-            let reason = "the delay of the response; a route has no `tarpit` and responds at once";
+            let reason =
+                "the delay of the response; a route has no `tarpit` and responds immediately";
             rule.line.reject(notes, reason);
             if is_exact {
                 notes.unmark_guard(rule.line.position);
@@ -646,7 +647,7 @@ fn is_rejection(action: &Action) -> bool {
 }
 
 /// Returns the meaning of the condition of a rule that rejects requests, and adds a note: routes do not support the
-/// condition as it is. A lost access rule must not admit clients, and a lost limit must not reject every client.
+/// condition as written. A lost access rule must not admit clients, and a lost limit must not reject every client.
 fn meaning_of_rejection(
     rule: &FrontendRule<'_>,
     acls: &Acls,

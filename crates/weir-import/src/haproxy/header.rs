@@ -50,7 +50,7 @@ impl Changes {
         self.options.keys.extend(keys);
     }
 
-    /// Returns the changes for requests to which these conditions apply, except for [`Self::last_edits`].
+    /// Returns the changes for requests that these conditions apply to, except for [`Self::last_edits`].
     fn edits(&self, applied: &[bool]) -> Edits {
         self.edits_of(self.options.clone(), applied, false)
     }
@@ -415,8 +415,8 @@ fn replace_lookups(context: &mut Context<'_>, line: &Line, action: &[String]) ->
 /// Prefix of a map's name in a value.
 const MAP_PREFIX: &str = "map-of-weir-";
 
-/// Adds `option forwarded` without further words. haproxy encloses IPv6 addresses in quotes and brackets, which
-/// `add_header` cannot do for IPv6 addresses only.
+/// Adds `option forwarded` without further words. haproxy encloses only IPv6 addresses in quotes and brackets, which
+/// `add_header` cannot do.
 fn add_forwarded(
     context: &mut Context<'_>,
     line: &Line,
@@ -474,7 +474,7 @@ fn forwarded_port(line: &Line, action: &[String]) -> Vec<Entry> {
     }
 }
 
-/// Returns whether haproxy evaluates the route after the line and the route matches what the line changes.
+/// Returns whether haproxy evaluates the route after the line and the route matches the field that the line changes.
 fn is_affected_by((position, condition, action): &FrontendRoute, line: &Line) -> bool {
     // haproxy selects the backend last.
     if *position < line.position && !matches!(action, Action::Pool(_)) {

@@ -71,7 +71,7 @@ pub(super) fn is_builtin(line: &Line, proxy: &Proxy, notes: &mut Notes) -> bool 
             "Weir waits for the server name or the request up to `timeouts.request`"
         }
         ("tcp-request", ["content", "accept"]) if is_wait_for_data(words) => {
-            "Weir waits for the server name or the request by itself"
+            "Weir waits for the server name or the request automatically"
         }
         ("tcp-request", ["content", "reject"])
             if is_missing_data(words) || words.is_empty() && has_only_waiting_accepts(proxy) =>

@@ -335,7 +335,7 @@ fn note_unused_lines(
         if header::is_edit(line) && context.has_frontends {
             notes.remark(
                 line.position,
-                "not imported: it never applies to a client in haproxy either",
+                "not imported: haproxy never applies it to a client either",
             );
             continue;
         }
@@ -432,7 +432,7 @@ fn limits_half_closed(line: &Line) -> bool {
     line.keyword() == "timeout" && matches!(line.word(1), Some("client-fin" | "server-fin"))
 }
 
-/// Returns why a line has no effect: the file does not use the feature that it configures.
+/// Returns the reason why a line has no effect: the file does not use the feature that it configures.
 fn no_effect_reason(line: &Line, used: &UsedFeatures) -> Option<&'static str> {
     let is_tracking = || line.words.iter().any(|word| word.starts_with("track-sc"));
     match (line.keyword(), line.word(1).unwrap_or("")) {
@@ -440,7 +440,7 @@ fn no_effect_reason(line: &Line, used: &UsedFeatures) -> Option<&'static str> {
         ("compression", word) if !used.compression && !word.starts_with("algo") => {
             Some("it has no effect without `compression algo`")
         }
-        ("filter", "compression" | "trace") => Some("it has no effect on clients by itself"),
+        ("filter", "compression" | "trace") => Some("on its own, it has no effect on clients"),
         ("stick-table", _) if !used.counters && !used.stick => Some("no rule uses the table"),
         ("http-request" | "http-response" | "tcp-request" | "tcp-response", _)
             if is_tracking() && !used.counters =>

@@ -144,7 +144,7 @@ const PATH_ONLY: &str = "{whole}";
 const PATH_WITH_SLASH: &str = "{whole/}";
 
 /// Returns the routes for a redirect that drops the query: `{path}` includes the query, so a group of a regular
-/// expression replaces `{path}`. `None` = the condition already has an expression to which no group can be added.
+/// expression replaces `{path}`. `None` = the condition already has an expression that cannot be extended with a group.
 pub(super) fn routes_without_query(
     condition: &Condition,
     to: &str,

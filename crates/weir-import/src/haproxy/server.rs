@@ -53,7 +53,7 @@ pub(super) struct Options {
     cookie: Option<(String, Position)>,
 }
 
-/// What the servers of a section have in common.
+/// The common settings of a section's servers.
 pub(super) struct ServerScope<'p> {
     pub(super) proxy: &'p Proxy,
     /// All sections of the file.

@@ -494,7 +494,7 @@ fn retry_conditions(
     Some(Entry::new("retry_on", conditions, line.position))
 }
 
-/// Returns the backends to which the `use_backend` lines of a frontend refer.
+/// Returns the backends that the `use_backend` lines of a frontend refer to.
 fn referenced_backends<'p>(frontend: &Proxy, sections: &'p [Proxy]) -> Vec<&'p Proxy> {
     let is_referenced = |section: &&Proxy| {
         let mut rules = frontend.lines.iter();
@@ -536,7 +536,7 @@ fn push_limits(
         }
     }
     let close_options = ["http-server-close", "httpclose", "forceclose"];
-    // Without a default backend, all backends to which the rules refer must have the option.
+    // Without a default backend, all backends that the rules refer to must have the option.
     let backends: Vec<&Proxy> = match has_default {
         true => Vec::new(),
         false => referenced_backends(frontend, sections),

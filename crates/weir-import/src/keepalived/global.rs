@@ -146,7 +146,7 @@ pub(super) const UNSUPPORTED: &[Unsupported] = &[
         ],
     },
     Unsupported {
-        reason: "Weir sizes its socket buffers itself",
+        reason: "Weir chooses its socket buffer sizes itself",
         visible: &[],
         inert: &[
             "vrrp_rx_bufs_policy",
@@ -201,7 +201,7 @@ pub(super) const UNSUPPORTED: &[Unsupported] = &[
             "vrrp_delay_after_boot",
             "vrrp_owner_ignore_adverts",
         ],
-        // They set how keepalived enforces `no_accept`, which has its own note.
+        // They configure keepalived's enforcement of `no_accept`, which has its own note.
         inert: &[
             "nftables",
             "nftables_counters",

@@ -255,7 +255,7 @@ fn set_version(table: &mut Table, globals: &Globals, node: &Node, notes: &mut No
     }
 }
 
-/// Keys of an instance to which several lines contribute.
+/// Keys of an instance that several lines contribute to.
 #[derive(Default)]
 struct Parts {
     track: Vec<Item>,
@@ -320,7 +320,7 @@ fn is_ipv6(node: &Node) -> bool {
 /// Settings of a sync group. Its programs are called for one member, because all members change state together.
 #[derive(Debug, Default)]
 pub(super) struct SyncGroup {
-    /// The member for which the programs are called: the first one.
+    /// The member that the programs are called for: the first one.
     pub(super) program_member: String,
     pub(super) programs: Vec<Entry>,
     /// Blocks that each member tracks.

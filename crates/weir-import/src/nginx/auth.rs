@@ -130,7 +130,7 @@ fn set_fields(
     Ok(items)
 }
 
-/// Returns response fields by the variables to which `auth_request_set` assigns them.
+/// Returns response fields by the variables that `auth_request_set` assigns them to.
 fn fields_by_variable<'n>(levels: &[&'n [Node]]) -> HashMap<&'n str, (String, &'n Node)> {
     let lines = inherited(levels, "auth_request_set").into_iter();
     let pairs = lines.filter_map(|line| {

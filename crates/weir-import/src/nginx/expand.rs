@@ -230,7 +230,7 @@ impl Rewriter<'_> {
     }
 
     /// Rewrites an `if`. An `if` that contains only `set` changes the values of variables; any other becomes an `if`
-    /// for each value with which its condition holds.
+    /// for each value that meets its condition.
     fn rewrite_if(
         &self,
         node: &Node,

@@ -47,7 +47,7 @@ pub(super) fn edits(
                 context.used.insert(line.position);
                 notes.remark(
                     line.position,
-                    "Weir does this itself, or a key of the service or pool does it",
+                    "Weir already does this, or a key of the service or pool configures it",
                 );
             }
             Ok(Some((name, value))) => {
@@ -86,7 +86,7 @@ pub(super) fn edits(
     edits
 }
 
-/// Returns whether a line sends the port of the service to which the client connected.
+/// Returns whether a line sends the port of the service that the client connected to.
 fn sends_service_port(line: &Node) -> bool {
     let is_name = |name: &str| name.eq_ignore_ascii_case("X-Forwarded-Port");
     line.word(1).is_some_and(is_name) && line.word(2) == Some("$server_port")
@@ -117,7 +117,7 @@ const fn is_forwarded_for(name: &str) -> bool {
     name.eq_ignore_ascii_case("X-Forwarded-For")
 }
 
-/// Returns whether a value of X-Forwarded-For is the received one with the client's address after it.
+/// Returns whether a value of X-Forwarded-For is the received value with the client's address appended.
 fn is_appended(value: &str) -> bool {
     matches!(
         value,
@@ -198,7 +198,7 @@ fn is_length_of_empty_body(line: &Node, status: u64) -> bool {
     status == 204 && line.word(1).is_some_and(is_length) && line.word(2) == Some("0")
 }
 
-/// Adds the media type of a text that `return` sends: `default_type`.
+/// Adds the media type (`default_type`) of the text that `return` sends.
 pub(super) fn content_type(context: &mut Context<'_>, levels: &[&[Node]], edits: &mut Edits) {
     const NAME: &str = "Content-Type";
     let lines = inherited(levels, "default_type");
@@ -267,7 +267,7 @@ fn add_response_edits(
                 .add_for("Cache-Control", &value, Some(ADD_HEADER_STATUSES), position);
             notes.remark(
                 position,
-                "imported as `Cache-Control`; Weir does not send `Expires`, which gives the same time as a date",
+                "imported as `Cache-Control`; Weir does not send `Expires`, which contains the same time as a date",
             );
         }
     }
@@ -283,7 +283,7 @@ fn cache_control(line: &Node) -> Option<String> {
     }
 }
 
-/// Parses a time of `expires`, which may be in years or months, to milliseconds.
+/// Parses the time of an `expires` directive, which may be in years or months, and returns milliseconds.
 pub(super) fn expiry_ms(text: &str) -> Option<u64> {
     const DAY_MS: u64 = 86_400_000;
     let units = [('y', 365 * DAY_MS), ('M', 30 * DAY_MS)];

@@ -19,7 +19,7 @@ pub(super) struct Listen {
 }
 
 impl Listen {
-    /// Returns whether it is port 80, to which clients send plain HTTP.
+    /// Returns whether it is port 80, which clients use for plain HTTP.
     pub(super) fn is_for_plain_http(&self) -> bool {
         self.address.ends_with(":80")
     }

@@ -57,14 +57,14 @@ pub(super) struct BlockRoutes {
     lines: Rc<[Node]>,
 }
 
-/// How a service uses paths: which path `proxy_pass` sends to servers.
+/// The paths of a service: which path `proxy_pass` sends to servers.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct PathUse {
     /// Whether a location matches only some paths.
     pub(super) compares_paths: bool,
     /// Whether a `proxy_pass` has no path: servers then get the path as received.
     pub(super) sends_received_path: bool,
-    /// The line of a `proxy_pass` with the location's path, with which servers get the normalized path.
+    /// The line of a `proxy_pass` with the location's path: servers get the normalized path.
     pub(super) sends_normalized_path: Option<Position>,
 }
 

@@ -221,7 +221,7 @@ pub(super) fn path_of(node: &Node) -> Option<&str> {
     }
 }
 
-/// Returns the locations of a server block to which lines with `keyword` (`mirror`, `auth_request`) refer.
+/// Returns the locations of a server block that lines with `keyword` (`mirror`, `auth_request`) refer to.
 pub(super) fn target_locations(server: &Node, outer: &[Node], keyword: &str) -> Vec<Node> {
     fn collect_paths<'n>(nodes: &'n [Node], keyword: &str, target_paths: &mut HashSet<&'n str>) {
         for node in nodes {

@@ -57,9 +57,9 @@ struct Context<'w> {
     /// Names of services.
     services: UniqueNames,
     zones: ZoneUses,
-    /// Locations of the current server block to which its `mirror` lines refer.
+    /// Locations of the current server block that its `mirror` lines refer to.
     mirror_locations: Vec<Node>,
-    /// Locations of the current server block to which its `auth_request` lines refer.
+    /// Locations of the current server block that its `auth_request` lines refer to.
     auth_locations: Vec<Node>,
     /// Names of the pools written so far, by target and `Host`.
     pools: HashMap<String, String>,

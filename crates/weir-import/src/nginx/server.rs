@@ -20,7 +20,7 @@ pub(super) fn write(context: &mut Context<'_>, outer: &[Node], notes: &mut Notes
         .iter()
         .filter(|node| node.keyword() == "server")
         .collect();
-    // Blocks are not inherited, and searching all of them for each server block would take long.
+    // Blocks are not inherited, and searching all of them for each server block would be slow.
     let is_line = |node: &&Node| !matches!(node.keyword(), "server" | "upstream");
     let lines: Vec<Node> = outer.iter().filter(is_line).cloned().collect();
     let outer = lines.as_slice();
@@ -137,7 +137,7 @@ fn has_target(nodes: &[Node]) -> bool {
         .any(|node| node.keyword().ends_with("_pass") || has_target(node.inner()))
 }
 
-/// Returns whether every location to which a directive of the server block applies overrides it.
+/// Returns whether every location that a directive of the server block applies to overrides it.
 fn is_overridden(keyword: &str, server_lines: &[Node]) -> bool {
     let contains =
         |node: &Node, keyword: &str| node.inner().iter().any(|line| line.keyword() == keyword);

@@ -370,7 +370,7 @@ impl Split {
     }
 }
 
-/// Returns whether a line is a location of the current server block to which a `mirror` refers.
+/// Returns whether a line is a location of the current server block that a `mirror` refers to.
 pub(super) fn is_mirror_target(context: &Context<'_>, node: &Node) -> bool {
     let mut targets = context.mirror_locations.iter();
     targets.any(|target| target.position == node.position)

@@ -49,7 +49,7 @@ pub(crate) struct Attack {
     pub(crate) units_per_connection: u32,
     /// Whether a connection remains open after its last unit.
     pub(crate) stays_open: bool,
-    /// Time after the opening data at which a connection is closed.
+    /// Time between the opening data and the close of a connection.
     pub(crate) closes_after: Option<Duration>,
     pub(crate) close: Close,
 }
@@ -299,7 +299,7 @@ fn stream_id(number: u32) -> u32 {
     2 * number + 1
 }
 
-/// Appends a complete request to which the origin does not respond.
+/// Appends a complete request that the origin does not respond to.
 fn append_request(number: u32, out: &mut Vec<u8>) {
     let flags = END_STREAM | END_HEADERS;
     frame::append_frame(

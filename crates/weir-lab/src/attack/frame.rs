@@ -171,7 +171,7 @@ impl FrameReader {
     }
 }
 
-/// Returns a TLS 1.3 ClientHello to which servers respond with their complete flight, including certificate and
+/// Returns a TLS 1.3 ClientHello that servers respond to with their complete flight, including certificate and
 /// signature: an X25519 share (any 32 bytes are valid), common suites and signature algorithms, ALPN h2 and http/1.1.
 /// `number` makes each one different.
 pub(crate) fn client_hello(number: u32) -> Vec<u8> {

@@ -5,8 +5,7 @@
 //! clients share a second one. Attacks have a fixed rate, so that the columns compare the cost of the same attack; the
 //! number of units that a proxy accepted is shown next to them.
 //!
-//! Start reading with `catalog` (the attacks), `trial` (the measurement), `rules` (the limits) and `proxy` (the
-//! settings).
+//! Start with `catalog` (the attacks), `trial` (the measurement), `rules` (the limits) and `proxy` (the settings).
 
 mod attacker;
 mod catalog;
@@ -82,7 +81,7 @@ pub fn list() -> Vec<(&'static str, &'static str)> {
 /// Runs the attacks and returns the results.
 ///
 /// # Errors
-/// [`LabError::Usage`] for an unknown attack or proxy; the errors of a run of the lab; or a proxy exited.
+/// Fails with [`LabError::Usage`] for an unknown attack or proxy, with the errors of a lab run, or if a proxy exited.
 pub fn run(arguments: &AttackArguments) -> Result<AttackReport> {
     let attacks = select_attacks(&arguments.only)?;
     let candidates = candidates(arguments)?;

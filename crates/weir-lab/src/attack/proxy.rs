@@ -169,7 +169,7 @@ impl Candidate {
     }
 }
 
-/// Returns the address to which attackers connect.
+/// Returns the address that attackers connect to.
 pub(crate) fn attack_address(target: Target) -> SocketAddrV4 {
     let port = match target {
         Target::Http2 => HTTP2_PORT,
@@ -179,7 +179,7 @@ pub(crate) fn attack_address(target: Target) -> SocketAddrV4 {
     SocketAddrV4::new(Ipv4Addr::LOCALHOST, port)
 }
 
-/// Returns the address to which the other clients connect.
+/// Returns the address that the other clients connect to.
 pub(crate) fn probe_address(target: Target) -> SocketAddrV4 {
     attack_address(if target == Target::Tls {
         Target::Http1

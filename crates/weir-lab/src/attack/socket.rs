@@ -15,7 +15,7 @@ const MAX_EVENTS: usize = 1024;
 /// An event of a socket.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Event {
-    /// The token with which the socket was registered.
+    /// The token under which the socket was registered.
     pub(crate) token: u64,
     /// The socket is readable, or the peer has closed the connection.
     pub(crate) readable: bool,
@@ -94,7 +94,7 @@ pub(crate) fn connect(source: Ipv4Addr, target: SocketAddrV4) -> io::Result<TcpS
 
 /// Closes with a reset instead of FIN.
 pub(crate) fn reset(socket: TcpStream) {
-    // If the option cannot be set, the socket is closed with FIN, on which the attack does not depend.
+    // If the option cannot be set, the socket is closed with FIN. The attack does not depend on the reset.
     let _ = sockopt::set_socket_linger(&socket, Some(Duration::ZERO));
     drop(socket);
 }

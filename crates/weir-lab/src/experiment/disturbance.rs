@@ -17,7 +17,7 @@ use crate::requirement::{HAPROXY, NGINX, Program};
 /// The disturbed balancer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Subject {
-    /// The documented old method: a new process asks the old ones to finish (`-sf`).
+    /// The documented old method: a new process makes the old ones finish (`-sf`).
     Haproxy,
     /// A master process that is reloaded with a signal.
     HaproxyMaster,
@@ -47,7 +47,7 @@ const RELOAD_INTERVAL: Duration = Duration::from_millis(100);
 const MEMBER_CHANGE_INTERVAL: Duration = Duration::from_millis(60);
 /// Interval of more expensive disturbances. The report also used it with dropped SYNs, because 100 ms did not work.
 const SLOW_INTERVAL: Duration = Duration::from_secs(1);
-/// Time for which SYNs are dropped during a reload.
+/// How long SYNs are dropped during a reload.
 const SYN_DROP_TIME: Duration = Duration::from_millis(200);
 /// Time limit of a disturbance.
 const COMMAND_LIMIT: Duration = Duration::from_secs(30);
@@ -179,7 +179,7 @@ impl<'a> LiveBalancer<'a> {
             Subject::Weir(_) => {}
         }
         if let (Disturbance::Membership, Some(director)) = (disturbance, &balancer.director) {
-            // The API adds and removes the last server, which the file therefore does not have.
+            // The API adds and removes the last server, so the file does not contain it.
             let [initial @ .., _] = balancer.setup.servers.as_slice() else {
                 return Ok(balancer);
             };
@@ -292,7 +292,7 @@ impl<'a> LiveBalancer<'a> {
 /// Disturbs the balancer until `work` ends.
 ///
 /// # Errors
-/// The error of `work`, or a disturbance that Weir rejects. Rejections by a peer are counted.
+/// Returns the error of `work`, or the error for a disturbance that Weir rejects. Rejections by a peer are counted.
 pub(super) fn during<T: Send>(
     balancer: &LiveBalancer<'_>,
     work: impl FnOnce() -> Result<T> + Send,

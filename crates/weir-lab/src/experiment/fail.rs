@@ -50,7 +50,7 @@ pub(super) fn programs() -> Vec<Program> {
 /// Runs the test once and reports each phase as a row.
 ///
 /// # Errors
-/// The experiment does not support `--fail`, or a program cannot be started; [`LabError::Interrupted`].
+/// Fails if the experiment does not support `--fail`, or a program cannot be started; [`LabError::Interrupted`].
 pub(super) fn run(
     experiment: &Experiment,
     options: &RunOptions,

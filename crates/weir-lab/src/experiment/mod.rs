@@ -116,8 +116,8 @@ pub fn list() -> &'static [Experiment] {
 /// A method that fails does not stop the others: it appears in [`Report::failures`].
 ///
 /// # Errors
-/// Wrong names and options, missing root or programs, before anything is created; [`LabError::Interrupted`] after
-/// Ctrl-C.
+/// Fails for wrong names and options, without root, and if programs are missing, before anything is created;
+/// [`LabError::Interrupted`] after Ctrl-C.
 pub fn run(name: &str, options: &RunOptions) -> Result<Report> {
     let experiment = find(name)?;
     let trials = select_trials((experiment.trials)(options)?, &options.methods)?;
@@ -151,9 +151,11 @@ pub fn run(name: &str, options: &RunOptions) -> Result<Report> {
     };
     if options.fail {
         let mut report = progress.show_during(|| fail::run(experiment, options, &setting))?;
-        report
-            .notes
-            .extend(note::for_run(options, &note_facts(&[]), weir.as_deref()));
+        report.notes.extend(note::for_run(
+            options,
+            &run_properties(&[]),
+            weir.as_deref(),
+        ));
         report.busy = busy;
         report.write_html(&options.report)?;
         return Ok(report);
@@ -166,7 +168,7 @@ pub fn run(name: &str, options: &RunOptions) -> Result<Report> {
     })?;
 
     let mut report = build_report(experiment, &trials, &rounds);
-    report.notes = note::for_run(options, &note_facts(&trials), weir.as_deref());
+    report.notes = note::for_run(options, &run_properties(&trials), weir.as_deref());
     report.busy = busy;
     report.write_html(&options.report)?;
     Ok(report)
@@ -279,7 +281,7 @@ fn build_report(experiment: &Experiment, trials: &[Trial], rounds: &[Round]) -> 
     report
 }
 
-fn note_facts(trials: &[Trial]) -> note::Facts {
+fn run_properties(trials: &[Trial]) -> note::RunProperties {
     let has_balancer =
         |balancer: Balancer| trials.iter().any(|trial| trial.method.balancer == balancer);
     let mut schedulers: Vec<String> = Vec::new();
@@ -288,7 +290,7 @@ fn note_facts(trials: &[Trial]) -> note::Facts {
             schedulers.push(name.clone());
         }
     }
-    note::Facts {
+    note::RunProperties {
         link: trials.first().and_then(|trial| trial.plan.link),
         schedulers,
         haproxy: has_balancer(Balancer::Haproxy),

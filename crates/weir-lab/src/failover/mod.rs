@@ -27,7 +27,7 @@ pub(crate) const NAME: &str = "director-failover";
 pub(crate) const SUMMARY: &str =
     "outage and broken flows when the active one of two directors fails: keepalived, Weir, both";
 
-/// Time for which the VIP is monitored after a fault.
+/// How long the VIP is monitored after a fault.
 const MONITORING_TIME: Duration = Duration::from_secs(3);
 /// Number of open connections.
 const FLOWS: usize = 50;
@@ -104,7 +104,7 @@ pub(crate) struct Row {
 /// Runs the experiment, and prints the table or JSON. Returns whether all runs succeeded.
 ///
 /// # Errors
-/// Wrong options, missing root or programs; Ctrl-C.
+/// Fails for wrong options, without root, if programs are missing, and after Ctrl-C.
 pub(crate) fn run(options: &RunOptions, json: bool) -> Result<bool> {
     let pairs = select(NAME, "--methods", &PAIRS, |it| it.name, &options.methods)?;
     let faults = select(

@@ -88,7 +88,7 @@ impl Drop for Server {
     }
 }
 
-/// Returns the data that a connection has received to the client. Returns whether the connection is still open.
+/// Echoes the data that a connection has received. Returns whether the connection is still open.
 fn echo(stream: &mut TcpStream) -> bool {
     let mut bytes = [0; 16];
     match stream.read(&mut bytes) {
@@ -98,8 +98,8 @@ fn echo(stream: &mut TcpStream) -> bool {
     }
 }
 
-/// Gives this thread real-time priority, so that the time that client and server wait for a CPU is not measured. If the
-/// lab lacks the privilege, a busy machine extends the outage.
+/// Sets real-time priority for this thread, so that the time that client and server wait for a CPU is not measured. If
+/// the lab lacks the privilege, a busy machine extends the outage.
 fn set_real_time_priority() {
     let thread = rustix::thread::gettid().as_raw_nonzero().to_string();
     let _ = process::run("chrt", &["--fifo", "--pid", "1", &thread]);

@@ -68,7 +68,7 @@ struct Row {
 /// Runs the experiment, and prints the table or JSON. Returns whether all runs succeeded.
 ///
 /// # Errors
-/// Missing root or programs; Ctrl-C.
+/// Fails without root, if programs are missing, and after Ctrl-C.
 pub(crate) fn run(options: &RunOptions, json: bool) -> Result<bool> {
     let faults = select_faults(&options.faults)?;
     requirement::require_root()?;

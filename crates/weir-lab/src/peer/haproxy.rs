@@ -44,7 +44,7 @@ pub(crate) fn write(directory: &Path, servers: &[Ipv4Addr]) -> Result<()> {
     std::fs::write(&file, configuration("roundrobin", servers)).map_err(LabError::file(&file))
 }
 
-/// Returns the shell command that starts HAProxy in the background and asks the previous process to finish.
+/// Returns the shell command that starts HAProxy in the background and makes the previous process finish.
 pub(crate) fn daemon_command(directory: &Path) -> String {
     let program = requirement::locate(HAPROXY).unwrap_or_else(|| PathBuf::from(HAPROXY.name));
     format!(

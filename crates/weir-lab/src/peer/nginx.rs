@@ -23,7 +23,7 @@ pub(crate) const REST_BYTES: usize = 4096;
 /// Width and height of the image: with 24 bits per pixel it has 4 MB, as in the report.
 const IMAGE_SIZE: (u32, u32) = (1024, 1365);
 
-/// How nginx handles a request.
+/// The way nginx handles a request.
 pub(crate) enum Role<'a> {
     /// Serves the document root.
     Files,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 /// Share of CPU time above which the machine counts as busy.
 const BUSY_SHARE: f64 = 0.25;
-/// Time for which CPU usage is measured if the load average is high.
+/// How long CPU usage is measured if the load average is high.
 const MEASUREMENT_TIME: Duration = Duration::from_millis(500);
 
 /// Checks the machine before a run. Returns a note for the report if it is busy.

@@ -16,7 +16,7 @@ pub(crate) trait FaultRow: Serialize {
     fn fault(&self) -> &str;
     /// Returns the name of the method.
     fn method(&self) -> &str;
-    /// Returns whether this is a method with which Weir is compared.
+    /// Returns whether Weir is compared with this method.
     fn is_base(&self) -> bool;
     /// Returns the length of the bar. The unit does not matter: bars are shares of [`Description::full_bar`].
     fn length(&self) -> f64;
@@ -74,7 +74,7 @@ fn table<R: FaultRow>(description: &Description<'_>, rows: &[R]) -> String {
 /// Writes the chart, prints the table or JSON, and returns whether all runs succeeded.
 ///
 /// # Errors
-/// The directory of the chart or standard output cannot be written.
+/// Fails if the directory of the chart or standard output cannot be written.
 pub(crate) fn finish<R: FaultRow>(
     description: &Description<'_>,
     rows: &[R],
@@ -145,7 +145,7 @@ pub(crate) fn milliseconds(value: Option<u64>) -> String {
 /// Returns the entries of an experiment with these names; no names = all entries.
 ///
 /// # Errors
-/// A name is unknown. The error lists the known names.
+/// Fails if a name is unknown. The error lists the known names.
 pub(crate) fn select<T: Copy>(
     experiment: &str,
     option: &'static str,

@@ -29,7 +29,7 @@ pub(crate) struct Figure {
     pub(crate) weir: Option<&'static str>,
 }
 
-/// How a figure is calculated from a row.
+/// Calculation of a figure from a row.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Metric {
     RequestsPerSecond,

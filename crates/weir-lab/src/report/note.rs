@@ -9,7 +9,7 @@ use crate::rate::Rate;
 use crate::topology::BACKLOG;
 
 /// Conditions that the trials of a run have in common.
-pub(crate) struct Facts {
+pub(crate) struct RunProperties {
     pub(crate) link: Option<Rate>,
     /// Names of the schedulers in Weir; several if the methods have different ones.
     pub(crate) schedulers: Vec<String>,
@@ -25,24 +25,28 @@ pub(crate) struct Facts {
 }
 
 /// Returns the notes of a run.
-pub(crate) fn for_run(options: &RunOptions, facts: &Facts, weir: Option<&Path>) -> Vec<String> {
-    let mut notes = vec![link(facts)];
+pub(crate) fn for_run(
+    options: &RunOptions,
+    properties: &RunProperties,
+    weir: Option<&Path>,
+) -> Vec<String> {
+    let mut notes = vec![link(properties)];
     notes.push(format!(
         "Accept queues: {BACKLOG} on every host, for Weir and its peers."
     ));
-    notes.extend(schedulers(facts));
+    notes.extend(schedulers(properties));
     if options.repeat > 1 {
         notes.push(format!(
             "Each row is the run with the median time out of {} runs; \"failed\" is the highest count of all runs.",
             options.repeat
         ));
     }
-    if facts.side_by_side {
+    if properties.side_by_side {
         notes.push(
             "Methods with slow links ran in parallel, each with separate hosts and links.".into(),
         );
     }
-    if facts.disturbed {
+    if properties.disturbed {
         notes.push(
             "The balancer is reloaded every 100 ms, each time with one server more or less than before. If SYNs are \
              dropped, a reload starts one second after the previous one has ended. Upgrades and kills (-9) of the \
@@ -52,7 +56,7 @@ pub(crate) fn for_run(options: &RunOptions, facts: &Facts, weir: Option<&Path>) 
                 .into(),
         );
     }
-    if facts.membership_changes {
+    if properties.membership_changes {
         notes.push(
             "Clients run on the director. In disturbed runs, one server joins or leaves every 60 ms: through \
              Weir's API, or by a reload of HAProxy, which takes longer. \"keep-alive\": the client is wrk, which \
@@ -60,7 +64,7 @@ pub(crate) fn for_run(options: &RunOptions, facts: &Facts, weir: Option<&Path>) 
                 .into(),
         );
     }
-    if facts.paced {
+    if properties.paced {
         notes.push(
             "The servers are threads of the lab: a response takes 4 ms, and 1, 5 or 20 ms more at the first server. \
              When it lacks CPU time, the first server handles one request after another, each in 8 ms. ab opens one \
@@ -75,8 +79,8 @@ pub(crate) fn for_run(options: &RunOptions, facts: &Facts, weir: Option<&Path>) 
     notes
 }
 
-fn link(facts: &Facts) -> String {
-    match facts.link {
+fn link(properties: &RunProperties) -> String {
+    match properties.link {
         Some(rate) => format!(
             "Links: {rate} for every host in both directions, shaped outside the host; the client's receive direction \
              is not limited."
@@ -87,20 +91,20 @@ fn link(facts: &Facts) -> String {
     }
 }
 
-fn schedulers(facts: &Facts) -> Option<String> {
+fn schedulers(properties: &RunProperties) -> Option<String> {
     let mut parts = Vec::new();
-    match facts.schedulers.as_slice() {
+    match properties.schedulers.as_slice() {
         [] => {}
         [scheduler] => parts.push(format!("Weir: {scheduler}")),
         _ => parts.push("Weir: the scheduler in the method's name".into()),
     }
-    if let (true, Some(scheduler)) = (facts.haproxy, facts.schedulers.first()) {
+    if let (true, Some(scheduler)) = (properties.haproxy, properties.schedulers.first()) {
         parts.push(match haproxy::balance(scheduler) {
             Some(balance) => format!("HAProxy: balance {balance}"),
             None => "HAProxy has no equivalent and uses balance roundrobin".into(),
         });
     }
-    if facts.nftables_direct {
+    if properties.nftables_direct {
         parts.push(
             "nftables hashes the client's port, because it keeps no state for round robin".into(),
         );
@@ -136,7 +140,7 @@ mod tests {
     #[test]
     fn scheduler_missing_in_a_peer_is_reported() {
         let note = |scheduler: &str| {
-            let facts = Facts {
+            let properties = RunProperties {
                 link: None,
                 schedulers: vec![scheduler.to_owned()],
                 haproxy: true,
@@ -146,7 +150,7 @@ mod tests {
                 membership_changes: false,
                 paced: false,
             };
-            schedulers(&facts).expect("has a note")
+            schedulers(&properties).expect("has a note")
         };
         assert!(note("mh").contains("no equivalent"));
         assert!(note("wlc").contains("leastconn"));

@@ -79,7 +79,7 @@ pub(super) fn write(report: &Report, directory: &Path) -> Result<()> {
 /// Reads the report of an experiment; `None` = there is none.
 ///
 /// # Errors
-/// The file cannot be read, or has a different version.
+/// Fails if the file cannot be read, or has a different version.
 pub(crate) fn read(directory: &Path, experiment: &str) -> Result<Option<Report>> {
     let path = directory.join(format!("{experiment}.json"));
     let text = match std::fs::read_to_string(&path) {

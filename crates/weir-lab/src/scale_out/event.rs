@@ -21,7 +21,7 @@ pub(crate) enum Event {
     ServerRemovedDirectorAdded,
     /// A server is removed, and a director is killed at once.
     ServerRemovedDirectorKilled,
-    /// A server is removed, and a director that does not know it starts at once.
+    /// A server is removed, and a director without it starts immediately.
     ServerRemovedDirectorStarted,
 }
 

@@ -39,7 +39,7 @@ pub(super) fn max_broken(
         | Event::MajorityLost => return Some(0),
     };
     if tunnel && event == Event::ServerRemovedDirectorStarted {
-        // A director that has just started does not know the previous table.
+        // A director that has just started does not have the previous table.
         return None;
     }
     if tunnel || has_sync {

@@ -35,7 +35,7 @@ const DIRECTORS: u8 = 4;
 /// Number of open connections.
 const CONNECTIONS: u32 = 400;
 
-/// How directors select a server, and what they share.
+/// The directors' server selection, and the data that they share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Method {
     pub(crate) name: &'static str,
@@ -109,7 +109,7 @@ pub(crate) struct Row {
 /// Runs the experiment, and prints the table or JSON. Returns whether all runs succeeded.
 ///
 /// # Errors
-/// Wrong options, missing root or programs; Ctrl-C.
+/// Fails for wrong options, without root, if programs are missing, and after Ctrl-C.
 pub(crate) fn run(options: &RunOptions, json: bool) -> Result<bool> {
     let methods = select(NAME, "--methods", &METHODS, |it| it.name, &options.methods)?;
     let events = select(

@@ -34,7 +34,7 @@ pub(super) const ROUTER: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 1);
 const CLIENT: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 2);
 /// Number of servers of the pool at the beginning. One more can be added.
 pub(super) const SERVERS: u8 = 4;
-/// Time for which etcd has no majority.
+/// How long etcd has no majority.
 const MAJORITY_LOSS_TIME: Duration = Duration::from_secs(5);
 
 /// BGP options with short timers, so that sessions of new directors are established at once.
@@ -43,7 +43,7 @@ pub(super) const SESSION: &str = "  bfd on;\n  hold time 9;\n  connect delay tim
 pub(super) const BFD: &str = "protocol bfd {\n  interface \"eth0\" { min rx interval 300 ms; min tx interval 300 ms; \
                               multiplier 3; };\n}\n";
 
-/// The switch to which all hosts are connected, and the settings of the run.
+/// The switch that all hosts are connected to, and the settings of the run.
 pub(super) struct Fabric<'a> {
     pub(super) session: &'a Session,
     pub(super) weir: &'a Path,
@@ -522,7 +522,7 @@ impl Etcd {
         if let Some(daemon) = self.daemon.take()
             && let Some(pid) = i32::try_from(daemon.pid()).ok().and_then(Pid::from_raw)
         {
-            // The process may have exited already.
+            // The process may already have exited.
             let _ = kill_process(pid, Signal::KILL);
         }
     }

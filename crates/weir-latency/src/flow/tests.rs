@@ -14,7 +14,7 @@ struct Connection {
     start_us: u64,
     /// Unit of the server's clock in microseconds; 0 = no timestamps.
     unit_us: u64,
-    /// Number of units by which the timestamp of the SYN-ACK is too low.
+    /// How far the timestamp of the SYN-ACK is too low, in units.
     shift: u32,
     seq: u32,
     ack: u32,

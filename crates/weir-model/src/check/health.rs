@@ -17,7 +17,7 @@ named_enum! {
     }
 }
 
-/// How a pool reacts to the states of its servers.
+/// A pool's reaction to the states of its servers.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Health {
     /// How the results of several checks are combined.
@@ -26,7 +26,7 @@ pub struct Health {
     pub slow_start: Duration,
     /// Total weight below which the sorry server replaces all others; 0 = none.
     pub quorum: u32,
-    /// How far the total weight must rise above `quorum`, or fall below it, to change the state.
+    /// Hysteresis: how far the total weight must rise above `quorum`, or fall below it, to change the state.
     pub quorum_hysteresis: u32,
     /// Percentage of servers that are down above which all servers are used as if they were up; `None` = never.
     pub panic_threshold: Option<u32>,

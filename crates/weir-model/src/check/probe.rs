@@ -101,7 +101,7 @@ named_enum! {
     }
 }
 
-/// A step of a text exchange: what to send, then what to expect.
+/// A step of a text exchange: text to send, then text to expect.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct ExchangeStep {
     /// Text to send; empty = nothing.

@@ -121,7 +121,7 @@ fn route(edits: Edits, name: &str, old: &Route, new: &Route) -> Edits {
     }
     edits.within(name, |edits| {
         let body = |route: &Route| match &route.action {
-            RouteAction::Answer { body, .. } => body.as_str().to_owned(),
+            RouteAction::Respond { body, .. } => body.as_str().to_owned(),
             RouteAction::Pool(_)
             | RouteAction::Split(_)
             | RouteAction::Mapped(_)
@@ -251,7 +251,7 @@ fn map_of(route: &Route) -> Option<&ValueMap> {
         RouteAction::Pool(_)
         | RouteAction::Split(_)
         | RouteAction::Redirect { .. }
-        | RouteAction::Answer { .. }
+        | RouteAction::Respond { .. }
         | RouteAction::Files(_)
         | RouteAction::Close
         | RouteAction::Restart(_) => None,

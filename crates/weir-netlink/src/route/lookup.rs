@@ -19,8 +19,8 @@ impl Netlink {
     /// unless 0. The result does not include a cached path MTU, unlike BPF's own lookup.
     ///
     /// # Errors
-    /// `source` has a different address family or is not local (IPv4), or the kernel reports a different error. An
-    /// unreachable destination is not an error, but a [`RouteKind`].
+    /// Fails if `source` has a different address family or is not local (IPv4), or the kernel reports a different
+    /// error. An unreachable destination is not an error, but a [`RouteKind`].
     pub async fn route_get(
         &self,
         destination: IpAddr,
@@ -70,7 +70,7 @@ impl Netlink {
     /// same order. Only one of several destinations with the same routes and rules is looked up.
     ///
     /// # Errors
-    /// The same as for [`Netlink::route_get`].
+    /// See [`Netlink::route_get`].
     pub async fn route_get_each(&self, destinations: &[IpAddr]) -> Result<Vec<Lookup>> {
         let classes = if destinations.len() > MAX_SINGLE_LOOKUPS {
             self.destination_classes().await
@@ -167,7 +167,7 @@ impl Netlink {
     /// Returns the routes of both address families and all tables.
     ///
     /// # Errors
-    /// The kernel rejects the dump.
+    /// Fails if the kernel rejects the dump.
     pub async fn routes(&self) -> Result<Vec<Route>> {
         let mut routes = Vec::new();
         for family in [AddressFamily::Inet, AddressFamily::Inet6] {

@@ -1,8 +1,8 @@
 //! Allocates rows: services and servers keep their rows as long as their names stay the same.
 //!
-//! Flow entries refer to a server's row, so a removed server keeps its row until its last flow has ended. The order in
-//! which servers were added (`seq`) and the start of `rr` and `wrr` walks are stored here too. As in the kernel, they
-//! depend on the history of changes, one added, edited or removed server at a time.
+//! Flow entries refer to a server's row, so a removed server keeps its row as long as it has flows. The order in which
+//! servers were added (`seq`) and the start of `rr` and `wrr` walks are stored here too. As in the kernel, they depend
+//! on the history of changes, one added, edited or removed server at a time.
 
 mod reconcile;
 mod slot;
@@ -77,7 +77,7 @@ pub struct FreedRows {
 }
 
 /// Sizes and current state of the data plane, and the servers' weights.
-pub struct Facts<'a> {
+pub struct AllocationInput<'a> {
     /// Number of service rows, including row 0.
     pub services: u32,
     /// Number of server rows, including row 0.
@@ -138,12 +138,12 @@ impl Allocation {
     /// Allocates the rows of the services `names`; others do not change. Returns the state for [`Self::restore`].
     ///
     /// # Errors
-    /// There are more services or servers than rows. In this case nothing is changed.
+    /// Fails if there are more services or servers than rows. In this case nothing is changed.
     pub fn reconcile<'a>(
         &mut self,
         desired: &Indexed,
         names: impl IntoIterator<Item = &'a str>,
-        facts: &Facts<'_>,
+        allocation_input: &AllocationInput<'_>,
     ) -> Result<PreviousAllocation> {
         self.ensure_index();
         let mut former = PreviousAllocation {
@@ -155,7 +155,7 @@ impl Allocation {
         for name in names {
             let slot = self.services.get(name).cloned();
             former.services.push((name.to_owned(), slot));
-            if let Err(error) = self.reconcile_service(desired, name, facts) {
+            if let Err(error) = self.reconcile_service(desired, name, allocation_input) {
                 self.restore(former);
                 return Err(error);
             }
@@ -169,12 +169,12 @@ impl Allocation {
         &mut self,
         desired: &Indexed,
         name: &str,
-        facts: &Facts<'_>,
+        allocation_input: &AllocationInput<'_>,
     ) -> Result<()> {
         let Some(service) = desired.service(name) else {
             if let Some(slot) = self.services.get_mut(name) {
                 slot.removed = true;
-                slot.mark_removed_except(&[], Removal::Keep, facts);
+                slot.mark_removed_except(&[], Removal::Keep, allocation_input);
             }
             return Ok(());
         };
@@ -185,9 +185,9 @@ impl Allocation {
             });
         };
         if !self.services.contains_key(name) {
-            let row = self.index.rows.allocate(facts.services);
+            let row = self.index.rows.allocate(allocation_input.services);
             let row = row.ok_or(Error::TooManyServices {
-                max: facts.services - 1,
+                max: allocation_input.services - 1,
             })?;
             let slot = ServiceSlot::new(row, self.next_generation(), pool.l4_scheduler().kind);
             self.services.insert(name.to_owned(), slot);
@@ -199,7 +199,7 @@ impl Allocation {
             slot.marks.extend(service.marks.iter().map(mark::key));
             let generation = &mut self.last_generation;
             let ids = &mut self.index.ids;
-            slot.reconcile((name, pool), facts, ids, generation)?;
+            slot.reconcile((name, pool), allocation_input, ids, generation)?;
             slot.record_group_servers(crate::rows::has_second_hop(desired, service));
         }
         Ok(())

@@ -6,7 +6,7 @@ use weir_model::{Pool, SchedulerKind, Server};
 use weir_sched::{Member, table};
 
 use super::slot::{Key, StoredStart};
-use super::{DestSlot, Facts, PoolWeights, Removal, ServiceSlot};
+use super::{AllocationInput, DestSlot, PoolWeights, Removal, ServiceSlot};
 use crate::number::NumberAllocator;
 use crate::{Error, Result};
 
@@ -32,7 +32,7 @@ impl ServiceSlot {
     pub(super) fn reconcile(
         &mut self,
         (service, pool): (&str, &Pool),
-        facts: &Facts<'_>,
+        allocation_input: &AllocationInput<'_>,
         ids: &mut NumberAllocator,
         generation: &mut u32,
     ) -> Result<()> {
@@ -50,13 +50,13 @@ impl ServiceSlot {
                 ..start.into()
             };
         }
-        let servers = desired_servers(pool, &(facts.weights)(service, pool));
-        self.mark_removed_except(&servers, pool.on_remove.into(), facts);
+        let servers = desired_servers(pool, &(allocation_input.weights)(service, pool));
+        self.mark_removed_except(&servers, pool.on_remove.into(), allocation_input);
         let mut indexes_by_key = self.indexes_by_key();
         for desired in &servers {
             match indexes_by_key.get(&desired.key()).copied() {
                 Some(index) if self.dests[index].removed.is_none() => {
-                    self.update_server(index, desired, facts)
+                    self.update_server(index, desired, allocation_input)
                 }
                 Some(index) => {
                     let dest = self.dests.remove(index);
@@ -70,18 +70,20 @@ impl ServiceSlot {
                             ..dest
                         },
                         desired,
-                        facts,
+                        allocation_input,
                     );
                 }
                 None => {
-                    let id = ids.allocate(facts.dests).ok_or(Error::TooManyServers {
-                        max: facts.dests - 1,
-                    })?;
+                    let id = ids
+                        .allocate(allocation_input.dests)
+                        .ok_or(Error::TooManyServers {
+                            max: allocation_input.dests - 1,
+                        })?;
                     *generation = generation.wrapping_add(1).max(1);
                     self.add_server(
-                        DestSlot::new(id, *generation, desired, facts.now_ms),
+                        DestSlot::new(id, *generation, desired, allocation_input.now_ms),
                         desired,
-                        facts,
+                        allocation_input,
                     );
                 }
             }
@@ -100,7 +102,7 @@ impl ServiceSlot {
         &mut self,
         servers: &[DesiredServer<'_>],
         removal: Removal,
-        facts: &Facts<'_>,
+        allocation_input: &AllocationInput<'_>,
     ) {
         let desired_keys: HashSet<Key> = servers.iter().map(DesiredServer::key).collect();
         for index in 0..self.dests.len() {
@@ -108,16 +110,21 @@ impl ServiceSlot {
             if dest.removed.is_some() || desired_keys.contains(&dest.key()) {
                 continue;
             }
-            self.change(facts, |slot| {
+            self.change(allocation_input, |slot| {
                 let dest = &mut slot.dests[index];
                 dest.removed = Some(removal);
                 dest.effective = 0;
-                dest.since_ms = facts.now_ms;
+                dest.since_ms = allocation_input.now_ms;
             });
         }
     }
 
-    fn update_server(&mut self, index: usize, desired: &DesiredServer<'_>, facts: &Facts<'_>) {
+    fn update_server(
+        &mut self,
+        index: usize,
+        desired: &DesiredServer<'_>,
+        allocation_input: &AllocationInput<'_>,
+    ) {
         let dest = &mut self.dests[index];
         dest.name.clone_from(&desired.server.name);
         dest.weight = desired.server.weight;
@@ -126,18 +133,23 @@ impl ServiceSlot {
         if (dest.effective, dest.failed) == (desired.effective, desired.failed) {
             return;
         }
-        self.change(facts, |slot| {
+        self.change(allocation_input, |slot| {
             let dest = &mut slot.dests[index];
             dest.effective = desired.effective;
             dest.failed = desired.failed;
-            dest.since_ms = facts.now_ms;
+            dest.since_ms = allocation_input.now_ms;
             if desired.effective > 0 {
                 dest.last_weight = desired.effective;
             }
         });
     }
 
-    fn add_server(&mut self, dest: DestSlot, desired: &DesiredServer<'_>, facts: &Facts<'_>) {
+    fn add_server(
+        &mut self,
+        dest: DestSlot,
+        desired: &DesiredServer<'_>,
+        allocation_input: &AllocationInput<'_>,
+    ) {
         self.last_seq += 1;
         let seq = self.last_seq;
         let change = |slot: &mut Self| {
@@ -151,30 +163,36 @@ impl ServiceSlot {
                 down: desired.down,
                 last_weight: desired.effective,
                 failed: desired.failed,
-                since_ms: facts.now_ms,
+                since_ms: allocation_input.now_ms,
                 ..dest
             });
         };
-        self.change(facts, change);
+        self.change(allocation_input, change);
     }
 
     /// Makes one change, and updates the start of the `rr` or `wrr` walk as the kernel does.
-    fn change(&mut self, facts: &Facts<'_>, change: impl FnOnce(&mut Self)) {
+    fn change(&mut self, allocation_input: &AllocationInput<'_>, change: impl FnOnce(&mut Self)) {
         match self.scheduler.as_str() {
             "rr" => {
                 // Only the head of the list before the change matters.
                 let head: Vec<Member> = self.listed_members().next().into_iter().collect();
                 change(self);
-                self.start =
-                    table::rr::next_start(&self.start.into(), (facts.cursor)(self.row), &head)
-                        .into();
+                self.start = table::rr::next_start(
+                    &self.start.into(),
+                    (allocation_input.cursor)(self.row),
+                    &head,
+                )
+                .into();
             }
             "wrr" => {
                 change(self);
                 let after = self.members();
-                self.start =
-                    table::wrr::next_start(&self.start.into(), (facts.cursor)(self.row), &after)
-                        .into();
+                self.start = table::wrr::next_start(
+                    &self.start.into(),
+                    (allocation_input.cursor)(self.row),
+                    &after,
+                )
+                .into();
             }
             _ => change(self),
         }

@@ -119,7 +119,7 @@ pub struct DestSlot {
     /// Whether the server is down according to its checks.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub down: bool,
-    /// The last effective weight above 0, from which `mh` builds its table.
+    /// The last effective weight above 0, which `mh` uses to build its table.
     pub last_weight: u32,
     /// Number of the row of counts shared by all services of the pool; `None` = its own counts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -191,7 +191,7 @@ pub struct ServiceSlot {
     pub row: u32,
     /// Generation of the row, which changes with each owner.
     pub generation: u32,
-    /// Canonical name of the scheduler to which `start` belongs.
+    /// Canonical name of the scheduler that `start` belongs to.
     pub scheduler: String,
     /// Start of walks whose cursor belongs to an older list.
     pub start: StoredStart,

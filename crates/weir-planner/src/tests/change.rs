@@ -23,7 +23,7 @@ fn set_weights(
         servers: servers.to_vec(),
         sorry: 0,
     };
-    let facts = Facts {
+    let allocation_input = AllocationInput {
         services: 16,
         dests: DEST_ROWS,
         now_ms,
@@ -32,7 +32,11 @@ fn set_weights(
     };
     let desired = Indexed::from(desired.clone());
     let names = allocation.service_names(&desired);
-    allocation.reconcile(&desired, names.iter().map(String::as_str), &facts)
+    allocation.reconcile(
+        &desired,
+        names.iter().map(String::as_str),
+        &allocation_input,
+    )
 }
 
 const fn weight(effective: u32) -> ServerWeight {
@@ -125,7 +129,7 @@ fn server_row_shows_why_a_server_gets_no_new_flow() {
     ] {
         let mut allocation = Allocation::default();
         set_weights(&mut allocation, &wanted, &[weight_of_first, weight(1)], 1).unwrap();
-        let rows = rows_of(&wanted, &allocation, &NetworkFacts::default());
+        let rows = rows_of(&wanted, &allocation, &NetworkState::default());
         let row = &rows.dests[&1];
         assert_eq!(
             (row.flags, row.policy),
@@ -276,9 +280,9 @@ fn marks_are_listeners_of_their_family() {
         [((ip("::7"), 4, 0), 1), ((ip("::7"), 6, 0), 1)].into()
     );
     assert_eq!(mark::key(&mark(9, Family::V6)), (true, 9));
-    let network = NetworkFacts {
+    let network = NetworkState {
         marks: Some(Pair { entry: 5, exit: 6 }),
-        ..NetworkFacts::default()
+        ..NetworkState::default()
     };
     let settings = rows_of(&wanted, &allocation, &network).settings;
     assert_eq!((settings.mark_entry, settings.mark_exit), (5, 6));
@@ -286,35 +290,35 @@ fn marks_are_listeners_of_their_family() {
 }
 
 #[test]
-fn settings_depend_on_network_facts() {
+fn settings_depend_on_network_state() {
     let mut wanted = desired(SchedulerKind::Rr, &[("10.0.0.1", 1)]);
     wanted.ipvs.drop_entry = 1;
     let (allocation, plain) = plan_all(&wanted);
-    let network = NetworkFacts::default;
+    let network = NetworkState::default;
     let cases = [
         (
-            NetworkFacts {
+            NetworkState {
                 local: [ip("10.0.0.1")].into(),
                 ..network()
             },
             SETTINGS_LOCAL_NAT,
         ),
         (
-            NetworkFacts {
+            NetworkState {
                 learn_clients: true,
                 ..network()
             },
             SETTINGS_LEARN_CLIENTS,
         ),
         (
-            NetworkFacts {
+            NetworkState {
                 xdp_receives_partial_checksums: true,
                 ..network()
             },
             SETTINGS_UNFINISHED,
         ),
         (
-            NetworkFacts {
+            NetworkState {
                 memory_is_low: true,
                 ..network()
             },
@@ -386,7 +390,7 @@ fn removed_listener_frees_its_address() {
     set_weights(&mut allocation, &wanted, &[], 2).unwrap();
     allocation.release(&|_| Some(Totals::default()));
     let indexed = Indexed::from(wanted);
-    let network = NetworkFacts::default();
+    let network = NetworkState::default();
     let changes = rows
         .replan(&indexed, &allocation, &network, DEST_ROWS, ["one"])
         .unwrap();
@@ -408,7 +412,7 @@ fn services_at_one_address_share_its_row_and_filter_bits() {
     set_weights(&mut allocation, &wanted, &[weight(1), weight(1)], 2).unwrap();
     allocation.release(&|_| Some(Totals::default()));
     let indexed = Indexed::from(wanted);
-    let network = NetworkFacts::default();
+    let network = NetworkState::default();
     rows.replan(&indexed, &allocation, &network, DEST_ROWS, ["two"])
         .unwrap();
     assert!(rows.filter.may_be_destination(vip.into()) && rows.vips.contains_key(&vip));

@@ -41,7 +41,7 @@ fn set_down(allocation: &mut Allocation, desired: &Desired, down: &[&str]) {
         }
         weights
     };
-    let facts = Facts {
+    let allocation_input = AllocationInput {
         services: 16,
         dests: DEST_ROWS,
         now_ms: 1,
@@ -49,12 +49,14 @@ fn set_down(allocation: &mut Allocation, desired: &Desired, down: &[&str]) {
         weights: &weights,
     };
     let desired = Indexed::from(desired.clone());
-    allocation.reconcile(&desired, ["one"], &facts).unwrap();
+    allocation
+        .reconcile(&desired, ["one"], &allocation_input)
+        .unwrap();
 }
 
 /// Returns the address of each table entry.
 fn table(allocation: &Allocation, desired: &Desired) -> Vec<IpAddr> {
-    let rows = rows_of(desired, allocation, &NetworkFacts::default());
+    let rows = rows_of(desired, allocation, &NetworkState::default());
     let slot = &allocation.services["one"];
     let address = |id: &u32| {
         let mut dests = slot.dests.iter();
@@ -135,7 +137,7 @@ fn with_gue(servers: &[(&str, u32)]) -> Desired {
 
 /// Returns the addresses in the table before the last change; `None` = no row.
 fn former(allocation: &Allocation, desired: &Desired) -> Vec<Option<IpAddr>> {
-    let rows = rows_of(desired, allocation, &NetworkFacts::default());
+    let rows = rows_of(desired, allocation, &NetworkState::default());
     let slot = &allocation.services["one"];
     let address = |id: &u32| {
         let mut dests = slot.dests.iter();
@@ -181,7 +183,7 @@ fn header_refers_to_the_former_table() {
     let (mut allocation, _) = plan_all(&with_gue(&SERVERS[..3]));
     let desired = with_gue(&SERVERS);
     reconcile(&mut allocation, &desired, Cursor::default());
-    let rows = rows_of(&desired, &allocation, &NetworkFacts::default());
+    let rows = rows_of(&desired, &allocation, &NetworkState::default());
     let tables = &rows.services[&1].tables;
     let (header, [.., spread_at]) = tables.header(100);
     let (spread, former) = (tables.spread().len() as u32, tables.former().len() as u32);

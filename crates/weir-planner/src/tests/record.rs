@@ -19,7 +19,7 @@ fn plan(desired: &Desired) -> crate::Result<RowSet> {
     let mut allocation = Allocation::default();
     reconcile(&mut allocation, desired, Cursor::default());
     let desired = Indexed::from(desired.clone());
-    Ok(rows(&desired, &allocation, &NetworkFacts::default(), DEST_ROWS)?.0)
+    Ok(rows(&desired, &allocation, &NetworkState::default(), DEST_ROWS)?.0)
 }
 
 /// Servers 10.0.0.1 and so on, with their last byte as weight.
@@ -175,9 +175,9 @@ fn server_row_has_every_field() {
         port: 5555,
         checksum: TunnelChecksum::Full,
     };
-    let network = NetworkFacts {
+    let network = NetworkState {
         sources: [(ip("10.0.0.1"), ip("10.0.0.254"))].into(),
-        ..NetworkFacts::default()
+        ..NetworkState::default()
     };
     let row = |forward: Forward| {
         let mut wanted = wanted.clone();
@@ -277,7 +277,7 @@ fn walk_of_wrr_starts_at_the_stored_position() {
     slot.start.generation = 77;
     slot.start.last_seq = 2;
     slot.start.pass_weight = 3;
-    let rows = rows_of(&wanted, &allocation, &NetworkFacts::default());
+    let rows = rows_of(&wanted, &allocation, &NetworkState::default());
     let (header, _) = rows.services[&1].tables.header(1);
     let found = (header.generation, header.start_seq, header.start_weight);
     assert_eq!(found, (77, 2, 3));

@@ -20,7 +20,7 @@ use super::{Change, Subject};
 use crate::local::run_by_helper;
 use crate::post::Poster;
 
-/// Time for which changes are collected. Changes with a common cause, such as a network failure, arrive within it.
+/// How long changes are collected. Changes with a common cause, such as a network failure, arrive within it.
 const COLLECT: Duration = Duration::from_secs(1);
 /// Maximum number of queued changes; further changes are counted and dropped.
 const QUEUE_MAX: usize = 1_000;

@@ -27,7 +27,7 @@ pub(crate) struct Upstream {
     pub(crate) ready: Readiness,
     /// The start of an incomplete response head.
     pub(crate) input: Vec<u8>,
-    /// Whether only its session can use it: a PROXY protocol header was sent, or it is a stream.
+    /// Whether only its session can use the connection: a PROXY protocol header was sent, or it is a stream.
     pub(crate) dedicated: bool,
     /// Number of exchanges before the current one.
     pub(crate) served: u32,
@@ -168,7 +168,7 @@ impl Context {
         Ok(key)
     }
 
-    /// Starts to connect to a server.
+    /// Starts a connection to a server.
     fn start_connect(
         &mut self,
         target: &Target,

@@ -1,7 +1,7 @@
 //! Implements an HTTP/2 connection to a server. It carries the requests of many sessions, each over a [`StreamPipe`].
 //!
 //! A session connects, writes and reads HTTP/1.1 as if it had a separate connection. If the connection fails or the
-//! server accepts no more streams, the pipes close like connections, and each session retries by its own rules.
+//! server accepts no more streams, the pipes close like connections, and each session applies its own retry rules.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -39,7 +39,7 @@ const STREAM_WINDOW: u32 = 64 << 10;
 const CONNECTION_WINDOW: u32 = 1 << 20;
 const SEND_BUFFER: usize = 64 << 10;
 const ROUNDS_MAX: usize = 4;
-/// Limits for heads that Weir has written.
+/// Parser limits for heads that Weir has written.
 const HEAD_LIMITS: HeadLimits = HeadLimits {
     connect: false,
     underscores: Underscores::Keep,
@@ -140,7 +140,7 @@ impl H2ClientConn {
         self.io.transport.watch(epoll, token)
     }
 
-    /// Returns whether the connection leads to this server and port.
+    /// Returns whether the connection is to this server and port.
     pub(crate) fn is_connected_to(&self, target: &Target, port: u16) -> bool {
         self.target.id == target.id && self.port == port
     }
@@ -157,8 +157,8 @@ impl H2ClientConn {
         self.stream_limit
     }
 
-    /// Returns how many requests may wait for a new connection, given the limit `known` from other connections to the
-    /// server. A known limit of 0 does not apply to a new connection.
+    /// Returns the number of requests that may wait for a new connection, given the limit `known` from other
+    /// connections to the server. A known limit of 0 does not apply to a new connection.
     pub(crate) const fn default_limit(known: Option<usize>) -> usize {
         match known {
             Some(0) | None => STREAMS_MAX,
@@ -167,7 +167,7 @@ impl H2ClientConn {
     }
 
     /// Returns the state of a new stream's pipe. Requests wait until the server has sent its limit: a request that was
-    /// written to a connection which then accepts no streams could not be sent over another one.
+    /// written to a connection that then accepts no streams could not be sent over another one.
     pub(crate) const fn pipe_state(&self) -> PipeState {
         match self.stream_limit {
             Some(_) => PipeState::Open,

@@ -21,7 +21,7 @@ const INBOX_MAX: usize = 64 << 10;
 /// than 16 KiB must fit.
 const SLOW_READ_BYTES: usize = 2 << 10;
 const SLOW_READ_BYTES_TLS: usize = 20 << 10;
-/// Pause after each of these reads, in milliseconds. Even at this rate a client sends more idle frames than
+/// Pause after each of these reads, in milliseconds. Even at this rate, a client sends more idle frames than
 /// [`FrameCounter`] allows, so a client that continues is disconnected within a few seconds.
 const PAUSE_MS: u64 = 200;
 
@@ -47,8 +47,8 @@ pub(super) struct ConnIo {
 }
 
 impl ConnIo {
-    /// Creates the I/O of a connection. `input` was read before. `inserted_frame` is inserted after the peer's
-    /// SETTINGS frame.
+    /// Creates the I/O of a connection. `input` contains bytes that were read before. `inserted_frame` is inserted
+    /// after the peer's SETTINGS frame.
     pub(super) fn new(
         transport: Transport,
         ready: Readiness,
@@ -147,8 +147,8 @@ impl ConnIo {
         self.flush_with(Transport::write)
     }
 
-    /// Sends the last frames, and ends the write direction. Without TLS, both take only one segment, which costs less
-    /// when clients open connections only to break the protocol. Returns whether the connection was usable.
+    /// Sends the last frames, and ends the write direction. Without TLS, both take only one segment, which is cheaper
+    /// when clients open connections only to violate the protocol. Returns whether the connection was usable.
     pub(super) fn flush_and_finish(&mut self) -> bool {
         let is_usable = self.flush_with(Transport::write_last);
         if is_usable {

@@ -322,7 +322,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Returns the replacement, to which the caller appends a substitute for the bytes that were read since `begin`.
+    /// Returns the replacement. The caller appends a substitute for the bytes that were read since `begin`.
     fn replacement(&mut self, begin: usize) -> &mut Vec<u8> {
         self.out.get_or_insert_with(|| self.block[..begin].to_vec())
     }

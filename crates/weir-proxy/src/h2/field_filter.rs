@@ -39,7 +39,7 @@ pub(super) struct FieldFilter {
     /// The last stream that was opened, and the streams whose content has not ended: trailers may follow.
     stream: u32,
     open: Vec<u32>,
-    /// Whether everything passes, because the client violates the protocol; the framer handles that.
+    /// Whether all input passes because the client has violated the protocol; the framer handles the violation.
     is_disabled: bool,
 }
 

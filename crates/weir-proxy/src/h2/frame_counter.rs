@@ -1,12 +1,12 @@
-//! Counts a client's idle frames, which request nothing. A few are normal, thousands are an attack.
+//! Counts a client's idle frames: frames that carry no request. A few are normal; thousands are an attack.
 //!
-//! SETTINGS and PING must be acknowledged, and CONTINUATION and empty DATA must be parsed, but none of them carries a
+//! SETTINGS and PING must be acknowledged, and CONTINUATION and empty DATA must be parsed, but none of them contains a
 //! request (CVE-2019-9512, CVE-2019-9515, CVE-2019-9518, CVE-2024-27316). WINDOW_UPDATE frames that follow from sent
 //! data are normal; further ones count as idle. Only frame headers are parsed here.
 //!
 //! Up to [`IDLE_FREE`] idle frames have no effect. Above that, the connection is read slowly, and a client that
 //! continues is disconnected. A flood then costs little CPU time, because the sender has to wait. If the connection
-//! were closed at once, the client would only open another one.
+//! were closed at once, the client would simply open another one.
 //!
 //! Outbound frames are parsed too: DATA, which the client may acknowledge, and RST_STREAM frames that client errors
 //! cause.
@@ -15,7 +15,7 @@
 const BUDGET_MAX: u64 = 1_000;
 const BUDGET_PER_S: u64 = 100;
 
-/// Number of idle frames that are read at full speed, and number that a request or content offsets. Elapsed time
+/// Number of idle frames that are read at full speed, and the number that a request or content offsets. Elapsed time
 /// offsets them too, at the rate [`BUDGET_PER_S`].
 const IDLE_FREE: u64 = 100;
 const PER_PROGRESS: u64 = 10;
@@ -24,7 +24,7 @@ const PER_PROGRESS: u64 = 10;
 /// clients acknowledge every frame twice, for the stream and for the connection, or every kilobyte that they read.
 const UPDATES_PER_DATA: u64 = 2;
 const BYTES_PER_UPDATE: usize = 1 << 10;
-/// Number of WINDOW_UPDATE frames that may follow a request: some clients enlarge its window at once.
+/// Number of WINDOW_UPDATE frames that may follow a request: some clients enlarge the stream's window at once.
 const UPDATES_PER_REQUEST: u64 = 4;
 /// Maximum number of WINDOW_UPDATE frames in flight, for a client with windows of 32 MiB that acknowledges every
 /// kilobyte.
@@ -115,8 +115,7 @@ pub(super) struct FrameCounter {
     outbound: FrameParser,
     budget: u64,
     refilled_at: u64,
-    /// Number of idle frames that are not offset, and whether there were any since the last
-    /// [`FrameCounter::take_pause`].
+    /// Number of idle frames that are not offset, and whether any arrived since the last [`FrameCounter::take_pause`].
     debt: u64,
     has_new_idle: bool,
     /// Number of WINDOW_UPDATE frames that sent data allows.

@@ -1,4 +1,4 @@
-//! Translates HTTP/2 heads, bodies and trailers to HTTP/1.1 text, and back.
+//! Converts HTTP/2 heads, bodies and trailers to HTTP/1.1 text and back.
 //!
 //! weir-http parses the text as strictly as any client's, so correctness does not depend on the `http` crate's field
 //! types.

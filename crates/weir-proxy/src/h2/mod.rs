@@ -34,7 +34,7 @@ pub(crate) enum Action {
     /// Start a session for a new stream, unless the stream ended in the same poll. Such a session would request a
     /// response that no client waits for, and no later event would end it.
     Serve(NewStream),
-    /// Continue the owner: it has bytes to read, or space to write.
+    /// Continue the owner: it has bytes to read, or room to write.
     Resume(Owner),
     /// Notify the owner that its stream has ended.
     Close(Owner),
@@ -42,6 +42,6 @@ pub(crate) enum Action {
 
 pub(crate) type Actions = Vec<Action>;
 
-/// The start of the client's connection preface (RFC 9113 section 3.4), up to the end of what looks like a request
-/// head.
+/// The start of the client's connection preface (RFC 9113 section 3.4), up to the end of the part that looks like a
+/// request head.
 pub(crate) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\n";

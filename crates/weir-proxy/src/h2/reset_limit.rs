@@ -1,11 +1,11 @@
 //! Limits stream resets per client network and per service, across all workers and connections.
 //!
-//! A stream that the client resets costs the client two frames and the service a request (CVE-2023-44487). So does a
-//! stream that the client causes Weir to reset (CVE-2025-8671). A limit per connection does not help, because
-//! connections are cheap. A network is one IPv4 address or one IPv6 /64, which one client can use at no cost. A network
-//! over its limit cannot open streams for [`PENALTY_S`] seconds. While the service is over its own limit, new streams
-//! are refused only for networks that have reset streams recently. Only resets access the table; a new stream costs one
-//! load while no limit is exceeded.
+//! A stream that the client resets costs the client two frames and the service a request (CVE-2023-44487). The same
+//! applies to a stream that the client causes Weir to reset (CVE-2025-8671). A limit per connection does not help,
+//! because connections are cheap. A network is one IPv4 address or one IPv6 /64, which one client can use at no cost. A
+//! network over its limit cannot open streams for [`PENALTY_S`] seconds. While the service is over its own limit, new
+//! streams are refused only for networks that have reset streams recently. Only resets access the table; while no limit
+//! is exceeded, a new stream needs only one atomic load.
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
@@ -16,11 +16,11 @@ use weir_select::limit::{Table, join, split};
 
 /// Burst size: number of seconds whose resets a network may send at once.
 const BURST_S: u64 = 10;
-/// Time for which a network over its limit is refused, in seconds.
+/// How long a network over its limit is refused, in seconds.
 const PENALTY_S: u64 = 10;
 /// The service's limit, as a multiple of a network's limit.
 const SERVICE_FACTOR: u64 = 100;
-/// Minimum time for which a service over its limit refuses streams, in seconds.
+/// Minimum time that a service over its limit refuses streams, in seconds.
 const SERVICE_PENALTY_S: u64 = 1;
 /// Maximum number of networks that are tracked.
 const TABLE_SLOTS: usize = 1 << 14;
@@ -31,14 +31,14 @@ const SERVICE_UNITS_PER_S: u64 = 1_000_000_000;
 /// The budget of stream resets of a service, and of each client network.
 #[derive(Debug)]
 pub(crate) struct ResetLimit {
-    /// For each network, the time until which its resets are used up. Created by the first reset.
+    /// For each network, the time until which its allowance is used up. Created by the first reset.
     networks: OnceLock<Table>,
     /// Randomly keyed, so that clients cannot choose addresses that share a row.
     hasher: RandomState,
     /// Time units between two resets.
     interval: u64,
     service_interval: u64,
-    /// The time until which the resets of the whole service are used up.
+    /// The time until which the allowance of the whole service is used up.
     service: AtomicU64,
     /// Time until which a network or the service may be over its limit, in milliseconds.
     alert_until: AtomicU64,
@@ -119,7 +119,7 @@ impl ResetLimit {
         let (row, tag) = table.row(key);
         loop {
             let found = row.iter().map(|slot| (slot, slot.load(Ordering::Relaxed)));
-            // The network's own slot, or a free one, or that of the network with the fewest resets.
+            // The network's slot, a free slot, or the slot of the network with the fewest resets.
             let chosen = found.min_by_key(|(_, entry)| match split(*entry) {
                 (owner, _) if owner == tag => (0, 0),
                 (0, _) => (1, 0),
@@ -149,7 +149,7 @@ impl ResetLimit {
         }
     }
 
-    /// Returns how much of its allowance a client's network has used, in time units.
+    /// Returns the part of its allowance that a client's network has used, in time units.
     fn used_allowance(&self, client: IpAddr, now_ms: u64) -> u64 {
         let Some(table) = self.networks.get() else {
             return 0;

@@ -39,7 +39,7 @@ const STREAM_WINDOW: u32 = 64 << 10;
 const CONNECTION_WINDOW: u32 = 1 << 20;
 /// Maximum number of bytes of a stream that wait for the socket.
 const SEND_BUFFER: usize = 64 << 10;
-/// Maximum number of rounds of reading and writing before other connections are served.
+/// Maximum number of read and write rounds before other connections are served.
 const ROUNDS_MAX: usize = 4;
 /// Number of resets after which the connection is closed with ENHANCE_YOUR_CALM, as a multiple of the stream limit, and
 /// number of resets that are forgiven per second. A browser that leaves a page resets all of its streams once.
@@ -104,13 +104,13 @@ pub(crate) struct Upgrade {
     pub(crate) transport: Transport,
     pub(crate) ready: Readiness,
     pub(crate) watched: bool,
-    /// HEADERS frame of the request that upgraded to h2c; empty = none.
+    /// HEADERS frame of the request that was upgraded to h2c; empty = none.
     pub(crate) first_frame: Vec<u8>,
     /// Bytes that were read from the client, but not processed.
     pub(crate) input: Vec<u8>,
     pub(crate) peer: SocketAddr,
     pub(crate) port: u16,
-    /// The address to which the client connected, if known.
+    /// The address that the client connected to, if known.
     pub(crate) destination: Option<SocketAddr>,
     pub(crate) local: Rc<LocalService>,
 }
@@ -199,8 +199,8 @@ impl H2ServerConn {
         self.drive(key, cx, actions)
     }
 
-    /// Returns the address to which the client connected. The required system call is only made for the first stream:
-    /// many connections of a flood never open one.
+    /// Returns the address that the client connected to. The system call is deferred to the first stream, because many
+    /// connections of a flood never open one.
     fn local_address(&mut self) -> Option<SocketAddr> {
         let transport = &self.io.transport;
         let local_address = || socket::local_address(transport.socket()?);
@@ -264,7 +264,7 @@ impl H2ServerConn {
                 return self.linger(key, cx, actions);
             }
             let moved = self.pump(cx, received, actions);
-            // Convert what the streams sent to frames.
+            // Convert the streams' output to frames.
             if moved && !self.poll(key, cx, actions) {
                 return self.linger(key, cx, actions);
             }
@@ -433,7 +433,7 @@ impl H2ServerConn {
                 respond.send_reset(Reason::REFUSED_STREAM);
                 let service = &self.local.service;
                 service.counters.of(cx.worker).refused.add(1);
-                // A refused stream costs the client as much as a reset, and the service nothing.
+                // A refused stream costs the client as much as a reset, but costs the service nothing.
                 return self.count_connection_resets(1, cx.now);
             }
             Verdict::Blocked => return self.close_for_abuse(),
@@ -477,7 +477,8 @@ impl H2ServerConn {
                 index += 1;
             }
         }
-        // Resets because of client errors, including streams that were never accepted here (CVE-2025-8671).
+        // Counts resets because of client errors, including those of streams that were never accepted here
+        // (CVE-2025-8671).
         reset += self.io.take_client_error_resets();
         if reset > 0 {
             self.count_resets(reset, cx);
@@ -551,15 +552,15 @@ impl H2ServerConn {
         let is_open = self.io.discard(&mut cx.scratch);
         if is_open && self.io.is_flushed() && cx.has_room_for_lingering() {
             // Most clients close at once. Detecting that at the worker's next wake-up, whatever its cause, saves a
-            // wake-up per connection when clients open connections only to break the protocol.
+            // wake-up per connection when clients open connections only to violate the protocol.
             self.io.transport.unwatch(&cx.epoll);
             cx.lingering.push((key, cx.now + LINGER_BATCH_MS));
         }
         is_open
     }
 
-    /// Continues to linger without epoll events until `until`, in milliseconds on the worker clock, and then with them.
-    /// Returns whether the connection stays open.
+    /// Continues to linger, without epoll events before `until` (milliseconds on the worker clock) and with them
+    /// afterwards. Returns whether the connection stays open.
     pub(crate) fn continue_linger(&mut self, key: Key, until: u64, cx: &mut Context) -> bool {
         self.io.ready.readable = true;
         if !self.io.discard(&mut cx.scratch) {

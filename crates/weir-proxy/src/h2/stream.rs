@@ -95,7 +95,7 @@ impl Stream {
         })
     }
 
-    /// Returns the pipe, for the session's end.
+    /// Returns the pipe, for the session's side.
     pub(super) fn pipe(&self) -> Rc<RefCell<StreamPipe>> {
         Rc::clone(&self.pipe)
     }
@@ -115,7 +115,7 @@ impl Stream {
         matches!(self.reply, Reply::Done)
     }
 
-    /// Returns whether the stream needs no further work.
+    /// Returns whether the stream is finished.
     pub(super) fn is_finished(&self) -> bool {
         self.is_answered() && (self.body.is_none() || self.discarded > DISCARDED_MAX)
     }

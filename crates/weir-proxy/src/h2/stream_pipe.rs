@@ -23,7 +23,7 @@ const READ_MIN: usize = 2 << 10;
 /// Initial capacity in bytes: most heads fit, so writing one allocates once.
 const HEAD_CAPACITY: usize = 512;
 
-/// Tokens of connections that have work to do.
+/// Tokens of connections with pending work.
 pub(crate) type Wakeups = Rc<RefCell<Vec<u64>>>;
 
 /// One HTTP/2 stream as a pair of byte buffers.
@@ -44,9 +44,9 @@ pub(crate) struct StreamPipe {
     pub(crate) waits_for_room: bool,
     /// State of the stream.
     pub(crate) state: PipeState,
-    /// Whether the session has dropped its end.
+    /// Whether the session has dropped its side.
     pub(crate) detached: bool,
-    /// The session or server connection that uses the other end.
+    /// The session or server connection that uses the other side.
     pub(crate) owner: Owner,
     /// Whether the HTTP/2 connection uses TLS.
     pub(crate) secure: bool,
@@ -55,7 +55,7 @@ pub(crate) struct StreamPipe {
     token: u64,
 }
 
-/// The user of the HTTP/1.1 end of a pipe.
+/// The user of the HTTP/1.1 side of a pipe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Owner {
     /// No session serves the stream yet. A stream that ends before a session is started never gets one; see
@@ -153,7 +153,7 @@ impl StreamPipe {
     }
 }
 
-/// The session's end of a pipe.
+/// The session's side of a pipe.
 #[derive(Debug)]
 pub(crate) struct StreamPipeEnd(pub(crate) Rc<RefCell<StreamPipe>>);
 
@@ -205,8 +205,7 @@ impl StreamPipeEnd {
         Written::Some(written)
     }
 
-    /// Returns the maximum number of bytes that are worth reading in order to write them here: more would wait in a
-    /// second buffer.
+    /// Returns the maximum number of bytes worth reading to write them here: more would only wait in a second buffer.
     pub(crate) fn useful_read_size(&self) -> usize {
         let pipe = self.0.borrow();
         let room = pipe.outbound_max.saturating_sub(pipe.outbound.len());

@@ -1,6 +1,6 @@
-//! Turns a request with `Upgrade: h2c` (RFC 7540 section 3.2) into the first HEADERS frame of an HTTP/2 connection.
+//! Converts a request with `Upgrade: h2c` (RFC 7540 section 3.2) into the first HEADERS frame of an HTTP/2 connection.
 //!
-//! RFC 9113 has removed this mechanism, but clients still use it.
+//! RFC 9113 removed this mechanism, but clients still use it.
 //!
 //! The request becomes the connection's first stream. The `h2` crate does not support that, so the HEADERS frame that
 //! the client would have sent is inserted after the client's SETTINGS frame.

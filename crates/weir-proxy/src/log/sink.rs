@@ -13,13 +13,13 @@ use weir_model::{AccessLog, LogTarget, SyslogFormat};
 /// Priority of syslog messages: facility local0, severity info (RFC 5424 section 6.2.1).
 const PRIORITY: u8 = 16 * 8 + 6;
 
-/// Maximum time for which sending a message may block. It delays other logs, but no worker.
+/// Maximum time that sending a message may block. It delays other logs, but not the workers.
 const SEND_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Opens the destination of a log.
 ///
 /// # Errors
-/// The file cannot be opened, or nothing listens on the socket.
+/// Fails if the file cannot be opened, or nothing listens on the socket.
 pub(super) fn open(kind: &AccessLog, service: &str) -> io::Result<Sink> {
     let sink: Box<dyn Write + Send> = match kind.target() {
         LogTarget::Stdout => Box::new(io::stdout()),

@@ -1,6 +1,7 @@
-//! Shows a service's exchanges live (`weir tap`): workers record them, an API client reads them.
+//! Streams a service's exchanges (`weir tap`): workers record them, and an API client reads them.
 //!
-//! A tap is a log that an API client reads instead of the log writer. Without taps, an exchange costs one atomic load.
+//! A tap is a log that an API client reads instead of the log writer. Without taps, the cost for each exchange is one
+//! atomic load.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};

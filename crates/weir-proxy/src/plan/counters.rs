@@ -22,7 +22,7 @@ pub(crate) struct Counters {
     pub(crate) errors: Count,
     /// Retries at another server.
     pub(crate) retries: Count,
-    /// HTTP/2 streams that clients reset before their response, or that a client's error caused to be reset.
+    /// HTTP/2 streams that clients reset before the response, or that were reset because of a client's error.
     pub(crate) resets: Count,
     /// HTTP/2 streams that were refused because the client had reset too many.
     pub(crate) refused: Count,
@@ -32,7 +32,7 @@ pub(crate) struct Counters {
     pub(crate) tls_failed: Count,
     /// Idle clients that were closed to free descriptors.
     pub(crate) shed: Count,
-    /// How often accepting was paused because too few descriptors were free.
+    /// Number of times accepting was paused because too few descriptors were free.
     pub(crate) pauses: Count,
     /// Current connections from clients, or idle connections to a server.
     pub(crate) current: Count,

@@ -1,6 +1,6 @@
 //! Defines a service's detail counters (HTTP/2, compression, splicing, mirrors) and their names.
 //!
-//! Status and metrics take names and descriptions from one table.
+//! One table defines the names and descriptions for status and metrics.
 
 use super::counters::Count;
 
@@ -39,7 +39,7 @@ pub enum Detail {
     CompressedIn,
     /// Bytes of responses after compression.
     CompressedOut,
-    /// Bytes from clients that were spliced: they did not pass through user space.
+    /// Bytes from clients that were spliced, without passing through user space.
     SplicedIn,
     /// Bytes to clients that were spliced.
     SplicedOut,

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// Minimum time between two samples, in milliseconds: rates over shorter times would be noise.
+/// Minimum time between two samples, in milliseconds: rates over shorter intervals would be noise.
 const INTERVAL_MS: u64 = 900;
 
 /// Peak rates. Only the control thread writes them.

@@ -1,4 +1,4 @@
-//! Holds the state that the control thread shares with the workers: the active plan, and requests to all workers.
+//! Defines the state that the control thread shares with the workers: the active plan, and requests to all workers.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
@@ -63,7 +63,7 @@ impl SharedState {
     }
 }
 
-/// Locks a mutex, ignoring poison: no code that holds one of these locks can leave the state inconsistent.
+/// Locks a mutex, ignoring poison: no code that runs under one of these locks can leave the state inconsistent.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! Builds the services of a plan from the configuration. Keeps existing state, and creates what is missing.
+//! Builds the services of a plan from the configuration. Keeps existing state, and creates missing state.
 
 use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
@@ -120,7 +120,7 @@ pub(super) fn build_service(
         x_forwarded: proxy.x_forwarded,
         request_header: request_header(proxy),
         response_header: proxy.response_header.clone(),
-        needs_tls: proxy.needs_tls_facts()
+        needs_tls: proxy.needs_tls_properties()
             || pools
                 .iter()
                 .filter_map(|pool| pool.host.as_ref())

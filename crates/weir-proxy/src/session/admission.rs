@@ -3,7 +3,7 @@
 use weir_http::{Field, Request};
 use weir_model::BasicAuth;
 use weir_select::limit::{Admission, Slot};
-use weir_select::route::{Facts, HostCheck, Rejection};
+use weir_select::route::{HostCheck, Rejection, RequestProperties};
 use weir_sys::{Clock, now_ns};
 
 use super::state::{AdmittedSlots, PasswordResult, Phase, UserCheck};
@@ -18,7 +18,7 @@ use crate::slab::Key;
 impl Session {
     /// Verifies the user of the request whose head is at the start of `bytes`. Returns `None` if another thread
     /// verifies the password; the head is then handled again. Limits are applied before that, because verifying a
-    /// password is expensive: the second value is set if they have admitted the request.
+    /// password is expensive. The second value is set if the limits have admitted the request.
     pub(super) fn verify_user(
         &mut self,
         key: Key,
@@ -37,14 +37,20 @@ impl Session {
         let secure = self.is_client_secure(head, &cx.fields);
         let mut restarted = Vec::new();
         let buffers = (&mut path_buffer, &mut restarted);
-        let tls_facts = (
+        let tls_properties = (
             tls.as_deref()
-                .map(|details| details.facts())
+                .map(|details| details.properties())
                 .unwrap_or_default(),
             secure,
         );
-        let target = self.target(service, (head, request), &cx.fields, tls_facts, buffers);
-        let facts = target.as_ref().ok().map(|target| Facts {
+        let target = self.target(
+            service,
+            (head, request),
+            &cx.fields,
+            tls_properties,
+            buffers,
+        );
+        let properties = target.as_ref().ok().map(|target| RequestProperties {
             client: self.peer,
             head,
             request,
@@ -54,18 +60,18 @@ impl Session {
             host: HostCheck::Allowed,
             tls: tls
                 .as_deref()
-                .map(|details| details.facts())
+                .map(|details| details.properties())
                 .unwrap_or_default(),
             secure,
             admitted: admitted.is_some(),
         });
-        let route = facts
+        let route = properties
             .as_ref()
-            .and_then(|facts| service.routes.choose(&facts.request_facts()));
+            .and_then(|properties| service.routes.choose(&properties.route_input()));
         let auth = service.auth_for(route);
         let job = match password_job(auth, head, &cx.fields, verified) {
             Err(check) => Err((check, admitted)),
-            Ok(job) => match facts.map(|facts| admit(&facts, service, route)) {
+            Ok(job) => match properties.map(|properties| admit(&properties, service, route)) {
                 None => Ok((job, Box::default())),
                 Some(Ok(admitted)) => Ok((job, Box::new(admitted))),
                 Some(Err(rejected)) => Err((rejected, None)),
@@ -159,7 +165,7 @@ struct PasswordJob {
 /// Returns the password that must be verified for a request. `verified` is the result, if it was verified already.
 ///
 /// # Errors
-/// The result of the check, if no password must be verified.
+/// Returns the result of the check if no password must be verified.
 fn password_job(
     auth: Option<&BasicAuth>,
     head: &[u8],
@@ -190,9 +196,9 @@ fn password_job(
 /// Applies the limits of a service and a route to a request whose password is not verified yet.
 ///
 /// # Errors
-/// The result for a request that exceeds a limit.
+/// Returns the result for a request that exceeds a limit.
 pub(super) fn admit(
-    facts: &Facts<'_>,
+    properties: &RequestProperties<'_>,
     service: &Service,
     route: Option<usize>,
 ) -> Result<AdmittedSlots, UserCheck> {
@@ -203,10 +209,10 @@ pub(super) fn admit(
     };
     let slot = service
         .limits
-        .admit(facts, now_ns)
+        .admit(properties, now_ns)
         .map_err(rejected(None))?;
     let route_slots = match route {
-        Some(index) => apply_limits(facts, service, index).map_err(rejected(Some(index)))?,
+        Some(index) => apply_limits(properties, service, index).map_err(rejected(Some(index)))?,
         None => [None, None],
     };
     Ok(AdmittedSlots {
@@ -218,9 +224,9 @@ pub(super) fn admit(
 /// Applies the limits of a route. Returns the slots that the request takes.
 ///
 /// # Errors
-/// The response to a request that exceeds a limit.
+/// Returns the response to a request that exceeds a limit.
 pub(super) fn apply_limits(
-    facts: &Facts<'_>,
+    properties: &RequestProperties<'_>,
     service: &Service,
     route: usize,
 ) -> Result<[Option<Slot>; 2], Rejection> {
@@ -228,7 +234,7 @@ pub(super) fn apply_limits(
         return Ok([None, None]);
     };
     let client_slot = match &options.limits {
-        Some(limits) => limits.admit(facts, now_ns(Clock::Monotonic))?,
+        Some(limits) => limits.admit(properties, now_ns(Clock::Monotonic))?,
         None => None,
     };
     let global_slot = match options.all_clients.as_ref().map(|all| all.admit(0)) {

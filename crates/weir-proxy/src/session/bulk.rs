@@ -7,7 +7,8 @@ use crate::plan::Detail;
 use crate::slab::Key;
 use crate::socket::{Read, Written};
 
-/// Size in bytes. A larger read in a tunnel switches to the pipe; a smaller read through the pipe switches back.
+/// Threshold in bytes. In a tunnel, a larger read switches to the pipe, and a smaller read through the pipe switches
+/// back.
 const BULK_BYTES: usize = 64 << 10;
 
 /// The directions of a tunnel that use pipes.

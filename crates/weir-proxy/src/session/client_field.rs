@@ -1,4 +1,5 @@
-//! Fields about the client (`X-Forwarded-…`, `X-Real-IP`, `Forwarded`): which ones a client may set, and their rules.
+//! Decides which fields about the client (`X-Forwarded-…`, `X-Real-IP`, `Forwarded`) a client may set, and finds their
+//! rules.
 
 use weir_http::{Client, ClientEdit, Field, Name, mark_untrusted};
 use weir_model::{ClientFields, Forwarded};

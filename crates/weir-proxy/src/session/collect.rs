@@ -1,7 +1,7 @@
 //! Receives a request's body before a server is selected, so that a slow client does not occupy a connection to a
 //! server.
 //!
-//! Only bodies of known length are collected: other bodies may belong to a dialogue in which each side waits for the
+//! Only bodies of known length are collected: other bodies may be part of an exchange in which each side waits for the
 //! other. Only the start of a long body is collected; the rest is forwarded as it arrives.
 
 use weir_http::Request;
@@ -18,7 +18,7 @@ use crate::socket::Read;
 const COLLECTED_MAX: u64 = 16 << 10;
 
 impl Session {
-    /// Connects to a server, at once or after the body was received.
+    /// Connects to a server, immediately or after the body was received.
     pub(super) fn collect_or_connect(
         &mut self,
         key: Key,

@@ -28,7 +28,7 @@ impl Session {
         self.execute(output, key, cx)
     }
 
-    /// Calls the selection with everything that its decision depends on.
+    /// Calls the selection with all inputs of its decision.
     pub(super) fn decide<T>(
         &mut self,
         cx: &mut Context,
@@ -143,7 +143,7 @@ impl Session {
                 self.server = server;
                 self.phase = Phase::Connect;
                 self.set_deadline(key, cx, self.timeouts().connect);
-                // The HTTP/2 connection may be established already.
+                // The HTTP/2 connection may already be established.
                 Ok(if is_stream {
                     Step::Continue
                 } else {

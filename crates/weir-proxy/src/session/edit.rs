@@ -2,9 +2,7 @@
 
 use std::borrow::Cow;
 
-use weir_http::route::{
-    self, RequestFacts, RequestId, SERVER_MARK, TemplateContext, ValueEncoding,
-};
+use weir_http::route::{self, RequestId, RouteInput, SERVER_MARK, TemplateContext, ValueEncoding};
 use weir_http::{
     ConditionalLine, Field, Framing, Request, RequestEdit, ResponseEdit, TrailerFilter,
 };
@@ -32,15 +30,15 @@ impl Session {
     #[inline]
     pub(super) fn template_context<'a>(
         &mut self,
-        facts: RequestFacts<'a>,
+        route_input: RouteInput<'a>,
         default_host: &'a [u8],
         pool: &'a str,
         route: Option<&'a Route>,
         random: &mut SplitMix64,
     ) -> TemplateContext<'a> {
-        let id = self.request_id(&facts, random);
+        let id = self.request_id(&route_input, random);
         TemplateContext {
-            facts,
+            route_input,
             client: self.peer,
             port: self.listen_port(),
             default_host,
@@ -57,7 +55,7 @@ impl Session {
     pub(super) fn server_host<'t>(
         &mut self,
         targets: &'t Targets,
-        facts: RequestFacts<'_>,
+        route_input: RouteInput<'_>,
         default_host: &[u8],
         route: Option<&Route>,
         random: &mut SplitMix64,
@@ -67,7 +65,7 @@ impl Session {
             return Some(Cow::Borrowed(literal.as_bytes()));
         }
         let template_context =
-            self.template_context(facts, default_host, &targets.pool, route, random);
+            self.template_context(route_input, default_host, &targets.pool, route, random);
         let mut host = Vec::new();
         route::expand(text, ValueEncoding::Field, &template_context, &mut host);
         let is_valid = (1..=Pool::MAX_HOST).contains(&host.len())
@@ -86,7 +84,7 @@ impl Session {
     #[inline]
     fn request_id<'a>(
         &mut self,
-        facts: &RequestFacts<'a>,
+        route_input: &RouteInput<'a>,
         random: &mut SplitMix64,
     ) -> RequestId<'a> {
         let service = &self.local.service;
@@ -97,11 +95,11 @@ impl Session {
                 .any(|network| network.contains(address))
                 .then_some(())?;
             let has_name = |field: &&Field| {
-                let field_name = field.name_in(facts.head);
+                let field_name = field.name_in(route_input.head);
                 field_name.eq_ignore_ascii_case(name.as_bytes())
             };
-            let field = facts.fields.iter().find(has_name)?;
-            RequestId::from_client(field.value_in(facts.head))
+            let field = route_input.fields.iter().find(has_name)?;
+            RequestId::from_client(field.value_in(route_input.head))
         });
         let request = &mut self.request;
         sent.unwrap_or_else(|| {
@@ -235,7 +233,7 @@ impl Session {
 /// Fields that a route changes in a response that Weir generates.
 #[derive(Debug, Default)]
 pub(super) struct LocalResponseFields {
-    /// Content type instead of Weir's.
+    /// Content type that replaces Weir's.
     pub(super) content_type: Option<String>,
     /// Other fields, as complete lines.
     pub(super) lines: Vec<u8>,

@@ -24,17 +24,17 @@ pub(super) fn file_request(
     files: &Arc<StaticFiles>,
     template_context: &TemplateContext<'_>,
 ) -> (Query, Transfer) {
-    let facts = &template_context.facts;
-    let head = facts.head;
-    let method = facts.request.method_in(head);
+    let route_input = &template_context.route_input;
+    let head = route_input.head;
+    let method = route_input.request.method_in(head);
     let is_allowed = method == b"GET" || method == b"HEAD";
     let to_head = method == b"HEAD";
     let field = |name: &str| {
         let has_name = |field: &&Field| field.name_in(head).eq_ignore_ascii_case(name.as_bytes());
-        let value = facts.fields.iter().find(has_name)?.value_in(head);
+        let value = route_input.fields.iter().find(has_name)?.value_in(head);
         std::str::from_utf8(value).ok().map(str::to_owned)
     };
-    let path = facts.target.path();
+    let path = route_input.target.path();
     let query = Query {
         files: Arc::clone(files),
         path: path.to_vec(),
@@ -58,7 +58,7 @@ pub(super) fn file_request(
     }
     let transfer = Transfer {
         awaited_job: None,
-        target: [path, b"/", facts.target.query_part()].concat(),
+        target: [path, b"/", route_input.target.query_part()].concat(),
         missing_status: files.missing,
         fallback: None,
         is_allowed,

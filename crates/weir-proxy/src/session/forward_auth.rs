@@ -1,9 +1,9 @@
 //! Implements `forward_auth`: a separate server decides whether a request is allowed.
 //!
-//! The authorization request has no body. Like a copy for a mirror, it is sent by a session without a client, and so
-//! uses the selection, connections, TLS and HTTP/2 of all requests. It is sent to a pool directly, not through the
-//! routes, so it cannot cause another authorization request. Meanwhile the client's request waits with its head
-//! unprocessed. When the verdict arrives, the head is handled again.
+//! The authorization request has no body. Like a copy for a mirror, it is sent by a session without a client, and
+//! therefore uses the same selection, connections, TLS and HTTP/2 as all requests. It is sent to a pool directly, not
+//! through the routes, so it cannot cause another authorization request. Meanwhile the client's request waits with its
+//! head unprocessed. When the verdict arrives, the head is handled again.
 //!
 //! If anything fails, the request is rejected: [`Session::reject_unauthorized`] requires, for every request of such a
 //! route, a verdict under the same rules.
@@ -12,14 +12,14 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use weir_http::head::{self, HeadLimits, head_end};
-use weir_http::route::{self, RequestFacts, ValueEncoding};
+use weir_http::route::{self, RouteInput, ValueEncoding};
 use weir_http::{
     ClientEdit, Exchange, Field, Name, Request, RequestEdit, RequestPath, write_request,
 };
 use weir_model::{ClientField, SchedulerKind, Underscores};
 use weir_select::key::hash_of_request;
 use weir_select::limit::Admission;
-use weir_select::route::{Facts, HostCheck};
+use weir_select::route::{HostCheck, RequestProperties};
 
 use super::admission::admit;
 use super::state::{AdmittedSlots, AuthResult, Phase, UserCheck};
@@ -31,8 +31,8 @@ use crate::slab::Key;
 use crate::tls::TlsDetails;
 use crate::verdict::{AuthRequest, Verdict};
 
-/// How much longer a request waits than its authorization request may take, in milliseconds, so that the latter ends
-/// first.
+/// How much longer a request waits than its authorization request may take, in milliseconds, so that the authorization
+/// request times out first.
 const GRACE_MS: u64 = 1_000;
 
 /// Fields of a rejecting response that are sent to the client.
@@ -85,16 +85,18 @@ impl Session {
         let fields = std::mem::take(&mut cx.fields);
         let mut restarted = Vec::new();
         let tls = self.tls_details(service);
-        let tls_facts = (
-            tls.as_deref().map(TlsDetails::facts).unwrap_or_default(),
+        let tls_properties = (
+            tls.as_deref()
+                .map(TlsDetails::properties)
+                .unwrap_or_default(),
             self.is_client_secure(head, &fields),
         );
         let buffers = (&mut path_buffer, &mut restarted);
-        let target = self.target(service, (head, request), &fields, tls_facts, buffers);
+        let target = self.target(service, (head, request), &fields, tls_properties, buffers);
         let authorization = match &target {
             Ok(target) => {
-                let request_facts = (head, request, fields.as_slice(), target);
-                self.authorize(key, cx, service, request_facts, admitted)
+                let route_input = (head, request, fields.as_slice(), target);
+                self.authorize(key, cx, service, route_input, admitted)
             }
             // An invalid path is rejected later.
             Err(_) => Authorization::Continue(UserCheck::Passed, admitted),
@@ -127,7 +129,7 @@ impl Session {
         admitted: Option<Box<AdmittedSlots>>,
     ) -> Authorization {
         let tls = self.tls_details(service);
-        let facts = Facts {
+        let properties = RequestProperties {
             client: self.peer,
             head,
             request,
@@ -135,11 +137,14 @@ impl Session {
             target,
             body_received: 0,
             host: HostCheck::Allowed,
-            tls: tls.as_deref().map(TlsDetails::facts).unwrap_or_default(),
+            tls: tls
+                .as_deref()
+                .map(TlsDetails::properties)
+                .unwrap_or_default(),
             secure: self.is_client_secure(head, fields),
             admitted: admitted.is_some(),
         };
-        let route = service.routes.choose(&facts.request_facts());
+        let route = service.routes.choose(&properties.route_input());
         let Some(rules) = service.forward_auth_for(route) else {
             self.auth_result = None;
             return Authorization::Continue(UserCheck::Passed, admitted);
@@ -154,14 +159,14 @@ impl Session {
         // Limits are applied first, because an authorization request is expensive.
         let admitted = match admitted {
             Some(admitted) => admitted,
-            None => match admit(&facts, service, route) {
+            None => match admit(&properties, service, route) {
                 Ok(admitted) => Box::new(admitted),
                 Err(check) => return Authorization::Continue(check, None),
             },
         };
         let rules = Arc::clone(rules);
-        let request_facts = facts.request_facts();
-        let copy = self.build_auth_request(cx, service, &rules, request_facts, route);
+        let route_input = properties.route_input();
+        let copy = self.build_auth_request(cx, service, &rules, route_input, route);
         let Some(mut copy) = copy else {
             self.auth_result = Some(Box::new(AuthResult {
                 rules,
@@ -191,18 +196,23 @@ impl Session {
         cx: &mut Context,
         service: &Service,
         rules: &ForwardAuth,
-        facts: RequestFacts<'_>,
+        properties: RouteInput<'_>,
         route: Option<usize>,
     ) -> Option<MirrorCopy> {
         let targets = service.pools.get(rules.mirror.pool)?;
         let Admission::Counted(slot) = rules.mirror.concurrent.admit(0) else {
             return None;
         };
-        let host = self.default_host(facts.head, facts.request, facts.fields);
+        let host = self.default_host(properties.head, properties.request, properties.fields);
         let route = route.and_then(|index| service.routes.get(index));
         let mut add = Vec::new();
-        let template_context =
-            self.template_context(facts, host.as_bytes(), &targets.pool, route, &mut cx.random);
+        let template_context = self.template_context(
+            properties,
+            host.as_bytes(),
+            &targets.pool,
+            route,
+            &mut cx.random,
+        );
         for field in &rules.rules.set {
             add.extend_from_slice(field.name.as_bytes());
             add.extend_from_slice(b": ");
@@ -215,10 +225,12 @@ impl Session {
             add.extend_from_slice(b"\r\n");
         }
         let client_edit = self.client_edit(service);
-        let request_host = facts.request.host_in(facts.head, facts.fields);
+        let request_host = properties
+            .request
+            .host_in(properties.head, properties.fields);
         let request_host = request_host.unwrap_or(host.as_bytes());
-        write_forwarded(facts, request_host, client_edit.as_ref(), &mut add);
-        let text = auth_request_text(facts, &rules.rules, &add);
+        write_forwarded(properties, request_host, client_edit.as_ref(), &mut add);
+        let text = auth_request_text(properties, &rules.rules, &add);
         let limits = HeadLimits {
             head: usize::MAX,
             target: usize::MAX,
@@ -228,13 +240,14 @@ impl Session {
         };
         let mut fields = Vec::new();
         let request = head::request(&text, &limits, &mut fields).ok()??;
-        let set_host = self.server_host(targets, facts, host.as_bytes(), route, &mut cx.random);
+        let set_host =
+            self.server_host(targets, properties, host.as_bytes(), route, &mut cx.random);
         let edit = RequestEdit {
             client: self.forwarded_client(),
             fields: client_edit,
             set_host: set_host.as_deref(),
             host: host.as_bytes(),
-            version: self.version(facts.request),
+            version: self.version(properties.request),
             path: None,
             add: &add,
             edits: [None, None],
@@ -245,7 +258,13 @@ impl Session {
         let hash = match targets.scheduler.kind {
             SchedulerKind::Hash => {
                 let key = &targets.hash_key;
-                hash_of_request(key, self.peer, facts.target, facts.head, facts.fields)
+                hash_of_request(
+                    key,
+                    self.peer,
+                    properties.target,
+                    properties.head,
+                    properties.fields,
+                )
             }
             _ => 0,
         };
@@ -356,20 +375,20 @@ enum Authorization {
 
 /// Writes the fields that describe the client's request to the server that decides.
 fn write_forwarded(
-    facts: RequestFacts<'_>,
+    properties: RouteInput<'_>,
     host: &[u8],
     client_edit: Option<&ClientEdit<'_>>,
     add: &mut Vec<u8>,
 ) {
-    let head = facts.head;
+    let head = properties.head;
     let mut write = |name: &[u8], value: &[u8]| {
         add.extend_from_slice(name);
         add.extend_from_slice(b": ");
         add.extend_from_slice(value);
         add.extend_from_slice(b"\r\n");
     };
-    write(b"X-Forwarded-Method", facts.request.method_in(head));
-    write(b"X-Forwarded-Uri", facts.request.path_in(head));
+    write(b"X-Forwarded-Method", properties.request.method_in(head));
+    write(b"X-Forwarded-Uri", properties.request.path_in(head));
     let is_written =
         client_edit.is_some_and(|client_edit| client_edit.rules.rule(ClientField::Host).is_some());
     if !is_written {
@@ -380,22 +399,25 @@ fn write_forwarded(
 /// Returns the text of the authorization request, as if the client had sent it: a GET request with those fields of the
 /// client's request that `add` does not replace.
 fn auth_request_text(
-    facts: RequestFacts<'_>,
+    properties: RouteInput<'_>,
     rules: &weir_model::ForwardAuth,
     add: &[u8],
 ) -> Vec<u8> {
-    let head = facts.head;
+    let head = properties.head;
     let mut text = Vec::with_capacity(head.len() + 64);
     text.extend_from_slice(b"GET ");
     text.extend_from_slice(rules.path.as_bytes());
     text.extend_from_slice(b" HTTP/1.1\r\n");
-    let is_absolute = facts.request.is_absolute();
-    if let (true, Some(host)) = (is_absolute, facts.request.host_in(head, facts.fields)) {
+    let is_absolute = properties.request.is_absolute();
+    if let (true, Some(host)) = (
+        is_absolute,
+        properties.request.host_in(head, properties.fields),
+    ) {
         text.extend_from_slice(b"Host: ");
         text.extend_from_slice(host);
         text.extend_from_slice(b"\r\n");
     }
-    for field in facts.fields {
+    for field in properties.fields {
         let name = field.name_in(head);
         let is_omitted = field.dropped
             || match field.name {

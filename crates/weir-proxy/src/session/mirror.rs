@@ -1,8 +1,8 @@
 //! Sends copies of requests to the pool of a route's `mirror`.
 //!
 //! A copy is collected while its request is received. When the request is complete, a separate session without a client
-//! sends the copy, and discards the response. A copy therefore uses the selection, connections, TLS and HTTP/2 of all
-//! requests, and can neither delay nor change the response to the client.
+//! sends the copy, and discards the response. A copy therefore uses the same selection, connections, TLS and HTTP/2 as
+//! all requests, and can neither delay nor change the response to the client.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -45,7 +45,7 @@ impl Session {
         }
     }
 
-    /// Starts a copy for one mirror, if the request is in the share that is copied.
+    /// Starts a copy for one mirror, if the request is selected for copying.
     fn begin_copy(
         &mut self,
         cx: &mut Context,
@@ -76,10 +76,10 @@ impl Session {
         let Some(targets) = service.pools.get(mirror.pool) else {
             return;
         };
-        let facts = incoming.facts(self.peer.ip(), &cx.fields);
+        let route_input = incoming.properties(self.peer.ip(), &cx.fields);
         let routes = &service.routes;
         let route = self.request.route.and_then(|index| routes.get(index));
-        let set_host = self.server_host(targets, facts, edit.host, route, &mut cx.random);
+        let set_host = self.server_host(targets, route_input, edit.host, route, &mut cx.random);
         let path = mirror.path.as_ref();
         let path = path.map(|path| [path.as_bytes(), target.query_part()].concat());
         let edit = RequestEdit {
@@ -232,7 +232,7 @@ impl Session {
         Step::Close
     }
 
-    /// Records the end of a copy, only for its pool and server.
+    /// Records the end of a copy for its pool and server only.
     pub(super) fn record_copy(&mut self, cx: &Context, status: u16) {
         let end = std::mem::replace(&mut self.request.termination, NORMAL_END);
         let is_auth_request = self

@@ -55,11 +55,11 @@ use crate::transport::Transport;
 use crate::verdict::AuthRequest;
 use crate::wheel::Deadline;
 
-/// Maximum number of steps before other sessions get their turn.
+/// Maximum number of steps before other sessions run.
 const STEPS_MAX: usize = 16;
-/// Time for which a client that has not sent a request is kept when descriptors are scarce, in milliseconds.
+/// How long a client that has not sent a request is kept when descriptors are scarce, in milliseconds.
 const FIRST_REQUEST_MS: u64 = 1_000;
-/// Time for which the client may still send after its connection was shut down, in milliseconds.
+/// How long the client may still send after its connection was shut down, in milliseconds.
 const LINGER_MS: u64 = 2_000;
 
 /// The result of a session's turn.
@@ -67,7 +67,7 @@ const LINGER_MS: u64 = 2_000;
 pub(crate) enum Outcome {
     /// The session waits for an event or its deadline.
     Wait,
-    /// The session can continue, after other sessions had their turn.
+    /// The session can continue after other sessions have run.
     Yield,
     /// The session is finished.
     End,
@@ -78,9 +78,9 @@ pub(crate) enum Outcome {
 /// The result of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
-    /// The next step can follow at once.
+    /// The next step can run immediately.
     Continue,
-    /// The next step follows after an event or a deadline.
+    /// The next step runs after an event or a deadline.
     Pending,
     /// The session ends.
     Close,
@@ -107,7 +107,7 @@ pub(crate) struct Session {
     server: Key,
     /// Whether a peer has accepted bytes since the flag was last cleared.
     made_progress: bool,
-    /// The address to which the client connected, according to the PROXY protocol.
+    /// The address that the client connected to, according to the PROXY protocol.
     pub(crate) destination: Option<SocketAddr>,
     /// For an HTTP/2 stream: details of the connection's TLS.
     pub(crate) stream_tls: Option<Rc<TlsDetails>>,
@@ -193,7 +193,7 @@ impl Session {
         self.run(step, key, cx)
     }
 
-    /// Continues after the client's address is known.
+    /// Continues once the client's address is known.
     fn start(&mut self, key: Key, cx: &mut Context) -> Step {
         let is_tcp = self.local.service.protocol == ProxyProtocol::Tcp;
         if is_tcp {
@@ -352,7 +352,7 @@ impl Session {
         options.map_or(self.local.service.body_bytes, |options| options.body_bytes)
     }
 
-    /// Returns the conditions on which the current request is retried.
+    /// Returns the conditions for retrying the current request.
     fn retry_policy(&self) -> &RetryPolicy {
         if let Some(mirror) = &self.mirror {
             return &mirror.retry;
@@ -408,7 +408,8 @@ impl Session {
         self.local = Rc::clone(local);
     }
 
-    /// Returns the name of the request's pool and the server that was last selected, also if a reload removed them.
+    /// Returns the names of the request's pool and of the server that was selected last, even if a reload has removed
+    /// them.
     fn pool_and_server(&self) -> (Option<&str>, Option<&Arc<Target>>) {
         let server = self.request.selection.server();
         if server.is_none()
@@ -457,7 +458,7 @@ impl Session {
         self.transport.notify_close();
     }
 
-    /// Ends the session and releases everything that it holds.
+    /// Ends the session and releases all its resources.
     pub(crate) fn end(&mut self, cx: &mut Context) {
         self.end_auth_request(cx);
         self.record_abandoned(cx);

@@ -40,7 +40,7 @@ impl Session {
         };
         let preamble = match parsed {
             Ok(Some(preamble)) => preamble,
-            // Further bytes cause an event, even though the present ones were not consumed.
+            // Further bytes cause an event, even if the current ones were not consumed.
             Ok(None) if self.ready.read_closed => return Step::Close,
             Ok(None) => {
                 self.ready.readable = false;

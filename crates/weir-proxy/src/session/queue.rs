@@ -1,4 +1,4 @@
-//! Lets a session wait in the queue of a pool whose servers are full.
+//! Makes a session wait in the queue of a pool whose servers are full.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ impl Session {
         if former_number.is_none() {
             self.set_deadline(key, cx, targets.queue_ms);
         }
-        // A slot that became free before this session entered the queue has called no session.
+        // When a slot became free before this session entered the queue, no session was called.
         if targets.view().has_usable() {
             targets.queue.call(1);
         }

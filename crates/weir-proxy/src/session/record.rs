@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::time::SystemTime;
 
-use weir_http::route::{RequestFacts, map_key};
+use weir_http::route::{RouteInput, map_key};
 use weir_http::{Field, Name, Request};
 use weir_model::{ProxyProtocol, SplitMix64, Variable};
 use weir_select::Reason;
@@ -97,7 +97,7 @@ impl Session {
     /// Adds the request's values of the log format's variables to the log record.
     pub(super) fn log_variables(
         &mut self,
-        facts: RequestFacts<'_>,
+        route_input: RouteInput<'_>,
         host: &[u8],
         random: &mut SplitMix64,
     ) {
@@ -107,7 +107,7 @@ impl Session {
         if log.variables.is_empty() || self.log_record.is_none() {
             return;
         }
-        let template_context = self.template_context(facts, host, "", None, random);
+        let template_context = self.template_context(route_input, host, "", None, random);
         let maps = &self.local.service.log_maps;
         let map_value = |name: &str| {
             let name = name.strip_prefix("map.")?;
@@ -339,7 +339,7 @@ impl Session {
             stages: times.stages,
             at_us: cx.now_us,
         };
-        // How long a tunnel of an HTTP service lasts depends only on its client, so its duration is not counted.
+        // The duration of a tunnel of an HTTP service depends only on its client, so it is not counted.
         let is_tunnel = matches!(self.phase, Phase::Tunnel(_));
         if times.began_us > 0 && !(is_tunnel && service.protocol == ProxyProtocol::Http) {
             let us = u32::try_from(cx.now_us - times.began_us).unwrap_or(u32::MAX);

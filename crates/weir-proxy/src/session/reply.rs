@@ -43,8 +43,8 @@ impl Session {
         }
     }
 
-    /// Sends the head and the body to the client, and buffers what the client does not accept yet. Returns false if the
-    /// connection is broken.
+    /// Sends the head and the body to the client, and buffers the bytes that the client does not accept yet. Returns
+    /// false if the connection is broken.
     pub(super) fn send(&mut self, cx: &mut Context, head: &mut Vec<u8>, body: &[u8]) -> bool {
         /// Maximum size in bytes at which copying the body behind the head is cheaper than a vectored write.
         const JOINED_MAX: usize = 4096;

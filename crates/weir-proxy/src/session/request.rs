@@ -4,14 +4,14 @@ use std::net::IpAddr;
 use std::rc::Rc;
 
 use weir_http::head::{self, head_end};
-use weir_http::route::{self, RequestFacts, RestartedPath, TlsFacts, ValueEncoding};
+use weir_http::route::{self, RestartedPath, RouteInput, TlsProperties, ValueEncoding};
 use weir_http::{
     Exchange, Field, Framing, ParseError, Request, RequestEdit, RequestPath, RequestStep, encoding,
     path, write_request,
 };
 use weir_model::{RouteAction, SchedulerKind, Scheme};
 use weir_select::key::hash_of_request;
-use weir_select::route::{self as decision, Decision, Facts};
+use weir_select::route::{self as decision, Decision, RequestProperties};
 use weir_sys::{Clock, now_ns};
 
 use super::admission::apply_limits;
@@ -37,14 +37,14 @@ pub(super) struct IncomingRequest<'a> {
     /// The path as it is compared with routes.
     pub(super) target: &'a RequestPath<'a>,
     /// Data of the client's TLS connection, if routes or texts use it.
-    tls: TlsFacts<'a>,
+    tls: TlsProperties<'a>,
     /// Whether the client uses TLS, either to Weir or to a trusted proxy.
     secure: bool,
 }
 
 impl<'a> IncomingRequest<'a> {
-    pub(super) fn facts(&self, client: IpAddr, fields: &'a [Field]) -> RequestFacts<'a> {
-        RequestFacts {
+    pub(super) fn properties(&self, client: IpAddr, fields: &'a [Field]) -> RouteInput<'a> {
+        RouteInput {
             client,
             target: self.target,
             head: self.head,
@@ -258,12 +258,21 @@ impl Session {
         path_buffer: &mut Vec<u8>,
     ) -> Option<Step> {
         let tls = self.tls_details(service);
-        let tls = tls.as_deref().map(TlsDetails::facts).unwrap_or_default();
+        let tls = tls
+            .as_deref()
+            .map(TlsDetails::properties)
+            .unwrap_or_default();
         let secure = self.is_client_secure(head, &cx.fields);
         let mut restarted = Vec::new();
         let buffers = (path_buffer, &mut restarted);
-        let tls_facts = (tls, secure);
-        let target = match self.target(service, (head, request), &cx.fields, tls_facts, buffers) {
+        let tls_properties = (tls, secure);
+        let target = match self.target(
+            service,
+            (head, request),
+            &cx.fields,
+            tls_properties,
+            buffers,
+        ) {
             Ok(target) => target,
             Err(error) => return Some(self.fail(key, cx, error.request_status())),
         };
@@ -280,8 +289,8 @@ impl Session {
             .is_some_and(|log| !log.variables.is_empty())
         {
             let host = self.default_host(head, request, &cx.fields);
-            let request_facts = incoming.facts(self.peer.ip(), &cx.fields);
-            self.log_variables(request_facts, host.as_bytes(), &mut cx.random);
+            let route_input = incoming.properties(self.peer.ip(), &cx.fields);
+            self.log_variables(route_input, host.as_bytes(), &mut cx.random);
         }
         let next_step = self.find_pool(key, cx, service, incoming);
         if next_step.is_some() {
@@ -298,14 +307,14 @@ impl Session {
     /// `normal` and `rewritten` are buffers for these forms.
     ///
     /// # Errors
-    /// The path cannot be normalized.
+    /// Fails if the path cannot be normalized.
     #[inline]
     pub(super) fn target<'a>(
         &self,
         service: &Service,
         (head, request): (&'a [u8], &Request),
         fields: &[Field],
-        tls_facts: (TlsFacts<'_>, bool),
+        tls_properties: (TlsProperties<'_>, bool),
         (normal, rewritten): (&'a mut Vec<u8>, &'a mut Vec<u8>),
     ) -> Result<RequestPath<'a>, ParseError> {
         let received = request.path_in(head);
@@ -314,7 +323,8 @@ impl Session {
             Some(rules) => path::normalize(received, rules, normal)?,
         };
         let received = (&target, head, request);
-        let restarted = self.restart_routing(service, received, fields, tls_facts, rewritten)?;
+        let restarted =
+            self.restart_routing(service, received, fields, tls_properties, rewritten)?;
         Ok(restarted.map_or(target, |restarted| restarted.target(target, rewritten)))
     }
 
@@ -326,13 +336,13 @@ impl Session {
         service: &Service,
         (target, head, request): (&RequestPath<'_>, &[u8], &Request),
         fields: &[Field],
-        (tls, secure): (TlsFacts<'_>, bool),
+        (tls, secure): (TlsProperties<'_>, bool),
         path_buffer: &mut Vec<u8>,
     ) -> Result<Option<RestartedPath>, ParseError> {
         if !service.routes.has_restarts() {
             return Ok(None);
         }
-        let facts = RequestFacts {
+        let properties = RouteInput {
             client: self.peer.ip(),
             target,
             head,
@@ -344,7 +354,7 @@ impl Session {
         let rules = service.normalize_path.as_ref();
         service
             .routes
-            .apply_restarts(&facts, rules, path_buffer)
+            .apply_restarts(&properties, rules, path_buffer)
             .map(Some)
     }
 
@@ -405,7 +415,7 @@ impl Session {
             tls,
             secure,
         } = incoming;
-        let facts = Facts {
+        let properties = RequestProperties {
             client: self.peer,
             head,
             request,
@@ -427,7 +437,8 @@ impl Session {
             0
         };
         let (routes, limits) = (&service.routes, &service.limits);
-        let (decision, slot) = decision::decide(routes, limits, &facts, now_ns, &mut cx.random);
+        let (decision, slot) =
+            decision::decide(routes, limits, &properties, now_ns, &mut cx.random);
         if !self.request.admitted {
             self.request.slot = slot;
         }
@@ -446,7 +457,7 @@ impl Session {
             && !service.options.is_empty()
             && !self.request.admitted
         {
-            match apply_limits(&facts, service, route) {
+            match apply_limits(&properties, service, route) {
                 Ok(slots) => self.request.route_slots.extend(slots.into_iter().flatten()),
                 Err(rejection) => {
                     self.request.route = Some(route);
@@ -482,9 +493,9 @@ impl Session {
         let index = route;
         let route = service.routes.get(route)?;
         let host = self.default_host(head, request, &cx.fields);
-        let request_facts = incoming.facts(self.peer.ip(), &cx.fields);
+        let route_input = incoming.properties(self.peer.ip(), &cx.fields);
         let template_context = self.template_context(
-            request_facts,
+            route_input,
             host.as_bytes(),
             "",
             Some(route),
@@ -504,7 +515,7 @@ impl Session {
                     &route_fields,
                 ))
             }
-            RouteAction::Answer { status, body } => {
+            RouteAction::Respond { status, body } => {
                 let mut text = Vec::new();
                 route::expand(body, ValueEncoding::Body, &template_context, &mut text);
                 let route_fields =
@@ -520,7 +531,9 @@ impl Session {
                 self.request.pool = service.routes.pool_of_text(index, &text);
                 None
             }
-            RouteAction::Files(_) if has_other_route(service, &template_context.facts, index) => {
+            RouteAction::Files(_)
+                if has_other_route(service, &template_context.route_input, index) =>
+            {
                 Some(self.fail(key, cx, 404))
             }
             RouteAction::Files(files) => {
@@ -586,9 +599,9 @@ impl Session {
         }
         let mut rewritten = None;
         if route.is_some_and(|route| !route.edits.is_empty()) || service.has_header_edits() {
-            let request_facts = incoming.facts(self.peer.ip(), &cx.fields);
+            let route_input = incoming.properties(self.peer.ip(), &cx.fields);
             let template_context = self.template_context(
-                request_facts,
+                route_input,
                 host.as_bytes(),
                 &targets.pool,
                 route,
@@ -599,14 +612,9 @@ impl Session {
         }
         replace_copied(copied, head, &mut cx.fields, &mut add);
         self.write_trace_context(head, &mut cx.fields, &mut add);
-        let request_facts = incoming.facts(self.peer.ip(), &cx.fields);
-        let set_host = self.server_host(
-            targets,
-            request_facts,
-            host.as_bytes(),
-            route,
-            &mut cx.random,
-        );
+        let route_input = incoming.properties(self.peer.ip(), &cx.fields);
+        let set_host =
+            self.server_host(targets, route_input, host.as_bytes(), route, &mut cx.random);
         let edit = RequestEdit {
             add: &add,
             edits,
@@ -641,7 +649,7 @@ impl Session {
         }
     }
 
-    /// Returns the host of a request without one: the address to which the client connected.
+    /// Returns the host of a request without one: the address that the client connected to.
     pub(super) fn default_host(&self, head: &[u8], request: &Request, fields: &[Field]) -> String {
         if !request.http10 || request.host_in(head, fields).is_some() {
             return String::new();
@@ -654,7 +662,7 @@ impl Session {
         )
     }
 
-    /// Returns the port to which the client connected: the listener's port, or the port in the PROXY protocol header.
+    /// Returns the port that the client connected to: the listener's port, or the port in the PROXY protocol header.
     pub(super) fn listen_port(&self) -> u16 {
         self.destination.map_or(self.port, |address| address.port())
     }
@@ -692,14 +700,14 @@ impl Session {
 
 /// Returns whether the decoded path matches a different route. That route could require authentication or reject the
 /// request, so the file must not be sent for this spelling of the path.
-fn has_other_route(service: &Service, request_facts: &RequestFacts<'_>, route: usize) -> bool {
+fn has_other_route(service: &Service, route_input: &RouteInput<'_>, route: usize) -> bool {
     let mut buffer = Vec::new();
-    let Some(target) = path::decode_fully(request_facts.target, &mut buffer) else {
+    let Some(target) = path::decode_fully(route_input.target, &mut buffer) else {
         return false;
     };
-    let request_facts = RequestFacts {
+    let route_input = RouteInput {
         target: &target,
-        ..*request_facts
+        ..*route_input
     };
-    service.routes.choose(&request_facts) != Some(route)
+    service.routes.choose(&route_input) != Some(route)
 }

@@ -285,7 +285,7 @@ impl Session {
         Step::Continue
     }
 
-    /// Handles an invalid response, or one that the server did not complete.
+    /// Handles an invalid or incomplete response.
     pub(super) fn fail_response(&mut self, key: Key, cx: &mut Context) -> Step {
         self.record_result(cx, Some(Fault::BadResponse));
         self.fail(key, cx, 502)
@@ -344,7 +344,7 @@ impl Session {
         self.after_response(key, cx, persists)
     }
 
-    /// Turns the exchange into a tunnel. Bytes from the client after its request belong to the new protocol.
+    /// Converts the exchange to a tunnel. Bytes from the client after its request belong to the new protocol.
     fn upgrade_to_tunnel(&mut self, key: Key, cx: &mut Context) -> Step {
         self.record_result(cx, None);
         self.phase = Phase::Tunnel(Tunnel::default());

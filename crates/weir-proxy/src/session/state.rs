@@ -20,7 +20,7 @@ use crate::static_file::Query;
 use crate::times::Stage;
 use crate::verdict::Verdict;
 
-/// The event for which a session waits.
+/// The event that a session waits for.
 #[derive(Debug)]
 pub(super) enum Phase {
     /// The client's PROXY protocol header.
@@ -45,7 +45,7 @@ pub(super) enum Phase {
     Exchange,
     /// Bytes in either direction.
     Tunnel(Tunnel),
-    /// The client to receive the last bytes and to close.
+    /// For the client to receive the last bytes and close.
     Linger(Linger),
 }
 
@@ -95,7 +95,7 @@ impl Direction {
 pub(super) enum Linger {
     /// The last response is being sent.
     Flush,
-    /// The connection was shut down; what the client still sends is discarded.
+    /// The connection was shut down; further input from the client is discarded.
     Discard,
 }
 
@@ -196,7 +196,7 @@ pub(super) struct Request {
     pub(super) route_slots: Vec<Slot>,
     /// Whether the request may pass.
     pub(super) user_check: UserCheck,
-    /// Whether the limits have admitted it already.
+    /// Whether the limits have already admitted it.
     pub(super) admitted: bool,
     /// The verdict of `forward_auth`.
     pub(super) auth_result: Option<Box<AuthResult>>,
@@ -228,7 +228,7 @@ pub(super) struct Request {
 /// Start and duration of the stages of a request, in microseconds on the worker clock.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Times {
-    /// When the head was complete; 0 = it is not.
+    /// Time at which the head was complete; 0 = it is incomplete.
     pub(super) began_us: u64,
     /// Start of the current stage.
     stage_us: u64,
@@ -322,7 +322,7 @@ impl OutgoingBytes {
         self.sent == self.bytes.len()
     }
 
-    /// Takes the buffer, whose content is no longer needed.
+    /// Takes the buffer. Its content is no longer needed.
     pub(super) fn take(&mut self) -> Vec<u8> {
         self.sent = 0;
         std::mem::take(&mut self.bytes)

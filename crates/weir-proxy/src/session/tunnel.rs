@@ -1,4 +1,4 @@
-//! Relays bytes in both directions, which end independently, for TCP services and after protocol upgrades.
+//! Relays bytes for TCP services and after protocol upgrades, in two directions that end independently.
 
 use super::bulk::BulkDirections;
 use super::state::{Direction, Phase, Tunnel};
@@ -27,7 +27,7 @@ impl Session {
         }
         let is_pending = sent == Step::Pending && received == Step::Pending;
         let made_progress = std::mem::take(&mut self.made_progress);
-        // A normal end of both directions looks like a reset.
+        // To the socket, a normal end of both directions looks like a reset.
         if is_pending && self.ready.broken && down != Direction::Closed {
             return self.fail_client_side();
         }

@@ -16,7 +16,7 @@ use super::error_text::{Peer, describe_error};
 use super::ocsp::{self, OcspFault};
 use super::x509::{self, CertificateInfo};
 
-/// The reason why a certificate file cannot be used.
+/// Why a certificate file cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CertificateError {
@@ -69,7 +69,7 @@ pub enum CertificateError {
 }
 
 impl CertificateError {
-    /// Returns what the operator can do.
+    /// Returns advice for the operator.
     pub(crate) fn fix(&self) -> &'static str {
         match self {
             Self::Unreadable { source, .. } => match source.kind() {
@@ -194,7 +194,7 @@ fn read(path: &Path) -> Result<Vec<u8>, CertificateError> {
 /// Loads every certificate of `paths`, usable or not.
 ///
 /// # Errors
-/// An entry of `paths` cannot be read.
+/// Fails if an entry of `paths` cannot be read.
 pub(crate) fn load_all(
     paths: &[String],
     provider: &CryptoProvider,

@@ -16,7 +16,7 @@ use rustls::unbuffered::{
 use rustls::{ClientConfig, CommonState, HandshakeKind, ProtocolVersion, ServerConfig};
 
 use weir_http::hello::{self, SniResult};
-use weir_http::route::TlsFacts;
+use weir_http::route::TlsProperties;
 use weir_model::TlsVersion;
 
 use super::x509;
@@ -24,7 +24,7 @@ use super::x509;
 use crate::context::{BODY_BUFFER_BYTES, HEAD_BUFFER_BYTES, Readiness};
 use crate::socket::{self, Read, Written};
 
-/// Maximum number of bytes by which a record exceeds its content, for all cipher suites.
+/// Maximum overhead of a record over its content in bytes, for all cipher suites.
 const RECORD_OVERHEAD: usize = 64;
 /// Maximum content of a record, in bytes.
 const RECORD_CONTENT_MAX: usize = 16 << 10;
@@ -220,7 +220,7 @@ pub(crate) struct Channel {
     read_closed: bool,
     /// Whether close_notify was sent.
     close_notify_sent: bool,
-    /// Whether the socket is to be shut down once all records are sent.
+    /// Whether the socket is shut down once all records are sent.
     is_finishing: bool,
     /// The client's SNI, as soon as it is known.
     pub(crate) sni: Option<String>,
@@ -247,8 +247,8 @@ pub(crate) struct TlsDetails {
 }
 
 impl TlsDetails {
-    pub(crate) fn facts(&self) -> TlsFacts<'_> {
-        TlsFacts {
+    pub(crate) fn properties(&self) -> TlsProperties<'_> {
+        TlsProperties {
             version: self.version,
             cipher: self.cipher,
             server_name: self.server_name.as_deref(),
@@ -280,7 +280,7 @@ impl Channel {
     /// Creates the server's end of a connection.
     ///
     /// # Errors
-    /// The configuration is inconsistent.
+    /// Fails if the configuration is inconsistent.
     pub(crate) fn accept(config: &Arc<ServerConfig>) -> Result<Self, rustls::Error> {
         UnbufferedServerConnection::new(Arc::clone(config)).map(|end| Self::new(End::Server(end)))
     }
@@ -288,7 +288,7 @@ impl Channel {
     /// Creates the client's end of a connection; the server's certificate is verified for `name`.
     ///
     /// # Errors
-    /// The configuration is inconsistent.
+    /// Fails if the configuration is inconsistent.
     pub(crate) fn connect(
         config: &Arc<ClientConfig>,
         name: ServerName<'static>,

@@ -22,7 +22,7 @@ pub(crate) struct TlsConnector {
 }
 
 impl TlsConnector {
-    /// Returns the name for which the certificate of a server at `address` is verified.
+    /// Returns the name that the certificate of a server at `address` is verified for.
     pub(crate) fn name(&self, address: IpAddr) -> ServerName<'static> {
         let by_address = || ServerName::IpAddress(address.into());
         self.name.clone().unwrap_or_else(by_address)
@@ -31,7 +31,7 @@ impl TlsConnector {
     /// Builds the configuration of a pool's `tls`; `protocols` are the ALPN protocols.
     ///
     /// # Errors
-    /// A file cannot be used.
+    /// Fails if a file cannot be used.
     pub(crate) fn new(tls: &ServerTls, protocols: &[&[u8]]) -> Result<Self, CertificateError> {
         let provider = Arc::new(aws_lc_rs::default_provider());
         let refused = |source| CertificateError::Rejected {

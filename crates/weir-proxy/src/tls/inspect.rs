@@ -22,7 +22,7 @@ pub struct Problem {
     pub message: String,
     /// The consequence.
     pub cause: String,
-    /// What the operator can do.
+    /// Advice for the operator.
     pub fix: String,
     /// Position in the configuration.
     pub source: Source,

@@ -7,7 +7,7 @@
 use x509_cert::der::Decode;
 use x509_ocsp::{BasicOcspResponse, OcspGeneralizedTime, OcspResponse, OcspResponseStatus};
 
-/// The reason why a response is not stapled.
+/// Why a response is not stapled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum OcspFault {
     /// The response cannot be parsed.
@@ -27,7 +27,7 @@ pub(crate) enum OcspFault {
 /// Checks a response for the certificate with this serial number. `now` is in seconds since 1970.
 ///
 /// # Errors
-/// The response cannot be stapled.
+/// Fails if the response cannot be stapled.
 pub(crate) fn check(response: &[u8], serial: &[u8], now: i64) -> Result<(), OcspFault> {
     let response = OcspResponse::from_der(response).map_err(|_| OcspFault::Malformed)?;
     if response.response_status != OcspResponseStatus::Successful {

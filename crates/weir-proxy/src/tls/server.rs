@@ -103,7 +103,7 @@ impl ProducesTickets for NoTickets {
 /// returns its certificates, in order of expiry.
 ///
 /// # Errors
-/// A certificate cannot be used.
+/// Fails if a certificate cannot be used.
 pub fn listener_tls(
     tls: &ServiceTls,
     protocols: &[&[u8]],
@@ -124,7 +124,7 @@ pub(crate) struct ServiceTlsConfig {
 /// so do later configurations with the same client authentication.
 ///
 /// # Errors
-/// A certificate cannot be used.
+/// Fails if a certificate cannot be used.
 pub(crate) fn server_config(
     tls: &ServiceTls,
     protocols: &[&[u8]],

@@ -12,7 +12,7 @@ use aws_lc_rs::{hkdf, rand};
 use rustls::server::ProducesTickets;
 use weir_model::{ClientAuth, ServiceTls};
 
-/// Time for which a key encrypts tickets, and further time for which it decrypts them.
+/// How long a key encrypts tickets, and how much longer it decrypts them.
 const KEY_PERIOD: Duration = Duration::from_secs(6 * 3600);
 const NAME_LEN: usize = 16;
 
@@ -119,7 +119,7 @@ impl Tickets {
     /// and by client authentication, because a client that resumes a session is not authenticated again.
     ///
     /// # Errors
-    /// The random number generator failed.
+    /// Fails if the random number generator fails.
     pub(crate) fn for_service(service: &str, tls: &ServiceTls) -> Result<Self, rustls::Error> {
         if tls.ticket_keys.is_empty() {
             return Self::new(Vec::new());
@@ -151,7 +151,7 @@ impl Tickets {
     /// Creates tickets with those keys from another process that have not expired; generates a key if none remains.
     ///
     /// # Errors
-    /// The random number generator failed.
+    /// Fails if the random number generator fails.
     pub(crate) fn new(keys: Vec<TicketKey>) -> Result<Self, rustls::Error> {
         let now = SystemTime::now();
         let mut keys = keys;

@@ -2,7 +2,7 @@
 //!
 //! A certificate is accepted if it chains to a CA, or if it is identical to one of the certificates in `ca`. OpenSSL,
 //! and therefore HAProxy and nginx, treat a self-signed certificate in `ca-file` the same way: it is its own CA,
-//! regardless of its basic constraints. Like in OpenSSL, validity, extended key usage and name are still checked, and a
+//! regardless of its basic constraints. As in OpenSSL, validity, extended key usage and name are still checked, and a
 //! certificate without DNS names is valid for its common name (X509_check_host(3)). The handshake signature is always
 //! verified.
 
@@ -36,7 +36,7 @@ struct Verifier {
 /// Returns a verifier for server certificates, by the certificates in the file `ca` or by the system's CAs.
 ///
 /// # Errors
-/// The file cannot be read, or contains no certificate.
+/// Fails if the file cannot be read, or contains no certificate.
 pub fn server_verifier(ca: Option<&str>) -> Result<Arc<dyn ServerCertVerifier>, CertificateError> {
     let path = Path::new(ca.unwrap_or(SYSTEM_CA_FILE));
     let certificates = certificate::read_chain(path)?;

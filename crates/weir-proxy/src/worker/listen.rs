@@ -20,7 +20,7 @@ use crate::transport::Transport;
 /// Maximum number of clients accepted per event.
 const ACCEPTS_MAX: usize = 64;
 
-/// A listening socket from which this worker accepts.
+/// A listening socket that this worker accepts from.
 #[derive(Debug)]
 pub(super) struct Listener {
     pub(super) listeners: Arc<Listeners>,

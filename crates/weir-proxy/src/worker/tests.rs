@@ -23,7 +23,7 @@ fn responding_service() -> (Arc<Service>, Arc<Listeners>) {
     service
         .listen
         .push("127.0.0.1:0".parse().expect("parse address"));
-    service.routes.push(Route::new(RouteAction::Answer {
+    service.routes.push(Route::new(RouteAction::Respond {
         status: 200,
         body: weir_model::Template::literal("generated"),
     }));

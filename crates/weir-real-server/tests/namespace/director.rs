@@ -211,7 +211,7 @@ pub(crate) fn gre(source: IpAddr, destination: IpAddr, checksum: bool) -> Rewrit
     })
 }
 
-/// How packets are encapsulated in GUE.
+/// The GUE encapsulation of packets.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum GueMode {
     None,

@@ -20,7 +20,7 @@ pub(crate) const DIRECTOR: [&str; 2] = ["10.9.2.2", "fd09:2::2"];
 pub(crate) const SERVER: [&str; 2] = ["10.9.2.3", "fd09:2::3"];
 pub(crate) const VIP: [&str; 2] = ["192.0.2.10", "2001:db8::10"];
 pub(crate) const PORT: u16 = 8080;
-/// Bytes that a connection transfers in each direction: more than all buffers on the path hold.
+/// Bytes that a connection transfers in each direction: more than the capacity of all buffers on the path.
 pub(crate) const VOLUME_BYTES: usize = 4 << 20;
 /// Time limit of each operation.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(20);
@@ -129,7 +129,7 @@ impl Topology {
     }
 
     /// Disables segmentation and checksum offload on the client, because the tests' director handles only single
-    /// packets with complete checksums. Enables GRO on the server, like on a hardware NIC: veth merges packets if the
+    /// packets with complete checksums. Enables GRO on the server, as on a hardware NIC: veth merges packets if the
     /// peer does not send merged ones, and threaded NAPI processes many packets at once.
     fn set_offloads(&self) {
         let set = |netns: &NetNs, interface, features: &[(&str, bool)]| {

@@ -50,7 +50,7 @@ impl Servers {
     }
 }
 
-/// One version of the table with which directors select servers.
+/// One version of the table that directors use to select servers.
 #[derive(Debug, Clone)]
 pub(super) enum Version {
     Modulo(Vec<u32>),

@@ -124,7 +124,8 @@ proptest! {
         prop_assert_eq!(table(&ordered, 1021), table(&shuffled, 1021));
     }
 
-    /// Tests that the entries of a removed server go to other servers, and nearly all other entries are unchanged.
+    /// Tests that the entries of a removed server are assigned to other servers, and nearly all other entries are
+    /// unchanged.
     #[test]
     fn removing_a_server_moves_few_other_entries(servers in 2_usize..40, removed in 0_usize..40) {
         prop_assume!(removed < servers);
@@ -178,7 +179,7 @@ proptest! {
         if first_has_any && second_has_any {
             for ((owner, first), second) in agreed.iter().zip(&first_table).zip(&second_table) {
                 let (a, b) = views[*owner as usize];
-                prop_assert!(first == second || !a || !b, "both see {} up", owner);
+                prop_assert!(first == second || !a || !b, "{} is up for both", owner);
             }
         }
     }

@@ -1,4 +1,4 @@
-//! The server lists from which `p2c` draws.
+//! The server lists that `p2c` draws from.
 
 use weir_model::SplitMix64;
 use weir_sched::{Counts, Member, p2c};

@@ -19,7 +19,7 @@ pub(super) fn pick<S: Server>(pool: &Pool<'_, S>, criteria: &Criteria) -> Option
         f64::from(percent) / 100.0 * (sum(&active) + 1.0) / sum(&weight).max(1.0)
     });
     let time = |index: usize| {
-        // This must not change: otherwise clients would not keep their servers during an upgrade.
+        // This must not change; otherwise clients would not keep their servers during an upgrade.
         let hash = finalize_64(criteria.hash ^ servers[index].hash_seed());
         // A number in (0, 1) with 53 bits, the precision of a double.
         let unit = ((hash >> 11) as f64 + 0.5) / (1u64 << 53) as f64;

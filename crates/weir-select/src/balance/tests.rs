@@ -16,7 +16,7 @@ const REQUESTS: u64 = 6000;
 const EQUAL: [u32; 4] = [1; 4];
 const UNEQUAL: [u32; 4] = [3, 1, 4, 2];
 
-/// The reason why servers are excluded.
+/// Why servers are excluded.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Exclusion {
     /// Weight 0: drained or down.
@@ -212,7 +212,7 @@ fn load_schedulers_balance_by_weight() {
     }
 }
 
-/// Returns how many requests each server gets if they are divided by these shares.
+/// Returns the number of requests for each server if they are divided by these shares.
 fn fair_counts<const N: usize>(shares: [f64; N]) -> [f64; N] {
     let total: f64 = shares.iter().sum();
     shares.map(|share| REQUESTS as f64 * share / total)

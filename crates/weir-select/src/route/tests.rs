@@ -27,7 +27,7 @@ fn routes() -> Routes {
         route("/split*", RouteAction::Split(split.into())),
         route(
             "/gone*",
-            RouteAction::Answer {
+            RouteAction::Respond {
                 status: 410,
                 body: Template::default(),
             },
@@ -64,7 +64,7 @@ fn decide_on(
         .expect("head is complete");
     let head = &text.as_bytes()[..request.len];
     let target = RequestPath::as_received(request.path_in(head));
-    let facts = Facts {
+    let properties = RequestProperties {
         client: ([192, 0, 2, client], 1000).into(),
         head,
         request: &request,
@@ -73,10 +73,10 @@ fn decide_on(
         body_received: 0,
         host,
         admitted: false,
-        tls: TlsFacts::default(),
+        tls: TlsProperties::default(),
         secure: false,
     };
-    decide(&routes(), limits, &facts, 1_000_000_000, random)
+    decide(&routes(), limits, &properties, 1_000_000_000, random)
 }
 
 fn get(path: &str) -> String {

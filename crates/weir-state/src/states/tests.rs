@@ -1,7 +1,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use weir_health::{Ejection, ReportedWeight, Sample, Standing, State, Transition};
+use weir_health::{Ejection, ReportedWeight, Sample, ServerHealth, State, Transition};
 use weir_model::{Check, Pool, Probe, Scheduler, Server};
 
 use super::*;
@@ -27,15 +27,15 @@ fn pool() -> Pool {
     pool
 }
 
-fn standing(state: State) -> Standing {
-    Standing::new(state, Duration::from_secs(1))
+fn server_health(state: State) -> ServerHealth {
+    ServerHealth::new(state, Duration::from_secs(1))
 }
 
-fn event(server: &str, standing: Standing) -> HealthEvent {
+fn event(server: &str, server_health: ServerHealth) -> HealthEvent {
     HealthEvent {
         pool: "p".to_owned(),
         server: server.to_owned(),
-        standing: Some(standing),
+        server_health: Some(server_health),
     }
 }
 
@@ -79,38 +79,53 @@ fn eject(states: &mut ServerStates, pool: &Pool, service: Option<&str>) -> Vec<E
 /// 2.
 #[test]
 fn effective_weight_depends_on_override_health_slow_start_and_ejection() {
-    let slow = |ramp| Standing {
+    let slow = |ramp| ServerHealth {
         ramp,
-        ..standing(State::Up)
+        ..server_health(State::Up)
     };
-    let reported = Standing {
+    let reported = ServerHealth {
         weights: vec![ReportedWeight::Percent(50)],
-        ..standing(State::Up)
+        ..server_health(State::Up)
     };
-    let up = || standing(State::Up);
+    let up = || server_health(State::Up);
     let weight = |weight| Some(Override::Weight(weight));
-    // Override, standing, ejected: effective, quiesced, down.
+    // Override, health, ejected: effective, quiesced, down.
     let cases = [
         (None, up(), false, (4, false, false)),
         (None, slow(500), false, (2, false, false)),
         (None, slow(1), false, (1, false, false)),
         (None, reported.clone(), false, (2, false, false)),
-        (None, standing(State::Down), false, (0, false, true)),
-        (None, standing(State::Starting), false, (0, false, false)),
+        (None, server_health(State::Down), false, (0, false, true)),
+        (
+            None,
+            server_health(State::Starting),
+            false,
+            (0, false, false),
+        ),
         (None, up(), true, (0, false, false)),
         (weight(8), up(), false, (8, false, false)),
         (weight(8), slow(500), false, (4, false, false)),
         (weight(8), reported, false, (4, false, false)),
-        (weight(8), standing(State::Down), false, (0, false, true)),
+        (
+            weight(8),
+            server_health(State::Down),
+            false,
+            (0, false, true),
+        ),
         (weight(8), up(), true, (0, false, false)),
         (weight(0), up(), false, (0, true, false)),
-        (weight(0), standing(State::Down), false, (0, true, true)),
+        (
+            weight(0),
+            server_health(State::Down),
+            false,
+            (0, true, true),
+        ),
         (Some(Override::Drain), up(), false, (0, false, false)),
         (Some(Override::Drain), slow(500), true, (0, false, false)),
         (Some(Override::Maint), up(), false, (0, false, false)),
         (
             Some(Override::Maint),
-            standing(State::Down),
+            server_health(State::Down),
             false,
             (0, false, true),
         ),
@@ -121,8 +136,8 @@ fn effective_weight_depends_on_override_health_slow_start_and_ejection() {
         let mut states = ServerStates::default();
         states.set_override("p", FIRST, wanted);
         states.handle_health(vec![
-            event(FIRST, standing(State::Up)),
-            event(SECOND, standing(State::Up)),
+            event(FIRST, server_health(State::Up)),
+            event(SECOND, server_health(State::Up)),
         ]);
         if ejected {
             assert_eq!(eject(&mut states, &pool, None).len(), 1);
@@ -141,7 +156,7 @@ fn checked_servers_start_without_weight_while_another_is_up() {
     let pool = pool();
     let mut states = ServerStates::default();
     assert_eq!(effective(&states, &pool, None), [4, 2]);
-    states.handle_health(vec![event(SECOND, standing(State::Up))]);
+    states.handle_health(vec![event(SECOND, server_health(State::Up))]);
     assert_eq!(effective(&states, &pool, None), [0, 2]);
 }
 
@@ -153,11 +168,11 @@ fn sorry_server_has_weight_while_its_checks_pass() {
         ..server("10.0.0.9", 0)
     });
     let mut states = ServerStates::default();
-    states.handle_health(vec![event("10.0.0.9", standing(State::Up))]);
+    states.handle_health(vec![event("10.0.0.9", server_health(State::Up))]);
     assert_eq!(states.weights(&pool, None).sorry.unwrap().effective, 1);
     states.set_override("p", "10.0.0.9", Some(Override::Drain));
     assert_eq!(states.weights(&pool, None).sorry.unwrap().effective, 1);
-    states.handle_health(vec![event("10.0.0.9", standing(State::Down))]);
+    states.handle_health(vec![event("10.0.0.9", server_health(State::Down))]);
     let sorry = states.weights(&pool, None).sorry.unwrap();
     assert_eq!((sorry.effective, sorry.down), (0, true));
 }
@@ -167,8 +182,8 @@ fn service_and_proxy_ejections_are_separate() {
     let pool = pool();
     let mut states = ServerStates::default();
     states.handle_health(vec![
-        event(FIRST, standing(State::Up)),
-        event(SECOND, standing(State::Up)),
+        event(FIRST, server_health(State::Up)),
+        event(SECOND, server_health(State::Up)),
     ]);
     let events = eject(&mut states, &pool, Some("p"));
     assert_eq!(events[0].server.service.as_deref(), Some("p"));
@@ -201,11 +216,11 @@ fn service_and_proxy_ejections_are_separate() {
 #[test]
 fn broken_path_removes_weight_in_its_service_and_is_persisted() {
     let pool = pool();
-    let mut first = standing(State::Up);
-    let mut broken = standing(State::Down);
+    let mut first = server_health(State::Up);
+    let mut broken = server_health(State::Down);
     broken.reason = "VIP 192.0.2.11 not on lo".to_owned();
     first.paths = BTreeMap::from([
-        ("a".to_owned(), standing(State::Up)),
+        ("a".to_owned(), server_health(State::Up)),
         ("b".to_owned(), broken.clone()),
     ]);
     let mut states = ServerStates::default();
@@ -214,9 +229,9 @@ fn broken_path_removes_weight_in_its_service_and_is_persisted() {
     journal.replay(Vec::new(), records);
     let mut from_journal = ServerStates::default();
     from_journal.adopt(journal, true);
-    let text = serde_json::to_string(&states.saved_standings()).unwrap();
+    let text = serde_json::to_string(&states.saved_health()).unwrap();
     let file = SavedServers {
-        standings: serde_json::from_str(&text).unwrap(),
+        health_states: serde_json::from_str(&text).unwrap(),
         ..SavedServers::default()
     };
     let mut from_file = ServerStates::default();
@@ -225,7 +240,7 @@ fn broken_path_removes_weight_in_its_service_and_is_persisted() {
         assert_eq!(effective(&states, &pool, None)[0], 4);
         assert_eq!(effective(&states, &pool, Some("a"))[0], 4);
         assert_eq!(effective(&states, &pool, Some("b"))[0], 0);
-        assert_eq!(states.standing_in("p", FIRST, "b"), Some(&broken));
+        assert_eq!(states.health_in("p", FIRST, "b"), Some(&broken));
         let saved = states.saved_state("p", FIRST).unwrap();
         assert_eq!(saved.paths["b"].state, State::Down);
     }
@@ -234,24 +249,24 @@ fn broken_path_removes_weight_in_its_service_and_is_persisted() {
 #[test]
 fn only_lasting_health_changes_are_recorded() {
     let mut states = ServerStates::default();
-    let slow = Standing {
+    let slow = ServerHealth {
         ramp: 100,
-        ..standing(State::Up)
+        ..server_health(State::Up)
     };
     assert_eq!(states.handle_health(vec![event(FIRST, slow)]).len(), 1);
-    let grown = Standing {
+    let grown = ServerHealth {
         ramp: 200,
         weights: vec![ReportedWeight::Percent(10)],
-        ..standing(State::Up)
+        ..server_health(State::Up)
     };
     assert_eq!(states.handle_health(vec![event(FIRST, grown)]), []);
     let removed = HealthEvent {
-        standing: None,
-        ..event(FIRST, standing(State::Up))
+        server_health: None,
+        ..event(FIRST, server_health(State::Up))
     };
     let records = states.handle_health(vec![removed]);
     assert_eq!(records, [("p".to_owned(), FIRST.to_owned(), None)]);
-    assert_eq!(states.saved_standings(), SavedStandings::default());
+    assert_eq!(states.saved_health(), SavedHealth::default());
 }
 
 #[test]
@@ -278,8 +293,8 @@ fn configuration_removes_state_of_removed_servers_except_overrides() {
     let mut pool = pool();
     let mut states = ServerStates::default();
     states.handle_health(vec![
-        event(FIRST, standing(State::Up)),
-        event(SECOND, standing(State::Down)),
+        event(FIRST, server_health(State::Up)),
+        event(SECOND, server_health(State::Down)),
     ]);
     states.set_override("p", SECOND, Some(Override::Drain));
     let proxied = [("p", FIRST), ("p", SECOND)];
@@ -287,13 +302,13 @@ fn configuration_removes_state_of_removed_servers_except_overrides() {
     pool.servers.pop();
     states.handle_configuration(std::iter::once(&pool));
     states.handle_proxy_servers(proxied.into_iter().take(1), Duration::from_secs(9));
-    assert_eq!(states.standing("p", SECOND), None);
-    assert!(states.standing("p", FIRST).is_some());
+    assert_eq!(states.server_health("p", SECOND), None);
+    assert!(states.server_health("p", FIRST).is_some());
     assert_eq!(states.overrides().get("p", SECOND), Some(Override::Drain));
     assert_eq!(states.since("p", FIRST), Some(Duration::from_secs(5)));
     assert_eq!(states.since("p", SECOND), None);
     states.handle_configuration(std::iter::empty());
-    assert_eq!(states.saved_standings(), SavedStandings::default());
+    assert_eq!(states.saved_health(), SavedHealth::default());
 }
 
 /// Records calls. The calls with the numbers in `fail_*` fail.
@@ -422,7 +437,7 @@ fn ejection_of_a_server_that_goes_down_ends_without_a_trial() {
     let pool = pool();
     let mut states = ServerStates::default();
     assert_eq!(eject(&mut states, &pool, None).len(), 1);
-    states.handle_health(vec![event(FIRST, standing(State::Down))]);
+    states.handle_health(vec![event(FIRST, server_health(State::Down))]);
     let sample = |syns, answered| Sample { syns, answered };
     let watched = [PoolSamples {
         pool: &pool,
@@ -479,7 +494,7 @@ fn ejected_server_returns_on_trial() {
 fn only_server_and_down_servers_are_not_ejected() {
     let ejects = |pool: &Pool, first: State| {
         let mut states = ServerStates::default();
-        states.handle_health(vec![event(FIRST, standing(first))]);
+        states.handle_health(vec![event(FIRST, server_health(first))]);
         !eject(&mut states, pool, None).is_empty()
     };
     assert!(ejects(&pool(), State::Up));
@@ -502,7 +517,7 @@ fn pool_in_panic_uses_servers_that_are_down() {
     pool.health.panic_threshold = Some(50);
     let mut states = ServerStates::default();
     assert_eq!(states.exceptional_state("p"), None);
-    let down = |server| event(server, standing(State::Down));
+    let down = |server| event(server, server_health(State::Down));
     states.handle_health(vec![down(FIRST), down(SECOND)]);
     states.update_pool(&pool);
     assert_eq!(states.exceptional_state("p"), Some(PoolState::Panic));
@@ -523,7 +538,7 @@ fn start_times_of_override_states_are_restored() {
     );
     let restored = ServerStates::restored(
         Overrides::default(),
-        SavedStandings::default(),
+        SavedHealth::default(),
         states.since_times().clone(),
     );
     for (pool, server) in [("p", FIRST), ("q", SECOND)] {

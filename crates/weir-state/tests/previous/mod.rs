@@ -1,4 +1,4 @@
-//! The types with which 0.1.0 reads and writes the state of servers. They must not change while downgrades to 0.1.0 are
+//! The types that 0.1.0 uses to read and write the state of servers. They must not change while downgrades to 0.1.0 are
 //! supported.
 
 #![allow(dead_code, unreachable_pub, reason = "each test reads a part of them")]

@@ -99,7 +99,7 @@ const ALLOWED_OLD: &[libc::c_long] = &[];
 /// with `EPERM`, so that a library that tries one of them continues without it. The restriction cannot be undone.
 ///
 /// # Errors
-/// The kernel has no seccomp, or no_new_privs is not set.
+/// Fails if the kernel has no seccomp, or no_new_privs is not set.
 pub fn restrict_to_agent_calls() -> Result<()> {
     let call_error = |error: String| {
         let source = io::Error::other(error);

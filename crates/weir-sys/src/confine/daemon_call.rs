@@ -214,7 +214,7 @@ const SOCKET_TYPE: u64 = 0xf;
 /// program, trace another process, or create a namespace, mount, packet socket or BPF object.
 ///
 /// # Errors
-/// The kernel has no seccomp, or NoNewPrivs is not set.
+/// Fails if the kernel has no seccomp, or NoNewPrivs is not set.
 pub fn restrict_to_daemon_calls() -> Result<()> {
     let call_error =
         |error: String| Error::call("seccomp", "this process", std::io::Error::other(error));

@@ -1,9 +1,9 @@
 //! Addresses of virtual routers that are not active.
 //!
-//! They are removed, because both directors would answer ARP for them. There is one exception: addresses that their
-//! former owner on this machine has handed over (`vip_interface`, or a virtual router with another configuration) stay
-//! while the first election of their virtual router lasts, so that they are not absent if no other director is active.
-//! The first advertisement of another active router, and a fault, end this at once.
+//! They are removed, because both directors would reply to ARP requests for them. There is one exception: addresses
+//! that their former owner on this machine has handed over (`vip_interface`, or a virtual router with another
+//! configuration) stay while the first election of their virtual router lasts, so that they are not absent if no other
+//! director is active. The first advertisement of another active router, and a fault, end this at once.
 
 use weir_helper::Request;
 use weir_vrrp::State;

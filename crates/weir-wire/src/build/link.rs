@@ -106,7 +106,7 @@ impl EthernetBuilder {
     /// Returns frames with the fragments of an IP packet; see [`fragment`].
     ///
     /// # Errors
-    /// The errors of [`fragment`].
+    /// See [`fragment`].
     pub fn fragments(
         &self,
         packet: &[u8],

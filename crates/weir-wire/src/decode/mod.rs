@@ -47,7 +47,7 @@ impl Packet {
     /// Decodes a frame.
     ///
     /// # Errors
-    /// The first [`ParseError`], from the outermost header inwards.
+    /// Returns the first [`ParseError`], from the outermost header inwards.
     pub fn parse(frame: &[u8]) -> Result<ParsedFrame, ParseError> {
         Self::parse_with(frame, &DecodeOptions::default())
     }
@@ -55,7 +55,7 @@ impl Packet {
     /// Decodes a frame with options.
     ///
     /// # Errors
-    /// The same as for [`Self::parse`].
+    /// See [`Self::parse`].
     pub fn parse_with(frame: &[u8], options: &DecodeOptions) -> Result<ParsedFrame, ParseError> {
         let view = EthernetView::new(frame)?;
         let decoder = Decoder { options };
@@ -75,7 +75,7 @@ impl Packet {
     /// Decodes an IP packet without a frame.
     ///
     /// # Errors
-    /// The same as for [`Self::parse`]. Bytes that are neither IPv4 nor IPv6 return an IPv4 error.
+    /// See [`Self::parse`]. Bytes that are neither IPv4 nor IPv6 return an IPv4 error.
     pub fn parse_ip(packet: &[u8]) -> Result<Datagram, ParseError> {
         let decoder = Decoder {
             options: &DecodeOptions::default(),

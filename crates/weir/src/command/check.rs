@@ -78,8 +78,8 @@ fn print(findings: &[Finding]) -> Result<(), Failure> {
     Ok(terminal::print(&(text + "\n"))?)
 }
 
-/// Returns warnings about addresses on which another program listens. They are not errors, because that program may
-/// have exited before Weir starts. While a daemon runs, `weir plan` reports them.
+/// Returns warnings about addresses that another program listens on. They are not errors, because that program may have
+/// exited before Weir starts. While a daemon runs, `weir plan` reports them.
 fn occupied_listeners(global: &GlobalOptions, loaded: &Loaded) -> Result<Vec<Problem>, Failure> {
     let client = Client::new(&global.runtime_dir).within(STATUS_TIMEOUT);
     let reply = block_on(client.status())?;

@@ -75,7 +75,7 @@ pub(super) fn director(global: &GlobalOptions, arguments: &Doctor) -> Outcome {
     print_findings(&findings, arguments)
 }
 
-/// Returns the last active configuration, or an empty one, and what is examined with it.
+/// Returns the last active configuration, or an empty one, and a description of the findings that are based on it.
 fn last_active(global: &GlobalOptions) -> (Desired, &'static str) {
     let text = daemon::active_config_file(&global.runtime_dir);
     let loaded = text.and_then(|text| configuration::load_with(&text, false, Secrets::Unread).ok());
@@ -86,7 +86,7 @@ fn last_active(global: &GlobalOptions) -> (Desired, &'static str) {
         ),
         None => (
             Desired::default(),
-            "services were not examined, only what does not depend on the file",
+            "services were not examined; the other findings do not depend on the file",
         ),
     }
 }

@@ -65,7 +65,7 @@ pub(super) fn explain(global: &GlobalOptions, arguments: &Explain) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Explains what a configuration file does with a request. Requires no daemon.
+/// Explains how a configuration file handles a request. Requires no daemon.
 fn explain_from_file(request: &Request, file: &Path) -> Result<ExplainResponse, Failure> {
     let loaded = configuration::load(file, terminal::color());
     let loaded = loaded.map_err(|rejected| Failure::Findings {

@@ -72,7 +72,7 @@ fn report(name: &str, imported: &Imported, unresolved_names: &[String]) {
         let seconds = RESOLVE_TIMEOUT.as_secs();
         let names = unresolved_names.join(", ");
         eprintln!(
-            "the name servers did not answer within {seconds} s for {names}; lines with these names are incomplete: \
+            "the name servers did not respond within {seconds} s for {names}; lines with these names are incomplete: \
              run the import again, or use addresses"
         );
     }

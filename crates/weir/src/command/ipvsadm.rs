@@ -10,7 +10,7 @@ use weir_engine::Paths;
 use super::{Outcome, block_on};
 use crate::arguments::GlobalOptions;
 
-/// Returns the options from the environment: when started as `ipvsadm`, the program accepts none of Weir's own options.
+/// Returns the options from the environment: when started as `ipvsadm`, the program does not accept Weir's own options.
 pub(super) fn from_environment() -> GlobalOptions {
     GlobalOptions::from_environment()
 }

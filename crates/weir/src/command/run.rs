@@ -62,7 +62,7 @@ fn run_daemon(global: &GlobalOptions, mut keeper_state: KeeperState) -> Outcome 
         color: terminal::color(),
     };
     let paths = paths(global);
-    // This must precede the start of threads, because existing threads would keep their privileges.
+    // This must happen before threads are started, because existing threads would keep their privileges.
     daemon::separate(&options, &mut keeper_state).map_err(|error| {
         keeper_state.link.fail(&error);
         Failure::failed(error)

@@ -19,7 +19,7 @@ use crate::terminal;
 /// Interval of `--watch`.
 const WATCH_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Minimum number of columns for which the text is formatted.
+/// Minimum number of columns of the formatted text.
 const MIN_COLUMNS: usize = 80;
 
 /// Number of rows of a terminal whose size is unknown.

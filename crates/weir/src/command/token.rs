@@ -24,7 +24,7 @@ pub(super) fn add(global: &GlobalOptions, file: &Path, name: &str, role: Role) -
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns what the operator must do to activate the tokens in a file.
+/// Returns the steps to activate the tokens in a file.
 fn activation_advice(global: &GlobalOptions, file: &Path) -> String {
     let active = daemon::last_configuration(&global.runtime_dir);
     let configuration = global.config.as_deref().or(active.as_deref());

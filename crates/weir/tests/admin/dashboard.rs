@@ -96,7 +96,7 @@ fn requests_from_other_origins_are_rejected() {
     assert!(response.starts_with("HTTP/1.1 401"), "{response}");
 }
 
-/// Runs the page's script without a browser, and returns what it shows for a status document.
+/// Runs the page's script without a browser, and returns its display of a status document.
 fn script_output(status: &str) -> serde_json::Value {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let script = root.join("../weir-control/src/dashboard/app.js");

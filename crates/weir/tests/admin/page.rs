@@ -106,7 +106,8 @@ fn page_shows_status_and_drains_server_at_length() {
     assert_eq!(browser.console_errors(), Vec::<Value>::new());
 }
 
-/// Prints how long the page takes to update, and the daemon to serve the metrics, with up to 10 000 servers.
+/// Prints the time that the page takes to update and that the daemon takes to serve the metrics, with up to 10 000
+/// servers.
 fn print_durations(browser: &Browser, daemon: &AdminDaemon) {
     for count in [1_000, 10_000] {
         let spent = browser.run(&format!(
@@ -136,7 +137,7 @@ fn print_durations(browser: &Browser, daemon: &AdminDaemon) {
     assert!(metrics.matches("\nweir_server_weight{").count() == 10_000);
 }
 
-/// Prints what the browser measures with 10 000 servers; no time is asserted. The table contains only visible rows.
+/// Prints the browser's measurements with 10 000 servers; no time is asserted. The table contains only visible rows.
 #[test]
 fn page_of_10000_servers_contains_only_visible_rows_at_length() {
     if !is_soak() {

@@ -98,7 +98,7 @@ impl Fixture {
         world.start_director(&config());
         world.reload(&config().replace("interval = \"1s\"", "interval = \"500ms\""));
         let family = Family::V4;
-        // The load varies, and some requests ask for paths that do not exist.
+        // The load varies, and some requests have nonexistent paths.
         let script = format!(
             "n=0; while :; do n=$((n + 1)); curl -s -o /dev/null -m 2 http://{vip}/name; curl -s -o /dev/null -m 2 \
              http://{director}:8080/name http://{director}:8080/big http://{director}:8080/none$((n % 5)) \

@@ -8,7 +8,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::*;
 
-/// A library that adds the number in a file to the seconds of the wall clock, and nothing to other clocks.
+/// A library that adds the number in a file to the seconds of the wall clock only.
 const SHIFTED_CLOCK: &str = r#"
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -109,7 +109,7 @@ impl Group {
         dates.filter(|it| it.len() == "2026-11-27".len()).collect()
     }
 
-    /// Asserts for some time that directors see each other, etcd and all servers.
+    /// Asserts for some time that the directors reach each other, etcd and all servers.
     fn assert_stable(&self, duration: Duration) {
         let end = Instant::now() + duration;
         while Instant::now() < end {
@@ -179,7 +179,8 @@ fn jumps_of_the_clock_do_not_affect_the_group() {
     assert!(dates.len() >= 4, "the clock did not jump: {dates:?}");
 }
 
-/// A director that is suspended loses its lease. When it continues, it adopts the newer state, and overwrites nothing.
+/// A director that is suspended loses its lease. When it continues, it adopts the newer state and does not overwrite
+/// it.
 #[test]
 fn suspended_director_adopts_newer_state() {
     if !privileged() {

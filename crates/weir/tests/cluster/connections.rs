@@ -28,7 +28,7 @@ const LAST_ECHOES_TIMEOUT: Duration = Duration::from_secs(20);
 struct Scale {
     directors: usize,
     connections: usize,
-    /// Time for which etcd has no majority.
+    /// How long etcd has no majority.
     outage: Duration,
 }
 

@@ -73,7 +73,7 @@ impl Group {
         group.is_object() && group["record_error"].is_null()
     }
 
-    /// Stops a director, removes what a reboot removes, and starts it again without etcd.
+    /// Stops a director, removes the files that a reboot removes, and restarts it without etcd.
     fn restart_without_etcd(&mut self, n: usize) {
         self.stop(n);
         self.kill_etcd(0);

@@ -183,7 +183,7 @@ fn request_server_name(stream: &mut TcpStream) -> std::io::Result<String> {
     Ok(text.lines().last().unwrap_or_default().to_owned())
 }
 
-/// Returns the name with which the server at this address responds.
+/// Returns the name in the response of the server at this address.
 fn server_name(address: &str) -> String {
     let last: u16 = address
         .rsplit('.')

@@ -72,7 +72,7 @@ fn start_pump(mut from: TcpStream, mut to: TcpStream, delay_ms: Arc<AtomicU64>) 
                 break;
             }
         }
-        // The writer still sends what is delayed.
+        // The writer still sends the delayed data.
     });
     std::thread::spawn(move || {
         for (due, bytes) in delayed {

@@ -182,7 +182,7 @@ fn pins_of_another_director_are_rejected() {
     fs::write(&proxy, text).expect("write the configuration");
     stop(start_second(&world, &proxy));
     assert!(world.pin_dir("director").join("layout").exists());
-    // The daemons of one Weir use the same pins in turn.
+    // Successive daemons of one Weir use the same pins.
     let daemon = world.status()["pid"].clone();
     world.run_weir(&["upgrade"]);
     assert_ne!(world.status()["pid"], daemon);

@@ -6,7 +6,7 @@ use super::world::{Family, World, privileged, wait_for};
 use super::{TIMEOUT, service};
 
 /// Returns a configuration with three pools: the service's own, one with the same server and another check, and one
-/// with a port on which nothing listens.
+/// with a port that no process listens on.
 fn config() -> String {
     let (server, dead, vip) = (
         format!("{}:80", Family::V4.server(0)),

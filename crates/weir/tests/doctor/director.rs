@@ -209,7 +209,7 @@ fn duplicate_ipv6_vip_is_reported() {
     wait_for_no_findings(&world, &doctor);
 }
 
-/// A server first lacks the VIP, then a listener.
+/// A server first has no VIP, then no listener.
 #[test]
 fn server_that_does_not_answer_is_reported() {
     if !privileged() {

@@ -126,7 +126,7 @@ fn iptables_legacy_rules_are_reported() {
     assert!(is_reachable(&world));
     let (code, text) = run_on(&world, "server0", &DOCTOR);
     assert_eq!(code, 0, "{text}");
-    // Without the tool, the doctor reports what it cannot check.
+    // Without the tool, the doctor reports the checks that it skips.
     let output = local_command(&world, "server0", "env")
         .args(["PATH=/nowhere", env!("CARGO_BIN_EXE_weir")])
         .args(DOCTOR)

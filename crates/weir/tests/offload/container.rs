@@ -6,7 +6,7 @@ use super::{Offloads, assert_transfer, config, is_soak, set_mtu, set_offloads, s
 
 const CONTAINER: &str = "container";
 
-/// Adds a namespace behind the client's host, which routes for it or also translates its addresses.
+/// Adds a namespace behind the client's host, which routes its packets and optionally translates their addresses.
 fn add_container(world: &mut World, mtu: usize, masquerade: bool) {
     let (container, host) = (world.namespace(CONTAINER), world.namespace("client"));
     sh(&format!(

@@ -27,7 +27,7 @@ fn assert_upgrade_fails(director: &mut DirectorUnderLoad, program: &Path, reason
 }
 
 #[test]
-fn upgrade_to_invalid_program_changes_nothing() {
+fn upgrade_to_invalid_program_has_no_effect() {
     if !privileged() {
         return;
     }

@@ -192,7 +192,7 @@ fn password_is_verified_even_for_unknown_users() {
     assert_eq!(curl(&proxy, "/", &["-u", "unknown:password"]), "401");
 }
 
-/// Verifying a password costs much more than rejecting a request.
+/// Verifying a password is much more expensive than rejecting a request.
 #[test]
 fn limits_apply_before_a_password_is_verified_and_count_a_request_once() {
     let origin = Origin::start("o");

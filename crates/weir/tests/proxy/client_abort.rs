@@ -12,7 +12,7 @@ use super::*;
 
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A server that holds its responses until the test releases them, and counts the open requests.
+/// A server that delays its responses until the test releases them, and counts the open requests.
 pub(super) struct SlowServer {
     pub(super) address: SocketAddr,
     shared: Arc<SharedState>,
@@ -30,7 +30,7 @@ struct SharedState {
 }
 
 impl SlowServer {
-    /// Starts the server. It holds all responses until `respond` is called.
+    /// Starts the server. It delays all responses until `respond` is called.
     pub(super) fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("bind a listener");
         let address = listener.local_addr().expect("get local address");

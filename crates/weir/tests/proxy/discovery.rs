@@ -74,7 +74,7 @@ fn discovery_error(proxy: &Proxy) -> String {
 
 #[test]
 #[expect(clippy::too_many_lines, reason = "one scenario, step by step")]
-fn servers_follow_dns_and_stay_when_records_vanish() {
+fn servers_follow_dns_and_remain_when_records_disappear() {
     let origins: Vec<Origin> = (0..3).map(|_| Origin::start("o")).collect();
     let mut all: Vec<SocketAddr> = origins.iter().map(Origin::address).collect();
     all.sort_unstable();
@@ -111,7 +111,7 @@ fn servers_follow_dns_and_stay_when_records_vanish() {
     let (_, output) = proxy.weir(&["status"]);
     assert!(
         output.contains(&format!(
-            "pool p: 2 servers from {NAME} SRV; the previous servers stay in use: "
+            "pool p: 2 servers from {NAME} SRV; the previous servers remain in use: "
         )),
         "{output}"
     );

@@ -131,7 +131,7 @@ fn failing_server_is_ejected_and_retried() {
     assert_eq!((during[1], faulty.requests()), (0, before));
 
     // The server returns automatically. If it closes connections, requests are retried at other servers and no client
-    // sees an error.
+    // receives an error.
     faulty.mode.store(HEALTHY, Ordering::Relaxed);
     let recovered = fetch_until(&proxy, "the server is used again", |service| {
         reason(service).is_none() && faulty.requests() > before + 20
@@ -144,7 +144,7 @@ fn failing_server_is_ejected_and_retried() {
     assert_eq!(closing[1], 0, "repeatable requests must be retried");
 }
 
-/// If all servers fail, all stay in use. If `max_ejected` is 0, none is ejected.
+/// If all servers fail, all remain in use. If `max_ejected` is 0, none is ejected.
 #[test]
 fn no_server_is_ejected_if_all_fail_or_ejection_is_disabled() {
     let all = [FaultyServer::start(), FaultyServer::start()];
@@ -180,7 +180,7 @@ fn no_server_is_ejected_if_all_fail_or_ejection_is_disabled() {
     );
 }
 
-/// The check of an ejected server fails: the server is down, so the log must not say that it is being retried.
+/// The check of an ejected server fails: the server is down, so the log must not report that it is being retried.
 #[test]
 fn ejected_server_that_goes_down_is_not_retried() {
     let good = Origin::start("good");

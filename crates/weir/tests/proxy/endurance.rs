@@ -134,7 +134,8 @@ fn requests_survive_many_reloads_at_length() {
     for _ in 0..ROUNDS {
         let started = Instant::now();
         without_reloads.push(run_ab(&proxy, requests / 5, POLL_INTERVAL, || {}));
-        // The interval gives a fifth more reloads than required, because each reload takes CPU time from the requests.
+        // The interval results in a fifth more reloads than required, because each reload takes CPU time from the
+        // requests.
         let interval = if is_soak {
             started.elapsed() / (reloads_min as u32 / ROUNDS as u32 * 6 / 5)
         } else {

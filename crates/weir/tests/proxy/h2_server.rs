@@ -3,8 +3,8 @@
 
 use super::*;
 
-/// A server whose connections announce the given stream limits. It holds its responses until a given number of requests
-/// is in progress.
+/// A server whose connections announce the given stream limits. It delays its responses until a given number of
+/// requests is in progress.
 struct Server {
     address: SocketAddr,
     connections: Arc<AtomicU64>,

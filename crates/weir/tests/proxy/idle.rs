@@ -1,4 +1,4 @@
-//! Idle connections to a server: how many are kept, and for how long.
+//! Idle connections to a server: the number that is kept, and their lifetime.
 
 use super::*;
 
@@ -169,7 +169,7 @@ fn slow_bodies_use_no_pipes() {
     for client in &mut clients {
         client.send(&"x".repeat(PIECE));
     }
-    // A body that makes no progress holds no pipe. Heads are included, but they arrive in a few pieces.
+    // A body that makes no progress has no pipe. Heads are included, but they arrive in a few pieces.
     keeper::wait_until("the pieces are forwarded", || {
         let moved = proxy.status()["services"][0]["bytes_in"].as_u64();
         moved >= Some(((FIRST + PIECE) * CLIENTS) as u64)

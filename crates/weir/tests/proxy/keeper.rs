@@ -171,7 +171,7 @@ fn killed_daemon_refuses_no_client_and_restarts_at_length() {
     for round in 1..=kills {
         let before = load.served();
         wait_until("more requests are served", || load.served() > before + 50);
-        // The keeper gives up if the daemon dies several times within a quarter of a second, so the test waits.
+        // The keeper exits if the daemon dies several times within a quarter of a second, so the test waits.
         std::thread::sleep(Duration::from_millis(500));
         let dead = daemon(proxy.child.id());
         kill(dead);

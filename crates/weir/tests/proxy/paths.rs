@@ -393,7 +393,7 @@ fn percent_decode(text: &str) -> Vec<u8> {
     out
 }
 
-/// Returns whether dot segments lead above the root in any spelling. nginx responds with 400, but Weir stays at the
+/// Returns whether dot segments lead above the root in any spelling. nginx responds with 400, but Weir remains at the
 /// root, as RFC 3986 section 5.2.4 requires.
 fn leads_above_root(target: &str) -> bool {
     let path = String::from_utf8_lossy(&percent_decode(target)).into_owned();

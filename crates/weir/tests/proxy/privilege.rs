@@ -199,7 +199,7 @@ fn symlinked_list_is_neither_read_nor_shown() {
     });
     assert_eq!(server_addresses(&proxy), both);
 
-    // Links that stay inside the directory, as in a Kubernetes volume.
+    // Links with targets inside the directory, as in a Kubernetes volume.
     let data = directory.join("..1");
     fs::create_dir(&data).expect("create directory");
     fs::write(data.join("list"), two.address().to_string()).expect("write file");
@@ -350,7 +350,7 @@ fn socket_user_cannot_run_programs() {
     let one = Origin::start("one");
     let proxy = Proxy::start("http", &[one.address()], "");
     let active = configuration(proxy.listen, "http", &[one.address()], "");
-    // Gives the other user the same access as a member of `socket_group`.
+    // Grants the other user the same access as a member of `socket_group`.
     let run = proxy.directory.join("run");
     fs::set_permissions(&run, fs::Permissions::from_mode(0o755)).expect("set permissions");
     let socket = run.join("weir.sock");

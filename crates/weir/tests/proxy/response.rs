@@ -119,7 +119,7 @@ fn content_is_compressed_when_accepted() {
         assert!(content.len() < text.len() / 10, "{}", content.len());
         assert_eq!(decompress(coding, &content), text.as_bytes());
     }
-    // Other clients receive it uncompressed, and `Vary` tells caches that it depends on the request.
+    // Other clients receive it uncompressed, and `Vary` informs caches that it depends on the request.
     let (head, body) = fetch(&proxy, &request_accepting("gzip;q=0, identity"));
     assert!(head.contains("ETag: \"v1\"\r\n") && head.contains("Vary: Accept-Encoding\r\n"));
     assert!(!head.contains("Content-Encoding"), "{head}");
@@ -298,7 +298,7 @@ fn connect_opens_a_tunnel_if_enabled() {
             send_text("HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno"),
         ],
     ]);
-    // The client shuts down its write side before the response. By default this aborts the request if Weir notices it
+    // The client shuts down its write side before the response. By default, this aborts the request if Weir detects it
     // in time.
     let proxy = Proxy::start(
         "http",

@@ -1,4 +1,4 @@
-//! A server that sends the bytes that a test specifies, and reports what it received.
+//! A server that sends the bytes that a test specifies, and reports the received bytes.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};

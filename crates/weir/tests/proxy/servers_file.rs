@@ -101,10 +101,10 @@ fn implausible_list_changes_nothing() {
     }
     let (_, output) = proxy.weir(&["status"]);
     assert!(
-        output.contains("the previous servers stay in use: the list shrank from 3 to 0 servers"),
+        output.contains("the previous servers remain in use: the list shrank from 3 to 0 servers"),
         "{output}"
     );
-    // The servers survive a restart without the file. A reload accepts the list as it is.
+    // The servers survive a restart without the file. A reload accepts the list unconditionally.
     fs::remove_file(&file).expect("remove file");
     assert!(proxy.terminate().success());
     proxy.start_again();

@@ -27,7 +27,7 @@ struct Tally {
     /// For each kind of ambiguity: number of cases, and of those that Weir rejected.
     groups: BTreeMap<&'static str, (usize, usize)>,
     control_requests: u64,
-    /// Wrong responses, as seen by the client.
+    /// Wrong responses that the client receives.
     errors: Vec<String>,
 }
 
@@ -101,7 +101,7 @@ fn start_service(server: SocketAddr, more: &str) -> Proxy {
     )
 }
 
-/// Returns how many requests Weir counted, and how many it retried.
+/// Returns the number of requests that Weir counted, and the number that it retried.
 fn request_counts(proxy: &Proxy) -> (u64, u64) {
     let service = &proxy.status()["services"][0];
     let number = |name: &str| service[name].as_u64().expect("not a number");

@@ -326,7 +326,7 @@ fn requests_for_missing_files_are_sent_to_the_pool() {
 }
 
 #[test]
-fn field_of_a_file_is_sent_whatever_the_path_of_the_request() {
+fn field_of_a_file_is_sent_regardless_of_the_request_path() {
     let origin = Origin::start("o");
     let proxy = start_proxy(
         &origin,

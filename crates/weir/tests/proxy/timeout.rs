@@ -196,7 +196,7 @@ fn silent_tunnel_is_closed() {
     assert_eq!(server.receive(), "hello");
 }
 
-/// The access log shows which pool was full or slow, and for how long.
+/// The access log shows the pool that was full or slow, and the duration.
 #[test]
 fn log_shows_timings_of_failures() {
     let origin = Origin::start("o");

@@ -242,7 +242,7 @@ fn reload_replaces_certificates_without_closing_connections() {
         fetch(&mut resumed, GET).expect("fetch");
         assert_eq!(resumed.conn.handshake_kind(), Some(HandshakeKind::Resumed));
     }
-    // An invalid file changes nothing.
+    // An invalid file has no effect.
     fs::write(&path, "no certificate").expect("write file");
     let file = proxy.directory.join("weir.toml");
     let (succeeded, output) = proxy.weir(&["reload", "-c", file.to_str().expect("not UTF-8")]);

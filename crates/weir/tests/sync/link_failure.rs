@@ -60,7 +60,7 @@ fn needs_flows(setup: Setup) -> bool {
     setup.scheduler == "wlc" || setup.forward == "nat"
 }
 
-/// Returns how many idle connections and downloads break, of `count` each.
+/// Returns the numbers of idle connections and downloads that break, of `count` each.
 fn count_broken(setup: Setup, count: usize) -> (usize, usize) {
     let mut pair = Pair::with_setup(setup, DOWNLOAD_BYTES);
     pair.start("director", &setup);

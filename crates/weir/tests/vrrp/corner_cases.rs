@@ -56,7 +56,7 @@ fn removed_address_does_not_remove_others_of_its_network() {
     assert!(pair.holds("director", "192.0.2.20"));
 }
 
-/// keepalived accepts any TTL in unicast packets; Weir accepts what `unicast_min_ttl` permits.
+/// keepalived accepts any TTL in unicast packets; Weir accepts those that `unicast_min_ttl` permits.
 #[test]
 fn routed_unicast_works_with_keepalived() {
     if !privileged() {

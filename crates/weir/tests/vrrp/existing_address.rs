@@ -44,7 +44,7 @@ fn existing_address_is_removed_while_director_is_not_active() {
     wait_for_only_holder(&pair, "second", "director");
     pair.ip("director", &format!("addr add {EXTRA}/32 dev eth0"));
     wait_for_only_holder(&pair, "second", "director");
-    // Other addresses of the interface stay.
+    // Other addresses of the interface remain.
     assert!(pair.holds("director", "10.0.0.3") && pair.holds("second", "10.0.0.4"));
 }
 

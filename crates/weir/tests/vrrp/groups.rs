@@ -70,8 +70,8 @@ fn wait_for_holder(pair: &Pair, host: &str, other: &str) {
     });
 }
 
-/// A director that does not receive the peer's advertisements on one of two segments stays backup on both. If it became
-/// active, the peer's advertisements on the other segment would make it backup again, repeatedly.
+/// A director that does not receive the peer's advertisements on one of two segments remains backup on both. If it
+/// became active, the peer's advertisements on the other segment would make it backup again, repeatedly.
 #[test]
 fn group_does_not_flap_while_one_segment_is_cut() {
     if !privileged() {

@@ -108,7 +108,7 @@ fn virtual_mac_address_is_used_and_settings_are_restored() {
         command_output(&pair, "second", "ip addr show dev vrrp.51").contains(" 10.0.0.10/24")
     });
 
-    // `weir clean` removes what a killed director leaves behind, and restores the settings.
+    // `weir clean` removes the objects of a killed director, and restores the settings.
     for name in ["vrrp-agent", "helper"] {
         pair.suspend(pair.process_id("second", name));
     }

@@ -203,7 +203,7 @@ impl Pair {
             .unwrap_or_else(|| panic!("{host} runs no {command}"))
     }
 
-    /// Returns how long a child of a host's keeper has been running, or zero if there is none.
+    /// Returns the run time of a child of a host's keeper, or zero if there is none.
     pub(crate) fn process_age(&self, host: &str, command: &str) -> Duration {
         let Some(pid) = self.find_process(host, command) else {
             return Duration::ZERO;

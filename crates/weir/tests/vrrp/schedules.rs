@@ -16,7 +16,7 @@ const SCHEDULES: u64 = 3;
 const SOAK_SCHEDULES: u64 = 1_000;
 const INTERVAL: Duration = Duration::from_millis(100);
 /// Maximum time with two active directors. The one with the lower priority stops at the other's next advertisement; the
-/// rest is a margin for slow machines.
+/// remainder is a margin for slow machines.
 const MAX_OVERLAP: Duration = Duration::from_millis(300);
 const HOSTS: [&str; 2] = ["director", "second"];
 

@@ -13,7 +13,7 @@ fn upgrade_does_not_interrupt_advertisements_at_length() {
     if !privileged() {
         return;
     }
-    // A longer interval gives slow machines half a second for what normally takes some milliseconds.
+    // A longer interval allows slow machines half a second for steps that normally take a few milliseconds.
     let config_1s = |priority| config(priority, "").replace("100ms", "1s");
     let mut pair = Pair::new();
     pair.start("director", &config_1s(150));

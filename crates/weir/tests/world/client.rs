@@ -59,7 +59,8 @@ impl World {
         .expect("client thread panicked")
     }
 
-    /// Opens `count` connections one after the other and closes all of them at the end; returns how many succeeded.
+    /// Opens `count` connections one after the other and closes all of them at the end; returns the number that
+    /// succeeded.
     pub fn open_connections(&self, to: SocketAddr, count: usize) -> usize {
         self.spawn_on("client", move || {
             let mut streams = Vec::new();

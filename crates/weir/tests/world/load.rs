@@ -11,7 +11,7 @@ use super::{World, wait_for};
 
 const CONNECTIONS: usize = 20;
 
-/// A connection, and what is needed to describe its failure.
+/// A connection, and the data needed to describe its failure.
 struct Connection {
     stream: TcpStream,
     opened: Instant,

@@ -76,7 +76,7 @@ impl Family {
     }
 }
 
-/// Returns an address as it is written in URLs and in weir.toml: IPv6 addresses in brackets.
+/// Returns an address in the form of URLs and weir.toml: IPv6 addresses in brackets.
 pub fn bracketed(address: IpAddr) -> String {
     match address {
         IpAddr::V4(v4) => v4.to_string(),

@@ -1,4 +1,4 @@
-//! Starts a program between a host's link and the bridge that delays and drops frames.
+//! Starts a relay that delays and drops frames between a host's link and the bridge.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -7,7 +7,7 @@ use std::process::Stdio;
 use super::{World, sh};
 
 impl World {
-    /// Inserts a relay before a host: it delays each frame by `delay_s` and drops `dropped` of 1000 frames. A
+    /// Inserts a relay in front of a host: it delays each frame by `delay_s` and drops `dropped` of 1000 frames. A
     /// network can have only one relay.
     pub fn insert_relay(&mut self, host: &str, delay_s: &str, dropped: u32) {
         let (wire, inside) = (self.namespace("wire"), self.namespace(host));

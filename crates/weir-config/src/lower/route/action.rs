@@ -82,7 +82,7 @@ pub(super) fn action(
                 None => Template::default(),
                 Some((text, span)) => template(sink, text, span, written.scope)?,
             };
-            Some(RouteAction::Answer {
+            Some(RouteAction::Respond {
                 status: u16::try_from(status).unwrap_or(500),
                 body,
             })

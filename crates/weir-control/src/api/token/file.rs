@@ -18,7 +18,7 @@ const MAX_BYTES: u64 = 1 << 20;
 /// Maximum length of a token's name in bytes.
 const NAME_MAX: usize = 64;
 
-/// The reason why a token file cannot be used. The errors do not quote the file, because it may be the wrong file or
+/// Why a token file cannot be used. The errors do not quote the file, because it may be the wrong file or
 /// contain a token by mistake.
 #[derive(Debug, thiserror::Error)]
 pub enum TokenFileError {
@@ -65,7 +65,7 @@ pub enum TokenFileError {
         path: PathBuf,
         /// Line number, from 1.
         line: usize,
-        /// What is wrong.
+        /// The problem.
         reason: &'static str,
     },
     /// The name is invalid or already has a token.
@@ -73,7 +73,7 @@ pub enum TokenFileError {
     Name {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The problem.
         reason: &'static str,
     },
     /// The system's random number generator failed.
@@ -84,7 +84,7 @@ pub enum TokenFileError {
 /// Reads the tokens from a file that only root or this user may own, and that others cannot access.
 ///
 /// # Errors
-/// The file cannot be read, has the wrong owner or mode, or has an invalid line.
+/// Fails if the file cannot be read, has the wrong owner or mode, or has an invalid line.
 pub fn named_tokens(path: &Path) -> Result<Vec<NamedToken>, TokenFileError> {
     // Opening a FIFO must not block the daemon.
     let file =
@@ -92,11 +92,11 @@ pub fn named_tokens(path: &Path) -> Result<Vec<NamedToken>, TokenFileError> {
     parse(path, &read_checked(path, &file)?)
 }
 
-/// Generates a token, adds its hash to the file, which is created if necessary, and returns the token. The token itself
-/// is not stored.
+/// Generates a token, adds its hash to the file (created if necessary), and returns the token. The token itself is not
+/// stored.
 ///
 /// # Errors
-/// The file cannot be used or written, or the name is in use.
+/// Fails if the file cannot be used or written, or the name is in use.
 pub fn add_token(path: &Path, name: &str, role: Role) -> Result<String, TokenFileError> {
     let invalid_name = |reason| TokenFileError::Name {
         path: path.to_owned(),

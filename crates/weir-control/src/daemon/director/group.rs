@@ -99,7 +99,7 @@ impl<P: Plane> Director<P> {
         }
     }
 
-    /// Replies to a request that changed a server, as soon as the group has settled the change.
+    /// Replies to a request that changed a server once the group has settled the change.
     pub(super) fn reply_when_settled(&mut self, key: SharedKey, reply: PendingReply) {
         let reply = match self.configured.sync {
             Some(_) => self.group.defer_reply(key.clone(), reply),

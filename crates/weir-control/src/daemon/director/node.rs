@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use weir_announce::{Client, Facts, Report};
+use weir_announce::{Client, DaemonReport, Report};
 use weir_model::Desired;
 use weir_sys::replace_file;
 use weir_vrrp_agent::ControlRequest;
@@ -52,14 +52,16 @@ impl Node {
     /// A VIP for which `must_announce` returns true stays announced, because no other director announces it.
     pub(super) fn announce(
         &self,
-        mut facts: Option<Facts>,
+        mut daemon_report: Option<DaemonReport>,
         must_announce: impl Fn(IpAddr) -> bool,
     ) {
-        let vips = facts.iter_mut().flat_map(|facts| &mut facts.vips);
-        for fact in vips.filter(|fact| !fact.serves && must_announce(fact.vip)) {
-            fact.serves = true;
+        let vips = daemon_report
+            .iter_mut()
+            .flat_map(|daemon_report| &mut daemon_report.vips);
+        for state in vips.filter(|it| !it.serves && must_announce(it.vip)) {
+            state.serves = true;
         }
-        self.announcer.send(facts);
+        self.announcer.send(daemon_report);
     }
 
     /// Returns the announcer's last report.
@@ -70,8 +72,8 @@ impl Node {
     /// Drains this director, or ends the drain. Records the new state before it takes effect.
     ///
     /// # Errors
-    /// The state cannot be recorded, or there is nothing for another director to take over. In both cases nothing
-    /// changes.
+    /// Fails if the state cannot be recorded, or there is nothing for another director to take over. In both cases
+    /// nothing changes.
     pub(super) fn set_state(
         &mut self,
         update: NodeUpdate,

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use weir_health::{Checkpoint, Standing, State};
+use weir_health::{Checkpoint, ServerHealth, State};
 use weir_model::Desired;
 use weir_state::{EjectedServer, HealthEvent};
 
@@ -24,7 +24,7 @@ pub(super) struct Probation {
     revert: Revert,
 }
 
-/// The state before the reload, to which a rollback returns.
+/// The state before the reload, which a rollback restores.
 #[derive(Debug)]
 struct Revert {
     previous: ActiveConfiguration,
@@ -96,17 +96,17 @@ impl<P: Plane> Director<P> {
         let checkpoint = &self.probation.as_ref()?.revert.checkpoint;
         events.iter().find_map(|event| {
             let (pool, server) = (event.pool.as_str(), event.server.as_str());
-            let standing = event.standing.as_ref()?;
+            let server_health = event.server_health.as_ref()?;
             if self.plane.is_withdrawn(pool, server) {
                 return None;
             }
-            let before = checkpoint.standing(pool, server);
-            let goes_down = |now: &Standing, before: Option<&Standing>| {
+            let before = checkpoint.server_health(pool, server);
+            let goes_down = |now: &ServerHealth, before: Option<&ServerHealth>| {
                 now.state == State::Down && before.is_none_or(|before| before.state != State::Down)
             };
-            let in_service = standing.paths.iter().find(|(service, path)| {
+            let in_service = server_health.paths.iter().find(|(service, path)| {
                 let before = before.map(|before| before.in_service(service));
-                standing.state != State::Down && goes_down(path, before)
+                server_health.state != State::Down && goes_down(path, before)
             });
             if let Some((service, path)) = in_service {
                 let reason = &path.reason;
@@ -114,8 +114,8 @@ impl<P: Plane> Director<P> {
                     "{pool}/{server} is down in service {service}: {reason}"
                 ));
             }
-            goes_down(standing, before)
-                .then(|| format!("{pool}/{server} is down: {}", standing.reason))
+            goes_down(server_health, before)
+                .then(|| format!("{pool}/{server} is down: {}", server_health.reason))
         })
     }
 

@@ -133,7 +133,7 @@ impl<P: Plane> Director<P> {
     /// Returns the server's name in the file.
     pub(super) fn find(&self, pool: &str, address: &str) -> Result<String, ApiError> {
         match self.desired.pool(pool) {
-            // The plane knows the servers created with ipvsadm, and rejects unknown servers.
+            // The plane has the servers created with ipvsadm, and rejects unknown servers.
             None if weir_engine::is_from_ipvsadm(pool) => Ok(address.to_owned()),
             None => Err(unknown_pool(&self.desired, pool)),
             Some(found) => match find_server(&self.desired, found, address) {

@@ -18,11 +18,11 @@ pub(crate) struct DrainingDaemon<P> {
     pub plane: P,
     /// The record of this daemon in the runtime directory.
     pub record: DrainingRecord,
-    /// Process id of the successor.
+    /// Process ID of the successor.
     pub successor: u32,
     /// The channel through which clients are handed over.
     pub channel: Channel,
-    /// Maximum time that clients get to finish when this daemon is stopped.
+    /// Maximum time for clients to finish when this daemon is stopped.
     pub limit: Duration,
 }
 
@@ -58,7 +58,7 @@ impl<P: Plane> Director<P> {
         }
     }
 
-    /// Continues after the successor has failed, at any point of the upgrade.
+    /// Continues after the successor has failed at any point of the upgrade.
     async fn resume(&mut self) -> Result<(), ApiError> {
         let restored = self.runtime_dir.restore_socket();
         self.plane.resume().await.map_err(ApiError::new)?;

@@ -1,4 +1,4 @@
-//! Converts `[cluster]` to the settings of the etcd driver, and reads the files to which the section refers.
+//! Converts `[cluster]` to the settings of the etcd driver, and reads the files that the section refers to.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -3,7 +3,8 @@
 //! The record is stored twice: in the runtime directory, which is lost at a reboot, and in the state directory, which
 //! survives it. The state directory is the service manager's `STATE_DIRECTORY`, or `/var/lib/weir` with the default
 //! runtime directory. The copy in the state directory is synced to disk, so a thread writes it. If a copy cannot be
-//! written, for example to a full disk, the previous one remains, the status has the error, and the write is repeated.
+//! written, for example because the disk is full, the previous copy remains, the status reports the error, and the
+//! write is retried.
 
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -20,19 +21,19 @@ use crate::group_configuration::GroupConfiguration;
 const FILE: &str = "cluster.json";
 const RUNTIME_DIRECTORY: &str = "/run/weir";
 const STATE_DIRECTORY: &str = "/var/lib/weir";
-/// Pause before a failed write is repeated.
+/// Pause before a failed write is retried.
 const RETRY_PAUSE: Duration = Duration::from_secs(2);
 
 /// The record of the group on disk.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct Record {
-    /// Number of times that the record was saved: the copy with the higher number is the newer one.
+    /// Number of times the record was saved: the copy with the higher number is newer.
     number: u64,
     /// A random number that identifies this director.
     pub(super) identity: u64,
     pub(super) configuration: Option<GroupConfiguration>,
-    /// Name of the group to which the shared entries belong.
+    /// Name of the group that the shared entries belong to.
     pub(super) group: String,
     pub(super) shared: SharedState,
 }
@@ -86,8 +87,8 @@ pub(super) struct Store {
     path: PathBuf,
     state_dir: Option<PathBuf>,
     writer: Option<Writer>,
-    /// Why the copy in the runtime directory is not the newest, and the time of the failed write; `None` = it is the
-    /// newest.
+    /// Why the copy in the runtime directory is not the newest, and the time of the failed write; `None` =
+    /// it is the newest.
     error: Option<(String, Instant)>,
     /// Why the copy in the state directory is not the newest; `None` = it is, or is being written.
     state_error: SharedError,
@@ -111,7 +112,7 @@ impl SharedError {
     }
 }
 
-/// Logs that the record cannot be written any more, or can be written again.
+/// Logs that the record can no longer be written, or can be written again.
 fn log_change(path: &Path, known: Option<&str>, error: Option<&str>) {
     let path = path.display();
     match (known, error) {
@@ -140,8 +141,8 @@ impl Store {
         }
     }
 
-    /// Writes the record. When this returns, the record survives the end of the daemon, unless [`Self::error`] returns
-    /// an error; soon afterwards also a reboot.
+    /// Writes the record. When this returns, the record survives the exit of the daemon, unless [`Self::error`] returns
+    /// an error; soon afterwards it also survives a reboot.
     pub(super) fn save(&mut self, record: &mut Record) {
         record.number += 1;
         match serde_json::to_vec(record) {
@@ -214,7 +215,7 @@ impl Writer {
     }
 }
 
-/// Writes the newest text that has arrived, until the channel is closed. Repeats a failed write.
+/// Writes the newest text that has arrived, until the channel is closed. Retries a failed write.
 fn write(directory: &Path, texts: &Receiver<Vec<u8>>, error: &SharedError) {
     let path = directory.join(FILE);
     let mut unwritten: Option<Vec<u8>> = None;

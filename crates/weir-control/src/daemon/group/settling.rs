@@ -14,7 +14,7 @@ use crate::api::{Reply, ServerStatus};
 
 /// Maximum delay of a reply. A director that fails during this time has lost its connections anyway.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(3);
-/// Maximum time for which this director waits until its peers have the flows, and the interval between checks.
+/// Maximum time that this director waits for its peers to have the flows, and the interval between checks.
 const FLOW_SYNC_TIMEOUT: Duration = Duration::from_secs(2);
 const FLOW_SYNC_POLL_INTERVAL: Duration = Duration::from_millis(10);
 
@@ -32,7 +32,7 @@ pub(in crate::daemon) enum PendingReply {
 pub(super) struct Settling {
     /// The revision of the newest change that this director has to settle, and the time of the oldest such change.
     due: Option<(i64, Instant)>,
-    /// When to check the flows again.
+    /// Time at which to check the flows again.
     poll_at: Option<Instant>,
     /// Delayed replies, each with the latest time at which it is sent.
     replies: Vec<(SharedKey, Instant, PendingReply)>,

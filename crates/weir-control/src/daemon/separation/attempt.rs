@@ -21,7 +21,7 @@ use crate::runtime_dir::SOCKET;
 /// The environment variable that enables the attempts.
 const VARIABLE: &str = "WEIR_TEST_ATTEMPTS";
 
-/// Maximum number of checks whether the daemon serves, and the interval between them.
+/// Maximum number of polls for the daemon's startup, and the interval between them.
 const POLLS_MAX: u32 = 600;
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
@@ -35,30 +35,30 @@ pub(super) fn run(options: &Options, keeper: &Link, engine: Option<&EngineClient
     };
     let shadow = Path::new("/etc/shadow");
     let results = [
-        ("ask to open /etc/shadow", helper.open(shadow).map(drop)),
+        ("attempt to open /etc/shadow", helper.open(shadow).map(drop)),
         (
-            "ask to append to /etc/shadow",
+            "attempt to append to /etc/shadow",
             helper.append(shadow).map(drop),
         ),
         (
-            "ask for a port",
+            "request a port",
             helper
                 .bind_stream(SocketAddr::from((Ipv4Addr::LOCALHOST, 81)))
                 .map(drop),
         ),
         (
-            "ask for an address",
+            "request an address",
             helper
                 .bind_stream(SocketAddr::from(([127, 0, 0, 9], 443)))
                 .map(drop),
         ),
         (
-            "ask for a script as root",
-            ask_for_program(helper, &script()),
+            "request a script as root",
+            request_program(helper, &script()),
         ),
         (
-            "ask for a program of a notifier",
-            ask_for_program(helper, &notifier()),
+            "request a program of a notifier",
+            request_program(helper, &notifier()),
         ),
     ];
     let system_attempts = weir_sys::try_forbidden_actions(helper_process().unwrap_or(1));
@@ -78,7 +78,7 @@ fn report(attempt: &str, result: io::Result<()>) {
     }
 }
 
-/// Tries configurations that root has not written, and an edit on behalf of a client that does not exist.
+/// Tries configurations that root did not write, and an edit on behalf of a nonexistent client.
 fn attempt_layer_4(options: &Options, engine: &EngineClient) {
     let text = privileged::read(&options.config).unwrap_or_default();
     let text = String::from_utf8_lossy(&text).into_owned();
@@ -91,30 +91,30 @@ fn attempt_layer_4(options: &Options, engine: &EngineClient) {
     let service = "[pool.attempt]\nscheduler = \"maglev\"\nservers = [\"192.0.2.9:80\"]\n[service.attempt]\n\
         listen = [\"192.0.2.1:80\"]\nforward = \"nat\"\npool = \"attempt\"\n";
     for (attempt, text) in [
-        ("ask for a VIP", format!("{text}\n{service}")),
-        ("ask for an interface", with_node("interfaces = [\"lo\"]")),
+        ("request a VIP", format!("{text}\n{service}")),
+        ("request an interface", with_node("interfaces = [\"lo\"]")),
         (
-            "ask for an address of an interface",
+            "request an address of an interface",
             with_node("vip_interface = \"lo\"").replacen("vip_interface = \"to_client\"", "", 1),
         ),
-        ("ask for another map", with_node("max_flows = 4096")),
-        ("ask for a peer of flows", format!("{text}\n{SYNC}")),
+        ("request another map", with_node("max_flows = 4096")),
+        ("request a peer of flows", format!("{text}\n{SYNC}")),
     ] {
-        report(attempt, ask_for_configuration(engine, &text));
+        report(attempt, request_configuration(engine, &text));
     }
     attempt_publication(engine, &text, service);
     let (engine, socket) = (engine.clone(), options.runtime_dir.join(SOCKET));
     let runtime_dir = options.runtime_dir.clone();
-    // The socket belongs to an earlier daemon, so it does not indicate when the engine is open.
+    // The socket is from an earlier daemon, so its existence does not show that the engine is ready.
     if socket.exists() {
         return;
     }
     std::thread::spawn(move || {
         for _ in 0..POLLS_MAX {
             if socket.exists() {
-                report("ask for a probe", ask_for_probe(&engine));
-                report("ask for an edit of ipvsadm", ask_for_edit(&engine));
-                report("ask to permit an edit", ask_to_permit(&runtime_dir));
+                report("request a probe", request_probe(&engine));
+                report("request an edit of ipvsadm", request_edit(&engine));
+                report("attempt to permit an edit", request_permit(&runtime_dir));
                 return;
             }
             std::thread::sleep(POLL_INTERVAL);
@@ -122,7 +122,7 @@ fn attempt_layer_4(options: &Options, engine: &EngineClient) {
     });
 }
 
-/// Tries configurations that the group of this director has not published.
+/// Tries configurations that this director's group did not publish.
 fn attempt_publication(engine: &EngineClient, text: &str, service: &str) {
     let Some((group, _)) = weir_config::group_of(text) else {
         return;
@@ -131,17 +131,17 @@ fn attempt_publication(engine: &EngineClient, text: &str, service: &str) {
     let wider = wider.replace("servers = [", "servers = [\"192.0.2.0/24\", ");
     let interface = "[node]\nmax_flows = 4096\n";
     for (attempt, own, group, published) in [
-        ("ask to publish a VIP", text, group.as_str(), service),
-        ("ask to publish more", &wider, &group, service),
-        ("ask to publish an interface", text, &group, interface),
-        ("ask for the services of a group", &wider, "other", service),
+        ("attempt to publish a VIP", text, group.as_str(), service),
+        ("attempt to publish more", &wider, &group, service),
+        ("attempt to publish an interface", text, &group, interface),
+        ("request the services of a group", &wider, "other", service),
     ] {
         let text = weir_config::with_published(own, group, published);
-        report(attempt, ask_for_configuration(engine, &text));
+        report(attempt, request_configuration(engine, &text));
     }
 }
 
-fn ask_for_configuration(engine: &EngineClient, text: &str) -> io::Result<()> {
+fn request_configuration(engine: &EngineClient, text: &str) -> io::Result<()> {
     let file = weir_sys::sealed_file("attempt", text.as_bytes())?;
     let begin = Request::Begin {
         added: Vec::new(),
@@ -151,7 +151,7 @@ fn ask_for_configuration(engine: &EngineClient, text: &str) -> io::Result<()> {
     answer.map(drop).map_err(io::Error::other)
 }
 
-fn ask_for_probe(engine: &EngineClient) -> io::Result<()> {
+fn request_probe(engine: &EngineClient) -> io::Result<()> {
     let id = ProbeId {
         local: Ipv4Addr::LOCALHOST.into(),
         port: 1,
@@ -170,13 +170,13 @@ fn ask_for_probe(engine: &EngineClient) -> io::Result<()> {
     answer.map(drop).map_err(io::Error::other)
 }
 
-fn ask_for_edit(engine: &EngineClient) -> io::Result<()> {
+fn request_edit(engine: &EngineClient) -> io::Result<()> {
     let edits = vec![Edit::Clear];
     let answer = engine.request(&Request::Edit { edits }, &[]);
     answer.map(drop).map_err(io::Error::other)
 }
 
-fn ask_to_permit(runtime_dir: &Path) -> io::Result<()> {
+fn request_permit(runtime_dir: &Path) -> io::Result<()> {
     match permit_edits(runtime_dir, &[Edit::Clear]).map_err(io::Error::other)? {
         true => Ok(()),
         false => Err(io::Error::other("cannot reach the socket")),
@@ -200,13 +200,13 @@ fn notifier() -> Program {
     }
 }
 
-fn ask_for_program(helper: &dyn PrivilegedHelper, program: &Program) -> io::Result<()> {
+fn request_program(helper: &dyn PrivilegedHelper, program: &Program) -> io::Result<()> {
     let (sender, results) = mpsc::channel();
     helper.run(program, Box::new(move |result| drop(sender.send(result))))?;
     results.recv().map_err(io::Error::other)?.map(drop)
 }
 
-/// Once the VRRP agent and the announcer serve, requests changes from them that root's file does not contain.
+/// When the VRRP agent and the announcer are running, requests changes that are not in root's file.
 fn attempt_failover(options: &Options, keeper: &Link) {
     let (directory, keeper) = (options.runtime_dir.clone(), keeper.clone());
     std::thread::spawn(move || {
@@ -221,7 +221,7 @@ fn attempt_failover(options: &Options, keeper: &Link) {
         }) {
             return;
         }
-        report("ask for an announcement", ask_for_announcement(&socket));
+        report("request an announcement", request_announcement(&socket));
         let text = directory.join("in-force.toml");
         let changed = fs::read_to_string(&text).unwrap_or_default()
             + "\n[vrrp.attempt]\ninterface = \"lo\"\nvirtual_router_id = 9\naddresses = [\"192.0.2.77/32\"]\n";
@@ -232,7 +232,7 @@ fn attempt_failover(options: &Options, keeper: &Link) {
     });
 }
 
-fn ask_for_announcement(socket: &Path) -> io::Result<()> {
+fn request_announcement(socket: &Path) -> io::Result<()> {
     let mut stream = UnixStream::connect(socket)?;
     let settings = serde_json::json!({
         "speaker": { "Bird": { "socket": "/run/attempt", "include": "/etc/attempt" } },
@@ -240,8 +240,9 @@ fn ask_for_announcement(socket: &Path) -> io::Result<()> {
         "services": null, "require": "Any", "communities": [], "drain_communities": [],
     });
     let vips = serde_json::json!([{ "vip": "192.0.2.77", "serves": true, "reason": "" }]);
-    let facts = serde_json::json!({ "settings": settings, "vips": vips, "is_draining": false });
-    let request = serde_json::json!({ "facts": facts });
+    let daemon_report =
+        serde_json::json!({ "settings": settings, "vips": vips, "is_draining": false });
+    let request = serde_json::json!({ "facts": daemon_report });
     stream.write_all(format!("{request}\n").as_bytes())?;
     let mut answer = String::new();
     BufReader::new(stream).read_line(&mut answer)?;

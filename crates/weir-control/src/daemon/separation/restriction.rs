@@ -6,7 +6,7 @@ use std::path::Path;
 /// state directory of a group member, and read files below `roots`.
 ///
 /// # Errors
-/// The kernel rejects the restriction of system calls.
+/// Fails if the kernel rejects the system call filter.
 pub(super) fn restrict(
     runtime_dir: &Path,
     state: Option<&Path>,

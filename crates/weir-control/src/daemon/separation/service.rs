@@ -9,7 +9,7 @@ use weir_sys::privileged::set_helper;
 
 use super::restriction::restrict;
 use crate::daemon::{Error, Options, group, hide_memory};
-use crate::keeper::{Facts, KeeperState};
+use crate::keeper::{KeeperState, RootInfo};
 
 /// Set by the service manager (systemd.exec(5)).
 const CREDENTIALS: &str = "CREDENTIALS_DIRECTORY";
@@ -18,17 +18,17 @@ const CREDENTIALS: &str = "CREDENTIALS_DIRECTORY";
 /// other threads.
 ///
 /// # Errors
-/// The kernel rejects a step. The process must then exit.
+/// Fails if the kernel rejects a step. The process must then exit.
 pub(super) fn confine(
     options: &Options,
     keeper_state: &mut KeeperState,
-    facts: Facts,
+    root_info: RootInfo,
     (channel, engine): (Channel, Channel),
 ) -> Result<(), Error> {
-    let mut roots = facts.readable;
+    let mut roots = root_info.readable;
     roots.extend(std::env::var_os(CREDENTIALS).map(PathBuf::from));
     let roots: Vec<&Path> = roots.iter().map(PathBuf::as_path).collect();
-    keeper_state.pinned = facts.pinned;
+    keeper_state.pinned = root_info.pinned;
     // Raise the hard limit too, which only root can do.
     let _ = weir_sys::raise_nofile();
     weir_sys::drop_capabilities()?;

@@ -9,8 +9,8 @@ use weir_sys::{Channel, connect_to_service};
 
 use super::message::{FromService, ToService, VERSION};
 use crate::keeper::error::Error;
-use crate::keeper::facts::Facts;
 use crate::keeper::helper::{Kind, is_closed};
+use crate::keeper::root_info::RootInfo;
 use crate::runtime_dir;
 
 /// Time limit of a request, during which the service may be restarted.
@@ -80,7 +80,7 @@ fn connect(path: &Path) -> Result<Channel, String> {
 }
 
 /// Asks the helper service or a keeper to permit a program; `path` is its socket. Does nothing if this process is not
-/// root, or if no process listens.
+/// root, or if no process listens on the socket.
 ///
 /// # Errors
 /// Returns a message if the process rejects the request.
@@ -110,7 +110,7 @@ impl ServiceClient {
     /// Connects to the service at `path`. Starts a thread.
     ///
     /// # Errors
-    /// The service cannot be reached within [`REQUEST_TIMEOUT`].
+    /// Fails if the service cannot be reached within [`REQUEST_TIMEOUT`].
     pub(in crate::keeper) fn connect(path: &Path) -> Result<Self, Error> {
         let started = Instant::now();
         let channel = loop {
@@ -178,7 +178,7 @@ impl ServiceClient {
     /// Takes the lock of the runtime directory, which the service prepares.
     ///
     /// # Errors
-    /// Another process holds the lock, or the directory cannot be used.
+    /// Fails if another process holds the lock, or the directory cannot be used.
     pub(in crate::keeper) fn lock(&self) -> Result<OwnedFd, Error> {
         let unexpected = || Error::Service {
             reason: "the helper service sent an invalid response".to_owned(),
@@ -193,14 +193,14 @@ impl ServiceClient {
         }
     }
 
-    /// Returns the facts that only root can determine, for a daemon of this program.
+    /// Returns the information that only root can determine, for a daemon of this program.
     ///
     /// # Errors
     /// Returns a message if root has not permitted the program or the service does not respond.
-    pub(in crate::keeper) fn facts(&self, program: &Path) -> Result<Facts, String> {
+    pub(in crate::keeper) fn root_info(&self, program: &Path) -> Result<RootInfo, String> {
         let program = program.to_owned();
-        match self.request(&ToService::Facts { program })? {
-            (FromService::Facts(facts), _) => Ok(facts),
+        match self.request(&ToService::RootInfo { program })? {
+            (FromService::RootInfo(root_info), _) => Ok(root_info),
             _ => Err("the helper service sent an invalid response".to_owned()),
         }
     }
@@ -208,7 +208,7 @@ impl ServiceClient {
     /// Returns the daemon's end of the channel to a helper of `program`.
     ///
     /// # Errors
-    /// The open-file limit is reached.
+    /// Fails if the open-file limit is reached.
     pub(in crate::keeper) fn start_helper(
         &self,
         kind: Kind,
@@ -257,7 +257,7 @@ impl ServiceClient {
         }
     }
 
-    /// Makes the service stop virtual routers and announcements. Returns a handle to wait for this.
+    /// Makes the service stop virtual routers and announcements. Returns a handle for waiting.
     pub(in crate::keeper) fn stop(&self) -> StopHandle {
         let (sender, response) = mpsc::channel();
         let mut state = lock(&self.state);

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::keeper::facts::Facts;
 use crate::keeper::helper::Kind;
+use crate::keeper::root_info::RootInfo;
 
 /// Version of the protocol.
 pub(super) const VERSION: u32 = 1;
@@ -27,8 +27,9 @@ pub(super) enum ToService {
     },
     /// Prepare the runtime directory for the account, and acquire its lock for the keeper.
     Lock,
-    /// Determine the facts that only root can determine, for a daemon of this program.
-    Facts {
+    /// Return the information that only root can determine, for a daemon of this program.
+    #[serde(rename = "facts")]
+    RootInfo {
         /// Absolute path.
         program: PathBuf,
     },
@@ -72,8 +73,9 @@ pub(super) enum FromService {
         /// The holder's process ID, if known.
         holder: Option<u32>,
     },
-    /// See [`ToService::Facts`].
-    Facts(Facts),
+    /// See [`ToService::RootInfo`].
+    #[serde(rename = "facts")]
+    RootInfo(RootInfo),
     /// See [`ToService::Permit`].
     Permitted,
     /// Virtual routers and announcements have stopped.
@@ -101,7 +103,7 @@ mod tests {
                 serde_json::to_string(&ToService::Keeper { version: VERSION }).unwrap(),
                 serde_json::to_string(&ToService::Lock).unwrap(),
                 serde_json::to_string(&start_helper).unwrap(),
-                serde_json::to_string(&FromService::Facts(Facts::default())).unwrap(),
+                serde_json::to_string(&FromService::RootInfo(RootInfo::default())).unwrap(),
             ],
             [
                 r#"{"keeper":{"version":1}}"#,

@@ -1,16 +1,16 @@
 //! `weir helper --service`: starts the privileged processes for a keeper that a service manager runs unprivileged.
 //!
-//! The keeper holds descriptors and restarts the daemon, for which it needs no privileges. This service starts the
-//! processes that need privileges: the helpers of daemons, the VRRP agent with its helper, and the announcer. It reads
-//! no data from clients and executes no requests from the daemon. The helpers execute these requests, each according to
-//! a policy that it reads from root's files.
+//! The keeper holds descriptors and restarts the daemon. Neither requires privileges. This service starts the processes
+//! that need privileges: the helpers of daemons, the VRRP agent with its helper, and the announcer. It reads no data
+//! from clients and executes no requests from the daemon. The helpers execute these requests, each according to a
+//! policy that it reads from root's files.
 //!
-//! The keeper connects to a socket that only root can create, and each end gets the identity of the other from the
+//! The keeper connects to a socket that only root can create, and each side gets the identity of the other from the
 //! kernel. One keeper is served at a time; other keepers wait. A keeper specifies the programs that are started as
 //! root. Only this service's own program, and programs that root has permitted with `weir upgrade`, are allowed.
 //!
-//! When this process dies, its helpers end with it. The keeper keeps the channels, and the next service starts new
-//! helpers at them.
+//! When this process dies, its helpers die with it. The keeper keeps the channels, and the next service connects new
+//! helpers to them.
 
 mod client;
 mod message;
@@ -32,8 +32,8 @@ use weir_sys::{Channel, Message, Notification, Notifier, Peer, ServiceSocket};
 
 use super::announcer::Announcer;
 use super::error::Error;
-use super::facts::Facts;
 use super::helper;
+use super::root_info::RootInfo;
 use super::vrrp::VrrpProcesses;
 use crate::runtime_dir::{self, RuntimeDir, socket_group};
 use message::{FromService, ToService, VERSION};
@@ -49,7 +49,7 @@ const FIRST_MESSAGE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Maximum number of connections of the account whose first message has not arrived; further connections are closed.
 /// Root's connections are not limited.
 const PENDING_MAX: usize = 32;
-/// Maximum number of keepers that wait for the end of another keeper; further keepers are rejected.
+/// Maximum number of keepers that wait for another keeper to exit; further keepers are rejected.
 const WAITING_MAX: usize = 4;
 /// Maximum number of queued messages from a keeper; further messages wait in the keeper.
 const RECEIVED_MAX: usize = 64;
@@ -86,7 +86,7 @@ struct Client {
 /// of `weir run`. Must be called inside a tokio runtime, by a thread that lives as long as the process.
 ///
 /// # Errors
-/// This process is not root, there is no account for the keeper, or the socket cannot be created.
+/// Fails if this process is not root, there is no account for the keeper, or the socket cannot be created.
 pub async fn serve(socket: &Path, configuration: &Path, paths: &Paths) -> Result<(), Error> {
     let to_error = |reason: &str| Error::Service {
         reason: reason.to_owned(),
@@ -250,7 +250,7 @@ struct Session {
     permitted: SharedPermitted,
     configuration: PathBuf,
     paths: Paths,
-    /// The supervised processes; `None` = they have exited.
+    /// The supervised processes; `None` = all have exited.
     running: Option<(VrrpProcesses, Announcer)>,
     /// Whether the keeper has requested to stop the processes.
     is_stopped: bool,
@@ -322,9 +322,9 @@ impl Session {
                 tracing::error!("refused a request from the keeper that is out of sequence");
             }
             ToService::Lock => self.lock(),
-            ToService::Facts { program } => {
+            ToService::RootInfo { program } => {
                 let reply = match self.check(&program) {
-                    Ok(_) => FromService::Facts(self.facts()),
+                    Ok(_) => FromService::RootInfo(self.root_info()),
                     Err(reason) => FromService::Refused { reason },
                 };
                 send(&self.channel, &reply, &[]);
@@ -399,11 +399,11 @@ impl Session {
         send(&self.channel, &reply, &files);
     }
 
-    fn facts(&self) -> Facts {
+    fn root_info(&self) -> RootInfo {
         let desired = read_desired(&self.configuration).unwrap_or_default();
         let routes = desired.proxies.iter().flat_map(|proxy| &proxy.routes);
         let files = routes.filter_map(weir_model::Route::files);
-        Facts {
+        RootInfo {
             pinned: weir_engine::is_pinned(&self.paths),
             readable: files.map(|files| PathBuf::from(&files.root)).collect(),
         }

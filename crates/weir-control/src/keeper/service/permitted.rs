@@ -29,7 +29,7 @@ impl Permitted {
     /// Permits only this process's own file.
     ///
     /// # Errors
-    /// The path of this process's file is unknown.
+    /// Fails if the path of this process's file is unknown.
     pub(super) fn new() -> Result<Self, Error> {
         let own_program = std::env::current_exe().map_err(|source| Error::Program {
             path: "/proc/self/exe".into(),
@@ -101,7 +101,7 @@ impl PermitSocket {
     /// Permits only this process's own file; [`Self::serve`] opens the socket.
     ///
     /// # Errors
-    /// The path of this process's file is unknown.
+    /// Fails if the path of this process's file is unknown.
     pub(in crate::keeper) fn new(runtime_dir: &Path) -> Result<Self, Error> {
         Ok(Self {
             path: runtime_dir.join(UPGRADE_SOCKET),

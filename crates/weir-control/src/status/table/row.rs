@@ -7,7 +7,7 @@ use super::view::View;
 /// The cells of a row.
 pub(super) type Columns<const N: usize> = [String; N];
 
-/// Returns whether a server is not in its normal state, so that an operator should look at it.
+/// Returns whether a server is not in its normal state and should be looked at by an operator.
 pub(super) fn needs_attention(server: &Server) -> bool {
     !matches!(server.state.as_str(), "up" | "unchecked")
         || server.overridden.is_some()
@@ -28,7 +28,7 @@ fn state(server: &Server) -> &str {
     }
 }
 
-/// Returns the reason for a server's state, with everything that changes its weight.
+/// Returns the reason for a server's state, followed by everything that changes its weight.
 fn reason(server: &Server) -> String {
     let reason = match &server.overridden {
         // An override that equals the state is not shown twice.

@@ -26,7 +26,7 @@ fn suggestion(name: &str, pools: &[String], of_service: Option<&str>) -> String 
 /// without such servers, and the packet counters.
 ///
 /// # Errors
-/// No service uses the pool.
+/// Fails if no service uses the pool.
 pub fn select(report: &mut Report, pool: Option<&str>, down: bool) -> Result<(), UnknownPool> {
     if pool.is_none() && !down {
         return Ok(());

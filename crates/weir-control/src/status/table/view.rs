@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::super::Report;
 
-/// A previous document, from which rates are computed, and the time since it was read.
+/// A previous document, for computing rates, and the time since it was read.
 #[derive(Clone, Copy, Debug)]
 pub struct Previous<'a> {
     /// The document.

@@ -13,8 +13,8 @@ fn handover_of_0_1_0_is_read_and_written_in_its_format() {
     let services = handover.service_statuses();
     assert_eq!(services[0].servers.len(), 2);
     let states = handover.states(Overrides::default(), |_| true);
-    let standing = states.standing("app", "127.0.0.1:7002").unwrap();
-    assert_eq!(standing.state, weir_health::State::Down);
+    let server_health = states.server_health("app", "127.0.0.1:7002").unwrap();
+    assert_eq!(server_health.state, weir_health::State::Down);
     let written = Handover::new(&states, &services);
     let written: previous::LeftFile =
         serde_json::from_slice(&serde_json::to_vec(&written).unwrap()).unwrap();
@@ -23,10 +23,10 @@ fn handover_of_0_1_0_is_read_and_written_in_its_format() {
 }
 
 #[test]
-fn standings_of_pools_without_a_proxy_service_are_ignored() {
+fn health_of_pools_without_a_proxy_service_is_ignored() {
     let mut handover: Handover = serde_json::from_slice(FIXTURE).unwrap();
     let states = handover.states(Overrides::default(), |pool| pool == "app");
-    assert!(states.standing("app", "127.0.0.1:7001").is_some());
-    assert!(states.standing("web", "10.9.0.5").is_none());
+    assert!(states.server_health("app", "127.0.0.1:7001").is_some());
+    assert!(states.server_health("web", "10.9.0.5").is_none());
     assert_eq!(states.exceptional_state("web"), None);
 }

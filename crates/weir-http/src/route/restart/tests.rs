@@ -4,7 +4,7 @@ use weir_model::{PathRewrite, Template, TextRegex};
 
 use super::*;
 use crate::head::{self, HeadLimits};
-use crate::route::TlsFacts;
+use crate::route::TlsProperties;
 
 fn template(text: &str) -> Template {
     Template::parse(text).expect("template is valid")
@@ -39,26 +39,26 @@ fn chosen_route(routes: &[Route], path: &str) -> (String, Option<usize>, usize) 
         .expect("request is valid")
         .expect("request is complete");
     let target = RequestPath::as_received(request.path_in(head));
-    let facts = RequestFacts {
+    let route_input = RouteInput {
         client: "192.0.2.1".parse().expect("address is valid"),
         target: &target,
         head,
         request: &request,
         fields: &fields,
-        tls: TlsFacts::default(),
+        tls: TlsProperties::default(),
         secure: false,
     };
     let table = RouteTable::new(routes.to_vec());
     let (mut buffer, mut count) = (Vec::new(), 0);
     let rules = NormalizePath::default();
-    let found = table.apply_restarts(&facts, Some(&rules), &mut buffer, |_, _| count += 1);
+    let found = table.apply_restarts(&route_input, Some(&rules), &mut buffer, |_, _| count += 1);
     let target = found.expect("new path is valid").target(target, &buffer);
-    let facts = RequestFacts {
+    let route_input = RouteInput {
         target: &target,
-        ..facts
+        ..route_input
     };
     let text = String::from_utf8_lossy(target.as_bytes()).into_owned();
-    (text, table.choose(&facts), count)
+    (text, table.choose(&route_input), count)
 }
 
 #[test]

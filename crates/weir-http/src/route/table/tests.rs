@@ -6,7 +6,7 @@ use weir_model::{Conditions, NamedCondition, RouteAction, TextRegex};
 use super::*;
 use crate::head::{self, HeadLimits};
 use crate::path::RequestPath;
-use crate::route::{TlsFacts, choose};
+use crate::route::{TlsProperties, choose};
 
 fn any_host() -> impl Strategy<Value = HostPattern> {
     prop_oneof![
@@ -65,16 +65,19 @@ fn compare(
         .unwrap()
         .unwrap();
     let target = RequestPath::as_received(request.path_in(text.as_bytes()));
-    let facts = RequestFacts {
+    let route_input = RouteInput {
         client: "192.0.2.1".parse().unwrap(),
         target: &target,
         head: text.as_bytes(),
         request: &request,
         fields: &fields,
-        tls: TlsFacts::default(),
+        tls: TlsProperties::default(),
         secure: false,
     };
-    (table.choose(&facts), choose(table.routes(), &facts))
+    (
+        table.choose(&route_input),
+        choose(table.routes(), &route_input),
+    )
 }
 
 proptest! {

@@ -6,7 +6,7 @@ use weir_model::{HostPattern, RouteAction, TextRegex, TlsVersion};
 use super::*;
 use crate::head::{self, HeadLimits};
 use crate::path::RequestPath;
-use crate::route::TlsFacts;
+use crate::route::TlsProperties;
 
 fn parse_template(text: &str) -> Template {
     Template::parse(text).unwrap()
@@ -24,13 +24,13 @@ fn within<T>(
         .unwrap();
     let target = RequestPath::as_received(request.path_in(text.as_bytes()));
     let client: SocketAddr = "192.0.2.1:4000".parse().unwrap();
-    let facts = RequestFacts {
+    let route_input = RouteInput {
         client: client.ip(),
         target: &target,
         head: text.as_bytes(),
         request: &request,
         fields: &fields,
-        tls: TlsFacts {
+        tls: TlsProperties {
             version: Some(TlsVersion::V13),
             cipher: Some("TLS13_AES_128_GCM_SHA256"),
             server_name: Some("a.example"),
@@ -39,7 +39,7 @@ fn within<T>(
         secure: true,
     };
     function(&TemplateContext {
-        facts,
+        route_input,
         client,
         port: 8443,
         default_host: b"192.0.2.9:80",
@@ -306,18 +306,18 @@ fn keys_contain_no_field_that_the_client_may_not_set() {
     let request = "GET / HTTP/1.1\r\nHost: h\r\nX-Forwarded-For: 198.51.100.7\r\nX-Real-IP: 198.51.100.8\r\n\r\n";
     let text = parse_template("{forwarded_for} {header.X-Real-IP}");
     within(request, None, |template_context| {
-        let mut fields = template_context.facts.fields.to_vec();
+        let mut fields = template_context.route_input.fields.to_vec();
         for (removes_others, expected) in [
             (false, "198.51.100.7, 192.0.2.1 198.51.100.8"),
             (true, "192.0.2.1 "),
         ] {
             crate::mark_untrusted(request.as_bytes(), &mut fields, None, removes_others);
-            let facts = RequestFacts {
+            let route_input = RouteInput {
                 fields: &fields,
-                ..template_context.facts
+                ..template_context.route_input
             };
             let context = TemplateContext {
-                facts,
+                route_input,
                 ..*template_context
             };
             assert_eq!(key_text(&text, &context), expected.as_bytes());

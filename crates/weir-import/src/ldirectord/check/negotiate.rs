@@ -142,7 +142,7 @@ fn expected_address(pattern: &str) -> Option<IpAddr> {
     parsed.or_else(|| literal(text)?.parse().ok())
 }
 
-/// Returns a UDP check: the datagram to send, and the bytes with which the reply must begin.
+/// Returns a UDP check: the datagram to send, and the bytes that the reply must begin with.
 pub(super) fn datagram_check(payload: &[u8], reply: &[u8], position: Position) -> Probe {
     let mut probe = Probe::new("udp", position);
     probe.push(Entry::new("payload", hex(payload), position).essential());

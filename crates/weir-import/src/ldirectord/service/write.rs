@@ -303,7 +303,7 @@ impl Section {
     }
 
     /// Returns `notify` for the program that ldirectord runs when the last server fails (`start`) and when a server is
-    /// up again (`stop`), with the virtual service and its protocol. A shell runs the program, like in ldirectord.
+    /// up again (`stop`), with the virtual service and its protocol. A shell runs the program, as in ldirectord.
     fn fallback_command(&self, globals: &Globals, listen: &str) -> Option<Entry> {
         let own = self.fallback_command.as_ref();
         let (command, position) = own.or(globals.fallback_command.as_ref())?;

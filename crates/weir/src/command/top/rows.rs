@@ -147,7 +147,7 @@ pub(super) struct ViewOptions {
     pub(super) filter: String,
 }
 
-/// Counters from which rates are calculated.
+/// Counters that rates are calculated from.
 #[derive(Clone, Copy, Debug, Default)]
 struct Totals {
     events: u64,

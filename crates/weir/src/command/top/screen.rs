@@ -8,10 +8,10 @@ use weir_control::status::Report;
 
 use super::rows::{EarlierReport, Key, Level, Row, ViewOptions, rows};
 
-/// Number of rows by which a page key moves the selection.
+/// Number of rows that a page key moves the selection.
 const PAGE_ROWS: usize = 10;
 
-/// The mode, which determines what keys do.
+/// The mode, which determines the effect of keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Mode {
     Browse,
@@ -42,7 +42,7 @@ impl ServerChange {
     }
 }
 
-/// What the event loop must do after a key.
+/// The action of the event loop after a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Action {
     Draw,

@@ -33,7 +33,7 @@ impl LenientServer {
     }
 }
 
-/// Reads a line and returns it without its end, or `None` if the connection has ended.
+/// Reads a line and returns it without its end, or `None` if the connection was closed.
 fn read_line(reader: &mut impl BufRead) -> std::io::Result<Option<String>> {
     let mut bytes = Vec::new();
     if reader.read_until(b'\n', &mut bytes)? == 0 {

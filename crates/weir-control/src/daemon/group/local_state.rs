@@ -1,14 +1,14 @@
-//! Collects the facts that this director reports to its group.
+//! Collects the state that this director reports to its group.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use weir_cluster::{Facts, GroupKey, HealthView, MemberRecord};
-use weir_health::{Standing, State};
+use weir_cluster::{GroupKey, HealthView, LocalState, MemberRecord};
+use weir_health::{ServerHealth, State};
 use weir_model::{Cluster, Desired};
 use weir_sys::ethtool;
 
-/// Returns the record with which this director registers.
+/// Returns the record that this director registers.
 pub(super) fn record(config: &Cluster, desired: &Desired) -> MemberRecord {
     MemberRecord {
         weir: env!("CARGO_PKG_VERSION").to_owned(),
@@ -20,25 +20,26 @@ pub(super) fn record(config: &Cluster, desired: &Desired) -> MemberRecord {
     }
 }
 
-/// Assembles the facts that this director reports.
-pub(super) fn facts(
+/// Assembles the state that this director reports.
+pub(super) fn local_state(
     record: MemberRecord,
-    standings: &BTreeMap<(String, String), Standing>,
+    health_states: &BTreeMap<(String, String), ServerHealth>,
     vips: BTreeMap<IpAddr, bool>,
     may_apply_concurrently: bool,
-) -> Facts {
-    let down = standings
+) -> LocalState {
+    let down = health_states
         .iter()
-        .filter(|(_, standing)| standing.state == State::Down);
-    let down = down
-        .map(|((pool, server), standing)| (format!("{pool}/{server}"), standing.reason.clone()));
-    Facts {
+        .filter(|(_, server_health)| server_health.state == State::Down);
+    let down = down.map(|((pool, server), server_health)| {
+        (format!("{pool}/{server}"), server_health.reason.clone())
+    });
+    LocalState {
         record,
         vips,
         health: HealthView {
-            reaches: standings
+            reaches: health_states
                 .values()
-                .any(|standing| standing.state == State::Up),
+                .any(|server_health| server_health.state == State::Up),
             down: down.collect(),
         },
         applies_with_others: may_apply_concurrently,
@@ -62,8 +63,8 @@ fn features(desired: &Desired) -> Vec<String> {
     present.map(|(name, _)| name.to_owned()).collect()
 }
 
-/// Returns fingerprints of the secrets that all members must share. They are keyed with the group key, and reveal
-/// nothing without this key.
+/// Returns fingerprints of the secrets that all members must share. They are keyed with the group key and reveal
+/// nothing without it.
 fn secrets(config: &Cluster, desired: &Desired) -> BTreeMap<String, String> {
     let key = config.group_key.as_ref();
     let Some(Ok(key)) = key.map(|key| GroupKey::new(key.expose())) else {

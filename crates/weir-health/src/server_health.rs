@@ -10,7 +10,7 @@ use crate::outcome::ReportedWeight;
 
 /// A server's state according to its checks.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct Standing {
+pub struct ServerHealth {
     /// The combined state.
     pub state: State,
     /// When the state began, on the driver's clock.
@@ -24,12 +24,12 @@ pub struct Standing {
     /// Share of the weight that slow start allows, in thousandths. It starts to grow at `since`.
     pub ramp: u32,
     /// The server's state in each service, by name, if probes use the paths of several services. The server's own state
-    /// is the best of these states. Nested standings have no paths.
-    pub paths: BTreeMap<String, Standing>,
+    /// is the best of these states. Nested values have no paths.
+    pub paths: BTreeMap<String, ServerHealth>,
 }
 
-impl Standing {
-    /// Returns a standing without results.
+impl ServerHealth {
+    /// Returns the health of a server without results.
     pub fn new(state: State, since: Duration) -> Self {
         Self {
             state,
@@ -42,7 +42,7 @@ impl Standing {
         }
     }
 
-    /// Returns the standing in a service, or that of the server if the service has no separate path.
+    /// Returns the health in a service, or that of the server if the service has no separate path.
     pub fn in_service(&self, service: &str) -> &Self {
         self.paths.get(service).unwrap_or(self)
     }
@@ -58,8 +58,9 @@ impl Standing {
     /// Returns the services that were added to [`Self::broken_paths`], and those that were removed because their path
     /// works again, each with its former state. Services that are down together with the server are not included.
     pub(crate) fn changed_paths(&self, before: &Self) -> Vec<(String, State)> {
-        let is_broken =
-            |standing: &Self, service: &str| standing.broken_paths().any(|it| it == service);
+        let is_broken = |server_health: &Self, service: &str| {
+            server_health.broken_paths().any(|it| it == service)
+        };
         let paths = self.paths.iter().filter(|(service, path)| {
             let is_now_broken = is_broken(self, service);
             let was_broken = is_broken(before, service);
@@ -70,12 +71,12 @@ impl Standing {
             .collect()
     }
 
-    /// Returns the standing if these services have separate paths. A new path starts in the server's state. If only one
+    /// Returns the health if these services have separate paths. A new path starts in the server's state. If only one
     /// service remains, its state becomes the server's.
     pub(crate) fn with_services(self, services: &[&str]) -> Self {
-        let without_paths = |standing: &Self| Self {
+        let without_paths = |server_health: &Self| Self {
             paths: BTreeMap::new(),
-            ..standing.clone()
+            ..server_health.clone()
         };
         match services {
             [] => without_paths(&self),
@@ -181,19 +182,19 @@ mod tests {
     }
 
     #[test]
-    fn standing_without_services_has_no_paths() {
-        let mut standing = Standing::new(Up, Duration::ZERO);
-        let broken = Standing::new(Down, Duration::ZERO);
-        standing.paths.insert("a".to_owned(), broken.clone());
-        assert_eq!(standing.clone().with_services(&["a"]), broken);
+    fn health_without_services_has_no_paths() {
+        let mut server_health = ServerHealth::new(Up, Duration::ZERO);
+        let broken = ServerHealth::new(Down, Duration::ZERO);
+        server_health.paths.insert("a".to_owned(), broken.clone());
+        assert_eq!(server_health.clone().with_services(&["a"]), broken);
         for services in [&[][..], &["b"]] {
-            let remaining = standing.clone().with_services(services);
+            let remaining = server_health.clone().with_services(services);
             assert_eq!((remaining.state, remaining.paths), (Up, BTreeMap::new()));
         }
         // The path of a new service has no paths either.
-        let both = standing.clone().with_services(&["a", "b"]);
+        let both = server_health.clone().with_services(&["a", "b"]);
         assert_eq!(both.in_service("a"), &broken);
-        assert_eq!(both.in_service("b"), &Standing::new(Up, Duration::ZERO));
+        assert_eq!(both.in_service("b"), &ServerHealth::new(Up, Duration::ZERO));
     }
 
     #[test]

@@ -5,10 +5,10 @@
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
-use weir_health::{Standing, State};
+use weir_health::{ServerHealth, State};
 use weir_model::{Pool, Server, Start};
 
-use crate::record::{SavedStanding, StandingRecord};
+use crate::record::{HealthRecord, SavedServerHealth};
 
 /// A change to the combined result of a server's checks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,29 +18,29 @@ pub struct HealthEvent {
     /// The server's address, as in the configuration file.
     pub server: String,
     /// `None` = the server no longer has a check.
-    pub standing: Option<Standing>,
+    pub server_health: Option<ServerHealth>,
 }
 
-/// Standings by pool and server.
+/// HealthStates by pool and server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Standings(pub(crate) BTreeMap<String, BTreeMap<String, Standing>>);
+pub(crate) struct HealthStates(pub(crate) BTreeMap<String, BTreeMap<String, ServerHealth>>);
 
-impl Standings {
-    pub(crate) fn get(&self, pool: &str, server: &str) -> Option<&Standing> {
+impl HealthStates {
+    pub(crate) fn get(&self, pool: &str, server: &str) -> Option<&ServerHealth> {
         self.0.get(pool)?.get(server)
     }
 
     /// Applies health events. Returns the records to persist.
-    pub(crate) fn apply(&mut self, events: Vec<HealthEvent>) -> Vec<StandingRecord> {
+    pub(crate) fn apply(&mut self, events: Vec<HealthEvent>) -> Vec<HealthRecord> {
         let mut records = Vec::new();
         for event in events {
             let servers = self.0.entry(event.pool.clone()).or_default();
-            let saved = event.standing.as_ref().map(SavedStanding::from);
-            let former = match event.standing {
-                Some(standing) => servers.insert(event.server.clone(), standing),
+            let saved = event.server_health.as_ref().map(SavedServerHealth::from);
+            let former = match event.server_health {
+                Some(server_health) => servers.insert(event.server.clone(), server_health),
                 None => servers.remove(&event.server),
             };
-            if former.as_ref().map(SavedStanding::from) != saved {
+            if former.as_ref().map(SavedServerHealth::from) != saved {
                 records.push((event.pool, event.server, saved));
             }
         }
@@ -67,10 +67,10 @@ pub(crate) fn is_checked(pool: &Pool, server: &Server) -> bool {
     !pool.checks_of(server).is_empty()
 }
 
-/// Returns the standing of a server before the first result of its checks; `None` = it has no check.
-pub(crate) fn initial_standing(pool: &Pool, server: &Server) -> Option<Standing> {
+/// Returns the health of a server before the first result of its checks; `None` = it has no check.
+pub(crate) fn initial_health(pool: &Pool, server: &Server) -> Option<ServerHealth> {
     let state = state_before_first_result(pool, server)?;
-    Some(Standing::new(state, Duration::ZERO))
+    Some(ServerHealth::new(state, Duration::ZERO))
 }
 
 /// Returns the state of a server before the first result of its checks; `None` = it has no check.
@@ -112,8 +112,12 @@ mod tests {
             }
             let server = Server::new("a", [10, 0, 0, 1].into(), None);
             assert_eq!(is_checked(&pool, &server), !starts.is_empty());
-            let initial = initial_standing(&pool, &server);
-            assert_eq!(initial.map(|standing| standing.state), state, "{starts:?}");
+            let initial = initial_health(&pool, &server);
+            assert_eq!(
+                initial.map(|server_health| server_health.state),
+                state,
+                "{starts:?}"
+            );
         }
     }
 }
