@@ -70,7 +70,7 @@ test_deb() {
 has_passed() {
   local line steps seconds
   for line in 'servers: both' 'sample: 644 600' documented 'without documents' 'configured again' rotated \
-    'answers: some, others: 0' 'version: 0.2.0' 'kept: 2' removed cleaned purged; do
+    'responses: some, others: 0' 'version: 0.2.0' 'kept: 2' removed cleaned purged; do
     grep -qxF "$line" "$1" || return 1
   done
   steps=$(sed -n 's/^steps: \([0-9]*\),.*/\1/p' "$1")

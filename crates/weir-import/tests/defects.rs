@@ -76,6 +76,22 @@ fn server_names_are_resolved_at_run_time() {
 }
 
 #[test]
+fn backup_of_servers_with_max_conns_is_a_loss() {
+    let is_reported = |options: &str| {
+        let text = format!(
+            "upstream u {{\nserver 10.0.0.5 {options};\nserver 10.0.0.6 backup;\n}}\nserver {{\nlisten 80;\n\
+             location / {{ proxy_pass http://u; }}\n}}\n"
+        );
+        let losses = import_nginx(&text).losses;
+        losses
+            .iter()
+            .any(|loss| loss.contains("nginx also uses a backup"))
+    };
+    assert!(is_reported("max_conns=10"));
+    assert!(!is_reported("weight=2"));
+}
+
+#[test]
 fn location_without_target_does_not_fall_through() {
     for (content, status) in [("fastcgi_pass 127.0.0.1:9000;", 503), ("empty_gif;", 404)] {
         let lines =

@@ -72,6 +72,8 @@ pub struct Criteria {
     pub sticky_server: Option<usize>,
     /// Servers that are excluded because they already failed for this request.
     pub tried: TriedServers,
+    /// Whether the request can wait for a full server. If so, backups and the sorry server do not replace full servers.
+    pub can_wait: bool,
     /// Current time, for the age of latencies.
     pub now_ms: u64,
 }
@@ -86,7 +88,8 @@ impl Balancer {
         }
     }
 
-    /// Returns the index of the server for the next request, or `None` if no server is usable.
+    /// Returns the index of the server for the next request, or `None` if no server is usable, or if the request can
+    /// wait for one.
     pub fn pick<S: Server>(
         &mut self,
         pool: &Pool<'_, S>,
@@ -104,7 +107,7 @@ impl Balancer {
             return Some(index);
         }
         let primary = self.pick_primary(pool, criteria, random);
-        primary.or_else(|| pick_reserve(pool, tried, random))
+        primary.or_else(|| pick_reserve(pool, criteria, random))
     }
 
     fn pick_primary<S: Server>(
@@ -296,16 +299,24 @@ fn build_table<S: Server>(pool: &Pool<'_, S>, members: &[Member]) -> Vec<u32> {
         .unwrap_or_default()
 }
 
-/// Selects a backup, or the sorry server if no backup is usable.
+/// Selects a backup, or the sorry server if no backup is usable. A request that can wait for a full server of one tier
+/// gets no server of the next tier, as in HAProxy.
 fn pick_reserve<S: Server>(
     pool: &Pool<'_, S>,
-    tried: TriedServers,
+    criteria: &Criteria,
     random: &mut SplitMix64,
 ) -> Option<usize> {
-    let [backups, sorry] = pool.tiers;
-    [(backups, sorry), (sorry, pool.servers.len())]
-        .into_iter()
-        .find_map(|(start, end)| Tier::new(&pool.servers[start..end], start, tried).pick(random))
+    let [primary, backups, sorry] = pool.ranges();
+    for (preceding, range) in [(primary, &backups), (backups.clone(), &sorry)] {
+        if criteria.can_wait && pool.has_full(preceding) {
+            return None;
+        }
+        let tier = Tier::new(&pool.servers[range.clone()], range.start, criteria.tried);
+        if let Some(index) = tier.pick(random) {
+            return Some(index);
+        }
+    }
+    None
 }
 
 fn is_candidate<S: Server>(servers: &[S], index: usize, tried: TriedServers) -> bool {

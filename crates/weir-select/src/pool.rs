@@ -1,6 +1,7 @@
 //! A pool, as a service uses it.
 
 use std::net::IpAddr;
+use std::ops::Range;
 use std::sync::Arc;
 
 use weir_model::{NoServer, Scheduler};
@@ -68,17 +69,36 @@ impl<'a, S: Server> Pool<'a, S> {
         untried.any(|index| self.servers[index].load().is_usable())
     }
 
-    /// Returns whether a server would be usable if it were not full.
-    pub(crate) fn is_saturated(&self) -> bool {
-        let loads = self.servers.iter().map(Server::load);
-        loads
-            .into_iter()
-            .any(|load| load.weight() > 0 && load.is_full())
+    /// Returns the indices of the regular servers, of the backups, and of the sorry server.
+    pub(crate) fn ranges(&self) -> [Range<usize>; 3] {
+        let [backups, sorry] = self.tiers;
+        [0..backups, backups..sorry, sorry..self.servers.len()]
     }
 
-    /// Returns whether any server is usable.
-    pub fn has_usable(&self) -> bool {
-        self.servers.iter().any(|server| server.load().is_usable())
+    /// Returns whether a server would be usable if it were not full.
+    pub(crate) fn is_saturated(&self) -> bool {
+        self.has_full(0..self.servers.len())
+    }
+
+    /// Returns whether one of these servers would be usable if it were not full.
+    pub(crate) fn has_full(&self, range: Range<usize>) -> bool {
+        let mut loads = self.servers[range].iter().map(Server::load);
+        loads.any(|load| load.weight() > 0 && load.is_full())
+    }
+
+    /// Returns whether a request that waits would find a server. A request that can wait for a full server does not use
+    /// a backup or the sorry server instead.
+    pub fn has_usable_for_queue(&self) -> bool {
+        for range in self.ranges() {
+            let mut loads = self.servers[range.clone()].iter().map(Server::load);
+            if loads.any(Load::is_usable) {
+                return true;
+            }
+            if self.has_full(range) {
+                return false;
+            }
+        }
+        false
     }
 }
 
@@ -156,11 +176,38 @@ mod tests {
             let mut first = TriedServers::default();
             first.add(0);
             let found = (
-                pool.has_usable(),
+                pool.has_usable_for_queue(),
                 pool.has_untried(first),
                 pool.is_saturated(),
             );
             assert_eq!(found, expected, "{servers:?}");
+        }
+    }
+
+    #[test]
+    fn waiting_requests_use_a_backup_only_if_no_regular_server_is_full() {
+        let (idle, full, down) = ((1, 0, 0), (1, 5, 5), (0, 0, 0));
+        // A regular server, a backup and the sorry server; whether a request that waits would find a server.
+        for (servers, expected) in [
+            ([idle, idle, idle], true),
+            ([full, idle, idle], false),
+            ([down, idle, idle], true),
+            ([down, full, idle], false),
+            ([down, down, idle], true),
+            ([down, down, full], false),
+            ([down, down, down], false),
+        ] {
+            let list: Vec<_> = servers.into_iter().map(server).collect();
+            let pool = Pool {
+                scheduler: Scheduler::new(SchedulerKind::Rr),
+                servers: &list,
+                tiers: [1, 2],
+                version: 0,
+                queued: 0,
+                queue_timeout_ms: 0,
+                no_server: NoServer::Reject,
+            };
+            assert_eq!(pool.has_usable_for_queue(), expected, "{servers:?}");
         }
     }
 

@@ -412,6 +412,7 @@ impl Selection {
             hash: self.hash,
             sticky_server: self.sticky_server,
             tried: self.tried,
+            can_wait: may_queue,
             now_ms: context.now_ms,
         };
         loop {

@@ -87,6 +87,43 @@ fn packages_install_upgrade_and_purge_cleanly() {
         ),
         "{message}"
     );
+    for line in lines_required_by_release_check() {
+        assert!(lines.contains(&&*line), "{line}: {message}");
+    }
+}
+
+/// Returns the lines that the release check requires from the script that the test above runs too.
+fn lines_required_by_release_check() -> Vec<String> {
+    let path = Path::new(CRATE).join("../../tools/release-check/packages.sh");
+    let check = std::fs::read_to_string(path).expect("read the script");
+    let (_, rest) = check.split_once("for line in ").expect("find the list");
+    let (list, _) = rest.split_once("; do").expect("find the end of the list");
+    let mut lines = Vec::new();
+    // Every second part was in quotation marks.
+    for (index, part) in list.split('\'').enumerate() {
+        if index % 2 == 1 {
+            lines.push(part.to_owned());
+        } else {
+            let words = part.split_whitespace().filter(|word| *word != "\\");
+            lines.extend(words.map(str::to_owned));
+        }
+    }
+    assert!(lines.len() >= 12, "{lines:?}");
+    lines
+}
+
+/// Needs no root, unlike the comparison with the script's output.
+#[test]
+fn release_check_requires_lines_that_the_script_prints() {
+    let path = Path::new(CRATE).join("tests/package.sh");
+    let script = std::fs::read_to_string(path).expect("read the script");
+    for line in lines_required_by_release_check() {
+        let label = line.split_once(": ").map_or(&*line, |(label, _)| label);
+        let is_printed = [": ", "\""]
+            .iter()
+            .any(|end| script.contains(&format!("echo \"{label}{end}")));
+        assert!(is_printed, "package.sh does not print {line:?}");
+    }
 }
 
 /// Returns whether a new user needs at most twelve steps, according to a line `steps: N, …`.

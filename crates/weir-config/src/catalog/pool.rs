@@ -242,8 +242,9 @@ pub(crate) static SERVER: Section = Section {
             Kind::PoolServer,
             Required,
             "Address, and the port if it differs from the one that the client uses; or `unix:PATH` with `proxy` \
-             services. `weir server POOL/ADDRESS` uses the address exactly as written here. `nat` rewrites the \
-             destination port to this port; forwarding methods that keep the client's port use it only for checks.",
+             services. `nat` rewrites the destination port to this port; forwarding methods that keep the client's \
+             port use it only for checks. `weir server POOL/ADDRESS` also accepts the address without the port, if \
+             only one server of the pool has it.",
             "address = \"10.0.0.5:8080\"",
         )
         .known_as(&["ip", "host", "name"]),
@@ -293,7 +294,8 @@ pub(crate) static SERVER: Section = Section {
             "backup",
             Kind::Flag,
             Default("false"),
-            "With `proxy` services, whether the server is used only while no regular server of the pool is available.",
+            "With `proxy` services, whether the server is used only while no regular server of the pool is available. \
+             A server at its `max_connections` is available: requests wait in the queue, and are not sent to backups.",
             "backup = true",
         ),
         Key::new(

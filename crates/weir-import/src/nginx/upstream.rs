@@ -131,6 +131,7 @@ pub(super) fn write(
             _ => inner.reject(notes, "a pool has no such key"),
         }
     }
+    note_backups_of_full_servers(&servers, notes);
     entries.insert(0, scheduler);
     entries.extend(crate::layer7::servers_dns(names));
     if !tls.is_empty() {
@@ -147,6 +148,21 @@ pub(super) fn write(
         lines: node.block_positions(),
     });
     name
+}
+
+/// Adds a note to the backups of servers with `max_conns`.
+fn note_backups_of_full_servers(servers: &[PoolServer], notes: &mut Notes) {
+    let has = |server: &PoolServer, key| server.entries.iter().any(|entry| entry.key == key);
+    let (backups, regular): (Vec<_>, Vec<_>) =
+        servers.iter().partition(|server| has(server, "backup"));
+    if regular.iter().any(|server| has(server, "max_connections")) {
+        for backup in backups {
+            notes.add(
+                backup.position,
+                "nginx also uses a backup while the other servers are at max_conns; requests to Weir wait in the queue",
+            );
+        }
+    }
 }
 
 /// Returns N of the line `keepalive N` of an upstream, and the position of the line.

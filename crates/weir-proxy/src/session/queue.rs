@@ -33,7 +33,7 @@ impl Session {
             self.set_deadline(key, cx, targets.queue_ms);
         }
         // When a slot became free before this session entered the queue, no session was called.
-        if targets.view().has_usable() {
+        if targets.view().has_usable_for_queue() {
             targets.queue.call(1);
         }
         Step::Pending

@@ -82,6 +82,7 @@ fn criteria(number: u64) -> Criteria {
         hash: finalize_64(finalize_64(number + 1)),
         sticky_server: None,
         tried: TriedServers::default(),
+        can_wait: false,
         now_ms: 0,
     }
 }
@@ -433,6 +434,32 @@ fn reserve_order_is_backups_then_sorry_server() {
         tried.add(index);
     }
     assert_eq!(pick(tried), None);
+}
+
+#[test]
+fn request_that_can_wait_does_not_use_a_backup_instead_of_a_full_server() {
+    let pick = |targets: &Targets, can_wait| {
+        let criteria = Criteria {
+            can_wait,
+            ..criteria(0)
+        };
+        Balancer::default().pick(&targets.pool(), &criteria, &mut SplitMix64::new(1))
+    };
+    // Two primary servers, one backup, the sorry server.
+    let mut targets = targets(SchedulerKind::P2c, &EQUAL, 2);
+    targets.tiers = [2, 3];
+    exclude(&targets, 2, Exclusion::Full);
+    assert_eq!(pick(&targets, false), Some(2));
+    assert_eq!(pick(&targets, true), None);
+    targets.list[0].load.weight.store(0, Relaxed);
+    assert_eq!(pick(&targets, true), None, "one server is down");
+    exclude(&targets, 2, Exclusion::Quiesced);
+    assert_eq!(pick(&targets, true), Some(2), "both are down");
+    exclude(&targets, 3, Exclusion::Full);
+    assert_eq!(pick(&targets, false), Some(3));
+    assert_eq!(pick(&targets, true), None, "the backup is full");
+    exclude(&targets, 3, Exclusion::Quiesced);
+    assert_eq!(pick(&targets, true), Some(3));
 }
 
 /// Tests that each scheduler is either implemented here or rejected for proxy services.

@@ -180,6 +180,47 @@ fn full_server_queues_clients_up_to_the_timeout() {
     assert!(clients[0].read_response().expect("read response").is_some());
 }
 
+/// Clients wait for a full server although there is a backup. They use the backup when the server is taken out of
+/// service.
+#[test]
+fn backup_does_not_replace_a_full_server() {
+    let (regular, backup) = (Origin::start("regular"), Origin::start("backup"));
+    let pool = format!(
+        "servers = [{{ address = \"{}\", max_connections = 1 }}, {{ address = \"{}\", backup = true }}]\n\
+         queue_timeout = \"1m\"",
+        regular.address(),
+        backup.address()
+    );
+    let proxy = start_proxy("tcp", &pool, "");
+    let name = format!("p/{}", regular.address());
+    let fetch = |client: &mut Client| server_name(&client.fetch(GET).1);
+    let queue = || {
+        let mut client = Client::connect(proxy.listen);
+        client.send(GET);
+        wait_until("the client is queued", || {
+            proxy.status()["services"][0]["queued"].as_u64() == Some(1)
+        });
+        client
+    };
+    let reply = |mut client: Client| {
+        let response = client.read_response().expect("read response");
+        server_name(&response.expect("no response").1)
+    };
+    // A connection of a TCP service keeps its slot until the client closes it.
+    let mut first = Client::connect(proxy.listen);
+    assert_eq!(fetch(&mut first), "regular");
+    let waiting = queue();
+    assert!(proxy.weir(&["server", &name, "maint"]).0);
+    assert_eq!(reply(waiting), "backup");
+    assert!(proxy.weir(&["server", &name, "ready"]).0);
+    let waiting = queue();
+    // Both sides close the connection.
+    first.send("GET /until-close HTTP/1.1\r\nHost: a\r\n\r\n");
+    first.read_response().expect("read response");
+    drop(first);
+    assert_eq!(reply(waiting), "regular");
+}
+
 #[test]
 fn proxy_protocol_is_sent_to_servers() {
     let origin = Origin::start("o");
