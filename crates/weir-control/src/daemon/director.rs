@@ -238,14 +238,21 @@ impl<P: Plane> Director<P> {
     }
 
     /// Returns what happens to packets of layer 4 services after this process, for the log.
-    pub(crate) fn forwarding_after_stop(&self) -> &'static str {
-        if !needs_engine(&self.desired) {
-            ""
-        } else if self.pins_are_temporary {
-            "; forwarding ends with this mount namespace"
-        } else {
-            "; the kernel continues to forward"
-        }
+    pub(crate) fn effects_of_stop(&self) -> String {
+        let forwarding = match (needs_engine(&self.desired), self.pins_are_temporary) {
+            (false, _) => "",
+            (true, true) => "; forwarding ends with this mount namespace",
+            (true, false) => "; the kernel continues to forward",
+        };
+        let addresses = match self.configured.vrrp.is_empty() {
+            true => "",
+            false => "; virtual routers release their addresses",
+        };
+        let routes = match self.configured.announce {
+            Some(_) => "; announced routes are withdrawn",
+            None => "",
+        };
+        [forwarding, addresses, routes].concat()
     }
 
     /// Warns once if the active configuration has pins that are lost when this process's mount namespace ends.
