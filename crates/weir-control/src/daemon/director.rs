@@ -7,6 +7,7 @@ mod members;
 mod node;
 mod probation;
 mod server;
+mod stop;
 mod upgrade;
 
 use std::os::fd::AsFd;
@@ -230,29 +231,6 @@ impl<P: Plane> Director<P> {
     /// Restores `weir real-server` settings that other programs have changed.
     pub(crate) async fn repair_real_server(&mut self) {
         self.real_server.repair().await;
-    }
-
-    /// Waits until the proxy connections have ended, up to `drain_timeout`.
-    pub async fn drain(&mut self) {
-        self.plane.close(self.desired.node.drain_timeout).await;
-    }
-
-    /// Returns what happens to packets of layer 4 services after this process, for the log.
-    pub(crate) fn effects_of_stop(&self) -> String {
-        let forwarding = match (needs_engine(&self.desired), self.pins_are_temporary) {
-            (false, _) => "",
-            (true, true) => "; forwarding ends with this mount namespace",
-            (true, false) => "; the kernel continues to forward",
-        };
-        let addresses = match self.configured.vrrp.is_empty() {
-            true => "",
-            false => "; virtual routers release their addresses",
-        };
-        let routes = match self.configured.announce {
-            Some(_) => "; announced routes are withdrawn",
-            None => "",
-        };
-        [forwarding, addresses, routes].concat()
     }
 
     /// Warns once if the active configuration has pins that are lost when this process's mount namespace ends.
