@@ -6,8 +6,8 @@
 # debian:  for each suite, runs `make demo` and `make test` in a clone of HEAD on a new system with only git, Rust and
 #          make. Rust and cargo's registry are bind mounts of this machine's. --quick: `make deps`, `make build` and a
 #          few test programs instead; --run: COMMAND instead. --keep keeps the build directories.
-# kernels: release-check/kernels.sh runs BINARY in virtual machines; virtio.sh uses one as a server. --quick: `direct`
-#          only.
+# kernels: release-check/kernels.sh runs BINARY and tests of flow tables of another layout in virtual machines;
+#          virtio.sh uses one as a server. --quick: `direct` only.
 # packages: release-check/packages.sh installs the packages of BINARY on new systems, as the manual's first-request page
 #          describes, upgrades them under traffic, removes and purges them.
 # programs: the static program's container image and the arm64 program (under qemu-user) serve 1 000 requests.
@@ -123,6 +123,15 @@ debian() {
   return "$code"
 }
 
+# Builds the test programs for the virtual machines.
+guest_tests() {
+  local program
+  program=$("${CARGO:-cargo}" test --locked -p weir-dataplane --test migration --no-run 2>&1 |
+    sed -n 's/^ *Executable .*(\(.*\))$/\1/p')
+  mkdir -p "$DIR/tests"
+  install "$program" "$DIR/tests/migration" && echo previous_layout >"$DIR/tests/migration.arguments"
+}
+
 result=0
 if [[ -z $only || $only == packages ]]; then
   echo "the packages:"
@@ -165,9 +174,10 @@ if [[ -z $only || $only == debian ]]; then
   done
 fi
 if [[ -z $only || $only == kernels ]]; then
+  $quick || guest_tests
   for number in $suites; do
-    options=(--suite "$number")
-    $quick && options+=(--forwards direct)
+    options=(--suite "$number" --tests "$DIR/tests")
+    $quick && options=(--suite "$number" --parts forwards --forwards direct)
     tools/release-check/kernels.sh "${options[@]}" "$binary" "$DIR" || result=1
   done
   if [[ $suites == *13* ]]; then

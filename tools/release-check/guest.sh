@@ -1,11 +1,10 @@
 #!/bin/sh
-# The init process of a guest that tests Weir with a different kernel: every forwarding method, every attach mode, real
-# servers and a reload, in namespaces. Prints one line for each check, "ok NAME" or "FAILED NAME: REASON", then "done, N
-# failed", and powers off.
+# The init process of a guest that tests Weir with a different kernel, in namespaces. Prints one line for each check,
+# "ok NAME" or "FAILED NAME: REASON", then "done, N failed", and powers off. The parts are forwards.sh, features.sh and
+# programs.sh; PARTS names those to run.
 #
-# It uses only busybox, iproute2 and weir, which tools/release-check/kernels.sh packs.
+# It uses only busybox, iproute2, curl and weir, which tools/release-check/kernels.sh packs.
 export PATH=/bin HOME=/tmp
-export WEIR_CONFIG=/tmp/weir.toml
 
 mount -t proc proc /proc
 mount -t sysfs sys /sys
@@ -13,6 +12,7 @@ mount -t devtmpfs dev /dev
 mount -t tmpfs tmp /tmp
 mkdir -p /run && mount -t tmpfs run /run
 mount -t bpf bpf /sys/fs/bpf
+mount -t cgroup2 cgroup2 /sys/fs/cgroup
 # All output goes to the console, as do messages of a kernel that panics.
 exec >/dev/console 2>&1 </dev/null
 /bin/ip link set lo up
@@ -22,10 +22,28 @@ echo "kernel $(uname -r)"
 readonly SIZE=2000000
 failed=0
 
-ok() { echo "ok $1"; }
+now() { cut -d . -f 1 /proc/uptime; }
+ok() { echo "ok $1 ($(now) s)"; }
 fail() { failed=$((failed + 1)); echo "FAILED $1: $2"; }
 
-# --- The network: client, director and two servers on one bridge, with IPv4 and IPv6 ----------------------------------
+# Runs a command for a check: the check fails with the command's output.
+check() { # NAME COMMAND…
+  local name=$1
+  shift
+  if "$@" >/tmp/why 2>&1; then ok "$name"; else fail "$name" "$(tail -n 4 /tmp/why | tr '\n' ' ')"; fi
+}
+
+# Repeats a command once per second until it succeeds.
+within() { # SECONDS COMMAND…
+  local end=$(($(now) + $1))
+  shift
+  until "$@" >/tmp/within 2>&1; do
+    [ "$(now)" -lt "$end" ] || { cat /tmp/within; echo "not within the time: $*"; return 1; }
+    sleep 1
+  done
+}
+
+# --- The network: clients, directors and two servers on one bridge, with IPv4 and IPv6 --------------------------------
 
 # Overrides the ip applet of busybox's shell.
 ip() { /bin/ip "$@"; }
@@ -53,7 +71,10 @@ build() {
   ip -n wire link add br0 type bridge forward_delay 0 mcast_snooping 0
   ip -n wire link set br0 up
   host client 2
+  # The servers reply to this client through the director.
+  host routed 4
   host director 3
+  host second 5
   host server0 20
   host server1 21
   dd if=/dev/urandom of=/tmp/big bs=1000 count=$((SIZE / 1000)) 2>/dev/null
@@ -66,148 +87,81 @@ build() {
   done
 }
 
-vip() { [ "$1" = 4 ] && echo 10.0.0.10 || echo fd00::10; }
-bracketed() { [ "$1" = 4 ] && echo 10.0.0.10 || echo '[fd00::10]'; }
+# --- Weir ------------------------------------------------------------------------------------------------------------
 
-config() { # FAMILY FORWARD ATTACH WEIGHT
-  [ "$1" = 4 ] && net=10.0.0. || net=fd00::
-  echo '[node]'
-  echo 'vip_interface = "eth0"'
-  [ -n "$3" ] && echo "attach = \"$3\""
-  # A small table: the guest has little memory.
-  echo 'max_flows = 65536'
-  echo '[pool.web]'
-  echo 'scheduler = "rr"'
-  echo "servers = [\"${net}20\", { address = \"${net}21\", weight = $4 }]"
-  echo 'check = { kind = "tcp", port = 80 }'
-  echo '[service.web]'
-  echo "listen = [\"$(bracketed "$1"):80\", \"$(bracketed "$1"):7\"]"
-  echo "forward = \"$2\""
-  [ "$2" = proxy ] && echo 'protocol = "tcp"'
-  echo 'pool = "web"'
-}
+bracketed() { case $1 in *:*) echo "[$1]" ;; *) echo "$1" ;; esac; }
 
+# Each host has its own directories. The configuration is /etc/weir/HOST.toml.
 weir_on() { # HOST ARGUMENTS
   local host=$1
   shift
-  in_ns "$host" env WEIR_RUNTIME_DIR="/run/weir-$host" WEIR_PIN_DIR="/sys/fs/bpf/weir-$host" weir "$@"
+  in_ns "$host" env "WEIR_CONFIG=/etc/weir/$host.toml" "WEIR_RUNTIME_DIR=/run/weir-$host" \
+    "WEIR_PIN_DIR=/sys/fs/bpf/weir-$host" weir "$@"
 }
 
-# --- One round: a director with one forwarding method and one attach mode ---------------------------------------------
-
-start() { # NAME
+# Starts a director and waits until its servers are up. Its process ID is in /tmp/HOST.pid.
+start() { # HOST CHECK
+  local host=$1 begun
+  begun=$(now)
   # Not in a function, whose shell would get the signals.
-  nsenter --net=/run/netns/director env WEIR_RUNTIME_DIR=/run/weir-director WEIR_PIN_DIR=/sys/fs/bpf/weir-director \
-    weir run >/tmp/run.log 2>&1 &
-  daemon=$!
-  tries=0
-  until weir_on director status >/tmp/status 2>&1 && grep -q ' up ' /tmp/status; do
-    tries=$((tries + 1))
-    if ! kill -0 "$daemon" 2>/dev/null || [ "$tries" -gt 900 ]; then
-      fail "$1" "the daemon is not ready: $(tail -n 3 /tmp/run.log | tr '\n' ' ')"
-      echo "status:"
-      cat /tmp/status /tmp/run.log
-      kill "$daemon"
-      wait "$daemon" 2>/dev/null
-      return 1
-    fi
-    sleep 1
-  done
-  echo "note: $1: ready after $tries s"
-}
-
-fetches() { # FAMILY: four requests reach both servers, and a large file arrives intact
-  : >/tmp/names
-  for _ in 1 2 3 4; do
-    in_ns client wget -q -T 10 -O - "http://$(bracketed "$1")/name" >>/tmp/names || return 1
-  done
-  [ "$(sort -u /tmp/names | wc -l)" = 2 ] || { echo "replies only from $(sort -u /tmp/names | tr '\n' ' ')"; return 1; }
-  in_ns client wget -q -T 60 -O /tmp/fetched "http://$(bracketed "$1")/big" || {
-    echo "the large file was not received"
+  nsenter "--net=/run/netns/$host" env "WEIR_CONFIG=/etc/weir/$host.toml" "WEIR_RUNTIME_DIR=/run/weir-$host" \
+    "WEIR_PIN_DIR=/sys/fs/bpf/weir-$host" weir run >"/tmp/$host.log" 2>&1 &
+  echo $! >"/tmp/$host.pid"
+  # `weir status` takes CPU time that the kernel needs for the verification of the programs.
+  if ! within 1800 is_running "$host" || grep -q ended /tmp/within || ! within 300 is_up "$host"; then
+    fail "$2" "the daemon is not ready: $(tail -n 3 "/tmp/$host.log" | tr '\n' ' ')"
+    cat /tmp/within "/tmp/$host.log"
+    stop "$host"
     return 1
-  }
-  cmp /tmp/big /tmp/fetched || return 1
-}
-
-reload_keeps() { # FAMILY FORWARD ATTACH: a connection continues across a reload that changes a weight
-  mkfifo /tmp/sent
-  in_ns client nc "$(vip "$1")" 7 </tmp/sent >/tmp/received &
-  talker=$!
-  exec 5>/tmp/sent
-  echo before >&5
-  tries=0
-  until grep -q before /tmp/received || [ "$tries" -gt 20 ]; do tries=$((tries + 1)); sleep 1; done
-  config "$1" "$2" "$3" 2 >/tmp/weir.toml
-  result=0
-  weir_on director reload >/tmp/reload.log 2>&1 || { cat /tmp/reload.log; result=1; }
-  echo after >&5
-  tries=0
-  until grep -q after /tmp/received || [ "$tries" -gt 20 ]; do tries=$((tries + 1)); sleep 1; done
-  grep -q after /tmp/received || { echo "no reply on the open connection after the reload"; result=1; }
-  exec 5>&-
-  kill "$talker" 2>/dev/null
-  wait "$talker" 2>/dev/null
-  rm -f /tmp/sent
-  return "$result"
-}
-
-servers() { # up|down FORWARD FAMILY
-  for server in server0 server1; do
-    case $2 in
-      direct | tunnel | l3dsr)
-        if [ "$1" = up ]; then
-          [ "$2" = l3dsr ] && to="$(bracketed "$3"):1-65535" || to=$(vip "$3")
-          weir_on "$server" real-server up --forward "$2" --vip "$to" || return 1
-        else
-          weir_on "$server" real-server down || return 1
-        fi
-        ;;
-      nat)
-        # The client is on the servers' segment, but replies must go through the director.
-        [ "$3" = 4 ] && to="-4 route add 10.0.0.2/32 via 10.0.0.3" || to="-6 route add fd00::2/128 via fd00::3"
-        [ "$1" = up ] || to=$(echo "$to" | sed 's/ add / del /')
-        # shellcheck disable=SC2086
-        ip -n "$server" $to || return 1
-        ;;
-    esac
-  done
-}
-
-round() { # FAMILY FORWARD ATTACH
-  local name="$2-ipv$1${3:+-$3}"
-  config "$1" "$2" "$3" 1 >/tmp/weir.toml
-  if ! servers up "$2" "$1" >/tmp/servers.log 2>&1; then
-    fail "real-server-$name" "$(tail -n 3 /tmp/servers.log | tr '\n' ' ')"
-    servers down "$2" "$1" >/dev/null 2>&1
-    return
   fi
-  if start "$name"; then
-    grep -m 1 -iE 'xdp|tc ' /tmp/status | sed "s/^/note: $name: /"
-    if fetches "$1" >/tmp/why 2>&1; then ok "$name"; else fail "$name" "$(tail -n 2 /tmp/why | tr '\n' ' ')"; fi
-    if reload_keeps "$1" "$2" "$3" >/tmp/why 2>&1; then
-      ok "reload-$name"
-    else
-      fail "reload-$name" "$(cat /tmp/why)"
-    fi
-    kill "$daemon"
-    wait "$daemon" 2>/dev/null
-  fi
-  weir_on director clean >/tmp/clean.log 2>&1 || fail "clean-$name" "$(cat /tmp/clean.log)"
-  servers down "$2" "$1" >/tmp/servers.log 2>&1 || fail "real-server-down-$name" "$(cat /tmp/servers.log)"
-  remaining=$(ip -n director -o addr show dev eth0 | grep -c "$(vip "$1")/")
-  [ "$remaining" = 0 ] || fail "clean-$name" "the VIP was not removed"
+  echo "note: $2: ready after $(($(now) - begun)) s: $(head -n 1 /tmp/status)"
+}
+
+# Succeeds also if the daemon has ended, and then prints "ended".
+is_running() { # HOST
+  grep -q ' running ' "/tmp/$1.log" && return
+  if kill -0 "$(cat "/tmp/$1.pid")" 2>/dev/null; then return 1; fi
+  echo ended
+}
+
+is_up() { # HOST
+  weir_on "$1" status >/tmp/status && grep -q ' up ' /tmp/status && ! grep ' down ' /tmp/status
+}
+
+stop() { # HOST
+  kill "$(cat "/tmp/$1.pid")" 2>/dev/null
+  wait "$(cat "/tmp/$1.pid")" 2>/dev/null
+}
+
+# Opens a connection that sends "before", and "after" when /tmp/go exists, and ends when /tmp/end exists.
+talk() { # CLIENT ADDRESS NAME
+  {
+    echo before
+    until [ -e /tmp/go ]; do sleep 3; done
+    echo after
+    until [ -e /tmp/end ]; do sleep 3; done
+  } | in_ns "$1" nc "$2" 7 >"/tmp/received-$3" 2>&1 &
+  within 30 grep -q before "/tmp/received-$3"
+}
+
+fetch() { # CLIENT URL OPTIONS…
+  local client=$1 url=$2
+  shift 2
+  in_ns "$client" curl -sSfg --max-time 60 "$@" "$url"
+}
+
+both_servers() { # COMMAND…: the outputs of four runs contain both servers' names
+  : >/tmp/names
+  for _ in 1 2 3 4; do "$@" >>/tmp/names || return 1; done
+  [ "$(sort -u /tmp/names | wc -l)" = 2 ] || { echo "replies only from $(sort -u /tmp/names | tr '\n' ' ')"; return 1; }
 }
 
 build
-attaches=${ATTACHES:-}
-weir schema | grep -q '"attach"' && attaches="auto xdp tc"
-for attach in ${attaches:-default}; do
-  [ "$attach" = default ] && attach=
-  for forward in ${FORWARDS:-nat direct tunnel l3dsr}; do
-    for family in 4 6; do round "$family" "$forward" "$attach"; done
-  done
+mkdir -p /etc/weir
+for part in ${PARTS:-forwards features programs}; do
+  echo "note: $part ($(now) s)"
+  # shellcheck source=/dev/null
+  . "/$part.sh"
 done
-for family in 4 6; do round "$family" proxy ""; done
-[ -x /extra.sh ] && . /extra.sh
 echo "done, $failed failed"
 poweroff -f

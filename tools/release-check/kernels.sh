@@ -1,28 +1,34 @@
 #!/usr/bin/env bash
 # Tests a built weir in virtual machines (software emulation) with the kernels of Debian 12 (6.1) and 13 (6.12).
 #
-#   tools/release-check/kernels.sh [--suite 12|13] [--forwards LIST] BINARY DIRECTORY
+#   tools/release-check/kernels.sh [--suite 12|13] [--parts LIST] [--forwards LIST] [--tests PROGRAMS] BINARY DIRECTORY
+#
+# --parts: of forwards, features and programs. --forwards: the forwarding methods of the first part. --tests: a
+# directory with test programs, which the guest runs.
 #
 # DIRECTORY contains a Debian 13 tree with QEMU 10 and the kernels' packages; it is created if it is missing, and kept.
-# The guest is an initramfs with busybox, iproute2 and the binary; guest.sh is its init process. Needs root
+# The guest is an initramfs with busybox, iproute2, curl and the binary; guest.sh is its init process. Needs root
 # (debootstrap). /dev/kvm is not used.
 set -euo pipefail
 readonly HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 readonly MIRROR=${DEBIAN_MIRROR:-http://deb.debian.org/debian}
-# The tests use veth, bridge and the classifiers; virtio_net is the guest's own device.
-readonly MODULES="veth bridge sch_ingress cls_bpf act_bpf virtio_pci virtio_net"
+# The tests use veth, bridge and the classifiers, and `weir protect` needs tcp_diag; virtio_net is the guest's own
+# device.
+readonly MODULES="veth bridge sch_ingress cls_bpf act_bpf tcp_diag virtio_pci virtio_net"
 declare -rA SUITES=([12]=bookworm [13]=trixie)
 
-suites="12 13" forwards=""
+suites="12 13" parts="forwards features programs" forwards="" tests=""
 while [[ ${1:-} == --* ]]; do
   case $1 in
     --suite) suites=$2 ;;
+    --parts) parts=${2//,/ } ;;
     --forwards) forwards=${2//,/ } ;;
+    --tests) tests=$2 ;;
     *) echo "kernels.sh: unknown option $1" >&2; exit 2 ;;
   esac
   shift 2
 done
-[[ $# -eq 2 && -x $1 ]] || { sed -n '2,6p' "$0" >&2; exit 2; }
+[[ $# -eq 2 && -x $1 ]] || { sed -n '2,7p' "$0" >&2; exit 2; }
 readonly BINARY=$1
 mkdir -p "$2"
 readonly DIR=$(cd "$2" && pwd)
@@ -30,11 +36,12 @@ readonly TREE=$DIR/qemu
 
 # Creates a Debian 13 tree with QEMU 10 and the guest's programs.
 make_tree() {
-  [[ -e $TREE/complete ]] && return
+  [[ -e $TREE/complete && -x $TREE/usr/bin/curl ]] && return
   echo "  creating a Debian 13 tree with QEMU (once, about three minutes)"
   rm -rf "$TREE"
   debootstrap --variant=minbase \
-    --include=qemu-system-x86,busybox-static,iproute2,cpio,kmod,xz-utils,zstd,binutils trixie "$TREE" "$MIRROR" \
+    --include=qemu-system-x86,busybox-static,iproute2,curl,openssl,cpio,kmod,xz-utils,zstd,binutils \
+    trixie "$TREE" "$MIRROR" \
     >"$DIR/debootstrap.log" 2>&1 || { tail -n 5 "$DIR/debootstrap.log" >&2; exit 1; }
   rm -f "$TREE"/var/cache/apt/archives/*.deb
   touch "$TREE/complete"
@@ -76,9 +83,14 @@ copy_program() { # ROOT PATH INTO
   done
 }
 
+# Packs a directory of the tree's /tmp as an initramfs, with the tree's cpio.
+pack() { # DIRECTORY FILE
+  chroot "$TREE" sh -ec "cd /tmp/$1 && find . | cpio --quiet -o -H newc | gzip -1 >/tmp/$2"
+}
+
 # Packs the guest's root directory in the tree: tmp/guest-N.cpio.gz.
 make_initramfs() {
-  local number=$1 root=$DIR/root-$1 kernel=$TREE/kernel-$1 version module
+  local number=$1 root=$TREE/tmp/root-$1 kernel=$TREE/kernel-$1 version module
   version=$(ls "$kernel/usr/lib/modules")
   rm -rf "$root"
   mkdir -p "$root"/{bin,proc,sys,dev,tmp,run,etc,"lib/modules/$version"}
@@ -88,9 +100,23 @@ make_initramfs() {
   done
   copy_program "$TREE" /usr/bin/ip "$root"
   copy_program "$TREE" /usr/sbin/tc "$root"
+  copy_program "$TREE" /usr/bin/curl "$root"
   install -D "$BINARY" "$TREE/tmp/weir"
   chroot "$TREE" strip /tmp/weir
   copy_program "$TREE" /tmp/weir "$root"
+  mkdir "$root/tests"
+  if [[ -n $tests ]]; then
+    install "$tests"/* "$root/tests/"
+    chroot "$TREE" find "/tmp/root-$number/tests" -type f ! -name '*.arguments' -exec strip {} +
+  fi
+  # Accounts of the unprivileged processes, for the second part.
+  mkdir "$root/accounts"
+  printf '%s\n' root:x:0:0::/:/bin/sh weir:x:990:990::/:/bin/sh weir-vrrp:x:991:991::/:/bin/sh >"$root/accounts/passwd"
+  printf '%s\n' root:x:0: weir:x:990: weir-vrrp:x:991: >"$root/accounts/group"
+  chroot "$TREE" openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 30 \
+    -subj /CN=weir.example -addext subjectAltName=DNS:weir.example -keyout /tmp/key.pem -out /tmp/certificate.pem \
+    2>/dev/null
+  cat "$TREE"/tmp/{certificate,key}.pem >"$root/etc/certificate.pem"
   tr ' ' '\n' <<<"$MODULES" >"$root/modules"
   for module in $MODULES; do
     chroot "$TREE" modprobe -d "/kernel-$number" -S "$version" --show-depends "$module" 2>/dev/null || true
@@ -100,12 +126,12 @@ make_initramfs() {
   cp "$kernel/usr/lib/modules/$version"/modules.{dep,alias,symbols,builtin,order} "$root/lib/modules/$version/"
   {
     echo '#!/bin/sh'
-    [[ -n $forwards ]] && echo "export FORWARDS='$forwards'"
+    echo "export PARTS='$parts' FORWARDS='$forwards'"
     echo 'exec /bin/sh /guest.sh'
   } >"$root/init"
   chmod 755 "$root/init"
-  install "$HERE/guest.sh" "$root/guest.sh"
-  (cd "$root" && find . -print0 | cpio --null -o -H newc 2>/dev/null | gzip -1) >"$TREE/tmp/guest-$number.cpio.gz"
+  install "$HERE"/{guest,forwards,features,programs}.sh "$root/"
+  pack "root-$number" "guest-$number.cpio.gz"
   rm -rf "$root"
 }
 
@@ -113,10 +139,10 @@ make_initramfs() {
 boot() {
   local number=$1 log=$DIR/guest-$1.log
   cp "$TREE/kernel-$number"/boot/vmlinuz-* "$TREE/tmp/vmlinuz-$number"
-  timeout --foreground 3600 chroot "$TREE" qemu-system-x86_64 -accel tcg -M q35 -cpu max -smp 1 -m 1024 \
+  timeout --foreground 7200 chroot "$TREE" qemu-system-x86_64 -accel tcg -M q35 -cpu max -smp 1 -m 1024 \
     -no-reboot -nographic -monitor none -serial stdio \
     -kernel "/tmp/vmlinuz-$number" -initrd "/tmp/guest-$number.cpio.gz" \
-    -netdev user,id=n0 -device virtio-net-pci,netdev=n0 \
+    -netdev user,id=n0 -device virtio-net-pci,netdev=n0,romfile= \
     -append 'console=ttyS0 quiet panic=-1' </dev/null 2>&1 | stdbuf -oL tr -d '\r' | tee "$log" |
     grep --line-buffered -E '^(ok|FAILED|kernel|note:|done)|BUG|panic|Oops' | sed 's/^/    /' || true
   grep -q '^done, 0 failed' "$log"

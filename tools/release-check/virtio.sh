@@ -49,10 +49,9 @@ ip -n "$TAG-wire" tuntap add dev tap0 mode tap vnet_hdr
 ip -n "$TAG-wire" link set tap0 master br0 up
 
 # The guest of kernels.sh with a different init process: the kernel unpacks the second archive over the first.
-mkdir "$work/root"
-install -m 755 "$HERE/server.sh" "$work/root/init"
-(cd "$work/root" && find . -print0 | cpio --null -o -H newc 2>/dev/null | gzip -1) >"$work/init.gz"
-cat "$TREE/tmp/guest-13.cpio.gz" "$work/init.gz" >"$TREE/tmp/server.cpio.gz"
+install -D -m 755 "$HERE/server.sh" "$TREE/tmp/server/init"
+chroot "$TREE" sh -ec 'cd /tmp/server && echo init | cpio --quiet -o -H newc | gzip -1 >/tmp/init.gz'
+cat "$TREE"/tmp/{guest-13.cpio,init}.gz >"$TREE/tmp/server.cpio.gz"
 mkdir -p "$TREE/dev/net"
 [[ -e $TREE/dev/net/tun ]] || mknod "$TREE/dev/net/tun" c 10 200
 in_ns wire chroot "$TREE" qemu-system-x86_64 -accel tcg -M q35 -cpu max -smp 1 -m 1024 -no-reboot -nographic \

@@ -19,7 +19,7 @@ pub enum Error {
         request: String,
         /// The kernel's error.
         source: io::Error,
-        /// The kernel's message, if there is one (extended acknowledgement).
+        /// The kernel's message, if there is one (extended acknowledgement), or what the kernel needs.
         reason: Option<String>,
     },
     /// A table changed during each attempt to read it.

@@ -123,7 +123,13 @@ pub fn tcp_sockets(states: &[TcpState]) -> Result<Vec<TcpSocket>> {
 }
 
 fn request_failed(errno: Errno) -> Error {
-    Error::request_failed("list TCP sockets", errno.into())
+    // Without inet_diag the kernel does not know the request, without tcp_diag it does not know the protocol.
+    let is_missing = matches!(errno, Errno::OPNOTSUPP | Errno::NOENT);
+    Error::Rejected {
+        request: "list TCP sockets".to_owned(),
+        source: errno.into(),
+        reason: is_missing.then(|| "the kernel needs CONFIG_INET_TCP_DIAG".to_owned()),
+    }
 }
 
 fn build_request(states: &[TcpState]) -> Vec<u8> {
@@ -230,6 +236,16 @@ mod tests {
             drop(listener);
             assert_eq!(find_listener(), None);
         }
+    }
+
+    #[test]
+    fn error_of_a_kernel_without_tcp_diag_names_the_setting() {
+        for errno in [Errno::OPNOTSUPP, Errno::NOENT] {
+            let message = request_failed(errno).to_string();
+            assert!(message.contains("CONFIG_INET_TCP_DIAG"), "{message}");
+        }
+        let message = request_failed(Errno::NOMEM).to_string();
+        assert!(!message.contains("CONFIG_"), "{message}");
     }
 
     #[test]

@@ -47,8 +47,8 @@ pub enum Error {
         supported: u32,
     },
     /// The state file belongs to another network namespace of this machine.
-    #[error("{path}: the file belongs to another network namespace; use a different --runtime-dir and --pin-dir for \
-    this namespace", path = path.display())]
+    #[error("{path}: the VIPs were prepared in another network namespace: run the command there, or use a different \
+    --runtime-dir and --pin-dir for this namespace", path = path.display())]
     OtherNamespace {
         /// The file.
         path: PathBuf,

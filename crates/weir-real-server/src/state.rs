@@ -56,31 +56,10 @@ impl State {
             path,
         };
         if let Some(content) = read(&state.path)? {
-            state.load(content)?;
+            (state.desired, state.record) =
+                accept(content, &state.path, &state.boot, state.namespace)?;
         }
         Ok(state)
-    }
-
-    /// Loads the content of the file. The record of changes is empty if the file was written before the last boot.
-    fn load(&mut self, content: Content) -> Result<()> {
-        if content.version != VERSION {
-            return Err(Error::StateVersion {
-                path: self.path.clone(),
-                version: content.version,
-                supported: VERSION,
-            });
-        }
-        self.desired = content.desired;
-        if content.boot != self.boot {
-            return Ok(());
-        }
-        if content.namespace != self.namespace {
-            return Err(Error::OtherNamespace {
-                path: self.path.clone(),
-            });
-        }
-        self.record = content.record;
-        Ok(())
     }
 
     /// Writes the file, or removes it if there is nothing to record.
@@ -119,18 +98,36 @@ pub fn is_recorded(runtime_dir: &Path) -> bool {
 /// Reads the recorded state without taking the lock.
 pub(crate) fn read_unlocked(options: &Options) -> Result<(DesiredState, Record)> {
     let path = options.runtime_dir.join(FILE);
-    Ok(match read(&path)? {
-        Some(content) if content.version != VERSION => {
-            return Err(Error::StateVersion {
-                path,
-                version: content.version,
-                supported: VERSION,
-            });
-        }
-        Some(content) if content.boot == boot_id()? => (content.desired, content.record),
-        Some(content) => (content.desired, Record::default()),
-        None => (DesiredState::default(), Record::default()),
-    })
+    match read(&path)? {
+        Some(content) => accept(content, &path, &boot_id()?, NetNs::current()?.cookie()?),
+        None => Ok((DesiredState::default(), Record::default())),
+    }
+}
+
+/// Returns the content of the file, which must be of this version and network namespace. The record of changes is empty
+/// if the file was written before the last boot.
+fn accept(
+    content: Content,
+    path: &Path,
+    boot: &str,
+    namespace: u64,
+) -> Result<(DesiredState, Record)> {
+    if content.version != VERSION {
+        return Err(Error::StateVersion {
+            path: path.to_owned(),
+            version: content.version,
+            supported: VERSION,
+        });
+    }
+    if content.boot != boot {
+        return Ok((content.desired, Record::default()));
+    }
+    if content.namespace != namespace {
+        return Err(Error::OtherNamespace {
+            path: path.to_owned(),
+        });
+    }
+    Ok((content.desired, content.record))
 }
 
 /// Reads the file. Files that belong to the account of an unprivileged daemon, which can write to the directory, are

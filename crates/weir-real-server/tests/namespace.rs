@@ -13,7 +13,7 @@ use director::{Director, GueMode, Rewrite, gre, gue, ipip, l3dsr};
 use socket2::SockRef;
 use topology::*;
 use weir_model::Forward;
-use weir_real_server::{Error, Step};
+use weir_real_server::{DownRequest, Error, Step};
 
 /// Exchanges data with the VIP and with the server's own address over TCP and UDP. Returns the number of packets that
 /// the director forwarded.
@@ -454,6 +454,28 @@ fn drift_is_shown_and_repaired_and_later_changes_are_kept() {
         .server
         .run(|| std::fs::read_to_string("/proc/sys/net/ipv4/conf/all/arp_announce").unwrap());
     assert_eq!(value.unwrap().trim(), "1");
+}
+
+/// In another network namespace, `show` would describe the settings of the wrong machine as changed.
+#[test]
+fn every_command_is_rejected_in_another_namespace() {
+    if !is_root() {
+        return;
+    }
+    let topology = Topology::new("other");
+    topology.up(&request(Forward::Direct, &["192.0.2.10"]));
+    let options = topology.options();
+    let show = topology.in_client(|| weir_real_server::show(&options));
+    let doctor = topology.in_client(|| weir_real_server::doctor(&options, false));
+    let down = DownRequest { vips: Vec::new() };
+    let down = topology.in_client(|| weir_real_server::down(&options, &down));
+    for error in [show.err(), doctor.err(), down.err()] {
+        assert!(
+            matches!(error, Some(Error::OtherNamespace { .. })),
+            "{error:?}"
+        );
+    }
+    assert!(topology.show().drift.is_empty(), "{}", topology.show());
 }
 
 #[test]

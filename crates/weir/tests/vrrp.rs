@@ -103,6 +103,11 @@ fn vip_moves_on_release_stop_and_link_failure() {
         reason, "no other director is active",
         "priority 0 must have been received"
     );
+    let log = std::fs::read_to_string(pair.path("director.log")).expect("read the log file");
+    assert!(
+        log.contains("stopped; virtual routers release their addresses"),
+        "{log}"
+    );
 }
 
 #[test]

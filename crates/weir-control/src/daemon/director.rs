@@ -7,6 +7,7 @@ mod members;
 mod node;
 mod probation;
 mod server;
+mod stop;
 mod upgrade;
 
 use std::os::fd::AsFd;
@@ -230,22 +231,6 @@ impl<P: Plane> Director<P> {
     /// Restores `weir real-server` settings that other programs have changed.
     pub(crate) async fn repair_real_server(&mut self) {
         self.real_server.repair().await;
-    }
-
-    /// Waits up to `drain_timeout` for the proxy connections to end.
-    pub async fn drain(&mut self) {
-        self.plane.close(self.desired.node.drain_timeout).await;
-    }
-
-    /// Describes, for the log, what happens to packets of layer 4 services after this process has exited.
-    pub(crate) fn forwarding_after_stop(&self) -> &'static str {
-        if !needs_engine(&self.desired) {
-            ""
-        } else if self.pins_are_temporary {
-            "; forwarding ends with this mount namespace"
-        } else {
-            "; the kernel continues to forward"
-        }
     }
 
     /// Warns once if the active configuration has pins that are lost when this process's mount namespace ends.

@@ -195,9 +195,9 @@ pub async fn run<P: Plane>(
     notify(&notifier, Notification::Stopping);
     director.leave_group();
     director.drain().await;
-    let end = director.forwarding_after_stop();
+    let effects = director.effects_of_stop();
     director.close()?;
-    tracing::info!("stopped{end}");
+    tracing::info!("stopped{effects}");
     Ok(())
 }
 

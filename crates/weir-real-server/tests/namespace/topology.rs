@@ -210,6 +210,13 @@ impl Topology {
             .unwrap()
     }
 
+    pub(crate) fn in_client<T: Send, F: Future<Output = T>>(
+        &self,
+        work: impl FnOnce() -> F + Send,
+    ) -> T {
+        self.client.run(|| block_on(work())).unwrap()
+    }
+
     /// Returns all state that `up` can change on the server, one line for each setting.
     pub(crate) fn server_state(&self) -> BTreeSet<String> {
         let mut state = run_ip(

@@ -36,6 +36,12 @@ fn reload_with_failing_servers_is_rolled_back() {
         "{output}"
     );
     let status = proxy.status();
+    // A rollback is a change of its own.
+    assert_eq!(status["revision"], 4, "{status:#}");
+    assert!(
+        output.contains("; the previous configuration is active, as revision 4"),
+        "{output}"
+    );
     let servers = status["services"][0]["servers"]
         .as_array()
         .expect("no servers");

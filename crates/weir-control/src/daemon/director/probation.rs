@@ -139,7 +139,9 @@ impl<P: Plane> Director<P> {
         let Probation { reply, revert, .. } = probation;
         let message = match self.roll_back_to(revert).await {
             Ok(revision) => {
-                format!("rolled back: {regression}; the active revision is {revision} again")
+                format!(
+                    "rolled back: {regression}; the previous configuration is active, as revision {revision}"
+                )
             }
             Err(error) => format!("{regression}; the reload could not be rolled back: {error}"),
         };
