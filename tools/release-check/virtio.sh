@@ -54,7 +54,8 @@ chroot "$TREE" sh -ec 'cd /tmp/server && echo init | cpio --quiet -o -H newc | g
 cat "$TREE"/tmp/{guest-13.cpio,init}.gz >"$TREE/tmp/server.cpio.gz"
 mkdir -p "$TREE/dev/net"
 [[ -e $TREE/dev/net/tun ]] || mknod "$TREE/dev/net/tun" c 10 200
-in_ns wire chroot "$TREE" qemu-system-x86_64 -accel tcg -M q35 -cpu max -smp 1 -m 1024 -no-reboot -nographic \
+# Not by in_ns: the signal of the cleanup would end only the shell of a function.
+nsenter "--net=/run/netns/$TAG-wire" chroot "$TREE" qemu-system-x86_64 -accel tcg -M q35 -cpu max -smp 1 -m 1024 -no-reboot -nographic \
   -monitor none -serial stdio -kernel /tmp/vmlinuz-13 -initrd /tmp/server.cpio.gz \
   -append 'console=ttyS0 quiet panic=-1' \
   -netdev tap,id=n0,ifname=tap0,script=no,downscript=no,vhost=off -device virtio-net-pci,netdev=n0 \
@@ -80,7 +81,7 @@ forward = "direct"
 pool = "v6"
 TOML
 options=(--runtime-dir "$work/run" --pin-dir "/sys/fs/bpf/$TAG")
-in_ns director "$BINARY" "${options[@]}" run -c "$work/weir.toml" >"$work/weir.log" 2>&1 &
+nsenter "--net=/run/netns/$TAG-director" "$BINARY" "${options[@]}" run -c "$work/weir.toml" >"$work/weir.log" 2>&1 &
 pids+=($!)
 
 for ((tries = 0; ; tries++)); do
