@@ -277,7 +277,7 @@ impl ServerStates {
         self.health_states.get(pool, server)
     }
 
-    /// Like [`Self::standing`], in a layer 4 service.
+    /// Like [`Self::server_health`], in a layer 4 service.
     pub fn health_in(&self, pool: &str, server: &str, service: &str) -> Option<&ServerHealth> {
         Some(self.server_health(pool, server)?.in_service(service))
     }

@@ -152,7 +152,7 @@ impl Request {
             Ok(target) => target,
             Err(refusal) => return rejected(explanation, &refusal),
         };
-        let route_input = RouteInput {
+        let input = RouteInput {
             client: UNKNOWN_CLIENT,
             target: &target,
             head,
@@ -163,26 +163,21 @@ impl Request {
                 || !proxy.trusted.is_empty() && self.text.contains(" https://"),
         };
         let name = |source| desired.file_name(source, &main);
-        let mut rewritten_path = Vec::new();
-        let chosen = match self.choose(
-            proxy,
-            &route_input,
-            &name,
-            &mut rewritten_path,
-            &mut explanation,
-        ) {
+        let mut new_path = Vec::new();
+        let chosen = self.choose(proxy, &input, &name, &mut new_path, &mut explanation);
+        let chosen = match chosen {
             Ok(chosen) => chosen,
             Err(refusal) => return rejected(explanation, &refusal),
         };
         let target = match chosen.restarted {
-            Some(found) => found.target(target, &rewritten_path),
+            Some(found) => found.target(target, &new_path),
             None => target,
         };
         let chosen = chosen.route;
         let context = TemplateContext {
             route_input: RouteInput {
                 target: &target,
-                ..route_input
+                ..input
             },
             client: SocketAddr::new(UNKNOWN_CLIENT, 0),
             port: self.port,

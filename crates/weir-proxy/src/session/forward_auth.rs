@@ -26,7 +26,7 @@ use super::state::{AdmittedSlots, AuthResult, Phase, UserCheck};
 use super::{Outcome, Session, Step};
 use crate::context::{Context, MirrorCopy};
 use crate::job_result::Ticket;
-use crate::plan::{Detail, ForwardAuth, Service};
+use crate::plan::{Detail, ForwardAuth, Service, Targets};
 use crate::slab::Key;
 use crate::tls::TlsDetails;
 use crate::verdict::{AuthRequest, Verdict};
@@ -196,23 +196,18 @@ impl Session {
         cx: &mut Context,
         service: &Service,
         rules: &ForwardAuth,
-        properties: RouteInput<'_>,
+        input: RouteInput<'_>,
         route: Option<usize>,
     ) -> Option<MirrorCopy> {
         let targets = service.pools.get(rules.mirror.pool)?;
         let Admission::Counted(slot) = rules.mirror.concurrent.admit(0) else {
             return None;
         };
-        let host = self.default_host(properties.head, properties.request, properties.fields);
+        let host = self.default_host(input.head, input.request, input.fields);
         let route = route.and_then(|index| service.routes.get(index));
         let mut add = Vec::new();
-        let template_context = self.template_context(
-            properties,
-            host.as_bytes(),
-            &targets.pool,
-            route,
-            &mut cx.random,
-        );
+        let template_context =
+            self.template_context(input, host.as_bytes(), &targets.pool, route, &mut cx.random);
         for field in &rules.rules.set {
             add.extend_from_slice(field.name.as_bytes());
             add.extend_from_slice(b": ");
@@ -225,12 +220,10 @@ impl Session {
             add.extend_from_slice(b"\r\n");
         }
         let client_edit = self.client_edit(service);
-        let request_host = properties
-            .request
-            .host_in(properties.head, properties.fields);
+        let request_host = input.request.host_in(input.head, input.fields);
         let request_host = request_host.unwrap_or(host.as_bytes());
-        write_forwarded(properties, request_host, client_edit.as_ref(), &mut add);
-        let text = auth_request_text(properties, &rules.rules, &add);
+        write_forwarded(input, request_host, client_edit.as_ref(), &mut add);
+        let text = auth_request_text(input, &rules.rules, &add);
         let limits = HeadLimits {
             head: usize::MAX,
             target: usize::MAX,
@@ -240,14 +233,13 @@ impl Session {
         };
         let mut fields = Vec::new();
         let request = head::request(&text, &limits, &mut fields).ok()??;
-        let set_host =
-            self.server_host(targets, properties, host.as_bytes(), route, &mut cx.random);
+        let set_host = self.server_host(targets, input, host.as_bytes(), route, &mut cx.random);
         let edit = RequestEdit {
             client: self.forwarded_client(),
             fields: client_edit,
             set_host: set_host.as_deref(),
             host: host.as_bytes(),
-            version: self.version(properties.request),
+            version: self.version(input.request),
             path: None,
             add: &add,
             edits: [None, None],
@@ -255,19 +247,6 @@ impl Session {
         };
         let mut bytes = Vec::new();
         write_request(&text, &request, &fields, &edit, &mut bytes);
-        let hash = match targets.scheduler.kind {
-            SchedulerKind::Hash => {
-                let key = &targets.hash_key;
-                hash_of_request(
-                    key,
-                    self.peer,
-                    properties.target,
-                    properties.head,
-                    properties.fields,
-                )
-            }
-            _ => 0,
-        };
         let mut exchange = Exchange::new(&request, service.head.underscores);
         exchange.client_data(&[]).ok()?;
         Some(MirrorCopy {
@@ -280,9 +259,20 @@ impl Session {
             exchange,
             head: bytes.len(),
             bytes,
-            hash,
+            hash: self.hash_for(targets, input),
             auth_request: None,
         })
+    }
+
+    /// Returns the hash that selects the server of the authorization request.
+    fn hash_for(&self, targets: &Targets, input: RouteInput<'_>) -> u64 {
+        match targets.scheduler.kind {
+            SchedulerKind::Hash => {
+                let key = &targets.hash_key;
+                hash_of_request(key, self.peer, input.target, input.head, input.fields)
+            }
+            _ => 0,
+        }
     }
 
     /// Handles the verdict on the client's request.
