@@ -97,9 +97,12 @@ GOALS = [
     ("small, a connection each, 64 connections: weir to haproxy", "≤", 0.80),
     ("TLS 1.3, small, keep-alive, 64 connections: weir to haproxy", "≤", 0.60),
     ("TLS 1.3, small, a handshake each, 64 connections: weir to haproxy", "≤", 0.75),
-    *((f"{name}: weir to {peer}", "≤", 0.75)
-      for name in ("1 000 routes", "1 000 regex routes", "a map of 100 000 entries")
-      for peer in ("haproxy", "nginx")),
+    ("1 000 routes: weir to haproxy", "≤", 0.75),
+    ("1 000 routes: weir to nginx", "≤", 0.75),
+    ("1 000 regex routes: weir to haproxy", "≤", 0.75),
+    ("1 000 regex routes: weir to nginx", "≤", 0.75),
+    ("a map of 100 000 entries: weir to haproxy", "≤", 0.75),
+    ("a map of 100 000 entries: weir to nginx", "≤", 0.75),
     ("memory of an idle keep-alive connection: weir", "≤", 1024),
     ("CPU of the sender for a flow", "≤", 1.5),
     ("CPU of the receiver for a flow", "≤", 1.5),
