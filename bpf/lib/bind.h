@@ -123,8 +123,8 @@ static __always_inline void binding_set_flow(struct binding *b, const struct flo
 /* ---- nat --------------------------------------------------------------------------------------------------------- */
 
 /*
- * Returns whether the flow that owns a reverse tuple has timed out or, with `closed`, is a closed TCP connection, and
- * stores the flow in the scratch row: bind_nat() releases it.
+ * Returns whether the flow that owns a reverse tuple has timed out or, with `closed`, is closed, and stores the flow in
+ * the scratch row: bind_nat() releases it.
  */
 __noinline int reverse_expired(__u64 hash, __u32 now, __u32 closed)
 {
@@ -188,7 +188,7 @@ __noinline int reverse_insert(struct packet *p, __u64 hash, __u32 service_id, __
 	if (!snat) {
 		reverse->dst = p->src;
 		reverse->dport = p->sport;
-		return reverse_insert_once(reverse, p, p->proto == PROTO_TCP);
+		return reverse_insert_once(reverse, p, 1);
 	}
 	if (!service || service->snat_len == 0 || service->snat_port_last < service->snat_port_first)
 		return FLOW_FULL;
