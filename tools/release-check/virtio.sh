@@ -55,8 +55,8 @@ cat "$TREE"/tmp/{guest-13.cpio,init}.gz >"$TREE/tmp/server.cpio.gz"
 mkdir -p "$TREE/dev/net"
 [[ -e $TREE/dev/net/tun ]] || mknod "$TREE/dev/net/tun" c 10 200
 # Not by in_ns: the signal of the cleanup would end only the shell of a function.
-nsenter "--net=/run/netns/$TAG-wire" chroot "$TREE" qemu-system-x86_64 -accel tcg -M q35 -cpu max -smp 1 -m 1024 -no-reboot -nographic \
-  -monitor none -serial stdio -kernel /tmp/vmlinuz-13 -initrd /tmp/server.cpio.gz \
+nsenter "--net=/run/netns/$TAG-wire" chroot "$TREE" qemu-system-x86_64 -accel tcg -M q35 -cpu max -smp 1 -m 1024 \
+  -no-reboot -nographic -monitor none -serial stdio -kernel /tmp/vmlinuz-13 -initrd /tmp/server.cpio.gz \
   -append 'console=ttyS0 quiet panic=-1' \
   -netdev tap,id=n0,ifname=tap0,script=no,downscript=no,vhost=off -device virtio-net-pci,netdev=n0 \
   </dev/null >"$LOG" 2>&1 &

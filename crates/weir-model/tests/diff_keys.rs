@@ -6,6 +6,13 @@ use std::time::Duration;
 
 use weir_model::*;
 
+fn respond(body: &str) -> RouteAction {
+    RouteAction::Respond {
+        status: 200,
+        body: Template::literal(body),
+    }
+}
+
 /// A pool with an http check, a server with its own tcp check, a service, a proxy service and the admin address.
 fn base() -> Desired {
     let mut pool = Pool::new("p");
@@ -44,13 +51,9 @@ fn base() -> Desired {
         sample: 1,
         syslog: SyslogFormat::Rfc3164,
     });
-    let answer = RouteAction::Respond {
-        status: 200,
-        body: Template::literal("long"),
-    };
     proxy.routes = vec![
         Route::new(RouteAction::Pool("p".to_owned())),
-        Route::new(answer),
+        Route::new(respond("long")),
     ];
     let mut desired = Desired {
         pools: vec![pool],
@@ -730,12 +733,7 @@ fn changed_keys_of_proxy_services_are_edits() {
                 "route 1.remove_response_header none -> server",
             ),
             (
-                |it| {
-                    proxy(it).routes[1].action = RouteAction::Respond {
-                        status: 200,
-                        body: Template::literal("other"),
-                    };
-                },
+                |it| proxy(it).routes[1].action = respond("other"),
                 "route 2.body changed",
             ),
             (

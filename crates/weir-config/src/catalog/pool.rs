@@ -302,8 +302,8 @@ pub(crate) static SERVER: Section = Section {
             "cookie",
             Kind::Text,
             Absent("a keyed hash of the server's address"),
-            "Value of the pool's `sticky` cookie for this server, as HAProxy's `cookie` of a server. Clients can choose \
-             servers with values that they know or guess, which the keyed hash prevents.",
+            "Value of the pool's `sticky` cookie for this server, as HAProxy's `cookie` of a server. Clients can \
+             choose servers with values that they know or guess, which the keyed hash prevents.",
             "cookie = \"s1\"",
         ),
         Key::new(

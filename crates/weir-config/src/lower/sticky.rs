@@ -14,7 +14,7 @@ fn is_plain(byte: u8) -> bool {
     byte.is_ascii_graphic() && !b"()<>@,;:\\\"/[]?={}".contains(&byte)
 }
 
-/// Returns the `cookie` of a server: the value of the cookie of `sticky` (`cookie-octet` in RFC 6265 section 4.1.1). It
+/// Returns the `cookie` of a server: the value of the cookie of `sticky` (`cookie-value` in RFC 6265 section 4.1.1). It
 /// does not contain the `~` that ends it with `mode = "prefix"`.
 pub(super) fn cookie_value(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<String> {
     let (value, span) = view.text(sink, "cookie")?;

@@ -102,7 +102,8 @@ impl Report {
                 .push(Diagnosis::new("this director is drained", effect).fix("weir node ready"));
         }
         if self.pins_are_temporary {
-            let problem = "the daemon runs in a mount namespace that ends with its command, such as that of `ip netns exec`";
+            let problem = "the daemon runs in a mount namespace that ends with its command, such as that of \
+                 `ip netns exec`";
             let effect = "the pins end with it: after a stop or a crash, no packet of layer 4 services is forwarded";
             let fix = "stop Weir, and enter only the network namespace: nsenter --net=/run/netns/NAME weir run";
             findings.push(Diagnosis::new(problem, effect).fix(fix));

@@ -31,8 +31,8 @@ pub enum ValueEncoding {
 /// generated when it is used.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum RequestId<'a> {
-    /// A random key. The text is 32 hexadecimal digits of a keyed hash, so the generator's other numbers, and thus later
-    /// identifiers, cannot be computed from it.
+    /// A random key. The text is 32 hexadecimal digits of a keyed hash, so the generator's other numbers, and thus
+    /// later identifiers, cannot be computed from it.
     Generated(u128),
     /// The identifier that a client sent.
     Sent(&'a [u8]),

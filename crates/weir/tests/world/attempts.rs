@@ -1,5 +1,5 @@
-//! Checks the output of the scripts of `separation` and `units`, and the log of a test daemon for its attempts to escape
-//! its confinement (`WEIR_TEST_ATTEMPTS`).
+//! Checks the output of the scripts of `separation` and `units`, and a test daemon's log for its attempts to escape its
+//! confinement (`WEIR_TEST_ATTEMPTS`).
 
 /// Asserts that a script printed the lines. The message starts with the first difference, because CI truncates a log.
 pub(crate) fn assert_lines(text: &str, expected: &[&str], log: &str) {
