@@ -58,7 +58,7 @@ fn reloads_upgrades_and_kills_fail_no_request_at_length() {
         );
         // Failed requests are permitted for the peers, and shown.
         let peer = method.starts_with("haproxy")
-            && (method != "haproxy-protect" || work.starts_with("kept"));
+            && (method != "haproxy-protect" || work.starts_with("keep-alive"));
         if !peer {
             assert_eq!(row["failed"], 0, "{row}; {text}");
         }
