@@ -20,7 +20,7 @@ packets, bytes and reasons nor results and durations of requests, but still coun
 ratios show the cost of the default metrics.
 
 --only selects rows whose program and argument in ROWS ("packet: nat TCP, 1 flow") contain PART; only the programs of
-these rows are built. N is 5 by default. --profile dev builds without optimization, which is faster and does not affect
+these rows are built. Without --compare, PART is the name of a program ("routes") or a part of a row's name. N is 5 by default. --profile dev builds without optimization, which is faster and does not affect
 packet rows, because these programs run in the kernel. WEIR_BENCH_PACKETS and WEIR_BENCH_SECONDS are passed to the
 programs. The exit code is 1 if a program failed or a row is missing; it does not depend on the goals.
 """
@@ -336,12 +336,14 @@ def write(path, document):
 
 
 def one_run(arguments):
-    programs = build(ROOT, PROGRAMS, arguments.profile)
+    wanted = [name for name in PROGRAMS if name in arguments.only] or PROGRAMS
+    parts = [part for part in arguments.only if part not in wanted]
+    programs = build(ROOT, wanted, arguments.profile)
     rows, failed = {}, []
-    for name in PROGRAMS:
+    for name in wanted:
         if name not in programs:
             continue
-        argument = arguments.only[0] if len(arguments.only) == 1 else None
+        argument = parts[0] if len(parts) == 1 else None
         print(f"\n--- {name} ---", flush=True)
         # The programs for the proxy report no range, so each round is a separate run.
         times = arguments.rounds if name in ("peers", "secure", "routes") else 1
@@ -354,7 +356,7 @@ def one_run(arguments):
                 failed.append(name)
                 break
         for row, values in samples.items():
-            if arguments.only and not any(part in row for part in arguments.only):
+            if parts and not any(part in row for part in parts):
                 continue
             numbers = summary([value.median for value in values])
             if len(values) == 1:

@@ -122,6 +122,7 @@ continue_all() { # CHANGE
 }
 
 open_all() {
+  local name address
   rm -f /tmp/go /tmp/end
   echo "$CONNECTIONS" >/tmp/connections
   while read -r name address; do talk client "$address" "$name" </dev/null || return 1; done </tmp/connections

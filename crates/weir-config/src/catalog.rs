@@ -51,7 +51,8 @@ pub(crate) use pool::{POOL, SCHEDULER, SERVER, SERVERS_DNS};
 pub(crate) use proxy::{ACCESS_LOG, PROXY_LIMITS, PROXY_TIMEOUTS, STICKY};
 pub(crate) use response::{COMPRESSION, ERROR_PAGE, X_FORWARDED};
 pub(crate) use route::{
-    RESPONSE_HEADER, ROUTE, ROUTE_LIMITS, ROUTE_MIRROR, ROUTE_REWRITE, ROUTE_TIMEOUTS,
+    HEADER_REPLACEMENT, RESPONSE_HEADER, ROUTE, ROUTE_LIMITS, ROUTE_MIRROR, ROUTE_REWRITE,
+    ROUTE_TIMEOUTS,
 };
 pub(crate) use service::{PERSISTENCE, SERVICE, SNAT, TUNNEL};
 pub(crate) use sync::SYNC;
@@ -639,7 +640,7 @@ const PROXY_TIMEOUT: Kind = Kind::Duration {
 const SWITCH: Kind = integer((0, 1));
 
 /// Every section with a manual page, in the order of the manual.
-pub(crate) static PAGES: [&Section; 53] = [
+pub(crate) static PAGES: [&Section; 54] = [
     &DEFAULTS,
     &NODE,
     &ADMIN,
@@ -672,6 +673,7 @@ pub(crate) static PAGES: [&Section; 53] = [
     &ADDRESS_FILE,
     &HOST_FILE,
     &RESPONSE_HEADER,
+    &HEADER_REPLACEMENT,
     &ROUTE_POOL,
     &ROUTE_REWRITE,
     &ROUTE_LIMITS,

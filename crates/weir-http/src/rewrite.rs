@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use weir_model::{
     ClientField, ClientFields, Coding, Compression, FieldRule, Forwarded, HeaderEdits,
+    HeaderReplacement,
 };
 
 use crate::decimal::write_address;
@@ -323,12 +324,26 @@ pub struct ResponseEdit<'a> {
     pub remove: &'a [String],
     /// Lines for certain status codes, in order.
     pub conditional: &'a [ConditionalLine<'a>],
+    /// Replacements of values, of the service and of the request's route.
+    pub replace: [&'a [HeaderReplacement]; 2],
     /// A cookie to change when the server sets it.
     pub cookie: Option<CookieEdit<'a>>,
     /// Whether and how content is compressed.
     pub encoding: Option<Encoding<'a>>,
     /// Status that replaces the server's, if [`weir_model::RouteEdits::may_replace`] allows it.
     pub status: Option<u16>,
+}
+
+impl ResponseEdit<'_> {
+    /// Returns the new value of a field whose value is replaced.
+    fn replaced_value(&self, name: &[u8], value: &[u8]) -> Option<Vec<u8>> {
+        let mut replaced = None;
+        for replacement in self.replace.into_iter().flatten() {
+            let current = replaced.as_deref().unwrap_or(value);
+            replaced = replacement.apply(name, current).or(replaced);
+        }
+        replaced
+    }
 }
 
 /// Compression of responses.
@@ -388,7 +403,7 @@ pub(crate) fn write_response(
             .iter()
             .filter(|line| line.applies_to(sent_status))
     };
-    copy_lines(head, fields, out, |field| {
+    let is_kept = |field: &Field| {
         let name = field.name_in(head);
         let meaningless = match field.name {
             Name::TransferEncoding => decode || hop.tunnel,
@@ -401,7 +416,24 @@ pub(crate) fn write_response(
             || conditional().any(|line| line.replaces && is_named(line.name));
         !(meaningless || replaced || edited || field.is_unusual_framing())
             && sticky_cookie(field).is_none()
-    });
+    };
+    let replaced_value =
+        |field: &Field| edit.replaced_value(field.name_in(head), field.value_in(head));
+    if edit
+        .replace
+        .iter()
+        .all(|replacements| replacements.is_empty())
+    {
+        copy_lines(head, fields, out, is_kept);
+    } else {
+        let is_copied = |field: &Field| is_kept(field) && replaced_value(field).is_none();
+        copy_lines(head, fields, out, is_copied);
+        for field in fields.iter().filter(|it| !it.dropped && is_kept(it)) {
+            if let Some(value) = replaced_value(field) {
+                write_field(field.name_in(head), &value, out);
+            }
+        }
+    }
     if !decode && !hop.tunnel && hop.coding.is_none() {
         write_normal_framing(head, fields, out);
     }
@@ -451,12 +483,16 @@ fn write_set_cookie(cookie: &CookieEdit<'_>, value: &[u8], out: &mut Vec<u8>) {
 fn write_normal_framing(head: &[u8], fields: &[Field], out: &mut Vec<u8>) {
     for field in fields {
         if !field.dropped && field.is_unusual_framing() {
-            out.extend_from_slice(field.name_in(head));
-            out.extend_from_slice(b": ");
-            out.extend_from_slice(field.value_in(head));
-            out.extend_from_slice(b"\r\n");
+            write_field(field.name_in(head), field.value_in(head), out);
         }
     }
+}
+
+fn write_field(name: &[u8], value: &[u8], out: &mut Vec<u8>) {
+    out.extend_from_slice(name);
+    out.extend_from_slice(b": ");
+    out.extend_from_slice(value);
+    out.extend_from_slice(b"\r\n");
 }
 
 /// Copies the lines to keep. Adjacent lines are copied together.

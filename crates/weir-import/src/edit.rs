@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::document::{Entry, Item};
+use crate::document::{Entry, Item, Value};
 use crate::note::Position;
 
 /// Header changes in one direction.
@@ -214,8 +214,20 @@ pub(crate) struct Edits {
     pub(crate) response: Fields,
     /// Regular expressions to search for in the path, each with the new path. Only the first match is applied.
     pub(crate) rewrites: Vec<(String, String, Position)>,
+    /// Replacements of the values of response fields, in order.
+    pub(crate) replacements: Vec<Replacement>,
     /// Other keys of the route.
     pub(crate) keys: Vec<Entry>,
+}
+
+/// A replacement of the value of a response field.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Replacement {
+    pub(crate) name: String,
+    pub(crate) regex: String,
+    /// The new value, with groups such as `{1}`.
+    pub(crate) to: String,
+    pub(crate) position: Position,
 }
 
 impl Edits {
@@ -224,11 +236,25 @@ impl Edits {
         *self == Self::default()
     }
 
-    /// Adds keys; replaces existing keys with the same names.
+    /// Adds keys; replaces existing keys with the same names. Only the same timeouts are replaced.
     pub(crate) fn replace_keys(&mut self, keys: &[Entry]) {
-        self.keys
-            .retain(|existing| keys.iter().all(|key| key.key != existing.key));
-        self.keys.extend(keys.iter().cloned());
+        for key in keys {
+            let existing = self
+                .keys
+                .iter()
+                .position(|existing| existing.key == key.key);
+            let mut key = key.clone();
+            if let Some(existing) = existing.map(|index| self.keys.remove(index))
+                && key.key == "timeouts"
+                && let (Value::Table(old), Value::Table(new)) =
+                    (existing.item.value, &mut key.item.value)
+            {
+                let is_kept = |entry: &Entry| new.iter().all(|it| it.key != entry.key);
+                let kept: Vec<Entry> = old.into_iter().filter(is_kept).collect();
+                new.splice(0..0, kept);
+            }
+            self.keys.push(key);
+        }
     }
 
     /// Combines these changes with the changes of a level closer to the servers: requests pass this level first, and
@@ -238,6 +264,7 @@ impl Edits {
         both.request = self.request.clone();
         both.request.merge(&nearer.request);
         both.response.merge(&self.response);
+        both.replacements.extend(self.replacements.iter().cloned());
         if both.rewrites.is_empty() {
             both.rewrites.clone_from(&self.rewrites);
         }
@@ -268,7 +295,24 @@ impl Edits {
             "add_response_header",
             "remove_response_header",
         ));
+        if !self.replacements.is_empty() {
+            let replacements = self.replacements.iter().map(Replacement::item);
+            let replacements: Vec<Item> = replacements.collect();
+            entries.push(Entry::implied("replace_response_header", replacements));
+        }
         entries
+    }
+}
+
+impl Replacement {
+    /// Returns the entry of a route's `replace_response_header`.
+    fn item(&self) -> Item {
+        let keys = vec![
+            Entry::implied("name", self.name.as_str()).essential(),
+            Entry::implied("regex", self.regex.as_str()).essential(),
+            Entry::implied("to", self.to.as_str()).essential(),
+        ];
+        Item::new(keys, Some(self.position))
     }
 }
 

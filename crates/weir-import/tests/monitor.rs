@@ -44,7 +44,7 @@ fn monitor_that_is_not_imported_is_a_loss() {
     for line in [
         "monitor-uri /up?full",
         "monitor-uri /up\n monitor fail if { nbsrv(app) lt 1 }",
-        "monitor-net 10.0.0.0/8",
+        "monitor-net localhost",
     ] {
         let imported = import_frontend(line);
         assert_eq!(imported.losses.len(), 1, "{line}: {:#?}", imported.losses);

@@ -87,7 +87,7 @@ pub use indexed::{Indexed, Sharing};
 pub use ipvs::Ipvs;
 pub use listener::{Family, Listener, Mark, Ports, Protocol};
 pub use message::{
-    ClientField, ClientFields, Coding, Compression, ErrorPage, FieldRule, Forwarded,
+    ClientField, ClientFields, Coding, Compression, ErrorPage, ErrorResponse, FieldRule, Forwarded,
     RouteClientFields, Underscores,
 };
 pub use network::Network;
@@ -100,9 +100,9 @@ pub use publish::Publish;
 pub use random::{GOLDEN_64, SplitMix64, finalize_64, mix_64};
 pub use retry::{RetryCondition, RetryOn};
 pub use route::{
-    ConditionKey, Conditions, ForwardAuth, HeaderEdit, HeaderEdits, Mirror, NamedCondition,
-    PathRewrite, RequestPart, RestartAt, Route, RouteAction, RouteEdits, RouteLimits, RouteOptions,
-    RouteTimeouts, Scheme, Split, ValuePattern,
+    ConditionKey, Conditions, ForwardAuth, HeaderEdit, HeaderEdits, HeaderReplacement, Mirror,
+    NamedCondition, PathRewrite, RequestPart, RestartAt, Route, RouteAction, RouteEdits,
+    RouteLimits, RouteOptions, RouteTimeouts, Scheme, Split, ValuePattern,
 };
 pub use scheduler::{Scheduler, SchedulerFlags, SchedulerKind, UnknownScheduler};
 pub use secret::{Secret, SecretSource};

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::{
-    BasicAuth, HashKey, RetryOn, RouteClientFields, StaticFiles, Template, TextRegex, ValueMap,
+    BasicAuth, HashKey, Part, RetryOn, RouteClientFields, StaticFiles, Template, TextRegex,
+    ValueMap, Variable,
 };
 
 pub use condition::{ConditionKey, Conditions, NamedCondition, RequestPart, Scheme, ValuePattern};
@@ -133,12 +134,17 @@ pub struct HeaderEdits {
     pub add: Vec<HeaderEdit>,
     /// Fields to remove, in lower case.
     pub remove: Vec<String>,
+    /// Values to replace, in order: each applies to the result of those before it. Only for responses.
+    pub replace: Vec<HeaderReplacement>,
 }
 
 impl HeaderEdits {
     /// Returns whether there are no changes.
     pub const fn is_empty(&self) -> bool {
-        self.set.is_empty() && self.add.is_empty() && self.remove.is_empty()
+        self.set.is_empty()
+            && self.add.is_empty()
+            && self.remove.is_empty()
+            && self.replace.is_empty()
     }
 
     /// Returns the fields that are written, in order.
@@ -150,6 +156,47 @@ impl HeaderEdits {
     pub fn replaces(&self, name: &[u8]) -> bool {
         let is = |known: &str| known.as_bytes().eq_ignore_ascii_case(name);
         self.remove.iter().any(|known| is(known)) || self.set.iter().any(|edit| is(&edit.name))
+    }
+}
+
+/// A replacement of the values of a header field that the server sent.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct HeaderReplacement {
+    /// Name of the field, in lower case.
+    pub name: String,
+    /// Expression to search for in the value. A value in which it does not match is not changed.
+    pub regex: TextRegex,
+    /// The whole new value: text, and the groups of the expression.
+    pub to: Template,
+}
+
+impl HeaderReplacement {
+    /// Returns the new value of a field. Returns `None` if the field has a different name or the expression does not
+    /// match.
+    pub fn apply(&self, name: &[u8], value: &[u8]) -> Option<Vec<u8>> {
+        if !name.eq_ignore_ascii_case(self.name.as_bytes()) {
+            return None;
+        }
+        let groups = self.regex.groups(value)?;
+        let mut out = Vec::with_capacity(self.to.as_str().len() + value.len());
+        for part in self.to.parts() {
+            match part {
+                Part::Text(text) => out.extend_from_slice(text.as_bytes()),
+                Part::Variable(Variable::Group(number)) => {
+                    let group = groups.get(usize::from(*number));
+                    out.extend_from_slice(group.map_or(&[], |group| group.as_bytes()));
+                }
+                Part::Variable(_) => {}
+            }
+        }
+        Some(out)
+    }
+}
+
+impl fmt::Display for HeaderReplacement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (name, regex, to) = (&self.name, self.regex.as_str(), &self.to);
+        write!(f, "{name}: {to} if {regex} matches")
     }
 }
 

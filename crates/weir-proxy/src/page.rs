@@ -6,7 +6,7 @@
 use std::io::{self, Read};
 use std::path::Path;
 
-use weir_model::{Desired, ErrorPage, Proxy};
+use weir_model::{Desired, ErrorResponse, Proxy};
 
 use crate::error::{Error, Result};
 use crate::tls::Problem;
@@ -18,9 +18,18 @@ const SIZE_MAX: u64 = 64 << 10;
 #[derive(Debug)]
 pub(crate) struct Page {
     status: Vec<(u16, u16)>,
-    /// Media type.
-    pub(crate) media_type: String,
-    pub(crate) body: Vec<u8>,
+    pub(crate) content: Content,
+}
+
+/// What an error page sends.
+#[derive(Debug)]
+pub(crate) enum Content {
+    /// A body and its media type.
+    Body { media_type: String, body: Vec<u8> },
+    /// A redirect.
+    Redirect { to: String, status: u16 },
+    /// Nothing: the connection is closed.
+    Close,
 }
 
 impl Page {
@@ -30,18 +39,32 @@ impl Page {
     /// Fails if a file cannot be read, is too large, or is not a valid response.
     pub(crate) fn read_all(proxy: &Proxy) -> Result<Vec<Self>> {
         let pages = proxy.error_pages.iter().map(|page| {
-            let (media_type, body) = read_page(page).map_err(|source| Error::Page {
-                service: proxy.name.clone(),
-                file: page.file.clone(),
-                source,
-            })?;
+            let content = match &page.response {
+                ErrorResponse::File(file) => {
+                    let (media_type, body) = read_page(file).map_err(|source| Error::Page {
+                        service: proxy.name.clone(),
+                        file: file.clone(),
+                        source,
+                    })?;
+                    Content::Body { media_type, body }
+                }
+                ErrorResponse::Redirect { to, status } => Content::Redirect {
+                    to: to.clone(),
+                    status: *status,
+                },
+                ErrorResponse::Close => Content::Close,
+            };
             Ok(Self {
                 status: page.status.clone(),
-                media_type,
-                body,
+                content,
             })
         });
         pages.collect()
+    }
+
+    /// Returns whether the connection is closed instead of a response.
+    pub(crate) const fn is_close(&self) -> bool {
+        matches!(self.content, Content::Close)
     }
 
     /// Returns the first page for a status.
@@ -54,16 +77,16 @@ impl Page {
 }
 
 /// Reads a page's media type and body.
-fn read_page(page: &ErrorPage) -> io::Result<(String, Vec<u8>)> {
+fn read_page(file: &str) -> io::Result<(String, Vec<u8>)> {
     let mut body = Vec::new();
-    weir_sys::privileged::open(Path::new(&page.file))?
+    weir_sys::privileged::open(Path::new(file))?
         .take(SIZE_MAX + 1)
         .read_to_end(&mut body)?;
     if body.len() as u64 > SIZE_MAX {
         return Err(io::Error::other("the file is larger than 64 KiB"));
     }
     if !body.starts_with(b"HTTP/1.") {
-        return Ok((media_type(&page.file).to_owned(), body));
+        return Ok((media_type(file).to_owned(), body));
     }
     parse_response(&body).ok_or_else(|| {
         io::Error::other("the file begins with a status line but is not a valid HTTP response")
@@ -111,10 +134,13 @@ pub(crate) fn problems(desired: &Desired) -> Vec<Problem> {
     let services = desired.proxies.iter();
     let pages = services.flat_map(|proxy| proxy.error_pages.iter().map(move |page| (proxy, page)));
     let problems = pages.filter_map(|(proxy, page)| {
-        let error = read_page(page).err()?;
+        let ErrorResponse::File(file) = &page.response else {
+            return None;
+        };
+        let error = read_page(file).err()?;
         Some(Problem {
             fatal: true,
-            message: format!("service {}: {}: {error}", proxy.name, page.file),
+            message: format!("service {}: {file}: {error}", proxy.name),
             cause: "the daemon cannot start or reload with this configuration".to_owned(),
             fix: "use a file of at most 64 KiB that the daemon can read".to_owned(),
             source: page.source,

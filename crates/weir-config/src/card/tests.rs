@@ -30,8 +30,8 @@ pub(crate) fn around(section: &Section, line: &str) -> String {
         }
         "expect" => frame.expect(),
         "route" | "route-not" | "address-file" | "host-file" | "response-header" | "route-pool"
-        | "route-rewrite" | "route-limits" | "route-mirror" | "basic-auth" | "forward-auth"
-        | "files" => frame.route(section.page),
+        | "header-replacement" | "route-rewrite" | "route-limits" | "route-mirror"
+        | "basic-auth" | "forward-auth" | "files" => frame.route(section.page),
         "map" => {
             let base = frame.others(&["entries = [\"a b\"]"]).join("\n");
             format!("[map.m]\n{base}\n{line}\n")
@@ -155,8 +155,11 @@ impl Frame<'_> {
         let value = match section.page {
             "access-log" => format!("{{ {} }}", self.inline(&["path = \"/x\""])),
             "error-pages" => {
-                let base = ["status = 503", "file = \"/e.html\""];
-                format!("[{{ {} }}]", self.inline(&base))
+                let response = match self.key {
+                    "redirect" | "redirect_status" => "redirect = \"/e\"",
+                    _ => "file = \"/e.html\"",
+                };
+                format!("[{{ {} }}]", self.inline(&["status = 503", response]))
             }
             "service-tls" => {
                 let base = ["certificates = \"/c\"", "client_ca = \"/ca.pem\""];
@@ -228,6 +231,10 @@ impl Frame<'_> {
             "response-header" => {
                 let table = self.inline(&["header = \"X: y\"", "status = 404"]);
                 format!("set_response_header = [{{ {table} }}]")
+            }
+            "header-replacement" => {
+                let base = ["name = \"X\"", "regex = \"(.*)\"", "to = \"y\""];
+                format!("replace_response_header = [{{ {} }}]", self.inline(&base))
             }
             _ => self.line.to_owned(),
         };
@@ -417,6 +424,7 @@ fn explicit_defaults_equal_omitted_keys() {
                 "snat" => around(section, "addresses = []"),
                 "service" => around(section, "pool = \"images\""),
                 "check" => check_file(key.name, ""),
+                "error-pages" => around(section, "redirect = \"/e\""),
                 "announce" if key.name == "pipe" => around(section, "speaker = \"exabgp\""),
                 _ => around(section, ""),
             };

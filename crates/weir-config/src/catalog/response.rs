@@ -7,8 +7,8 @@ use weir_model::{Coding, FieldRule};
 pub(crate) static ERROR_PAGE: Section = Section {
     path: "service.NAME.error_pages",
     page: "error-pages",
-    purpose: "Response bodies for errors that Weir generates itself. Files are read at startup and at each `weir \
-              reload`.",
+    purpose: "Responses to errors that Weir generates itself: a body from a file, a redirect, or none. Files are read \
+              at startup and at each `weir reload`.",
     example: "[pool.web]\nservers = [\"10.0.0.5\"]\n\n[service.web]\nlisten = [\"0.0.0.0:80\"]\nforward = \
               \"proxy\"\nprotocol = \"http\"\npool = \"web\"\nerror_pages = [{ status = \"502-504\", file = \
               \"/etc/weir/later.html\" }]\n",
@@ -24,13 +24,29 @@ pub(crate) static ERROR_PAGE: Section = Section {
         Key::new(
             "file",
             Kind::DescribedText("the path of a file"),
-            Required,
-            "File with the response body, at most 64 KiB. The media type depends on the extension: `.html`, `.json` or \
+            Absent("`redirect` is used"),
+            "File with the response body, at most 64 KiB. `/dev/null`: Weir closes the connection without a response, \
+             as HAProxy does; over HTTP/2, it resets the stream. The media type depends on the extension: `.html`, `.json` or \
              `.svg`, otherwise plain text; always UTF-8. A file that begins with `HTTP/1.` is a complete response, as \
              in HAProxy: its body and `Content-Type` are used. The body is sent unchanged; variables are not expanded.",
             "file = \"/etc/weir/later.html\"",
         )
         .known_as(&["path", "page"]),
+        Key::new(
+            "redirect",
+            Kind::DescribedText("a URL"),
+            Absent("`file` is used"),
+            "URL or path that clients are redirected to, instead of `file`. It contains no variables.",
+            "redirect = \"https://status.example.com/\"",
+        )
+        .known_as(&["errorloc", "location"]),
+        Key::new(
+            "redirect_status",
+            integer((302, 303)),
+            Default("302"),
+            "Status of the redirect. With 302, clients may repeat the request's method; with 303, they use GET.",
+            "redirect_status = 303",
+        ),
     ],
 };
 

@@ -12,6 +12,8 @@ const RESPONSE_FIELD: Kind = Kind::List(&Kind::Either(
     &Kind::Table(&RESPONSE_HEADER),
 ));
 
+const REPLACEMENTS: Kind = Kind::List(&Kind::Table(&HEADER_REPLACEMENT));
+
 fn restarts() -> Choices {
     Choices {
         values: RestartAt::ALL.map(RestartAt::as_str).to_vec(),
@@ -88,6 +90,55 @@ pub(super) const REMOVE_RESPONSE_HEADER: Key = Key::new(
     "remove_response_header = [\"Server\"]",
 )
 .known_as(&["proxy_hide_header"]);
+
+pub(super) const REPLACE_RESPONSE_HEADER: Key = Key::new(
+    "replace_response_header",
+    REPLACEMENTS,
+    Absent("response header fields are not changed"),
+    "Values of response header fields to replace, in responses from servers. The entries apply in order, those of the \
+     service first, and before `set_response_header`. Each of several fields with the same name is compared by itself.",
+    "replace_response_header = [{ name = \"Location\", regex = \"^http://(.*)\", to = \"https://{1}\" }]",
+)
+.known_as(&["replace-header", "proxy_redirect"]);
+
+/// An entry of `replace_response_header`.
+pub(crate) static HEADER_REPLACEMENT: Section = Section {
+    path: "route.replace_response_header",
+    page: "header-replacement",
+    purpose: "Replaces the value of a response header field with a regular expression, for example the scheme in \
+              `Location`, or the attributes of a cookie.",
+    example: "[pool.web]\nservers = [\"10.0.0.5\"]\n\n[service.web]\nlisten = [\"0.0.0.0:80\"]\nforward = \
+              \"proxy\"\nprotocol = \"http\"\npool = \"web\"\n\n[[route]]\nservice = \"web\"\npool = \
+              \"web\"\nreplace_response_header = [{ name = \"Set-Cookie\", regex = '^(.*)$', to = \"{1}; Secure\" \
+              }]\n",
+    keys: &[
+        Key::new(
+            "name",
+            Kind::DescribedText("a name"),
+            Required,
+            "Name of the field.",
+            "name = \"Set-Cookie\"",
+        )
+        .known_as(&["header"]),
+        Key::new(
+            "regex",
+            Kind::DescribedText("a regular expression"),
+            Required,
+            "Regular expression to search for in the value, in the syntax of `path_regex`. A value in which it does \
+             not match is not changed.",
+            "regex = \"^(.*)$\"",
+        )
+        .known_as(&["match", "from"]),
+        Key::new(
+            "to",
+            Kind::DescribedText("text, with the groups `{1}` to `{9}`"),
+            Required,
+            "The whole new value. `{1}` to `{9}` are the groups of `regex`; other variables are not available.",
+            "to = \"{1}; Secure\"",
+        )
+        .known_as(&["value", "replacement"]),
+    ],
+};
 
 /// An entry of `set_response_header` and `add_response_header`.
 pub(crate) static RESPONSE_HEADER: Section = Section {
@@ -203,6 +254,7 @@ pub(crate) static ROUTE: Section = Section {
         SET_RESPONSE_HEADER,
         ADD_RESPONSE_HEADER,
         REMOVE_RESPONSE_HEADER,
+        REPLACE_RESPONSE_HEADER,
         Key::new(
             "response_status",
             integer((200, 599)),

@@ -143,6 +143,7 @@ pub(crate) static SERVICE: Section = Section {
         route::SET_RESPONSE_HEADER,
         route::ADD_RESPONSE_HEADER,
         route::REMOVE_RESPONSE_HEADER,
+        route::REPLACE_RESPONSE_HEADER,
         Key::new(
             "normalize_path",
             Kind::Either(&Kind::Flag, &Kind::Table(&NORMALIZE_PATH)),
@@ -199,7 +200,7 @@ pub(crate) static SERVICE: Section = Section {
             "error_pages",
             Kind::List(&Kind::Table(&ERROR_PAGE)),
             Absent("the status as text"),
-            "Response bodies for errors that an `http` service generates itself; the first matching entry applies.",
+            "Responses to errors that an `http` service generates itself; the first matching entry applies.",
             "error_pages = [{ status = \"500-599\", file = \"/etc/weir/sorry.html\" }]",
         )
         .known_as(&["errorfile", "error_page", "errorfiles"]),

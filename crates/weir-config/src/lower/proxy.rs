@@ -40,7 +40,7 @@ const PROXY: [&str; 8] = [
 ];
 
 /// Keys that are only for `http` services.
-const HTTP: [&str; 18] = [
+const HTTP: [&str; 19] = [
     "http2",
     "forwarded",
     "x_forwarded",
@@ -50,6 +50,7 @@ const HTTP: [&str; 18] = [
     "set_response_header",
     "add_response_header",
     "remove_response_header",
+    "replace_response_header",
     "normalize_path",
     "underscores",
     "connect",

@@ -1,8 +1,10 @@
 //! A proxy service's `forwarded`, `error_pages` and `compression`.
 
+use std::ops::Range;
+
 use weir_model::{
-    ClientField, ClientFields, Coding, Compression, ErrorPage, FieldRule, Forwarded, Network,
-    RouteClientFields,
+    ClientField, ClientFields, Coding, Compression, ErrorPage, ErrorResponse, FieldRule, Forwarded,
+    Network, RouteClientFields,
 };
 
 use super::check::status;
@@ -76,7 +78,41 @@ fn error_page(sink: &mut Sink<'_>, item: &Item<'_>, table: &Table<'_>) -> Option
     let codes = view
         .get("status")
         .and_then(|(entry, kind)| status(sink, &entry.item, kind));
-    let (file, span) = view.text(sink, "file")?;
+    let (response, start) = match (view.text(sink, "file"), view.text(sink, "redirect")) {
+        (Some((file, span)), None) => (page_file(sink, file, span)?, span.start),
+        (None, Some((to, span))) => (page_redirect(sink, &view, to, span)?, span.start),
+        (found, _) => {
+            let (code, message) = match found {
+                Some(_) => (
+                    Code::Contradiction,
+                    "`file` and `redirect` exclude each other",
+                ),
+                None => (
+                    Code::MissingKey,
+                    "an error page requires `file` or `redirect`",
+                ),
+            };
+            sink.push(
+                Diagnostic::new(code, &item.span, message)
+                    .fix("write one of `file` and `redirect`"),
+            );
+            return None;
+        }
+    };
+    Some(ErrorPage {
+        status: codes?,
+        response,
+        source: sink.lines.source(start),
+    })
+}
+
+/// The file of HAProxy's `errorfile` for "no response".
+const NO_RESPONSE: &str = "/dev/null";
+
+fn page_file(sink: &mut Sink<'_>, file: &str, span: &Range<usize>) -> Option<ErrorResponse> {
+    if file == NO_RESPONSE {
+        return Some(ErrorResponse::Close);
+    }
     if !file.starts_with('/') || file.contains('\0') {
         sink.push(
             Diagnostic::new(Code::BadText, span, "`file` must be an absolute path")
@@ -85,10 +121,29 @@ fn error_page(sink: &mut Sink<'_>, item: &Item<'_>, table: &Table<'_>) -> Option
         );
         return None;
     }
-    Some(ErrorPage {
-        status: codes?,
-        file: file.to_owned(),
-        source: sink.lines.source(span.start),
+    Some(ErrorResponse::File(file.to_owned()))
+}
+
+fn page_redirect(
+    sink: &mut Sink<'_>,
+    view: &View<'_, '_>,
+    to: &str,
+    span: &Range<usize>,
+) -> Option<ErrorResponse> {
+    let status = view.integer(sink, "redirect_status").unwrap_or(302);
+    let is_url_byte = |byte: u8| byte.is_ascii_graphic() && !b"{}\\\"<>^`|".contains(&byte);
+    if to.is_empty() || !to.bytes().all(is_url_byte) {
+        let message = format!("invalid URL `{}`", to.escape_debug());
+        sink.push(
+            Diagnostic::new(Code::BadText, span, message)
+                .cause("the target of an error page contains no variables")
+                .fix("write a URL or a path, as in \"https://status.example.com/\""),
+        );
+        return None;
+    }
+    Some(ErrorResponse::Redirect {
+        to: to.to_owned(),
+        status: u16::try_from(status).unwrap_or(302),
     })
 }
 

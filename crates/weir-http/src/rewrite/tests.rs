@@ -1,4 +1,4 @@
-use weir_model::{HeaderEdit, Template};
+use weir_model::{HeaderEdit, Template, TextRegex};
 
 use super::*;
 use crate::head::{self, HeadLimits};
@@ -351,6 +351,48 @@ fn response_fields_are_added_and_removed() {
             &edit
         ),
         "HTTP/1.1 200 OK\r\nA: 1\r\nServers: y\r\nX-Added: 1\r\n\r\n"
+    );
+}
+
+#[test]
+fn values_of_response_fields_are_replaced_in_order() {
+    let replacement = |name: &str, regex: &str, to: &str| HeaderReplacement {
+        name: name.to_owned(),
+        regex: TextRegex::new(regex).unwrap(),
+        to: Template::parse(to).unwrap(),
+    };
+    let service = [replacement("location", "^http://(.*)$", "https://{1}")];
+    let route = [
+        replacement("location", "^https://a/(x)?", "/{1}!"),
+        replacement("set-cookie", "^([^;]*)", "{1}; Secure"),
+    ];
+    let remove = ["set-cookie".to_owned()];
+    let edit = ResponseEdit {
+        replace: [&service, &route],
+        cookie: Some(CookieEdit {
+            name: b"id",
+            signature: b"s1",
+            prefix: false,
+        }),
+        ..ResponseEdit::default()
+    };
+    let text = "HTTP/1.1 302 Found\r\nLocation:http://a/\r\nA: http://a/\r\nSet-Cookie: id=1\r\nSet-Cookie: b=2; \
+                Path=/\r\nlocation: http://c/\r\nLocation: /d\r\n\r\n";
+    let others = "HTTP/1.1 302 Found\r\nA: http://a/\r\nLocation: /d\r\n";
+    assert_eq!(
+        response(text, HopEdit::default(), &edit),
+        format!(
+            "{others}Location: /!\r\nSet-Cookie: b=2; Secure\r\nlocation: https://c/\r\nSet-Cookie: id=s1\r\n\r\n"
+        )
+    );
+    let edit = ResponseEdit {
+        remove: &remove,
+        cookie: None,
+        ..edit
+    };
+    assert_eq!(
+        response(text, HopEdit::default(), &edit),
+        format!("{others}Location: /!\r\nlocation: https://c/\r\n\r\n")
     );
 }
 

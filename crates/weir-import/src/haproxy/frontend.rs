@@ -197,7 +197,7 @@ pub(super) fn write(
                 notes,
             );
         }
-        monitor::add_route(context, proxy, &name, (&changes.frontend, &rate), notes);
+        monitor::add_routes(context, proxy, &name, (&changes.frontend, &rate), notes);
         if has_no_default && proxy.is_http() {
             // haproxy responds with 503 to requests that no rule matches.
             let response = Action::Respond {

@@ -7,13 +7,15 @@ use super::acl::{Acls, Meaning};
 use super::criterion::FrontendContext;
 use super::generated;
 use super::line::Line;
+use super::parse_time;
 use super::rule::{self, condition};
 use super::section::Proxy;
 use super::user::{self, is_auth};
 use crate::document::Entry;
-use crate::edit::{Edits, with_leading_slash};
+use crate::edit::{Edits, Replacement, with_leading_slash};
 use crate::layer7::{Action, Condition};
 use crate::note::{Notes, Position};
+use crate::time::format_millis;
 
 /// A route of a frontend, with its source line.
 pub(super) type FrontendRoute = (Position, Condition, Action);
@@ -293,8 +295,19 @@ fn replace_constants(
         notes.remark(line.position, reason);
     }
     let tls = if frontend.tls { "1" } else { "0" };
+    // haproxy's name of the version; without TLS, it is empty.
+    let version = if frontend.tls {
+        "TLSv%[ssl_fc_protocol]"
+    } else {
+        ""
+    };
     let words = action.iter();
-    words.map(|word| word.replace("%[ssl_fc]", tls)).collect()
+    words
+        .map(|word| {
+            word.replace("%[ssl_fc]", tls)
+                .replace("%[ssl_fc_protocol]", version)
+        })
+        .collect()
 }
 
 /// Adds the note of a rule for responses whose condition depends on the request.
@@ -361,7 +374,9 @@ fn meaning_of(
     }
     let meaning = acls.condition(words, frontend.of_line(line));
     if line.keyword() != "use-server" {
-        return Some((meaning, forwarded_port(line, action)));
+        let mut keys = forwarded_port(line, action);
+        keys.extend(timeout_key(line, action));
+        return Some((meaning, keys));
     }
     match super::server::preferred_server(context, proxy, line, action) {
         Ok(key) => Some((meaning, vec![key])),
@@ -474,6 +489,25 @@ fn forwarded_port(line: &Line, action: &[String]) -> Vec<Entry> {
     }
 }
 
+/// Returns the route's key for `set-timeout server 5m`.
+fn timeout_key(line: &Line, action: &[String]) -> Option<Entry> {
+    let [verb, name, time] = action else {
+        return None;
+    };
+    if line.keyword() != "http-request" || verb != "set-timeout" {
+        return None;
+    }
+    let key = match name.as_str() {
+        "server" => "server",
+        "client" => "client",
+        "tunnel" => "tunnel",
+        _ => return None,
+    };
+    let millis = parse_time(time)?;
+    let timeouts = vec![Entry::new(key, format_millis(millis), line.position)];
+    Some(Entry::new("timeouts", timeouts, line.position))
+}
+
 /// Returns whether haproxy evaluates the route after the line and the route matches the field that the line changes.
 fn is_affected_by((position, condition, action): &FrontendRoute, line: &Line) -> bool {
     // haproxy selects the backend last.
@@ -499,18 +533,19 @@ fn is_affected_by((position, condition, action): &FrontendRoute, line: &Line) ->
 
 /// Returns whether a line changes header fields or the path.
 pub(super) fn is_edit(line: &Line) -> bool {
-    const REQUEST: [&str; 6] = [
+    const REQUEST: [&str; 7] = [
         "set-header",
         "del-header",
         "add-header",
         "replace-path",
         "set-path",
         "replace-uri",
+        "set-timeout",
     ];
     let word = line.word(1).unwrap_or("");
     match line.keyword() {
         "http-request" => REQUEST.contains(&word),
-        "http-response" if word == "set-status" => true,
+        "http-response" if matches!(word, "set-status" | "replace-header") => true,
         "http-response" | "http-after-response" => REQUEST[..3].contains(&word),
         _ => false,
     }
@@ -551,6 +586,20 @@ fn apply_rule(line: &Line, action: &[String], edits: &mut Edits) -> Result<(), &
                 .filter(|it| RouteEdits::may_replace(*it));
             let status: u16 = status.ok_or("responses with this status have no content")?;
             edits.replace_keys(&[Entry::new("response_status", u64::from(status), position)]);
+            Ok(())
+        }
+        [verb, name, regex, value] if verb == "replace-header" => {
+            let to =
+                convert_groups(value).ok_or("the new value depends on more than the old one")?;
+            if regex::Regex::new(regex).is_err() {
+                return Err("Weir does not support the regular expression");
+            }
+            edits.replacements.push(Replacement {
+                name: name.clone(),
+                regex: regex.clone(),
+                to,
+                position,
+            });
             Ok(())
         }
         [verb, regex, path]

@@ -27,6 +27,17 @@ fn modern_rule(words: &[String]) -> Option<Vec<String>> {
         "del" | "idel" => build("del-header", &[field_name(pattern)?], arguments),
         "rep" | "irep" => {
             let (replacement, arguments) = arguments.split_first()?;
+            if stage == "http-response"
+                && let Some((name, regex, value)) = value_replacement(pattern, replacement)
+            {
+                let flags = if keyword.ends_with("irep") {
+                    "(?i)"
+                } else {
+                    ""
+                };
+                let regex = format!("{flags}^{regex}");
+                return build("replace-header", &[name, &regex, value], arguments);
+            }
             let Some(name) = field_name(pattern) else {
                 let (regex, path) =
                     path_replacement(pattern, replacement).filter(|_| stage == "http-request")?;
@@ -54,6 +65,23 @@ fn field_name(pattern: &str) -> Option<&str> {
     let is_name_byte = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
     let is_whole_line = matches!(value_pattern, "" | ".*" | ".*$" | " .*" | "\\ .*" | "(.*)");
     (is_whole_line && !name.is_empty() && name.bytes().all(is_name_byte)).then_some(name)
+}
+
+/// Converts `^Name: VALUE` and `Name: TEXT` to the expression for the value and the new value.
+fn value_replacement<'a>(
+    pattern: &'a str,
+    replacement: &'a str,
+) -> Option<(&'a str, &'a str, &'a str)> {
+    const SPACE: [&str; 6] = ["[ ]*", "\\s*", "\\s+", " *", "\\ ", " "];
+    let (name, value_pattern) = pattern.strip_prefix('^')?.split_once(':')?;
+    let (new_name, value) = split_field(replacement)?;
+    let is_same_field =
+        split_field(&pattern[1..])?.0 == name && new_name.eq_ignore_ascii_case(name);
+    let value_pattern = SPACE
+        .iter()
+        .find_map(|space| value_pattern.strip_prefix(space))
+        .unwrap_or(value_pattern);
+    (is_same_field && value.contains('\\')).then_some((name, value_pattern, value))
 }
 
 /// Converts a regular expression for the request line and its replacement to those for the path. Supports
@@ -113,6 +141,20 @@ mod tests {
         assert_eq!(
             modern_line(&["reqirep", "^Host:", "Host: app.example"]),
             "http-request set-header Host app.example"
+        );
+        assert_eq!(
+            modern_line(&[
+                "rspirep",
+                "^Location: http://(.*)",
+                "Location: https://\\1",
+                "if",
+                "a"
+            ]),
+            "http-response replace-header Location (?i)^http://(.*) https://\\1 if a"
+        );
+        assert_eq!(
+            modern_line(&["rsprep", "^Set-Cookie:\\s*(.*)", "Set-Cookie: \\1; Secure"]),
+            "http-response replace-header Set-Cookie ^(.*) \\1; Secure"
         );
         for (pattern, to) in [
             ("^([^ :]*) /a/(.*)", "\\1 /\\2"),

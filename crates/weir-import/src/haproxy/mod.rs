@@ -556,11 +556,11 @@ fn unsupported_reason(line: &Line) -> &'static str {
         ("monitor", _) => {
             "the route of `monitor-uri` always responds with 200; `weir status` and /metrics show the servers"
         }
-        ("monitor-net", _) => "write a route with `source` and `status = 200` before the others",
-        ("errorfile", _) => {
-            "a service's `error_pages` accepts only absolute file paths, one per status"
+        ("monitor-net", _) => "the networks are invalid, or the section has no bind",
+        ("errorfile" | "errorloc" | "errorloc302" | "errorloc303", _) => {
+            "a service's `error_pages` accepts only absolute file paths and fixed URLs, one per status"
         }
-        ("errorloc" | "errorloc302" | "errorloc303" | "errorfiles" | "http-error", _) => {
+        ("errorfiles" | "http-error", _) => {
             "a service's `error_pages` accepts only one file per status"
         }
         ("stick-table" | "stick" | "tcp-request" | "tcp-response", _) => {

@@ -1,44 +1,52 @@
-//! `monitor-uri`: haproxy itself responds to these requests, before all rules, and neither counts nor logs them.
+//! `monitor-uri` and `monitor-net`: haproxy itself responds to these requests, before all rules, and neither counts nor
+//! logs them.
+
+use std::net::IpAddr;
 
 use super::Context;
 use super::header::{Changes, variants};
+use super::line::Line;
 use super::section::Proxy;
 use crate::document::{Entry, Table};
 use crate::layer7::{Action, Condition};
 use crate::note::{Notes, Position};
 
-/// Adds a route for `monitor-uri /alive`, before the other routes of the service. `limits` are keys of its `limits`.
-pub(super) fn add_route(
+/// Adds routes for `monitor-uri /alive` and `monitor-net 10.0.0.0/8`, before the other routes of the service. `limits`
+/// are keys of its `limits`.
+pub(super) fn add_routes(
     context: &mut Context<'_>,
     proxy: &Proxy,
     service: &str,
     (changes, limits): (&Changes, &[Entry]),
     notes: &mut Notes,
 ) {
-    let Some(line) = proxy.last(&["monitor-uri"]).filter(|_| proxy.is_http()) else {
-        return;
-    };
-    let Some(path) = line
-        .word(1)
-        .filter(|path| path.starts_with('/') && !path.contains(['*', '?']))
-    else {
-        return;
-    };
-    context.mark_used(line);
-    let query = "the route also matches the path with a query";
-    match limits.is_empty() {
-        true => notes.remark(line.position, query),
-        false => notes.add(
-            line.position,
-            format!(
-                "requests to it count in `limits` of the service, and get 429 above them; {query}"
-            ),
-        ),
+    let mut conditions = Vec::new();
+    for line in ["monitor-net", "monitor-uri"]
+        .into_iter()
+        .filter_map(|keyword| proxy.last(&[keyword]))
+        .filter(|_| proxy.is_http())
+    {
+        let Some(condition) = condition_of(line) else {
+            continue;
+        };
+        context.mark_used(line);
+        let mut reasons = Vec::new();
+        if !limits.is_empty() {
+            reasons.push("requests to it count in `limits` of the service, and get 429 above them");
+        }
+        if condition.path.is_some() {
+            reasons.push("the route also matches the path with a query");
+        }
+        match limits.is_empty() {
+            _ if reasons.is_empty() => {}
+            true => notes.remark(line.position, reasons.join("; ")),
+            false => notes.add(line.position, reasons.join("; ")),
+        }
+        conditions.push((line.position, condition));
     }
-    let condition = Condition {
-        path: Some(path.to_owned()),
-        ..Condition::default()
-    };
+    if conditions.is_empty() {
+        return;
+    }
     let action = Action::RespondWithFields {
         status: 200,
         body: "<html><body><h1>200 OK</h1>\nService ready.\n</body></html>\n".to_owned(),
@@ -53,8 +61,10 @@ pub(super) fn add_route(
     let end = tables.len();
     let first = tables.iter().position(is_first).unwrap_or(end);
     let changes = changes.for_response(|_| false);
-    let route = (line.position, &condition, &action);
-    write_response(context, service, route, &changes, notes);
+    for (position, condition) in &conditions {
+        let route = (*position, condition, &action);
+        write_response(context, service, route, &changes, notes);
+    }
     let tables = &mut context.writer.document.tables;
     let is_service = |table: &&Table| table.path == ["service", service];
     let mut keys = tables.iter().filter(is_service).flat_map(|it| &it.entries);
@@ -64,6 +74,24 @@ pub(super) fn add_route(
         }
     }
     tables[first..].rotate_left(end - first);
+}
+
+/// Returns which requests haproxy responds to itself. Returns `None` if Weir has no such condition.
+fn condition_of(line: &Line) -> Option<Condition> {
+    let argument = line.word(1)?;
+    if line.keyword() == "monitor-uri" {
+        let is_path = argument.starts_with('/') && !argument.contains(['*', '?']);
+        return is_path.then(|| Condition {
+            path: Some(argument.to_owned()),
+            ..Condition::default()
+        });
+    }
+    let (address, prefix) = argument.split_once('/').unwrap_or((argument, "0"));
+    let is_network = address.parse::<IpAddr>().is_ok() && prefix.parse::<u8>().is_ok();
+    is_network.then(|| Condition {
+        sources: vec![argument.to_owned()],
+        ..Condition::default()
+    })
 }
 
 /// Writes the routes for a response that no rule defines.

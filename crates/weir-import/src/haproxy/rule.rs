@@ -241,6 +241,9 @@ fn weir_variable(fetch: &str) -> Option<String> {
         ("uuid", "" | "4") | ("unique-id", "") => "{request_id}".to_owned(),
         ("method" | "capture.req.method", "") => "{method}".to_owned(),
         ("ssl_fc_sni" | "req.ssl_sni", "") => "{tls_sni}".to_owned(),
+        ("ssl_fc_protocol", "") => "{tls_version}".to_owned(),
+        ("be_name", "") => "{pool}".to_owned(),
+        ("srv_name", "") => "{server}".to_owned(),
         ("hdr" | "req.hdr" | "req.fhdr", host) if host.eq_ignore_ascii_case("host") => {
             "{host}".to_owned()
         }

@@ -161,8 +161,8 @@ fn push_request_buffering(context: &mut Context<'_>, table: &mut Table, proxies:
     }
 }
 
-/// Adds `error_pages` for `errorfile 503 /etc/haproxy/errors/503.http`: Weir reads haproxy's format. The frontend
-/// overrides its backend, and both override their defaults.
+/// Adds `error_pages` for `errorfile 503 /etc/haproxy/errors/503.http` and `errorloc 503 URL`: Weir reads haproxy's
+/// format. The frontend overrides its backend, and both override their defaults.
 fn push_error_pages(
     context: &mut Context<'_>,
     table: &mut Table,
@@ -177,11 +177,11 @@ fn push_error_pages(
         .chain(defaults)
         .flat_map(|lines| lines.iter().rev())
     {
-        let page_files = error_page_files(context, line);
-        let is_replaced = page_files
+        let line_pages = error_pages_of(context, line);
+        let is_replaced = line_pages
             .iter()
             .all(|(status, ..)| statuses.contains(status));
-        if page_files.is_empty() || is_replaced && context.used.contains(&line.position) {
+        if line_pages.is_empty() || is_replaced && context.used.contains(&line.position) {
             continue;
         }
         if is_replaced {
@@ -190,15 +190,13 @@ fn push_error_pages(
             continue;
         }
         context.mark_used(line);
-        for (status, file, position) in page_files {
+        for (status, keys, position) in line_pages {
             if statuses.contains(&status) {
                 continue;
             }
             context.used.insert(position);
-            let page = vec![
-                Entry::new("status", status.as_str(), position),
-                Entry::new("file", file, position),
-            ];
+            let mut page = vec![Entry::new("status", status.as_str(), position)];
+            page.extend(keys);
             statuses.push(status);
             pages.push(Item::new(page, Some(position)));
         }
@@ -227,12 +225,27 @@ fn underscores_entry(context: &mut Context<'_>, proxy: &Proxy) -> Entry {
     }
 }
 
-/// Returns the status, the file and the position of each page of a line: `errorfile 503 FILE`, `errorfiles NAME` of an
-/// `http-errors` section, `http-error status 503 … errorfile FILE`.
-fn error_page_files(context: &Context<'_>, line: &Line) -> Vec<(String, String, Position)> {
+/// The status of an error page, its other keys, and its position.
+type ErrorPage = (String, Vec<Entry>, Position);
+
+/// Returns the pages of a line: `errorfile 503 FILE`, `errorloc 503 URL`, `errorfiles NAME` of an `http-errors` section,
+/// `http-error status 503 … errorfile FILE`.
+fn error_pages_of(context: &Context<'_>, line: &Line) -> Vec<ErrorPage> {
     let page_of_line = |line: &Line| {
+        let position = line.position;
+        let page = |status: &str, keys| Some((status.to_owned(), keys, position));
         let words: Vec<&str> = line.words.iter().map(String::as_str).collect();
         let (status, file) = match words.as_slice() {
+            ["errorloc" | "errorloc302", status, url] if is_plain_url(url) => {
+                return page(status, vec![Entry::new("redirect", *url, position)]);
+            }
+            ["errorloc303", status, url] if is_plain_url(url) => {
+                let status_key = Entry::new("redirect_status", 303_u64, position);
+                return page(
+                    status,
+                    vec![Entry::new("redirect", *url, position), status_key],
+                );
+            }
             ["errorfile", status, file] => (status, file),
             ["http-error", "status", status, "errorfile", file] => (status, file),
             // Weir derives the type from the file name.
@@ -247,8 +260,10 @@ fn error_page_files(context: &Context<'_>, line: &Line) -> Vec<(String, String, 
             ] if content_type.starts_with(media_type(file)) => (status, file),
             _ => return None,
         };
-        let is_usable = file.starts_with('/') && !file.starts_with("/dev/");
-        is_usable.then(|| ((*status).to_owned(), (*file).to_owned(), line.position))
+        // An empty response: the connection is closed.
+        let is_usable = file.starts_with('/') && !file.starts_with("/dev/") || *file == "/dev/null";
+        let file = is_usable.then(|| Entry::new("file", *file, position))?;
+        page(status, vec![file])
     };
     match (line.keyword(), line.word(1)) {
         ("errorfiles", Some(name)) => {
@@ -259,13 +274,17 @@ fn error_page_files(context: &Context<'_>, line: &Line) -> Vec<(String, String, 
                 .into_iter()
                 .flatten()
                 .filter_map(page_of_line);
-            let is_wanted = |page: &(String, String, Position)| {
-                statuses.is_empty() || statuses.contains(&page.0)
-            };
+            let is_wanted = |page: &ErrorPage| statuses.is_empty() || statuses.contains(&page.0);
             section_pages.filter(is_wanted).collect()
         }
         _ => page_of_line(line).into_iter().collect(),
     }
+}
+
+/// Returns whether a URL may be the target of an error page, which contains no variables.
+fn is_plain_url(url: &str) -> bool {
+    url.bytes()
+        .all(|byte| byte.is_ascii_graphic() && !b"{}\\\"<>^`|".contains(&byte))
 }
 
 /// Returns the media type that Weir derives from the file name of an error page.

@@ -1,13 +1,13 @@
-//! `proxy_set_header`, `add_header`, `proxy_hide_header` and `rewrite … break`: the header and path changes of a
-//! location.
+//! `proxy_set_header`, `add_header`, `proxy_hide_header`, `proxy_redirect` and `rewrite … break`: the header and path
+//! changes of a location.
 
 use super::target::{is_host_field, parse_host};
 use super::tree::{Node, inherited};
 use super::variable::{ServerVariables, replace_variables};
 use super::{Context, auth};
 use crate::document::Entry;
-use crate::edit::{Edits, with_leading_slash};
-use crate::note::Notes;
+use crate::edit::{Edits, Replacement, with_leading_slash};
+use crate::note::{Notes, Position};
 
 /// Returns the header and path changes of a location. `levels` are innermost first.
 pub(super) fn edits(
@@ -66,10 +66,17 @@ pub(super) fn edits(
     }
     add_response_edits(context, &mut edits, levels, variables, notes);
     for line in inherited(levels, "proxy_redirect") {
-        // Weir does not change the field.
-        if line.word(1) == Some("off") {
-            context.used.insert(line.position);
-        }
+        let replacements = match (line.word(1), line.word(2)) {
+            // Weir does not change the fields.
+            (Some("off"), None) => Vec::new(),
+            (Some(from), Some(to)) => match redirect_replacements(from, to, line.position) {
+                Some(replacements) => replacements,
+                None => continue,
+            },
+            _ => continue,
+        };
+        context.used.insert(line.position);
+        edits.replacements.extend(replacements);
     }
     let mut keys = super::route::keys(context, levels, notes);
     edits.keys.append(&mut keys);
@@ -84,6 +91,50 @@ pub(super) fn edits(
         edits.rewrites.push((regex, path, line.position));
     }
     edits
+}
+
+/// Converts `proxy_redirect FROM TO`, which changes `Location` and `Refresh`. `FROM` is a prefix, or an expression after
+/// `~` or `~*`. Returns `None` if the texts contain variables other than groups.
+fn redirect_replacements(from: &str, to: &str, position: Position) -> Option<Vec<Replacement>> {
+    if to.contains(['{', '}']) {
+        return None;
+    }
+    let (regex, to) = match from.strip_prefix('~') {
+        Some(regex) => {
+            let regex = match regex.strip_prefix('*') {
+                Some(regex) => format!("(?i){regex}"),
+                None => regex.to_owned(),
+            };
+            let to = (1..=9).fold(to.to_owned(), |to, group| {
+                to.replace(&format!("${group}"), &format!("{{{group}}}"))
+            });
+            (regex, to)
+        }
+        None if from.contains('$') => return None,
+        None => (
+            format!("^{}(.*)$", regex::escape(from)),
+            format!("{to}{{1}}"),
+        ),
+    };
+    if to.contains('$') || regex::Regex::new(&regex).is_err() {
+        return None;
+    }
+    let replacement = |name: &str, regex, to| Replacement {
+        name: name.to_owned(),
+        regex,
+        to,
+        position,
+    };
+    // `Refresh: 5; url=http://inside/`; an expression may match anywhere in the URL.
+    let refresh = regex.strip_prefix('^').map(|rest| {
+        let to = (1..=8).rev().fold(to.clone(), |to, group| {
+            to.replace(&format!("{{{group}}}"), &format!("{{{}}}", group + 1))
+        });
+        replacement("Refresh", format!("^(.*url=){rest}"), format!("{{1}}{to}"))
+    });
+    let mut replacements = vec![replacement("Location", regex, to)];
+    replacements.extend(refresh);
+    Some(replacements)
 }
 
 /// Returns whether a line sends the port of the service that the client connected to.

@@ -370,7 +370,7 @@ const UNSUPPORTED: &[Unsupported] = &[
         inert: &[],
     },
     Unsupported {
-        reason: "a service's `error_pages` accepts only files",
+        reason: "a service's `error_pages` accepts only files and fixed URLs",
         visible: &["error_page", "proxy_intercept_errors"],
         inert: &[],
     },

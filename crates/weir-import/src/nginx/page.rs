@@ -36,6 +36,11 @@ pub(super) fn error_pages(
             notes.remark(line.position, reason);
             continue;
         }
+        if let Some(entries) = error_redirect(&line) {
+            context.used.insert(line.position);
+            pages.push(Item::new(entries, Some(line.position)));
+            continue;
+        }
         match error_page(&line, server, outer) {
             Ok((_, file)) if context.environment.has_file(&file) == Some(false) => {
                 context.used.insert(line.position);
@@ -87,6 +92,32 @@ fn returns_404(nodes: &[Node]) -> bool {
         .any(|node| returns(node) || returns_404(node.inner()))
 }
 
+/// Returns the entries of an error page that is a redirect to a fixed URL. A page for status 497 (plain HTTP at a TLS
+/// port) is not one of them.
+fn error_redirect(line: &Node) -> Option<Vec<Entry>> {
+    let (url, codes) = line.words.get(1..)?.split_last()?;
+    let is_url = url.starts_with("http://") || url.starts_with("https://");
+    if !is_url || url.contains(['$', '{', '}']) {
+        return None;
+    }
+    let (codes, status) = match codes.split_last()? {
+        (last, codes) if last.starts_with('=') => (codes, last[1..].parse::<u64>().ok()?),
+        _ => (codes, 302),
+    };
+    let is_code = |code: &String| code.parse::<u16>().is_ok_and(|code| code != 497);
+    if codes.is_empty() || !codes.iter().all(is_code) || !matches!(status, 302 | 303) {
+        return None;
+    }
+    let mut entries = vec![
+        Entry::new("status", codes.join(","), line.position).essential(),
+        Entry::new("redirect", url.as_str(), line.position).essential(),
+    ];
+    if status != 302 {
+        entries.push(Entry::new("redirect_status", status, line.position));
+    }
+    Some(entries)
+}
+
 /// Returns the entries of an error page and the path of its file.
 fn error_page(
     line: &Node,
@@ -96,7 +127,7 @@ fn error_page(
     let words: Vec<&str> = line.words.iter().skip(1).map(String::as_str).collect();
     let (uri, codes) = words.split_last().ok_or("the page is missing")?;
     if !uri.starts_with('/') || uri.contains('$') {
-        return Err("a service's `error_pages` accepts only files");
+        return Err("a service's `error_pages` accepts only files and fixed URLs");
     }
     if codes.is_empty() || codes.iter().any(|code| code.parse::<u16>().is_err()) {
         return Err("a service's `error_pages` cannot change the status code");

@@ -285,17 +285,19 @@ fn rewrites(edits: Edits, old: &RouteEdits, new: &RouteEdits) -> Edits {
     })
 }
 
-const REQUEST_KEYS: [&str; 3] = ["set_header", "add_header", "remove_header"];
-const RESPONSE_KEYS: [&str; 3] = [
+/// The last key is only for responses.
+const REQUEST_KEYS: [&str; 4] = ["set_header", "add_header", "remove_header", ""];
+const RESPONSE_KEYS: [&str; 4] = [
     "set_response_header",
     "add_response_header",
     "remove_response_header",
+    "replace_response_header",
 ];
 
 /// Compares header changes and reports them under the given keys.
 fn headers(
     edits: Edits,
-    [set, add, remove]: [&str; 3],
+    [set, add, remove, replace]: [&str; 4],
     old: &HeaderEdits,
     new: &HeaderEdits,
 ) -> Edits {
@@ -304,6 +306,9 @@ fn headers(
         .compare_hidden(add, &old.add, &new.add)
         .compare(remove, &old.remove, &new.remove, |names| {
             comma_list(names.to_vec())
+        })
+        .compare(replace, &old.replace, &new.replace, |replacements| {
+            comma_list(replacements.iter().map(ToString::to_string).collect())
         })
 }
 
@@ -400,7 +405,7 @@ fn message_options(edits: Edits, old: &Proxy, new: &Proxy) -> Edits {
             let pages = pages.iter();
             comma_list(
                 pages
-                    .map(|page| format!("{} {}", statuses(&page.status), page.file))
+                    .map(|page| format!("{} {}", statuses(&page.status), page.response))
                     .collect(),
             )
         })

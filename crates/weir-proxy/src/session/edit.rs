@@ -219,10 +219,18 @@ impl Session {
         texts: &'a mut ResponseTexts<'a>,
     ) -> ResponseEdit<'a> {
         let cookie = self.set_sticky_cookie(targets, head, &mut texts.add);
+        let route = self
+            .request
+            .route
+            .and_then(|index| service.routes.get(index));
         ResponseEdit {
             add: &texts.add,
             remove: &texts.remove,
             conditional: &texts.conditional,
+            replace: [
+                &service.response_header.replace,
+                route.map_or(&[], |route| &route.edits.response.replace),
+            ],
             cookie,
             encoding: self.encoding(service),
             status: service.response_status(self.request.route),

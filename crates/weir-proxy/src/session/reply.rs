@@ -11,7 +11,7 @@ use super::edit::LocalResponseFields;
 use super::state::{Linger, Phase, Watch};
 use super::{LINGER_MS, Session, Step};
 use crate::context::{Context, HEAD_BUFFER_BYTES};
-use crate::page::Page;
+use crate::page::{Content, Page};
 use crate::plan::Detail;
 use crate::slab::Key;
 use crate::socket::{Read, Written};
@@ -151,6 +151,10 @@ impl Session {
         }
         let local = Rc::clone(&self.local);
         let page = Page::find(&local.service.pages, status);
+        if page.is_some_and(Page::is_close) {
+            self.record(cx, status);
+            return Step::Close;
+        }
         let response = LocalResponse {
             retry_after: rejection.retry_after_s,
             ..self.local_response(cx, status, page)
@@ -171,10 +175,14 @@ impl Session {
         self.set_termination(*b"LR");
         let local = Rc::clone(&self.local);
         let page = Page::find(&local.service.pages, status).filter(|_| body.is_empty());
+        if page.is_some_and(Page::is_close) {
+            self.record(cx, status);
+            return Step::Close;
+        }
         let text = (!body.is_empty()).then_some(body);
         let response = self.local_response(cx, status, page);
         let response = LocalResponse {
-            location,
+            location: location.or(response.location),
             body: text.or(response.body),
             content_type: route_fields
                 .content_type
@@ -197,6 +205,10 @@ impl Session {
         self.set_termination(*b"LR");
         let local = Rc::clone(&self.local);
         let page = Page::find(&local.service.pages, status);
+        if page.is_some_and(Page::is_close) {
+            self.record(cx, status);
+            return Step::Close;
+        }
         let response = LocalResponse {
             fields,
             ..self.local_response(cx, status, page)
@@ -213,9 +225,19 @@ impl Session {
         page: Option<&'a Page>,
     ) -> LocalResponse<'a> {
         let exchange = &self.request.exchange;
+        let (status, location, content_type, body) = match page.map(|page| &page.content) {
+            Some(Content::Body { media_type, body }) => {
+                (status, None, media_type.as_str(), Some(body.as_slice()))
+            }
+            Some(Content::Redirect { to, status }) => {
+                (*status, Some(to.as_bytes()), LocalResponse::PLAIN, None)
+            }
+            Some(Content::Close) | None => (status, None, LocalResponse::PLAIN, None),
+        };
         LocalResponse {
-            body: page.map(|page| page.body.as_slice()),
-            content_type: page.map_or(LocalResponse::PLAIN, |page| &page.media_type),
+            body,
+            location,
+            content_type,
             close: !exchange.client_could_persist() || self.is_last(cx),
             omit_body: exchange.to_head(),
             http10: exchange.is_http10(),

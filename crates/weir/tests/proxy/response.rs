@@ -277,6 +277,53 @@ fn custom_error_pages_are_sent() {
 }
 
 #[test]
+fn error_page_may_be_a_redirect_or_no_response() {
+    let pages = "error_pages = [{ status = 502, redirect = \"https://status.example/\", redirect_status = 303 }, { \
+                 status = \"404-408\", file = \"/dev/null\" }]\ntimeouts = { request = \"300ms\" }\n[[route]]\nservice = \
+                 \"s\"\npath = \"/closed\"\nstatus = 404";
+    let proxy = Proxy::start("http", &[free_address()], pages);
+    let mut client = Client::connect(proxy.listen);
+    let (head, _) = client.fetch("GET / HTTP/1.1\r\nHost: h\r\n\r\n");
+    assert!(head.starts_with("HTTP/1.1 303 "), "{head}");
+    assert!(
+        head.contains("Location: https://status.example/\r\n"),
+        "{head}"
+    );
+    // The same connection serves the next request, whose error is answered by closing it.
+    client.send("GET /closed HTTP/1.1\r\nHost: h\r\n\r\n");
+    assert_eq!(read_to_end(&mut client), b"");
+    // An incomplete request.
+    let mut client = Client::connect(proxy.listen);
+    client.send("GET / HTTP/1.1\r\n");
+    assert_eq!(read_to_end(&mut client), b"");
+}
+
+#[test]
+fn values_of_response_fields_are_replaced() {
+    let server = ScriptedServer::start(vec![vec![
+        Action::Read,
+        send_text(
+            "HTTP/1.1 302 Found\r\nLocation: http://inside:8080/a?b\r\nSet-Cookie: a=1; Path=/app\r\nSet-Cookie: \
+             b=2\r\nContent-Length: 0\r\n\r\n",
+        ),
+        Action::Drain,
+    ]]);
+    let settings = "replace_response_header = [{ name = \"Location\", regex = '^http://inside:8080/(.*)$', to = \
+                    \"/{1}\" }]\n[[route]]\nservice = \"s\"\npool = \"p\"\nreplace_response_header = [{ name = \
+                    \"set-cookie\", regex = '^(.*; *Path=)/app$', to = \"{1}/; Secure\" }]";
+    let proxy = Proxy::start("http", &[server.address()], settings);
+    let (head, _) = Client::connect(proxy.listen).fetch(GET);
+    for line in [
+        "Location: /a?b",
+        "Set-Cookie: a=1; Path=/; Secure",
+        "Set-Cookie: b=2",
+    ] {
+        assert!(head.contains(&format!("\r\n{line}\r\n")), "{head}");
+    }
+    assert!(!head.contains("inside"), "{head}");
+}
+
+#[test]
 fn connect_opens_a_tunnel_if_enabled() {
     const CONNECT: &str = "CONNECT far.example:443 HTTP/1.1\r\nHost: far.example:443\r\n\r\n";
     let plain = Origin::start("o");

@@ -3,7 +3,8 @@
 use std::ops::Range;
 
 use weir_model::{
-    Conditions, HeaderEdit, HeaderEdits, Part, PathRewrite, RouteEdits, Template, TextRegex,
+    Conditions, HeaderEdit, HeaderEdits, HeaderReplacement, Part, PathRewrite, RouteEdits,
+    Template, TextRegex, Variable,
 };
 
 use super::condition::regex;
@@ -14,7 +15,7 @@ use crate::diagnostic::Diagnostic;
 use crate::key::Kind;
 use crate::lower::check::status;
 use crate::lower::variable::{Scope, template};
-use crate::tree::Value;
+use crate::tree::{Item, Table, Value};
 use crate::view::{Sink, View, text, wrong_type};
 
 const TEXT: Kind = Kind::DescribedText("text");
@@ -64,13 +65,14 @@ pub(super) fn split(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Vec<(Str
 }
 
 /// Keys of header changes: first those of requests, then those of responses.
-const HEADER_KEYS: [&str; 6] = [
+const HEADER_KEYS: [&str; 7] = [
     "set_header",
     "add_header",
     "remove_header",
     "set_response_header",
     "add_response_header",
     "remove_response_header",
+    "replace_response_header",
 ];
 
 pub(super) fn edits(sink: &mut Sink<'_>, view: &View<'_, '_>, when: &Conditions) -> RouteEdits {
@@ -159,6 +161,7 @@ pub(crate) fn header_edits(
         set_response,
         add_response,
         remove_response,
+        replace_response,
     ] = HEADER_KEYS;
     let request_scope = Scope {
         server: false,
@@ -173,13 +176,74 @@ pub(crate) fn header_edits(
         set: fields(sink, view, set, request_scope),
         add: fields(sink, view, add, request_scope),
         remove: names(sink, view, remove),
+        replace: Vec::new(),
     };
     let response = HeaderEdits {
         set: fields(sink, view, set_response, response_scope),
         add: fields(sink, view, add_response, response_scope),
         remove: names(sink, view, remove_response),
+        replace: replacements(sink, view, replace_response),
     };
     (request, response)
+}
+
+/// Lowers `replace_response_header`.
+fn replacements(
+    sink: &mut Sink<'_>,
+    view: &View<'_, '_>,
+    key: &'static str,
+) -> Vec<HeaderReplacement> {
+    let mut replacements = Vec::new();
+    for item in view.list(sink, key).unwrap_or_default() {
+        match &item.value {
+            Value::Table(table) => replacements.extend(replacement(sink, item, table)),
+            _ => sink.push(wrong_type(item, &Kind::Table(&catalog::HEADER_REPLACEMENT))),
+        }
+    }
+    replacements
+}
+
+fn replacement(
+    sink: &mut Sink<'_>,
+    item: &Item<'_>,
+    table: &Table<'_>,
+) -> Option<HeaderReplacement> {
+    let view = View::open(sink, &catalog::HEADER_REPLACEMENT, table, &item.span);
+    let field = view.text(sink, "name");
+    let field = field.and_then(|(text, span)| name(sink, text, span));
+    let expression = view.text(sink, "regex");
+    let expression = expression.and_then(|(text, span)| regex(sink, text, span));
+    let (text, span) = view.text(sink, "to")?;
+    // Without the expression, the groups are unknown.
+    let expression = expression?;
+    if !is_field_value(text) {
+        report_field_value(sink, span);
+        return None;
+    }
+    let scope = Scope {
+        server: false,
+        route: None,
+        regex: Some(&expression),
+    };
+    let to = template(sink, text, span, scope)?;
+    let is_group = |variable: &Variable| matches!(variable, Variable::Group(_));
+    if !to.variables().all(is_group) {
+        sink.push(
+            Diagnostic::new(
+                Code::UnknownValue,
+                span,
+                "`to` may use only groups of `regex`",
+            )
+            .cause("the request may be gone when the response arrives")
+            .fix("use `{1}` to `{9}`"),
+        );
+        return None;
+    }
+    Some(HeaderReplacement {
+        name: field?,
+        regex: expression,
+        to,
+    })
 }
 
 /// Lowers `rewrite`: a path, or a table with an expression.
@@ -345,21 +409,21 @@ fn field(
         return None;
     };
     let value = value.trim();
-    if !value
-        .bytes()
-        .all(|byte| byte == b' ' || byte.is_ascii_graphic())
-    {
-        sink.push(
-            Diagnostic::new(
-                Code::BadText,
-                span,
-                "the value contains characters that are not allowed in a header \
-                field",
-            )
-            .fix("use printable ASCII characters"),
-        );
+    if !is_field_value(value) {
+        report_field_value(sink, span);
         return None;
     }
     name(sink, field, span)?;
     Some((field.to_owned(), template(sink, value, span, scope)?))
+}
+
+/// Returns whether a text may be in the value of a header field.
+fn is_field_value(text: &str) -> bool {
+    text.bytes()
+        .all(|byte| byte == b' ' || byte.is_ascii_graphic())
+}
+
+fn report_field_value(sink: &mut Sink<'_>, span: &Range<usize>) {
+    let message = "the value contains characters that are not allowed in a header field";
+    sink.push(Diagnostic::new(Code::BadText, span, message).fix("use printable ASCII characters"));
 }

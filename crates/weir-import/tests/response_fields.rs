@@ -1,0 +1,140 @@
+//! Values of response fields that haproxy and nginx replace, error pages that are redirects or empty, and timeouts of
+//! single requests.
+
+use weir_import::{EmptyEnvironment, Imported, haproxy, nginx};
+
+fn check(imported: Imported) -> Imported {
+    let parsed = weir_config::parse(&imported.toml, &weir_config::Host::default());
+    assert!(parsed.is_ok(), "{parsed:?}\n{}", imported.toml);
+    imported
+}
+
+fn import(defaults: &str, frontend: &str, backend: &str) -> Imported {
+    let text = format!(
+        "defaults\n mode http\n timeout connect 2s\n {defaults}\nfrontend web\n bind :80\n {frontend}\n default_backend \
+         app\nbackend app\n {backend}\n server a 10.0.0.5:80\n"
+    );
+    check(haproxy("haproxy.cfg", &text, &EmptyEnvironment))
+}
+
+fn import_location(lines: &str) -> Imported {
+    let text = format!(
+        "http {{ server {{ listen 80; location / {{ proxy_pass http://10.0.0.5; {lines} }} }} }}\n"
+    );
+    check(nginx("nginx.conf", &text, &EmptyEnvironment))
+}
+
+/// Asserts that the output contains the text, and that no line changes behaviour.
+#[track_caller]
+fn assert_carried(imported: &Imported, text: &str) {
+    assert!(imported.toml.contains(text), "{}", imported.toml);
+    let losses: Vec<_> = imported.losses.iter().collect();
+    assert!(losses.is_empty(), "{losses:?}");
+}
+
+#[test]
+fn replaced_values_of_haproxy_apply_after_those_of_the_backend() {
+    let imported = import(
+        "",
+        "http-response replace-header Location ^http://(.*) https://\\1",
+        "http-response replace-header Set-Cookie (.*) \"\\1; Secure\"",
+    );
+    assert_carried(
+        &imported,
+        "replace_response_header = [{ name = \"Set-Cookie\", regex = \"(.*)\", to = \"{1}; Secure\" }, { name = \
+         \"Location\", regex = \"^http://(.*)\", to = \"https://{1}\" }]",
+    );
+    let old = import(
+        "",
+        "rspirep ^Location:\\ http://(.*) Location:\\ https://\\1",
+        "",
+    );
+    assert_carried(
+        &old,
+        "{ name = \"Location\", regex = \"(?i)^http://(.*)\", to = \"https://{1}\" }",
+    );
+}
+
+#[test]
+fn replacements_that_weir_cannot_express_are_reported() {
+    for rule in [
+        "http-response replace-header Location ^http://(.*) https://%[src]\\1",
+        "http-response replace-header Location ^http://(?=x) /",
+        "http-response replace-value Vary a b",
+    ] {
+        let imported = import("", rule, "");
+        assert_eq!(imported.losses.len(), 1, "{}", imported.toml);
+        assert!(!imported.toml.contains("replace_response_header"), "{rule}");
+    }
+}
+
+#[test]
+fn proxy_redirect_changes_location_and_refresh() {
+    let imported = import_location("proxy_redirect http://a.b/x/ /y/;");
+    assert_carried(
+        &imported,
+        "replace_response_header = [{ name = \"Location\", regex = \"^http://a\\\\.b/x/(.*)$\", to = \"/y/{1}\" }, { name \
+         = \"Refresh\", regex = \"^(.*url=)http://a\\\\.b/x/(.*)$\", to = \"{1}/y/{2}\" }]",
+    );
+    let imported = import_location("proxy_redirect ~*^http://([^:]+):8080(/.*)$ https://$1$2;");
+    assert_carried(
+        &imported,
+        "{ name = \"Location\", regex = \"(?i)^http://([^:]+):8080(/.*)$\", to = \"https://{1}{2}\" }",
+    );
+    let imported = import_location("proxy_redirect http://a/ $scheme://$host/;");
+    assert_eq!(imported.losses.len(), 1, "{}", imported.toml);
+}
+
+#[test]
+fn error_pages_are_files_redirects_or_empty() {
+    let imported = import(
+        "errorfile 408 /dev/null\n errorloc 503 http://a.b/\n errorloc303 504 /late",
+        "",
+        "",
+    );
+    assert_carried(
+        &imported,
+        "error_pages = [{ status = \"408\", file = \"/dev/null\" }, { status = \"503\", redirect = \"http://a.b/\" }, { \
+         status = \"504\", redirect = \"/late\", redirect_status = 303 }]",
+    );
+}
+
+#[test]
+fn error_page_with_a_url_is_a_redirect() {
+    let text = "http { server { listen 80; error_page 502 504 http://a.b/x; error_page 503 =303 https://c/; location / { \
+                proxy_pass http://10.0.0.5; } } }\n";
+    let imported = check(nginx("nginx.conf", text, &EmptyEnvironment));
+    assert_carried(
+        &imported,
+        "error_pages = [{ status = \"502,504\", redirect = \"http://a.b/x\" }, { status = \"503\", redirect = \
+         \"https://c/\", redirect_status = 303 }]",
+    );
+}
+
+#[test]
+fn timeouts_of_rules_keep_the_other_timeouts() {
+    let lines = "http-request set-timeout server 5m if { path_beg /slow }\n timeout tunnel 1h";
+    let imported = import("", "use_backend other if { path_beg /other }", lines);
+    assert!(
+        imported.toml.contains("timeouts = { server = \"5m\" }"),
+        "{}",
+        imported.toml
+    );
+    let imported = import(
+        "",
+        "use_backend two if { path_beg /b }",
+        "backend two\n timeout server 9s\n http-request set-timeout tunnel 5m if { path_beg /b/c }",
+    );
+    assert_carried(&imported, "timeouts = { server = \"9s\", tunnel = \"5m\" }");
+    assert!(
+        imported.toml.contains("timeouts = { server = \"9s\" }"),
+        "{}",
+        imported.toml
+    );
+}
+
+#[test]
+fn monitored_networks_get_a_response() {
+    let imported = import("", "monitor-net 10.0.0.0/8", "");
+    assert_carried(&imported, "source = [\"10.0.0.0/8\"]\nstatus = 200\n");
+}
