@@ -212,6 +212,10 @@ pub struct SelectionContext<'a, S> {
     pub now_ms: u64,
 }
 
+/// How often a selection is repeated when a slot becomes free in the meantime. A bound, because other workers may take
+/// each of these slots.
+const REPETITIONS_MAX: u32 = 8;
+
 impl Default for Selection {
     fn default() -> Self {
         Self::new(0)
@@ -415,10 +419,16 @@ impl Selection {
             can_wait: may_queue,
             now_ms: context.now_ms,
         };
+        let mut repetitions = 0;
         loop {
             let Some(server) = context.balancer.pick(pool, &criteria, context.random) else {
                 if may_queue && pool.is_saturated() {
                     return self.enter_queue();
+                }
+                // Another worker may have released a slot since the scheduler found all servers full.
+                if may_queue && repetitions < REPETITIONS_MAX && pool.has_untried(self.tried) {
+                    repetitions += 1;
+                    continue;
                 }
                 return self.handle_no_server(pool.no_server);
             };

@@ -1,5 +1,7 @@
 //! Tests the action after each failure, when requests are queued, and the responses without a server.
 
+use std::cell::Cell;
+use std::net::IpAddr;
 use std::sync::atomic::Ordering::Relaxed;
 
 use weir_model::{RetryOn, Scheduler, SchedulerKind};
@@ -413,6 +415,73 @@ fn full_servers_queue_requests_if_there_is_a_queue() {
     // A late turn must be passed to another request.
     let turn = fixture.run(|context| selection.handle_queue_turn(context));
     assert_eq!(turn, None);
+}
+
+/// A server of which another worker releases a slot while this worker selects a server.
+struct ReleasedServer {
+    full: Load,
+    free: Load,
+    /// Number of times that the server is seen as full.
+    full_reads: Cell<u32>,
+}
+
+impl Server for ReleasedServer {
+    fn load(&self) -> &Load {
+        match self.full_reads.get() {
+            0 => &self.free,
+            reads => {
+                self.full_reads.set(reads - 1);
+                &self.full
+            }
+        }
+    }
+
+    fn hash_seed(&self) -> u64 {
+        1
+    }
+
+    fn address(&self) -> IpAddr {
+        [10, 0, 0, 1].into()
+    }
+
+    fn port(&self) -> Option<u16> {
+        Some(80)
+    }
+}
+
+#[test]
+fn slot_that_becomes_free_during_the_selection_is_used() {
+    for full_reads in 0..12 {
+        let server = ReleasedServer {
+            full: Load::new(1, 1),
+            free: Load::new(1, 1),
+            full_reads: Cell::new(full_reads),
+        };
+        assert!(server.full.try_acquire());
+        let fixture = Fixture::new(&[]);
+        let pool = Pool {
+            scheduler: Scheduler::new(SchedulerKind::Rr),
+            servers: &[server],
+            tiers: [1; 2],
+            version: 0,
+            queued: 0,
+            queue_timeout_ms: 100,
+            no_server: NoServer::Reject,
+        };
+        let output = Selection::default().select(&mut SelectionContext {
+            pool: &pool,
+            policy: &fixture.policy,
+            balancer: &mut Balancer::default(),
+            budget: &fixture.budget,
+            random: &mut SplitMix64::new(42),
+            client: ([192, 0, 2, 1], 1000).into(),
+            now_ms: 0,
+        });
+        assert!(
+            matches!(output, Output::Connect { .. } | Output::Queue),
+            "{full_reads} reads: {output:?}"
+        );
+    }
 }
 
 #[test]
