@@ -22,7 +22,7 @@ impl Row {
             self.name.clone(),
             self.packets.clone(),
             format!("{:.0}", self.floor.median),
-            format!("{:.0}", self.net.median),
+            format!("{:.1}", self.net.median),
             format!("{:.0}…{:.0}", self.net.min, self.net.max),
             match self.hits {
                 None => "–".to_owned(),
