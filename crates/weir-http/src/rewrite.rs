@@ -33,8 +33,10 @@ pub struct Client {
 pub struct ClientEdit<'a> {
     /// The rules.
     pub rules: &'a ClientFields,
-    /// The client's address.
+    /// Source address of the connection, which is appended to `X-Forwarded-For`.
     pub address: IpAddr,
+    /// The client's address. It differs from `address` if a trusted proxy sent it.
+    pub client: IpAddr,
     /// Whether the client uses TLS.
     pub secure: bool,
     /// The port that the client connected to.
@@ -202,7 +204,8 @@ fn write_client_fields(
             out.extend_from_slice(b", ");
         }
         match client_field {
-            ClientField::For | ClientField::RealIp => write_address(client.address, out),
+            ClientField::For if appends => write_address(client.address, out),
+            ClientField::For | ClientField::RealIp => write_address(client.client, out),
             ClientField::Proto if client.secure => out.extend_from_slice(b"https"),
             ClientField::Proto => out.extend_from_slice(b"http"),
             ClientField::Host => out.extend_from_slice(host),

@@ -4,10 +4,11 @@ mod restart;
 mod table;
 mod template;
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use weir_model::{
-    ConditionKey, Conditions, HostPattern, NamedCondition, Route, Scheme, TlsVersion, ValuePattern,
+    ConditionKey, Conditions, HostPattern, NamedCondition, Network, Route, Scheme, TlsVersion,
+    ValuePattern,
 };
 
 pub use restart::{RESTARTS_MAX, RestartedPath};
@@ -65,6 +66,44 @@ pub fn forwarded_scheme(head: &[u8], fields: &[Field]) -> Option<Scheme> {
     let first = value.split(|byte| *byte == b',').next()?.trim_ascii();
     let mut schemes = Scheme::ALL.into_iter();
     schemes.find(|scheme| first.eq_ignore_ascii_case(scheme.as_str().as_bytes()))
+}
+
+/// Returns the client's address in a field that trusted proxies send, such as `X-Forwarded-For`: the last address that
+/// is not one of a trusted proxy, or the first address if all are. Ports are ignored. Returns `None` if the field is
+/// absent or does not end with an address.
+pub fn client_address(
+    head: &[u8],
+    fields: &[Field],
+    name: &str,
+    trusted: &[Network],
+) -> Option<IpAddr> {
+    let values = fields
+        .iter()
+        .rev()
+        .filter(|field| field.name_in(head).eq_ignore_ascii_case(name.as_bytes()))
+        .flat_map(|field| field.value_in(head).rsplit(|byte| *byte == b','));
+    let mut client = None;
+    for value in values {
+        let Some(address) = parse_address(value.trim_ascii()) else {
+            break;
+        };
+        client = Some(address);
+        if !trusted.iter().any(|network| network.contains(address)) {
+            break;
+        }
+    }
+    client
+}
+
+/// Parses an address, with or without a port.
+fn parse_address(text: &[u8]) -> Option<IpAddr> {
+    let text = std::str::from_utf8(text).ok()?;
+    let bare = text
+        .strip_prefix('[')
+        .and_then(|text| text.strip_suffix(']'));
+    let address = bare.unwrap_or(text).parse();
+    let address = address.or_else(|_| text.parse().map(|address: SocketAddr| address.ip()));
+    address.ok().map(|address: IpAddr| address.to_canonical())
 }
 
 impl<'a> RouteInput<'a> {

@@ -201,6 +201,9 @@ pub struct Proxy {
     pub basic_auth: Option<BasicAuth>,
     /// Networks of trusted proxies, whose forwarding information is accepted.
     pub trusted: Vec<Network>,
+    /// Field in which trusted proxies send the client's address, in lower case; `None` = the address of the connection
+    /// is the client's.
+    pub client_ip_header: Option<String>,
     /// Whether clients send a PROXY protocol header; with `trusted`, only those networks do.
     pub proxy_protocol: bool,
     /// Field in which servers receive the request identifier, and in which trusted clients may send one.
@@ -308,6 +311,7 @@ impl Proxy {
             compression: None,
             basic_auth: None,
             trusted: Vec::new(),
+            client_ip_header: None,
             proxy_protocol: false,
             request_id: None,
             access_log: None,

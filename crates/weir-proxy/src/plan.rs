@@ -241,6 +241,8 @@ pub(crate) struct Service {
     /// Networks of clients that `x_forwarded` does not apply to.
     pub(crate) x_forwarded_except: Vec<Network>,
     pub(crate) trusted: Vec<Network>,
+    /// Field in which trusted proxies send the client's address, in lower case.
+    pub(crate) client_ip_header: Option<String>,
     /// Whether clients send a PROXY protocol header.
     pub(crate) preamble: bool,
     pub(crate) log: Option<Arc<Log>>,

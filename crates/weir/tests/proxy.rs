@@ -9,6 +9,8 @@ mod basics;
 mod certificate_list;
 #[path = "proxy/client_abort.rs"]
 mod client_abort;
+#[path = "proxy/client_address.rs"]
+mod client_address;
 #[path = "proxy/configuration_files.rs"]
 mod configuration_files;
 #[path = "proxy/descriptors.rs"]

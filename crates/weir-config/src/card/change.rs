@@ -101,10 +101,12 @@ fn value_words(kind: &Kind) -> Vec<&'static str> {
 /// Parses the key in each kind of service that supports it, and together with keys that it requires.
 fn parsed(section: &Section, line: &str) -> [Option<Desired>; 3] {
     let plain = around(section, line);
-    let protocol = if line.starts_with("protocol") {
-        ""
-    } else {
-        "protocol = \"http\"\n"
+    let protocol = match line {
+        _ if line.starts_with("protocol") => "",
+        _ if line.starts_with("client_ip_header") => {
+            "protocol = \"http\"\ntrusted = [\"10.0.0.0/8\"]\n"
+        }
+        _ => "protocol = \"http\"\n",
     };
     let proxied = plain.replace(
         "forward = \"nat\"",

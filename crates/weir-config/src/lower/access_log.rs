@@ -117,7 +117,37 @@ pub(super) fn maps(sink: &Sink<'_>, log: Option<&AccessLog>) -> Vec<Arc<ValueMap
 
 /// Returns the name of the field of request identifiers.
 pub(super) fn request_id(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<String> {
-    let (name, span) = view.text(sink, "request_id")?;
+    field_name(sink, view, "request_id", "X-Request-Id")
+}
+
+/// Returns the name of the field in which trusted proxies send the client's address, in lower case.
+pub(super) fn client_ip_header(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<String> {
+    let name = field_name(sink, view, "client_ip_header", "X-Forwarded-For")?;
+    if view.get("trusted").is_none()
+        && let Some((entry, _)) = view.get("client_ip_header")
+    {
+        sink.push(
+            Diagnostic::new(
+                Code::MissingKey,
+                &entry.key_span,
+                "`client_ip_header` requires `trusted`",
+            )
+            .cause("otherwise every client could choose its address")
+            .fix("add the networks of the proxies in front of Weir: trusted = [\"10.0.0.0/8\"]"),
+        );
+        return None;
+    }
+    Some(name.to_ascii_lowercase())
+}
+
+/// Returns the name of a header field. `example` is a valid name.
+fn field_name(
+    sink: &mut Sink<'_>,
+    view: &View<'_, '_>,
+    key: &'static str,
+    example: &str,
+) -> Option<String> {
+    let (name, span) = view.text(sink, key)?;
     let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
     if !name.is_empty() && name.bytes().all(is_token) {
         return Some(name.to_owned());
@@ -126,6 +156,6 @@ pub(super) fn request_id(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Str
         "`{}` is not the name of a header field",
         name.escape_debug()
     );
-    sink.push(Diagnostic::new(Code::BadText, span, message).fix("write \"X-Request-Id\""));
+    sink.push(Diagnostic::new(Code::BadText, span, message).fix(format!("write \"{example}\"")));
     None
 }

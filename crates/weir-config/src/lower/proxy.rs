@@ -40,7 +40,7 @@ const PROXY: [&str; 8] = [
 ];
 
 /// Keys that are only for `http` services.
-const HTTP: [&str; 19] = [
+const HTTP: [&str; 20] = [
     "http2",
     "forwarded",
     "x_forwarded",
@@ -60,6 +60,7 @@ const HTTP: [&str; 19] = [
     "compression",
     "basic_auth",
     "request_id",
+    "client_ip_header",
 ];
 
 /// Keys of `limits` that are only for `http` services.
@@ -204,6 +205,7 @@ pub(super) fn proxy(sink: &mut Sink<'_>, entry: &Entry<'_>, table: &Table<'_>) -
     proxy.compression = response::compression(sink, &view);
     proxy.basic_auth = basic_auth::basic_auth(sink, &view).flatten();
     proxy.trusted = response::networks(sink, &view, "trusted");
+    proxy.client_ip_header = access_log::client_ip_header(sink, &view);
     proxy.proxy_protocol = view.flag(sink, "proxy_protocol").unwrap_or(false);
     proxy.request_id = access_log::request_id(sink, &view);
     proxy.access_log = access_log::access_log(sink, &view);

@@ -72,6 +72,7 @@ const ORDINARY: &[(&str, &str)] = &[
     ("notify", "webhook"),
     ("tracing", "endpoint"),
     ("tracing", "service_name"),
+    ("service", "client_ip_header"),
     ("service", "request_id"),
     ("service", "set_header"),
     ("service", "set_response_header"),

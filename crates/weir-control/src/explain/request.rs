@@ -11,7 +11,7 @@ use std::path::Path;
 use weir_http::head::{self, HeadLimits};
 use weir_http::route::{
     self, RESTARTS_MAX, RequestId, RestartedPath, RouteInput, RouteTable, TemplateContext,
-    TlsProperties,
+    TlsProperties, client_address,
 };
 use weir_http::{Field, ParseError, RequestPath, mark_untrusted, path};
 use weir_model::{
@@ -152,8 +152,9 @@ impl Request {
             Ok(target) => target,
             Err(refusal) => return rejected(explanation, &refusal),
         };
+        let client = client_of(proxy, head, &fields);
         let input = RouteInput {
-            client: UNKNOWN_CLIENT,
+            client,
             target: &target,
             head,
             request: &request,
@@ -179,7 +180,7 @@ impl Request {
                 target: &target,
                 ..input
             },
-            client: SocketAddr::new(UNKNOWN_CLIENT, 0),
+            client: SocketAddr::new(client, 0),
             port: self.port,
             default_host: b"",
             request_id: RequestId::Generated(0),
@@ -242,6 +243,7 @@ impl Request {
             let unmet = route::first_unmet_condition(route, route_input, route_input.host());
             let unknown = |key: ConditionKey| match key.part() {
                 RequestPart::Head => None,
+                RequestPart::Client if route_input.client != UNKNOWN_CLIENT => None,
                 RequestPart::Client => Some("the client address"),
                 RequestPart::TlsConnection => Some("the TLS connection"),
             };
@@ -339,6 +341,13 @@ impl Request {
         }
         Some(proxy)
     }
+}
+
+/// Returns the client's address in the field that trusted proxies send; the request is treated as one of theirs.
+fn client_of(proxy: &Proxy, head: &[u8], fields: &[Field]) -> IpAddr {
+    let sent = proxy.client_ip_header.as_ref();
+    let sent = sent.and_then(|name| client_address(head, fields, name, &proxy.trusted));
+    sent.unwrap_or(UNKNOWN_CLIENT)
 }
 
 /// Marks the fields that keys and conditions ignore. Without `trusted`, no client is trusted; otherwise the client is

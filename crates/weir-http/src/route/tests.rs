@@ -334,3 +334,37 @@ proptest! {
         prop_assert_eq!(glob(pattern.as_bytes(), text.as_bytes()), slow(pattern.as_bytes(), text.as_bytes()));
     }
 }
+
+#[test]
+fn client_address_is_the_last_one_that_is_not_trusted() {
+    let trusted = [("10.0.0.0", 8), ("2001:db8::", 32)].map(|(address, prefix)| Network {
+        address: address.parse().unwrap(),
+        prefix,
+    });
+    for (values, expected) in [
+        (&["192.0.2.1"][..], Some("192.0.2.1")),
+        (&["192.0.2.9, 192.0.2.1", "10.0.0.2"], Some("192.0.2.1")),
+        (
+            &["192.0.2.1:80 , [2001:db8::1]:443", "[2001:db8::2]"],
+            Some("192.0.2.1"),
+        ),
+        (&["::ffff:192.0.2.1"], Some("192.0.2.1")),
+        // All are trusted; what precedes invalid text is unknown.
+        (&["10.0.0.3, 10.0.0.2"], Some("10.0.0.3")),
+        (&["192.0.2.1, unknown, 10.0.0.2"], Some("10.0.0.2")),
+        (&["192.0.2.1, unknown"], None),
+        (&["192.0.2.1,"], None),
+        (&[], None),
+    ] {
+        let mut head = "GET / HTTP/1.1\r\nHost: h\r\nX-Forwarded-Fo: 192.0.2.7\r\n".to_owned();
+        for value in values {
+            head.push_str(&format!("x-forwarded-FOR: {value}\r\n"));
+        }
+        head.push_str("\r\n");
+        let mut fields = Vec::new();
+        head::request(head.as_bytes(), &HeadLimits::default(), &mut fields).unwrap();
+        let found = client_address(head.as_bytes(), &fields, "x-forwarded-for", &trusted);
+        let expected: Option<IpAddr> = expected.map(|text| text.parse().unwrap());
+        assert_eq!(found, expected, "{values:?}");
+    }
+}

@@ -476,7 +476,7 @@ const UNSUPPORTED: &[Unsupported] = &[
         ],
     },
     Unsupported {
-        reason: "a service's `trusted` lists the proxies whose client addresses are accepted",
+        reason: "a service's `client_ip_header` is a header field that its `trusted` proxies send",
         visible: &["real_ip_header", "real_ip_recursive"],
         inert: &[],
     },

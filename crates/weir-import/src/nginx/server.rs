@@ -587,7 +587,7 @@ fn push_underscores(context: &mut Context<'_>, table: &mut Table, levels: [&[Nod
     }
 }
 
-/// Adds `trusted` for `set_real_ip_from`.
+/// Adds `trusted` for `set_real_ip_from`, and `client_ip_header` for `real_ip_header`.
 fn push_trusted(
     context: &mut Context<'_>,
     table: &mut Table,
@@ -605,28 +605,33 @@ fn push_trusted(
     for item in &trusted {
         context.used.extend(item.position);
     }
-    // Weir searches X-Forwarded-For from the end for an address that is not trusted.
     let mut lines = default.inner().iter().chain(outer);
     let recursive = lines.find(|line| line.keyword() == "real_ip_recursive");
     let mut lines = default.inner().iter().chain(outer);
     let field = lines.find(|line| line.keyword() == "real_ip_header");
-    let is_forwarded_for = |line: &&Node| {
-        line.word(1)
-            .is_some_and(|it| it.eq_ignore_ascii_case("X-Forwarded-For"))
-    };
-    if let (Some(recursive), Some(field)) = (recursive, field.filter(is_forwarded_for))
-        && recursive.word(1) == Some("on")
-        && !trusted.is_empty()
-    {
-        context.used.insert(recursive.position);
-        match context.appends_forwarded_for {
-            false => {
-                context.used.insert(field.position);
+    let name = field.and_then(|line| line.word(1)).unwrap_or("X-Real-IP");
+    if !trusted.is_empty() && name != "proxy_protocol" {
+        for line in [recursive, field].into_iter().flatten() {
+            context.used.insert(line.position);
+        }
+        let position = field.map(|line| line.position).or(trusted[0].position);
+        table.push(match position {
+            Some(position) => Entry::new("client_ip_header", name, position),
+            None => Entry::implied("client_ip_header", name),
+        });
+        if name.eq_ignore_ascii_case("X-Forwarded-For")
+            && let Some(position) = position
+        {
+            if recursive.and_then(|line| line.word(1)) != Some("on") {
+                let reason = "without `real_ip_recursive on`, nginx uses the last address of the field even if it is one \
+                              of a trusted proxy; Weir uses the last one that is not";
+                notes.add(position, reason);
             }
-            true => notes.add(
-                field.position,
-                "nginx appends the client's address to X-Forwarded-For again; Weir appends the address of the proxy",
-            ),
+            if context.appends_forwarded_for {
+                let reason = "nginx appends the client's address to X-Forwarded-For again; Weir appends the address of \
+                              the proxy";
+                notes.add(position, reason);
+            }
         }
     }
     if !trusted.is_empty() {

@@ -445,6 +445,12 @@ fn message_options(edits: Edits, old: &Proxy, new: &Proxy) -> Edits {
             new.proxy_protocol,
             bool::to_string,
         )
+        .compare(
+            "client_ip_header",
+            &old.client_ip_header,
+            &new.client_ip_header,
+            |name| or_none(name.as_ref()),
+        )
         .compare("request_id", &old.request_id, &new.request_id, |name| {
             name.as_deref().unwrap_or("absent").to_owned()
         })

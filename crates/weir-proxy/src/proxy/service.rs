@@ -132,6 +132,7 @@ pub(super) fn build_service(
         compression: proxy.compression.clone(),
         x_forwarded_except: proxy.x_forwarded_except.clone(),
         trusted: proxy.trusted.clone(),
+        client_ip_header: proxy.client_ip_header.clone(),
         preamble: proxy.proxy_protocol,
         log: log(known, workers, proxy),
         log_maps: proxy.log_maps.clone(),

@@ -51,7 +51,7 @@ impl Session {
             buffers,
         );
         let properties = target.as_ref().ok().map(|target| RequestProperties {
-            client: self.peer,
+            client: self.client,
             head,
             request,
             fields: &cx.fields,

@@ -1,6 +1,9 @@
 //! Decides which fields about the client (`X-Forwarded-…`, `X-Real-IP`, `Forwarded`) a client may set, and finds their
 //! rules.
 
+use std::net::SocketAddr;
+
+use weir_http::route::client_address;
 use weir_http::{Client, ClientEdit, Field, Name, mark_untrusted};
 use weir_model::{ClientFields, Forwarded};
 
@@ -8,6 +11,24 @@ use super::Session;
 use crate::plan::Service;
 
 impl Session {
+    /// Returns the client of a request: the address that a trusted proxy sent, or the source address of the connection.
+    /// The port is always that of the connection.
+    #[inline]
+    pub(super) fn client_of(&self, service: &Service, head: &[u8], fields: &[Field]) -> SocketAddr {
+        let is_trusted = || {
+            let mut trusted = service.trusted.iter();
+            trusted.any(|network| network.contains(self.peer.ip()))
+        };
+        let sent = service
+            .client_ip_header
+            .as_ref()
+            .filter(|_| is_trusted())
+            .and_then(|name| client_address(head, fields, name, &service.trusted));
+        sent.map_or(self.peer, |address| {
+            SocketAddr::new(address, self.peer.port())
+        })
+    }
+
     /// Returns the data about the client for forwarding fields, unless they are disabled.
     pub(super) fn forwarded_client(&self) -> Option<Client> {
         let service = &self.local.service;
@@ -29,6 +50,7 @@ impl Session {
         Some(ClientEdit {
             rules,
             address: self.peer.ip(),
+            client: self.client.ip(),
             secure: self.transport.is_secure(),
             port: self.listen_port(),
         })

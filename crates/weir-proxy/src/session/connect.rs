@@ -50,7 +50,7 @@ impl Session {
             balancer: &mut self.local.balancers.borrow_mut()[self.request.pool],
             budget: &self.local.budget,
             random: &mut cx.random,
-            client: self.peer,
+            client: self.client,
             now_ms: cx.now,
         };
         input(&mut self.request.selection, &mut context)

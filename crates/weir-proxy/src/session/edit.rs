@@ -39,7 +39,7 @@ impl Session {
         let id = self.request_id(&route_input, random);
         TemplateContext {
             route_input,
-            client: self.peer,
+            client: self.client,
             port: self.listen_port(),
             default_host,
             request_id: id,

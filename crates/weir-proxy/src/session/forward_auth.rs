@@ -130,7 +130,7 @@ impl Session {
     ) -> Authorization {
         let tls = self.tls_details(service);
         let properties = RequestProperties {
-            client: self.peer,
+            client: self.client,
             head,
             request,
             fields,
@@ -253,7 +253,7 @@ impl Session {
             local: Rc::clone(&self.local),
             mirror: Arc::clone(&rules.mirror),
             pool: targets.pool.clone(),
-            peer: self.peer,
+            peer: self.client,
             port: self.port,
             slot,
             exchange,
@@ -269,7 +269,7 @@ impl Session {
         match targets.scheduler.kind {
             SchedulerKind::Hash => {
                 let key = &targets.hash_key;
-                hash_of_request(key, self.peer, input.target, input.head, input.fields)
+                hash_of_request(key, self.client, input.target, input.head, input.fields)
             }
             _ => 0,
         }

@@ -76,7 +76,7 @@ impl Session {
         let Some(targets) = service.pools.get(mirror.pool) else {
             return;
         };
-        let route_input = incoming.properties(self.peer.ip(), &cx.fields);
+        let route_input = incoming.properties(self.client.ip(), &cx.fields);
         let routes = &service.routes;
         let route = self.request.route.and_then(|index| routes.get(index));
         let set_host = self.server_host(targets, route_input, edit.host, route, &mut cx.random);
@@ -89,7 +89,7 @@ impl Session {
         };
         let hash = match targets.scheduler.kind {
             SchedulerKind::Hash => {
-                hash_of_request(&targets.hash_key, self.peer, target, head, &cx.fields)
+                hash_of_request(&targets.hash_key, self.client, target, head, &cx.fields)
             }
             _ => 0,
         };
@@ -113,7 +113,7 @@ impl Session {
         write_request(head, &request, fields, &edit, &mut bytes);
         self.request.copies.push(MirrorCopy {
             local: Rc::clone(&self.local),
-            peer: self.peer,
+            peer: self.client,
             port: self.port,
             pool: targets.pool.clone(),
             slot,

@@ -97,7 +97,10 @@ pub(crate) struct Session {
     phase: Phase,
     /// Whether a request was answered on this connection.
     served: bool,
+    /// Source address of the connection, according to the PROXY protocol if it is used.
     peer: SocketAddr,
+    /// The client of the current request: `peer`, or the address that a trusted proxy sent.
+    client: SocketAddr,
     /// The listener's port.
     port: u16,
     pub(crate) local: Rc<LocalService>,
@@ -157,6 +160,7 @@ impl Session {
             phase: Phase::Head,
             served: false,
             peer,
+            client: peer,
             port,
             local,
             request: Request::new(Exchange::idle()),
@@ -198,7 +202,7 @@ impl Session {
         let is_tcp = self.local.service.protocol == ProxyProtocol::Tcp;
         if is_tcp {
             self.begin_log_record(cx);
-            self.request.selection = Selection::new(hash_of_client(self.peer));
+            self.request.selection = Selection::new(hash_of_client(self.client));
             self.request.times = Times::new(cx.now_us);
         }
         self.phase = match is_tcp {

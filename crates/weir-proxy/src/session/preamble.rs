@@ -61,7 +61,7 @@ impl Session {
             ..
         } = preamble
         {
-            self.peer = source;
+            (self.peer, self.client) = (source, source);
             self.destination = Some(destination);
         }
         self.start(key, cx)
@@ -80,7 +80,7 @@ impl Session {
             .or_else(|| socket::local_address(self.transport.socket()?))
             .unwrap_or(SocketAddr::new(self.peer.ip(), self.port));
         let mut header = Vec::new();
-        preamble::write(version, self.peer, destination, &mut header);
+        preamble::write(version, self.client, destination, &mut header);
         upstream.dedicated = true;
         let Some(socket) = upstream.transport.socket() else {
             return true;

@@ -247,7 +247,7 @@ impl Session {
                 .route
                 .and_then(|index| service.routes.get(index));
             let summary = ExchangeSummary {
-                client: self.peer,
+                client: self.client,
                 pool: pool.unwrap_or_default(),
                 server: server.map_or("", |server| &server.name),
                 retries: self.request.selection.retries(),

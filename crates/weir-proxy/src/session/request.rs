@@ -188,6 +188,7 @@ impl Session {
         match head::request(bytes, &service.head, &mut cx.fields) {
             Ok(Some(request)) => {
                 self.mark_untrusted(service, None, &bytes[..request.len], &mut cx.fields);
+                self.client = self.client_of(service, &bytes[..request.len], &cx.fields);
                 Ok(request)
             }
             Ok(None) => {
@@ -289,7 +290,7 @@ impl Session {
             .is_some_and(|log| !log.variables.is_empty())
         {
             let host = self.default_host(head, request, &cx.fields);
-            let route_input = incoming.properties(self.peer.ip(), &cx.fields);
+            let route_input = incoming.properties(self.client.ip(), &cx.fields);
             self.log_variables(route_input, host.as_bytes(), &mut cx.random);
         }
         let next_step = self.find_pool(key, cx, service, incoming);
@@ -343,7 +344,7 @@ impl Session {
             return Ok(None);
         }
         let properties = RouteInput {
-            client: self.peer.ip(),
+            client: self.client.ip(),
             target,
             head,
             request,
@@ -416,7 +417,7 @@ impl Session {
             secure,
         } = incoming;
         let properties = RequestProperties {
-            client: self.peer,
+            client: self.client,
             head,
             request,
             fields: &cx.fields,
@@ -493,7 +494,7 @@ impl Session {
         let index = route;
         let route = service.routes.get(route)?;
         let host = self.default_host(head, request, &cx.fields);
-        let route_input = incoming.properties(self.peer.ip(), &cx.fields);
+        let route_input = incoming.properties(self.client.ip(), &cx.fields);
         let template_context = self.template_context(
             route_input,
             host.as_bytes(),
@@ -599,7 +600,7 @@ impl Session {
         }
         let mut rewritten = None;
         if route.is_some_and(|route| !route.edits.is_empty()) || service.has_header_edits() {
-            let route_input = incoming.properties(self.peer.ip(), &cx.fields);
+            let route_input = incoming.properties(self.client.ip(), &cx.fields);
             let template_context = self.template_context(
                 route_input,
                 host.as_bytes(),
@@ -612,7 +613,7 @@ impl Session {
         }
         replace_copied(copied, head, &mut cx.fields, &mut add);
         self.write_trace_context(head, &mut cx.fields, &mut add);
-        let route_input = incoming.properties(self.peer.ip(), &cx.fields);
+        let route_input = incoming.properties(self.client.ip(), &cx.fields);
         let set_host =
             self.server_host(targets, route_input, host.as_bytes(), route, &mut cx.random);
         let edit = RequestEdit {
@@ -644,7 +645,7 @@ impl Session {
         let targets = &service.pools[self.request.pool];
         if targets.scheduler.kind == SchedulerKind::Hash {
             let key = &targets.hash_key;
-            let hash = hash_of_request(key, self.peer, target, head, &cx.fields);
+            let hash = hash_of_request(key, self.client, target, head, &cx.fields);
             self.request.selection.set_hash(hash);
         }
     }

@@ -104,7 +104,7 @@ impl Session {
                     user_agent: truncated_text(agent.unwrap_or_default()),
                     version: self.version(request),
                     is_secure: self.transport.is_secure(),
-                    client: Some(self.peer),
+                    client: Some(self.client),
                     ..TracedRequest::default()
                 },
             })

@@ -30,7 +30,7 @@ fn start_proxy(origin: &Origin, log: &str, more: &str) -> (Proxy, PathBuf) {
 }
 
 /// Waits until the log has at least this number of lines. Returns all lines.
-fn read_lines(file: &Path, count: usize) -> Vec<String> {
+pub(super) fn read_lines(file: &Path, count: usize) -> Vec<String> {
     let read = || fs::read_to_string(file).unwrap_or_default();
     wait_until("the log has enough lines", || {
         read().lines().count() >= count

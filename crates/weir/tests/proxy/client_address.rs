@@ -1,0 +1,94 @@
+//! `client_ip_header`: the address of a client that a trusted proxy sends.
+
+use std::path::Path;
+
+use super::origin::Origin;
+use super::{Client, Proxy, configuration};
+
+/// Settings of a service that logs the client's address and rejects the clients of one network.
+fn settings(log: &Path, keys: &str) -> String {
+    format!(
+        "access_log = {{ path = \"{}\", format = \"{{client}}\" }}\nset_header = [\"X-Client: {{client}}\"]\n\
+         x_forwarded = {{ real_ip = \"set\" }}\nlimits = {{ rate = 1, burst = 2 }}\n{keys}\n\
+         [[route]]\nservice = \"s\"\nsource = [\"198.51.100.0/24\"]\nstatus = 403\n",
+        log.display()
+    )
+}
+
+/// Sends a request with this value of X-Forwarded-For, and returns the status and the request that the server received.
+fn fetch(proxy: &Proxy, forwarded_for: &str) -> (String, String) {
+    let request = format!("GET / HTTP/1.1\r\nHost: h\r\nX-Forwarded-For: {forwarded_for}\r\n\r\n");
+    let (head, body) = Client::connect(proxy.listen).fetch(&request);
+    let status = head.split(' ').nth(1).unwrap_or_default().to_owned();
+    (status, String::from_utf8_lossy(&body).into_owned())
+}
+
+#[test]
+fn address_of_a_trusted_proxy_decides_about_routes_limits_fields_and_logs() {
+    const HEADER: &str = "client_ip_header = \"X-Forwarded-For\"";
+    let origin = Origin::start("o");
+    let proxy = Proxy::start("http", &[origin.address()], "");
+    let log = proxy.directory.join("access.log");
+    let reload = |keys: &str| {
+        let text = settings(&log, keys);
+        proxy.reload(&configuration(
+            proxy.listen,
+            "http",
+            &[origin.address()],
+            &text,
+        ));
+    };
+    reload(&format!(
+        "{HEADER}\ntrusted = [\"127.0.0.0/8\", \"192.0.2.7\"]"
+    ));
+    // The last address that is not trusted: the client may write anything before it.
+    for (sent, client) in [
+        ("203.0.113.5", "203.0.113.5"),
+        ("198.51.100.1, 203.0.113.6, 192.0.2.7", "203.0.113.6"),
+        ("x, 203.0.113.7:4711, 127.0.0.9", "203.0.113.7"),
+        ("[2001:db8::5]:80", "2001:db8::5"),
+        ("unknown", "127.0.0.1"),
+    ] {
+        let (status, forwarded) = fetch(&proxy, sent);
+        assert_eq!(status, "200", "{sent}: {forwarded}");
+        for line in [
+            format!("X-Client: {client}\r\n"),
+            format!("X-Real-IP: {client}\r\n"),
+            format!("X-Forwarded-For: {sent}, 127.0.0.1\r\n"),
+        ] {
+            assert!(forwarded.contains(&line), "{line:?} in {forwarded}");
+        }
+    }
+    let logged = super::request_log::read_lines(&log, 5);
+    assert_eq!(logged[1..4], ["203.0.113.6", "203.0.113.7", "2001:db8::5"]);
+    // A route, and the limit of each client.
+    assert_eq!(fetch(&proxy, "198.51.100.9").0, "403");
+    let statuses: Vec<String> = (0..5).map(|_| fetch(&proxy, "203.0.113.8").0).collect();
+    assert!(statuses.contains(&"429".to_owned()), "{statuses:?}");
+    assert_eq!(fetch(&proxy, "203.0.113.9").0, "200");
+
+    // The field of a client that is not trusted is ignored.
+    reload(&format!("{HEADER}\ntrusted = [\"192.0.2.7\"]"));
+    let (status, forwarded) = fetch(&proxy, "198.51.100.9");
+    assert_eq!(status, "200", "{forwarded}");
+    assert!(forwarded.contains("X-Client: 127.0.0.1\r\n"), "{forwarded}");
+}
+
+#[test]
+fn field_without_trusted_proxies_is_rejected() {
+    let origin = Origin::start("o");
+    let proxy = Proxy::start("http", &[origin.address()], "");
+    let file = proxy.directory.join("weir.toml");
+    let text = configuration(
+        proxy.listen,
+        "http",
+        &[origin.address()],
+        "client_ip_header = \"X-Forwarded-For\"",
+    );
+    std::fs::write(&file, text).expect("write file");
+    let (succeeded, output) = proxy.weir(&["check", "-c", file.to_str().expect("not UTF-8")]);
+    assert!(
+        !succeeded && output.contains("`client_ip_header` requires `trusted`"),
+        "{output}"
+    );
+}
