@@ -28,6 +28,8 @@ pub(crate) struct LoweredRoute {
     pub(crate) route: Route,
     /// Position of its table.
     pub(crate) location: Range<usize>,
+    /// Whether the table has no errors. Otherwise, conditions may be missing.
+    pub(crate) complete: bool,
     /// Name of the service, and its position.
     pub(crate) service: (String, Range<usize>),
     /// The conditions as written; those in `route` are adapted to the service.
@@ -63,6 +65,7 @@ fn route(sink: &mut Sink<'_>, item: &Item<'_>, table: &Table<'_>) -> Option<Lowe
         .entries
         .first()
         .map_or(item.span.clone(), |entry| entry.key_span.clone());
+    let errors = sink.errors();
     let view = View::open(sink, &catalog::ROUTE, table, &location);
     let when = conditions(sink, &view);
     let not = view
@@ -92,6 +95,7 @@ fn route(sink: &mut Sink<'_>, item: &Item<'_>, table: &Table<'_>) -> Option<Lowe
             source: sink.lines.source(location.start),
         },
         location,
+        complete: sink.errors() == errors,
         service: (service.to_owned(), span.clone()),
         when,
         not,

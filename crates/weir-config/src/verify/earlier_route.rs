@@ -32,6 +32,9 @@ impl<'a> EarlierRoutes<'a> {
 
     /// Adds a route, and reports it if no request can reach it.
     pub(super) fn add(&mut self, sink: &mut Sink<'_>, route: &'a LoweredRoute) {
+        if !route.complete {
+            return;
+        }
         if let Some(earlier) = self.first_covering(route) {
             sink.push(
                 Diagnostic::new(
