@@ -36,6 +36,9 @@ pub struct OpenOptions {
     pub flow_layout: u32,
     /// Whether to use clsact filters even if the kernel has tcx.
     pub clsact: bool,
+    /// Whether to omit the programs that balance at tc. For tests that run the XDP program on packets: the kernel
+    /// spends most of their time on verification.
+    pub xdp_only: bool,
 }
 
 impl OpenOptions {
@@ -47,6 +50,15 @@ impl OpenOptions {
             secret: None,
             flow_layout: ABI_FLOW_LAYOUT,
             clsact: false,
+            xdp_only: false,
+        }
+    }
+
+    /// Returns the names of the objects to load.
+    const fn objects(&self) -> &'static [&'static str] {
+        match self.xdp_only {
+            true => loader::DIRECTOR_WITHOUT_BALANCE,
+            false => &loader::DIRECTOR,
         }
     }
 }
@@ -79,6 +91,8 @@ pub struct Dataplane {
     pins: PinDir,
     record: LayoutRecord,
     clsact: bool,
+    /// Names of the objects to load.
+    objects: &'static [&'static str],
     active: bool,
     programs: Programs,
     maps: Maps,
@@ -113,7 +127,7 @@ impl Dataplane {
             share_counts(&pins, old, &record)?;
         }
         let programs = if plan.load_programs {
-            load_generation(&pins, &record)?
+            load_generation(&pins, &record, options.objects())?
         } else {
             loader::open_programs(&pins.programs(record.programs))?
         };
@@ -136,6 +150,7 @@ impl Dataplane {
             pins,
             record,
             clsact: options.clsact,
+            objects: options.objects(),
             active: false,
             programs,
             maps,
@@ -418,7 +433,7 @@ impl Dataplane {
             programs: self.record.programs.wrapping_add(1),
             ..self.record
         };
-        self.programs = load_generation(&self.pins, &record)?;
+        self.programs = load_generation(&self.pins, &record, self.objects)?;
         self.record = record;
         self.migration = None;
         self.activate()

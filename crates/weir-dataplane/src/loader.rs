@@ -20,6 +20,9 @@ include!(concat!(env!("OUT_DIR"), "/objects.rs"));
 /// Names of the director's objects; the first object is required.
 pub(crate) const DIRECTOR: [&str; 3] = ["weir_xdp", "weir_tc", "weir_skb"];
 
+/// The objects that are needed if no device is balanced at tc.
+pub(crate) const DIRECTOR_WITHOUT_BALANCE: &[&str] = &["weir_xdp", "weir_tc"];
+
 /// The oldest supported kernel (docs/manual/kernels.md).
 const OLDEST: KernelVersion = KernelVersion::new(6, 1, 0);
 

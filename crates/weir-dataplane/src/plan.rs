@@ -236,7 +236,11 @@ pub(crate) fn constants(record: &LayoutRecord) -> Vec<Constant> {
     ]
 }
 
-pub(crate) fn load_generation(pins: &PinDir, record: &LayoutRecord) -> Result<Programs> {
+pub(crate) fn load_generation(
+    pins: &PinDir,
+    record: &LayoutRecord,
+    objects: &[&'static str],
+) -> Result<Programs> {
     let directory = pins.programs(record.programs);
     for path in [
         &directory,
@@ -246,7 +250,7 @@ pub(crate) fn load_generation(pins: &PinDir, record: &LayoutRecord) -> Result<Pr
         fs::create_dir_all(path).at(path)?;
     }
     let (sources, constants) = (sources(pins, record), constants(record));
-    loader::load_all(&loader::DIRECTOR, &sources, &constants, &directory)
+    loader::load_all(objects, &sources, &constants, &directory)
 }
 
 /// Checks that every shared map has the properties that this build expects, because aya does not check the pins that it

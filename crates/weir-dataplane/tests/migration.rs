@@ -22,6 +22,7 @@ fn options(sandbox: &Sandbox, (flow_layout, buckets): Table) -> OpenOptions {
             ..small_sizes()
         },
         flow_layout,
+        xdp_only: true,
         ..sandbox.options()
     }
 }

@@ -26,7 +26,7 @@ fn open_local(v6: bool, snat: bool) -> Option<Testbed> {
     let mut setup = Setup::new(v6, Forward::Nat);
     setup.dest.flags |= weir_abi::DEST_LOCAL;
     setup.settings.flags = weir_abi::SETTINGS_LOCAL_NAT;
-    if snat { setup.snat() } else { setup }.open()
+    if snat { setup.snat() } else { setup }.open_with_tc()
 }
 
 fn reply(testbed: &Testbed, packet: &[u8]) -> testbed::PacketOutcome {
@@ -261,7 +261,7 @@ impl PacketSocket {
 
 /// Sends a SYN to `va`, whose server is behind `vc` and has no known MAC address, and replies to the neighbour request.
 fn send_through_tc(v6: bool, forward: Forward, tagged: bool) -> Option<weir_wire::ParsedFrame> {
-    let testbed = Setup::new(v6, forward).open()?;
+    let testbed = Setup::new(v6, forward).open_with_tc()?;
     let net = testbed.net;
     let (inside, outside) = (veth("va", "vb"), veth("vc", "vd"));
     let (address, length) = (net.director, if v6 { 64 } else { 24 });
@@ -389,7 +389,7 @@ fn request(testbed: &Testbed) -> Vec<u8> {
 
 #[test]
 fn xdp_leaves_frames_to_other_hosts_to_the_stack() {
-    let Some(testbed) = Setup::new(false, Forward::Direct).open() else {
+    let Some(testbed) = Setup::new(false, Forward::Direct).open_with_tc() else {
         return;
     };
     let request = request(&testbed);
@@ -424,7 +424,7 @@ fn xdp_leaves_frames_to_other_hosts_to_the_stack() {
 
 #[test]
 fn tc_leaves_frames_to_other_hosts_to_the_stack() {
-    let Some(testbed) = Setup::new(true, Forward::Direct).open() else {
+    let Some(testbed) = Setup::new(true, Forward::Direct).open_with_tc() else {
         return;
     };
     let request = request(&testbed);
@@ -444,7 +444,7 @@ fn tc_leaves_frames_to_other_hosts_to_the_stack() {
 /// kernel's event yet.
 #[test]
 fn frames_to_virtual_mac_are_accepted_if_the_host_has_the_vip() {
-    let Some(testbed) = Setup::new(false, Forward::Direct).open() else {
+    let Some(testbed) = Setup::new(false, Forward::Direct).open_with_tc() else {
         return;
     };
     run("ip link set lo up");
@@ -468,7 +468,9 @@ fn frames_to_virtual_mac_are_accepted_if_the_host_has_the_vip() {
 fn icmp_error_about_a_tunnel_is_left_to_the_addressed_host() {
     let mut setup = Setup::new(false, Forward::Tunnel);
     setup.settings.flags = 0;
-    let Some(testbed) = setup.open() else { return };
+    let Some(testbed) = setup.open_with_tc() else {
+        return;
+    };
     let net = testbed.net;
     testbed.start_flow();
     let inside = tcp_packet(net.client, net.vip, CLIENT_PORT, PORT, 1000);

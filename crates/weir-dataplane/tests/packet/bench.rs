@@ -186,6 +186,7 @@ impl Bench {
         let options = OpenOptions {
             sizes,
             secret: Some(secret),
+            xdp_only: true,
             ..OpenOptions::new(sandbox.pin_dir())
         };
         let (plane, _) = Dataplane::open(&options).unwrap();
@@ -224,6 +225,7 @@ impl Bench {
             sizes,
             flow_layout,
             secret: Some(SECRET),
+            xdp_only: true,
             ..OpenOptions::new(self.sandbox.pin_dir())
         };
         self.plane = Dataplane::open(&options).unwrap().0;

@@ -5,7 +5,7 @@
 use std::net::IpAddr;
 
 use weir_abi::{Dest, Device, Forward, Hop, Reason, Settings};
-use weir_dataplane::{Dataplane, TestInput};
+use weir_dataplane::{Dataplane, OpenOptions, TestInput};
 use weir_model::{NoServer, Pool, Server, Service, Snat};
 use weir_wire::{Datagram, EthernetBuilder, MacAddr, Packet, ParsedFrame, TcpFlags};
 
@@ -128,13 +128,26 @@ impl Setup {
         planned
     }
 
-    /// Loads the data plane; `None` without root.
+    /// Loads the data plane without the programs that balance at tc; `None` without root.
     pub(crate) fn open(self) -> Option<Testbed> {
+        self.open_for(true)
+    }
+
+    /// Loads the whole data plane; `None` without root.
+    pub(crate) fn open_with_tc(self) -> Option<Testbed> {
+        self.open_for(false)
+    }
+
+    fn open_for(self, xdp_only: bool) -> Option<Testbed> {
         if !privileged() {
             return None;
         }
         let sandbox = Sandbox::new();
-        let (mut plane, _) = Dataplane::open(&sandbox.options()).unwrap();
+        let (mut plane, _) = Dataplane::open(&OpenOptions {
+            xdp_only,
+            ..sandbox.options()
+        })
+        .unwrap();
         self.write(&plane);
         plane.activate().unwrap();
         Some(Testbed {
