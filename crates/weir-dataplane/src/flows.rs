@@ -58,7 +58,7 @@ impl FlowTable {
         self.buckets.entries()
     }
 
-    /// Returns the number of entries.
+    /// Returns the number of entries that the table can hold.
     pub fn capacity(&self) -> u32 {
         self.cold.entries()
     }
@@ -71,7 +71,7 @@ impl FlowTable {
         self.buckets.get(index)
     }
 
-    /// Returns the tags whose home may be the bucket, as bits of [`Entry::hint_bit`].
+    /// Returns a bit set of the tags whose home bucket may be this one; see [`Entry::hint_bit`].
     ///
     /// # Errors
     /// Fails if the bucket is outside the table.
@@ -80,7 +80,7 @@ impl FlowTable {
         Ok(hints.tags[(bucket % HINTS) as usize])
     }
 
-    /// Returns all flows, forward and reverse entries, in the order of entry indexes.
+    /// Returns all flows, forward and reverse entries, in order of entry index.
     pub fn walk(&self) -> impl Iterator<Item = Flow> + '_ {
         (0..self.buckets.entries()).flat_map(move |index| {
             let slots = self

@@ -4,13 +4,13 @@
 //! the channel reads clients' data and is unprivileged. This process trusts the daemon as little as possible:
 //!
 //! - A configuration is applied only if its layer 4 part equals that of the configuration file, which this process
-//!   reads itself and which only root may be able to write, or that of a recently active configuration (`policy`). No
+//!   reads itself and which must be writable only by root, or that of a recently active configuration (`policy`). No
 //!   request chooses an interface, a VIP or a map.
-//! - The daemon may add servers to the pools of that configuration, as lists and the API do, and it sets weights.
-//! - An edit by ipvsadm is executed only if a client has requested it at a socket of this process (`permits`): the
-//!   kernel, not the daemon, identifies the caller (`caller`).
+//! - The daemon may add servers from lists and API requests to the pools of that configuration, and may set weights.
+//! - An ipvsadm edit is applied only if a client requested it on a socket of this process (`permits`): the kernel, not
+//!   the daemon, identifies the caller (`caller`).
 //! - Flows are exchanged with the peers in `[sync]` of that configuration. This process reads the key (`flow_sync`).
-//! - A probe of the daemon must use the path of a configured service to one of its servers (`probe`).
+//! - A probe from the daemon must use the path from a configured service to one of its servers (`probe`).
 //! - Files are written to a directory in which the daemon can neither create nor replace files
 //!   ([`weir_runtime_dir::share`]).
 //!
@@ -41,7 +41,7 @@ pub use serve::{restrict, serve};
 /// Why the process exits.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A request to the network failed.
+    /// A netlink request failed.
     #[error(transparent)]
     Network(#[from] weir_netlink::Error),
     /// A system call failed.

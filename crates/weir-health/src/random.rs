@@ -20,7 +20,7 @@ impl Random {
     }
 
     /// Returns `interval` plus or minus up to 5 %.
-    pub(crate) fn around(&mut self, interval: Duration) -> Duration {
+    pub(crate) fn jittered(&mut self, interval: Duration) -> Duration {
         interval - interval / 20 + self.below(interval / 10)
     }
 }
@@ -33,7 +33,7 @@ mod tests {
     fn jitter_varies_within_five_percent() {
         let mut random = Random::new(1);
         let interval = Duration::from_secs(2);
-        let intervals: Vec<Duration> = (0..1000).map(|_| random.around(interval)).collect();
+        let intervals: Vec<Duration> = (0..1000).map(|_| random.jittered(interval)).collect();
         let (min, max) = (intervals.iter().min(), intervals.iter().max());
         assert!(min >= Some(&Duration::from_millis(1900)), "{min:?}");
         assert!(max <= Some(&Duration::from_millis(2100)), "{max:?}");

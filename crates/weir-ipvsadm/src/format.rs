@@ -15,14 +15,14 @@ const SERVICE_MAX_BYTES: usize = 33;
 /// Maximum length of an IPv4 server's address and port, in bytes.
 const SERVER_MAX_BYTES: usize = 28;
 
-/// Formats cells.
-pub(crate) struct Cells<'a> {
+/// Formats the cells of a listing.
+pub(crate) struct CellFormatter<'a> {
     columns: Columns,
     protocol: Option<Protocol>,
     names: &'a dyn Names,
 }
 
-impl<'a> Cells<'a> {
+impl<'a> CellFormatter<'a> {
     pub(crate) fn new(columns: Columns, protocol: Option<Protocol>, names: &'a dyn Names) -> Self {
         Self {
             columns,
@@ -135,17 +135,21 @@ pub(crate) fn header(columns: Columns) -> String {
 }
 
 /// Appends the line of a service.
-pub(crate) fn append_service(text: &mut String, listed: &ListedService, cells: &Cells<'_>) {
+pub(crate) fn append_service(
+    text: &mut String,
+    listed: &ListedService,
+    formatter: &CellFormatter<'_>,
+) {
     let service = &listed.service;
-    let title = service_title(listed, cells);
-    if cells.columns.stats || cells.columns.rate {
+    let title = service_title(listed, formatter);
+    if formatter.columns.stats || formatter.columns.rate {
         let _ = write!(text, "{title:<33}");
-        let values = if cells.columns.stats {
+        let values = if formatter.columns.stats {
             listed.counters
         } else {
             listed.rates
         };
-        cells.append_numbers(text, values);
+        formatter.append_numbers(text, values);
     } else {
         let _ = write!(text, "{title} {}", service.scheduler);
         if service.flags != 0 {
@@ -167,7 +171,7 @@ pub(crate) fn append_service(text: &mut String, listed: &ListedService, cells: &
     text.push('\n');
 }
 
-fn service_title(listed: &ListedService, cells: &Cells<'_>) -> String {
+fn service_title(listed: &ListedService, formatter: &CellFormatter<'_>) -> String {
     match listed.service.key {
         ServiceKey::Mark { mark, v6 } => {
             format!("FWM  {mark}{}", if v6 { " IPv6" } else { "" })
@@ -177,7 +181,7 @@ fn service_title(listed: &ListedService, cells: &Cells<'_>) -> String {
             address,
             port,
         } => {
-            let mut endpoint = cells.endpoint(address, port);
+            let mut endpoint = formatter.endpoint(address, port);
             if let Some(last) = listed.last_port {
                 let _ = write!(endpoint, "-{last}");
             }
@@ -215,26 +219,30 @@ pub(crate) fn mask(mask: Mask) -> Option<String> {
 }
 
 /// Appends the line of a server.
-pub(crate) fn append_server(text: &mut String, listed: &ListedServer, cells: &Cells<'_>) {
+pub(crate) fn append_server(
+    text: &mut String,
+    listed: &ListedServer,
+    formatter: &CellFormatter<'_>,
+) {
     let server = &listed.server;
-    let mut name = cells.endpoint(server.key.address, server.key.port);
+    let mut name = formatter.endpoint(server.key.address, server.key.port);
     if server.key.address.is_ipv4() {
         truncate(&mut name, SERVER_MAX_BYTES);
     }
     let _ = write!(text, "  -> {name:<28}");
-    let columns = cells.columns;
+    let columns = formatter.columns;
     let ListedServer {
         active, inactive, ..
     } = listed;
     let _ = if columns.stats {
-        cells.append_numbers(text, listed.counters);
+        formatter.append_numbers(text, listed.counters);
         Ok(())
     } else if columns.rate {
         let [connections, packets_in, packets_out, bytes_in, bytes_out] =
             counter_columns(listed.rates);
         let result = write!(text, " {connections:>8} {packets_in:>8} {packets_out:>8}");
-        cells.append_number(text, bytes_in);
-        cells.append_number(text, bytes_out);
+        formatter.append_number(text, bytes_in);
+        formatter.append_number(text, bytes_out);
         result
     } else if columns.thresholds {
         write!(

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::format::{Cells, append_server, append_service, header};
+use crate::format::{CellFormatter, append_server, append_service, header};
 use crate::{Names, Protocol, Server, Service, ServiceKey, TableService, Timeouts, sort};
 
 /// The columns of a listing, and the format of its numbers and names.
@@ -162,10 +162,10 @@ impl ListedService {
 
     fn write(&self, text: &mut String, columns: Columns, names: &dyn Names) {
         let protocol: Option<Protocol> = self.service.key.protocol();
-        let cells = Cells::new(columns, protocol, names);
-        append_service(text, self, &cells);
+        let formatter = CellFormatter::new(columns, protocol, names);
+        append_service(text, self, &formatter);
         for server in self.in_order(columns.nosort) {
-            append_server(text, server, &cells);
+            append_server(text, server, &formatter);
         }
     }
 }

@@ -1,13 +1,13 @@
 //! The distribution of request latencies.
 
-/// The shares of requests that tables show.
-pub(crate) const TABLE_SHARES: [f64; 5] = [0.5, 0.95, 0.99, 0.9999, 1.0];
+/// The quantiles that tables show.
+pub(crate) const TABLE_QUANTILES: [f64; 5] = [0.5, 0.95, 0.99, 0.9999, 1.0];
 
 /// A distribution of latencies.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Latency {
-    /// Pairs `(share, milliseconds)`: this share of the requests took at most this time. Both values ascend; the last
-    /// share is 1.
+    /// Pairs `(quantile, milliseconds)`: this share of the requests took at most this time. Both values ascend; the
+    /// last quantile is 1.
     points: Vec<(f64, f64)>,
 }
 
@@ -25,9 +25,9 @@ impl Latency {
         Latency { points }
     }
 
-    /// Returns the time that this share of the requests took at most, in milliseconds.
-    pub fn at(&self, share: f64) -> f64 {
-        let point = self.points.iter().find(|point| point.0 >= share);
+    /// Returns the quantile in milliseconds: the time that this share of the requests took at most.
+    pub fn at(&self, quantile: f64) -> f64 {
+        let point = self.points.iter().find(|point| point.0 >= quantile);
         point
             .or(self.points.last())
             .map_or(0.0, |(_, milliseconds)| *milliseconds)
@@ -51,7 +51,7 @@ mod tests {
             [(0.5, 1.0), (0.99, 2.4), (0.999, 2.4), (1.0, 9.0)]
         );
         assert_eq!(
-            [0.1, 0.5, 0.9999, 1.0].map(|s| latency.at(s)),
+            [0.1, 0.5, 0.9999, 1.0].map(|quantile| latency.at(quantile)),
             [1.0, 1.0, 9.0, 9.0]
         );
         assert_eq!(Latency::default().at(0.5), 0.0);

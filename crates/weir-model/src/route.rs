@@ -323,7 +323,7 @@ impl fmt::Display for ForwardAuth {
             set,
         } = self;
         let timeout = crate::diff::duration(timeout);
-        write!(f, "GET {path} of pool {pool} within {timeout}")?;
+        write!(f, "GET {path} from pool {pool}, timeout {timeout}")?;
         for (index, (request_field, response_field)) in copy.iter().enumerate() {
             let separator = if index == 0 { ", copies " } else { " " };
             match request_field.eq_ignore_ascii_case(response_field) {

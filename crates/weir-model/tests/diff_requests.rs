@@ -58,7 +58,7 @@ fn auth(value: &str) -> Option<Box<RouteOptions>> {
 #[test]
 fn changes_are_reported_without_header_values() {
     let shown = diff_after(|proxy| proxy.routes[0].options = auth("secret"));
-    let expected = "route 1.forward_auth none -> GET /verify of pool q within 1s, copies X-User B as A, sets x";
+    let expected = "route 1.forward_auth none -> GET /verify from pool q, timeout 1s, copies X-User B as A, sets x";
     assert!(shown.ends_with(expected), "{shown}");
     let shown = diff_after(|proxy| proxy.routes[0].when.schemes = vec![Scheme::Http]);
     assert!(shown.ends_with("/* scheme=http -> pool p"), "{shown}");

@@ -11,7 +11,7 @@ use weir_model::{Desired, Listener, Ports, Service};
 /// Number of bits of a port.
 const PORT_BITS: u32 = SOCKET_PREFIX_PORT - SOCKET_PREFIX_ANY;
 
-/// A listener for local clients, in an ordered form.
+/// A listener for local clients, as a sortable key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
     /// Number of the cgroup.
@@ -29,7 +29,7 @@ pub struct Key {
 impl Key {
     /// Converts the listener to its key in the map.
     #[must_use]
-    pub fn record(&self) -> SocketListener {
+    pub fn to_map_key(self) -> SocketListener {
         SocketListener {
             prefix: SOCKET_PREFIX_ANY + self.bits,
             scope: self.scope,
@@ -45,13 +45,13 @@ impl Key {
 
     /// Converts a key in the map to a listener.
     #[must_use]
-    pub fn from_record(record: &SocketListener) -> Self {
+    pub fn from_map_key(key: &SocketListener) -> Self {
         Self {
-            scope: record.scope,
-            addr: (record.addr.hi, record.addr.lo),
-            proto: record.proto,
-            port: record.port.get(),
-            bits: record.prefix.saturating_sub(SOCKET_PREFIX_ANY),
+            scope: key.scope,
+            addr: (key.addr.hi, key.addr.lo),
+            proto: key.proto,
+            port: key.port.get(),
+            bits: key.prefix.saturating_sub(SOCKET_PREFIX_ANY),
         }
     }
 }
@@ -95,7 +95,7 @@ pub fn listeners(
             .listen
             .iter()
             .partition(|listener| matches!(listener.ports, Ports::One(_)));
-        // An exact port precedes a range, even a block of the range that contains only this port.
+        // An exact port takes precedence over a range, even a block of the range that contains only this port.
         for listener in wide {
             for (port, bits) in blocks(listener.ports) {
                 found.entry(key(scope, listener, port, bits)).or_insert(row);
@@ -183,7 +183,7 @@ mod tests {
         service
     }
 
-    fn scopes(desired: &Desired) -> Vec<(u32, u16, u32, u32)> {
+    fn planned_listeners(desired: &Desired) -> Vec<(u32, u16, u32, u32)> {
         let row = |name: &str| name.parse().ok();
         let scope = |path: Option<&str>| Some(if path.is_some() { 2 } else { 1 });
         let found = listeners(desired, row, scope);
@@ -202,9 +202,15 @@ mod tests {
             ],
             ..Desired::default()
         };
-        assert_eq!(scopes(&desired), [(1, 81, 16, 1), (1, 82, 16, 2)]);
+        assert_eq!(
+            planned_listeners(&desired),
+            [(1, 81, 16, 1), (1, 82, 16, 2)]
+        );
         desired.services.reverse();
-        assert_eq!(scopes(&desired), [(1, 81, 16, 1), (1, 82, 16, 2)]);
+        assert_eq!(
+            planned_listeners(&desired),
+            [(1, 81, 16, 1), (1, 82, 16, 2)]
+        );
     }
 
     #[test]
@@ -217,10 +223,13 @@ mod tests {
             ..Desired::default()
         };
         desired.services[1].cgroup = Some("/one".to_owned());
-        assert_eq!(scopes(&desired), [(2, 81, 16, 2)]);
+        assert_eq!(planned_listeners(&desired), [(2, 81, 16, 2)]);
         assert!(is_used(&desired));
         desired.node.balance_own = true;
-        assert_eq!(scopes(&desired), [(0, 80, 16, 1), (2, 81, 16, 2)]);
+        assert_eq!(
+            planned_listeners(&desired),
+            [(0, 80, 16, 1), (2, 81, 16, 2)]
+        );
         assert_eq!(cgroups(&desired), BTreeSet::from([Some("/one")]));
     }
 
@@ -233,6 +242,6 @@ mod tests {
             port: 53,
             bits: 16,
         };
-        assert_eq!(Key::from_record(&key.record()), key);
+        assert_eq!(Key::from_map_key(&key.to_map_key()), key);
     }
 }

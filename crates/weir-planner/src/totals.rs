@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 pub struct Totals {
     /// Flows that were assigned to a server.
     pub connections: u64,
-    /// Flows that were forwarded by hash, without a flow table entry.
+    /// Flows forwarded by hash, without a flow table entry.
     pub stateless: u64,
     /// Packets from clients.
     pub packets_in: u64,

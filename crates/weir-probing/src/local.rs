@@ -1,4 +1,4 @@
-//! Checks that run on the director itself: of a program's exit code, or of a weight in a file.
+//! Checks that run on the director itself: a program's exit code, or a weight in a file.
 
 use std::io;
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ pub(crate) async fn run_script(script: &Script, target: &Target) -> Outcome {
         return Outcome::unknown("no program is configured");
     };
     if let Some(helper) = privileged::helper() {
-        return run_script_by_helper(helper, script, target).await;
+        return run_script_via_helper(helper, script, target).await;
     }
     let Some(account) = weir_sys::account(&script.user) else {
         return Outcome::unknown(format!("no such user: {}", script.user));
@@ -40,7 +40,7 @@ pub(crate) async fn run_script(script: &Script, target: &Target) -> Outcome {
 }
 
 /// Runs a program through the privileged helper, because this process may not start programs.
-async fn run_script_by_helper(
+async fn run_script_via_helper(
     helper: &'static dyn PrivilegedHelper,
     script: &Script,
     target: &Target,
@@ -51,14 +51,14 @@ async fn run_script_by_helper(
         address: target.address,
         port: target.port,
     };
-    match run_by_helper(helper, &program).await {
+    match run_via_helper(helper, &program).await {
         Ok(code) => evaluate_exit(code, script.dynamic),
         Err(error) => Outcome::unknown(error.to_string()),
     }
 }
 
 /// Runs a program through the privileged helper, which kills the program when the future is dropped.
-pub(crate) async fn run_by_helper(
+pub(crate) async fn run_via_helper(
     helper: &'static dyn PrivilegedHelper,
     program: &Program,
 ) -> io::Result<Option<i32>> {

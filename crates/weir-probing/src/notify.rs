@@ -9,7 +9,7 @@ use tokio::process::Command;
 use tokio::time::timeout;
 use weir_sys::privileged::{self, Program};
 
-use crate::local::run_by_helper;
+use crate::local::run_via_helper;
 
 pub(crate) use batch::Notifiers;
 
@@ -60,7 +60,7 @@ pub(crate) async fn run(command: Vec<String>, change: Change) {
             to: change.to.to_owned(),
             reason: change.reason.clone(),
         };
-        match timeout(TIMEOUT, run_by_helper(helper, &request)).await {
+        match timeout(TIMEOUT, run_via_helper(helper, &request)).await {
             Ok(Ok(Some(0))) => {}
             Ok(Ok(code)) => tracing::warn!(program, ?code, "notify program failed"),
             Ok(Err(error)) => tracing::warn!(program, %error, "failed to run the notify program"),

@@ -28,7 +28,7 @@ impl PoolState {
         }
     }
 
-    /// Returns the cause, as a text for operators.
+    /// Returns the cause, as text for operators.
     pub const fn cause(self) -> &'static str {
         match self {
             Self::Up => "enough servers are up",
@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn states_have_name_cause_and_whether_clients_are_served() {
+    fn each_state_has_name_cause_and_serving_flag() {
         for (state, name, cause, serves) in [
             (PoolState::Up, "up", "enough servers are up", true),
             (

@@ -135,13 +135,13 @@ impl Features {
     }
 }
 
-/// Disables features that merge received packets on `interface` (GRO, LRO, hardware GRO), if this kernel and driver
+/// Disables the offloads that merge received packets on `interface` (GRO, LRO, hardware GRO), if this kernel and driver
 /// have them. Returns the changes, which can be passed to [`Features::set`] after generic XDP is detached.
 ///
 /// # Errors
-/// Fails if a merging feature is enabled and cannot be disabled ([`Error::FixedFeature`]): generic XDP must not be used
+/// Fails if such an offload is enabled and cannot be disabled ([`Error::FixedFeature`]): generic XDP must not be used
 /// on this interface. Otherwise the same as for [`Features::set`].
-pub fn disable_merging(interface: &str) -> Result<Vec<(String, bool)>> {
+pub fn disable_receive_offloads(interface: &str) -> Result<Vec<(String, bool)>> {
     let features = Features::read(interface)?;
     let existing: Vec<_> = [GRO, LRO, GRO_HW]
         .into_iter()
@@ -406,10 +406,10 @@ mod tests {
                 assert_eq!(Features::read("lo").unwrap(), before);
 
                 let merging = before.is_active(GRO);
-                let previous = disable_merging("lo").unwrap();
+                let previous = disable_receive_offloads("lo").unwrap();
                 assert!(!Features::read("lo").unwrap().is_active(GRO));
                 assert_eq!(previous.contains(&(GRO.to_owned(), true)), merging);
-                assert!(disable_merging("lo").unwrap().is_empty());
+                assert!(disable_receive_offloads("lo").unwrap().is_empty());
             })
             .unwrap();
     }

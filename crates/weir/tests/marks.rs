@@ -13,7 +13,7 @@ const TIMEOUT: Duration = Duration::from_secs(15);
 const BIG_BYTES: usize = 1 << 20;
 const FAMILIES: [Family; 2] = [Family::V4, Family::V6];
 
-/// Returns an address that is on no interface; a route leads its packets to the director.
+/// Returns an address that is on no interface; a route sends packets for it to the director.
 fn routed_vip(family: Family) -> std::net::IpAddr {
     let text = match family {
         Family::V4 => "198.51.100.7",
@@ -35,8 +35,8 @@ fn config(forward: &str, more: &str) -> String {
     text
 }
 
-/// Returns a network with two servers, and a director that forwards, and marks packets to ports 80 and 81 of the VIPs
-/// with 7.
+/// Returns a network with two servers, and a director that forwards packets, and sets mark 7 on packets to ports 80 and
+/// 81 of the VIPs.
 fn prepared_world() -> World {
     let mut world = World::new(2);
     world.start_nginx(BIG_BYTES);

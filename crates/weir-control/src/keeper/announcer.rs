@@ -17,7 +17,8 @@ use tokio::time::{Instant, sleep};
 use super::supervised::{self, Backoff, signal, wait_or_kill};
 
 /// Maximum time for the announcer to withdraw its routes and exit.
-const END_TIMEOUT: Duration = Duration::from_secs(5);
+const EXIT_TIMEOUT: Duration = Duration::from_secs(5);
+
 #[derive(Debug)]
 enum Request {
     /// The program to start; `None` = the configuration announces nothing.
@@ -25,7 +26,7 @@ enum Request {
     Stop,
 }
 
-/// Handle of the task that supervises the announcer.
+/// Handle to the task that supervises the announcer.
 #[derive(Debug)]
 pub(super) struct Announcer {
     requests: mpsc::UnboundedSender<Request>,
@@ -61,12 +62,12 @@ impl Announcer {
     }
 
     /// Leaves the process running without a supervisor. The process withdraws its routes after `withdraw_after`.
-    pub(super) fn leave(self) {
+    pub(super) fn detach(self) {
         self.task.abort();
     }
 
-    /// Waits until the process has exited.
-    pub(super) async fn end(self) {
+    /// Stops the announcer and waits until it has exited.
+    pub(super) async fn shutdown(self) {
         self.stop();
         let _ = self.task.await;
     }
@@ -108,7 +109,7 @@ impl Supervisor {
                         Ok(child) => {
                             let previous = std::mem::replace(current, child);
                             (*running_program, *started_at) = (program.clone(), Instant::now());
-                            tokio::spawn(end(previous));
+                            tokio::spawn(wait_for_exit(previous));
                         }
                         Err(error) => {
                             tracing::error!(%error, "failed to start the new announcer");
@@ -119,19 +120,19 @@ impl Supervisor {
                 (None, Some(_)) => {
                     if let Some((child, ..)) = running.take() {
                         signal(&child, Signal::TERM);
-                        end(child).await;
+                        wait_for_exit(child).await;
                     }
                 }
                 _ => {}
             }
-            let end_of_process = async {
+            let exited = async {
                 match &mut running {
                     Some((child, ..)) => drop(child.wait().await),
                     None => std::future::pending().await,
                 }
             };
             tokio::select! {
-                () = end_of_process => {
+                () = exited => {
                     tracing::error!("the announcer died; restarting it");
                     let lifetime = running.take().map_or(Duration::MAX, |(.., started_at)| started_at.elapsed());
                     let pause = self.backoff.after(lifetime);
@@ -144,7 +145,7 @@ impl Supervisor {
                     Some(Request::Stop) | None => {
                         if let Some((child, ..)) = running.take() {
                             signal(&child, Signal::TERM);
-                            end(child).await;
+                            wait_for_exit(child).await;
                         }
                         return;
                     }
@@ -168,8 +169,9 @@ impl Supervisor {
     }
 }
 
-async fn end(mut child: Child) {
-    wait_or_kill(&mut child, END_TIMEOUT).await;
+/// Waits until the process has exited. Kills it after [`EXIT_TIMEOUT`].
+async fn wait_for_exit(mut child: Child) {
+    wait_or_kill(&mut child, EXIT_TIMEOUT).await;
 }
 
 /// Starts the announcer. It is not killed with the keeper, because it must withdraw its routes later.

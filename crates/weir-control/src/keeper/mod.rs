@@ -153,7 +153,7 @@ pub async fn run(paths: &Paths, configuration: &Path) -> Result<u8, Error> {
         tokio::select! {
             Some((number, event)) = events.recv() => {
                 if let Some(exit_code) = keeper.handle_event(number, event)? {
-                    keeper.privileged.end().await;
+                    keeper.privileged.shutdown().await;
                     return Ok(exit_code);
                 }
             }

@@ -245,7 +245,7 @@ impl Privileged {
     }
 
     /// Stops all processes, waits until they have exited, and returns the runtime directory to root.
-    pub(super) async fn end(mut self) {
+    pub(super) async fn shutdown(mut self) {
         self.stop();
         match self {
             Self::InProcess {
@@ -254,8 +254,8 @@ impl Privileged {
                 paths,
                 ..
             } => {
-                announcer.end().await;
-                vrrp.end().await;
+                announcer.shutdown().await;
+                vrrp.shutdown().await;
                 // An earlier version rejects a directory that another account owns.
                 weir_runtime_dir::return_to_root(&paths.runtime_dir);
             }

@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn delay_doubles_after_early_ends_and_resets_after_a_long_run() {
+    fn delay_doubles_after_early_exits_and_resets_after_long_run() {
         let mut backoff = Backoff::default();
         let early = Duration::from_millis(999);
         let delays: Vec<_> = (0..9).map(|_| backoff.after(early).as_millis()).collect();

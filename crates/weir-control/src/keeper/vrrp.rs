@@ -24,7 +24,7 @@ use super::link::KEEPER;
 use super::supervised::{self, Backoff, EARLY_LIFETIME, check_lifetime, signal, wait_or_kill};
 
 /// Time limit for the exit of each process.
-const END_TIMEOUT: Duration = Duration::from_secs(3);
+const EXIT_TIMEOUT: Duration = Duration::from_secs(3);
 /// Time limit for a new program to become a standby.
 const READY_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -89,7 +89,7 @@ impl VrrpProcesses {
     }
 
     /// Stops both processes and waits until they have exited.
-    pub(super) async fn end(self) {
+    pub(super) async fn shutdown(self) {
         self.stop();
         let _ = self.task.await;
     }
@@ -143,7 +143,7 @@ impl Supervisor {
                 Ok(mut processes) => {
                     let is_stopped = self.watch(&mut processes).await;
                     let lifetime = processes.started_at.elapsed();
-                    processes.end().await;
+                    processes.wait_for_exit().await;
                     if is_stopped {
                         self.remove_addresses().await;
                         return;
@@ -367,13 +367,13 @@ impl Processes {
     }
 
     /// Waits until all processes have exited: first the agent, then the helper, which exits when the channel is closed.
-    async fn end(mut self) {
+    async fn wait_for_exit(mut self) {
         if let Some(mut standby) = self.standby.take() {
             let _ = standby.kill().await;
         }
-        wait_or_kill(&mut self.agent, END_TIMEOUT).await;
+        wait_or_kill(&mut self.agent, EXIT_TIMEOUT).await;
         drop((self.agent_end, self.helper_end));
-        wait_or_kill(&mut self.helper, END_TIMEOUT).await;
+        wait_or_kill(&mut self.helper, EXIT_TIMEOUT).await;
     }
 }
 

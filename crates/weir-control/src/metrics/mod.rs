@@ -37,7 +37,7 @@ const TOTALS: [Count; 6] = [
     ),
     (
         "stateless_total",
-        "Flows that were forwarded by hash, without an entry.",
+        "Flows forwarded by hash, without a flow table entry.",
         |c| c.stateless,
     ),
     ("packets_in_total", "Packets from clients.", |c| {
@@ -89,7 +89,7 @@ const SERVER_GAUGES: [Gauge; 9] = [
     ),
     (
         "ejected",
-        "1 while the server is ejected because of client packets or requests.",
+        "1 while the server is ejected because client traffic to it failed.",
         |server| u64::from(server.ejected.is_some()),
     ),
     (
@@ -116,7 +116,7 @@ pub fn render(
     text.write_single(
         "weir_revision",
         "gauge",
-        "Configurations that took effect.",
+        "Number of configurations applied so far.",
         report.revision,
     );
     text.write_single(
@@ -130,7 +130,7 @@ pub fn render(
     text.write_family(
         "weir_xdp_attached",
         "gauge",
-        "1, with the mode in which the data plane is attached to the interface.",
+        "Always 1; the `mode` label is the mode in which the data plane is attached to the interface.",
     );
     for interface in &report.xdp {
         let labels = [
@@ -227,7 +227,11 @@ fn write_services(text: &mut Text, report: &Report) {
             text.write_sample(&name, &service_labels(service), count(&service.totals));
         }
     }
-    text.write_family("weir_service_vip", "gauge", "1, with the state of the VIP.");
+    text.write_family(
+        "weir_service_vip",
+        "gauge",
+        "Always 1; the `vip` label is the state of the VIP.",
+    );
     for service in &report.services {
         let [service_label, pool] = service_labels(service);
         let labels = [service_label, pool, ("vip", &service.vip)];
@@ -235,7 +239,8 @@ fn write_services(text: &mut Text, report: &Report) {
     }
 }
 
-/// Families that are counted only on the packet path. A proxied server has them only with `metrics = "full"`.
+/// Families that are counted only on the packet path. For a proxied server, they are written only with
+/// `metrics = "full"` or if the value is above 0.
 const PACKET_PATH: [&str; 7] = [
     "stateless_total",
     "packets_in_total",
@@ -255,7 +260,11 @@ fn write_servers(text: &mut Text, rows: &[ServerRow<'_>]) {
         write_server_family(text, rows, (name, "gauge", help), value);
     }
     let name = "weir_server_state";
-    text.write_family(name, "gauge", "1, with the state of the server.");
+    text.write_family(
+        name,
+        "gauge",
+        "Always 1; the `state` label is the state of the server.",
+    );
     for row in rows {
         let state = [("state", row.server.state.as_str())];
         text.write_series((name, ""), &row.labels, &state, 1);
@@ -343,7 +352,8 @@ mod tests {
                 .all(|line| line.starts_with("weir_") || line.starts_with('#'))
         );
     }
-    /// Returns two layer 4 services, and a proxy service with a server without requests and a server with requests.
+
+    /// Returns a report with two layer 4 services and a proxy service that has one idle server and one used server.
     fn proxied() -> Report {
         use crate::status::{ProxyServiceDetails, exchanges::Exchanges};
         let mut report = Report::from(&director());
@@ -383,7 +393,7 @@ mod tests {
         report
     }
 
-    /// Returns the names of the series of a server in the proxy service, each once.
+    /// Returns the distinct series names of a server of the proxy service.
     fn names<'a>(text: &'a str, server: &str) -> Vec<&'a str> {
         let lines = text
             .lines()

@@ -49,7 +49,11 @@ pub(crate) fn uptime_s(now: std::time::SystemTime) -> u64 {
 
 pub(super) fn write_process(text: &mut Text, process: Process) {
     let name = "weir_build_info";
-    text.write_family(name, "gauge", "1, with the version of the program.");
+    text.write_family(
+        name,
+        "gauge",
+        "Always 1; the `version` label is the version of the program.",
+    );
     text.write_sample(name, &[("version", env!("CARGO_PKG_VERSION"))], 1);
     text.write_single(
         "weir_start_time_seconds",

@@ -13,9 +13,9 @@ use weir_model::{Change, Desired, OnRemove, diff};
 /// The response to `POST /v1/plan`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
-    /// Changes in the order of the file, then changes of local addresses.
+    /// Changes in the order of the file, then changes to local addresses.
     pub changes: Vec<PlannedChange>,
-    /// Warnings about addresses that clients may no longer reach.
+    /// Warnings about addresses that clients may no longer be able to reach.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
 }
@@ -64,8 +64,8 @@ pub fn plan(
     plan
 }
 
-/// Reports added addresses that are removed or moved: a change for each, and a warning for each interface that loses
-/// addresses which services listen on.
+/// Reports VIPs that Weir added and that the new configuration removes, moves or assigns to a virtual router: one
+/// change per VIP, and one warning per interface that loses VIPs on which services still listen.
 fn report_address_changes(plan: &mut Plan, new: &Desired, added: &[(String, IpAddr)]) {
     let listeners = new.services.iter().flat_map(|service| &service.listen);
     let listeners = listeners.map(|listener| listener.address);

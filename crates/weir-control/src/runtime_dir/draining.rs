@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn remaining_clients_are_recorded_until_the_end() {
+    fn remaining_clients_are_recorded_until_drop() {
         let directory = std::env::temp_dir().join(format!("weir-draining-{}", std::process::id()));
         let mut draining = DrainingRecord::new(&directory);
         draining.update(|| 7);
@@ -122,7 +122,7 @@ mod tests {
         let record = read_all(&directory);
         assert_eq!((record.len(), record[0].clients), (1, 7));
         assert_eq!(record[0].pid, std::process::id());
-        // Process 1 is not a daemon of Weir.
+        // Process 1 is not a Weir daemon.
         let foreign = directory.join(DIRECTORY).join("1");
         fs::write(&foreign, fs::read(&draining.path).unwrap()).unwrap();
         assert_eq!(read_all(&directory).len(), 1);

@@ -58,8 +58,8 @@ pub(crate) fn run(
         );
         if percent != FILLS[0].0 {
             let ratios = nets.iter().zip(&half).map(|(net, half)| net / half);
-            let what = format!("table at {percent} % to {} %", FILLS[0].0);
-            report::print_ratio(&what, Spread::from_values(ratios.collect()), GOAL, true);
+            let label = format!("table at {percent} % to {} %", FILLS[0].0);
+            report::print_ratio(&label, Spread::from_values(ratios.collect()), GOAL, true);
         }
     }
     Ok(())

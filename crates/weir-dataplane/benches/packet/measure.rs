@@ -10,7 +10,7 @@ use crate::director::{Counts, Director};
 use crate::feed::{Feed, Objects};
 use crate::katran::{Build, Builds, KatranRun};
 use crate::network::TestNetwork;
-use crate::report::{Comparison, Nets, Row, Spread, Table};
+use crate::report::{Comparison, NetTimes, Row, Spread, Table};
 
 /// The number of rounds and packets.
 #[derive(Clone, Copy, Debug)]
@@ -24,7 +24,7 @@ pub(crate) struct Effort {
 /// The results of all cases.
 #[derive(Default)]
 pub(crate) struct Measurements {
-    pub(crate) nets: Nets,
+    pub(crate) nets: NetTimes,
     pub(crate) comparisons: Vec<Comparison>,
     pub(crate) failed: u32,
 }
@@ -55,7 +55,7 @@ pub(crate) fn run(
                 if let Some((peer_row, ratio)) = peer {
                     table.print_row(&peer_row.cells());
                     all.comparisons.push(Comparison {
-                        own: row.name.clone(),
+                        weir: row.name.clone(),
                         peer: peer_row.name,
                         packets: peer_row.packets,
                         ratio,

@@ -175,8 +175,8 @@ fn print(times: &[Vec<f64>; CONTENDERS.len()]) {
     );
 }
 
-fn print_ratio_without_goal(what: &str, ratio: Spread) {
-    println!("{what}: {}", ratio.as_ratio());
+fn print_ratio_without_goal(label: &str, ratio: Spread) {
+    println!("{label}: {}", ratio.as_ratio());
 }
 
 /// Returns a contender's times minus those of the floor (generator and sink) in the same rounds.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 /// Net nanoseconds by case name and packet name.
-pub(crate) type Nets = BTreeMap<(String, String), f64>;
+pub(crate) type NetTimes = BTreeMap<(String, String), f64>;
 
 /// One row of the table of test runs.
 pub(crate) struct Row {
@@ -32,9 +32,9 @@ impl Row {
     }
 }
 
-/// The ratios of the rounds of a Weir row to the same rounds of a peer row.
+/// The per-round ratios of a Weir row to a peer row.
 pub(crate) struct Comparison {
-    pub(crate) own: String,
+    pub(crate) weir: String,
     pub(crate) peer: String,
     pub(crate) packets: String,
     pub(crate) ratio: Spread,
@@ -54,31 +54,31 @@ const GOALS: [(&str, &str, f64); 7] = [
 /// Prints the ratios with their goals.
 pub(crate) fn print_ratios(measured: &[Comparison]) {
     for comparison in measured {
-        let what = format!(
+        let label = format!(
             "{} to {}, {}",
-            comparison.own, comparison.peer, comparison.packets
+            comparison.weir, comparison.peer, comparison.packets
         );
         let goal = GOALS
             .iter()
-            .find(|(own, packets, _)| *own == comparison.own && *packets == comparison.packets);
+            .find(|(weir, packets, _)| *weir == comparison.weir && *packets == comparison.packets);
         match goal {
-            Some(&(_, _, goal)) => print_ratio(&what, comparison.ratio, goal, true),
-            None => println!("{what}: {}", comparison.ratio.as_ratio()),
+            Some(&(_, _, goal)) => print_ratio(&label, comparison.ratio, goal, true),
+            None => println!("{label}: {}", comparison.ratio.as_ratio()),
         }
     }
 }
 
-/// The largest number of nanoseconds that counting flows for `wlc` may add to an established packet.
+/// The largest number of nanoseconds that counting flows for `wlc` may add to a packet of an established flow.
 const COUNTING_GOAL_NS: f64 = 15.0;
 
 /// Prints the additional cost of `wlc` compared with a hash scheduler.
-pub(crate) fn print_counting_cost(own: &Nets) {
-    let net_of = |name: &str, packets: &str| own.get(&(name.to_owned(), packets.to_owned()));
+pub(crate) fn print_counting_cost(weir: &NetTimes) {
+    let net_of = |name: &str, packets: &str| weir.get(&(name.to_owned(), packets.to_owned()));
     let added_ns =
         |packets: &str| Some(net_of("direct, wlc", packets)? - net_of("direct", packets)?);
     if let Some(added_ns) = added_ns("TCP, 1 flow") {
         println!(
-            "wlc to mh, an established packet: {added_ns:+.0} ns (goal: ≤ {COUNTING_GOAL_NS:.0}, {})",
+            "wlc vs. mh, packet of an established flow: {added_ns:+.0} ns (goal: ≤ {COUNTING_GOAL_NS:.0}, {})",
             if added_ns <= COUNTING_GOAL_NS {
                 "met"
             } else {
@@ -87,21 +87,21 @@ pub(crate) fn print_counting_cost(own: &Nets) {
         );
     }
     if let Some(added_ns) = added_ns("SYN, each makes an entry") {
-        println!("wlc to mh, a new flow among 100 servers: {added_ns:+.0} ns");
+        println!("wlc vs. mh, new flow, 100 servers: {added_ns:+.0} ns");
     }
 }
 
-/// The rows of the latency estimator, and the largest number of nanoseconds that it may add: on average at the default
-/// share of sampled flows under heavy traffic, and to a packet of a sampled flow.
+/// The latency estimator's rows, and its maximum cost in nanoseconds: on average, at the default sampling rate under
+/// heavy traffic; and for a packet of a sampled flow.
 const ESTIMATOR_GOALS: [(&str, f64); 2] = [
     ("direct, latency of 1/64", 1.0),
     ("direct, latency of all", 60.0),
 ];
 
 /// Prints the cost of the latency estimator. Its cost when it is off is in the tables of `--stages`.
-pub(crate) fn print_estimator_cost(own: &Nets) {
+pub(crate) fn print_estimator_cost(weir: &NetTimes) {
     for packets in ["TCP, 1 flow", "TCP, 16 K flows"] {
-        let net_of = |name: &str| own.get(&(name.to_owned(), packets.to_owned()));
+        let net_of = |name: &str| weir.get(&(name.to_owned(), packets.to_owned()));
         for (name, goal) in ESTIMATOR_GOALS {
             if let (Some(with), Some(without)) = (net_of(name), net_of("direct")) {
                 let added_ns = with - without;
@@ -114,8 +114,8 @@ pub(crate) fn print_estimator_cost(own: &Nets) {
     }
 }
 
-/// The largest number of nanoseconds that `[sync]` may add, by packets. If it must add nothing, this is the measurement
-/// noise.
+/// The largest number of nanoseconds that `[sync]` may add, by packet type. Where it must add nothing, the limit is the
+/// measurement noise.
 const SYNC_GOALS: [(&str, f64); 3] = [
     ("TCP, 1 flow", 1.0),
     ("TCP, 16 K flows", 1.0),
@@ -123,9 +123,9 @@ const SYNC_GOALS: [(&str, f64); 3] = [
 ];
 
 /// Prints the cost of recording changed flows for other directors.
-pub(crate) fn print_sync_cost(own: &Nets) {
+pub(crate) fn print_sync_cost(weir: &NetTimes) {
     for (packets, goal) in SYNC_GOALS {
-        let net_of = |name: &str| own.get(&(name.to_owned(), packets.to_owned()));
+        let net_of = |name: &str| weir.get(&(name.to_owned(), packets.to_owned()));
         if let (Some(with), Some(without)) = (net_of("direct, sync"), net_of("direct")) {
             let added_ns = with - without;
             println!(
@@ -137,14 +137,14 @@ pub(crate) fn print_sync_cost(own: &Nets) {
 }
 
 /// Prints a ratio with its goal, which is a maximum if `is_maximum` is set, otherwise a minimum.
-pub(crate) fn print_ratio(what: &str, ratio: Spread, goal: f64, is_maximum: bool) {
+pub(crate) fn print_ratio(label: &str, ratio: Spread, goal: f64, is_maximum: bool) {
     let met = if is_maximum {
         ratio.median <= goal
     } else {
         ratio.median >= goal
     };
     println!(
-        "{what}: {} (goal: {} {goal}, {})",
+        "{label}: {} (goal: {} {goal}, {})",
         ratio.as_ratio(),
         if is_maximum { "≤" } else { "≥" },
         if met { "met" } else { "NOT met" }

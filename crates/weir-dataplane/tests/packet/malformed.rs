@@ -52,10 +52,13 @@ fn packets_with_inconsistent_lengths_are_dropped() {
             v4().total_length(39).tcp(1, 80).flags(SYN).build(),
         ),
         drops("v4 tcp offset 4", tcp().data_offset(4).build()),
-        drops("v4 tcp offset beyond", tcp().data_offset(6).build()),
+        drops(
+            "v4 tcp offset beyond the packet",
+            tcp().data_offset(6).build(),
+        ),
         drops("v4 udp length 7", v4().udp(1, 80).length(7).build()),
         drops(
-            "v4 udp length beyond",
+            "v4 udp length beyond the packet",
             v4().udp(1, 80).payload(b"four").length(13).build(),
         ),
         drops(
@@ -66,7 +69,10 @@ fn packets_with_inconsistent_lengths_are_dropped() {
             "v6 without room for tcp",
             v6().payload_length(19).tcp(1, 80).flags(SYN).build(),
         ),
-        drops("v6 udp length beyond", v6().udp(1, 80).length(9).build()),
+        drops(
+            "v6 udp length beyond the packet",
+            v6().udp(1, 80).length(9).build(),
+        ),
         drops(
             "v6 extension longer than the packet",
             v6().payload_length(7)
@@ -98,7 +104,10 @@ fn truncated_frames_are_dropped() {
             cases.push(case.drops(Reason::DropTooShort));
         }
         // Without addresses it is unknown whether the packet was for a VIP.
-        let case = Case::new(format!("{name} without header"), whole[..14 + 19].to_vec());
+        let case = Case::new(
+            format!("{name} with truncated header"),
+            whole[..14 + 19].to_vec(),
+        );
         cases.push(case.passes(Reason::PassNotOurs));
     }
     let options = v6().hop_by_hop().udp(1000, 80).build();
@@ -120,7 +129,7 @@ fn invalid_headers_are_dropped() {
             v4().version(5).tcp(1, 80).build(),
         ),
         case(
-            "v4 with four words",
+            "v4 with IHL 4",
             malformed,
             v4().header_words(4).tcp(1, 80).build(),
         ),
@@ -175,11 +184,8 @@ fn foreign_packets_pass() {
     let link = Packet::ethernet(CLIENT_MAC.into(), DIRECTOR_MAC.into());
     let cases = [
         Case::new("arp", link.carry(weir_wire::EtherType::ARP, &[0; 28])).passes(Reason::PassNotIp),
-        Case::new(
-            "another protocol's frame",
-            link.carry(weir_wire::EtherType(0x88cc), &[0; 46]),
-        )
-        .passes(Reason::PassNotIp),
+        Case::new("lldp", link.carry(weir_wire::EtherType(0x88cc), &[0; 46]))
+            .passes(Reason::PassNotIp),
         Case::new(
             "three tags",
             Shape {

@@ -13,7 +13,7 @@ use super::Engine;
 use crate::error::Result;
 use crate::network::Plan;
 
-/// Maximum time that the startup waits for neighbour resolution: longer than an ARP exchange, too short for an operator
+/// Maximum time that startup waits for neighbour resolution: longer than an ARP exchange, too short for an operator
 /// to notice.
 pub(super) const RESOLVE_TIMEOUT: Duration = Duration::from_millis(300);
 const RESOLVE_POLL_INTERVAL: Duration = Duration::from_millis(10);
@@ -21,7 +21,7 @@ const RESOLVE_POLL_INTERVAL: Duration = Duration::from_millis(10);
 impl Engine {
     /// Makes the kernel keep the neighbours of servers resolved, and records them. Returns whether there are new
     /// neighbours.
-    pub(super) async fn manage_neighbours_of_servers(&mut self) -> Result<bool> {
+    pub(super) async fn manage_server_neighbours(&mut self) -> Result<bool> {
         let (added, has_new) = self.network.manage_neighbours().await;
         let named = added
             .into_iter()
@@ -65,17 +65,17 @@ impl Engine {
             self.plane.detach(*ifindex)?;
         }
         self.network.attached.retain(|it, _| wanted.contains(it));
-        let mut merging_disabled = BTreeSet::new();
+        let mut receive_offloads_disabled = BTreeSet::new();
         for ifindex in &wanted {
             if !self.network.attached.contains_key(ifindex) {
                 self.reject_other_director(*ifindex).await?;
             }
             let mode = self.attach_path(*ifindex)?;
-            let former = self.network.attached.insert(*ifindex, mode);
+            let previous = self.network.attached.insert(*ifindex, mode);
             if mode == Mode::Generic {
-                merging_disabled.extend(self.network.devices_below(*ifindex));
+                receive_offloads_disabled.extend(self.network.devices_below(*ifindex));
             }
-            if mode == Mode::Generic && former != Some(mode) {
+            if mode == Mode::Generic && previous != Some(mode) {
                 self.warn_about_generic_xdp(*ifindex);
             }
             for direction in [Direction::Ingress, Direction::Egress] {
@@ -86,9 +86,9 @@ impl Engine {
             }
         }
         self.network.set_attached(attached(&self.plane)?);
-        self.restore_offloads(&merging_disabled)?;
-        for ifindex in merging_disabled {
-            self.disable_merging(ifindex)?;
+        self.restore_offloads(&receive_offloads_disabled)?;
+        for ifindex in receive_offloads_disabled {
+            self.disable_receive_offloads(ifindex)?;
         }
         Ok(())
     }
@@ -125,8 +125,8 @@ impl Engine {
     }
 
     /// Restores the offloads of devices that no longer run generic XDP.
-    fn restore_offloads(&mut self, merging_disabled: &BTreeSet<u32>) -> Result<()> {
-        let needed: BTreeSet<&str> = merging_disabled
+    fn restore_offloads(&mut self, receive_offloads_disabled: &BTreeSet<u32>) -> Result<()> {
+        let needed: BTreeSet<&str> = receive_offloads_disabled
             .iter()
             .filter_map(|ifindex| self.network.name_of(*ifindex))
             .collect();
@@ -137,9 +137,9 @@ impl Engine {
         if obsolete.is_empty() {
             return Ok(());
         }
-        for (name, former) in obsolete {
+        for (name, previous) in obsolete {
             let restored = self.network.netlink().run_in_namespace(|| {
-                Features::read(&name).and_then(|features| features.set(&former))
+                Features::read(&name).and_then(|features| features.set(&previous))
             })?;
             if let Err(error) = restored {
                 // The device may be gone, and its settings with it.
@@ -149,19 +149,19 @@ impl Engine {
         self.persist_undo()
     }
 
-    /// Disables merging (GRO, LRO): merged packets are larger than a program can send, and generic XDP runs after
-    /// merging.
-    fn disable_merging(&mut self, ifindex: u32) -> Result<()> {
+    /// Disables the receive offloads that merge packets (GRO, LRO): merged packets are larger than a program can send,
+    /// and generic XDP runs after merging.
+    fn disable_receive_offloads(&mut self, ifindex: u32) -> Result<()> {
         let Some(name) = self.network.name_of(ifindex).map(str::to_owned) else {
             return Ok(());
         };
-        let former = self
+        let previous = self
             .network
             .netlink()
-            .run_in_namespace(|| ethtool::disable_merging(&name))?;
-        match former {
-            Ok(former) if former.is_empty() => Ok(()),
-            Ok(former) => {
+            .run_in_namespace(|| ethtool::disable_receive_offloads(&name))?;
+        match previous {
+            Ok(previous) if previous.is_empty() => Ok(()),
+            Ok(previous) => {
                 let offloads = &mut self.state.undo.offloads;
                 match offloads.iter_mut().find(|(known, _)| *known == name) {
                     // Another program has enabled merging again. The setting recorded first is restored.
@@ -169,10 +169,10 @@ impl Engine {
                         let new = |feature: &(String, bool)| {
                             !first.iter().any(|(known, _)| *known == feature.0)
                         };
-                        let more: Vec<_> = former.into_iter().filter(new).collect();
+                        let more: Vec<_> = previous.into_iter().filter(new).collect();
                         first.extend(more);
                     }
-                    None => offloads.push((name, former)),
+                    None => offloads.push((name, previous)),
                 }
                 self.persist_undo()
             }

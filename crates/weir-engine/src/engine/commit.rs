@@ -44,7 +44,7 @@ impl Engine {
     pub(super) async fn commit(&mut self) -> Result<()> {
         self.withdraw_vips().await?;
         self.add_vips().await?;
-        if self.manage_neighbours_of_servers().await? {
+        if self.manage_server_neighbours().await? {
             self.wait_for_neighbours().await?;
         }
         let receives_partial_before = self.network.xdp_receives_partial_checksums();

@@ -47,14 +47,14 @@ impl LocalClients {
         };
         for (key, row) in &self.wanted_listeners {
             if self.written_listeners.get(key) != Some(row) {
-                maps.listeners.set(&key.record(), row)?;
+                maps.listeners.set(&key.to_map_key(), row)?;
                 self.written_listeners.insert(*key, *row);
             }
         }
         let written_keys: Vec<Key> = self.written_listeners.keys().copied().collect();
         for key in written_keys {
             if !self.wanted_listeners.contains_key(&key) {
-                maps.listeners.remove(&key.record())?;
+                maps.listeners.remove(&key.to_map_key())?;
                 self.written_listeners.remove(&key);
             }
         }
@@ -145,7 +145,7 @@ impl Engine {
                 return Ok(());
             };
             for (key, row) in maps.listeners.elements()? {
-                local.written_listeners.insert(Key::from_record(&key), row);
+                local.written_listeners.insert(Key::from_map_key(&key), row);
             }
             local.maps = Some(maps);
         }

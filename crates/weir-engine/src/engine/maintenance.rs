@@ -56,7 +56,7 @@ impl Engine {
     /// Refreshes the view of the network and applies the result.
     async fn refresh(&mut self) -> Result<()> {
         self.refresh_network().await?;
-        self.manage_neighbours_of_servers().await?;
+        self.manage_server_neighbours().await?;
         self.write_pending()
     }
 

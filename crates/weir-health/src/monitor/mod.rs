@@ -274,7 +274,7 @@ impl Monitor {
         slot.due = if std::mem::take(&mut slot.must_rerun) {
             now
         } else {
-            (slot.due + self.random.around(slot.machine.pause())).max(now)
+            (slot.due + self.random.jittered(slot.machine.pause())).max(now)
         };
         self.timers
             .set(slot.due, Event::Probe(id.slot, slot.number));

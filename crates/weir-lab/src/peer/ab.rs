@@ -1,7 +1,7 @@
 //! Runs ApacheBench and parses its summary.
 //!
-//! The "Failed requests" of `ab` include neither responses other than 2xx nor write errors, so a balancer that responds
-//! with 503 would appear fast and without errors. The lab counts all three as failures.
+//! The "Failed requests" of `ab` include neither non-2xx responses nor write errors, so a balancer that responds with
+//! 503 would appear fast and without errors. The lab counts all three as failures.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -29,7 +29,7 @@ pub(crate) struct Load {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Outcome {
     pub(crate) requests_per_second: f64,
-    /// Receive rate including headers, in 1024 bytes per second ("Kbytes" of `ab`).
+    /// Receive rate including headers, in KiB/s (`ab` prints "Kbytes/sec").
     pub(crate) kbytes_per_second: f64,
     pub(crate) failed: u64,
     pub(crate) seconds: f64,
@@ -42,8 +42,8 @@ pub(crate) struct Outcome {
 /// Time without data after which `ab` closes a connection, in seconds.
 const SOCKET_TIMEOUT: &str = "60";
 
-/// Output of `ab` when it aborts: a connection was refused, and there were at least this many failures of any kind
-/// (`bad_responses++ > 10`).
+/// `ab` prints this and exits when a connection is refused after enough failures of any kind: with this one, at least
+/// [`MIN_FAILURES_AT_ABORT`] (`bad++ > 10`).
 const ABORT_MESSAGE: &str = "Test aborted after 10 failures";
 const MIN_FAILURES_AT_ABORT: u64 = 12;
 
@@ -63,8 +63,8 @@ pub(crate) fn run(launcher: &Launcher<'_>, load: &Load, limit: Duration) -> Resu
                     failed: outcome.failed + u64::from(aborts) * MIN_FAILURES_AT_ABORT,
                     seconds: started_at.elapsed().as_secs_f64(),
                     breakdown: format!(
-                        "ab aborted {aborts} times, each after {MIN_FAILURES_AT_ABORT} failures or more; then {} \
-                         failed: {}",
+                        "ab aborted {aborts} times, each time after at least {MIN_FAILURES_AT_ABORT} failures; in the \
+                         last run, {} requests failed: {}",
                         outcome.failed, outcome.breakdown
                     ),
                     ..outcome
@@ -142,27 +142,31 @@ fn run_once(launcher: &Launcher<'_>, load: &Load, limit: Duration) -> Result<Out
     if load.keep_alive {
         arguments.push("-k");
     }
-    let shares = launcher.directory.join("shares.csv").display().to_string();
+    let percentiles = launcher
+        .directory
+        .join("percentiles.csv")
+        .display()
+        .to_string();
     let requests_file = launcher
         .directory
         .join("requests.tsv")
         .display()
         .to_string();
     if load.latency {
-        arguments.extend(["-e", &shares, "-g", &requests_file]);
+        arguments.extend(["-e", &percentiles, "-g", &requests_file]);
     }
     arguments.push(&load.url);
     let mut outcome = parse(&launcher.run("ab", &program, &arguments, limit)?)?;
     if load.latency {
         let read = |file: &String| std::fs::read_to_string(file).map_err(LabError::file(file));
-        outcome.latency = Some(latency(&read(&shares)?, &read(&requests_file)?));
+        outcome.latency = Some(latency(&read(&percentiles)?, &read(&requests_file)?));
     }
     Ok(outcome)
 }
 
-/// Reads the distribution. `ab` writes whole percentiles in microseconds and each request in milliseconds; the requests
-/// are used for the last percent.
-fn latency(shares: &str, requests: &str) -> Latency {
+/// Reads the distribution. `ab` writes whole percentiles with microsecond resolution, and each request with millisecond
+/// resolution; the individual requests give the percentiles above 99.
+fn latency(percentiles: &str, requests: &str) -> Latency {
     let pair = |line: &str| -> Option<(f64, f64)> {
         let (percent, milliseconds) = line.split_once(',')?;
         Some((
@@ -170,18 +174,18 @@ fn latency(shares: &str, requests: &str) -> Latency {
             milliseconds.parse().ok()?,
         ))
     };
-    let mut points: Vec<(f64, f64)> = shares.lines().filter_map(pair).collect();
+    let mut points: Vec<(f64, f64)> = percentiles.lines().filter_map(pair).collect();
     // starttime, seconds, ctime, dtime, ttime, wait.
     let total = |line: &str| line.split('\t').nth(4)?.parse::<f64>().ok();
     let mut all: Vec<f64> = requests.lines().filter_map(total).collect();
     all.sort_by(f64::total_cmp);
-    for share in [0.995, 0.999, 0.9995, 0.9999, 0.99995, 0.99999] {
-        let rank = (share * all.len() as f64).ceil() as usize;
-        // With fewer requests this share would be the slowest request, which share 1 already is.
+    for quantile in [0.995, 0.999, 0.9995, 0.9999, 0.99995, 0.99999] {
+        let rank = (quantile * all.len() as f64).ceil() as usize;
+        // With fewer requests, this quantile is the slowest request, which quantile 1 already covers.
         if rank < all.len()
             && let Some(milliseconds) = rank.checked_sub(1).and_then(|index| all.get(index))
         {
-            points.push((share, *milliseconds));
+            points.push((quantile, *milliseconds));
         }
     }
     Latency::new(points)
@@ -204,8 +208,8 @@ fn parse(output: &str) -> Result<Outcome> {
             .collect();
         optional(label).ok_or(LabError::AbOutput { field: label, tail })
     };
-    let bad_responses = required("Failed requests:")?;
-    let other_status = optional("Non-2xx responses:").unwrap_or(0.0);
+    let failed_requests = required("Failed requests:")?;
+    let non_2xx = optional("Non-2xx responses:").unwrap_or(0.0);
     let write_errors = optional("Write errors:").unwrap_or(0.0);
     let kinds = output
         .lines()
@@ -214,13 +218,12 @@ fn parse(output: &str) -> Result<Outcome> {
         .unwrap_or_default();
     let wrong_length = wrong_lengths(kinds);
     // An error page usually also has a different length; ab counts such a response twice.
-    let failed =
-        (bad_responses - wrong_length + wrong_length.max(other_status) + write_errors) as u64;
+    let failed = (failed_requests - wrong_length + wrong_length.max(non_2xx) + write_errors) as u64;
     let breakdown = if failed == 0 {
         String::new()
     } else {
         format!(
-            "{other_status} responses other than 2xx, {write_errors} write errors, {bad_responses} bad {kinds}"
+            "{non_2xx} non-2xx responses, {write_errors} write errors, {failed_requests} failed requests {kinds}"
         )
     };
     Ok(Outcome {
@@ -261,7 +264,7 @@ Transfer rate:          4596.12 [Kbytes/sec] received
 ";
 
     #[test]
-    fn output_of_the_report_is_parsed() {
+    fn summary_is_parsed() {
         let expected = Outcome {
             requests_per_second: 1.0,
             kbytes_per_second: 4596.12,
@@ -287,7 +290,7 @@ Transfer rate:          4596.12 [Kbytes/sec] received
         assert!(
             outcome
                 .breakdown
-                .starts_with("50 responses other than 2xx, 4 write errors, 3 bad"),
+                .starts_with("50 non-2xx responses, 4 write errors, 3 failed requests"),
             "{}",
             outcome.breakdown
         );
@@ -295,16 +298,16 @@ Transfer rate:          4596.12 [Kbytes/sec] received
     }
 
     #[test]
-    fn whole_percentiles_are_combined_with_single_requests() {
-        let shares = "Percentage served,Time in ms\n0,0.100\n50,1.250\n99,2.600\n100,30.125\n";
+    fn whole_percentiles_are_combined_with_individual_requests() {
+        let percentiles = "Percentage served,Time in ms\n0,0.100\n50,1.250\n99,2.600\n100,30.125\n";
         let mut requests = String::from("starttime\tseconds\tctime\tdtime\tttime\twait\n");
         for number in 0..10_000 {
             let milliseconds = if number < 9_990 { 2 } else { 20 };
             requests.push_str(&format!("now\t1\t0\t1\t{milliseconds}\t1\n"));
         }
-        let latency = latency(shares, &requests);
+        let latency = latency(percentiles, &requests);
         assert_eq!(
-            [0.5, 0.99, 0.999, 0.9999, 1.0].map(|share| latency.at(share)),
+            [0.5, 0.99, 0.999, 0.9999, 1.0].map(|quantile| latency.at(quantile)),
             [1.25, 2.6, 2.6, 20.0, 30.125]
         );
     }

@@ -1,4 +1,5 @@
-//! Loads nftables rules: for stateless direct routing (the third report), and DNAT with conntrack (the peer of `nat`).
+//! Loads nftables rules: for stateless balancing with direct server return (`stateless-direct`), and for DNAT with
+//! conntrack (the peer of `nat`).
 
 use std::fmt::Write as _;
 use std::net::Ipv4Addr;
@@ -12,25 +13,29 @@ use crate::topology::{Topology, VIP};
 /// The name of the table of [`drop_syns`].
 const SYN_TABLE: &str = "weir-lab-syns";
 
-/// Loads the rules of stateless direct routing: the director sets the destination address by a hash of the client's
-/// port and forwards the packet; the servers set the service's address as the source of their responses.
+/// Loads the rules of stateless balancing with direct server return: the director rewrites the destination address to
+/// that of the server selected by a hash of the client's port, and forwards the packet; the servers rewrite the source
+/// address of their responses to the VIP. In IPVS's direct routing, the addresses do not change.
 pub(crate) fn load_direct_rules(topology: &Topology) -> Result<()> {
     let servers = server_addresses(topology);
-    load(&topology.director.namespace, &direct_director(&servers))?;
-    forward_packets(&topology.director.namespace)?;
+    load(
+        &topology.director.namespace,
+        &direct_director_rules(&servers),
+    )?;
+    enable_forwarding(&topology.director.namespace)?;
     topology
         .servers
         .iter()
-        .try_for_each(|server| load(&server.namespace, &direct_server()))
+        .try_for_each(|server| load(&server.namespace, &direct_server_rules()))
 }
 
 /// Loads DNAT with conntrack and round robin.
 pub(crate) fn load_dnat_rules(topology: &Topology) -> Result<()> {
     load(
         &topology.director.namespace,
-        &dnat_director(&server_addresses(topology)),
+        &dnat_director_rules(&server_addresses(topology)),
     )?;
-    forward_packets(&topology.director.namespace)
+    enable_forwarding(&topology.director.namespace)
 }
 
 /// Drops the first packets of new connections to a port of this host.
@@ -57,7 +62,7 @@ fn server_addresses(topology: &Topology) -> Vec<Ipv4Addr> {
         .collect()
 }
 
-fn forward_packets(director: &Namespace) -> Result<()> {
+fn enable_forwarding(director: &Namespace) -> Result<()> {
     director.set_sysctls(&[
         ("net/ipv4/ip_forward", "1"),
         ("net/ipv4/conf/all/rp_filter", "0"),
@@ -81,7 +86,7 @@ fn numbered_map(servers: &[Ipv4Addr]) -> String {
     text + " }"
 }
 
-fn direct_director(servers: &[Ipv4Addr]) -> String {
+fn direct_director_rules(servers: &[Ipv4Addr]) -> String {
     format!(
         "table ip lab {{\n chain prerouting {{\n  type filter hook prerouting priority -300; policy accept;\n  \
          ip daddr {VIP} tcp dport {PORT} ip daddr set jhash tcp sport mod {} map {}\n }}\n}}\n",
@@ -90,14 +95,14 @@ fn direct_director(servers: &[Ipv4Addr]) -> String {
     )
 }
 
-fn direct_server() -> String {
+fn direct_server_rules() -> String {
     format!(
         "table ip lab {{\n chain output {{\n  type filter hook output priority -300; policy accept;\n  \
          tcp sport {PORT} ip saddr set {VIP}\n }}\n}}\n"
     )
 }
 
-fn dnat_director(servers: &[Ipv4Addr]) -> String {
+fn dnat_director_rules(servers: &[Ipv4Addr]) -> String {
     format!(
         "table ip lab {{\n chain prerouting {{\n  type nat hook prerouting priority dstnat; policy accept;\n  \
          ip daddr {VIP} tcp dport {PORT} dnat to numgen inc mod {} map {}\n }}\n}}\n",
@@ -114,9 +119,9 @@ mod tests {
     fn rules_contain_every_server_once() {
         let servers = [Ipv4Addr::new(10, 0, 0, 5), Ipv4Addr::new(10, 0, 0, 6)];
         let text = [
-            direct_director(&servers),
-            direct_server(),
-            dnat_director(&servers),
+            direct_director_rules(&servers),
+            direct_server_rules(),
+            dnat_director_rules(&servers),
         ]
         .join("\n");
         insta::assert_snapshot!(text);

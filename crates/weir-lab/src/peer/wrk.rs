@@ -14,11 +14,11 @@ const SCRIPT: &str = r#"done = function(summary, latency, requests)
   local e = summary.errors
   io.write(string.format("totals %d %d %d\n", summary.requests, summary.bytes, summary.duration))
   io.write(string.format("errors %d %d %d %d %d\n", e.connect, e.read, e.write, e.status, e.timeout))
-  for percent = 1, 99 do io.write(string.format("share %g %d\n", percent / 100, latency:percentile(percent))) end
+  for percent = 1, 99 do io.write(string.format("quantile %g %d\n", percent / 100, latency:percentile(percent))) end
   for _, percent in ipairs({99.9, 99.99, 99.999}) do
-    io.write(string.format("share %.5f %d\n", percent / 100, latency:percentile(percent)))
+    io.write(string.format("quantile %.5f %d\n", percent / 100, latency:percentile(percent)))
   end
-  io.write(string.format("share 1 %d\n", latency.max))
+  io.write(string.format("quantile 1 %d\n", latency.max))
 end
 "#;
 
@@ -72,18 +72,18 @@ fn parse(output: &str) -> Option<Outcome> {
     let [connect, read, write, status, timeout] = errors.as_slice() else {
         return None;
     };
-    let share = |line: &str| -> Option<(f64, f64)> {
-        let (share, microseconds) = line.strip_prefix("share ")?.split_once(' ')?;
+    let quantile = |line: &str| -> Option<(f64, f64)> {
+        let (quantile, microseconds) = line.strip_prefix("quantile ")?.split_once(' ')?;
         Some((
-            share.parse().ok()?,
+            quantile.parse().ok()?,
             microseconds.parse::<f64>().ok()? / 1000.0,
         ))
     };
     let seconds = microseconds / 1e6;
     let failed: f64 = errors.iter().sum();
     let breakdown = format!(
-        "{connect} connect errors, {read} read errors, {write} write errors, {status} responses other than 2xx and \
-         3xx, {timeout} timeouts"
+        "{connect} connect errors, {read} read errors, {write} write errors, {status} non-2xx/3xx responses, \
+         {timeout} timeouts"
     );
     Some(Outcome {
         requests_per_second: requests / seconds,
@@ -95,7 +95,7 @@ fn parse(output: &str) -> Option<Outcome> {
         } else {
             String::new()
         },
-        latency: Some(Latency::new(output.lines().filter_map(share).collect())),
+        latency: Some(Latency::new(output.lines().filter_map(quantile).collect())),
     })
 }
 
@@ -105,15 +105,15 @@ mod tests {
 
     #[test]
     fn output_of_the_script_is_parsed() {
-        let output = "Running 2s test\ntotals 2000 1024000 2000000\nerrors 0 3 0 1 0\nshare 0.5 1500\nshare 0.99 2500\n\
-                      share 0.99900 4000\nshare 1 9000\n";
+        let output = "Running 2s test\ntotals 2000 1024000 2000000\nerrors 0 3 0 1 0\nquantile 0.5 1500\n\
+                      quantile 0.99 2500\nquantile 0.99900 4000\nquantile 1 9000\n";
         let outcome = parse(output).expect("contains the summary");
         assert_eq!((outcome.requests_per_second, outcome.failed), (1000.0, 4));
         assert_eq!(outcome.kbytes_per_second, 500.0);
         assert!(outcome.breakdown.contains("3 read errors"));
-        let latency = outcome.latency.expect("shares");
+        let latency = outcome.latency.expect("quantiles");
         assert_eq!(
-            [0.5, 0.9999, 1.0].map(|share| latency.at(share)),
+            [0.5, 0.9999, 1.0].map(|quantile| latency.at(quantile)),
             [1.5, 9.0, 9.0]
         );
         assert_eq!(

@@ -16,13 +16,13 @@ struct Bar<'a> {
 /// Writes a section of bars for each kind of run of a report.
 pub(super) fn render(page: &mut String, report: &Report) {
     if report.is_timed() {
-        let (share, title) = if report.has_shares() {
+        let (quantile, title) = if report.has_shares() {
             (0.99, "99 % of the requests took at most")
         } else {
             (0.9999, "99.99 % of the requests took at most")
         };
         let bars = report.rows.iter().filter_map(|row| {
-            let value = row.timing.as_ref()?.latency.at(share);
+            let value = row.timing.as_ref()?.latency.at(quantile);
             Some(Bar {
                 name: &row.name,
                 value,

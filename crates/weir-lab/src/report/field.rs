@@ -36,7 +36,7 @@ pub(crate) enum Metric {
     KbytesPerSecond,
     Seconds,
     Failed,
-    /// The latency of this share of the requests, in milliseconds.
+    /// This quantile of the latency, in milliseconds.
     Latency(f64),
     /// The throughput divided by that of another row.
     Times(&'static str),
@@ -63,7 +63,7 @@ impl Metric {
             Self::KbytesPerSecond => row.kbytes_per_second,
             Self::Seconds => row.seconds,
             Self::Failed => row.failed as f64,
-            Self::Latency(share) => row.timing.as_ref()?.latency.at(share),
+            Self::Latency(quantile) => row.timing.as_ref()?.latency.at(quantile),
             Self::Times(other) => {
                 let base = find(other)?.requests_per_second;
                 (base > 0.0).then(|| row.requests_per_second / base)?

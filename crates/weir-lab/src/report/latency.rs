@@ -9,7 +9,7 @@ use serde::ser::{SerializeMap, Serializer};
 use super::axis::{self, Axis, BOTTOM, LEFT, RIGHT, TOP, WIDTH};
 use super::html::escape;
 use super::{Report, Row};
-use crate::latency::{Latency, TABLE_SHARES};
+use crate::latency::{Latency, TABLE_QUANTILES};
 
 /// Latency results of a row.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -25,12 +25,12 @@ pub struct Timing {
 /// `{"latency_ms": {"50": 1.2, …, "100": 9.0}, "disturbances": 12, "disturbance_ms": 3.5, "refused": 0}`
 impl Serialize for Timing {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let shares: serde_json::Map<String, serde_json::Value> = TABLE_SHARES
+        let quantiles: serde_json::Map<String, serde_json::Value> = TABLE_QUANTILES
             .iter()
-            .map(|share| (percent(*share), self.latency.at(*share).into()))
+            .map(|quantile| (percent(*quantile), self.latency.at(*quantile).into()))
             .collect();
         let mut map = serializer.serialize_map(None)?;
-        map.serialize_entry("latency_ms", &shares)?;
+        map.serialize_entry("latency_ms", &quantiles)?;
         map.serialize_entry("disturbances", &self.disturbances.len())?;
         map.serialize_entry("disturbance_ms", &self.median())?;
         map.serialize_entry("refused", &self.refused)?;
@@ -47,19 +47,19 @@ impl Timing {
     }
 }
 
-/// Formats a share as percent: `99.99` for 0.9999.
-fn percent(share: f64) -> String {
+/// Formats a quantile as percent: `99.99` for 0.9999.
+fn percent(quantile: f64) -> String {
     // Rounded, because 0.9999 * 100 is not exact.
-    format!("{}", (share * 1e8).round() / 1e6)
+    format!("{}", (quantile * 1e8).round() / 1e6)
 }
 
 /// Returns the column titles.
 pub(super) fn titles(report: &Report) -> Vec<String> {
     let mut titles = vec!["requests/s".to_owned(), "failed".to_owned()];
     titles.extend(
-        TABLE_SHARES
+        TABLE_QUANTILES
             .iter()
-            .map(|share| format!("{}% ms", percent(*share))),
+            .map(|quantile| format!("{}% ms", percent(*quantile))),
     );
     if report.has_shares() {
         titles.push("slow share %".to_owned());
@@ -79,9 +79,9 @@ pub(super) fn cells(row: &Row) -> Vec<String> {
         return cells;
     };
     cells.extend(
-        TABLE_SHARES
+        TABLE_QUANTILES
             .iter()
-            .map(|share| format!("{:.2}", timing.latency.at(*share))),
+            .map(|quantile| format!("{:.2}", timing.latency.at(*quantile))),
     );
     if let Some(shares) = &row.shares {
         cells.push(format!("{:.1}", shares.mean * 100.0));
@@ -105,16 +105,16 @@ const NINES: f64 = 5.0;
 const MIN_MS: f64 = 0.1;
 const MAX_MS: f64 = 10_000.0;
 
-fn nines(share: f64) -> f64 {
-    let slowest = (1.0 - share).max(0.0);
+fn nines(quantile: f64) -> f64 {
+    let slowest = (1.0 - quantile).max(0.0);
     if slowest < 1e-9 {
         return NINES;
     }
     (-slowest.log10()).clamp(0.0, NINES)
 }
 
-fn x(share: f64) -> f64 {
-    LEFT + nines(share) / NINES * (WIDTH - LEFT - RIGHT)
+fn x(quantile: f64) -> f64 {
+    LEFT + nines(quantile) / NINES * (WIDTH - LEFT - RIGHT)
 }
 
 fn y(milliseconds: f64) -> f64 {
@@ -136,7 +136,7 @@ pub(super) fn chart(method: &str, rows: &[&Row]) -> String {
         };
         let workload = row.workload().unwrap_or_default();
         let points = timing.latency.points().iter();
-        let points = points.map(|(share, milliseconds)| (x(*share), y(*milliseconds)));
+        let points = points.map(|(quantile, milliseconds)| (x(*quantile), y(*milliseconds)));
         axis::line(&mut svg, class(workload), workload, points);
     }
     svg.push_str("</svg>\n");
@@ -154,7 +154,7 @@ pub(super) fn class(workload: &str) -> &'static str {
 }
 
 fn axes(svg: &mut String) {
-    let shares = [
+    let quantiles = [
         (0.0, "0"),
         (0.9, "90"),
         (0.99, "99"),
@@ -164,8 +164,8 @@ fn axes(svg: &mut String) {
     ];
     let milliseconds = [0.1, 1.0, 10.0, 100.0, 1000.0, 10_000.0];
     let horizontal = Axis {
-        ticks: shares
-            .map(|(share, label)| (x(share), label.to_owned()))
+        ticks: quantiles
+            .map(|(quantile, label)| (x(quantile), label.to_owned()))
             .into(),
         title: "percent of the requests",
     };
@@ -184,9 +184,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shares_are_written_as_percent() {
+    fn quantiles_are_written_as_percent() {
         assert_eq!(
-            TABLE_SHARES.map(percent),
+            TABLE_QUANTILES.map(percent),
             ["50", "95", "99", "99.99", "100"]
         );
     }

@@ -36,9 +36,9 @@ pub struct Row {
     pub name: String,
     /// Completed requests per second.
     pub requests_per_second: f64,
-    /// Receive rate of the client including headers, in 1024 bytes per second, as `ab` prints it.
+    /// Receive rate of the client including headers, in KiB/s (`ab` prints "Kbytes/sec").
     pub kbytes_per_second: f64,
-    /// Failed requests: errors, wrong lengths, statuses other than 2xx.
+    /// Failed requests: errors, wrong lengths, non-2xx responses.
     pub failed: u64,
     /// Time from the first request to the last response.
     pub seconds: f64,

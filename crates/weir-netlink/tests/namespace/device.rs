@@ -120,7 +120,7 @@ fn device_features_are_read_in_the_right_namespace() {
         assert!(Features::read("b").is_err());
         let changed = pair
             .peer
-            .run_in_namespace(|| ethtool::disable_merging("b"))
+            .run_in_namespace(|| ethtool::disable_receive_offloads("b"))
             .unwrap()
             .unwrap();
         let features = pair

@@ -17,7 +17,7 @@ use weir_model::{HttpReceiver, Mail, Notifier};
 use weir_sys::privileged::{self, Program};
 
 use super::{Change, Subject};
-use crate::local::run_by_helper;
+use crate::local::run_via_helper;
 use crate::post::Poster;
 
 /// How long changes are collected. Changes with a common cause, such as a network failure, arrive within it.
@@ -222,7 +222,7 @@ async fn run_program(notifier: &Notifier, batch: &[Entry], lost: u64) -> io::Res
         return Ok(());
     };
     if let Some(helper) = privileged::helper() {
-        let code = run_by_helper(helper, &helper_request(&notifier.name, batch, lost)).await?;
+        let code = run_via_helper(helper, &helper_request(&notifier.name, batch, lost)).await?;
         return match code {
             Some(0) => Ok(()),
             Some(code) => Err(io::Error::other(format!("{program}: exit code {code}"))),

@@ -242,8 +242,7 @@ fn admitted_requests_get_copied_fields_and_others_get_the_auth_response() {
         "--request",
         &format!("GET http://{}/a", proxy.listen),
     ]);
-    let part =
-        "forward_auth: GET /verify?a=b of pool auth within 1s, copies X-User X-Auth-Mail as X-Mail";
+    let part = "forward_auth: GET /verify?a=b from pool auth, timeout 1s, copies X-User X-Auth-Mail as X-Mail";
     assert!(succeeded && output.contains(part), "{output}");
 }
 

@@ -371,7 +371,7 @@ impl Session {
             }
             ToService::Stop => {
                 self.is_stopped = true;
-                self.end_processes().await;
+                self.shut_down_processes().await;
                 send(&self.channel, &FromService::Stopped, &[]);
             }
         }
@@ -409,12 +409,12 @@ impl Session {
         }
     }
 
-    async fn end_processes(&mut self) {
+    async fn shut_down_processes(&mut self) {
         if let Some((vrrp, announcer)) = self.running.take() {
             announcer.stop();
             vrrp.stop();
-            announcer.end().await;
-            vrrp.end().await;
+            announcer.shutdown().await;
+            vrrp.shutdown().await;
         }
     }
 
@@ -425,8 +425,8 @@ impl Session {
             && let Some((vrrp, announcer)) = self.running.take()
         {
             // The announcer itself withdraws its routes if no keeper follows.
-            announcer.leave();
-            vrrp.end().await;
+            announcer.detach();
+            vrrp.shutdown().await;
         }
         if !must_exit {
             tracing::info!(process = self.peer.process, "the keeper has exited");
