@@ -338,6 +338,12 @@ pub struct ResponseEdit<'a> {
 }
 
 impl ResponseEdit<'_> {
+    /// Returns whether there are replacements of values.
+    fn replaces_values(&self) -> bool {
+        let mut all = self.replace.into_iter();
+        all.any(|replacements| !replacements.is_empty())
+    }
+
     /// Returns the new value of a field whose value is replaced.
     fn replaced_value(&self, name: &[u8], value: &[u8]) -> Option<Vec<u8>> {
         let mut replaced = None;
@@ -420,22 +426,9 @@ pub(crate) fn write_response(
         !(meaningless || replaced || edited || field.is_unusual_framing())
             && sticky_cookie(field).is_none()
     };
-    let replaced_value =
-        |field: &Field| edit.replaced_value(field.name_in(head), field.value_in(head));
-    if edit
-        .replace
-        .iter()
-        .all(|replacements| replacements.is_empty())
-    {
-        copy_lines(head, fields, out, is_kept);
-    } else {
-        let is_copied = |field: &Field| is_kept(field) && replaced_value(field).is_none();
-        copy_lines(head, fields, out, is_copied);
-        for field in fields.iter().filter(|it| !it.dropped && is_kept(it)) {
-            if let Some(value) = replaced_value(field) {
-                write_field(field.name_in(head), &value, out);
-            }
-        }
+    match edit.replaces_values() {
+        false => copy_lines(head, fields, out, is_kept),
+        true => copy_with_replacements(head, fields, edit, out, is_kept),
     }
     if !decode && !hop.tunnel && hop.coding.is_none() {
         write_normal_framing(head, fields, out);
@@ -511,6 +504,24 @@ fn copy_lines(head: &[u8], fields: &[Field], out: &mut Vec<u8>, keep: impl Fn(&F
         run = line;
     }
     out.extend_from_slice(&head[run]);
+}
+
+/// Copies the lines to keep, and writes the fields whose values are replaced after them.
+fn copy_with_replacements(
+    head: &[u8],
+    fields: &[Field],
+    edit: &ResponseEdit<'_>,
+    out: &mut Vec<u8>,
+    keep: impl Fn(&Field) -> bool,
+) {
+    let new_value = |field: &Field| edit.replaced_value(field.name_in(head), field.value_in(head));
+    let is_unchanged = |field: &Field| keep(field) && new_value(field).is_none();
+    copy_lines(head, fields, out, is_unchanged);
+    for field in fields.iter().filter(|field| !field.dropped && keep(field)) {
+        if let Some(value) = new_value(field) {
+            write_field(field.name_in(head), &value, out);
+        }
+    }
 }
 
 #[cfg(test)]

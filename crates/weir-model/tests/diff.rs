@@ -176,7 +176,7 @@ fn tls_and_http2_changes_are_reported_for_both_sides() {
     // Source positions are ignored.
     new.proxies[0].error_pages = vec![ErrorPage {
         status: vec![(500, 599)],
-        file: "/etc/weir/sorry.html".to_owned(),
+        response: ErrorResponse::File("/etc/weir/sorry.html".to_owned()),
         source: Source::default(),
     }];
     let mut moved = new.clone();

@@ -409,6 +409,9 @@ pub(crate) struct Explain {
     /// Header of the request; may be repeated
     #[arg(short = 'H', value_name = "HEADER", requires = "request")]
     pub(crate) headers: Vec<String>,
+    /// Address of the client that sends the request, for conditions on it
+    #[arg(long, value_name = "ADDRESS", requires = "request")]
+    pub(crate) client: Option<std::net::IpAddr>,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,

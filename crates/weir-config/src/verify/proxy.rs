@@ -349,6 +349,31 @@ fn report_no_servers(
     );
 }
 
+/// Reports the first server of a pool that gets plain HTTP or TCP at the TLS port of the service.
+fn report_plain_to_tls_port(sink: &mut Sink<'_>, proxy: &LoweredProxy, pool: &LoweredPool) {
+    if proxy.proxy.tls.is_none() || pool.pool.tls.is_some() {
+        return;
+    }
+    let mut servers = pool.pool.servers.iter().zip(&pool.servers);
+    let found = servers.find(|(server, _)| server.port.is_none() && server.unix.is_none());
+    if let (Some((server, location)), Some(listen)) = (found, proxy.proxy.listen.first()) {
+        let port = listen.port();
+        let message = format!(
+            "server {} gets unencrypted requests at port {port}",
+            server.name
+        );
+        let example = SocketAddr::new(server.address, 80);
+        sink.push(
+            Diagnostic::new(Code::PlainToTlsPort, location, message)
+                .related(&proxy.name, "this service decrypts TLS")
+                .cause("a server without a port gets the port that the client used")
+                .fix(format!(
+                    "add its port, as in \"{example}\", or add `tls` to the pool if it expects TLS"
+                )),
+        );
+    }
+}
+
 fn verify_servers(sink: &mut Sink<'_>, proxy: &LoweredProxy, pool: &LoweredPool) {
     if let Some(scheduler) = pool.pool.scheduler
         && (!scheduler.kind.works_in_proxy()
@@ -376,6 +401,7 @@ fn verify_servers(sink: &mut Sink<'_>, proxy: &LoweredProxy, pool: &LoweredPool)
                 .fix("remove one of them"),
         );
     }
+    report_plain_to_tls_port(sink, proxy, pool);
     for (server, location) in pool.pool.servers.iter().zip(&pool.servers) {
         let is_server = |address: &SocketAddr| {
             address.ip() == server.address && server.port.is_none_or(|port| port == address.port())

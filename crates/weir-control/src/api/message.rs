@@ -1,5 +1,6 @@
 //! Requests and responses of the API, except documents that have modules of their own.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -99,7 +100,7 @@ pub struct ServerStatus {
 }
 
 /// The body of `POST /v1/explain`: either a packet or a request.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ExplainRequest {
     /// A packet: `tcp SRC:PORT VIP:PORT`.
@@ -111,6 +112,9 @@ pub struct ExplainRequest {
     /// Header lines of the request, `Name: value`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub headers: Vec<String>,
+    /// Address of the client that sends the request; absent = unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client: Option<IpAddr>,
 }
 
 /// The body of every response whose status is not 200.

@@ -236,6 +236,7 @@ async fn explain(
         }
         (None, Some(text)) => {
             let parsed = Request::parse(&text, &request.headers).map_err(ApiError::new)?;
+            let parsed = parsed.from_client(request.client);
             let request = match caller.role() {
                 Role::Read => parsed.for_reader(),
                 Role::Operate | Role::Write => parsed,

@@ -4,6 +4,7 @@ mod tap;
 
 use std::fmt;
 use std::io;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -152,13 +153,12 @@ impl Client {
     pub async fn explain(&self, packet: &Packet) -> Result<ExplainResponse, Error> {
         let request = ExplainRequest {
             packet: Some(packet.to_string()),
-            request: None,
-            headers: Vec::new(),
+            ..ExplainRequest::default()
         };
         self.send(Method::POST, "/v1/explain", &request).await
     }
 
-    /// Explains how a request with these header lines would be handled.
+    /// Explains how a request with these header lines would be handled. `address` = the client's address, if known.
     ///
     /// # Errors
     /// See [`Error`].
@@ -166,11 +166,13 @@ impl Client {
         &self,
         request: &str,
         headers: &[String],
+        address: Option<IpAddr>,
     ) -> Result<ExplainResponse, Error> {
         let request = ExplainRequest {
             packet: None,
             request: Some(request.to_owned()),
             headers: headers.to_vec(),
+            client: address,
         };
         self.send(Method::POST, "/v1/explain", &request).await
     }

@@ -22,7 +22,7 @@ use weir_model::{
 use super::ExplainResponse;
 use crate::status::Report;
 
-/// A request from the command line has no client address.
+/// Address of the client if the command line does not specify one.
 const UNKNOWN_CLIENT: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
 /// A request from the command line: `GET http://host[:port]/path`, and header lines.
@@ -34,6 +34,8 @@ pub struct Request {
     port: u16,
     /// The request's head as a client sends it.
     head: String,
+    /// Address of the client; [`UNKNOWN_CLIENT`] = unknown.
+    client: IpAddr,
     /// See [`Self::for_reader`].
     is_public: bool,
 }
@@ -103,8 +105,18 @@ impl Request {
             authority: authority.to_owned(),
             port,
             head,
+            client: UNKNOWN_CLIENT,
             is_public: false,
         })
+    }
+
+    /// Sets the address of the client that sends the request; `None` = unknown.
+    #[must_use]
+    pub fn from_client(self, address: Option<IpAddr>) -> Self {
+        Self {
+            client: address.unwrap_or(UNKNOWN_CLIENT),
+            ..self
+        }
     }
 
     /// Restricts the explanation for a caller with the read role: values of conditions that may be secrets are not
@@ -152,7 +164,7 @@ impl Request {
             Ok(target) => target,
             Err(refusal) => return rejected(explanation, &refusal),
         };
-        let client = client_of(proxy, head, &fields);
+        let client = self.client_of(proxy, head, &fields);
         let input = RouteInput {
             client,
             target: &target,
@@ -196,6 +208,18 @@ impl Request {
         }
         decide(proxy, chosen, &context, desired, report, &mut explanation);
         explanation
+    }
+
+    /// Returns the client's address: that in the field of a trusted proxy, if the request may come from one.
+    fn client_of(&self, proxy: &Proxy, head: &[u8], fields: &[Field]) -> IpAddr {
+        let is_unknown = self.client == UNKNOWN_CLIENT;
+        let mut trusted = proxy.trusted.iter();
+        let sent = proxy
+            .client_ip_header
+            .as_ref()
+            .filter(|_| is_unknown || trusted.any(|network| network.contains(self.client)))
+            .and_then(|name| client_address(head, fields, name, &proxy.trusted));
+        sent.unwrap_or(self.client)
     }
 
     /// Chooses a route, and chooses again for each new path from a route with `restart`. `path` is a buffer for the
@@ -244,7 +268,7 @@ impl Request {
             let unknown = |key: ConditionKey| match key.part() {
                 RequestPart::Head => None,
                 RequestPart::Client if route_input.client != UNKNOWN_CLIENT => None,
-                RequestPart::Client => Some("the client address"),
+                RequestPart::Client => Some("the client address (`--client ADDRESS`)"),
                 RequestPart::TlsConnection => Some("the TLS connection"),
             };
             let by_unknown = route.conditions().find_map(|conditions| {
@@ -341,13 +365,6 @@ impl Request {
         }
         Some(proxy)
     }
-}
-
-/// Returns the client's address in the field that trusted proxies send; the request is treated as one of theirs.
-fn client_of(proxy: &Proxy, head: &[u8], fields: &[Field]) -> IpAddr {
-    let sent = proxy.client_ip_header.as_ref();
-    let sent = sent.and_then(|name| client_address(head, fields, name, &proxy.trusted));
-    sent.unwrap_or(UNKNOWN_CLIENT)
 }
 
 /// Marks the fields that keys and conditions ignore. Without `trusted`, no client is trusted; otherwise the client is
@@ -661,6 +678,43 @@ status  = 403
                 .explain(&desired, Some(&Report::default()), Path::new("weir.toml"))
                 .to_string(),
             Err(error) => error.to_string(),
+        }
+    }
+
+    #[test]
+    fn conditions_on_the_client_need_its_address() {
+        let file = FILE.replace(
+            "header  = [\"X-Beta: yes\"]",
+            "source  = [\"192.0.2.0/24\"]",
+        );
+        let explain = |keys: &str, header: &str, client: Option<&str>| {
+            let file = file.replace(
+                "pool     = \"web\"\n\n",
+                &format!("pool = \"web\"\n{keys}\n"),
+            );
+            let desired = parse(&file, &Host::default()).unwrap().desired;
+            let request = Request::parse("GET http://a.example/", &[header.to_owned()]).unwrap();
+            request
+                .from_client(client.map(|address| address.parse().unwrap()))
+                .explain(&desired, Some(&Report::default()), Path::new("weir.toml"))
+                .to_string()
+        };
+        let refusal = "response 403 from the route";
+        let unknown = explain("", "X: y", None);
+        assert!(unknown.contains("`--client ADDRESS`"), "{unknown}");
+        assert!(!unknown.contains(refusal), "{unknown}");
+        assert!(explain("", "X: y", Some("192.0.2.7")).contains(refusal));
+        assert!(!explain("", "X: y", Some("198.51.100.7")).contains(refusal));
+        // A trusted proxy sends the address.
+        let keys = "trusted = [\"10.0.0.0/8\"]\nclient_ip_header = \"X-Forwarded-For\"";
+        let sent = "X-Forwarded-For: 192.0.2.7";
+        for (client, refuses) in [
+            (None, true),
+            (Some("10.0.0.1"), true),
+            (Some("11.0.0.1"), false),
+        ] {
+            let text = explain(keys, sent, client);
+            assert_eq!(text.contains(refusal), refuses, "{client:?}: {text}");
         }
     }
 

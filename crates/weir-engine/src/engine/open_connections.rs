@@ -8,6 +8,7 @@
 use std::collections::HashMap;
 
 use weir_abi::{KIND_FORWARD, State};
+use weir_flow::model_forward;
 use weir_model::Forward;
 use weir_planner::allocation::configured_server;
 
@@ -17,7 +18,8 @@ use crate::network::tick;
 
 impl Engine {
     /// Returns the numbers of flows of a server in all services of its pool: open flows, and closed flows that have not
-    /// expired.
+    /// expired. The flows that a server with the same name keeps in renamed or removed services count too, because
+    /// whoever drains a server intends to stop it.
     ///
     /// # Errors
     /// Fails if a map cannot be read.
@@ -38,6 +40,14 @@ impl Engine {
                 let forward = configured.map_or(service.forward, |it| it.forward_in(service));
                 rows.insert(dest.id, forward == Forward::Nat);
             }
+        }
+        let removed = self.state.allocation.removed_dests();
+        for dest in removed.filter(|dest| dest.name == server) {
+            let live = maps.live(dest.id)?;
+            active += live.active;
+            inactive += live.inactive;
+            let forward = model_forward(maps.dests.get(dest.id)?.forward);
+            rows.insert(dest.id, forward == Some(Forward::Nat));
         }
         // Walk the table only if the result depends on it: it may have millions of entries.
         if active > 0 || inactive == 0 {

@@ -35,12 +35,14 @@ pub(super) fn explain(global: &GlobalOptions, arguments: &Explain) -> Outcome {
             let parsed = parsed.map_err(|error| Failure::Usage {
                 message: format!("explain: {error}"),
             })?;
+            let parsed = parsed.from_client(arguments.client);
             let specified = global.absolute_config()?;
             let active = daemon::last_configuration(&global.runtime_dir);
             match specified.filter(|file| active.as_ref() != Some(file)) {
                 Some(file) => explain_from_file(&parsed, &file)?,
                 None => {
-                    let reply = client.explain_request(request, &arguments.headers);
+                    let reply =
+                        client.explain_request(request, &arguments.headers, arguments.client);
                     match (with_progress(what, reply)?, &global.config) {
                         (Err(client::Error::NoDaemon { .. }), Some(file)) => {
                             explain_from_file(&parsed, file)?
