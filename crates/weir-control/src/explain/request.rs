@@ -164,9 +164,8 @@ impl Request {
             Ok(target) => target,
             Err(refusal) => return rejected(explanation, &refusal),
         };
-        let client = self.client_of(proxy, head, &fields);
         let input = RouteInput {
-            client,
+            client: self.client_of(proxy, head, &fields),
             target: &target,
             head,
             request: &request,
@@ -192,7 +191,7 @@ impl Request {
                 target: &target,
                 ..input
             },
-            client: SocketAddr::new(client, 0),
+            client: SocketAddr::new(input.client, 0),
             port: self.port,
             default_host: b"",
             request_id: RequestId::Generated(0),

@@ -65,19 +65,7 @@ pub(super) fn edits(
         }
     }
     add_response_edits(context, &mut edits, levels, variables, notes);
-    for line in inherited(levels, "proxy_redirect") {
-        let replacements = match (line.word(1), line.word(2)) {
-            // Weir does not change the fields.
-            (Some("off"), None) => Vec::new(),
-            (Some(from), Some(to)) => match redirect_replacements(from, to, line.position) {
-                Some(replacements) => replacements,
-                None => continue,
-            },
-            _ => continue,
-        };
-        context.used.insert(line.position);
-        edits.replacements.extend(replacements);
-    }
+    add_redirects(context, &mut edits, levels);
     let mut keys = super::route::keys(context, levels, notes);
     edits.keys.append(&mut keys);
     edits.keys.extend(forward_auth);
@@ -91,6 +79,23 @@ pub(super) fn edits(
         edits.rewrites.push((regex, path, line.position));
     }
     edits
+}
+
+/// Adds the changes of `proxy_redirect`.
+fn add_redirects(context: &mut Context<'_>, edits: &mut Edits, levels: &[&[Node]]) {
+    for line in inherited(levels, "proxy_redirect") {
+        let replacements = match (line.word(1), line.word(2)) {
+            // Weir does not change the fields.
+            (Some("off"), None) => Vec::new(),
+            (Some(from), Some(to)) => match redirect_replacements(from, to, line.position) {
+                Some(replacements) => replacements,
+                None => continue,
+            },
+            _ => continue,
+        };
+        context.used.insert(line.position);
+        edits.replacements.extend(replacements);
+    }
 }
 
 /// Converts `proxy_redirect FROM TO`, which changes `Location` and `Refresh`. `FROM` is a prefix, or an expression after
