@@ -276,8 +276,8 @@ codes! {
         "Add `check = { kind = \"tcp\" }` or a better one to the pool.";
     /// A service with TLS sends plain HTTP to the same port of its servers.
     PlainToTlsPort = "W023",
-        "A server without a port gets the port that the client used. The service decrypts TLS, so the server gets plain \
-         HTTP or TCP at a port where it probably expects TLS, and every request fails with 502.",
+        "A server without a port gets the port that the client used. The service decrypts TLS, so the server gets \
+         plain HTTP or TCP at a port where it probably expects TLS, and every request fails with 502.",
         "Add the port of the server: `\"10.0.0.5:80\"`. If it expects TLS, add `tls` to the pool.";
     /// The path of a route is compared in a different form than written.
     PathSpelling = "W030",

@@ -11,8 +11,8 @@ fn check(imported: Imported) -> Imported {
 
 fn import(defaults: &str, frontend: &str, backend: &str) -> Imported {
     let text = format!(
-        "defaults\n mode http\n timeout connect 2s\n {defaults}\nfrontend web\n bind :80\n {frontend}\n default_backend \
-         app\nbackend app\n {backend}\n server a 10.0.0.5:80\n"
+        "defaults\n mode http\n timeout connect 2s\n {defaults}\nfrontend web\n bind :80\n {frontend}\n \
+         default_backend app\nbackend app\n {backend}\n server a 10.0.0.5:80\n"
     );
     check(haproxy("haproxy.cfg", &text, &EmptyEnvironment))
 }
@@ -73,8 +73,8 @@ fn proxy_redirect_changes_location_and_refresh() {
     let imported = import_location("proxy_redirect http://a.b/x/ /y/;");
     assert_carried(
         &imported,
-        "replace_response_header = [{ name = \"Location\", regex = \"^http://a\\\\.b/x/(.*)$\", to = \"/y/{1}\" }, { name \
-         = \"Refresh\", regex = \"^(.*url=)http://a\\\\.b/x/(.*)$\", to = \"{1}/y/{2}\" }]",
+        "replace_response_header = [{ name = \"Location\", regex = \"^http://a\\\\.b/x/(.*)$\", to = \"/y/{1}\" }, { \
+         name = \"Refresh\", regex = \"^(.*url=)http://a\\\\.b/x/(.*)$\", to = \"{1}/y/{2}\" }]",
     );
     let imported = import_location("proxy_redirect ~*^http://([^:]+):8080(/.*)$ https://$1$2;");
     assert_carried(
@@ -94,15 +94,15 @@ fn error_pages_are_files_redirects_or_empty() {
     );
     assert_carried(
         &imported,
-        "error_pages = [{ status = \"408\", file = \"/dev/null\" }, { status = \"503\", redirect = \"http://a.b/\" }, { \
-         status = \"504\", redirect = \"/late\", redirect_status = 303 }]",
+        "error_pages = [{ status = \"408\", file = \"/dev/null\" }, { status = \"503\", redirect = \"http://a.b/\" }, \
+         { status = \"504\", redirect = \"/late\", redirect_status = 303 }]",
     );
 }
 
 #[test]
 fn error_page_with_a_url_is_a_redirect() {
-    let text = "http { server { listen 80; error_page 502 504 http://a.b/x; error_page 503 =303 https://c/; location / { \
-                proxy_pass http://10.0.0.5; } } }\n";
+    let text = "http { server { listen 80; error_page 502 504 http://a.b/x; error_page 503 =303 https://c/; location / \
+                { proxy_pass http://10.0.0.5; } } }\n";
     let imported = check(nginx("nginx.conf", text, &EmptyEnvironment));
     assert_carried(
         &imported,

@@ -635,10 +635,6 @@ fn changed_keys_of_proxy_services_are_edits() {
                 "trusted none -> 10.0.0.0/8",
             ),
             (
-                |it| proxy(it).client_ip_header = Some(text("x-real-ip")),
-                "client_ip_header none -> x-real-ip",
-            ),
-            (
                 |it| {
                     proxy(it).error_pages = vec![ErrorPage {
                         status: vec![(500, 599), (404, 404)],

@@ -26,9 +26,10 @@ pub(crate) static ERROR_PAGE: Section = Section {
             Kind::DescribedText("the path of a file"),
             Absent("`redirect` is used"),
             "File with the response body, at most 64 KiB. `/dev/null`: Weir closes the connection without a response, \
-             as HAProxy does; over HTTP/2, it resets the stream. The media type depends on the extension: `.html`, `.json` or \
-             `.svg`, otherwise plain text; always UTF-8. A file that begins with `HTTP/1.` is a complete response, as \
-             in HAProxy: its body and `Content-Type` are used. The body is sent unchanged; variables are not expanded.",
+             as HAProxy does; over HTTP/2, it resets the stream. The media type depends on the extension: `.html`, \
+             `.json` or `.svg`, otherwise plain text; always UTF-8. A file that begins with `HTTP/1.` is a complete \
+             response, as in HAProxy: its body and `Content-Type` are used. The body is sent unchanged; variables \
+             are not expanded.",
             "file = \"/etc/weir/later.html\"",
         )
         .known_as(&["path", "page"]),

@@ -228,8 +228,8 @@ fn underscores_entry(context: &mut Context<'_>, proxy: &Proxy) -> Entry {
 /// The status of an error page, its other keys, and its position.
 type ErrorPage = (String, Vec<Entry>, Position);
 
-/// Returns the pages of a line: `errorfile 503 FILE`, `errorloc 503 URL`, `errorfiles NAME` of an `http-errors` section,
-/// `http-error status 503 … errorfile FILE`.
+/// Returns the pages of a line: `errorfile 503 FILE`, `errorloc 503 URL`, `errorfiles NAME` of an `http-errors`
+/// section, `http-error status 503 … errorfile FILE`.
 fn error_pages_of(context: &Context<'_>, line: &Line) -> Vec<ErrorPage> {
     let page_of_line = |line: &Line| {
         let position = line.position;

@@ -623,8 +623,8 @@ fn push_trusted(
             && let Some(position) = position
         {
             if recursive.and_then(|line| line.word(1)) != Some("on") {
-                let reason = "without `real_ip_recursive on`, nginx uses the last address of the field even if it is one \
-                              of a trusted proxy; Weir uses the last one that is not";
+                let reason = "without `real_ip_recursive on`, nginx uses the last address of the field even if it is \
+                              one of a trusted proxy; Weir uses the last one that is not";
                 notes.add(position, reason);
             }
             if context.appends_forwarded_for {

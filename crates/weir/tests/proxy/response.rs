@@ -279,8 +279,8 @@ fn custom_error_pages_are_sent() {
 #[test]
 fn error_page_may_be_a_redirect_or_no_response() {
     let pages = "error_pages = [{ status = 502, redirect = \"https://status.example/\", redirect_status = 303 }, { \
-                 status = \"404-408\", file = \"/dev/null\" }]\ntimeouts = { request = \"300ms\" }\n[[route]]\nservice = \
-                 \"s\"\npath = \"/closed\"\nstatus = 404";
+                 status = \"404-408\", file = \"/dev/null\" }]\ntimeouts = { request = \"300ms\" }\n[[route]]\nservice \
+                 = \"s\"\npath = \"/closed\"\nstatus = 404";
     let proxy = Proxy::start("http", &[free_address()], pages);
     let mut client = Client::connect(proxy.listen);
     let (head, _) = client.fetch("GET / HTTP/1.1\r\nHost: h\r\n\r\n");
