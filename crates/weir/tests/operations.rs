@@ -147,29 +147,20 @@ fn drain_waits_for_open_flows_but_not_closed_ones() {
     connected_receiver
         .recv()
         .expect("client thread has connected");
-    let (code, message) = weir(
-        &world,
-        &["server", &other, "drain", "--wait", "--timeout", "1500ms"],
-    );
-    assert_eq!(code, Some(1), "{message}");
-    assert!(
-        message.contains("1 open connection after 1 s; the server stays drained"),
-        "{message}"
-    );
+    let assert_waits = || {
+        let drain = ["server", &other, "drain", "--wait", "--timeout", "1500ms"];
+        let (code, message) = weir(&world, &drain);
+        assert_eq!(code, Some(1), "{message}");
+        let expected = "1 open connection after 1 s; the server stays drained";
+        assert!(message.contains(expected), "{message}");
+    };
+    assert_waits();
     // Also after the service was renamed: its flows continue.
     let renamed = config("nat", "").replace("[service.web]", "[service.www]");
     let file = world.write_config(&renamed);
     let (code, message) = weir(&world, &["reload", "-c", &file.display().to_string()]);
     assert_eq!(code, Some(0), "{message}");
-    let (code, message) = weir(
-        &world,
-        &["server", &other, "drain", "--wait", "--timeout", "1500ms"],
-    );
-    assert_eq!(code, Some(1), "{message}");
-    assert!(
-        message.contains("1 open connection after 1 s; the server stays drained"),
-        "{message}"
-    );
+    assert_waits();
     drop(close_sender);
     client.join().expect("client thread panicked");
     let started = Instant::now();
