@@ -142,8 +142,11 @@ fi
 # --- weir-ipvsadm: ldirectord and others depend on a package with the name ipvsadm -----------------------------------
 
 documents weir-ipvsadm
+install -D -m 755 -t "$work/weir-ipvsadm/usr/sbin" contrib/ipvsadm/*
 install -d "$work/weir-ipvsadm/usr/share/man/man8"
-ln -s ../man1/weir-ipvsadm.1.gz "$work/weir-ipvsadm/usr/share/man/man8/ipvsadm.8.gz"
+for page in ipvsadm ipvsadm-save ipvsadm-restore; do
+  ln -s ../man1/weir-ipvsadm.1.gz "$work/weir-ipvsadm/usr/share/man/man8/$page.8.gz"
+done
 control weir-ipvsadm all "weir (>= $VERSION)" "Weir under the name of ipvsadm
  Command lines, messages, exit codes and listings of ipvsadm 1.31, over Weir." "Provides: ipvsadm
 Conflicts: ipvsadm

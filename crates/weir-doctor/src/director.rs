@@ -11,7 +11,9 @@ use weir_model::{Desired, Forward, Server};
 use weir_netlink::{Link, NetState, Netlink, Sysctl, resolve};
 
 use crate::manager::{self, AssignedVip};
-use crate::{Diagnosis, ServerReport, ServiceReport, claimant, duplicate, reach, slow, stack};
+use crate::{
+    Diagnosis, ServerReport, ServiceReport, claimant, duplicate, interface, reach, slow, stack,
+};
 
 /// Time limit for resolving link addresses. The kernel sends a request each second, and one request or reply may be
 /// lost.
@@ -71,6 +73,7 @@ pub async fn director(
         )),
         Daemon::Running(_) | Daemon::NoAccess => {}
     }
+    findings.extend(interface::disconnected(desired, &servers, &state));
     let is_running = !matches!(daemon, Daemon::NotRunning);
     findings.extend(missing_vips(desired, &state, is_running, failover_vips));
     findings.extend(duplicate::unusable_vips(
@@ -213,20 +216,28 @@ fn unresolved_servers(servers: &BTreeSet<IpAddr>, state: &NetState) -> Vec<Diagn
     let mut findings = Vec::new();
     for server in servers {
         if resolve(*server, state).is_empty() {
-            findings.push(Diagnosis::new(
-                format!("there is no route to server {server}"),
-                "packets for it are dropped",
-            ));
+            findings.push(
+                Diagnosis::new(
+                    format!("there is no route to server {server}"),
+                    "packets for it are dropped",
+                )
+                .fix("add a route to its network, or correct its address in the configuration"),
+            );
         } else if is_unresolved(*server, state) {
             let protocol = if server.is_ipv4() {
                 "ARP"
             } else {
                 "neighbour discovery"
             };
-            findings.push(Diagnosis::new(
-                format!("server {server}, or the router to it, does not answer {protocol}"),
-                "it is not running, or its address, VLAN or cabling is wrong",
-            ));
+            findings.push(
+                Diagnosis::new(
+                    format!("server {server}, or the router to it, does not answer {protocol}"),
+                    "it is not running, or its address, VLAN or cabling is wrong",
+                )
+                .fix(format!(
+                    "start the server, or correct its address or its network; then: ping -c 1 {server}"
+                )),
+            );
         }
     }
     findings
@@ -325,13 +336,7 @@ fn status_findings(
             findings.extend(ejected_server(name, server, (desired, state)));
             findings.extend(server_with_warning(name, server, (desired, state)));
             if server.state == "down" {
-                findings.push(Diagnosis::new(
-                    format!(
-                        "server {} of {name} is down: {}",
-                        server.address, server.reason
-                    ),
-                    "it gets no new flows",
-                ));
+                findings.push(down_server(name, server));
             }
         }
         let has_completed_handshake = |server: &ServerReport| {
@@ -348,6 +353,24 @@ fn status_findings(
         }
     }
     findings
+}
+
+/// Reports a server whose checks fail. The fix depends on whether the VIP has to be on the server.
+fn down_server(service: &str, server: &ServerReport) -> Diagnosis {
+    let fix = match server.forward.as_str() {
+        "direct" | "tunnel" | "l3dsr" => {
+            "start its application; then on that server: weir real-server doctor"
+        }
+        _ => "start its application, or correct its address and the check in the configuration",
+    };
+    Diagnosis::new(
+        format!(
+            "server {} of {service} is down: {}",
+            server.address, server.reason
+        ),
+        "it gets no new flows",
+    )
+    .fix(fix)
 }
 
 /// Reports a service without a usable server. The fix enables a server that an operator has disabled, if there is one.
@@ -367,7 +390,8 @@ fn service_without_usable_server(service: &ServiceReport, desired: &Desired) -> 
             let fix = format!("weir server {pool}/{} ready", server.address);
             Diagnosis::new(problem, reason).fix(fix)
         }
-        _ => Diagnosis::new(problem, "every client is rejected"),
+        _ => Diagnosis::new(problem, "every client is rejected")
+            .fix("see the findings about its servers, or: weir status --down"),
     }
 }
 
@@ -450,19 +474,9 @@ fn local_address_near(server: IpAddr, desired: &Desired, state: &NetState) -> Op
     let vips = claimant::layer_4_vips(desired);
     let mut addresses = state.addresses.iter();
     let address = addresses.find(|address| {
-        !vips.contains(&address.ip) && is_in_network(server, address.ip, address.prefix)
+        !vips.contains(&address.ip) && interface::network_of(address).contains(server)
     });
     address.map(|address| address.ip)
-}
-
-/// Returns whether an address is in the network of another address.
-fn is_in_network(address: IpAddr, other: IpAddr, prefix: u8) -> bool {
-    let (differing_bits, width) = match (address, other) {
-        (IpAddr::V4(a), IpAddr::V4(b)) => (u128::from(a.to_bits() ^ b.to_bits()) << 96, 32),
-        (IpAddr::V6(a), IpAddr::V6(b)) => (a.to_bits() ^ b.to_bits(), 128),
-        _ => return false,
-    };
-    differing_bits.leading_zeros() >= u32::from(prefix.min(width))
 }
 
 /// Minimum number of SYNs without an established connection before a problem is reported.
@@ -594,19 +608,9 @@ mod tests {
             "{found}"
         );
         let found = service_without_usable_server(&service("down"), &desired).to_string();
-        assert!(!found.contains("fix:"), "{found}");
-    }
-
-    #[test]
-    fn network_membership_depends_on_prefix() {
-        let is_in_network = |address: &str, other: &str, prefix| {
-            is_in_network(address.parse().unwrap(), other.parse().unwrap(), prefix)
-        };
-        assert!(is_in_network("10.0.0.5", "10.0.0.1", 24));
-        assert!(!is_in_network("10.0.1.5", "10.0.0.1", 24));
-        assert!(!is_in_network("10.0.0.5", "10.0.0.4", 32));
-        assert!(is_in_network("10.0.0.5", "10.0.0.5", 32));
-        assert!(is_in_network("fd71::14", "fd71::3", 64));
-        assert!(!is_in_network("fd71::14", "10.0.0.1", 0));
+        assert!(
+            found.contains("fix:  see the findings about its servers"),
+            "{found}"
+        );
     }
 }

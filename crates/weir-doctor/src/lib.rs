@@ -11,6 +11,7 @@ mod diagnosis;
 mod director;
 pub mod duplicate;
 pub mod firewall;
+mod interface;
 pub mod manager;
 mod reach;
 mod report;

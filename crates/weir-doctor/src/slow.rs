@@ -44,6 +44,7 @@ pub(crate) fn slow_servers(service: &ServiceReport) -> Vec<Diagnosis> {
                 ),
                 "its clients wait longer; schedulers other than least-time send it as many flows as the other servers",
             )
+            .fix("find the cause on that server; until then, reduce its weight, or use scheduler = \"least-time\"")
         })
     });
     slow.collect()

@@ -88,6 +88,11 @@ pub fn is_pinned(paths: &Paths) -> bool {
     !matches!(pinned_sizes(&pins), Ok(None)) && pins.check_owner(&paths.lock()).is_ok()
 }
 
+/// Returns whether a director's data plane is pinned, or addresses are recorded that a director added.
+pub fn has_changes(paths: &Paths) -> bool {
+    is_pinned(paths) || !read_record(&paths.runtime_dir).is_empty()
+}
+
 /// Removes a pinned data plane that is not attached and has no ipvsadm services, such as a daemon leaves behind when it
 /// is killed during startup. Returns whether it was removed. Keeps the recorded state of servers.
 ///

@@ -48,7 +48,7 @@ mod tree;
 pub mod vip;
 mod write;
 
-pub use self::clean::{CleanSummary, clean, clean_unused, discard_changes, is_pinned};
+pub use self::clean::{CleanSummary, clean, clean_unused, discard_changes, has_changes, is_pinned};
 pub use self::engine::{
     AdjustedWeights, ApplyOutcome, Engine, Handshakes, Opening, SyncCounts, WeightChange,
     weight_change,

@@ -39,3 +39,26 @@ impl std::fmt::Display for Network {
         write!(f, "{}/{}", self.address, self.prefix)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn membership_depends_on_the_prefix() {
+        let contains = |network: &str, prefix, address: &str| {
+            let address: IpAddr = address.parse().unwrap();
+            let network = Network {
+                address: network.parse().unwrap(),
+                prefix,
+            };
+            network.contains(address)
+        };
+        assert!(contains("10.0.0.1", 24, "10.0.0.5"));
+        assert!(!contains("10.0.0.1", 24, "10.0.1.5"));
+        assert!(!contains("10.0.0.4", 32, "10.0.0.5"));
+        assert!(contains("10.0.0.5", 32, "10.0.0.5"));
+        assert!(contains("fd71::3", 64, "fd71::14"));
+        assert!(!contains("10.0.0.1", 0, "fd71::14"));
+    }
+}

@@ -102,32 +102,47 @@ pub(crate) fn problems(desired: &Desired) -> Vec<Problem> {
     let logs = desired.proxies.iter();
     let logs = logs.filter_map(|proxy| Some((proxy, proxy.access_log.as_ref()?)));
     let problems = logs.filter_map(|(proxy, log)| {
-        let file = match log.target() {
-            LogTarget::File(file) => file,
-            // A syslog daemon recreates its socket when it restarts.
-            LogTarget::Stdout | LogTarget::Syslog(_) | LogTarget::Journal(_) => return None,
-        };
-        let path = Path::new(file);
-        let directory = path.parent()?;
-        let directory = if directory.as_os_str().is_empty() {
-            Path::new(".")
-        } else {
-            directory
-        };
-        let cause = match directory.metadata() {
-            Ok(found) if found.is_dir() && !path.is_dir() => return None,
-            Ok(_) => "the path is a directory, or its parent is not a directory".to_owned(),
-            Err(error) => format!("{}: {error}", directory.display()),
+        let (cause, fix) = match log.target() {
+            LogTarget::File(file) => (
+                unusable_directory(Path::new(file))?,
+                "create the directory with write permission for the daemon's user",
+            ),
+            LogTarget::Syslog(path) | LogTarget::Journal(path) => (
+                missing_socket(Path::new(path))?,
+                "start the log daemon, or write a file as `access_log`",
+            ),
+            LogTarget::Stdout => return None,
         };
         Some(Problem {
             fatal: false,
             message: format!("service {}: {} cannot be written", proxy.name, log.path),
             cause: format!("{cause}; lines would be dropped and counted"),
-            fix: "create the directory with write permission for the daemon's user".to_owned(),
+            fix: fix.to_owned(),
             source: proxy.source,
         })
     });
     problems.collect()
+}
+
+/// Returns why no log file with this path can be written; `None` = nothing is wrong with its directory.
+fn unusable_directory(path: &Path) -> Option<String> {
+    let directory = path.parent()?;
+    let directory = if directory.as_os_str().is_empty() {
+        Path::new(".")
+    } else {
+        directory
+    };
+    match directory.metadata() {
+        Ok(found) if found.is_dir() && !path.is_dir() => None,
+        Ok(_) => Some("the path is a directory, or its parent is not a directory".to_owned()),
+        Err(error) => Some(format!("{}: {error}", directory.display())),
+    }
+}
+
+/// Returns why messages cannot be sent to a log daemon's socket. The daemon recreates it when it restarts.
+fn missing_socket(path: &Path) -> Option<String> {
+    let error = path.metadata().err()?;
+    Some(format!("{}: {error}", path.display()))
 }
 
 /// Records of one worker.
@@ -542,6 +557,16 @@ mod tests {
             termination: *b"sH",
             route: 0,
         }
+    }
+
+    #[test]
+    fn missing_socket_of_a_log_daemon_is_a_problem() {
+        let socket = std::env::temp_dir().join(format!("weir-log-socket-{}", std::process::id()));
+        let cause = missing_socket(&socket).unwrap();
+        assert!(cause.contains("No such file"), "{cause}");
+        let _listener = std::os::unix::net::UnixDatagram::bind(&socket).unwrap();
+        assert_eq!(missing_socket(&socket), None);
+        std::fs::remove_file(&socket).unwrap();
     }
 
     #[test]

@@ -84,6 +84,17 @@ impl GlobalOptions {
         }
     }
 
+    /// Returns the options of this director's directories, for a command line in a message; empty for the default
+    /// directories.
+    pub(crate) fn directory_options(&self) -> String {
+        let option = |name: &str, path: &Path, default: &str| match path == Path::new(default) {
+            true => String::new(),
+            false => format!(" {name} {}", path.display()),
+        };
+        option("--runtime-dir", &self.runtime_dir, DEFAULT_RUNTIME_DIR)
+            + &option("--pin-dir", &self.pin_dir, DEFAULT_PIN_DIR)
+    }
+
     /// Returns the absolute path of the configuration file, for another process; `None` = no file was specified.
     pub(crate) fn absolute_config(&self) -> Result<Option<PathBuf>, Failure> {
         let absolute = self.config.as_deref().map(std::path::absolute);
@@ -202,8 +213,7 @@ pub(crate) enum Command {
     /// Announce VIPs by BGP; started by `weir run`
     #[command(hide = true)]
     Announcer,
-    /// Write man pages, completions or the manual's command reference; for packages
-    #[command(hide = true)]
+    /// Print completion scripts for a shell, or write man pages
     Generate {
         #[command(subcommand)]
         what: Generate,
@@ -290,6 +300,7 @@ pub(crate) enum Generate {
         directory: PathBuf,
     },
     /// Print the manual's command reference
+    #[command(hide = true)]
     Commands,
 }
 

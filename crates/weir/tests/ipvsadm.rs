@@ -304,7 +304,12 @@ fn configured_services_are_listed_and_read_only() {
         255,
         "No daemon is running\n",
     );
-    run_ipvsadm(&world, "-A -f 7 -6 -s rr -p 100");
+    let (code, output, note) = ipvsadm(&world, "-A -f 7 -6 -s rr -p 100");
+    assert_eq!((code, output.as_str()), (0, ""));
+    assert!(
+        note.contains("set net.ipv6.conf.all.forwarding = 1"),
+        "{note}"
+    );
     assert_rejected(&world, "-A -f 7 -6", 255, "Service already exists\n");
     assert_rejected(&world, "-E -f 7 -s wlc", 255, "No such service\n");
     let saved = run_ipvsadm(&world, "-S -n");

@@ -195,6 +195,10 @@ systemctl restart weir
 apt-get -q -y install weir-ipvsadm >/run/apt.log 2>&1 </dev/null || { cat /run/apt.log; exit 1; }
 echo "named: $(ipvsadm --version)"
 ipvsadm -A -t 10.9.0.101:80
+# Saved and restored as the scripts of ipvsadm's package do.
+ipvsadm-save -n | grep 10.9.0.101 >/run/table
+ipvsadm -D -t 10.9.0.101:80
+ipvsadm-restore </run/table
 # Clients during the upgrade.
 (while [ ! -e /run/enough ]; do
   curl -sSf --max-time 20 http://127.0.0.1:8080/ || echo failed

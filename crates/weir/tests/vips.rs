@@ -204,10 +204,27 @@ fn clean_in_another_namespace_is_refused() {
     };
     let (code, printed) = clean(&[]);
     let command = format!(
-        "nsenter --net=/run/netns/{} weir clean",
-        world.namespace("director")
+        "nsenter --net=/run/netns/{} weir clean --runtime-dir {} --pin-dir {}",
+        world.namespace("director"),
+        world.path("run-director").display(),
+        world.pin_dir("director").display()
     );
     assert!(code == Some(1) && printed.contains(&command), "{printed}");
+    // Nor does another director adopt what is there.
+    let started = world
+        .weir("client")
+        .env("WEIR_RUNTIME_DIR", world.path("run-director"))
+        .env("WEIR_PIN_DIR", world.pin_dir("director"))
+        .arg("run")
+        .arg("--config")
+        .arg(world.path("weir.toml"))
+        .output()
+        .expect("run weir");
+    let printed = String::from_utf8_lossy(&started.stderr);
+    assert!(
+        started.status.code() == Some(1) && printed.contains(&command),
+        "{printed}"
+    );
     assert!(
         world.pin_dir("director").exists(),
         "nothing must be removed"

@@ -353,19 +353,23 @@ impl Machine for ThisMachine<'_> {
         }
     }
 
-    /// Returns whether forwarding is enabled in the thread's network namespace.
     fn forwards(&self, family: Family) -> Option<bool> {
-        let name = match family {
-            Family::V4 => "ipv4",
-            Family::V6 => "ipv6",
-        };
-        let devices = std::fs::read_dir(format!("/proc/sys/net/{name}/conf")).ok()?;
-        let mut values = devices
-            .flatten()
-            .filter(|device| device.file_name() != "default" && device.file_name() != "lo")
-            .filter_map(|device| std::fs::read_to_string(device.path().join("forwarding")).ok());
-        Some(values.any(|value| value.trim() != "0"))
+        forwards(family)
     }
+}
+
+/// Returns whether forwarding is enabled on a device of the thread's network namespace; `None` = unknown.
+pub(crate) fn forwards(family: Family) -> Option<bool> {
+    let name = match family {
+        Family::V4 => "ipv4",
+        Family::V6 => "ipv6",
+    };
+    let devices = std::fs::read_dir(format!("/proc/sys/net/{name}/conf")).ok()?;
+    let mut values = devices
+        .flatten()
+        .filter(|device| device.file_name() != "default" && device.file_name() != "lo")
+        .filter_map(|device| std::fs::read_to_string(device.path().join("forwarding")).ok());
+    Some(values.any(|value| value.trim() != "0"))
 }
 
 fn count(found: &[Diagnostic], severity: Severity) -> usize {

@@ -5,7 +5,7 @@
 //! numbers) are described as rules.
 
 use std::collections::BTreeSet;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 
 use weir_http::head::{self, HeadLimits};
@@ -24,6 +24,9 @@ use crate::status::Report;
 
 /// Address of the client if the command line does not specify one.
 const UNKNOWN_CLIENT: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+
+/// Number of addresses with a service that are shown if no service matches.
+const LISTENING_SHOWN: usize = 8;
 
 /// A request from the command line: `GET http://host[:port]/path`, and header lines.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -317,34 +320,57 @@ impl Request {
     fn no_service(&self, desired: &Desired) -> String {
         let http = desired.proxies.iter();
         let http = http.filter(|proxy| proxy.protocol == ProxyProtocol::Http);
-        let ports: BTreeSet<u16> = http
-            .flat_map(|proxy| proxy.listen.iter().map(SocketAddr::port))
+        let listening: BTreeSet<SocketAddr> = http
+            .flat_map(|proxy| proxy.listen.iter().copied())
             .collect();
-        let mut text = format!("no http service listens on port {}", self.port);
-        if !ports.is_empty() {
-            let ports: Vec<String> = ports.iter().map(u16::to_string).collect();
-            text += &format!("; http services listen on port {}", ports.join(", "));
+        let mut text = match self.address() {
+            Some(address) => {
+                let address = SocketAddr::new(address, self.port);
+                format!("no http service listens on {address}")
+            }
+            None => format!("no http service listens on port {}", self.port),
+        };
+        if !listening.is_empty() {
+            let shown = listening.iter().take(LISTENING_SHOWN);
+            let shown: Vec<String> = shown.map(ToString::to_string).collect();
+            text += &format!("; http services listen on {}", shown.join(", "));
+            if listening.len() > LISTENING_SHOWN {
+                text += ", …";
+            }
         }
         text
     }
 
-    /// Returns the service that listens on the request's port. If there are several, returns the service that listens
-    /// on the URL's address, otherwise the first: a host name does not determine the address that a client connects to.
+    /// Returns the address in the URL; `None` = the URL contains a name.
+    fn address(&self) -> Option<IpAddr> {
+        let socket = self
+            .authority
+            .parse()
+            .map(|address: SocketAddr| address.ip());
+        let bare = self.authority.trim_matches(['[', ']']);
+        socket.or_else(|_| bare.parse()).ok()
+    }
+
+    /// Returns the service that listens on the URL's address, or on all addresses of that port. If the URL contains a
+    /// name, which does not determine the address that a client connects to, returns the first service on the port.
     fn service<'a>(&self, desired: &'a Desired, steps: &mut Vec<String>) -> Option<&'a Proxy> {
-        let listens = |proxy: &&Proxy| {
-            proxy.protocol == ProxyProtocol::Http
-                && proxy.listen.iter().any(|listen| listen.port() == self.port)
+        let http = desired.proxies.iter();
+        let http = http.filter(|proxy| proxy.protocol == ProxyProtocol::Http);
+        let has_port =
+            |proxy: &&Proxy| proxy.listen.iter().any(|listen| listen.port() == self.port);
+        let all: Vec<&Proxy> = http.filter(has_port).collect();
+        let find = |address: IpAddr| {
+            let listen = SocketAddr::new(address, self.port);
+            all.iter().find(|proxy| proxy.listen.contains(&listen))
         };
-        let all: Vec<&Proxy> = desired.proxies.iter().filter(listens).collect();
-        let host = self.authority.as_str();
-        let bare = host.trim_matches(['[', ']']);
-        let listens_on_host = |proxy: &&&Proxy| {
-            proxy
-                .listen
-                .iter()
-                .any(|listen| listen.to_string() == host || listen.ip().to_string() == bare)
-        };
-        let proxy = all.iter().find(listens_on_host).or_else(|| all.first())?;
+        let address = self.address();
+        let proxy = match address {
+            Some(address @ IpAddr::V4(_)) => find(address)
+                .or_else(|| find(Ipv4Addr::UNSPECIFIED.into()))
+                .or_else(|| find(Ipv6Addr::UNSPECIFIED.into())),
+            Some(address) => find(address).or_else(|| find(Ipv6Addr::UNSPECIFIED.into())),
+            None => all.first(),
+        }?;
         let listen: Vec<String> = proxy
             .listen
             .iter()
@@ -355,7 +381,7 @@ impl Request {
             proxy.name,
             listen.join(" ")
         ));
-        if all.len() > 1 {
+        if all.len() > 1 && address.is_none() {
             steps.push(format!(
                 "{} services listen on port {}; the destination address selects one",
                 all.len(),
@@ -729,6 +755,29 @@ status  = 403
             explain("GET http://a/", &["X"]),
         ];
         insta::assert_snapshot!(explained.join("\n"));
+    }
+
+    #[test]
+    fn literal_address_selects_the_service_that_listens_there() {
+        let addresses = FILE.replace("\"0.0.0.0:80\"", "\"192.0.2.1:80\"");
+        let desired = parse(&addresses, &Host::default()).unwrap().desired;
+        let explain = |url: &str| {
+            let request = Request::parse(&format!("GET {url}"), &[]).unwrap();
+            request.explain(&desired, None, Path::new("weir.toml"))
+        };
+        for url in [
+            "http://192.0.2.1/",
+            "http://192.0.2.1:80/",
+            "http://a.example/",
+        ] {
+            assert_eq!(explain(url).service.as_deref(), Some("web"), "{url}");
+        }
+        let other = explain("http://192.0.2.9/");
+        assert_eq!(other.service, None);
+        assert_eq!(
+            other.outcome.as_deref(),
+            Some("no http service listens on 192.0.2.9:80; http services listen on 192.0.2.1:80")
+        );
     }
 
     #[test]

@@ -10,9 +10,11 @@ use weir_ipvsadm::{
 
 use super::direct::Direct;
 use crate::client::{self, Client};
+use crate::configuration::forwards;
 use crate::ipvsadm_message::{Request, Response};
 use weir_engine::Paths;
 use weir_engine_host::permit_edits;
+use weir_model::Family;
 
 /// Maximum number of edits per request; a batch of the largest edits fits the API's body limit.
 const BATCH_MAX: usize = 100;
@@ -129,7 +131,10 @@ impl Session<'_> {
         let mut code = 0;
         for (edit, response) in edits.iter().zip(&results) {
             code = match response {
-                Ok(()) => 0,
+                Ok(()) => {
+                    self.note_disabled_forwarding(edit)?;
+                    0
+                }
                 Err(refusal) => {
                     writeln!(self.streams.errors, "{}", refusal.message(edit))?;
                     255
@@ -137,6 +142,27 @@ impl Session<'_> {
             };
         }
         Ok(code)
+    }
+
+    /// Prints a note as a message if packets of a new firewall mark service will not reach it.
+    fn note_disabled_forwarding(&mut self, edit: &Edit) -> io::Result<()> {
+        let Edit::AddService(service) = edit else {
+            return Ok(());
+        };
+        if !matches!(service.key, ServiceKey::Mark { .. }) {
+            return Ok(());
+        }
+        let (family, key) = match service.key.is_v6() {
+            true => (Family::V6, "net.ipv6.conf.all.forwarding"),
+            false => (Family::V4, "net.ipv4.ip_forward"),
+        };
+        if forwards(family) == Some(false) {
+            let note = format!(
+                "note: {family} forwarding is disabled: packets with the mark are not balanced; set {key} = 1"
+            );
+            writeln!(self.streams.errors, "{}: {note}", self.program)?;
+        }
+        Ok(())
     }
 
     async fn show(&mut self, command: &Command) -> Result<u8, End> {

@@ -20,7 +20,7 @@ use weir_runtime_dir::SocketAccess;
 
 pub use self::draining::DrainingRecord;
 pub use self::error::Error;
-pub use self::namespace::OtherNamespace;
+pub use self::namespace::{OtherNamespace, other_namespace};
 pub use weir_engine::LOCK;
 
 /// Maximum time for a daemon to exit after its keeper, and the interval between checks.

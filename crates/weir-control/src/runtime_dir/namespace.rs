@@ -38,6 +38,11 @@ impl OtherNamespace {
     pub fn path(&self) -> Option<&Path> {
         self.path.as_deref()
     }
+
+    /// Returns whether the namespace has a name, or a process of this PID namespace is in it.
+    pub fn exists(&self) -> bool {
+        self.path.is_some() || has_process(self.inode)
+    }
 }
 
 impl RuntimeDir {
@@ -50,25 +55,26 @@ impl RuntimeDir {
         let path = self.path.join(FILE);
         replace_file(&path, text.as_bytes()).map_err(|source| Error::File { path, source })
     }
+}
 
-    /// Returns the recorded network namespace if it is not the calling thread's. A record from another boot is ignored.
-    ///
-    /// # Errors
-    /// Fails if `/proc` is not mounted.
-    pub fn other_namespace(&self) -> Result<Option<OtherNamespace>, Error> {
-        let Ok(text) = fs::read_to_string(self.path.join(FILE)) else {
-            return Ok(None);
-        };
-        let recorded = text.trim().split_once(' ');
-        let Some((boot, Ok(inode))) = recorded.map(|(boot, inode)| (boot, inode.parse())) else {
-            return Ok(None);
-        };
-        if boot != boot_id()? || inode == NetNs::current()?.id()?.inode {
-            return Ok(None);
-        }
-        let path = find_name(inode);
-        Ok(Some(OtherNamespace { inode, path }))
+/// Returns the network namespace that a daemon recorded in the runtime directory, if it is not the calling thread's. A
+/// record from another boot is ignored.
+///
+/// # Errors
+/// Fails if `/proc` is not mounted.
+pub fn other_namespace(runtime_dir: &Path) -> Result<Option<OtherNamespace>, Error> {
+    let Ok(text) = fs::read_to_string(runtime_dir.join(FILE)) else {
+        return Ok(None);
+    };
+    let recorded = text.trim().split_once(' ');
+    let Some((boot, Ok(inode))) = recorded.map(|(boot, inode)| (boot, inode.parse())) else {
+        return Ok(None);
+    };
+    if boot != boot_id()? || inode == NetNs::current()?.id()?.inode {
+        return Ok(None);
     }
+    let path = find_name(inode);
+    Ok(Some(OtherNamespace { inode, path }))
 }
 
 /// Returns the file of a namespace among the names of `ip netns`.
@@ -77,6 +83,14 @@ fn find_name(inode: u64) -> Option<PathBuf> {
     let mut paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
     paths.find(|path| {
         let id = NetNs::open(path).and_then(|namespace| namespace.id());
+        id.is_ok_and(|id| id.inode == inode)
+    })
+}
+
+fn has_process(inode: u64) -> bool {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.into_iter().any(|entry| {
+        let id = NetNs::open(entry.path().join("ns/net")).and_then(|namespace| namespace.id());
         id.is_ok_and(|id| id.inode == inode)
     })
 }

@@ -152,7 +152,9 @@ fn router_findings(VirtualRouterStatus { router, .. }: &VirtualRouterStatus) -> 
         let finding = Diagnosis::new(problem, effect);
         findings.push(match router.reason.contains("operator") {
             true => finding.fix(format!("weir vrrp {name} resume")),
-            false => finding,
+            false => finding.fix(format!(
+                "remove the cause, which `weir vrrp` shows with the tracked items of {name}"
+            )),
         });
     }
     for (reason, keys) in MISMATCHES {

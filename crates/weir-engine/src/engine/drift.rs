@@ -7,6 +7,7 @@
 use std::net::IpAddr;
 
 use weir_dataplane::Hook;
+use weir_netlink::Neighbour;
 
 use super::Engine;
 use crate::error::{Error, Result};
@@ -135,8 +136,16 @@ impl Engine {
     }
 
     /// Counts a server whose packets are now sent to a different MAC address.
-    pub(super) fn count_moved_neighbour(&mut self, server: IpAddr) {
+    pub(super) fn count_moved_neighbour(&mut self, server: IpAddr, neighbour: &Neighbour) {
         self.drift.neighbours += 1;
-        tracing::info!(%server, "the MAC address of the server's neighbour changed");
+        let via = neighbour.ip;
+        match neighbour.usable_mac() {
+            Some(mac) => {
+                tracing::info!(%server, %via, %mac, "the MAC address of the server's neighbour changed");
+            }
+            None => {
+                tracing::warn!(%server, %via, "the server's neighbour is lost: its packets take another path");
+            }
+        }
     }
 }

@@ -40,7 +40,7 @@ impl Engine {
                 let servers = self.network.servers_behind(neighbour.ifindex, neighbour.ip);
                 for server in servers {
                     if self.write_hops_at(server)? {
-                        self.count_moved_neighbour(server);
+                        self.count_moved_neighbour(server, neighbour);
                     }
                 }
             }

@@ -2,11 +2,11 @@
 
 use std::process::ExitCode;
 
-use weir_control::runtime_dir::{self, OtherNamespace, RuntimeDir};
+use weir_control::runtime_dir::{self, RuntimeDir, other_namespace};
 use weir_engine::{CleanSummary, Paths};
 use weir_real_server::{DownRequest, Options, Step};
 
-use super::{Outcome, block_on};
+use super::{Outcome, block_on, namespace};
 use crate::arguments::GlobalOptions;
 use crate::failure::Failure;
 use crate::terminal;
@@ -27,11 +27,14 @@ pub(super) fn clean(global: &GlobalOptions, force: bool) -> Outcome {
         runtime_dir: global.runtime_dir.clone(),
         pin_dir: global.pin_dir.clone(),
     };
-    let other = lock.other_namespace().map_err(Failure::failed)?;
+    let other = other_namespace(&global.runtime_dir).map_err(Failure::failed)?;
     let mut text = String::new();
     if let Some(other) = &other {
         if !force {
-            return Err(other_namespace_failure(other));
+            let advice = namespace::clean_advice(global, other);
+            return Err(Failure::Failed {
+                message: format!("the daemon ran in another network namespace, {other}: {advice}"),
+            });
         }
         let remaining = weir_engine::discard_changes(&paths).map_err(Failure::failed)?;
         for (interface, address) in remaining {
@@ -140,19 +143,5 @@ impl RevertedChanges {
             }
         }
         text
-    }
-}
-
-/// Returns the failure for a daemon that ran in another network namespace: in this namespace, the recorded names may
-/// belong to other interfaces.
-fn other_namespace_failure(other: &OtherNamespace) -> Failure {
-    let advice = match other.path() {
-        Some(path) => format!("run `nsenter --net={} weir clean`", path.display()),
-        None => {
-            "run `weir clean` there, or with --force if that namespace no longer exists".to_owned()
-        }
-    };
-    Failure::Failed {
-        message: format!("the daemon ran in another network namespace, {other}: {advice}"),
     }
 }

@@ -12,6 +12,7 @@ mod import;
 mod ipvsadm;
 mod lab;
 mod log;
+mod namespace;
 mod node;
 mod plan;
 mod protect;

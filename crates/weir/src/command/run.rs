@@ -8,7 +8,7 @@ use weir_control::keeper::{self, KeeperState};
 use weir_control::traffic::Traffic;
 use weir_engine::Paths;
 
-use super::Outcome;
+use super::{Outcome, namespace};
 use crate::arguments::GlobalOptions;
 use crate::failure::Failure;
 use crate::terminal;
@@ -43,7 +43,9 @@ fn run_keeper(global: &GlobalOptions) -> Outcome {
                 findings: rejected.diagnostics,
             })?;
     }
-    let code = super::block_on(keeper::run(&paths(global), &file))?.map_err(Failure::failed)?;
+    let paths = paths(global);
+    namespace::check_start(global, &paths)?;
+    let code = super::block_on(keeper::run(&paths, &file))?.map_err(Failure::failed)?;
     Ok(ExitCode::from(code))
 }
 

@@ -241,6 +241,19 @@ fn server_that_does_not_answer_is_reported() {
     });
     world.start_nginx_on("server1", 1, "");
     assert_eq!(fix_command(&world, "director", &doctor, refuses), None);
+
+    // The cause comes before its consequences.
+    world.ip("director", "link set eth0 down");
+    let (_, text) = run_on(&world, "director", &doctor);
+    let first = text.lines().next();
+    assert_eq!(first, Some("eth0 is disabled"), "{text}");
+    assert!(text.contains("no route to server 10.71.0.21"), "{text}");
+    let findings = text.split("\n\n");
+    assert!(
+        findings.clone().all(|finding| finding.contains("fix: ")),
+        "{text}"
+    );
+    assert_fixed_by_command(&world, "director", &doctor, "eth0 is disabled");
 }
 
 /// A server has the VIP on its network interface, where the ARP sysctls have no effect.

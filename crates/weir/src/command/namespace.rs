@@ -1,0 +1,47 @@
+//! Directories of a director that ran in another network namespace.
+//!
+//! Interfaces and addresses are recorded by name, and the same name identifies a different interface in another
+//! namespace. `weir run` and `weir clean` therefore do not use such directories.
+
+use weir_control::runtime_dir::{OtherNamespace, other_namespace};
+use weir_engine::Paths;
+
+use crate::arguments::GlobalOptions;
+use crate::failure::Failure;
+
+/// Fails if a director in another network namespace left a data plane or addresses. If that namespace no longer
+/// exists, the record of its addresses is removed.
+pub(super) fn check_start(global: &GlobalOptions, paths: &Paths) -> Result<(), Failure> {
+    // An unprivileged user can neither read the record nor own a data plane.
+    let other = other_namespace(&global.runtime_dir).ok().flatten();
+    let Some(other) = other.filter(|_| weir_engine::has_changes(paths)) else {
+        return Ok(());
+    };
+    if other.exists() {
+        let mut failure =
+            "the director with these directories ran in another network namespace".to_owned();
+        failure += &format!(
+            ", {other}, and its data plane or its addresses are still there: start it there, "
+        );
+        failure += &clean_advice(global, &other);
+        failure += ", or use other directories with --runtime-dir and --pin-dir";
+        return Err(Failure::Failed { message: failure });
+    }
+    let discarded = weir_engine::discard_changes(paths).map_err(Failure::failed)?;
+    tracing::warn!(
+        addresses = discarded.len(),
+        "the network namespace of the previous director no longer exists: its addresses are forgotten"
+    );
+    Ok(())
+}
+
+/// Returns how to run `weir clean` for the director in `other`.
+pub(super) fn clean_advice(global: &GlobalOptions, other: &OtherNamespace) -> String {
+    let options = global.directory_options();
+    match other.path() {
+        Some(path) => format!("run `nsenter --net={} weir clean{options}`", path.display()),
+        None => format!(
+            "run `weir clean{options}` there, or with --force if that namespace no longer exists"
+        ),
+    }
+}
