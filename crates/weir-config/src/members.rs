@@ -24,14 +24,17 @@ use crate::code::Code;
 use crate::diagnostic::Lines;
 use crate::json;
 use crate::key::Kind;
+use crate::lower::is_cookie_value;
 use crate::tree::{Item, Table, Value};
 
 /// Keys allowed in an entry.
-pub const MEMBER_KEYS: [&str; 5] = [
+pub const MEMBER_KEYS: [&str; 7] = [
     "address",
     "weight",
     "max_connections",
     "min_connections",
+    "cookie",
+    "backup",
     "check",
 ];
 
@@ -81,8 +84,8 @@ pub enum MemberReason {
     UnknownKey,
     /// `check` is not a name or a list of names.
     InlineCheck,
-    /// The value of a key is not a number, or is out of range.
-    BadNumber(&'static str),
+    /// The value of a key has the wrong type, or is out of range.
+    BadValue(&'static str),
     /// `min_connections` is above `max_connections`.
     Thresholds,
     /// Duplicate server, with the line of its first entry.
@@ -111,7 +114,7 @@ impl fmt::Display for MemberReason {
                 "`check` can only name a [check.NAME] of the configuration; {}",
                 allowed_keys_text()
             ),
-            Self::BadNumber(key) => write!(f, "`{key}` must be {}", value_syntax(key)),
+            Self::BadValue(key) => write!(f, "`{key}` must be {}", value_syntax(key)),
             Self::Thresholds => f.write_str("`min_connections` is above `max_connections`"),
             Self::DuplicateServer(line) => write!(f, "duplicate server, first on line {line}"),
         }
@@ -165,6 +168,8 @@ struct Entry {
     weight: Option<u32>,
     max_connections: u32,
     min_connections: u32,
+    cookie: Option<String>,
+    backup: bool,
     checks: Option<Vec<String>>,
 }
 
@@ -226,8 +231,13 @@ impl ListParser<'_> {
                         names.ok_or_else(|| self.error(offset, MemberReason::InlineCheck))?;
                     entry.checks = Some(names);
                 }
+                ("backup", Value::Bool(backup)) => entry.backup = *backup,
+                ("cookie", Value::Text(text)) => entry.cookie = Some(self.cookie(text, offset)?),
+                ("backup" | "cookie", _) => {
+                    return Err(self.error(offset, MemberReason::BadValue(key)));
+                }
                 (_, Value::Integer(number)) => self.set_number(entry, key, *number, offset)?,
-                _ => return Err(self.error(offset, MemberReason::BadNumber(key))),
+                _ => return Err(self.error(offset, MemberReason::BadValue(key))),
             }
         }
         Ok(())
@@ -256,10 +266,12 @@ impl ListParser<'_> {
                     return Err(self.error(offset, MemberReason::DuplicateKey));
                 }
                 seen_keys.push(key);
-                if key == "check" {
-                    entry.checks = Some(vec![value.to_owned()]);
-                } else {
-                    self.set_number(&mut entry, key, value.parse().ok(), offset)?;
+                match (key, value) {
+                    ("check", _) => entry.checks = Some(vec![value.to_owned()]),
+                    ("cookie", _) => entry.cookie = Some(self.cookie(value, offset)?),
+                    ("backup", "true" | "false") => entry.backup = value == "true",
+                    ("backup", _) => return Err(self.error(offset, MemberReason::BadValue(key))),
+                    _ => self.set_number(&mut entry, key, value.parse().ok(), offset)?,
                 }
             }
             self.add_entry(entry, start)?;
@@ -294,13 +306,20 @@ impl ListParser<'_> {
         };
         let value = value.and_then(|value| u32::try_from(value).ok());
         let value = value.filter(|value| range.contains(value));
-        let value = value.ok_or_else(|| self.error(offset, MemberReason::BadNumber(key)))?;
+        let value = value.ok_or_else(|| self.error(offset, MemberReason::BadValue(key)))?;
         match key {
             "weight" => entry.weight = Some(value),
             "max_connections" => entry.max_connections = value,
             _ => entry.min_connections = value,
         }
         Ok(())
+    }
+
+    fn cookie(&self, text: &str, offset: usize) -> MemberResult<String> {
+        match is_cookie_value(text) {
+            true => Ok(text.to_owned()),
+            false => Err(self.error(offset, MemberReason::BadValue("cookie"))),
+        }
     }
 
     fn parse_address(&self, text: &str, offset: usize) -> MemberResult<Server> {
@@ -330,6 +349,8 @@ impl ListParser<'_> {
                 weight: entry.weight.unwrap_or(server.weight),
                 max_connections: entry.max_connections,
                 min_connections: entry.min_connections,
+                cookie: entry.cookie,
+                backup: entry.backup,
                 ..server
             },
             checks: entry.checks,

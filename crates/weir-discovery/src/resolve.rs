@@ -75,18 +75,18 @@ pub(crate) async fn resolve(query: &ServersDns) -> Result<(String, Duration), St
             query.name
         ));
     }
-    let max = query.max_connections;
+    let lines = lines.into_iter().enumerate();
     let text = lines
-        .into_iter()
-        .map(|line| format_line(line, max))
+        .map(|(index, line)| format_line(line, query, index == 0))
         .collect();
     Ok((text, resolver.ttl.unwrap_or_default()))
 }
 
-/// Formats a server as a line of `servers_file`.
+/// Formats a server as a line of `servers_file`; `is_first` = it gets the cookie of the name.
 fn format_line(
     (address, port, weight): (IpAddr, Option<u16>, u32),
-    max_connections: u32,
+    query: &ServersDns,
+    is_first: bool,
 ) -> String {
     let address = match port {
         Some(port) => SocketAddr::new(address, port).to_string(),
@@ -96,8 +96,14 @@ fn format_line(
     if weight != 1 {
         line.push_str(&format!(" weight={weight}"));
     }
-    if max_connections != 0 {
-        line.push_str(&format!(" max_connections={max_connections}"));
+    if query.max_connections != 0 {
+        line.push_str(&format!(" max_connections={}", query.max_connections));
+    }
+    if let Some(cookie) = query.cookie.as_ref().filter(|_| is_first) {
+        line.push_str(&format!(" cookie={cookie}"));
+    }
+    if query.backup {
+        line.push_str(" backup=true");
     }
     line.push('\n');
     line
@@ -259,13 +265,43 @@ mod tests {
 
     #[test]
     fn lines_have_the_format_of_servers_file() {
-        let lines: String = [
+        let query = ServersDns {
+            name: "web.example".to_owned(),
+            record: ServersRecord::Address,
+            port: None,
+            resolvers: Vec::new(),
+            weight: 1,
+            max_connections: 9,
+            cookie: Some("a=b".to_owned()),
+            backup: true,
+        };
+        let plain = ServersDns {
+            max_connections: 0,
+            cookie: None,
+            backup: false,
+            ..query.clone()
+        };
+        let addresses = [
             (IpAddr::from([10, 0, 0, 5]), None, 1),
             ("2001:db8::5".parse().expect("valid address"), Some(80), 7),
-        ]
-        .map(|line| format_line(line, 0))
-        .concat();
-        assert_eq!(lines, "10.0.0.5\n[2001:db8::5]:80 weight=7\n");
-        assert_eq!(weir_config::members(&lines).expect("valid list").len(), 2);
+        ];
+        let list = |query: &ServersDns| -> String {
+            let lines = addresses.into_iter().enumerate();
+            lines
+                .map(|(index, line)| format_line(line, query, index == 0))
+                .collect()
+        };
+        assert_eq!(list(&plain), "10.0.0.5\n[2001:db8::5]:80 weight=7\n");
+        let members = weir_config::members(&list(&query)).expect("valid list");
+        let keys = members.iter().map(|member| {
+            let server = &member.server;
+            (
+                server.max_connections,
+                server.cookie.as_deref(),
+                server.backup,
+            )
+        });
+        let keys: Vec<_> = keys.collect();
+        assert_eq!(keys, [(9, Some("a=b"), true), (9, None, true)]);
     }
 }

@@ -242,12 +242,17 @@ fn values_of_server_cookies_are_imported_if_haproxy_uses_them() {
             imported.toml
         );
     }
+    let imported = listen(" cookie S insert\n", "app.example:80 cookie x backup");
+    assert!(imported.losses.is_empty(), "{:?}", imported.losses);
+    let entry =
+        "servers_dns = { name = \"app.example\", backup = true, port = 80, cookie = \"x\" }";
+    assert!(imported.toml.contains(entry), "{}", imported.toml);
     let imported = listen("", "10.0.0.5:80 cookie x");
     assert!(imported.losses.is_empty(), "{:?}", imported.losses);
     assert!(!imported.toml.contains("cookie"), "{}", imported.toml);
     for (cookie, server) in [
         (" cookie S insert\n", "10.0.0.5:80 cookie x~y"),
-        (" cookie S insert\n", "app.example:80 cookie x"),
+        (" cookie S insert\n", "app.example:80 cookie x\\#y"),
         (" cookie S postonly\n", "10.0.0.5:80 cookie x"),
     ] {
         let imported = listen(cookie, server);
@@ -369,6 +374,24 @@ fn lines_that_keepalived_ignores_are_not_losses() {
     let imported = assert_valid(keepalived("keepalived.conf", text, &EmptyEnvironment));
     assert!(imported.losses.is_empty(), "{:?}", imported.losses);
     assert!(!imported.notes.is_empty());
+}
+
+/// HAProxy uses only the first backup server that is up, unless `option allbackups` is set.
+#[test]
+fn second_backup_server_is_a_loss_if_one_has_a_name() {
+    let listen = |option: &str| {
+        import_haproxy(&format!(
+            "defaults\n mode http\nlisten web\n bind :80\n{option} server a 10.0.0.5:80\n server b 10.0.0.6:80 \
+             backup\n server c app.example:80 backup\n"
+        ))
+    };
+    let losses = listen("").losses;
+    assert!(
+        matches!(&losses[..], [loss] if loss.contains("server c")),
+        "{losses:?}"
+    );
+    let losses = listen(" option allbackups\n").losses;
+    assert!(losses.is_empty(), "{losses:?}");
 }
 
 #[test]

@@ -33,4 +33,8 @@ pub struct ServersDns {
     pub weight: u32,
     /// Maximum number of connections of each server; 0 = no limit.
     pub max_connections: u32,
+    /// Value of the cookie of the pool's `sticky` for the first address; `None` = a keyed hash of each server's name.
+    pub cookie: Option<String>,
+    /// Whether the servers are used only if no other server is available.
+    pub backup: bool,
 }

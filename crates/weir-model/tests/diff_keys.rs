@@ -36,6 +36,8 @@ fn base() -> Desired {
         resolvers: Vec::new(),
         weight: 1,
         max_connections: 0,
+        cookie: None,
+        backup: false,
     }];
     let mut proxy = Proxy::new("www", ProxyProtocol::Http, "p");
     proxy.listen = vec!["192.0.2.1:80".parse().unwrap()];
@@ -387,6 +389,14 @@ fn changed_keys_of_pools_and_servers_are_edits() {
             (
                 |it| dns(it).max_connections = 7,
                 "servers_dns.max_connections 0 -> 7",
+            ),
+            (
+                |it| dns(it).cookie = Some(text("a")),
+                "servers_dns.cookie none -> a",
+            ),
+            (
+                |it| dns(it).backup = true,
+                "servers_dns.backup false -> true",
             ),
             (
                 |it| {

@@ -383,6 +383,22 @@ pub(crate) static SERVERS_DNS: Section = Section {
             "max_connections = 500",
         )
         .known_as(&["maxconn", "max_conns"]),
+        Key::new(
+            "cookie",
+            Kind::DescribedText("a cookie value: letters, digits, `-` and `_`"),
+            Absent("a value that Weir computes for each server"),
+            "Value of the cookie of the pool's `sticky` for the server of this name; if the name has several addresses, \
+             for the first of them.",
+            "cookie = \"web1\"",
+        ),
+        Key::new(
+            "backup",
+            Kind::Flag,
+            Default("false"),
+            "With `proxy` services, whether the servers of the name are used only while no regular server of the pool \
+             is available.",
+            "backup = true",
+        ),
     ],
 };
 

@@ -13,7 +13,7 @@ use crate::key::Kind;
 use crate::tree::{Item, Table, Value};
 use crate::view::{Sink, View, text, wrong_type};
 
-use super::report_error;
+use super::{report_error, sticky};
 
 /// Default port of DNS (RFC 1035 section 4.2).
 const PORT: u16 = 53;
@@ -29,12 +29,13 @@ pub(super) fn servers_dns(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Vec<Serve
     let Some((entry, kind)) = view.get("servers_dns") else {
         return Vec::new();
     };
+    let has_sticky = view.get("sticky").is_some();
     let mut found: Vec<ServersDns> = Vec::new();
     let mut add = |sink: &mut Sink<'_>, item: &Item<'_>, location: &Range<usize>| {
         let Value::Table(table) = &item.value else {
             return sink.push(wrong_type(item, kind));
         };
-        let Some(dns) = lower_entry(sink, table, location) else {
+        let Some(dns) = lower_entry(sink, table, location, has_sticky) else {
             return;
         };
         if found.contains(&dns) {
@@ -62,6 +63,7 @@ fn lower_entry(
     sink: &mut Sink<'_>,
     table: &Table<'_>,
     location: &Range<usize>,
+    has_sticky: bool,
 ) -> Option<ServersDns> {
     let view = View::open(sink, &catalog::SERVERS_DNS, table, location);
     let record = view
@@ -97,6 +99,7 @@ fn lower_entry(
         );
         return None;
     }
+    let cookie = cookie(sink, &view, has_sticky);
     Some(ServersDns {
         name: bare.to_owned(),
         record,
@@ -104,7 +107,26 @@ fn lower_entry(
         resolvers,
         weight,
         max_connections,
+        cookie,
+        backup: view.flag(sink, "backup").unwrap_or(false),
     })
+}
+
+/// Returns the value of the sticky cookie. Lists of servers, in which it is stored, contain comments after `#`.
+fn cookie(sink: &mut Sink<'_>, view: &View<'_, '_>, has_sticky: bool) -> Option<String> {
+    let (entry, _) = view.get("cookie")?;
+    let value = sticky::cookie_value(sink, view)?;
+    let span = &entry.item.span;
+    if value.contains('#') {
+        sink.push(
+            Diagnostic::new(Code::BadText, span, "`#` is not allowed in this value")
+                .fix("use letters, digits, `-` and `_`"),
+        );
+    }
+    if !has_sticky {
+        sink.push(sticky::useless_cookie(span));
+    }
+    Some(value)
 }
 
 fn resolvers(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Vec<SocketAddr> {

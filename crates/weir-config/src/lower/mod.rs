@@ -36,6 +36,7 @@ pub(crate) use check::SharedCheck;
 pub(crate) use proxy::{HTTP_LIMITS, LoweredProxy, is_key_of_service};
 pub(crate) use route::LoweredRoute;
 pub(crate) use scheduler::ALIASES;
+pub(crate) use sticky::is_cookie_value;
 
 use std::collections::HashMap;
 use std::ops::Range;

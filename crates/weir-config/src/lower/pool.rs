@@ -172,14 +172,7 @@ fn servers(
             continue;
         };
         if server.cookie.is_some() && lowered.pool.sticky.is_none() {
-            sink.push(
-                Diagnostic::new(
-                    Code::NoEffect,
-                    &span,
-                    "`cookie` has no effect: the pool has no `sticky`",
-                )
-                .fix("set `sticky = { cookie = \"NAME\" }` in the pool, or remove `cookie`"),
-            );
+            sink.push(sticky::useless_cookie(&span));
         }
         match first.get(&(server.address, server.port)) {
             Some(index) => sink.push(

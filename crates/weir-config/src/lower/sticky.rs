@@ -1,5 +1,7 @@
 //! A pool's `sticky`.
 
+use std::ops::Range;
+
 use weir_model::{Sticky, StickyMode};
 
 use super::secret;
@@ -14,12 +16,17 @@ fn is_plain(byte: u8) -> bool {
     byte.is_ascii_graphic() && !b"()<>@,;:\\\"/[]?={}".contains(&byte)
 }
 
-/// Returns the `cookie` of a server: the value of the cookie of `sticky` (`cookie-value` in RFC 6265 section 4.1.1). It
-/// does not contain the `~` that ends it with `mode = "prefix"`.
+/// Returns whether a server's `cookie` is valid as a value of the cookie of `sticky` (`cookie-value` in RFC 6265
+/// section 4.1.1). It does not contain the `~` that ends it with `mode = "prefix"`.
+pub(crate) fn is_cookie_value(value: &str) -> bool {
+    let is_allowed = |byte: u8| byte.is_ascii_graphic() && !b"\",;\\~".contains(&byte);
+    !value.is_empty() && value.bytes().all(is_allowed)
+}
+
+/// Returns the `cookie` of a server: the value of the cookie of `sticky`.
 pub(super) fn cookie_value(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<String> {
     let (value, span) = view.text(sink, "cookie")?;
-    let is_allowed = |byte: u8| byte.is_ascii_graphic() && !b"\",;\\~".contains(&byte);
-    if value.is_empty() || !value.bytes().all(is_allowed) {
+    if !is_cookie_value(value) {
         let message = format!("invalid cookie value `{}`", value.escape_debug());
         sink.push(
             Diagnostic::new(Code::BadText, span, message).fix("use letters, digits, `-` and `_`"),
@@ -27,6 +34,16 @@ pub(super) fn cookie_value(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<S
         return None;
     }
     Some(value.to_owned())
+}
+
+/// Returns the warning about a server's `cookie` in a pool without `sticky`.
+pub(super) fn useless_cookie(span: &Range<usize>) -> Diagnostic {
+    Diagnostic::new(
+        Code::NoEffect,
+        span,
+        "`cookie` has no effect: the pool has no `sticky`",
+    )
+    .fix("set `sticky = { cookie = \"NAME\" }` in the pool, or remove `cookie`")
 }
 
 pub(super) fn sticky(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Sticky> {

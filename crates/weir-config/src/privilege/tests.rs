@@ -77,6 +77,7 @@ const ORDINARY: &[(&str, &str)] = &[
     ("service", "set_header"),
     ("service", "set_response_header"),
     ("scheduler", "key"),
+    ("servers-dns", "cookie"),
     ("servers-dns", "name"),
     ("sticky", "attributes"),
     ("sticky", "cookie"),

@@ -62,8 +62,8 @@ const EARLY_CRASH_LIFETIME: Duration = Duration::from_millis(250);
 /// the maximum.
 const RESTART_DELAY_MIN: Duration = Duration::from_millis(100);
 const RESTART_DELAY_MAX: Duration = Duration::from_secs(5);
-/// Maximum time for a successor to become ready.
-const READY_TIMEOUT: Duration = Duration::from_secs(60);
+/// Maximum time for a successor to become ready. The kernel may need more than a minute to verify its programs.
+const READY_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// The state of a daemon.
 #[derive(Debug)]

@@ -28,6 +28,7 @@ pub(super) fn write(
     let mut slow_start = None;
     let mut shutdown: Option<Position> = None;
     let mut dns_entries = Vec::new();
+    let mut dns_backups = Vec::new();
     let mut probes: Option<Vec<Probe>> = None;
     for line in &proxy.lines {
         match line.keyword() {
@@ -48,6 +49,7 @@ pub(super) fn write(
                 http2 = http2.or(options.http2);
                 shutdown = shutdown.or(options.shutdown);
                 dns_entries.push(dns_servers.item);
+                dns_backups.extend(options.backup);
                 match &probes {
                     Some(first) if *first != dns_servers.probes => notes.add(
                         line.position,
@@ -79,7 +81,13 @@ pub(super) fn write(
         }
     }
     let mut entries = Vec::new();
-    entries.extend(sorry_entry(context, proxy, &mut servers, notes));
+    match proxy.option("allbackups") {
+        Some(line) => context.mark_used(line),
+        None if dns_backups.is_empty() => {
+            entries.extend(sorry_entry(context, proxy, &mut servers, notes));
+        }
+        None => note_further_backups(&servers, dns_backups, notes),
+    }
     entries.extend(crate::layer7::servers_dns(dns_entries));
     if let Some((millis, position)) = slow_start {
         entries.push(Entry::new("slow_start", format_millis(millis), position));
@@ -146,6 +154,24 @@ pub(super) fn write(
     }
 }
 
+const FURTHER_BACKUP: &str =
+    "haproxy uses only the first backup server that is up; Weir uses all of them together";
+
+fn is_backup(server: &PoolServer) -> bool {
+    server.entries.iter().any(|entry| entry.key == "backup")
+}
+
+/// Adds a note for each backup server after the first. `names` are the lines of backup servers from DNS.
+fn note_further_backups(servers: &[PoolServer], names: Vec<Position>, notes: &mut Notes) {
+    let servers = servers.iter().filter(|server| is_backup(server));
+    let mut backups: Vec<Position> = servers.map(|server| server.position).collect();
+    backups.extend(names);
+    backups.sort_unstable();
+    for position in backups.into_iter().skip(1) {
+        notes.add(position, FURTHER_BACKUP);
+    }
+}
+
 /// Removes the second backup server and returns it as `sorry`. Without `option allbackups`, haproxy uses only the first
 /// backup server that is up, while Weir distributes requests over all backup servers.
 fn sorry_entry(
@@ -154,11 +180,6 @@ fn sorry_entry(
     servers: &mut Vec<PoolServer>,
     notes: &mut Notes,
 ) -> Option<Entry> {
-    if let Some(line) = proxy.option("allbackups") {
-        context.mark_used(line);
-        return None;
-    }
-    let is_backup = |server: &PoolServer| server.entries.iter().any(|it| it.key == "backup");
     let backup_indices: Vec<usize> = (0..servers.len())
         .filter(|index| is_backup(&servers[*index]))
         .collect();
@@ -167,8 +188,7 @@ fn sorry_entry(
     };
     if !further.is_empty() {
         for index in further {
-            let reason = "haproxy uses only the first backup server that is up; Weir uses all of them together";
-            notes.add(servers[*index].position, reason);
+            notes.add(servers[*index].position, FURTHER_BACKUP);
         }
         return None;
     }
@@ -324,7 +344,6 @@ fn convert_dns_servers(
     let mut options = scope.default_options.clone();
     let words: Vec<String> = remove_options(&line.words[options_index..], &["init-addr"]);
     options.read(&words, line, notes);
-    options.note_server_options(line, notes);
     let is_service = name.starts_with('_');
     let mut table = vec![Entry::new("name", name, position).essential()];
     if is_service {
@@ -345,7 +364,16 @@ fn convert_dns_servers(
         }
     }
     context.mark_used(line);
-    scope.note_cookie(&options, notes);
+    match scope.cookie_entry(&options, notes) {
+        // The list of the name's servers would contain a comment.
+        Some(_) if options.has_cookie_with('#') => {
+            notes.add(
+                position,
+                "cookie is not imported: `servers_dns` does not accept `#` in it",
+            );
+        }
+        entry => table.extend(entry),
+    }
     let probes = scope.probes(context, &options, line, notes);
     options.complete_tls();
     let item = Item::new(table, Some(position));

@@ -30,7 +30,7 @@ pub(super) struct Options {
     weight: Option<(u64, Position)>,
     max_connections: Option<(u64, Position)>,
     pub(super) slow_start: Option<(u64, Position)>,
-    backup: Option<Position>,
+    pub(super) backup: Option<Position>,
     is_disabled: bool,
     pub(super) ssl: Option<Position>,
     /// Keys of `tls` of the pool.
@@ -87,24 +87,12 @@ impl<'p> ServerScope<'p> {
     }
 
     /// Returns the server's key `cookie`. Adds a note if haproxy ignores the value.
-    fn cookie_entry(&self, options: &Options, notes: &mut Notes) -> Option<Entry> {
+    pub(super) fn cookie_entry(&self, options: &Options, notes: &mut Notes) -> Option<Entry> {
         let (value, position) = options.cookie.as_ref()?;
         if !self.has_sticky_cookie(*position, notes) {
             return None;
         }
         Some(Entry::new("cookie", value.as_str(), *position))
-    }
-
-    /// Adds a note about the cookie's value of servers from DNS, which have a value of their own each.
-    pub(super) fn note_cookie(&self, options: &Options, notes: &mut Notes) {
-        if let Some((_, position)) = &options.cookie
-            && self.has_sticky_cookie(*position, notes)
-        {
-            notes.add(
-                *position,
-                "cookie is not imported: Weir generates the cookie values of servers from DNS",
-            );
-        }
     }
 
     /// Returns whether the values of servers' cookies become part of `sticky`, and not of routes. Adds a note if
@@ -463,15 +451,10 @@ impl Options {
         }
     }
 
-    /// Adds a note about `backup`, which `servers_dns` does not support.
-    pub(super) fn note_server_options(&self, line: &Line, notes: &mut Notes) {
-        let options = [("backup", self.backup.is_some())];
-        for (word, _) in options.iter().filter(|(_, is_set)| *is_set) {
-            notes.add(
-                line.position,
-                format!("{word} is not imported: `servers_dns` has no such key"),
-            );
-        }
+    /// Returns whether the value of the server's cookie contains a character.
+    pub(super) fn has_cookie_with(&self, character: char) -> bool {
+        let cookie = self.cookie.as_ref();
+        cookie.is_some_and(|(value, _)| value.contains(character))
     }
 
     /// Returns the keys of an entry of `servers_dns`; `is_service` = its records have weights.
@@ -487,6 +470,9 @@ impl Options {
         }
         if let Some((max, position)) = self.max_connections.filter(|(max, _)| *max > 0) {
             entries.push(Entry::new("max_connections", max, position));
+        }
+        if let Some(position) = self.backup {
+            entries.push(Entry::new("backup", true, position).essential());
         }
         entries
     }

@@ -220,15 +220,7 @@ pub(super) fn hash_key(text: &str) -> Option<String> {
 /// Returns an entry of `servers_dns` with the options of its `server` line.
 fn dns_server(name: Vec<Entry>, node: &Node, notes: &mut Notes) -> Item {
     let mut entries = name;
-    for entry in server_options(node, notes) {
-        match entry.key {
-            "backup" => notes.add(
-                node.position,
-                "backup is not imported: `servers_dns` has no such key",
-            ),
-            _ => entries.push(entry),
-        }
-    }
+    entries.extend(server_options(node, notes));
     Item::new(entries, Some(node.position))
 }
 

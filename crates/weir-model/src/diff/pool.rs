@@ -161,6 +161,10 @@ fn servers_dns(edits: Edits, old: &[ServersDns], new: &[ServersDns]) -> Edits {
                     new.max_connections,
                     ToString::to_string,
                 )
+                .compare("cookie", &old.cookie, &new.cookie, |value| {
+                    or_none(value.as_ref())
+                })
+                .compare("backup", old.backup, new.backup, ToString::to_string)
                 .compare("resolvers", &old.resolvers, &new.resolvers, |all| {
                     comma_list(all.iter().map(ToString::to_string).collect())
                 })

@@ -154,6 +154,39 @@ fn servers_follow_dns_and_remain_when_records_disappear() {
     });
 }
 
+/// The server of a name gets clients only while the other server is in maintenance, and its cookie has the configured
+/// value.
+#[test]
+fn name_may_be_a_backup_with_a_cookie() {
+    let (one, two) = (Origin::start("one"), Origin::start("two"));
+    let dns_address = free_address();
+    let _dns = Dns::start(dns_address, &[]);
+    let proxy = Proxy::start("http", &[one.address()], "");
+    let text = configuration(proxy.listen, "http", &[one.address()], "").replace(
+        "[pool.p]\n",
+        &format!(
+            "[pool.p]\nsticky = {{ cookie = \"S\" }}\nservers_dns = {{ name = \"b.example\", record = \"A\", port = {}, \
+             resolvers = [\"{dns_address}\"], cookie = \"b1\", backup = true }}\n",
+            two.address().port()
+        ),
+    );
+    wait_until("the pool has both servers", || {
+        proxy.reload(&text);
+        server_addresses(&proxy).len() == 2
+    });
+    let mut client = Client::connect(proxy.listen);
+    for _ in 0..10 {
+        let (head, body) = client.fetch(GET);
+        assert!(body.starts_with(b"one"), "{head}");
+    }
+    let regular = format!("p/{}", one.address());
+    assert!(proxy.weir(&["server", &regular, "maint"]).0);
+    let mut client = Client::connect(proxy.listen);
+    let (head, body) = client.fetch(GET);
+    assert!(body.starts_with(b"two"), "{head}");
+    assert!(head.contains("Set-Cookie: S=b1"), "{head}");
+}
+
 /// Sends a request over the control socket. Returns the response.
 pub(super) fn call_api(proxy: &Proxy, method: &str, path: &str, body: &str) -> String {
     let mut stream = UnixStream::connect(proxy.directory.join("run/weir.sock"))
