@@ -53,7 +53,8 @@ fn state_of_killed_daemon_is_adopted() {
     let (dataplane, _) = Dataplane::open(&options(sandbox.pin_dir(), 0)).unwrap();
     drop(dataplane);
     for round in 0..40u32 {
-        let mut child = Command::new(std::env::current_exe().unwrap())
+        // In a chroot, the path of this program is wrong after the change of the mount namespace.
+        let mut child = Command::new("/proc/self/exe")
             .args(["--exact", "child", "--nocapture"])
             .env(CHILD, sandbox.pin_dir())
             .env(DEVICE, device.to_string())

@@ -265,21 +265,12 @@ mod tests {
 
     #[test]
     fn lines_have_the_format_of_servers_file() {
+        let plain = ServersDns::new("web.example");
         let query = ServersDns {
-            name: "web.example".to_owned(),
-            record: ServersRecord::Address,
-            port: None,
-            resolvers: Vec::new(),
-            weight: 1,
             max_connections: 9,
             cookie: Some("a=b".to_owned()),
             backup: true,
-        };
-        let plain = ServersDns {
-            max_connections: 0,
-            cookie: None,
-            backup: false,
-            ..query.clone()
+            ..plain.clone()
         };
         let addresses = [
             (IpAddr::from([10, 0, 0, 5]), None, 1),

@@ -69,13 +69,13 @@ pub fn forwarded_scheme(head: &[u8], fields: &[Field]) -> Option<Scheme> {
 }
 
 /// Returns the client's address in a field that trusted proxies send, such as `X-Forwarded-For`: the last address that
-/// is not one of a trusted proxy, or the first address if all are. Ports are ignored. Returns `None` if the field is
-/// absent or does not end with an address.
+/// is not in `skipped`, or the first address if all are. Ports are ignored. Returns `None` if the field is absent or
+/// does not end with an address.
 pub fn client_address(
     head: &[u8],
     fields: &[Field],
     name: &str,
-    trusted: &[Network],
+    skipped: &[Network],
 ) -> Option<IpAddr> {
     let values = fields
         .iter()
@@ -88,7 +88,7 @@ pub fn client_address(
             break;
         };
         client = Some(address);
-        if !trusted.iter().any(|network| network.contains(address)) {
+        if !skipped.iter().any(|network| network.contains(address)) {
             break;
         }
     }

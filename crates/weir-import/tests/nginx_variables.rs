@@ -31,6 +31,19 @@ fn assert_lossless(imported: &Imported) {
 }
 
 #[test]
+fn last_address_is_used_unless_nginx_searches_recursively() {
+    for (recursive, is_written) in [("", true), ("real_ip_recursive on;", false)] {
+        let found = import_server(&format!(
+            "set_real_ip_from 10.0.0.0/8; real_ip_header X-Forwarded-For; {recursive}\n\
+             location / {{ proxy_pass http://10.0.0.5; }}"
+        ));
+        assert_lossless(&found);
+        let key = "client_ip_recursive = false";
+        assert_eq!(found.toml.contains(key), is_written, "{}", found.toml);
+    }
+}
+
+#[test]
 fn variables_with_one_value_are_replaced() {
     let found = import_server(
         "set $app http://10.0.0.5:8080;\nset $where 'a $host';\n\

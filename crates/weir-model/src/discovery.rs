@@ -38,3 +38,19 @@ pub struct ServersDns {
     /// Whether the servers are used only if no other server is available.
     pub backup: bool,
 }
+
+impl ServersDns {
+    /// Creates an entry for the addresses of a name, with the default of every other key.
+    pub fn new(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            record: ServersRecord::Address,
+            port: None,
+            resolvers: Vec::new(),
+            weight: 1,
+            max_connections: 0,
+            cookie: None,
+            backup: false,
+        }
+    }
+}

@@ -204,6 +204,8 @@ pub struct Proxy {
     /// Field in which trusted proxies send the client's address, in lower case; `None` = the address of the connection
     /// is the client's.
     pub client_ip_header: Option<String>,
+    /// Whether trusted proxies in that field are skipped, from its end; otherwise, its last address is the client's.
+    pub client_ip_recursive: bool,
     /// Whether clients send a PROXY protocol header; with `trusted`, only those networks do.
     pub proxy_protocol: bool,
     /// Field in which servers receive the request identifier, and in which trusted clients may send one.
@@ -217,6 +219,14 @@ pub struct Proxy {
 }
 
 impl Proxy {
+    /// Returns the proxies whose addresses are skipped at the end of the field [`Self::client_ip_header`].
+    pub fn client_ip_skipped(&self) -> &[Network] {
+        match self.client_ip_recursive {
+            true => &self.trusted,
+            false => &[],
+        }
+    }
+
     /// Returns the default scheduler for services with a protocol.
     pub const fn default_scheduler(protocol: ProxyProtocol) -> Scheduler {
         Scheduler::new(match protocol {
@@ -312,6 +322,7 @@ impl Proxy {
             basic_auth: None,
             trusted: Vec::new(),
             client_ip_header: None,
+            client_ip_recursive: true,
             proxy_protocol: false,
             request_id: None,
             access_log: None,

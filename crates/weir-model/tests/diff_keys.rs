@@ -29,16 +29,7 @@ fn base() -> Desired {
         attributes: None,
         private: false,
     });
-    pool.servers_dns = vec![ServersDns {
-        name: "web.example".to_owned(),
-        record: ServersRecord::A,
-        port: None,
-        resolvers: Vec::new(),
-        weight: 1,
-        max_connections: 0,
-        cookie: None,
-        backup: false,
-    }];
+    pool.servers_dns = vec![ServersDns::new("web.example")];
     let mut proxy = Proxy::new("www", ProxyProtocol::Http, "p");
     proxy.listen = vec!["192.0.2.1:80".parse().unwrap()];
     proxy.tls = Some(service_tls());
@@ -47,12 +38,7 @@ fn base() -> Desired {
         types: vec!["text/*".to_owned()],
         minimum: 100,
     });
-    proxy.access_log = Some(AccessLog {
-        path: "/a.log".to_owned(),
-        format: LogFormat::Json,
-        sample: 1,
-        syslog: SyslogFormat::Rfc3164,
-    });
+    proxy.access_log = Some(AccessLog::new("/a.log", LogFormat::Json));
     proxy.routes = vec![
         Route::new(RouteAction::Pool("p".to_owned())),
         Route::new(respond("long")),
@@ -382,7 +368,7 @@ fn changed_keys_of_pools_and_servers_are_edits() {
             ),
             (
                 |it| dns(it).record = ServersRecord::Srv,
-                "servers_dns.record A -> SRV",
+                "servers_dns.record address -> SRV",
             ),
             (|it| dns(it).port = Some(80), "servers_dns.port none -> 80"),
             (|it| dns(it).weight = 2, "servers_dns.weight 1 -> 2"),
@@ -630,6 +616,10 @@ fn changed_keys_of_proxy_services_are_edits() {
             (
                 |it| proxy(it).request_buffering = false,
                 "request_buffering true -> false",
+            ),
+            (
+                |it| proxy(it).client_ip_recursive = false,
+                "client_ip_recursive true -> false",
             ),
             (
                 |it| proxy(it).proxy_protocol = true,

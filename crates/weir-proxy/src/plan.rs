@@ -243,6 +243,8 @@ pub(crate) struct Service {
     pub(crate) trusted: Vec<Network>,
     /// Field in which trusted proxies send the client's address, in lower case.
     pub(crate) client_ip_header: Option<String>,
+    /// Proxies whose addresses are skipped in that field.
+    pub(crate) client_ip_skipped: Vec<Network>,
     /// Whether clients send a PROXY protocol header.
     pub(crate) preamble: bool,
     pub(crate) log: Option<Arc<Log>>,

@@ -103,6 +103,9 @@ fn parsed(section: &Section, line: &str) -> [Option<Desired>; 3] {
     let plain = around(section, line);
     let protocol = match line {
         _ if line.starts_with("protocol") => "",
+        _ if line.starts_with("client_ip_recursive") => {
+            "protocol = \"http\"\ntrusted = [\"10.0.0.0/8\"]\nclient_ip_header = \"X-Real-IP\"\n"
+        }
         _ if line.starts_with("client_ip_header") => {
             "protocol = \"http\"\ntrusted = [\"10.0.0.0/8\"]\n"
         }

@@ -387,8 +387,8 @@ pub(crate) static SERVERS_DNS: Section = Section {
             "cookie",
             Kind::DescribedText("a cookie value: letters, digits, `-` and `_`"),
             Absent("a value that Weir computes for each server"),
-            "Value of the cookie of the pool's `sticky` for the server of this name; if the name has several addresses, \
-             for the first of them.",
+            "Value of the cookie of the pool's `sticky` for the server of this name; if the name has several \
+             addresses, for the first of them.",
             "cookie = \"web1\"",
         ),
         Key::new(

@@ -230,12 +230,21 @@ pub(crate) static SERVICE: Section = Section {
             Absent("the source address of the connection"),
             "Field in which the proxies in `trusted` send the client's address to an `http` service, for example \
              `X-Forwarded-For` or `CF-Connecting-IP`. The client's address is the last one in the field that is not in \
-             `trusted`. It is used in `source` conditions, `limits`, schedulers, logs, `{client}`, `X-Real-IP`, and \
-             for servers with `proxy_protocol`. `X-Forwarded-For` is still extended with the address of the \
-             connection.",
+             `trusted` (see `client_ip_recursive`). It is used in `source` conditions, `limits`, schedulers, logs, \
+             `{client}`, `X-Real-IP`, and for servers with `proxy_protocol`. `X-Forwarded-For` is still extended with \
+             the address of the connection.",
             "client_ip_header = \"X-Forwarded-For\"",
         )
         .known_as(&["real_ip_header", "client_ip_headers", "forwardedHeaders"]),
+        Key::new(
+            "client_ip_recursive",
+            Kind::Flag,
+            Default("true"),
+            "Whether addresses of `trusted` proxies at the end of `client_ip_header` are skipped. With `false`, the \
+             last address in the field is the client's, as with nginx's `real_ip_recursive off`.",
+            "client_ip_recursive = false",
+        )
+        .known_as(&["real_ip_recursive"]),
         Key::new(
             "proxy_protocol",
             Kind::Flag,

@@ -140,6 +140,24 @@ pub(super) fn client_ip_header(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Opti
     Some(name.to_ascii_lowercase())
 }
 
+/// Returns whether trusted proxies in `client_ip_header` are skipped.
+pub(super) fn client_ip_recursive(sink: &mut Sink<'_>, view: &View<'_, '_>) -> bool {
+    let is_recursive = view.flag(sink, "client_ip_recursive").unwrap_or(true);
+    if view.get("client_ip_header").is_none()
+        && let Some((entry, _)) = view.get("client_ip_recursive")
+    {
+        sink.push(
+            Diagnostic::new(
+                Code::NoEffect,
+                &entry.key_span,
+                "`client_ip_recursive` has no effect without `client_ip_header`",
+            )
+            .fix("add `client_ip_header`, or remove this key"),
+        );
+    }
+    is_recursive
+}
+
 /// Returns the name of a header field. `example` is a valid name.
 fn field_name(
     sink: &mut Sink<'_>,

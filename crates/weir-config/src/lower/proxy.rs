@@ -40,7 +40,7 @@ const PROXY: [&str; 8] = [
 ];
 
 /// Keys that are only for `http` services.
-const HTTP: [&str; 20] = [
+const HTTP: [&str; 21] = [
     "http2",
     "forwarded",
     "x_forwarded",
@@ -61,6 +61,7 @@ const HTTP: [&str; 20] = [
     "basic_auth",
     "request_id",
     "client_ip_header",
+    "client_ip_recursive",
 ];
 
 /// Keys of `limits` that are only for `http` services.
@@ -206,6 +207,7 @@ pub(super) fn proxy(sink: &mut Sink<'_>, entry: &Entry<'_>, table: &Table<'_>) -
     proxy.basic_auth = basic_auth::basic_auth(sink, &view).flatten();
     proxy.trusted = response::networks(sink, &view, "trusted");
     proxy.client_ip_header = access_log::client_ip_header(sink, &view);
+    proxy.client_ip_recursive = access_log::client_ip_recursive(sink, &view);
     proxy.proxy_protocol = view.flag(sink, "proxy_protocol").unwrap_or(false);
     proxy.request_id = access_log::request_id(sink, &view);
     proxy.access_log = access_log::access_log(sink, &view);

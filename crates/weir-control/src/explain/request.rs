@@ -220,7 +220,7 @@ impl Request {
             .client_ip_header
             .as_ref()
             .filter(|_| is_unknown || trusted.any(|network| network.contains(self.client)))
-            .and_then(|name| client_address(head, fields, name, &proxy.trusted));
+            .and_then(|name| client_address(head, fields, name, proxy.client_ip_skipped()));
         sent.unwrap_or(self.client)
     }
 

@@ -623,9 +623,7 @@ fn push_trusted(
             && let Some(position) = position
         {
             if recursive.and_then(|line| line.word(1)) != Some("on") {
-                let reason = "without `real_ip_recursive on`, nginx uses the last address of the field even if it is \
-                              one of a trusted proxy; Weir uses the last one that is not";
-                notes.add(position, reason);
+                table.push(Entry::new("client_ip_recursive", false, position));
             }
             if context.appends_forwarded_for {
                 let reason = "nginx appends the client's address to X-Forwarded-For again; Weir appends the address of \

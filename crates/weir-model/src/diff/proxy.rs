@@ -451,6 +451,12 @@ fn message_options(edits: Edits, old: &Proxy, new: &Proxy) -> Edits {
             &new.client_ip_header,
             |name| or_none(name.as_ref()),
         )
+        .compare(
+            "client_ip_recursive",
+            old.client_ip_recursive,
+            new.client_ip_recursive,
+            bool::to_string,
+        )
         .compare("request_id", &old.request_id, &new.request_id, |name| {
             name.as_deref().unwrap_or("absent").to_owned()
         })

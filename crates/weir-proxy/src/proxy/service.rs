@@ -133,6 +133,7 @@ pub(super) fn build_service(
         x_forwarded_except: proxy.x_forwarded_except.clone(),
         trusted: proxy.trusted.clone(),
         client_ip_header: proxy.client_ip_header.clone(),
+        client_ip_skipped: proxy.client_ip_skipped().to_vec(),
         preamble: proxy.proxy_protocol,
         log: log(known, workers, proxy),
         log_maps: proxy.log_maps.clone(),

@@ -23,7 +23,7 @@ impl Session {
             .client_ip_header
             .as_ref()
             .filter(|_| is_trusted())
-            .and_then(|name| client_address(head, fields, name, &service.trusted));
+            .and_then(|name| client_address(head, fields, name, &service.client_ip_skipped));
         sent.map_or(self.peer, |address| {
             SocketAddr::new(address, self.peer.port())
         })

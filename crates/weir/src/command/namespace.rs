@@ -18,14 +18,14 @@ pub(super) fn check_start(global: &GlobalOptions, paths: &Paths) -> Result<(), F
         return Ok(());
     };
     if other.exists() {
-        let mut failure =
-            "the director with these directories ran in another network namespace".to_owned();
-        failure += &format!(
-            ", {other}, and its data plane or its addresses are still there: start it there, "
-        );
-        failure += &clean_advice(global, &other);
-        failure += ", or use other directories with --runtime-dir and --pin-dir";
-        return Err(Failure::Failed { message: failure });
+        let advice = clean_advice(global, &other);
+        return Err(Failure::Failed {
+            message: format!(
+                "the director with these directories ran in another network namespace, {other}, and its data plane or \
+                 its addresses are still there: start it there, {advice}, or use other directories with --runtime-dir \
+                 and --pin-dir"
+            ),
+        });
     }
     let discarded = weir_engine::discard_changes(paths).map_err(Failure::failed)?;
     tracing::warn!(

@@ -78,6 +78,13 @@ fn address_of_a_trusted_proxy_decides_about_routes_limits_fields_and_logs() {
     assert!(statuses.contains(&"429".to_owned()), "{statuses:?}");
     assert_eq!(fetch(&proxy, "203.0.113.9").0, "200");
 
+    // Not recursive: the last address, even if it is one of a trusted proxy.
+    reload(&format!(
+        "{HEADER}\nclient_ip_recursive = false\ntrusted = [\"127.0.0.0/8\", \"192.0.2.7\"]"
+    ));
+    let (_, forwarded) = fetch(&proxy, "203.0.113.6, 192.0.2.7");
+    assert!(forwarded.contains("X-Client: 192.0.2.7\r\n"), "{forwarded}");
+
     // The field of a client that is not trusted is ignored.
     reload(&format!("{HEADER}\ntrusted = [\"192.0.2.7\"]"));
     let (status, forwarded) = fetch(&proxy, "198.51.100.9");

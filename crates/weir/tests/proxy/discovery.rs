@@ -165,8 +165,9 @@ fn name_may_be_a_backup_with_a_cookie() {
     let text = configuration(proxy.listen, "http", &[one.address()], "").replace(
         "[pool.p]\n",
         &format!(
-            "[pool.p]\nsticky = {{ cookie = \"S\" }}\nservers_dns = {{ name = \"b.example\", record = \"A\", port = {}, \
-             resolvers = [\"{dns_address}\"], cookie = \"b1\", backup = true }}\n",
+            "[pool.p]\nsticky = {{ cookie = \"S\" }}\n\
+             servers_dns = {{ name = \"b.example\", record = \"A\", port = {}, cookie = \"b1\", backup = true, \
+             resolvers = [\"{dns_address}\"] }}\n",
             two.address().port()
         ),
     );
