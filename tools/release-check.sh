@@ -96,10 +96,18 @@ fresh_system() {
   for name in http_proxy https_proxy no_proxy GOPROXY GOFLAGS CARGO_BUILD_JOBS; do
     [[ -n ${!name:-} ]] && settings+=("$name=${!name}")
   done
-  commands | while read -r line; do
+  local lines
+  lines=$(commands)
+  # Not chroot: a program that enters another mount namespace would leave it. Mounts are shared, as with systemd.
+  cd "$root"
+  pivot_root . .
+  umount -l .
+  cd /
+  mount --make-rshared /
+  while read -r line; do
     echo "+ $line"
-    env -i "${settings[@]}" chroot "$root" sh -ec "cd /root/weir && $line" </dev/null || exit 1
-  done
+    env -i "${settings[@]}" sh -ec "cd /root/weir && $line" </dev/null || exit 1
+  done <<<"$lines"
 }
 
 if [[ ${RELEASE_CHECK_INSIDE:-} == yes ]]; then

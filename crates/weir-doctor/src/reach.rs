@@ -120,11 +120,12 @@ fn diagnosis(probe: &SynProbe, reply: Option<Reply>) -> Option<Diagnosis> {
         source,
         ..
     } = probe;
-    let (observation, consequence) = match reply {
+    let (observation, consequence, fix) = match reply {
         Some(Reply::Accepted { .. }) => return None,
         Some(Reply::Refused) => (
             format!("server {server} of {service} refuses connections to {vip}"),
             "no socket is listening on the VIP: clients of this server are rejected",
+            format!("on that server: start the application, listening on {vip} or all addresses"),
         ),
         None => (
             format!(
@@ -133,9 +134,14 @@ fn diagnosis(probe: &SynProbe, reply: Option<Reply>) -> Option<Diagnosis> {
             ),
             "it does not have the VIP, its firewall or rp_filter drops the packet, or its reply is lost: clients of \
              this server time out",
+            format!(
+                "on that server: weir real-server up --forward direct --vip {}, if it does not have the VIP; then: \
+                 weir real-server doctor",
+                vip.ip()
+            ),
         ),
     };
-    Some(Diagnosis::new(observation, consequence).fix("on that server: weir real-server doctor"))
+    Some(Diagnosis::new(observation, consequence).fix(fix))
 }
 
 /// Returns a probe for each `direct` server and TCP port of a service, at most [`MAX_PROBES`].

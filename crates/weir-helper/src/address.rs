@@ -7,14 +7,18 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::path::Path;
+use std::time::Duration;
 
 use weir_model::{Network, VirtualRouter};
-use weir_netlink::{Address, Change, Link, Netlink};
+use weir_netlink::{Address, Change, Link, Netlink, destroy_connections_of};
 
 use crate::Error;
 use crate::other_change;
 use crate::record::{self, AddedAddress, OtherChange};
 use crate::state::Addresses;
+
+/// Maximum time for resetting connections before their address is removed: until then, two directors have it.
+const RESET_LIMIT: Duration = Duration::from_millis(100);
 
 impl Addresses {
     /// Reads the record of an earlier helper. Unless `adopt` is true, removes the objects in it.
@@ -304,6 +308,7 @@ impl Addresses {
         let added = self.record.added.iter();
         let to_remove: Vec<AddedAddress> = added.filter(|it| is_removed(it)).cloned().collect();
         let others = self.secondary_addresses(&to_remove, links).await;
+        reset_connections(&to_remove);
         for added in to_remove {
             if let Some(link) = links.iter().find(|link| link.name == added.interface) {
                 let removed = self
@@ -382,6 +387,22 @@ impl Addresses {
                 .await?;
         }
         Ok(())
+    }
+}
+
+/// Resets the connections of local programs to addresses that are about to be removed. Without an address, no further
+/// packet of these connections can be sent, and a client that waits for data would not notice the failover.
+fn reset_connections(removed: &[AddedAddress]) {
+    let addresses = removed.iter().map(|it| it.address).collect();
+    match destroy_connections_of(&addresses, RESET_LIMIT) {
+        Ok(0) => {}
+        Ok(connections) => {
+            tracing::info!(
+                connections,
+                "reset the connections to the removed addresses"
+            )
+        }
+        Err(error) => tracing::warn!(%error, "failed to reset connections to removed addresses"),
     }
 }
 

@@ -7,6 +7,7 @@
 
 mod check;
 mod edit;
+mod failover;
 mod global;
 mod pool;
 mod proxy;
@@ -38,6 +39,8 @@ pub enum Change {
         router: String,
         /// `+`, `-` or `~`.
         sign: char,
+        /// What differs; empty if it is added or removed.
+        edits: Vec<Edit>,
     },
     /// A receiver of notifications is added, removed or changed.
     Notifier {
@@ -76,6 +79,8 @@ pub enum Change {
     Sync {
         /// `+`, `-` or `~`.
         sign: char,
+        /// What differs; empty if it is added or removed.
+        edits: Vec<Edit>,
     },
     /// `[cluster]` is added, removed or differs.
     Cluster {
@@ -152,9 +157,13 @@ impl fmt::Display for Change {
             Self::Timeouts(edits) => write!(f, "~ timeouts: {}", join(edits)),
             Self::Ipvs(edits) => write!(f, "~ ipvs: {}", join(edits)),
             Self::Announce(edits) => write!(f, "~ announce: {}", join(edits)),
-            Self::VirtualRouter { router, sign } => write!(f, "{sign} vrrp {router}"),
+            Self::VirtualRouter {
+                router,
+                sign,
+                edits,
+            } => write!(f, "{sign} vrrp {router}{}", list(edits)),
             Self::Tracing { sign } => write!(f, "{sign} tracing"),
-            Self::Sync { sign } => write!(f, "{sign} sync"),
+            Self::Sync { sign, edits } => write!(f, "{sign} sync{}", list(edits)),
             Self::Cluster { sign } => write!(f, "{sign} cluster"),
             Self::Notifier { notifier, sign } => write!(f, "{sign} notify {notifier}"),
             Self::PoolAdded { pool, servers } => write!(f, "+ pool {pool}: {}", count(*servers)),
@@ -213,18 +222,25 @@ pub fn diff(old: &Desired, new: &Desired) -> Vec<Change> {
         &new.vrrp,
         |router| &router.name,
         |matched| {
-            let (router, sign) = match matched {
-                NameMatch::Removed(router) => (router, '-'),
+            let (router, sign, edits) = match matched {
+                NameMatch::Removed(router) => (router, '-', Vec::new()),
                 NameMatch::Kept { old, new, .. } if old == new => return,
-                NameMatch::Kept { new, .. } => (new, '~'),
-                NameMatch::Added(router) => (router, '+'),
+                NameMatch::Kept { old, new, .. } => (new, '~', failover::virtual_router(old, new)),
+                NameMatch::Added(router) => (router, '+', Vec::new()),
             };
             let router = router.name.clone();
-            changes.push(Change::VirtualRouter { router, sign });
+            changes.push(Change::VirtualRouter {
+                router,
+                sign,
+                edits,
+            });
         },
     );
     let sign = sign(old.sync.as_ref(), new.sync.as_ref());
-    changes.extend(sign.map(|sign| Change::Sync { sign }));
+    changes.extend(sign.map(|sign| Change::Sync {
+        sign,
+        edits: failover::flow_sync(old.sync.as_ref(), new.sync.as_ref()),
+    }));
     let sign = self::sign(old.cluster.as_ref(), new.cluster.as_ref());
     changes.extend(sign.map(|sign| Change::Cluster { sign }));
     match_by_name(
@@ -327,6 +343,14 @@ fn diff_services<T>(
             summary: summary(service),
         }),
     });
+}
+
+/// Formats the edits after the name of a table; empty = none.
+fn list(edits: &[Edit]) -> String {
+    match edits {
+        [] => String::new(),
+        edits => format!(": {}", join(edits)),
+    }
 }
 
 fn join(edits: &[Edit]) -> String {

@@ -44,7 +44,7 @@ pub use reopening_watch::ReopeningWatch;
 pub use route::{Lookup, NextHop, Route, RouteKind};
 pub use rule::Rule;
 pub use socket::{TcpSocket, TcpState, tcp_sockets};
-pub use socket_destroy::destroy_sockets;
+pub use socket_destroy::{destroy_connections_of, destroy_sockets};
 pub use state::{NetState, ResolvedPath, resolve};
 pub use sysctl::Sysctl;
 pub use virtual_router::{StaticRoute, TableRule};

@@ -3,7 +3,9 @@
 //! The next call on the socket in the program that owns it fails with ECONNABORTED. TCP sends a reset to the peer.
 
 use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use rustix::net::{
@@ -18,6 +20,8 @@ const HEADER_BYTES: usize = 16;
 const REQUEST_BYTES: usize = 56;
 /// Size of struct inet_diag_sockid.
 const ID_BYTES: usize = 48;
+/// Offset of the local address in struct inet_diag_sockid: 4 bytes for IPv4, 16 for IPv6.
+const ADDRESS_OFFSET: usize = 4;
 /// Offset of the cookie in struct inet_diag_sockid.
 const COOKIE_OFFSET: usize = 40;
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
@@ -27,6 +31,9 @@ const NLMSG_DONE: u16 = 3;
 const NLM_F_REQUEST: u16 = 0x1;
 const NLM_F_ACK: u16 = 0x4;
 const NLM_F_DUMP: u16 = 0x300;
+/// Protocol number of TCP.
+const TCP: u8 = 6;
+/// AF_INET and AF_INET6.
 const FAMILIES: [u8; 2] = [2, 10];
 /// All states except TIME_WAIT and LISTEN (include/net/tcp_states.h).
 const STATES: u32 = 0xfff & !(1 << 6 | 1 << 10);
@@ -43,24 +50,57 @@ pub fn destroy_sockets(protocol: u8, cookies: &mut BTreeSet<u64>) -> Result<()> 
             break;
         }
         let socket = open_socket()?;
-        let dump = build_message(
-            SOCK_DIAG_BY_FAMILY,
-            NLM_F_DUMP,
-            family,
-            protocol,
-            &[0; ID_BYTES],
-        );
-        send(&socket, &dump, SendFlags::empty()).map_err(request_failed)?;
-        let found = receive_dump(&socket, cookies)?;
-        for (cookie, id) in found {
-            let destroy = build_message(SOCK_DESTROY, NLM_F_ACK, family, protocol, &id);
-            send(&socket, &destroy, SendFlags::empty()).map_err(request_failed)?;
-            if receive_acknowledgement(&socket)? {
-                cookies.remove(&cookie);
+        for id in find_sockets(&socket, family, protocol, |id| {
+            cookies.contains(&cookie_of(id))
+        })? {
+            if destroy(&socket, family, protocol, &id)? {
+                cookies.remove(&cookie_of(&id));
             }
         }
     }
     Ok(())
+}
+
+/// Destroys the TCP connections of the calling thread's namespace whose local address is one of these, until `limit`
+/// has passed. The peers receive a reset, if the addresses are still on an interface. Returns the number of destroyed
+/// connections.
+///
+/// # Errors
+/// See [`destroy_sockets`].
+pub fn destroy_connections_of(addresses: &BTreeSet<IpAddr>, limit: Duration) -> Result<usize> {
+    let deadline = Instant::now() + limit;
+    let mut destroyed = 0;
+    for family in FAMILIES {
+        let socket = open_socket()?;
+        let is_affected = |id: &[u8; ID_BYTES]| addresses.contains(&local_address_of(family, id));
+        for id in find_sockets(&socket, family, TCP, is_affected)? {
+            if Instant::now() >= deadline {
+                return Ok(destroyed);
+            }
+            destroyed += usize::from(destroy(&socket, family, TCP, &id)?);
+        }
+    }
+    Ok(destroyed)
+}
+
+/// Returns the identities of the wanted sockets.
+fn find_sockets(
+    socket: &OwnedFd,
+    family: u8,
+    protocol: u8,
+    is_wanted: impl Fn(&[u8; ID_BYTES]) -> bool,
+) -> Result<Vec<[u8; ID_BYTES]>> {
+    let any = [0; ID_BYTES];
+    let dump = build_message(SOCK_DIAG_BY_FAMILY, NLM_F_DUMP, family, protocol, &any);
+    send(socket, &dump, SendFlags::empty()).map_err(request_failed)?;
+    receive_dump(socket, is_wanted)
+}
+
+/// Destroys a socket; false = it was closed in the meantime.
+fn destroy(socket: &OwnedFd, family: u8, protocol: u8, id: &[u8; ID_BYTES]) -> Result<bool> {
+    let destroy = build_message(SOCK_DESTROY, NLM_F_ACK, family, protocol, id);
+    send(socket, &destroy, SendFlags::empty()).map_err(request_failed)?;
+    receive_acknowledgement(socket)
 }
 
 fn open_socket() -> Result<OwnedFd> {
@@ -110,8 +150,11 @@ fn error_number(body: &[u8]) -> Option<i32> {
     read_array(body, 0).map(|bytes| i32::from_ne_bytes(bytes).wrapping_neg())
 }
 
-/// Reads a dump. Returns the identities of the sockets with these cookies.
-fn receive_dump(socket: &OwnedFd, cookies: &BTreeSet<u64>) -> Result<Vec<(u64, [u8; ID_BYTES])>> {
+/// Reads a dump. Returns the identities of the wanted sockets.
+fn receive_dump(
+    socket: &OwnedFd,
+    is_wanted: impl Fn(&[u8; ID_BYTES]) -> bool,
+) -> Result<Vec<[u8; ID_BYTES]>> {
     let mut found = Vec::new();
     let mut buffer = vec![0; 64 << 10];
     loop {
@@ -125,20 +168,29 @@ fn receive_dump(socket: &OwnedFd, cookies: &BTreeSet<u64>) -> Result<Vec<(u64, [
                     let errno = error_number(body).map_or(Errno::BADMSG, Errno::from_raw_os_error);
                     return Err(request_failed(errno));
                 }
-                _ => found
-                    .extend(parse_identity(body).filter(|(cookie, _)| cookies.contains(cookie))),
+                // The identity in struct inet_diag_msg.
+                _ => found.extend(read_array(body, 4).filter(&is_wanted)),
             }
             bytes = rest;
         }
     }
 }
 
-/// Returns the cookie and identity of a socket in struct inet_diag_msg.
-fn parse_identity(body: &[u8]) -> Option<(u64, [u8; ID_BYTES])> {
-    let id: [u8; ID_BYTES] = read_array(body, 4)?;
-    let low = u32::from_ne_bytes(read_array(&id, COOKIE_OFFSET)?);
-    let high = u32::from_ne_bytes(read_array(&id, COOKIE_OFFSET + 4)?);
-    Some((u64::from(high) << 32 | u64::from(low), id))
+/// Returns the cookie in a socket's identity.
+fn cookie_of(id: &[u8; ID_BYTES]) -> u64 {
+    let [low, high] = [COOKIE_OFFSET, COOKIE_OFFSET + 4]
+        .map(|offset| read_array(id, offset).map_or(0, u32::from_ne_bytes));
+    u64::from(high) << 32 | u64::from(low)
+}
+
+/// Returns the local address in a socket's identity. An IPv6 socket may have an IPv4 peer.
+fn local_address_of(family: u8, id: &[u8; ID_BYTES]) -> IpAddr {
+    let octets: [u8; 16] = read_array(id, ADDRESS_OFFSET).unwrap_or_default();
+    let address = Ipv6Addr::from(octets);
+    match (family, octets) {
+        (2, [a, b, c, d, ..]) => Ipv4Addr::new(a, b, c, d).into(),
+        _ => IpAddr::V6(address).to_canonical(),
+    }
 }
 
 /// Reads the reply to a request to destroy a socket; false = the socket was closed in the meantime.
@@ -180,6 +232,47 @@ mod tests {
         assert_eq!(cookies, BTreeSet::from([u64::MAX]));
         assert!(destroyed.read(&mut [0]).is_err());
         assert!(other.take_error().unwrap().is_none());
+    }
+
+    #[test]
+    fn only_connections_of_the_address_are_destroyed() {
+        if !weir_testing::require_root() {
+            return;
+        }
+        // The first two listeners accept connections to several addresses.
+        for (listen, destroyed, kept) in [
+            ("0.0.0.0:0", "127.0.66.1", "127.0.66.2"),
+            ("[::]:0", "127.0.66.3", "127.0.66.4"),
+            ("[::1]:0", "::1", ""),
+        ] {
+            let listener = TcpListener::bind(listen).unwrap();
+            let port = listener.local_addr().unwrap().port();
+            let connect = |address: &str| {
+                let address: IpAddr = address.parse().unwrap();
+                let client = TcpStream::connect((address, port)).unwrap();
+                client.set_nonblocking(true).unwrap();
+                (client, listener.accept().unwrap())
+            };
+            let (mut client, _server) = connect(destroyed);
+            let other = (!kept.is_empty()).then(|| connect(kept));
+            let addresses = BTreeSet::from([destroyed.parse().unwrap()]);
+            let count = destroy_connections_of(&addresses, Duration::from_secs(5)).unwrap();
+            // Both ends of the connection to ::1 have this address; the reset may have closed the second one.
+            assert!(
+                count == 1 || kept.is_empty() && count == 2,
+                "{listen}: {count}"
+            );
+            assert!(client.read(&mut [0]).is_err_and(|error| {
+                matches!(
+                    error.kind(),
+                    std::io::ErrorKind::ConnectionReset | std::io::ErrorKind::ConnectionAborted
+                )
+            }));
+            if let Some((mut client, _)) = other {
+                let error = client.read(&mut [0]).unwrap_err();
+                assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock);
+            }
+        }
     }
 
     #[test]

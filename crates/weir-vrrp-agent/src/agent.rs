@@ -10,6 +10,7 @@ mod report;
 
 use std::collections::HashMap;
 use std::future::poll_fn;
+use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::task::Poll;
@@ -269,7 +270,39 @@ impl Agent {
         self.network.links = self.netlink.links().await?;
         self.network.addresses = self.netlink.addresses().await?;
         self.attach(true);
-        self.vacate_inactive()
+        self.vacate_inactive()?;
+        self.restore_active()
+    }
+
+    /// Requests the addresses of active routers from which another program has removed some.
+    fn restore_active(&mut self) -> Result<(), Error> {
+        for router in self.active_routers() {
+            let is_pending = |it: &Purpose| matches!(it, Purpose::Add(name) if *name == router);
+            if self.pending.values().any(is_pending) {
+                continue;
+            }
+            let Some(address) = self.missing_address(&router) else {
+                continue;
+            };
+            tracing::warn!(
+                router,
+                %address,
+                "an address of the active virtual router was removed; adding it again"
+            );
+            let request = Request::Add {
+                router: router.clone(),
+            };
+            self.request(request, Purpose::Add(router))?;
+        }
+        Ok(())
+    }
+
+    /// Returns an address of a virtual router that no interface has.
+    fn missing_address(&self, router: &str) -> Option<IpAddr> {
+        let settings = self.settings.iter().find(|it| it.name == router)?;
+        let present = &self.network.addresses;
+        let mut managed = settings.managed_addresses().map(|it| it.address);
+        managed.find(|address| !present.iter().any(|it| it.ip == *address))
     }
 
     /// Opens the sockets of virtual routers that have none or whose interface or source address has changed, and

@@ -22,7 +22,8 @@ const DEFAULT_PIN_DIR: &str = "/sys/fs/bpf/weir";
     name = "weir",
     version,
     max_term_width = 100,
-    subcommand_required = true
+    subcommand_required = true,
+    arg_required_else_help = true
 )]
 pub(crate) struct Arguments {
     #[command(flatten)]

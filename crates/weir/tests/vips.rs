@@ -210,6 +210,17 @@ fn clean_in_another_namespace_is_refused() {
         world.pin_dir("director").display()
     );
     assert!(code == Some(1) && printed.contains(&command), "{printed}");
+    let doctor = world
+        .weir("client")
+        .env("WEIR_RUNTIME_DIR", world.path("run-director"))
+        .arg("doctor")
+        .output()
+        .expect("run weir");
+    let printed = String::from_utf8_lossy(&doctor.stderr);
+    assert!(
+        doctor.status.code() == Some(1) && printed.contains("weir doctor --runtime-dir"),
+        "{printed}"
+    );
     // Nor does another director adopt what is there.
     let started = world
         .weir("client")

@@ -6,6 +6,8 @@ mod world;
 mod accept;
 #[path = "vrrp/busy_cpus.rs"]
 mod busy_cpus;
+#[path = "vrrp/connections.rs"]
+mod connections;
 #[path = "vrrp/corner_cases.rs"]
 mod corner_cases;
 #[path = "vrrp/existing_address.rs"]

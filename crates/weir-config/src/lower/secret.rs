@@ -42,6 +42,9 @@ fn secret(sink: &mut Sink<'_>, item: &Item<'_>) -> Option<Secret> {
         Some(Err(reason)) => {
             let advice = match &source {
                 SecretSource::Text => "write the secret",
+                SecretSource::File(_) if reason.contains("Permission denied") => {
+                    "run this command as root, or as the account that may read the file"
+                }
                 SecretSource::File(_) => "create the file with mode 0600",
                 SecretSource::Env(_) => {
                     "set it in the environment of `weir run`, or with `EnvironmentFile=` in the systemd unit"

@@ -279,4 +279,30 @@ mod tests {
         without_service.services.pop();
         insta::assert_snapshot!("unneeded", render(&without_service));
     }
+
+    #[test]
+    fn changed_keys_of_failover_are_listed() {
+        let text = |router: &str, sync: &str| {
+            format!(
+                "{BEFORE}\n[vrrp.web]\ninterface = \"eth0\"\naddresses = [\"192.0.2.10/24\"]\n{router}\n[sync]\n\
+                 listen = \"10.0.0.1:8482\"\nkey = \"0123456789abcdef\"\n{sync}\n"
+            )
+        };
+        let before = text("virtual_router_id = 51", "peers = [\"10.0.0.2:8482\"]");
+        let after = text(
+            "virtual_router_id = 52\npriority = 120\npreempt_delay = \"5s\"\nversion = 2\npassword = \"x\"",
+            "peers = [\"10.0.0.3:8483\"]",
+        );
+        let (old, new) = (desired(&before), desired(&after));
+        let changes = weir_model::diff(&old, &new);
+        let lines: Vec<String> = changes.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            lines,
+            [
+                "~ vrrp web: virtual_router_id 51 -> 52, priority 100 -> 120, version 3 -> 2, preempt_delay 0s -> 5s, \
+                 password changed",
+                "~ sync: peers 10.0.0.2:8482 -> 10.0.0.3:8483",
+            ]
+        );
+    }
 }

@@ -10,12 +10,13 @@ use weir_doctor::{Daemon, Diagnosis};
 use weir_model::Desired;
 use weir_real_server::Options;
 
-use super::{Outcome, STATUS_TIMEOUT, block_on};
+use super::{Outcome, STATUS_TIMEOUT, block_on, namespace};
 use crate::arguments::{Doctor, GlobalOptions};
 use crate::failure::{Failure, is_root};
 use crate::terminal;
 
 pub(super) fn director(global: &GlobalOptions, arguments: &Doctor) -> Outcome {
+    namespace::check_same(global, "doctor")?;
     // The daemon's configuration, unless a file is specified.
     let last = daemon::last_configuration(&global.runtime_dir);
     let file = global.config.as_deref().or(last.as_deref());

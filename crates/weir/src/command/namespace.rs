@@ -35,6 +35,26 @@ pub(super) fn check_start(global: &GlobalOptions, paths: &Paths) -> Result<(), F
     Ok(())
 }
 
+/// Fails if the director with these directories runs or ran in another network namespace: what `command` finds here
+/// would be about other interfaces.
+pub(super) fn check_same(global: &GlobalOptions, command: &str) -> Result<(), Failure> {
+    let other = other_namespace(&global.runtime_dir).ok().flatten();
+    let Some(other) = other.filter(OtherNamespace::exists) else {
+        return Ok(());
+    };
+    let options = global.directory_options();
+    let advice = match other.path() {
+        Some(path) => format!(
+            "run `nsenter --net={} weir {command}{options}`",
+            path.display()
+        ),
+        None => format!("run `weir {command}{options}` there"),
+    };
+    Err(Failure::Failed {
+        message: format!("the daemon runs in another network namespace, {other}: {advice}"),
+    })
+}
+
 /// Returns how to run `weir clean` for the director in `other`.
 pub(super) fn clean_advice(global: &GlobalOptions, other: &OtherNamespace) -> String {
     let options = global.directory_options();

@@ -1,5 +1,6 @@
 //! `weir vrrp`, and the hidden commands `weir vrrp-agent` and `weir helper`, which `weir run` starts.
 
+use std::io::ErrorKind;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
@@ -23,6 +24,13 @@ pub(super) fn vrrp(global: &GlobalOptions, arguments: &Arguments) -> Outcome {
     };
     let routers = match weir_vrrp_agent::send_request(&global.runtime_dir, &request) {
         Ok(routers) => routers,
+        Err(weir_vrrp_agent::Error::Socket { source, .. })
+            if source.kind() == ErrorKind::PermissionDenied =>
+        {
+            return Err(Failure::Failed {
+                message: "vrrp requires root privileges".to_owned(),
+            });
+        }
         Err(error @ weir_vrrp_agent::Error::Socket { .. }) => {
             return Err(no_agent_failure(global, &error));
         }

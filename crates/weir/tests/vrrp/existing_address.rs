@@ -48,6 +48,26 @@ fn existing_address_is_removed_while_director_is_not_active() {
     assert!(pair.holds("director", "10.0.0.3") && pair.holds("second", "10.0.0.4"));
 }
 
+#[test]
+fn address_that_is_removed_from_the_active_director_is_added_again() {
+    if !privileged() {
+        return;
+    }
+    let mut pair = Pair::new();
+    let more = format!("excluded_addresses = [\"{EXTRA}/32\"]");
+    pair.start("director", &config(150, &more));
+    pair.wait_for_state("director", "active");
+    pair.wait_for("both addresses", || {
+        pair.holds("director", VIP) && pair.holds("director", EXTRA)
+    });
+    for (address, prefix) in [(VIP, 24), (EXTRA, 32)] {
+        pair.ip("director", &format!("addr del {address}/{prefix} dev eth0"));
+        pair.wait_for("the address again", || pair.holds("director", address));
+    }
+    assert_eq!(pair.router("director")["state"], "active");
+    assert!(log(&pair, "director").contains("was removed; adding it again"));
+}
+
 /// A router that becomes active at once adopts an existing address.
 #[test]
 fn own_address_is_kept_and_leftovers_are_removed() {

@@ -140,7 +140,8 @@ impl<P: Plane> Director<P> {
         let message = match self.roll_back_to(revert).await {
             Ok(revision) => {
                 format!(
-                    "rolled back: {regression}; the previous configuration is active, as revision {revision}"
+                    "rolled back: {regression}; the previous configuration is active, as revision {revision}: correct \
+                     the file before the next reload or start"
                 )
             }
             Err(error) => format!("{regression}; the reload could not be rolled back: {error}"),

@@ -1,0 +1,50 @@
+//! Connections of the proxy when their address moves to another director.
+
+use std::io::{ErrorKind, Read};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use super::config;
+use super::pair::{Pair, VIP};
+use super::world::privileged;
+
+/// A client that waits for data sends nothing that the next active director could reset.
+#[test]
+fn released_director_resets_clients_that_wait_for_data() {
+    if !privileged() {
+        return;
+    }
+    let mut pair = Pair::new();
+    let mut server = pair.world.command("director", "socat");
+    let server = server
+        .args([
+            "TCP-LISTEN:9,bind=127.0.0.1,fork,reuseaddr",
+            "SYSTEM:printf p; sleep 60",
+        ])
+        .spawn()
+        .expect("start socat");
+    pair.world.kill_on_drop(server);
+    pair.start("director", &config(150, ""));
+    pair.wait_for_holder("director");
+    let address: SocketAddr = format!("{VIP}:8080").parse().expect("valid address");
+    let mut connected = None;
+    pair.wait_for("data from the server", || {
+        let connect = move || {
+            let limit = Duration::from_secs(2);
+            let mut stream = TcpStream::connect_timeout(&address, limit).ok()?;
+            stream.set_read_timeout(Some(limit)).ok()?;
+            stream.read_exact(&mut [0]).ok()?;
+            Some(stream)
+        };
+        let client = pair.world.spawn_on("client", connect);
+        connected = client.join().expect("thread panicked");
+        connected.is_some()
+    });
+    let mut stream = connected.expect("connect");
+    pair.weir("director", &["vrrp", "outside", "release"]);
+    stream
+        .set_read_timeout(Some(Duration::from_secs(10)))
+        .expect("set the timeout");
+    let error = stream.read(&mut [0]).expect_err("the connection must end");
+    assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{error}");
+}
