@@ -167,6 +167,22 @@ fn vip_of_another_machine_is_logged_at_startup() {
     assert!(!log.contains(&format!("for the VIP {V6}")), "{log}");
 }
 
+/// Runs a command with the director's directories on the client. Returns the exit code and the output.
+fn run_in_other_namespace(world: &World, arguments: &[&str]) -> (Option<i32>, String) {
+    let output = world
+        .weir("client")
+        .env("WEIR_RUNTIME_DIR", world.path("run-director"))
+        .env("WEIR_PIN_DIR", world.pin_dir("director"))
+        .args(arguments)
+        .output()
+        .expect("run weir");
+    let text = [output.stdout, output.stderr].concat();
+    (
+        output.status.code(),
+        String::from_utf8_lossy(&text).into_owned(),
+    )
+}
+
 /// Interfaces are recorded by name. A command in another namespace must not change interfaces with the same names
 /// there, and must not delete the record.
 #[test]
@@ -183,26 +199,12 @@ fn clean_in_another_namespace_is_refused() {
     world.kill_director(pid);
     // The same address on an interface of the same name, which Weir has not added.
     world.ip("client", "addr add 10.71.0.12/32 dev eth0");
-    let clean = |arguments: &[&str]| {
-        let output = world
-            .weir("client")
-            .env("WEIR_RUNTIME_DIR", world.path("run-director"))
-            .env("WEIR_PIN_DIR", world.pin_dir("director"))
-            .arg("clean")
-            .args(arguments)
-            .output()
-            .expect("run weir");
-        let text = [output.stdout, output.stderr].concat();
-        (
-            output.status.code(),
-            String::from_utf8_lossy(&text).into_owned(),
-        )
-    };
+    let run = |arguments: &[&str]| run_in_other_namespace(&world, arguments);
     let client_has_address = || {
         let output = world.output("client", "ip -o addr show dev eth0");
         String::from_utf8_lossy(&output.stdout).contains("10.71.0.12/")
     };
-    let (code, printed) = clean(&[]);
+    let (code, printed) = run(&["clean"]);
     let command = format!(
         "nsenter --net=/run/netns/{} weir clean --runtime-dir {} --pin-dir {}",
         world.namespace("director"),
@@ -210,38 +212,21 @@ fn clean_in_another_namespace_is_refused() {
         world.pin_dir("director").display()
     );
     assert!(code == Some(1) && printed.contains(&command), "{printed}");
-    let doctor = world
-        .weir("client")
-        .env("WEIR_RUNTIME_DIR", world.path("run-director"))
-        .arg("doctor")
-        .output()
-        .expect("run weir");
-    let printed = String::from_utf8_lossy(&doctor.stderr);
+    let (code, printed) = run(&["doctor"]);
     assert!(
-        doctor.status.code() == Some(1) && printed.contains("weir doctor --runtime-dir"),
+        code == Some(1) && printed.contains("weir doctor --runtime-dir"),
         "{printed}"
     );
     // Nor does another director adopt what is there.
-    let started = world
-        .weir("client")
-        .env("WEIR_RUNTIME_DIR", world.path("run-director"))
-        .env("WEIR_PIN_DIR", world.pin_dir("director"))
-        .arg("run")
-        .arg("--config")
-        .arg(world.path("weir.toml"))
-        .output()
-        .expect("run weir");
-    let printed = String::from_utf8_lossy(&started.stderr);
-    assert!(
-        started.status.code() == Some(1) && printed.contains(&command),
-        "{printed}"
-    );
+    let file = world.path("weir.toml");
+    let (code, printed) = run(&["run", "-c", file.to_str().expect("path is valid UTF-8")]);
+    assert!(code == Some(1) && printed.contains(&command), "{printed}");
     assert!(
         world.pin_dir("director").exists(),
         "nothing must be removed"
     );
 
-    let (code, printed) = clean(&["--force"]);
+    let (code, printed) = run(&["clean", "--force"]);
     assert_eq!(code, Some(0), "{printed}");
     let expected = format!(
         "10.71.0.12 on eth0 in /run/netns/{} was not removed",
