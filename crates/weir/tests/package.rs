@@ -162,6 +162,9 @@ fn lintian(packages: &Path) {
     );
 }
 
+/// Beginnings of the paths of programs.
+const PROGRAMS: [&str; 3] = ["./usr/bin/weir", "./usr/sbin/ipvsadm-", "./usr/lib/ocf/"];
+
 /// Asserts that files belong to root, that only root may write them, that only programs are executable, and that the
 /// packages contain the licences.
 fn assert_files_are_well_formed(packages: &[PathBuf]) {
@@ -175,7 +178,7 @@ fn assert_files_are_well_formed(packages: &[PathBuf]) {
         let expected = match mode.as_bytes()[0] {
             b'd' => "drwxr-xr-x",
             b'l' => "lrwxrwxrwx",
-            _ if path == "./usr/bin/weir" || path.starts_with("./usr/lib/ocf/") => "-rwxr-xr-x",
+            _ if PROGRAMS.iter().any(|start| path.starts_with(start)) => "-rwxr-xr-x",
             _ => "-rw-r--r--",
         };
         assert_eq!((mode, owner), (expected, "root/root"), "{line}");

@@ -290,7 +290,7 @@ mod tests {
         };
         let before = text("virtual_router_id = 51", "peers = [\"10.0.0.2:8482\"]");
         let after = text(
-            "virtual_router_id = 52\npriority = 120\npreempt_delay = \"5s\"\nversion = 2\npassword = \"x\"",
+            "virtual_router_id = 52\npriority = 120\npreempt_delay = \"5s\"\npassword = \"x\"",
             "peers = [\"10.0.0.3:8483\"]",
         );
         let (old, new) = (desired(&before), desired(&after));
@@ -299,7 +299,7 @@ mod tests {
         assert_eq!(
             lines,
             [
-                "~ vrrp web: virtual_router_id 51 -> 52, priority 100 -> 120, version 3 -> 2, preempt_delay 0s -> 5s, \
+                "~ vrrp web: virtual_router_id 51 -> 52, priority 100 -> 120, preempt_delay 0s -> 5s, \
                  password changed",
                 "~ sync: peers 10.0.0.2:8482 -> 10.0.0.3:8483",
             ]
