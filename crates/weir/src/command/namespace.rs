@@ -42,14 +42,7 @@ pub(super) fn check_same(global: &GlobalOptions, command: &str) -> Result<(), Fa
     let Some(other) = other.filter(OtherNamespace::exists) else {
         return Ok(());
     };
-    let options = global.directory_options();
-    let advice = match other.path() {
-        Some(path) => format!(
-            "run `nsenter --net={} weir {command}{options}`",
-            path.display()
-        ),
-        None => format!("run `weir {command}{options}` there"),
-    };
+    let advice = advice(global, &other, command);
     Err(Failure::Failed {
         message: format!("the daemon runs in another network namespace, {other}: {advice}"),
     })
@@ -57,11 +50,21 @@ pub(super) fn check_same(global: &GlobalOptions, command: &str) -> Result<(), Fa
 
 /// Returns how to run `weir clean` for the director in `other`.
 pub(super) fn clean_advice(global: &GlobalOptions, other: &OtherNamespace) -> String {
+    let advice = advice(global, other, "clean");
+    match other.path() {
+        Some(_) => advice,
+        None => format!("{advice}, or with --force if that namespace no longer exists"),
+    }
+}
+
+/// Returns how to run a command in the namespace `other`.
+fn advice(global: &GlobalOptions, other: &OtherNamespace, command: &str) -> String {
     let options = global.directory_options();
     match other.path() {
-        Some(path) => format!("run `nsenter --net={} weir clean{options}`", path.display()),
-        None => format!(
-            "run `weir clean{options}` there, or with --force if that namespace no longer exists"
+        Some(path) => format!(
+            "run `nsenter --net={} weir {command}{options}`",
+            path.display()
         ),
+        None => format!("run `weir {command}{options}` there"),
     }
 }
