@@ -6,10 +6,6 @@
 set -u
 weir=$1 dir=$2 units=$3
 . "$(dirname "$0")/separation_common.sh"
-# The account may not be able to enter the repository's directory.
-touch program
-mount --bind "$weir" program
-weir=$dir/program
 # As on a machine with systemd: the account cannot list the pins.
 chmod 700 bpf
 

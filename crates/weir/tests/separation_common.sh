@@ -1,5 +1,5 @@
-# Sourced by the scripts of the tests `separation` and `units`, with the empty directory of the test in $dir. Creates
-# the account `weir`, and defines functions for network namespaces, waiting and requests.
+# Sourced by the scripts of the tests `separation` and `units`, with the empty directory of the test in $dir and the
+# program in $weir. Creates the account `weir`, and defines functions for network namespaces, waiting and requests.
 cd "$dir" || exit 1
 cp /etc/passwd passwd
 cp /etc/group group
@@ -11,6 +11,10 @@ mkdir bpf web out
 chmod 1777 out
 mount -t bpf bpf bpf
 echo found >web/page
+# The account may not be able to enter the directory of the repository.
+touch program
+mount --bind "$weir" program
+weir=$dir/program
 
 # Creates a network namespace. The caller kills its process, $!.
 add_namespace() { unshare --net sleep 1000 & }
