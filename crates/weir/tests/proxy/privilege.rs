@@ -263,9 +263,7 @@ fn token_holder_cannot_run_programs() {
             "{response}"
         );
     }
-    for key in [
-        "user", "command", "path", "file", "forward", "tunnel", "backup",
-    ] {
+    for key in ["user", "command", "path", "file", "forward", "tunnel"] {
         let body = serde_json::json!({ key: "x" }).to_string();
         let response = call_api_over_tcp(&proxy, admin, "PUT", &put, &body);
         assert!(response.starts_with("HTTP/1.1 422"), "{response}");
