@@ -308,7 +308,7 @@ impl Addresses {
         let added = self.record.added.iter();
         let to_remove: Vec<AddedAddress> = added.filter(|it| is_removed(it)).cloned().collect();
         let others = self.secondary_addresses(&to_remove, links).await;
-        reset_connections(&to_remove);
+        self.reset_connections(&to_remove, links).await;
         for added in to_remove {
             if let Some(link) = links.iter().find(|link| link.name == added.interface) {
                 let removed = self
@@ -324,6 +324,44 @@ impl Addresses {
         }
         if let Err(error) = self.restore_addresses(&others).await {
             first_error.get_or_insert(error);
+        }
+    }
+
+    /// Resets the connections of local programs to addresses that are about to be removed, except addresses that remain
+    /// with another prefix or on another interface, because they were handed over. Without an address, no packet
+    /// of these connections can be sent, and a client that waits for data would not notice the failover.
+    async fn reset_connections(&self, removed: &[AddedAddress], links: &[Link]) {
+        let present = match self.netlink.addresses().await {
+            Ok(present) => present,
+            Err(error) => {
+                tracing::warn!(%error, "failed to read addresses; their connections are not reset");
+                return;
+            }
+        };
+        let is_removed = |it: &Address| {
+            let link = links.iter().find(|link| link.index == it.ifindex);
+            removed.iter().any(|removed| {
+                (removed.address, removed.prefix) == (it.ip, it.prefix)
+                    && link.is_some_and(|link| link.name == removed.interface)
+            })
+        };
+        let remains = |address| {
+            let mut present = present.iter();
+            present.any(|it| it.ip == address && !is_removed(it))
+        };
+        let addresses = removed.iter().map(|it| it.address);
+        let addresses = addresses.filter(|address| !remains(*address)).collect();
+        match destroy_connections_of(&addresses, RESET_LIMIT) {
+            Ok(0) => {}
+            Ok(connections) => {
+                tracing::info!(
+                    connections,
+                    "reset the connections to the removed addresses"
+                );
+            }
+            Err(error) => {
+                tracing::warn!(%error, "failed to reset connections to removed addresses")
+            }
         }
     }
 
@@ -387,22 +425,6 @@ impl Addresses {
                 .await?;
         }
         Ok(())
-    }
-}
-
-/// Resets the connections of local programs to addresses that are about to be removed. Without an address, no further
-/// packet of these connections can be sent, and a client that waits for data would not notice the failover.
-fn reset_connections(removed: &[AddedAddress]) {
-    let addresses = removed.iter().map(|it| it.address).collect();
-    match destroy_connections_of(&addresses, RESET_LIMIT) {
-        Ok(0) => {}
-        Ok(connections) => {
-            tracing::info!(
-                connections,
-                "reset the connections to the removed addresses"
-            )
-        }
-        Err(error) => tracing::warn!(%error, "failed to reset connections to removed addresses"),
     }
 }
 

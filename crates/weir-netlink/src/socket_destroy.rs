@@ -185,11 +185,10 @@ fn cookie_of(id: &[u8; ID_BYTES]) -> u64 {
 
 /// Returns the local address in a socket's identity. An IPv6 socket may have an IPv4 peer.
 fn local_address_of(family: u8, id: &[u8; ID_BYTES]) -> IpAddr {
-    let octets: [u8; 16] = read_array(id, ADDRESS_OFFSET).unwrap_or_default();
-    let address = Ipv6Addr::from(octets);
-    match (family, octets) {
+    let bytes: [u8; 16] = read_array(id, ADDRESS_OFFSET).unwrap_or_default();
+    match (family, bytes) {
         (2, [a, b, c, d, ..]) => Ipv4Addr::new(a, b, c, d).into(),
-        _ => IpAddr::V6(address).to_canonical(),
+        _ => IpAddr::V6(Ipv6Addr::from(bytes)).to_canonical(),
     }
 }
 

@@ -1,5 +1,6 @@
-//! Rules that change the client's address, such as `http-request set-src`. Weir does not import them: its routes match
-//! the address of the connection, so later conditions on `src` have no equivalent.
+//! Rules that change the client's address, such as `http-request set-src`. They are not imported: `client_ip_header`
+//! applies to a whole service, but these rules only to later ones. Without it, routes match the address of the
+//! connection, so later conditions on `src` have no equivalent.
 
 use std::collections::HashSet;
 

@@ -8,13 +8,9 @@ use super::config;
 use super::pair::{Pair, VIP};
 use super::world::privileged;
 
-/// A client that waits for data sends nothing that the next active director could reset.
-#[test]
-fn released_director_resets_clients_that_wait_for_data() {
-    if !privileged() {
-        return;
-    }
-    let mut pair = Pair::new();
+/// Starts the only director, and a server that sends a byte and waits. Returns a connection of a client that has
+/// received the byte.
+fn connect_through_director(pair: &mut Pair) -> TcpStream {
     let mut server = pair.world.command("director", "socat");
     let server = server
         .args([
@@ -40,11 +36,41 @@ fn released_director_resets_clients_that_wait_for_data() {
         connected = client.join().expect("thread panicked");
         connected.is_some()
     });
-    let mut stream = connected.expect("connect");
-    pair.weir("director", &["vrrp", "outside", "release"]);
+    connected.expect("connect")
+}
+
+/// Returns why a read ends that waits for some time.
+fn read_error(stream: &mut TcpStream, limit: Duration) -> ErrorKind {
     stream
-        .set_read_timeout(Some(Duration::from_secs(10)))
+        .set_read_timeout(Some(limit))
         .expect("set the timeout");
-    let error = stream.read(&mut [0]).expect_err("the connection must end");
-    assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{error}");
+    let error = stream.read(&mut [0]).expect_err("the server is silent");
+    error.kind()
+}
+
+/// A client that waits for data sends nothing that the next active director could reset.
+#[test]
+fn released_director_resets_clients_that_wait_for_data() {
+    if !privileged() {
+        return;
+    }
+    let mut pair = Pair::new();
+    let mut stream = connect_through_director(&mut pair);
+    pair.weir("director", &["vrrp", "outside", "release"]);
+    let error = read_error(&mut stream, Duration::from_secs(10));
+    assert_eq!(error, ErrorKind::ConnectionReset);
+}
+
+/// The address stays on the interface, with another prefix.
+#[test]
+fn address_that_is_handed_over_keeps_its_connections() {
+    if !privileged() {
+        return;
+    }
+    let mut pair = Pair::new();
+    let mut stream = connect_through_director(&mut pair);
+    pair.reload("director", "[node]\nvip_interface = \"eth0\"\n");
+    let error = read_error(&mut stream, Duration::from_secs(3));
+    assert_eq!(error, ErrorKind::WouldBlock);
+    assert!(pair.holds("director", VIP));
 }
