@@ -89,6 +89,11 @@ fresh_system() {
   mount --bind "$cargo/registry" "$root/root/.cargo/registry"
   mount --bind "$rustup" "$root/root/.rustup"
   cp /etc/resolv.conf "$root/etc/resolv.conf"
+  # The CAs that this machine's administrator has added, for example that of a proxy that intercepts TLS.
+  if compgen -G '/usr/local/share/ca-certificates/*.crt' >/dev/null; then
+    cp -L /usr/local/share/ca-certificates/*.crt "$root/usr/local/share/ca-certificates/"
+    chroot "$root" update-ca-certificates >/dev/null
+  fi
   git clone -q --no-hardlinks . "$root/root/weir"
   local settings=(HOME=/root "PATH=/root/.cargo/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
     CI=true LANG=C.UTF-8 CARGO_INCREMENTAL=0)

@@ -212,16 +212,15 @@ __noinline int reverse_insert(struct packet *p, __u64 hash, __u32 service_id, __
 	return FLOW_SNAT_EXHAUSTED;
 }
 
-/* Inserts the reverse entry first: a visible forward entry always has its reverse entry. */
-static __always_inline int bind_nat(struct packet *p, struct binding *b, __u32 dest_id)
+/* Fills both entries of a nat flow. Returns whether snat translates the client's address too, or -1. */
+__noinline int bind_nat_fill(struct packet *p, struct binding *b, __u32 dest_id)
 {
 	struct bind_scratch *scratch = WEIR_LOOKUP(weir_bind_scratch, 0);
 	struct weir_dest *dest = WEIR_LOOKUP(weir_dests, dest_id);
 	struct flow_new *new;
-	int result;
 
-	if (!dest || !scratch)
-		return FLOW_FULL;
+	if (!p || !b || !dest || !scratch)
+		return -1;
 	new = &scratch->forward;
 	flow_new_fill(new, p, b, dest_id, dest);
 	scratch->reverse = *new;
@@ -229,17 +228,19 @@ static __always_inline int bind_nat(struct packet *p, struct binding *b, __u32 d
 	scratch->reverse.kind = WEIR_KIND_REVERSE;
 	scratch->reverse.src = dest->addr;
 	scratch->reverse.sport = dest->port ? dest->port : p->dport;
-	result = reverse_insert(p, b->hash, b->service, dest->flags & WEIR_DEST_SNAT);
-	/* It is released here, because in reverse_expired() the call chain would exceed the stack limit. */
-	if (result == FLOW_EXPIRED) {
-		front_delete_flow(scratch->expired);
-		flow_release(scratch->expired, scratch->expired_meta);
-		result = reverse_insert(p, b->hash, b->service, dest->flags & WEIR_DEST_SNAT);
-	}
-	if (result == FLOW_EXPIRED)
-		return FLOW_EXISTS;
-	if (result != FLOW_INSERTED)
-		return result;
+	return !!(dest->flags & WEIR_DEST_SNAT);
+}
+
+/* Inserts the forward entry of a flow whose reverse entry was inserted. */
+__noinline int bind_nat_forward(struct binding *b)
+{
+	struct bind_scratch *scratch = WEIR_LOOKUP(weir_bind_scratch, 0);
+	struct flow_new *new;
+	int result;
+
+	if (!b || !scratch)
+		return FLOW_FULL;
+	new = &scratch->forward;
 	new->peer = scratch->reverse.entry_index;
 	new->peer_generation = scratch->reverse.generation;
 	result = flow_begin(new);
@@ -247,9 +248,38 @@ static __always_inline int bind_nat(struct packet *p, struct binding *b, __u32 d
 		entry_undo(&scratch->reverse);
 		return result;
 	}
-	count_bound(dest_id, new);
+	count_bound(new->dest, new);
 	binding_set_flow(b, new);
 	return FLOW_INSERTED;
+}
+
+/*
+ * Inserts the reverse entry first: a visible forward entry always has its reverse entry. The steps are functions of
+ * their own because the frame of the caller is part of the deepest call chain.
+ */
+static __always_inline int bind_nat(struct packet *p, struct binding *b, __u32 dest_id)
+{
+	struct bind_scratch *scratch;
+	int snat, result;
+
+	snat = bind_nat_fill(p, b, dest_id);
+	if (snat < 0)
+		return FLOW_FULL;
+	result = reverse_insert(p, b->hash, b->service, snat);
+	/* It is released here, because in reverse_expired() the call chain would exceed the stack limit. */
+	if (result == FLOW_EXPIRED) {
+		scratch = WEIR_LOOKUP(weir_bind_scratch, 0);
+		if (!scratch)
+			return FLOW_FULL;
+		front_delete_flow(scratch->expired);
+		flow_release(scratch->expired, scratch->expired_meta);
+		result = reverse_insert(p, b->hash, b->service, snat);
+	}
+	if (result == FLOW_EXPIRED)
+		return FLOW_EXISTS;
+	if (result != FLOW_INSERTED)
+		return result;
+	return bind_nat_forward(b);
 }
 
 static __always_inline int forward_entry_insert(struct packet *p, struct binding *b, __u32 dest_id,

@@ -156,8 +156,11 @@ codes! {
         "Add an entry, or remove the key.";
     /// The file exceeds a limit of `[node]`.
     OverLimit = "E020",
-        "Kernel tables are allocated at startup, with the sizes `max_services` and `max_servers`.",
-        "Raise the limit in `[node]` and restart the daemon.";
+        "Kernel tables are allocated at startup, with the sizes `max_services` and `max_servers`. A server counts once \
+         for each layer 4 service that uses it. The message shows the smallest value that is accepted. Servers and \
+         services that a reload removes count until their flows have ended: a reload may need up to twice the value.",
+        "Raise the limit in `[node]`, or remove the key: the default is at least twice the value that the file needs. \
+         Then restart the daemon.";
     /// The configuration file is missing or cannot be read.
     Unreadable = "E021",
         "The file does not exist, or the user has no permission to read it.",

@@ -21,7 +21,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::ops::Range;
 
-use weir_model::{Family, FlowSync, Protocol, SecretSource};
+use weir_model::{Family, FlowSync, Node, Protocol, SecretSource};
 
 use crate::code::Code;
 use crate::diagnostic::Diagnostic;
@@ -239,50 +239,69 @@ fn report_missing_pool(
 }
 
 fn verify_limits(sink: &mut Sink<'_>, lowered: &LoweredConfig) {
-    let index_of_excess = |limit: u32| usize::try_from(limit).unwrap_or(usize::MAX);
-    let servers = lowered.pools.iter().flat_map(|pool| &pool.servers);
-    let services = lowered.services.iter().map(|service| &service.name);
+    let node = &lowered.node;
+    let servers: Vec<_> = lowered
+        .pools
+        .iter()
+        .flat_map(|pool| &pool.servers)
+        .collect();
+    let services: Vec<_> = lowered.services.iter().map(|it| &it.name).collect();
+    let needed = needed_servers(lowered);
     let limits = [
         (
-            "max_servers",
-            lowered.node.max_servers,
-            &lowered.max_servers,
-            servers.clone().count(),
-            {
-                servers
-                    .clone()
-                    .nth(index_of_excess(lowered.node.max_servers))
-            },
+            ("max_servers", node.max_servers, Node::MAX_SERVERS.1),
+            (needed, &lowered.max_servers),
+            servers.as_slice(),
         ),
         (
-            "max_services",
-            lowered.node.max_services,
-            &lowered.max_services,
-            services.clone().count(),
-            {
-                services
-                    .clone()
-                    .nth(index_of_excess(lowered.node.max_services))
-            },
+            ("max_services", node.max_services, Node::MAX_SERVICES.1),
+            (services.len(), &lowered.max_services),
+            services.as_slice(),
         ),
     ];
-    for (key, allowed, location, count, first_over) in limits {
-        let Some(first_over) = first_over else {
+    for ((key, allowed, max), (count, location), objects) in limits {
+        let limit = usize::try_from(allowed).unwrap_or(usize::MAX);
+        let Some(excess) = objects
+            .get(limit)
+            .or(objects.last())
+            .filter(|_| count > limit)
+        else {
             continue;
         };
         let what = key.trim_start_matches("max_");
-        let mut diagnostic = Diagnostic::new(
-            Code::OverLimit,
-            first_over,
-            format!("{count} {what} exceed `{key}` = {allowed}"),
-        )
-        .label("the first one above the limit")
-        .fix(format!("raise `{key}` in [node] to {count} or more"));
+        let message = if count > objects.len() {
+            format!(
+                "{count} {what} exceed `{key}` = {allowed}; a server counts once for each layer 4 service that uses it"
+            )
+        } else {
+            format!("{count} {what} exceed `{key}` = {allowed}")
+        };
+        let mut fix = format!("raise `{key}` in [node] to {count} or more");
+        let doubled = 2 * count;
+        if u32::try_from(doubled).is_ok_and(|doubled| doubled <= max) {
+            fix += &format!("; with {doubled} or more, a reload can replace all of them at once");
+        }
+        let mut diagnostic = Diagnostic::new(Code::OverLimit, excess, message).fix(fix);
+        if objects.len() > limit {
+            diagnostic = diagnostic.label("the first one above the limit");
+        }
         if let Some(location) = location {
             diagnostic = diagnostic.related(location, "the limit");
         }
         sink.push(diagnostic);
     }
+}
+
+/// Returns the number of servers that count towards `max_servers`: those of the pools or of the layer 4 services,
+/// whichever is larger.
+fn needed_servers(lowered: &LoweredConfig) -> usize {
+    let pools = lowered.pools.iter();
+    let sizes: HashMap<&str, usize> = pools
+        .map(|pool| (pool.pool.name.as_str(), pool.servers.len()))
+        .collect();
+    let used = lowered.services.iter();
+    let used = used.filter_map(|it| sizes.get(it.service.pool.as_str()));
+    used.sum::<usize>().max(sizes.values().sum())
 }
 
 fn verify_snat(sink: &mut Sink<'_>, service: &LoweredService, host: &dyn Machine) {

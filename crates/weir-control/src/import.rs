@@ -234,12 +234,34 @@ fn comment(desired: &Desired, interfaces: &BTreeMap<IpAddr, String>) -> String {
     let interface = vips.iter().find_map(|vip| interfaces.get(vip));
     let interface = interface.filter(|name| *name != "lo");
     let interface = interface.map_or("INTERFACE", String::as_str);
+    let listed = list(&vips, interfaces);
+    if let Some(interface) = &desired.node.vip_interface {
+        return text
+            + &format!(
+                "# VIPs: {listed}.\n# Weir adds and announces missing ones on {interface} (`vip_interface`); no other \
+                 program has to add them.\n\n"
+            );
+    }
+    let keep = match vips.iter().all(|vip| !interfaces.contains_key(vip)) {
+        true => "",
+        false => "Either keep the program that adds them now, or ",
+    };
+    let set = match keep.is_empty() {
+        true => "Add them with the machine's network configuration, or set",
+        false => "set",
+    };
     text + &format!(
-        "# VIPs: {}.\n# Weir does not add them by default: keep the program that adds them now. \
-         If no other director\n# has them at the same time, Weir can add and announce missing ones:\n# [node]\n\
-         # vip_interface = \"{interface}\"\n\n",
-        list(&vips, interfaces)
+        "# VIPs: {listed}.\n# Weir adds them only if `vip_interface` is set. {keep}{set} `vip_interface`, if no\n\
+         # other director has them at the same time; Weir then adds and announces missing ones:\n# [node]\n\
+         # vip_interface = \"{interface}\"\n\n"
     )
+}
+
+/// Returns comment lines for the file with a table of ipvsadm: the table has to be cleared first.
+pub const fn ipvsadm_comment() -> &'static str {
+    "# Before Weir uses this file, remove the services that ipvsadm has created; their connections end:\n\
+     # - in Weir's table, before `weir plan`, `weir reload` or `weir run`: weir ipvsadm -C\n\
+     # - in the kernel's table, after Weir has started: ipvsadm -C (Weir sees packets first)\n\n"
 }
 
 /// Returns the VIPs with their interfaces, as text.
@@ -421,6 +443,23 @@ mod tests {
         assert!(other.contains("# VIPs: 10.0.0.11 (now"), "{other}");
         let without = comment(format!("{pool}{}", service("10.0.0.10")));
         assert!(without.starts_with("# VIPs: 10.0.0.10 (now"), "{without}");
+        assert!(!without.contains("keep the program"), "{without}");
+        let text = format!("{pool}{}", service("10.0.0.10"));
+        let parsed = weir_config::parse(&text, &weir_config::Host::default());
+        let desired = parsed.expect("parse the configuration").desired;
+        let vip = "10.0.0.10".parse().expect("address is valid");
+        let present = super::comment(&desired, &[(vip, "eth0".to_owned())].into());
+        assert!(
+            present.contains("keep the program that adds them now, or"),
+            "{present}"
+        );
+        let node = "[node]\nvip_interface = \"eth0\"\n";
+        let managed = comment(format!("{node}{pool}{}", service("10.0.0.10")));
+        assert!(
+            managed.contains("Weir adds and announces missing ones on eth0"),
+            "{managed}"
+        );
+        assert!(!managed.contains("program that adds"), "{managed}");
     }
 
     #[test]

@@ -15,7 +15,7 @@ use weir_netlink::Event;
 use weir_state::{EjectedServer, HealthEvent, Override, PoolChange, ServerUpdate};
 use weir_sys::Channel;
 
-use crate::explain::{ExplainResponse, Packet};
+use crate::explain::{ExplainResponse, Packet, ServerInService};
 use crate::ipvsadm_message as ipvsadm;
 use crate::snapshot::Snapshot;
 use crate::status::Sync;
@@ -203,7 +203,11 @@ pub trait Plane {
     }
 
     /// Explains how a packet would be handled.
-    fn explain(&self, packet: &Packet) -> Result<ExplainResponse, Self::Error>;
+    fn explain(
+        &self,
+        packet: &Packet,
+        last_result: &dyn Fn(&ServerInService<'_>) -> Option<String>,
+    ) -> Result<ExplainResponse, Self::Error>;
 
     /// Handles a change to links, addresses, routes or neighbours.
     fn network_event(&mut self, event: &Event) -> impl Future<Output = Result<(), Self::Error>>;

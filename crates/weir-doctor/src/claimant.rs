@@ -153,8 +153,8 @@ fn second_active_director(device: &str, vip: IpAddr, mac: &str) -> Diagnosis {
         "clients and routers send packets to the director that replied last",
     )
     .fix(
-        "allow the messages that the directors exchange (VRRP: IP protocol 112 to 224.0.0.18 or the unicast peers; \
-         Pacemaker: Corosync's ports); if one director is a standby, remove the address there",
+        "VRRP: use the same `virtual_router_id` on both directors, and allow IP protocol 112 to 224.0.0.18 or the \
+         unicast peers; Pacemaker: allow Corosync's ports; if one director is a standby, remove the address there",
     )
 }
 

@@ -8,11 +8,12 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
 use weir_model::{Desired, Forward, Server};
-use weir_netlink::{Link, NetState, Netlink, Sysctl, resolve};
+use weir_netlink::{Address, Link, NetState, Netlink, Sysctl, resolve};
 
 use crate::manager::{self, AssignedVip};
 use crate::{
-    Diagnosis, ServerReport, ServiceReport, claimant, duplicate, interface, reach, slow, stack,
+    Diagnosis, Disconnected, ServerReport, ServiceReport, claimant, duplicate, interface, reach,
+    slow, stack,
 };
 
 /// Time limit for resolving link addresses. The kernel sends a request each second, and one request or reply may be
@@ -36,6 +37,15 @@ pub enum Daemon {
     NoAccess,
 }
 
+/// The problems on a director.
+#[derive(Clone, Debug, Default)]
+pub struct DirectorFindings {
+    /// The problems, causes before their consequences.
+    pub findings: Vec<Diagnosis>,
+    /// Interfaces without a connection. Problems that they cause are left out.
+    pub disconnected: Disconnected,
+}
+
 /// Returns the problems on this director. `desired` includes services created with ipvsadm. `failover_vips` are the
 /// VIPs that keepalived or Pacemaker moves between directors: only the active director has them.
 ///
@@ -45,7 +55,7 @@ pub async fn director(
     desired: &Desired,
     daemon: &Daemon,
     failover_vips: &BTreeSet<IpAddr>,
-) -> Result<Vec<Diagnosis>, weir_netlink::Error> {
+) -> Result<DirectorFindings, weir_netlink::Error> {
     let netlink = Netlink::open()?;
     let reported = match daemon {
         Daemon::Running(services) => services.as_slice(),
@@ -57,7 +67,14 @@ pub async fn director(
         .flat_map(|pool| pool.servers.iter().chain(&pool.sorry))
         .filter_map(Server::ip)
         .collect();
-    let state = resolve_neighbours(&netlink, &servers).await?;
+    let peers = desired.sync.iter().flat_map(|sync| &sync.peers);
+    let destinations: BTreeSet<IpAddr> = servers
+        .iter()
+        .copied()
+        .chain(peers.map(SocketAddr::ip))
+        .collect();
+    let state = resolve_neighbours(&netlink, &servers, &destinations).await?;
+    let disconnected = Disconnected::new(desired, &destinations, &state);
     let mut findings = Vec::new();
     match daemon {
         Daemon::NotRunning => findings.push(
@@ -73,37 +90,44 @@ pub async fn director(
         )),
         Daemon::Running(_) | Daemon::NoAccess => {}
     }
-    findings.extend(interface::disconnected(desired, &servers, &state));
+    findings.extend(disconnected.findings());
     let is_running = !matches!(daemon, Daemon::NotRunning);
-    findings.extend(missing_vips(desired, &state, is_running, failover_vips));
+    findings.extend(missing_vips(
+        desired,
+        (&state, &disconnected),
+        is_running,
+        failover_vips,
+    ));
+    let vips = claimant::all_vips(desired);
     findings.extend(duplicate::unusable_vips(
-        &claimant::all_vips(desired),
-        &state.addresses,
+        &vips,
+        &addresses_with_findings(&state, &disconnected),
         |index| state.links.get(&index).map(|link| link.name.clone()),
     ));
     findings.extend(manager::removed_vips(&unmanaged_vips(desired, &state)));
-    findings.extend(unresolved_servers(&servers, &state));
+    findings.extend(unresolved_servers(&servers, &state, &disconnected));
     findings.extend(icmp_redirects(desired, &netlink, &state));
     findings.extend(small_tunnel_mtus(desired, &state));
-    let vips = claimant::all_vips(desired);
     findings.extend(claimant::claimants(desired, &state, failover_vips, &vips));
     findings.extend(stack::dropped_packets(desired));
-    findings.extend(reach::unreachable_vips(
-        desired,
-        &state,
-        &down_servers(reported),
-    ));
-    findings.extend(status_findings(reported, desired, &state));
-    Ok(findings)
+    let mut skipped = down_servers(reported);
+    skipped.extend(unreachable_servers(desired, &disconnected));
+    findings.extend(reach::unreachable_vips(desired, &state, &skipped));
+    findings.extend(status_findings(reported, (desired, &state), &disconnected));
+    Ok(DirectorFindings {
+        findings,
+        disconnected,
+    })
 }
 
 /// Makes the kernel resolve the servers' link addresses, whose entries expire without traffic, and returns the state of
-/// the network.
+/// the network, with lookups of `destinations`.
 async fn resolve_neighbours(
     netlink: &Netlink,
     servers: &BTreeSet<IpAddr>,
+    destinations: &BTreeSet<IpAddr>,
 ) -> Result<NetState, weir_netlink::Error> {
-    let mut state = netlink.state(servers.iter().copied()).await?;
+    let mut state = netlink.state(destinations.iter().copied()).await?;
     for server in servers
         .iter()
         .filter(|server| is_unresolved(**server, &state))
@@ -161,6 +185,23 @@ fn unmanaged_vips(desired: &Desired, state: &NetState) -> Vec<AssignedVip> {
     assigned.collect()
 }
 
+/// Returns this machine's addresses, without those whose duplicate address detection waits for a carrier.
+fn addresses_with_findings(state: &NetState, disconnected: &Disconnected) -> Vec<Address> {
+    let addresses = state.addresses.iter();
+    let has_findings = |it: &&Address| it.duplicate || !disconnected.contains_index(it.ifindex);
+    addresses.filter(has_findings).cloned().collect()
+}
+
+/// Returns the servers behind interfaces without a connection.
+fn unreachable_servers(desired: &Desired, disconnected: &Disconnected) -> Vec<String> {
+    let servers = desired.pools.iter().flat_map(|pool| &pool.servers);
+    let unreachable = servers.filter(|server| {
+        let address = Server::ip(server);
+        address.is_some_and(|address| disconnected.is_cause_for(address))
+    });
+    unreachable.map(|server| server.name.clone()).collect()
+}
+
 /// Returns the servers that are down according to their checks.
 fn down_servers(reported: &[ServiceReport]) -> Vec<String> {
     let servers = reported.iter().flat_map(|service| &service.servers);
@@ -169,16 +210,16 @@ fn down_servers(reported: &[ServiceReport]) -> Vec<String> {
 }
 
 /// Reports VIPs that are not on this machine. Skips VIPs that Weir adds, if the daemon is not running, because that is
-/// reported separately; VIPs in `failover_vips`; and VIPs of layer 4 services that `[announce]` covers, which are
-/// routed to this machine.
+/// reported separately, or its interface has no connection; VIPs in `failover_vips`; and VIPs of layer 4 services that
+/// `[announce]` covers, which are routed to this machine.
 fn missing_vips(
     desired: &Desired,
-    state: &NetState,
+    (state, disconnected): (&NetState, &Disconnected),
     is_running: bool,
     failover_vips: &BTreeSet<IpAddr>,
 ) -> Vec<Diagnosis> {
     let vip_interface = desired.node.vip_interface.as_deref();
-    if vip_interface.is_some() && !is_running {
+    if vip_interface.is_some_and(|name| !is_running || disconnected.contains(name)) {
         return Vec::new();
     }
     let present: BTreeSet<IpAddr> = state.addresses.iter().map(|address| address.ip).collect();
@@ -212,9 +253,16 @@ fn missing_vips(
 }
 
 /// Reports servers without a route or without a known link address.
-fn unresolved_servers(servers: &BTreeSet<IpAddr>, state: &NetState) -> Vec<Diagnosis> {
+fn unresolved_servers(
+    servers: &BTreeSet<IpAddr>,
+    state: &NetState,
+    disconnected: &Disconnected,
+) -> Vec<Diagnosis> {
     let mut findings = Vec::new();
     for server in servers {
+        if disconnected.is_cause_for(*server) {
+            continue;
+        }
         if resolve(*server, state).is_empty() {
             findings.push(
                 Diagnosis::new(
@@ -313,12 +361,16 @@ fn small_tunnel_mtus(desired: &Desired, state: &NetState) -> Vec<Diagnosis> {
         .collect()
 }
 
-/// Returns the problems that the daemon's status shows.
+/// Returns the problems that the daemon's status shows. Skips those of servers behind interfaces without a connection.
 fn status_findings(
     reported: &[ServiceReport],
-    desired: &Desired,
-    state: &NetState,
+    (desired, state): (&Desired, &NetState),
+    disconnected: &Disconnected,
 ) -> Vec<Diagnosis> {
+    let is_unreachable = |server: &ServerReport| {
+        let address = parse_ip(&server.address);
+        address.is_some_and(|address| disconnected.is_cause_for(address))
+    };
     let mut findings = Vec::new();
     for service in reported {
         let name = &service.name;
@@ -326,12 +378,14 @@ fn status_findings(
             .servers
             .iter()
             .any(|server| server.effective_weight > 0);
-        if !is_usable && !service.servers.is_empty() {
+        if !is_usable && !service.servers.iter().all(is_unreachable) {
             findings.push(service_without_usable_server(service, desired));
         }
+        let mut service = service.clone();
+        service.servers.retain(|server| !is_unreachable(server));
         // Removed servers only serve their existing flows.
         let servers = service.servers.iter().filter(|server| !server.removed);
-        findings.extend(slow::slow_servers(service));
+        findings.extend(slow::slow_servers(&service));
         for server in servers.clone() {
             findings.extend(ejected_server(name, server, (desired, state)));
             findings.extend(server_with_warning(name, server, (desired, state)));
@@ -349,7 +403,7 @@ fn status_findings(
                     server_without_handshakes(name, server, (desired, state))
                 }));
         } else {
-            findings.extend(service_without_handshakes(service));
+            findings.extend(service_without_handshakes(&service));
         }
     }
     findings
@@ -575,7 +629,8 @@ mod tests {
                 forward: "tunnel".to_owned(),
                 servers: vec![server],
             };
-            status_findings(&[service], &Desired::default(), &NetState::default())
+            let (desired, state) = (Desired::default(), NetState::default());
+            status_findings(&[service], (&desired, &state), &Disconnected::default())
         };
         let count = |found: &[Diagnosis]| {
             found

@@ -1,37 +1,150 @@
-//! Reports interfaces without a connection: the cause of most other findings about what is behind them.
+//! Reports interfaces without a connection, and finds the addresses that cannot be reached because of them, so that
+//! other findings about these addresses are left out.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use weir_model::{Desired, Network};
-use weir_netlink::{Address, Link, NetState};
+use weir_model::{Desired, Network, TrackObject};
+use weir_netlink::{Address, Link, NetState, resolve};
 
 use crate::Diagnosis;
 
-/// Reports interfaces that are disabled or have no carrier, if the configuration names them, or servers are in their
-/// networks.
-pub(crate) fn disconnected(
-    desired: &Desired,
-    servers: &BTreeSet<IpAddr>,
-    state: &NetState,
-) -> Vec<Diagnosis> {
-    let configured = desired.node.interfaces.iter().flatten();
-    let configured: BTreeSet<&String> = configured.chain(&desired.node.vip_interface).collect();
-    let links = state.links.values();
-    let links = links.filter(|link| !link.loopback && (!link.up || !link.carrier));
-    links
-        .filter(|link| configured.contains(&link.name) || has_servers(link, servers, state))
-        .map(diagnosis)
+/// Maximum number of unreachable addresses in a finding.
+const ADDRESSES_SHOWN_MAX: usize = 4;
+
+/// Interfaces of this director that are disabled or have no carrier.
+#[derive(Clone, Debug, Default)]
+pub struct Disconnected {
+    links: Vec<Link>,
+    /// Unreachable servers and directors, with the index of the interface that is the cause.
+    unreachable: BTreeMap<IpAddr, u32>,
+}
+
+impl Disconnected {
+    /// Finds the interfaces without a connection that the configuration names, and those with one of `destinations` in
+    /// their networks. `state` must contain lookups of `destinations`.
+    pub(crate) fn new(
+        desired: &Desired,
+        destinations: &BTreeSet<IpAddr>,
+        state: &NetState,
+    ) -> Self {
+        let configured = configured_interfaces(desired);
+        let links = state.links.values();
+        let links: Vec<Link> = links
+            .filter(|link| !link.loopback && !is_connected(link))
+            .filter(|link| {
+                let mut destinations = destinations.iter();
+                configured.contains(link.name.as_str())
+                    || destinations.any(|it| has_network_of(link, *it, state))
+            })
+            .cloned()
+            .collect();
+        let causes = destinations.iter().filter_map(|destination| {
+            let link = cause(*destination, &links, state)?;
+            Some((*destination, link.index))
+        });
+        Self {
+            unreachable: causes.collect(),
+            links,
+        }
+    }
+
+    /// Returns whether the interface is disabled or has no carrier.
+    pub fn contains(&self, name: &str) -> bool {
+        self.links.iter().any(|link| link.name == name)
+    }
+
+    /// Returns whether one of these interfaces is the reason why a server or director cannot be reached.
+    pub fn is_cause_for(&self, address: IpAddr) -> bool {
+        self.unreachable.contains_key(&address)
+    }
+
+    pub(crate) fn contains_index(&self, ifindex: u32) -> bool {
+        self.links.iter().any(|link| link.index == ifindex)
+    }
+
+    /// Returns a finding for each interface.
+    pub(crate) fn findings(&self) -> Vec<Diagnosis> {
+        let links = self.links.iter();
+        links.map(|link| self.diagnosis(link)).collect()
+    }
+
+    fn diagnosis(&self, link: &Link) -> Diagnosis {
+        let name = &link.name;
+        let behind = self.unreachable.iter();
+        let behind = behind.filter(|(_, cause)| **cause == link.index);
+        let behind: Vec<String> = behind.map(|(address, _)| address.to_string()).collect();
+        let consequence = match behind.len() {
+            0 => "nothing behind it can be reached; other findings may be a consequence".to_owned(),
+            count => {
+                let shown = behind[..count.min(ADDRESSES_SHOWN_MAX)].join(", ");
+                let more = match count.saturating_sub(ADDRESSES_SHOWN_MAX) {
+                    0 => String::new(),
+                    more => format!(" and {more} more"),
+                };
+                format!(
+                    "nothing behind it can be reached: {shown}{more}; other findings about these addresses are left out"
+                )
+            }
+        };
+        if link.up {
+            Diagnosis::new(format!("{name} has no carrier"), consequence).fix(format!(
+                "connect the cable, or start the other end; then: ip link show {name}"
+            ))
+        } else {
+            Diagnosis::new(format!("{name} is disabled"), consequence)
+                .fix(format!("ip link set {name} up"))
+        }
+    }
+}
+
+/// Returns the names of the interfaces in the configuration.
+fn configured_interfaces(desired: &Desired) -> BTreeSet<&str> {
+    let node = desired.node.interfaces.iter().flatten();
+    let node = node.chain(&desired.node.vip_interface);
+    let of_routers = desired.vrrp.iter().filter_map(|it| it.interface.as_ref());
+    let tracked = desired.vrrp.iter().flat_map(|router| &router.track);
+    let tracked = tracked.filter_map(|tracked| match &tracked.object {
+        TrackObject::Interface(name) => Some(name),
+        _ => None,
+    });
+    node.chain(of_routers)
+        .chain(tracked)
+        .map(String::as_str)
         .collect()
 }
 
-/// Returns whether a server is in a network of the interface's addresses.
-fn has_servers(link: &Link, servers: &BTreeSet<IpAddr>, state: &NetState) -> bool {
+const fn is_connected(link: &Link) -> bool {
+    link.up && link.carrier
+}
+
+/// Returns the interface that makes a destination unreachable. A disabled interface has no routes: a destination
+/// without a route is attributed to it, and one in its network may have a route that leads elsewhere.
+fn cause<'a>(destination: IpAddr, links: &'a [Link], state: &NetState) -> Option<&'a Link> {
+    let mut others = state.links.values();
+    if others.any(|link| is_connected(link) && has_network_of(link, destination, state)) {
+        return None;
+    }
+    let in_network = links.iter();
+    let mut in_network = in_network.filter(|link| has_network_of(link, destination, state));
+    let paths = resolve(destination, state);
+    let of_path = |link: &&Link| {
+        let uses = |it: &weir_netlink::ResolvedPath| {
+            !it.local && (it.device == link.index || it.ifindex == link.index)
+        };
+        paths.iter().all(uses)
+    };
+    in_network.next().or_else(|| match paths.is_empty() {
+        true => links.iter().find(|link| !link.up),
+        false => links.iter().find(of_path),
+    })
+}
+
+/// Returns whether a destination is in a network of the interface's addresses.
+fn has_network_of(link: &Link, destination: IpAddr, state: &NetState) -> bool {
     let addresses = state.addresses.iter();
-    let mut networks = addresses
-        .filter(|address| address.ifindex == link.index)
-        .map(network_of);
-    networks.any(|network| servers.iter().any(|server| network.contains(*server)))
+    let mut own = addresses.filter(|address| address.ifindex == link.index);
+    own.any(|address| network_of(address).contains(destination))
 }
 
 /// Returns the network of an interface's address.
@@ -39,19 +152,6 @@ pub(crate) fn network_of(address: &Address) -> Network {
     Network {
         address: address.ip,
         prefix: address.prefix,
-    }
-}
-
-fn diagnosis(link: &Link) -> Diagnosis {
-    let name = &link.name;
-    let consequence = "nothing behind it can be reached; other findings may be a consequence";
-    if link.up {
-        Diagnosis::new(format!("{name} has no carrier"), consequence).fix(format!(
-            "connect the cable, or start the other end; then: ip link show {name}"
-        ))
-    } else {
-        Diagnosis::new(format!("{name} is disabled"), consequence)
-            .fix(format!("ip link set {name} up"))
     }
 }
 
@@ -64,6 +164,12 @@ mod tests {
                         forward = \"nat\"\npool = \"web\"\n";
 
     fn found(up: bool, carrier: bool, address: &str, file: &str) -> Vec<String> {
+        let findings = disconnected(up, carrier, address, file).findings();
+        let findings = findings.into_iter();
+        findings.map(|found| found.observation).collect()
+    }
+
+    fn disconnected(up: bool, carrier: bool, address: &str, file: &str) -> Disconnected {
         let desired = parse(file, &Host::default()).unwrap().desired;
         let link = Link {
             index: 2,
@@ -94,11 +200,26 @@ mod tests {
             ..NetState::default()
         };
         let servers = ["10.0.0.5".parse().unwrap()].into();
-        let findings = disconnected(&desired, &servers, &state);
-        findings
-            .into_iter()
-            .map(|found| found.observation)
-            .collect()
+        Disconnected::new(&desired, &servers, &state)
+    }
+
+    /// Without lookups, no server has a route.
+    #[test]
+    fn unreachable_servers_are_in_the_finding() {
+        let named = format!("[node]\nvip_interface = \"eth1\"\n{FILE}");
+        let server = "10.0.0.5".parse().unwrap();
+        for (up, address, is_cause) in [
+            (false, "10.0.0.1", true),
+            (true, "10.0.0.1", true),
+            (false, "10.0.9.1", true),
+            (true, "10.0.9.1", false),
+        ] {
+            let found = disconnected(up, false, address, &named);
+            assert_eq!(found.is_cause_for(server), is_cause, "{up} {address}");
+            let text = found.findings()[0].to_string();
+            assert_eq!(text.contains("10.0.0.5"), is_cause, "{text}");
+        }
+        assert!(!disconnected(true, true, "10.0.0.1", &named).is_cause_for(server));
     }
 
     #[test]

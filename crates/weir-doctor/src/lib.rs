@@ -21,5 +21,6 @@ mod stack;
 
 pub use claimant::contested_vips;
 pub use diagnosis::Diagnosis;
-pub use director::{Daemon, director};
+pub use director::{Daemon, DirectorFindings, director};
+pub use interface::Disconnected;
 pub use report::{Handshakes, Latency, ServerReport, ServiceReport};

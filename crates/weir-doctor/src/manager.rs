@@ -2,9 +2,9 @@
 //! configuration (`networkctl reconfigure`, `netplan apply`, `nmcli device reapply`, activation of a connection), they
 //! remove addresses that they did not add.
 //!
-//! Observed with networkd 252 and NetworkManager 1.42: addresses on `lo` are kept, unless an operator wrote a
-//! NetworkManager profile for `lo`; ARP and `rp_filter` sysctls are kept on every device. Only processes in this
-//! network namespace are relevant.
+//! Observed with networkd 252 and 257 and NetworkManager 1.42: addresses on `lo` are kept, unless an operator wrote a
+//! NetworkManager profile or, with networkd 257, a network file for `lo`; ARP and `rp_filter` sysctls are kept on every
+//! device. networkd 257 also removes addresses when it starts. Only processes in this network namespace are relevant.
 
 use std::fs;
 use std::net::IpAddr;
@@ -33,6 +33,10 @@ const PROFILE_DIRECTORIES: [&str; 3] = [
 
 const CONSEQUENCE: &str = "it removes addresses that are not in its configuration when it reapplies the configuration \
     of the device";
+
+/// The consequence for `lo`, whose addresses networkd 252 keeps.
+const CONSEQUENCE_OF_LO: &str = "networkd 257 removes addresses that are not in its configuration from lo too, when it \
+    starts or reapplies the configuration";
 
 /// A VIP on a device.
 #[derive(Clone, Debug)]
@@ -103,9 +107,6 @@ fn check_networkd(assigned: &AssignedVip, root: &Path) -> Option<Diagnosis> {
     } = assigned;
     let state = fs::read_to_string(root.join(format!("run/systemd/netif/links/{ifindex}"))).ok()?;
     let file = PathBuf::from(values(&state, "NETWORK_FILE").next()?);
-    if device == "lo" {
-        return None;
-    }
     let name = file.file_name()?.to_str()?;
     let mut text = fs::read_to_string(root.join(file.strip_prefix("/").ok()?)).unwrap_or_default();
     for path in drop_ins(root, name) {
@@ -124,7 +125,11 @@ fn check_networkd(assigned: &AssignedVip, root: &Path) -> Option<Diagnosis> {
                 "systemd-networkd manages {device}, which has the VIP {vip}; its file {} does not list the VIP",
                 file.display()
             ),
-            CONSEQUENCE,
+            if device == "lo" {
+                CONSEQUENCE_OF_LO.to_owned()
+            } else {
+                format!("{CONSEQUENCE}; networkd 257 also when it starts")
+            },
         )
         .fix(format!(
             "mkdir -p {directory} && printf '[Network]\\nKeepConfiguration=static\\n' > {directory}/60-weir.conf && \
@@ -259,7 +264,8 @@ mod tests {
                 .unwrap()
                 .contains("/10-eth0.network.d/60-weir.conf")
         );
-        assert!(check_networkd(&assigned("lo"), root).is_none());
+        let of_lo = check_networkd(&assigned("lo"), root).unwrap();
+        assert!(of_lo.consequence.contains("from lo too"));
         write(
             root,
             file,

@@ -6,7 +6,8 @@ use weir_model::Source;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{}:{}: service {service}: {listener} is already used by a service created with ipvsadm; \
-     remove that service with `ipvsadm {command}`",
+     remove that service with `weir ipvsadm {command}`, or all \
+     services created with ipvsadm with `weir ipvsadm -C`",
     .position.line, .position.column
 )]
 pub struct ListenerConflict {

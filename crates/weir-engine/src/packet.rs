@@ -102,6 +102,10 @@ pub struct Explanation {
     pub server: Option<String>,
     /// The steps of the decision, one per line.
     pub steps: Vec<String>,
+    /// Candidates that are down according to their checks: the index of the step, and the address as in the file. The
+    /// engine knows only why they went down, not the last result.
+    #[serde(default)]
+    pub down: Vec<(usize, String)>,
     /// The outcome, if service and server do not imply it: the server is chosen at random.
     pub outcome: Option<String>,
 }

@@ -25,8 +25,9 @@ impl Method {
 
 /// Number of buckets per doubling of the latency: each bucket is 4.4 % wide.
 const BUCKETS_PER_OCTAVE: usize = 16;
-/// Lower limit of the first bucket; smaller and negative samples are counted separately.
-const BUCKETS_MIN_US: f64 = 16.0;
+/// Lower limit of the first bucket, in microseconds. Smaller and negative samples are counted separately: quantiles
+/// below this limit are zero.
+pub const QUANTILE_MIN_US: f64 = 16.0;
 /// Number of buckets of the histogram: they range from 16 µs to 67 s.
 const BUCKETS: usize = 22 * BUCKETS_PER_OCTAVE;
 /// Duration of a window in nanoseconds; the histogram covers one to two windows.
@@ -66,11 +67,11 @@ impl Window {
     fn add(&mut self, us: f64) {
         self.count += 1;
         self.sum_us += us;
-        if us < BUCKETS_MIN_US {
+        if us < QUANTILE_MIN_US {
             self.below += 1;
             return;
         }
-        let bucket = ((us / BUCKETS_MIN_US).log2() * BUCKETS_PER_OCTAVE as f64) as usize;
+        let bucket = ((us / QUANTILE_MIN_US).log2() * BUCKETS_PER_OCTAVE as f64) as usize;
         self.buckets[bucket.min(BUCKETS - 1)] += 1;
     }
 }
@@ -223,11 +224,11 @@ impl Statistics {
             let inside = f64::from(self.current.buckets[bucket] + self.previous.buckets[bucket]);
             if inside > 0.0 && counted + inside >= rank {
                 let position = bucket as f64 + (rank - counted) / inside;
-                return BUCKETS_MIN_US * (position / BUCKETS_PER_OCTAVE as f64).exp2();
+                return QUANTILE_MIN_US * (position / BUCKETS_PER_OCTAVE as f64).exp2();
             }
             counted += inside;
         }
-        BUCKETS_MIN_US * 22_f64.exp2()
+        QUANTILE_MIN_US * 22_f64.exp2()
     }
 }
 

@@ -11,5 +11,5 @@ pub mod aggregate;
 pub mod flow;
 pub mod share;
 
-pub use aggregate::{Method, Statistics, Summary};
+pub use aggregate::{Method, QUANTILE_MIN_US, Statistics, Summary};
 pub use flow::{FirstPayload, Packet, Sample, Table};

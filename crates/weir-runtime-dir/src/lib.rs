@@ -8,6 +8,7 @@
 //! While an unprivileged daemon runs, the directory belongs to the daemon's account ([`ACCOUNT`]), except the locks and
 //! the records of changes that only root reverts.
 
+mod created;
 mod kind;
 mod ownership;
 
@@ -22,6 +23,7 @@ use rustix::process::geteuid;
 use weir_model::Node;
 use weir_sys::names;
 
+pub use created::ContentBeforeStart;
 use kind::{DIRECTORY, FILE, LINK, SOCKET, expected_kind};
 pub use kind::{EDITS_SOCKET, UPGRADE_SOCKET};
 use ownership::is_account;

@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 use crate::file::{NO_LINK, PRIVATE_MODE};
 use crate::{Error, Result};
 
-/// An exclusive lock, held until it is dropped. The file is not removed: otherwise two processes could lock different
-/// files with this name.
+/// An exclusive lock, held until it is dropped. Only its holder may remove the file: a process that has opened the file
+/// before then does not lock it, but the next file with this name.
 #[derive(Debug)]
 pub struct LockFile {
     path: PathBuf,
@@ -37,6 +37,24 @@ impl LockFile {
     /// See [`Self::acquire`].
     pub fn acquire_for(path: impl AsRef<Path>, process: u32) -> Result<Self> {
         let path = path.as_ref();
+        let mut file = loop {
+            let file = Self::open_and_lock(path)?;
+            if is_same_file(&file, path) {
+                break file;
+            }
+        };
+        file.set_len(0)
+            .and_then(|()| file.rewind())
+            .and_then(|()| writeln!(file, "{process}"))
+            .map_err(|error| Error::file(path, error))?;
+        Ok(Self {
+            path: path.to_owned(),
+            file,
+        })
+    }
+
+    /// Opens and locks the file, which may have been removed in between.
+    fn open_and_lock(path: &Path) -> Result<File> {
         let mut file = OpenOptions::new()
             .read(true)
             .write(true)
@@ -54,28 +72,20 @@ impl LockFile {
             return Err(Error::NotRegularFile { path: path.into() });
         }
         match file.try_lock() {
-            Ok(()) => {}
+            Ok(()) => Ok(file),
             Err(TryLockError::WouldBlock) => {
                 let mut text = String::new();
                 let holder = match file.read_to_string(&mut text) {
                     Ok(_) => text.trim().parse().ok(),
                     Err(_) => None,
                 };
-                return Err(Error::Locked {
+                Err(Error::Locked {
                     path: path.to_owned(),
                     holder,
-                });
+                })
             }
-            Err(TryLockError::Error(error)) => return Err(Error::file(path, error)),
+            Err(TryLockError::Error(error)) => Err(Error::file(path, error)),
         }
-        file.set_len(0)
-            .and_then(|()| file.rewind())
-            .and_then(|()| writeln!(file, "{process}"))
-            .map_err(|error| Error::file(path, error))?;
-        Ok(Self {
-            path: path.to_owned(),
-            file,
-        })
     }
 
     /// Returns whether a process holds the lock at `path`, without taking it, so that a process that starts at the same
@@ -108,6 +118,14 @@ impl LockFile {
     pub fn path(&self) -> &Path {
         &self.path
     }
+}
+
+/// Returns whether `path` is still the name of an open file.
+fn is_same_file(file: &File, path: &Path) -> bool {
+    let named = std::fs::symlink_metadata(path);
+    file.metadata().is_ok_and(|open| {
+        named.is_ok_and(|named| (open.dev(), open.ino()) == (named.dev(), named.ino()))
+    })
 }
 
 /// A process that receives the descriptor also holds the lock, until it closes the descriptor or ends.
@@ -153,5 +171,21 @@ mod tests {
     fn error_contains_path_in_missing_directory() {
         let error = LockFile::acquire("/nonexistent/weir.lock").unwrap_err();
         assert!(error.to_string().starts_with("/nonexistent/weir.lock: "));
+    }
+
+    #[test]
+    fn removed_file_is_not_the_lock() {
+        let path = std::env::temp_dir().join(format!("weir-unlinked-{}", std::process::id()));
+        let holder = LockFile::acquire(&path).unwrap();
+        let opened = File::open(&path).unwrap();
+        assert!(is_same_file(&opened, &path));
+        std::fs::remove_file(&path).unwrap();
+        assert!(!is_same_file(&opened, &path));
+        drop(holder);
+        let next = LockFile::acquire(&path).unwrap();
+        assert!(!is_same_file(&opened, &path));
+        assert!(LockFile::acquire(&path).is_err());
+        drop(next);
+        std::fs::remove_file(&path).unwrap();
     }
 }

@@ -20,7 +20,7 @@ use std::path::PathBuf;
 
 pub use agent::run;
 pub use control::{ControlRequest, ObservedState, report_observed_state, send_request, status};
-pub use status::{RouterReport, RouterStatus, TrackedStatus};
+pub use status::{IdConflictStatus, RouterReport, RouterStatus, TrackedStatus};
 
 /// Name of the account that the agent runs as, if the account exists.
 pub const ACCOUNT: &str = "weir-vrrp";

@@ -28,6 +28,12 @@ pub struct RouterStatus {
     pub reason: String,
     /// Address of the active router if it is another director and known.
     pub active_peer: Option<IpAddr>,
+    /// Priority in the active peer's last advertisement.
+    #[serde(default)]
+    pub active_peer_priority: Option<u8>,
+    /// Another director that advertises an address of this virtual router with a different virtual router ID.
+    #[serde(default)]
+    pub id_conflict: Option<IdConflictStatus>,
     /// Protocol version.
     pub version: u8,
     /// Virtual router ID.
@@ -48,6 +54,15 @@ pub struct RouterStatus {
     pub takeovers: u64,
     /// Tracked objects.
     pub tracked: Vec<TrackedStatus>,
+}
+
+/// Another director that advertises an address of a virtual router with a different virtual router ID.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IdConflictStatus {
+    /// Address of the other director.
+    pub peer: IpAddr,
+    /// Its virtual router ID.
+    pub router_id: u8,
 }
 
 /// Status of a tracked object.

@@ -66,6 +66,24 @@ pub enum Output {
     AnnounceSource,
 }
 
+/// Another router that is active.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ActivePeer {
+    /// The source address of its advertisements.
+    pub address: IpAddr,
+    /// The priority in its last advertisement, 1 to 255.
+    pub priority: u8,
+}
+
+/// Another router that advertises an address of this virtual router with a different ID, so that both are active.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IdConflict {
+    /// The source address of its advertisements.
+    pub sender: IpAddr,
+    /// Its virtual router ID.
+    pub vrid: u8,
+}
+
 /// The state machine of one virtual router.
 #[derive(Debug)]
 pub struct Instance {
@@ -88,7 +106,9 @@ pub struct Instance {
     wants_active: Option<String>,
     /// Whether a packet with a lower priority was received in state `Active`.
     received_lower_priority: bool,
-    active_peer: Option<IpAddr>,
+    active_peer: Option<ActivePeer>,
+    /// The last conflict of IDs, and when it is forgotten.
+    id_conflict: Option<(IdConflict, Duration)>,
     /// The active router's advertisement interval, which a backup adopts in version 3.
     active_interval: Duration,
     /// In `Active`, when to send the next advertisement; in `Backup`, when the active down timer expires.
@@ -137,6 +157,7 @@ impl Instance {
             wants_active: None,
             received_lower_priority: false,
             active_peer: None,
+            id_conflict: None,
             active_interval,
             timer: None,
             last_sent: now,
@@ -176,9 +197,36 @@ impl Instance {
         &self.reason
     }
 
-    /// Returns the address of the active router if it is another router and known.
-    pub const fn active_peer(&self) -> Option<IpAddr> {
+    /// Returns the active router if it is another router and known.
+    pub const fn active_peer(&self) -> Option<ActivePeer> {
         self.active_peer
+    }
+
+    /// Returns the conflict of IDs, if the other router has not been silent for several of its intervals.
+    pub fn id_conflict(&self, now: Duration) -> Option<IdConflict> {
+        let (conflict, _) = self.id_conflict.filter(|(_, end)| now < *end)?;
+        Some(conflict)
+    }
+
+    /// Handles an advertisement with the ID of another virtual router. It is a conflict if it lists an address of this
+    /// one.
+    pub(crate) fn handle_other_id(
+        &mut self,
+        advertisement: &Advertisement,
+        sender: IpAddr,
+        now: Duration,
+    ) {
+        let own = &self.config.addresses;
+        let mut listed = advertisement.addresses.iter();
+        if Some(sender) == self.source || !listed.any(|address| own.contains(address)) {
+            return;
+        }
+        let conflict = IdConflict {
+            sender,
+            vrid: advertisement.vrid,
+        };
+        let end = now + advertisement.interval * MISSED_ADVERTS;
+        self.id_conflict = (advertisement.priority > 0).then_some((conflict, end));
     }
 
     /// Returns the number of packets whose list of addresses differs from the configured one.
@@ -580,7 +628,10 @@ impl Instance {
         match self.state {
             State::Backup => self.receive_as_backup(advertisement, sender, now),
             State::Active => self.receive_as_active(advertisement, sender, now),
-            State::Fault => self.active_peer = (advertisement.priority > 0).then_some(sender),
+            State::Fault => {
+                let peer = active_peer(advertisement, sender);
+                self.active_peer = (advertisement.priority > 0).then_some(peer);
+            }
             State::Init => {}
         }
         Ok(())
@@ -588,7 +639,7 @@ impl Instance {
 
     fn receive_as_backup(&mut self, advertisement: &Advertisement, sender: IpAddr, now: Duration) {
         if advertisement.priority == 0 {
-            if self.active_peer == Some(sender) || self.active_peer.is_none() {
+            if self.active_peer.is_none_or(|peer| peer.address == sender) {
                 self.active_peer = None;
                 self.wants_active = None;
                 self.timer = Some(now + self.skew());
@@ -598,7 +649,7 @@ impl Instance {
         }
         let is_lower = advertisement.priority < self.priority();
         let may_preempt = self.config.preempt || self.config.priority == OWNER_PRIORITY;
-        self.active_peer = Some(sender);
+        self.active_peer = Some(active_peer(advertisement, sender));
         if is_lower && may_preempt {
             let preempt_at = *self
                 .preempt_at
@@ -635,7 +686,7 @@ impl Instance {
             } else {
                 "a higher address"
             };
-            self.active_peer = Some(sender);
+            self.active_peer = Some(active_peer(advertisement, sender));
             return self.yield_to_other(format!("{sender} has {advantage}"), now);
         }
         // Assert the active state to the sender and to bridges (RFC 9568 section 6.4.3).
@@ -686,7 +737,7 @@ impl Instance {
         match self.state {
             State::Active => self.send(now),
             State::Backup => {
-                let reason = match self.active_peer {
+                let reason = match self.active_peer.map(|peer| peer.address) {
                     Some(peer) if self.preempt_at.is_some() => {
                         format!("{peer} has a lower priority")
                     }
@@ -714,6 +765,13 @@ impl Instance {
     /// Returns the next request to the driver, or `None` if there is none.
     pub fn poll_output(&mut self) -> Option<Output> {
         self.outputs.pop_front()
+    }
+}
+
+const fn active_peer(advertisement: &Advertisement, sender: IpAddr) -> ActivePeer {
+    ActivePeer {
+        address: sender,
+        priority: advertisement.priority,
     }
 }
 

@@ -11,7 +11,7 @@ mod router;
 mod settings;
 
 pub use hmac::{HMAC_KEY, HmacConfig, HmacKey, HmacMode};
-pub use instance::{Instance, Output, State};
+pub use instance::{ActivePeer, IdConflict, Instance, Output, State};
 pub use packet::{
     Advertisement, ChecksumForm, DecodedPacket, GROUP_V4, GROUP_V6, HOP_LIMIT, IgnoreReason,
     PROTOCOL, ReceivedPacket, Version, decode, listed_max,

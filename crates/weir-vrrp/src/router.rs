@@ -129,6 +129,7 @@ impl Router {
         let hmac = self.hmacs.get_mut(index).and_then(Option::as_mut);
         let handled = decode(arrival).and_then(|received| {
             if received.advertisement.vrid != instance.config().vrid {
+                instance.handle_other_id(&received.advertisement, arrival.source, now);
                 return Err(IgnoreReason::RouterId);
             }
             let is_multicast = arrival.destination.is_multicast();

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Arg, Args, Parser, Subcommand, ValueEnum};
 use weir_control::api::Role;
 use weir_lab::LabCommand;
 use weir_real_server::{PrefixArgument, TunnelArgument, VipArgument};
@@ -164,6 +164,7 @@ pub(crate) enum Command {
         command: RealServer,
     },
     /// Run experiments in network namespaces that compare Weir with other programs
+    #[command(args(hidden_global_options()))]
     Lab {
         #[command(subcommand)]
         command: LabCommand,
@@ -253,6 +254,21 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: Cluster,
     },
+}
+
+/// Returns [`GlobalOptions`] for a command on which they have no effect: they are accepted, but its help does not list
+/// them.
+fn hidden_global_options() -> [Arg; 3] {
+    let hidden = |id: &'static str, long: &'static str| {
+        let value = clap::value_parser!(PathBuf);
+        let option = Arg::new(id).long(long).value_parser(value);
+        option.global(true).hide(true)
+    };
+    [
+        hidden("config", "config").short('c'),
+        hidden("runtime_dir", "runtime-dir"),
+        hidden("pin_dir", "pin-dir"),
+    ]
 }
 
 #[derive(Debug, Subcommand)]
@@ -574,6 +590,22 @@ mod tests {
         };
         assert_eq!(server.server.address, "10.0.0.5:80");
         assert!(matches!(server.action, ServerAction::Weight { weight: 3 }));
+    }
+
+    #[test]
+    fn help_of_lab_lists_no_options_of_the_director() {
+        for line in ["weir lab --help", "weir lab run --help"] {
+            let help = Arguments::try_parse_from(line.split(' ')).unwrap_err();
+            let help = help.to_string();
+            assert!(help.contains("Usage: weir lab"), "{help}");
+            for option in ["WEIR_", "--config", "--runtime-dir", "--pin-dir"] {
+                assert!(!help.contains(option), "{line}: {help}");
+            }
+        }
+        let line = "weir --runtime-dir /tmp/r lab list -c f --pin-dir /tmp/p";
+        let parsed = Arguments::try_parse_from(line.split(' ')).unwrap();
+        assert!(matches!(parsed.command, Command::Lab { .. }));
+        assert_eq!(parsed.global.runtime_dir, Path::new("/tmp/r"));
     }
 
     #[test]

@@ -324,3 +324,42 @@ fn notify_programs_run_for_pools_and_services() {
         count("pool=web server= service=web up down") == 2
     });
 }
+
+/// While a server returns, `weir explain` shows the last result of its check, not the reason for which it went down.
+#[test]
+fn explanation_of_returning_server_has_last_result() {
+    if !privileged() {
+        return;
+    }
+    let mut world = prepared_world(1);
+    world.kill_nginx(0);
+    let text = config(&[0], "", "kind = \"tcp\"").replace("rise = 2", "rise = 100");
+    world.start_director(&text);
+    let explain = |world: &World| {
+        let packet = format!("tcp 10.71.0.2:1000 {}:80", Family::V4.vip());
+        let output = world
+            .weir("director")
+            .args(["explain", "--packet", &packet])
+            .output();
+        String::from_utf8_lossy(&output.expect("run weir").stdout).into_owned()
+    };
+    wait_for("the server to be down", TIMEOUT, || {
+        state(&world, 0) == "down"
+    });
+    let refused = "accepts no new flows: 10.71.0.20:80: connection refused";
+    wait_for("the explanation", TIMEOUT, || {
+        explain(&world).contains(refused)
+    });
+    world.start_nginx_on("server0", 0, "");
+    wait_for("a passed probe", TIMEOUT, || {
+        let reason = world.server_status(Family::V4.server(0))["reason"].clone();
+        reason.as_str().is_some_and(|it| it.contains("of 100"))
+    });
+    let text = explain(&world);
+    assert_eq!(state(&world, 0), "down");
+    assert!(!text.contains("refused"), "{text}");
+    assert!(
+        text.contains("accepts no new flows: tcp connected in"),
+        "{text}"
+    );
+}

@@ -377,7 +377,8 @@ fn assert_conflict(world: &World, subcommand: &str, file: &str) {
     assert_eq!(output.status.code(), Some(1), "{subcommand}: {errors}");
     for part in [
         "6:10: service site: tcp/10.71.0.10:80 is already used",
-        "ipvsadm -D -t 10.71.0.10:80",
+        "`weir ipvsadm -D -t 10.71.0.10:80`",
+        "`weir ipvsadm -C`",
     ] {
         assert!(errors.contains(part), "{subcommand}: {errors}");
     }
@@ -602,6 +603,7 @@ fn imported_table_is_valid_configuration() {
         "# VIPs: 10.71.0.10 (now on eth0), fd71::10 (now not on any interface)."
     );
     assert!(text.contains("\n# vip_interface = \"eth0\"\n"), "{text}");
+    assert!(text.contains("weir ipvsadm -C\n"), "{text}");
     assert!(!text.contains("\nvip_interface"), "{text}");
     let path = world.write_config(&text);
     world.run_weir(&["check", "-c", path.to_str().expect("path is valid UTF-8")]);

@@ -206,6 +206,61 @@ fn failed_start_pins_nothing_and_names_conflicting_program() {
     assert_second_director_rejected(Some("xdp"), Some("xdp"), "XDP program: weir_xdp");
 }
 
+/// Files of the runtime directory that existed before remain; those that the start created are removed.
+#[test]
+fn failed_start_leaves_no_files() {
+    if !privileged() {
+        return;
+    }
+    let mut world = World::new(1);
+    let holder = "import socket, time; s = socket.socket(); s.bind(('0.0.0.0', 8080)); s.listen(); time.sleep(600)";
+    let holder = world
+        .command("director", "python3")
+        .args(["-c", holder])
+        .spawn();
+    world.kill_on_drop(holder.expect("start python3"));
+    let listening = || {
+        let output = world.output("director", "ss -Hltn sport = :8080");
+        !output.stdout.is_empty()
+    };
+    wait_for("the listener", TIMEOUT, listening);
+    let layer_4 = config("nat", "").replacen("]\n", "]\nvip_interface = \"eth0\"\n", 1);
+    let admin = "\n[node.admin]\nlisten = \"127.0.0.1:8080\"\n";
+    let proxy = proxy_config("0.0.0.0:8080");
+    let (_, proxy_service) = proxy.split_once("[service").expect("text has a service");
+    let run_dir = world.path("run-failed");
+    let run = |text: &str| {
+        let path = world.write_config(text);
+        let mut command = world.weir("director");
+        command
+            .env("WEIR_RUNTIME_DIR", &run_dir)
+            .env("WEIR_PIN_DIR", world.pin_dir("failed"))
+            .args(["run", "-c"])
+            .arg(&path);
+        let output = command.output().expect("run weir");
+        let message = output_text(&output);
+        assert_eq!(output.status.code(), Some(1), "{message}");
+        assert!(message.contains("Address already in use"), "{message}");
+        assert!(!world.pin_dir("failed").exists(), "{message}");
+    };
+    for text in [
+        proxy.clone(),
+        format!("{layer_4}{admin}"),
+        format!("{layer_4}[service{proxy_service}"),
+    ] {
+        run(&text);
+        let content = std::fs::read_dir(&run_dir);
+        assert!(content.is_err(), "{content:?}");
+    }
+    std::fs::create_dir(&run_dir).expect("create a directory");
+    std::fs::write(run_dir.join("token"), "0123456789abcdef0123456789abcdef\n")
+        .expect("write the file");
+    run(&proxy);
+    let content = std::fs::read_dir(&run_dir).expect("read the directory");
+    let names: Vec<_> = content.flatten().map(|entry| entry.file_name()).collect();
+    assert_eq!(names, ["token"]);
+}
+
 fn assert_second_director_rejected(
     first: Option<&'static str>,
     other: Option<&'static str>,

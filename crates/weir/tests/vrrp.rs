@@ -22,6 +22,8 @@ mod handover;
 mod interop;
 #[path = "vrrp/keys.rs"]
 mod keys;
+#[path = "vrrp/mistakes.rs"]
+mod mistakes;
 #[path = "vrrp/other_interface.rs"]
 mod other_interface;
 #[path = "vrrp/pair.rs"]

@@ -30,7 +30,7 @@ use super::{Error, RuntimeDir};
 use crate::announce::{Settling, daemon_report};
 use crate::api::{ApiError, Caller, Command, FileRequest, ReloadResponse};
 use crate::configuration::{self, Loaded, Rejected, RememberedSecrets};
-use crate::explain::{ExplainResponse, Packet};
+use crate::explain::{ExplainResponse, Packet, ServerInService};
 use crate::group_configuration::GroupConfiguration;
 use crate::history::History;
 use crate::ipvsadm_message as ipvsadm;
@@ -501,7 +501,13 @@ impl<P: Plane> Director<P> {
     }
 
     fn explain(&self, packet: &Packet) -> Result<ExplainResponse, ApiError> {
-        let mut explanation = self.plane.explain(packet).map_err(ApiError::new)?;
+        let last_result = |candidate: &ServerInService<'_>| {
+            let service = Some(candidate.service);
+            let view = self.checks.view(candidate.pool, candidate.server, service);
+            view.map(|view| view.reason)
+        };
+        let explanation = self.plane.explain(packet, &last_result);
+        let mut explanation = explanation.map_err(ApiError::new)?;
         let service = explanation.service.as_deref();
         let layer_4 = |name| self.desired.service(name).map(|service| service.source);
         let proxied = |name| self.desired.proxy(name).map(|proxy| proxy.source);

@@ -17,7 +17,7 @@ use weir_netlink::Event;
 use super::*;
 use crate::api::{ApiError, Override, ServerUpdate};
 use crate::client::{self, Client};
-use crate::explain::{ExplainResponse, Packet};
+use crate::explain::{ExplainResponse, Packet, ServerInService};
 use crate::ipvsadm_message as ipvsadm;
 use crate::plane::WantedConfiguration;
 use crate::snapshot::Snapshot;
@@ -113,7 +113,11 @@ impl Plane for FakePlane {
         0
     }
 
-    fn explain(&self, packet: &Packet) -> Result<ExplainResponse, io::Error> {
+    fn explain(
+        &self,
+        packet: &Packet,
+        _: &dyn Fn(&ServerInService<'_>) -> Option<String>,
+    ) -> Result<ExplainResponse, io::Error> {
         Ok(ExplainResponse {
             packet: packet.to_string(),
             ..ExplainResponse::default()

@@ -32,8 +32,36 @@ pub struct ExplainResponse {
     pub outcome: Option<String>,
 }
 
-impl From<Explanation> for ExplainResponse {
-    fn from(explanation: Explanation) -> Self {
+/// A server of a layer 4 service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ServerInService<'a> {
+    /// The name of the service.
+    pub service: &'a str,
+    /// The name of its pool.
+    pub pool: &'a str,
+    /// The address as in the file.
+    pub server: &'a str,
+}
+
+impl ExplainResponse {
+    /// Adds the last check results of candidates that are down to the engine's explanation.
+    pub(crate) fn new(
+        mut explanation: Explanation,
+        last_result: &dyn Fn(&ServerInService<'_>) -> Option<String>,
+    ) -> Self {
+        if let (Some(service), Some(pool)) = (&explanation.service, &explanation.pool) {
+            for (step, server) in &explanation.down {
+                let candidate = ServerInService {
+                    service,
+                    pool,
+                    server,
+                };
+                let result = last_result(&candidate).filter(|result| !result.is_empty());
+                if let (Some(step), Some(result)) = (explanation.steps.get_mut(*step), result) {
+                    step.push_str(&format!(": {result}"));
+                }
+            }
+        }
         Self {
             packet: explanation.packet,
             service: explanation.service,

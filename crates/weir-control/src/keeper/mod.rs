@@ -103,6 +103,8 @@ struct Keeper {
     privileged: Privileged,
     /// Whether a reload was requested while no daemon was running.
     reload_due: bool,
+    /// Whether a daemon was ready.
+    has_served: bool,
     /// The exit code of the last active daemon.
     exit_code: u8,
 }
@@ -146,6 +148,7 @@ pub async fn run(paths: &Paths, configuration: &Path) -> Result<u8, Error> {
         stopping: false,
         privileged,
         reload_due: false,
+        has_served: false,
         exit_code: 0,
     };
     keeper.start_first(false)?;
@@ -153,7 +156,7 @@ pub async fn run(paths: &Paths, configuration: &Path) -> Result<u8, Error> {
         tokio::select! {
             Some((number, event)) = events.recv() => {
                 if let Some(exit_code) = keeper.handle_event(number, event)? {
-                    keeper.privileged.shutdown().await;
+                    keeper.privileged.shutdown(keeper.has_served).await;
                     return Ok(exit_code);
                 }
             }
@@ -355,6 +358,7 @@ impl Keeper {
             return;
         };
         let pid = child.pid();
+        self.has_served = true;
         if std::mem::take(&mut self.reload_due) {
             child.signal(Signal::HUP);
         }

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use weir_engine::Paths;
-use weir_runtime_dir::Sharing;
+use weir_runtime_dir::{ContentBeforeStart, Sharing};
 
 use super::announcer::Announcer;
 use super::error::Error;
@@ -31,6 +31,8 @@ pub(super) enum Privileged {
         sharing: Option<Sharing>,
         /// Whether a daemon of this keeper was unprivileged.
         confined: bool,
+        /// What the runtime directory contained before the start.
+        before: ContentBeforeStart,
         /// The programs that root has permitted.
         permits: PermitSocket,
     },
@@ -64,7 +66,9 @@ impl Privileged {
             let stopping = None;
             return Ok((Self::Service { client, stopping }, lock));
         }
+        let mut before = ContentBeforeStart::before_lock(&paths.runtime_dir);
         let lock = RuntimeDir::lock(&paths.runtime_dir)?;
+        before.record_files();
         let lock = lock.as_fd().try_clone_to_owned();
         let lock = lock.map_err(|source| Error::Signals { source })?;
         // A keeper that was killed may have left the directory owned by the account.
@@ -74,6 +78,7 @@ impl Privileged {
             permits.serve();
         }
         let privileged = Self::InProcess {
+            before,
             permits,
             vrrp: VrrpProcesses::new(&paths.runtime_dir, configuration),
             announcer: Announcer::new(&paths.runtime_dir, configuration),
@@ -245,19 +250,23 @@ impl Privileged {
     }
 
     /// Stops all processes, waits until they have exited, and returns the runtime directory to root.
-    pub(super) async fn shutdown(mut self) {
+    pub(super) async fn shutdown(mut self, has_served: bool) {
         self.stop();
         match self {
             Self::InProcess {
                 vrrp,
                 announcer,
                 paths,
+                before,
                 ..
             } => {
                 announcer.shutdown().await;
                 vrrp.shutdown().await;
                 // An earlier version rejects a directory that another account owns.
                 weir_runtime_dir::return_to_root(&paths.runtime_dir);
+                if !has_served {
+                    before.remove_created();
+                }
             }
             Self::Service { stopping, .. } => {
                 if let Some(stopping) = stopping {

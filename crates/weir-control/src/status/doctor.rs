@@ -1,7 +1,12 @@
 //! The problems that `weir doctor` finds in a status report.
 
-use weir_doctor::{Diagnosis, Handshakes, Latency, ServerReport, ServiceReport};
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+
+use weir_doctor::{Diagnosis, Disconnected, Handshakes, Latency, ServerReport, ServiceReport};
 use weir_engine_host::SyncPeerStatus;
+use weir_model::{Desired, VirtualRouter};
+use weir_vrrp_agent::RouterStatus;
 
 use super::{Report, Server, VirtualRouterStatus};
 
@@ -16,8 +21,8 @@ impl Report {
         services.collect()
     }
 
-    /// Returns the problems of flow synchronization.
-    pub fn sync_findings(&self) -> Vec<Diagnosis> {
+    /// Returns the problems of flow synchronization, without those that `disconnected` interfaces cause.
+    pub fn sync_findings(&self, disconnected: &Disconnected) -> Vec<Diagnosis> {
         let Some(sync) = &self.sync else {
             return Vec::new();
         };
@@ -31,7 +36,12 @@ impl Report {
                 .fix("set `listen` in [sync] to an address of this director"),
             ];
         }
+        let is_unreachable = |peer: &SyncPeerStatus| {
+            let address = peer.address.parse::<SocketAddr>();
+            address.is_ok_and(|address| disconnected.is_cause_for(address.ip()))
+        };
         let silent = sync.peers.iter().filter(|peer| peer.state == "silent");
+        let silent = silent.filter(|peer| !is_unreachable(peer));
         silent.map(|peer| silent_peer(&sync.listen, peer)).collect()
     }
 }
@@ -87,8 +97,12 @@ impl Report {
 
 impl Report {
     /// Returns problems with configured functions that do not work on this director, and with changed files that are
-    /// not in use.
-    pub fn director_findings(&self) -> Vec<Diagnosis> {
+    /// not in use. Leaves out problems that `disconnected` interfaces cause.
+    pub fn director_findings(
+        &self,
+        desired: &Desired,
+        disconnected: &Disconnected,
+    ) -> Vec<Diagnosis> {
         let mut findings = Vec::new();
         if let Some(error) = &self.announce_error {
             let effect = "routers have no route to this director, or an outdated one";
@@ -108,7 +122,7 @@ impl Report {
             let fix = "stop Weir, and enter only the network namespace: nsenter --net=/run/netns/NAME weir run";
             findings.push(Diagnosis::new(problem, effect).fix(fix));
         }
-        findings.extend(self.vrrp.iter().flat_map(router_findings));
+        findings.extend(self.router_findings(desired, disconnected));
         let certificates = self.certificates().map(|(_, certificate)| certificate);
         for certificate in certificates.filter(|certificate| certificate.needs_attention()) {
             let effect = "clients reject an expired certificate";
@@ -139,24 +153,115 @@ const MISMATCHES: [(&str, &str); 6] = [
     ("peer", "`unicast_peers`"),
 ];
 
-fn router_findings(VirtualRouterStatus { router, .. }: &VirtualRouterStatus) -> Vec<Diagnosis> {
+impl Report {
+    /// Returns the problems of virtual routers, without faults that `disconnected` interfaces cause.
+    fn router_findings(&self, desired: &Desired, disconnected: &Disconnected) -> Vec<Diagnosis> {
+        let mut without_link = BTreeSet::new();
+        let mut findings = Vec::new();
+        for VirtualRouterStatus { router, .. } in &self.vrrp {
+            let configured = desired.vrrp.iter().find(|it| it.name == router.name);
+            if has_failed_with_link(router, configured, disconnected) {
+                without_link.insert(router.name.as_str());
+            }
+        }
+        for VirtualRouterStatus { router, .. } in &self.vrrp {
+            let configured = desired.vrrp.iter().find(|it| it.name == router.name);
+            let leader = router.reason.split_once(" of the same group ");
+            let leader = leader.map_or(router.name.as_str(), |(leader, _)| leader);
+            if !without_link.contains(leader) {
+                findings.extend(state_finding(router));
+            }
+            findings.extend(id_conflict(router));
+            findings.extend(configured.and_then(|configured| equal_priority(router, configured)));
+            findings.extend(mismatches(router));
+        }
+        findings
+    }
+}
+
+/// Returns whether a virtual router is in fault because its interface, or one that it tracks, has no connection.
+fn has_failed_with_link(
+    router: &RouterStatus,
+    configured: Option<&VirtualRouter>,
+    disconnected: &Disconnected,
+) -> bool {
+    let own = configured.and_then(|configured| configured.interface.as_ref());
+    let is_own = router.interface.is_none() && own.is_some_and(|name| disconnected.contains(name));
+    let tracked = router.reason.strip_prefix("interface ");
+    let tracked = tracked.and_then(|reason| reason.strip_suffix(" has failed"));
+    router.state == "fault"
+        && !router.reason.contains("operator")
+        && (is_own || tracked.is_some_and(|name| disconnected.contains(name)))
+}
+
+/// Reports a virtual router that cannot become active.
+fn state_finding(router: &RouterStatus) -> Option<Diagnosis> {
+    let name = &router.name;
+    // A router whose agent does not respond is also reported in this state.
+    if !matches!(router.state.as_str(), "fault" | "init") {
+        return None;
+    }
+    let problem = format!(
+        "the virtual router {name} is in state {}: {}",
+        router.state, router.reason
+    );
+    let effect = "this director does not take over its addresses";
+    let finding = Diagnosis::new(problem, effect);
+    Some(match router.reason.contains("operator") {
+        true => finding.fix(format!("weir vrrp {name} resume")),
+        false => finding.fix(format!(
+            "remove the cause, which `weir vrrp` shows with the tracked items of {name}"
+        )),
+    })
+}
+
+/// Reports another director that advertises the addresses with a different virtual router ID.
+fn id_conflict(router: &RouterStatus) -> Option<Diagnosis> {
+    let conflict = router.id_conflict.as_ref()?;
+    let (name, own, other) = (&router.name, router.router_id, conflict.router_id);
+    let peer = conflict.peer;
+    let problem = format!(
+        "{peer} advertises an address of the virtual router {name} with the virtual router ID {other}; this director \
+         uses {own}"
+    );
+    let effect =
+        "VRRP treats them as two virtual routers: both directors are active and have the address";
+    let fix = format!(
+        "use the same `virtual_router_id` in {} on all directors: {own}, as here, or {other}, as on {peer}; then \
+         reload",
+        weir_config::header(&["vrrp", name])
+    );
+    Some(Diagnosis::new(problem, effect).fix(fix))
+}
+
+/// Reports that the active director has the same priority. Does not report this without preemption, where priorities
+/// matter less, nor while tracked objects reduce this director's priority.
+fn equal_priority(router: &RouterStatus, configured: &VirtualRouter) -> Option<Diagnosis> {
+    let priority = router.active_peer_priority?;
+    let peer = router.active_peer?;
+    let is_reduced = router.priority < configured.priority;
+    if priority != router.priority || is_reduced || !configured.preempt {
+        return None;
+    }
+    let name = &router.name;
+    let problem = format!(
+        "the virtual router {name} has priority {priority} on this director and on the active one, {peer}"
+    );
+    let effect = "neither director is preferred: after a failure, the addresses stay where they are, and if both \
+                  directors start at the same time, the one with the higher address becomes active";
+    let fix = format!(
+        "set a different `priority` in {} on each director; here it is {}; or set `preempt = false`, if the addresses \
+         should stay",
+        weir_config::header(&["vrrp", name]),
+        configured.priority
+    );
+    Some(Diagnosis::new(problem, effect).fix(fix))
+}
+
+/// Reports ignored advertisements that indicate different configurations of the directors.
+fn mismatches(router: &RouterStatus) -> Vec<Diagnosis> {
     let name = &router.name;
     let mut findings = Vec::new();
-    // A router whose agent does not respond is also reported in this state.
-    if matches!(router.state.as_str(), "fault" | "init") {
-        let problem = format!(
-            "the virtual router {name} is in state {}: {}",
-            router.state, router.reason
-        );
-        let effect = "this director does not take over its addresses";
-        let finding = Diagnosis::new(problem, effect);
-        findings.push(match router.reason.contains("operator") {
-            true => finding.fix(format!("weir vrrp {name} resume")),
-            false => finding.fix(format!(
-                "remove the cause, which `weir vrrp` shows with the tracked items of {name}"
-            )),
-        });
-    }
     for (reason, keys) in MISMATCHES {
         let count = router.ignored.get(reason).copied().unwrap_or(0);
         if count > 0 {
@@ -215,7 +320,7 @@ fn doctor_server(server: &Server) -> ServerReport {
 mod tests {
     use std::collections::BTreeMap;
 
-    use weir_vrrp_agent::RouterStatus;
+    use weir_vrrp_agent::IdConflictStatus;
 
     use super::*;
 
@@ -229,6 +334,8 @@ mod tests {
             priority: 100,
             reason: reason.to_owned(),
             active_peer: None,
+            active_peer_priority: None,
+            id_conflict: None,
             version: 3,
             router_id: 51,
             interface: None,
@@ -264,7 +371,7 @@ mod tests {
             ..Report::default()
         };
         let findings: Vec<String> = report
-            .director_findings()
+            .director_findings(&Desired::default(), &Disconnected::default())
             .iter()
             .map(ToString::to_string)
             .collect();
@@ -280,6 +387,51 @@ mod tests {
             ],
             ..Report::default()
         };
-        assert!(report.director_findings().is_empty());
+        let (desired, disconnected) = (Desired::default(), Disconnected::default());
+        assert!(report.director_findings(&desired, &disconnected).is_empty());
+    }
+
+    fn desired(more: &str) -> Desired {
+        let text = format!(
+            "[vrrp.web]\ninterface = \"eth0\"\nvirtual_router_id = 51\naddresses = [\"10.0.0.10/24\"]\n{more}"
+        );
+        let parsed = weir_config::parse(&text, &weir_config::Host::default());
+        parsed.expect("parse the configuration").desired
+    }
+
+    fn found(router: VirtualRouterStatus, more: &str) -> Vec<String> {
+        let report = Report {
+            vrrp: vec![router],
+            ..Report::default()
+        };
+        let findings = report.director_findings(&desired(more), &Disconnected::default());
+        findings.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn equal_priorities_are_reported() {
+        let backup = |own, peer| {
+            let mut backup = router("backup", "started", &[]);
+            backup.router.priority = own;
+            backup.router.active_peer = "10.0.0.3".parse().ok();
+            backup.router.active_peer_priority = Some(peer);
+            backup
+        };
+        insta::assert_snapshot!(found(backup(100, 100), "priority = 100\n").join("\n"));
+        assert_eq!(found(backup(100, 150), ""), [""; 0], "a higher priority");
+        let reduced = found(backup(90, 90), "priority = 100\n");
+        assert_eq!(reduced, [""; 0], "a tracked object reduces the priority");
+        let sticky = found(backup(100, 100), "preempt = false\n");
+        assert_eq!(sticky, [""; 0], "no preemption");
+    }
+
+    #[test]
+    fn different_ids_for_the_same_address_are_reported() {
+        let mut active = router("active", "no other director is active", &[]);
+        active.router.id_conflict = Some(IdConflictStatus {
+            peer: "10.0.0.4".parse().expect("address is valid"),
+            router_id: 52,
+        });
+        insta::assert_snapshot!(found(active, "").join("\n"));
     }
 }

@@ -1,7 +1,7 @@
 //! The latency of a server in the status document.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use weir_latency::Summary;
+use weir_latency::{QUANTILE_MIN_US, Summary};
 use weir_proxy::times::Quantiles;
 
 /// A server's latency: the time from the last packet of a request to the first packet of its response.
@@ -36,9 +36,13 @@ impl Milliseconds {
     }
 }
 
+/// The text of a layer 4 latency. Zero means that it is below the limit of the statistics, not that it is zero.
 impl std::fmt::Display for Milliseconds {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{:.3}", self.as_ms())
+        match self.0 {
+            ..=0 => write!(f, "<{:.3}", QUANTILE_MIN_US / 1_000.0),
+            _ => write!(f, "{:.3}", self.as_ms()),
+        }
     }
 }
 
@@ -78,5 +82,18 @@ impl From<&Quantiles> for Latency {
             samples: quantiles.samples,
             method: "measured".to_owned(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn zero_is_shown_as_below_the_limit() {
+        let text = |us| Milliseconds(us).to_string();
+        assert_eq!([0, 1, 2_250].map(text), ["<0.016", "0.001", "2.250"]);
+        let json = serde_json::to_string(&Milliseconds(0)).expect("write JSON");
+        assert_eq!(json, "0.0");
     }
 }

@@ -53,6 +53,8 @@ fn unknown_router(router: &weir_model::VirtualRouter, reason: &str) -> VirtualRo
         priority: router.priority,
         reason: reason.to_owned(),
         active_peer: None,
+        active_peer_priority: None,
+        id_conflict: None,
         version: router.version,
         router_id: router.router_id,
         interface: None,
@@ -106,6 +108,12 @@ pub fn table(routers: &[VirtualRouterStatus]) -> String {
         text.push_str(&format!("  {}\n", row[5]));
     }
     for VirtualRouterStatus { router, .. } in routers {
+        if let Some(conflict) = &router.id_conflict {
+            text.push_str(&format!(
+                "{}: {} advertises an address of this router with router ID {}, not {}\n",
+                router.name, conflict.peer, conflict.router_id, router.router_id
+            ));
+        }
         for (reason, count) in &router.ignored {
             text.push_str(&format!(
                 "{}: {count} packets ignored: {reason}\n",

@@ -16,7 +16,7 @@ use weir_sys::Channel;
 use super::handover::Handover;
 use super::layer4::Layer4;
 use super::{Error, Traffic, needs_engine};
-use crate::explain::{ExplainResponse, Packet};
+use crate::explain::{ExplainResponse, Packet, ServerInService};
 use crate::ipvsadm_message as ipvsadm;
 use crate::keeper;
 use crate::plane::{LastPass, Plane, WantedConfiguration};
@@ -228,9 +228,16 @@ impl Plane for Traffic {
         Ok((open, closed))
     }
 
-    fn explain(&self, packet: &Packet) -> Result<ExplainResponse, Error> {
+    fn explain(
+        &self,
+        packet: &Packet,
+        last_result: &dyn Fn(&ServerInService<'_>) -> Option<String>,
+    ) -> Result<ExplainResponse, Error> {
         let answer = match &self.engine {
-            Some(engine) => engine.explain_packet(packet, &self.states)?.into(),
+            Some(engine) => {
+                let explanation = engine.explain_packet(packet, &self.states)?;
+                ExplainResponse::new(explanation, last_result)
+            }
             None => ExplainResponse {
                 packet: packet.to_string(),
                 ..ExplainResponse::default()

@@ -142,6 +142,7 @@ pub(crate) fn cases() -> Vec<Case> {
     add("l3dsr", setup(Forward::L3dsr), &established);
     add("nat", NAT, &established);
     add("nat", NAT, &FLOW_COUNTS.map(Stream::Replies));
+    add("nat", NAT, &[Stream::NewFlows]);
     let wlc = Setup {
         scheduler: Kind::Wlc,
         ..direct

@@ -172,10 +172,11 @@ impl Engine {
             let exclusion = match (weight, own_counts.overloaded) {
                 (0, _) => {
                     let server_health = states.health_in(&service.pool, &dest.name, &service.name);
-                    let down =
-                        server_health.filter(|it| it.state == State::Down && !it.reason.is_empty());
-                    let cause = down.map_or_else(String::new, |it| format!(": {}", it.reason));
-                    format!(", accepts no new flows{cause}")
+                    if server_health.is_some_and(|it| it.state == State::Down) {
+                        let step = explanation.steps.len();
+                        explanation.down.push((step, dest.name.clone()));
+                    }
+                    ", accepts no new flows".to_owned()
                 }
                 (_, 0) => {
                     usable += 1;

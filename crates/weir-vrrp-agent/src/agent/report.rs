@@ -6,7 +6,7 @@ use weir_vrrp::TrackedState;
 
 use super::{Agent, now};
 use crate::control::{ControlRequest, Response};
-use crate::status::{RouterReport, RouterStatus, TrackedStatus};
+use crate::status::{IdConflictStatus, RouterReport, RouterStatus, TrackedStatus};
 
 const RELEASED: &str = "released by an operator";
 
@@ -49,7 +49,12 @@ impl Agent {
                     state: instance.state().as_str().to_owned(),
                     priority: instance.priority(),
                     reason: instance.reason().to_owned(),
-                    active_peer: instance.active_peer(),
+                    active_peer: instance.active_peer().map(|peer| peer.address),
+                    active_peer_priority: instance.active_peer().map(|peer| peer.priority),
+                    id_conflict: instance.id_conflict(now()).map(|it| IdConflictStatus {
+                        peer: it.sender,
+                        router_id: it.vrid,
+                    }),
                     version: settings.version,
                     router_id: settings.router_id,
                     interface: port.interface(),

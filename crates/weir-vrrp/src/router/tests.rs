@@ -347,3 +347,43 @@ fn unicast_min_ttl_limits_accepted_packets() {
         assert_eq!(handled, expected, "{min_ttl} {hop_limit}");
     }
 }
+
+#[test]
+fn other_id_with_the_same_address_is_a_conflict_until_its_router_is_silent() {
+    let mut router = pair();
+    let mut receive = |address: &str, priority: u8, source: IpAddr, now: Duration| {
+        let other = Config {
+            addresses: vec![address.parse().unwrap()],
+            ..config("a", 9, 100)
+        };
+        let bytes = Instance::new(other, Duration::ZERO)
+            .advertisement(priority)
+            .encode(source, GROUP_V4.into(), ChecksumForm::Plain);
+        let arrival = ReceivedPacket {
+            bytes: &bytes,
+            source,
+            destination: GROUP_V4.into(),
+            hop_limit: 255,
+        };
+        let received = router.handle_packet(0, &arrival, &[], (now, Duration::ZERO));
+        assert_eq!(received, Err(IgnoreReason::RouterId));
+        let instance = router.instance(0).unwrap();
+        let conflict = |now| instance.id_conflict(now).map(|it| (it.sender, it.vrid));
+        (conflict(now), conflict(now + SECOND * 4))
+    };
+    assert_eq!(receive("10.0.0.11", 200, PEER, SECOND), (None, None));
+    assert_eq!(receive("10.0.0.10", 200, SOURCE, SECOND), (None, None));
+    let found = receive("10.0.0.10", 200, PEER, SECOND);
+    assert_eq!(found, (Some((PEER, 9)), None));
+    assert_eq!(receive("10.0.0.10", 0, PEER, SECOND), (None, None));
+}
+
+#[test]
+fn priority_of_the_active_peer_is_known() {
+    let mut router = pair();
+    receive(&mut router, 1, 200, SECOND).unwrap();
+    let peer = router.instance(0).unwrap().active_peer().unwrap();
+    assert_eq!((peer.address, peer.priority), (PEER, 200));
+    receive(&mut router, 1, 0, SECOND).unwrap();
+    assert_eq!(router.instance(0).unwrap().active_peer(), None);
+}

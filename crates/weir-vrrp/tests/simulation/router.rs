@@ -357,7 +357,7 @@ fn run_schedules(count: u64) {
         for (index, node) in simulation.nodes.iter().enumerate() {
             if index != active[0] {
                 assert_eq!(
-                    node.instance.active_peer(),
+                    node.instance.active_peer().map(|peer| peer.address),
                     Some(address(active[0])),
                     "seed {seed}"
                 );

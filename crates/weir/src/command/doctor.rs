@@ -46,15 +46,14 @@ pub(super) fn director(global: &GlobalOptions, arguments: &Doctor) -> Outcome {
              missing: run as root to see everything\n",
         );
     }
-    let mut daemon_findings = Vec::new();
     let mut findings: Vec<Diagnosis> = rejection.into_iter().collect();
+    let mut status = None;
     let found = block_on(async {
         let daemon = match client.status().await {
             Ok(report) => {
-                daemon_findings = report.director_findings();
-                daemon_findings.extend(report.sync_findings());
-                daemon_findings.extend(report.group_findings());
-                Daemon::Running(report.doctor_services())
+                let services = report.doctor_services();
+                status = Some(report);
+                Daemon::Running(services)
             }
             Err(client::Error::NoDaemon { .. }) => Daemon::NotRunning,
             Err(error @ client::Error::Denied { .. }) => {
@@ -66,8 +65,12 @@ pub(super) fn director(global: &GlobalOptions, arguments: &Doctor) -> Outcome {
         weir_doctor::director(&desired, &daemon, &configuration::moving_vips(&desired)).await
     })?
     .map_err(Failure::failed)?;
-    findings.extend(found);
-    findings.extend(daemon_findings);
+    findings.extend(found.findings);
+    if let Some(report) = status {
+        findings.extend(report.director_findings(&desired, &found.disconnected));
+        findings.extend(report.sync_findings(&found.disconnected));
+        findings.extend(report.group_findings());
+    }
     if arguments.fix {
         terminal::eprint(
             "weir: --fix has no effect on a director: the daemon maintains its own settings\n",

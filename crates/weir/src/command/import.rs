@@ -5,7 +5,7 @@ use std::io::{self, Read, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
-use weir_control::import::{MOST_BYTES, RESOLVE_TIMEOUT, vip_comment, with_names};
+use weir_control::import::{MOST_BYTES, RESOLVE_TIMEOUT, ipvsadm_comment, vip_comment, with_names};
 use weir_import::Imported;
 
 use super::{Outcome, block_on};
@@ -36,6 +36,9 @@ pub(super) fn import(import: &Import) -> Outcome {
     // haproxy and nginx listen on addresses that exist; the others use VIPs, which Weir adds only with `vip_interface`.
     if !matches!(import.from, ImportFrom::Haproxy | ImportFrom::Nginx) {
         print(&block_on(vip_comment(&imported.toml))?)?;
+    }
+    if import.from == ImportFrom::Ipvsadm {
+        print(ipvsadm_comment())?;
     }
     print(&imported.toml)?;
     report(&name, &imported, &unresolved_names);

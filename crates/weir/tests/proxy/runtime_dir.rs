@@ -158,8 +158,12 @@ fn processes_are_not_dumpable() {
     .expect("change owner");
     let text = configuration(super::free_address(), "http", &[origin.address()], "");
     fs::write(test_directory.0.join("weir.toml"), text).expect("write file");
+    // The keeper executes its program as the other user, who may not be able to enter the directory of the repository.
+    let program = test_directory.0.join("program");
+    fs::copy(PROGRAM, &program).expect("copy the program");
     let as_other_user = || {
-        let mut command = as_user(OTHER_USER, OTHER_USER, PROGRAM);
+        let program = program.to_str().expect("not UTF-8");
+        let mut command = as_user(OTHER_USER, OTHER_USER, program);
         Proxy::set_directories(&mut command, &test_directory.0);
         command
     };

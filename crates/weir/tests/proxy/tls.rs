@@ -587,10 +587,11 @@ fn x509_v1_certificate_error_is_readable() {
     let authority = Authority::new("version");
     authority.openssl("req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=web.internal -keyout old.key \
      -out old.csr");
-    // Without extensions, `openssl x509 -req` creates a version 1 certificate.
-    let output = authority.openssl(
-        "x509 -req -in old.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 30 -out old.crt",
-    );
+    // Without extensions, `openssl x509 -req` of OpenSSL 3.0 creates a version 1 certificate. OpenSSL 3.5 adds
+    // extensions, but its `openssl req` has an option for version 1, which 3.0 rejects.
+    let arguments = "-in old.csr -CA ca.pem -CAkey ca.key -days 30 -out old.crt";
+    let mut output = authority.openssl(&format!("x509 -req -CAcreateserial {arguments}"));
+    output += &authority.openssl(&format!("req -config /dev/null -x509v1 {arguments}"));
     let text = authority.openssl("x509 -in old.crt -noout -text");
     assert!(text.contains("Version: 1 "), "{output} {text}");
     let proxy = Proxy::start("http", &[super::free_address()], "");

@@ -1,0 +1,124 @@
+//! Removes the files that a failed start has created.
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::kind::{DIRECTORY, expected_kind};
+
+/// The name of the lock file, which is removed last.
+const LOCK: &str = "lock";
+
+/// Records of changes in the kernel. If a failed start leaves one, `weir clean` and the next daemon need it.
+const CHANGE_RECORDS: &[&str] = &[
+    "state.json",
+    "state.journal",
+    "vips.json",
+    "vrrp.json",
+    "announced.json",
+    "real-server.json",
+    "protect.sysctl",
+];
+
+/// What a runtime directory contained before a start.
+#[derive(Clone, Debug)]
+pub struct ContentBeforeStart {
+    path: PathBuf,
+    /// Whether the directory existed.
+    existed: bool,
+    files: BTreeSet<OsString>,
+}
+
+impl ContentBeforeStart {
+    /// Records whether the directory and its lock exist. Must be called before the lock is taken.
+    pub fn before_lock(path: &Path) -> Self {
+        let lock = path.join(LOCK);
+        let lock = lock.symlink_metadata().is_ok().then(|| LOCK.into());
+        Self {
+            path: path.to_owned(),
+            existed: path.exists(),
+            files: lock.into_iter().collect(),
+        }
+    }
+
+    /// Records the other files. Must be called while the lock is held: another process that held it before may have
+    /// created some of them.
+    pub fn record_files(&mut self) {
+        let names = names(&self.path);
+        self.files
+            .extend(names.into_iter().filter(|name| name != LOCK));
+    }
+
+    /// Removes Weir's files that did not exist before, and the directory if it did not exist. Must be called by the
+    /// holder of the lock, when no daemon is running. Removes nothing if a record of changes in the kernel was created.
+    /// Files that cannot be removed remain.
+    pub fn remove_created(&self) {
+        let created: Vec<OsString> = names(&self.path)
+            .into_iter()
+            .filter(|name| !self.files.contains(name))
+            .collect();
+        let has_changes = |name: &OsString| CHANGE_RECORDS.iter().any(|record| name == record);
+        if created.iter().any(has_changes) {
+            return;
+        }
+        let (locks, others): (Vec<_>, Vec<_>) = created.iter().partition(|name| *name == LOCK);
+        for name in others.into_iter().chain(locks) {
+            let path = self.path.join(name);
+            let _ = match name.to_str().and_then(expected_kind) {
+                Some(DIRECTORY) => fs::remove_dir(path),
+                Some(_) => fs::remove_file(path),
+                None => Ok(()),
+            };
+        }
+        if !self.existed {
+            let _ = fs::remove_dir(&self.path);
+        }
+    }
+}
+
+/// Returns the names of the files in a directory; none if it cannot be read.
+fn names(directory: &Path) -> Vec<OsString> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    entries.map(|entry| entry.file_name()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn content(path: &Path) -> Vec<OsString> {
+        let mut names = names(path);
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn only_created_files_are_removed() {
+        let path = std::env::temp_dir().join(format!("weir-created-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        let create = |name: &str| fs::write(path.join(name), "").unwrap();
+        let start = |created: &[&str]| {
+            let mut before = ContentBeforeStart::before_lock(&path);
+            fs::create_dir_all(&path).unwrap();
+            create("lock");
+            before.record_files();
+            created.iter().for_each(|name| create(name));
+            before
+        };
+        start(&["token", "network-namespace"]).remove_created();
+        assert!(!path.exists(), "the start created the directory");
+
+        fs::create_dir(&path).unwrap();
+        create("token");
+        start(&["cookie.key", "other"]).remove_created();
+        assert_eq!(content(&path), ["other", "token"]);
+
+        start(&["cookie.key", "vips.json"]).remove_created();
+        let kept = ["cookie.key", "lock", "other", "token", "vips.json"];
+        assert_eq!(content(&path), kept, "an address may remain");
+        start(&["weir.sock.new"]).remove_created();
+        assert_eq!(content(&path), kept);
+        fs::remove_dir_all(&path).unwrap();
+    }
+}

@@ -1,0 +1,71 @@
+//! Tests that `weir doctor` reports different settings of two directors, with both values and the key to change.
+
+use crate::pair::{Pair, VIP};
+use crate::world::privileged;
+use crate::{config, two_directors};
+
+fn doctor(pair: &Pair, host: &str) -> String {
+    let output = pair.try_weir(host, &["doctor"]);
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[test]
+fn equal_priorities_are_reported_on_the_backup() {
+    if !privileged() {
+        return;
+    }
+    let pair = two_directors();
+    let equal = "the virtual router outside has priority";
+    assert!(!doctor(&pair, "second").contains(equal));
+    pair.reload("second", &config(150, ""));
+    pair.wait_for("the finding", || doctor(&pair, "second").contains(equal));
+    let text = doctor(&pair, "second");
+    assert!(
+        text.contains("has priority 150 on this director and on the active one, 10.0.0.3"),
+        "{text}"
+    );
+    assert!(
+        text.contains("a different `priority` in [vrrp.outside]"),
+        "{text}"
+    );
+    assert_eq!(pair.router("second")["active_peer_priority"], 150);
+    pair.reload("second", &config(100, ""));
+    pair.wait_for("no finding", || !doctor(&pair, "second").contains(equal));
+}
+
+#[test]
+fn different_router_ids_are_reported_with_both_values() {
+    if !privileged() {
+        return;
+    }
+    let mut pair = two_directors();
+    let other = config(100, "").replace("_id = 51", "_id = 52");
+    pair.stop_and_wait("second");
+    pair.start("second", &other);
+    pair.wait_for("both directors to be active", || {
+        pair.holds("director", VIP) && pair.holds("second", VIP)
+    });
+    let finding = |host: &str, peer: &str, own: u8, other: u8| {
+        let expected = format!(
+            "{peer} advertises an address of the virtual router outside with the virtual router ID {other}; this \
+             director uses {own}"
+        );
+        pair.wait_for("the finding", || doctor(&pair, host).contains(&expected));
+        let text = doctor(&pair, host);
+        let fix = format!(
+            "use the same `virtual_router_id` in [vrrp.outside] on all directors: {own}, as here, or {other}, as on \
+             {peer}"
+        );
+        assert!(text.contains(&fix), "{text}");
+        let shown = pair.weir(host, &["vrrp"]);
+        let line = format!("{peer} advertises an address of this router with router ID {other}");
+        assert!(shown.contains(&line), "{shown}");
+    };
+    finding("director", "10.0.0.4", 51, 52);
+    finding("second", "10.0.0.3", 52, 51);
+    pair.reload("second", &config(100, ""));
+    pair.wait_for_holder("director");
+    pair.wait_for("no finding", || {
+        !doctor(&pair, "director").contains("virtual router ID")
+    });
+}
