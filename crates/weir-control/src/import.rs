@@ -251,8 +251,9 @@ fn comment(desired: &Desired, interfaces: &BTreeMap<IpAddr, String>) -> String {
         false => "set",
     };
     text + &format!(
-        "# VIPs: {listed}.\n# Weir adds them only if `vip_interface` is set. {keep}{set} `vip_interface`, if no\n\
-         # other director has them at the same time; Weir then adds and announces missing ones:\n# [node]\n\
+        "# VIPs: {listed}.\n# Weir adds them only if `vip_interface` is set. {keep}{set}\n\
+         # `vip_interface`, if no other director has them at the same time; Weir then adds and announces missing \
+         ones:\n# [node]\n\
          # vip_interface = \"{interface}\"\n\n"
     )
 }
