@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Binds a packet without a flow: selects a server and creates the entry (two with nat), or returns the reason for the
- * failure.
+ * Binds a packet without a flow: selects a server and creates the entry (two entries with nat), or returns the reason
+ * for a failure.
  */
 #ifndef WEIR_BIND_H
 #define WEIR_BIND_H
@@ -14,10 +14,10 @@
 #include "lib/template.h"
 
 #define NAT_SERVER_TRIES 4
-#define NAT_SERVER_PICKS 4 /* lookups in the spread table, to find a nat server */
+#define NAT_SERVER_PICKS 4 /* maximum number of lookups in the spread table to find a nat server */
 #define SNAT_PORT_TRIES  16
 
-/* State of binding a packet to a server. */
+/* The state while a packet is bound to a server. */
 struct binding {
 	struct flow flow;
 	__u64 hash;
@@ -33,7 +33,10 @@ struct binding {
 	__u32 verdict;    /* when bind() returns 0: enum weir_reason */
 };
 
-/* Too large for the stack; per CPU, because each CPU binds one packet at a time, in a softirq. */
+/*
+ * These structs are too large for the stack. There is one row per CPU, because each CPU binds one packet at a time, in
+ * a softirq.
+ */
 struct bind_scratch {
 	struct binding binding;
 	struct weir_extent extent;
@@ -123,8 +126,8 @@ static __always_inline void binding_set_flow(struct binding *b, const struct flo
 /* ---- nat --------------------------------------------------------------------------------------------------------- */
 
 /*
- * Returns whether the flow that owns a reverse tuple has timed out or, with `closed`, is closed, and stores the flow in
- * the scratch row: bind_nat() releases it.
+ * Returns whether the flow that owns a reverse tuple has timed out or, with `closed`, is closed. Stores the flow in the
+ * scratch row, from which bind_nat() releases it.
  */
 __noinline int reverse_expired(__u64 hash, __u32 now, __u32 closed)
 {
@@ -170,9 +173,9 @@ static __always_inline int reverse_insert_once(struct flow_new *reverse, struct 
 }
 
 /*
- * Inserts the reverse entry. With snat it tries source addresses and ports, starting at one chosen by the hash. Without
- * it, a client that uses the port of a closed connection to another VIP takes over the tuple, as in IPVS, where replies
- * belong to the newest connection.
+ * Inserts the reverse entry. With snat, tries source addresses and ports, starting at a pair that the hash selects.
+ * Without snat, a client that reuses the port of a closed connection to another VIP takes over the tuple. As in IPVS,
+ * replies belong to the newest connection.
  */
 __noinline int reverse_insert(struct packet *p, __u64 hash, __u32 service_id, __u32 snat)
 {
@@ -193,7 +196,7 @@ __noinline int reverse_insert(struct packet *p, __u64 hash, __u32 service_id, __
 	if (!service || service->snat_len == 0 || service->snat_port_last < service->snat_port_first)
 		return FLOW_FULL;
 	for (step = 0; step < SNAT_PORT_TRIES; step++) {
-		/* Prevents the compiler from spilling values derived from it. */
+		/* Prevents the compiler from spilling values derived from the hash. */
 		VERIFIER_FORGET(hash);
 		__u32 point = (__u32)(hash >> 8) + step * 0x9e3779b1u;
 		struct weir_addr *address = WEIR_LOOKUP(weir_tables, service->snat_at +
@@ -254,8 +257,8 @@ __noinline int bind_nat_forward(struct binding *b)
 }
 
 /*
- * Inserts the reverse entry first: a visible forward entry always has its reverse entry. The steps are functions of
- * their own because the frame of the caller is part of the deepest call chain.
+ * Inserts the reverse entry first, because a visible forward entry must always have its reverse entry. The steps are
+ * separate functions because the caller's frame is part of the deepest call chain.
  */
 static __always_inline int bind_nat(struct packet *p, struct binding *b, __u32 dest_id)
 {
@@ -266,7 +269,7 @@ static __always_inline int bind_nat(struct packet *p, struct binding *b, __u32 d
 	if (snat < 0)
 		return FLOW_FULL;
 	result = reverse_insert(p, b->hash, b->service, snat);
-	/* It is released here, because in reverse_expired() the call chain would exceed the stack limit. */
+	/* The expired flow is released here because a release in reverse_expired() would exceed the stack limit. */
 	if (result == FLOW_EXPIRED) {
 		scratch = WEIR_LOOKUP(weir_bind_scratch, 0);
 		if (!scratch)
@@ -320,7 +323,10 @@ static __always_inline int bind_fail(struct binding *b, enum weir_reason reason)
 	return 0;
 }
 
-/* Forwards by the spread table, without an entry. Not possible with nat: replies could not be translated back. */
+/*
+ * Forwards a packet by the spread table, without an entry. This is not possible with nat, because replies could not be
+ * translated back.
+ */
 __noinline int bind_stateless(struct packet *p, struct binding *b, struct weir_extent *extent, __u32 nat_reason,
 			      __u32 mark)
 {
@@ -403,7 +409,11 @@ __noinline int bind_nat_retry(struct packet *p, struct binding *b)
 	if (!p || !b || !scratch)
 		return 0;
 	dest_id = b->flow.dest;
-	for (int i = 0; i < NAT_SERVER_TRIES; i++) {
+	/*
+	 * 64 bits: if the compiler stores a 32-bit counter next to another variable, the verifier does not track its
+	 * value, and reports an infinite loop.
+	 */
+	for (__u64 i = 0; i < NAT_SERVER_TRIES; i++) {
 		result = bind_nat(p, b, dest_id);
 		if (result != FLOW_EXISTS)
 			break;
@@ -422,7 +432,7 @@ __noinline int bind_nat_retry(struct packet *p, struct binding *b)
 	return bind_fail(b, WEIR_DROP_NO_PLACE);
 }
 
-/* Returns whether a packet may start a flow (ip_vs_proto_tcp.c, tcp_conn_schedule). */
+/* Returns whether a packet can start a flow (ip_vs_proto_tcp.c, tcp_conn_schedule). */
 static __always_inline int can_start_flow(const struct packet *p, const struct weir_settings *settings)
 {
 	if (p->proto != PROTO_TCP)
@@ -433,8 +443,8 @@ static __always_inline int can_start_flow(const struct packet *p, const struct w
 }
 
 /*
- * Returns whether the SYN budget forbids an entry for the flow. A nat datagram gets an entry anyway: otherwise it could
- * not be forwarded.
+ * Returns whether the SYN budget forbids an entry for the flow. A nat datagram gets an entry anyway, because it cannot
+ * be forwarded without one.
  */
 __noinline int syn_budget_exceeded(struct packet *p, struct binding *b)
 {
@@ -448,7 +458,7 @@ __noinline int syn_budget_exceeded(struct packet *p, struct binding *b)
 
 /*
  * Returns the server that the scheduler selects. If datagrams were recently forwarded without an entry, returns the
- * spread table's server instead: otherwise such a flow would change servers when it gets its entry.
+ * spread table's server instead, so that such a flow does not change servers when it gets its entry.
  */
 static __always_inline __u32 bind_schedule(struct packet *p, struct binding *b, struct weir_extent *extent)
 {
@@ -465,7 +475,7 @@ static __always_inline __u32 bind_schedule(struct packet *p, struct binding *b, 
 	return schedule_spread(extent, b->spread);
 }
 
-/* Sets up the binding from the service's settings. A separate function, to save the caller's stack. */
+/* Sets up the binding from the service's settings. This is a separate function to save stack space in the caller. */
 __noinline int bind_prepare(struct packet *p, struct binding *b)
 {
 	struct bind_scratch *scratch = WEIR_LOOKUP(weir_bind_scratch, 0);
@@ -497,8 +507,8 @@ __noinline __u32 bind_from_template(struct binding *b)
 }
 
 /*
- * Stores the chosen server in the client's template and returns it; if another CPU has stored its choice first, returns
- * that.
+ * Stores the chosen server in the client's template and returns the server. If another CPU stored its choice first,
+ * returns that choice.
  */
 __noinline __u32 bind_store_template(struct binding *b, struct weir_extent *extent, __u32 dest_id)
 {
@@ -553,7 +563,7 @@ __noinline int bind_entry(struct packet *p, struct binding *b)
 	return bind_stateless(p, b, &scratch->extent, WEIR_DROP_NO_PLACE, 1);
 }
 
-/* Releases the template's count of a flow that did not get an entry, because no entry will expire and release it. */
+/* Decrements the template's count for a flow that got no entry: no entry will expire and decrement it later. */
 __noinline int bind_release_template(struct binding *b, __u32 bound)
 {
 	struct bind_scratch *scratch = WEIR_LOOKUP(weir_bind_scratch, 0);
@@ -571,8 +581,8 @@ __noinline int bind_release_template(struct binding *b, __u32 bound)
 
 /*
  * Returns 1 and fills b->flow, or returns 0 with the reason in b->verdict. On BIND_RESULT_ENTRY the caller calls
- * bind_entry() for the server in b->flow.dest, and on BIND_RESULT_NAT it calls bind_nat_retry(); if they were called
- * from here, the stack limit would be exceeded.
+ * bind_entry() for the server in b->flow.dest, and on BIND_RESULT_NAT it calls bind_nat_retry(); calling them here
+ * would exceed the stack limit.
  */
 __noinline int bind(struct packet *p, struct binding *b, __u32 untracked)
 {
@@ -591,14 +601,14 @@ __noinline int bind(struct packet *p, struct binding *b, __u32 untracked)
 	if (!service)
 		return bind_fail(b, WEIR_DROP_INTERNAL);
 	can_start = b->reschedule || can_start_flow(p, settings);
-	/* Like IPVS, search for a server only if the packet may start a flow. */
+	/* Like IPVS, search for a server only if the packet can start a flow. */
 	if (!service->extent || !extent_copy(extent, service->extent))
 		return bind_fail(b, can_start ? WEIR_DROP_NO_SERVER : WEIR_PASS_NO_FLOW);
 	bind_prepare(p, b);
 	if (!can_start) {
 		/*
-		 * With maglev, the packet may belong to a connection of another director whose VIP this director has
-		 * taken over.
+		 * With maglev, the packet may belong to a connection of another director whose VIP this director took
+		 * over.
 		 */
 		if (!untracked && (extent->scheduler != WEIR_SCHED_MAGLEV || b->persistent))
 			return bind_fail(b, WEIR_PASS_NO_FLOW);
