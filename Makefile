@@ -6,10 +6,10 @@ SHELL := /bin/bash
 .PHONY: help deps dist-deps build static demo check test soak release-check bench attack corpus lab deb docs packages screenshots clean require-root require-cargo
 
 CARGO ?= cargo
-# Cargo's target directory; the environment may change it.
+# Cargo's target directory; the environment can change it.
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 WEIR := $(TARGET)/release/weir
-# Programs for distribution, without paths of this machine, in a separate directory.
+# The directory for distributable programs, which contain no paths of this machine.
 DIST := $(TARGET)/dist
 STATIC := $(DIST)/x86_64-unknown-linux-musl/dist/weir
 # Arguments for `make lab` and `make attack`, for example ARGS="--rate 100mbit --methods direct,nat".
@@ -57,7 +57,7 @@ test: require-root deps check ## everything that CI runs; needs root: the tests 
 	INSTA_UPDATE=no WEIR_TEST_REQUIRE_ROOT=1 tools/run-tests.py $(ARGS)
 
 # Tests named ..._at_length have a long form. Fuzzing takes ten minutes for each parser, on all CPUs. Then each pure
-# crate's tests must detect at least 95 % of 300 random changes to the crate (hours).
+# crate's tests must detect at least 95 % of 300 random changes to the crate. This takes hours.
 soak: require-root deps require-cargo ## the long forms of the tests, one after the other, because some of them measure latencies
 	@tools/install-deps.sh --soak
 	WEIR_TEST_REQUIRE_ROOT=1 WEIR_SOAK=1 INSTA_UPDATE=no $(CARGO) test --locked --release --workspace --tests -- --nocapture --test-threads=1 _at_length
@@ -73,7 +73,8 @@ screenshots: require-root require-cargo ## retake the manual's screenshots of th
 	WEIR_TEST_REQUIRE_ROOT=1 WEIR_SOAK=1 WEIR_SCREENSHOTS=$(abspath docs/manual/images) \
 	  $(CARGO) test --locked -p weir --test admin -- --nocapture pictures_of_the_manual
 
-# COMPARE=REF measures the benchmarks of this tree and of a different commit in turn. ARGS: --rounds N, --only PART, --all.
+# COMPARE=REF measures the benchmarks of this tree and a different commit alternately. ARGS: --rounds N, --only PART,
+# --all.
 bench: require-root require-cargo ## run the benchmarks, and print one table and JSON: make bench [COMPARE=REF] [ARGS="--only nat"]
 	tools/bench.py $(if $(COMPARE),--compare $(COMPARE)) $(ARGS)
 
@@ -119,8 +120,8 @@ packages: require-cargo ## build all artefacts into target/packages: deb, apt re
 	@[[ -z "$${WEIR_SIGNING_KEY:-}" ]] || gpg --batch --yes --quiet --local-user "$$WEIR_SIGNING_KEY" --armor --detach-sign \
 	  $(TARGET)/packages/SHA256SUMS
 
-# The version is pinned, because a different version may change the site's layout. Without network access, set MDBOOK to an
-# installed mdbook.
+# The version is pinned, because a different version can change the site's layout. Without network access, set MDBOOK to
+# an installed mdbook.
 MDBOOK_VERSION := 0.5.4
 MDBOOK ?= $(TARGET)/tools/bin/mdbook
 

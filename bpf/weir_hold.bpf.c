@@ -15,12 +15,12 @@
 
 #define LOOPBACK_IFINDEX 1 /* in every namespace; all its packets are for this host */
 
-#define HOLD_FRAME_MAX   2047 /* a SYN with data (RFC 7413) fits an Ethernet MTU */
+#define HOLD_FRAME_MAX   2047 /* a SYN with data (RFC 7413) fits into an Ethernet MTU */
 #define HOLD_ADDRESS_MAX 4096
 #define HOLD_RING        (8 << 20)
 
 struct hold_key {
-	struct weir_addr addr; /* zero = any address of this host, of that family */
+	struct weir_addr addr; /* zero = any address of this host, of this family */
 	__be16 port;
 	__u8 family; /* 4 or 6 */
 	__u8 pad[5];
@@ -73,7 +73,7 @@ struct {
 	__uint(max_entries, HOLD_RING);
 } weir_hold_ring SEC(".maps");
 
-/* A record is built here: a ring buffer reservation needs a constant size. */
+/* A record is built here because a ring buffer reservation needs a constant size. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);

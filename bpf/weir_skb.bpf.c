@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
- * The director's packet path at tc ingress: the stages of lib/director.h on an skb, for devices whose packets may have
+ * The director's packet path at tc ingress: the stages of lib/director.h on an skb, for devices whose packets can have
  * partial checksums or consist of many segments (veth, bridge, tun). weir_tc_ingress also tail-calls it for packets
  * that XDP passes on.
  */

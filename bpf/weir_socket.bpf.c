@@ -10,7 +10,7 @@
  *   sock_release                  the socket is closed: it is no longer counted
  *   sockops                       the connection is established: its handshake time is a sample for least-time
  *
- * An IPv6 socket may use IPv4-mapped addresses. The programs are loaded once per cgroup, with its number as a constant.
+ * An IPv6 socket can use IPv4-mapped addresses. The programs are loaded once per cgroup, with its number as a constant.
  */
 #include "lib/socket.h"
 
@@ -119,7 +119,7 @@ RESTORE(getpeername, 6)
 
 /*
  * The kernel measures the time from SYN to SYN-ACK, in units of 1/8 us; 0 = not measured, because the SYN was
- * retransmitted. `reply` is not set, because the kernel ignores it for this event and other programs may use it.
+ * retransmitted. `reply` is not set, because the kernel ignores it for this event and other programs can use it.
  */
 SEC("sockops")
 int weir_sock_ops(struct bpf_sock_ops *ctx)

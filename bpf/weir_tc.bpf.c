@@ -3,7 +3,7 @@
  * The director's tc programs, for what XDP cannot do:
  *
  *   ingress   packet that XDP passed on unmodified because its checksum is partial → the whole path on the skb
- *             rewritten packet whose neighbour is unresolved, or to whose device XDP cannot send → sent through the
+ *             rewritten packet with an unresolved neighbour, or for a device that XDP cannot send to → sent through the
  *             stack's neighbour table, which queues it until the address is resolved
  *   egress    reply of a nat server on the director itself, which never passes XDP → source becomes the VIP;
  *             packet with a firewall mark, routed to Weir's device → mark stored in the frame, for XDP at the peer
@@ -47,7 +47,7 @@ int weir_tc_ingress(struct __sk_buff *skb)
 	}
 	if ((void *)(meta + 1) > data || meta->magic != WEIR_META_MAGIC)
 		return probes_enabled() ? probe_ingress(skb) : TC_NEXT;
-	/* Clear it, because on a veth the same metadata may arrive again. */
+	/* Clear the magic, because the same metadata can arrive again on a veth. */
 	meta->magic = 0;
 	ifindex = meta->ifindex;
 	family = meta->family;

@@ -34,21 +34,23 @@ int weir_stage_reject(struct xdp_md *ctx)
 	return stage_reject(ctx);
 }
 
-/* Run by the daemon while it migrates flows to a table with a different size or layout. */
+/* The daemon runs this program while it migrates flows to a table with a different size or layout. */
 SEC("xdp")
 int weir_move(struct xdp_md *ctx)
 {
 	return move(ctx) ? XDP_PASS : XDP_ABORTED;
 }
 
-/* Run once by the loader: starts the sweep, or replaces its callback with the callback of this generation. */
+/*
+ * The loader runs this program once: it starts the sweep, or replaces the callback of the sweep with this generation's.
+ */
 SEC("xdp")
 int weir_sweep_start(struct xdp_md *ctx)
 {
 	return sweep_start() ? XDP_PASS : XDP_ABORTED;
 }
 
-/* Run by the daemon to insert flows that a peer has sent. */
+/* The daemon runs this program to insert flows that a peer has sent. */
 SEC("xdp")
 int weir_sync_insert(struct xdp_md *ctx)
 {

@@ -2,7 +2,7 @@
 # Fetches axe-core, which detects accessibility problems in web pages, for the long test of the dashboard:
 #   tools/axe.sh DIRECTORY
 #
-# Only the test uses axe-core; it is not distributed (MPL-2.0). npm compares it with the hash in the lock file.
+# Only the test uses axe-core; it is not distributed (MPL-2.0). npm verifies its hash with the lock file.
 set -euo pipefail
 
 directory=${1:?usage: tools/axe.sh DIRECTORY}

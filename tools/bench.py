@@ -48,7 +48,7 @@ PROGRAMS = [*COMPARED, "scale", "checks", "connect", "sync"]
 # Names that programs had in older commits.
 FORMER_NAMES = {"beside": "peers"}
 
-# Rows that are compared by default: (program, the argument that selects the row).
+# Rows that are compared by default: the program, and the argument that selects the row.
 ROWS = [
     ("packet", "direct TCP, 1 flow"),
     ("packet", "direct TCP, 16 K flows"),
@@ -79,7 +79,7 @@ ROWS = [
     ("routes", "a map of 100 000 entries"),
 ]
 
-# Goals of the product: the end of a row's name, and the maximum (≤) or minimum (≥) of its value.
+# Performance goals: the end of a row's name, and the maximum (≤) or minimum (≥) of its value.
 GOALS = [
     ("direct to katran ipip, TCP, 1 flow", "≤", 0.40),
     ("tunnel ipip to katran ipip, TCP, 1 flow", "≤", 0.60),
@@ -345,7 +345,7 @@ def one_run(arguments):
             continue
         argument = parts[0] if len(parts) == 1 else None
         print(f"\n--- {name} ---", flush=True)
-        # The programs for the proxy report no range, so each round is a separate run.
+        # The proxy's programs report no range of values, so each round is a separate run.
         times = arguments.rounds if name in ("peers", "secure", "routes") else 1
         samples = {}
         for _ in range(times):

@@ -10,8 +10,8 @@
 # WEIR_PACKAGE_VERSION replaces the program's version. Times in the packages are SOURCE_DATE_EPOCH, by default the time
 # of the last commit, so the same program results in the same packages.
 #
-# The installation does not start or enable anything. An upgrade of the package runs `weir upgrade` if Weir is running,
-# so connections continue. The removal stops the unit, and removes what Weir created in the kernel.
+# Installing a package does not start or enable anything. An upgrade of the package runs `weir upgrade` if Weir is
+# running, so connections continue. Removing it stops the unit and removes what Weir created in the kernel.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -82,7 +82,7 @@ documents() {
     echo
     cat LICENSE-MIT
   } >"$doc/copyright"
-  # A changelog in Debian's format, which refers to the full list of changes.
+  # Writes a changelog in Debian's format that refers to the full list of changes.
   gzip -9n >"$doc/changelog.gz" <<END
 weir ($VERSION) unstable; urgency=medium
 
@@ -113,7 +113,7 @@ root=$work/weir
 tools/install-files.sh "$BINARY" "$root"
 documents weir
 install -D -m 644 /dev/stdin "$root/usr/share/lintian/overrides/weir" <<'END'
-# Only systemctl knows the instances of weir-real-server@.
+# Only systemctl can list the instances of weir-real-server@.
 weir: maintainer-script-calls-systemctl *
 END
 control weir "$ARCH" "${LIBC:+libc6 (>= $LIBC), libgcc-s1, }passwd" "load balancer from packet to request

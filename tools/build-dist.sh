@@ -25,7 +25,7 @@ need() { # PROGRAM PACKAGE
   command -v "$1" >/dev/null || { echo "tools/build-dist.sh: $1 is missing (package $2)" >&2; exit 1; }
 }
 
-# Bytes of a stripped program.
+# Maximum size of a stripped program, in bytes.
 readonly LIMIT=$((30 * 1024 * 1024))
 
 need clang clang
@@ -50,8 +50,9 @@ if command -v rustup >/dev/null; then
   rustup target list --installed | grep -qx "$TARGET" || rustup target add "$TARGET" >&2
 fi
 
-# Replaces paths in panics, debug information and assertions of C code with short ones that are equal on all machines.
-# Of several matching replacements, rustc and gcc use the last one; the target directory may be inside the tree.
+# Replaces paths in panics, debug information and assertions of C code with short ones that are the same on all
+# machines. Of several matching replacements, rustc and gcc use the last one; the target directory may be inside the
+# tree.
 CARGO=${CARGO_HOME:-$HOME/.cargo}
 SYSROOT=$(rustc --print sysroot)
 for map in "$CARGO/registry/src=registry" "$SYSROOT=rust" "$ROOT=weir" "$DIR=target"; do

@@ -24,7 +24,7 @@ chmod 1777 "$root/tmp"
 install -m 755 "$BINARY" "$root/usr/bin/weir"
 ${STRIP:-strip} --strip-unneeded -R .comment "$root/usr/bin/weir"
 ln -s ../bin/weir "$root/usr/bin/ipvsadm"
-# Each library, under the name that the program looks it up by, and the loader.
+# Copies each library, under the name by which the program loads it, and the loader.
 ldd "$BINARY" 2>/dev/null | awk '{ for (n = 1; n <= NF; n++) if ($n ~ /^\//) print $n }' | sort -u |
   while read -r library; do
     install -D -m 755 "$(readlink -f "$library")" "$root$library"

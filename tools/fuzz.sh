@@ -18,7 +18,7 @@ while (($#)); do
   esac
 done
 
-# A separate target directory: with these flags, everything that the tests use would be rebuilt.
+# Use a separate target directory: in the common one, these flags would rebuild everything that the tests use.
 readonly work=$PWD/target/fuzz
 readonly counters="-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \

@@ -2,10 +2,10 @@
 # Installs the missing packages for building and testing Weir, and for comparing it with other programs, on Debian 12 or
 # 13.
 #
-# Only the programs of the peers (nginx, HAProxy, PHP) are needed: tests start them in network namespaces. Their
-# packages would start services. A policy file prevents this during the installation, and is removed afterwards.
-# Units of the installed packages are disabled, so that they do not start at the next boot either. Services that were
-# installed before are not changed.
+# Tests start nginx, HAProxy and PHP in network namespaces and need only the programs, but the packages would start
+# services. A policy file prevents this during the installation, and is removed afterwards. Units of the installed
+# packages are disabled, so that they do not start at the next boot either. Services that were installed before are not
+# changed.
 #
 #   tools/install-deps.sh            install
 #   tools/install-deps.sh --dry-run  only print what would be installed, and why
@@ -146,7 +146,7 @@ forbid_services() {
     cp -a "$POLICY" "$saved_policy/policy-rc.d"
   fi
   policy_is_ours=true
-  # Replaced by renaming, because an existing symbolic link must not be followed.
+  # The policy file is replaced by renaming, because an existing symbolic link must not be followed.
   local fresh
   fresh=$(mktemp "$POLICY.XXXXXX")
   printf '%s\n' '#!/bin/sh' '# Prevents services from starting while Weir installs packages; removed afterwards.' \
@@ -198,7 +198,7 @@ install() {
   forbid_services
   export DEBIAN_FRONTEND=noninteractive
   echo "  (apt-get update, then apt-get install; no service will be started)"
-  # Old lists may suffice: an unreachable mirror of other packages must not prevent the installation.
+  # Old lists may be sufficient: an unreachable mirror of other packages must not prevent the installation.
   apt-get update -qq || echo "  apt-get update failed; using the existing lists"
   apt-get install -y -qq --no-install-recommends "$@" </dev/null
   restore_policy

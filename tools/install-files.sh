@@ -25,7 +25,7 @@ done
 put "$FILES/weir.sysusers" usr/lib/sysusers.d/weir.conf
 put "$FILES/weir.tmpfiles" usr/lib/tmpfiles.d/weir.conf
 put "$FILES/weir.logrotate" etc/logrotate.d/weir
-# The packages' scripts copy the sample from here, because systems may omit /usr/share/doc.
+# The packages' scripts copy the sample from here, because systems can omit /usr/share/doc.
 put "$FILES/weir.toml" usr/share/weir/weir.toml
 install -d "$ROOT/usr/share/doc/weir/examples" "$ROOT/etc/weir/real-server"
 ln -s ../../../weir/weir.toml "$ROOT/usr/share/doc/weir/examples/weir.toml"

@@ -38,8 +38,8 @@ fi
 
 # Simulations run fewer seeds, and property tests fewer cases.
 export WEIR_RUNS=300 PROPTEST_CASES=32 CARGO_PROFILE_DEV_DEBUG=false INSTA_UPDATE=no
-# The copies of the sources share one target directory, so that dependencies are built once. With several jobs a test
-# would wait for another job's build, and time out.
+# The copies of the sources share one target directory, so that dependencies are built once. With several jobs, a test
+# would wait for another job's build and time out.
 if ((jobs == 1)); then
   export CARGO_TARGET_DIR=$work/build.$$
   trap 'rm -rf "$CARGO_TARGET_DIR"' EXIT

@@ -4,7 +4,7 @@
 #   tools/release-check.sh BINARY DIRECTORY [--only WHAT] [--suite 12|13] [--quick] [--run COMMAND] [--keep]
 #
 # debian:  for each suite, runs `make demo` and `make test` in a clone of HEAD on a new system with only git, Rust and
-#          make. Rust and cargo's registry are bind mounts of this machine's. --quick: `make deps`, `make build` and a
+#          make. Rust and cargo's registry are this machine's, bind-mounted. --quick: `make deps`, `make build` and a
 #          few test programs instead; --run: COMMAND instead. --keep keeps the build directories.
 # kernels: release-check/kernels.sh runs BINARY and tests of flow tables of another layout in virtual machines;
 #          virtio.sh uses one as a server. --quick: `direct` only.
@@ -69,7 +69,7 @@ make_base() {
   touch "$tree/complete"
 }
 
-# Runs the commands in a system over the base tree, whose changes are discarded. Needs its own mount and PID namespaces.
+# Runs the commands in an overlay of the base system and discards the changes. Needs its own mount and PID namespaces.
 # $1 number, $2 directory of the changes, $3 log
 fresh_system() {
   local number=$1 work=$2 root=$2/root
@@ -89,7 +89,7 @@ fresh_system() {
   mount --bind "$cargo/registry" "$root/root/.cargo/registry"
   mount --bind "$rustup" "$root/root/.rustup"
   cp /etc/resolv.conf "$root/etc/resolv.conf"
-  # The CAs that this machine's administrator has added, for example that of a proxy that intercepts TLS.
+  # The CAs that this machine's administrator has added, for example the CA of a proxy that intercepts TLS.
   if compgen -G '/usr/local/share/ca-certificates/*.crt' >/dev/null; then
     cp -L /usr/local/share/ca-certificates/*.crt "$root/usr/local/share/ca-certificates/"
     chroot "$root" update-ca-certificates >/dev/null
@@ -103,7 +103,8 @@ fresh_system() {
   done
   local lines
   lines=$(commands)
-  # Not chroot: a program that enters another mount namespace would leave it. Mounts are shared, as with systemd.
+  # chroot is not used, because a program that enters another mount namespace would leave it. Mounts are shared, as with
+  # systemd.
   cd "$root"
   pivot_root . .
   umount -l .

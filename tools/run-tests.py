@@ -25,7 +25,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 CARGO = os.environ.get("CARGO", "cargo")
 
-# Programs that compare latencies or shares of a CPU or a link: other programs would change their results.
+# Programs that compare latencies or shares of a CPU or a link: running other programs at the same time would change the
+# results.
 ALONE = [
     "weir/proxy",
     "weir/lab",
@@ -39,7 +40,7 @@ ALONE = [
     "weir-lab/namespace",
 ]
 
-# The longest programs, so that none of them starts last.
+# These programs take longest, so they start first.
 FIRST = [
     "weir-dataplane/packet",
     "weir-dataplane/killed",

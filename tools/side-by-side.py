@@ -129,7 +129,7 @@ def compare(arguments, kind, path):
                 return "not run", f"{pathlib.Path(ours[0]).name}: {own}"
         differences = []
         pools = servers_by_pool(theirs, servers_by_block(kind, prepared, world.names))
-        # Statistics are specific to the program.
+        # Statistics differ between the programs.
         statistics = {url_of(request) for request, their in zip(requests, theirs)
                       if their[0]["body"].startswith("Active connections: ")}
         for request, their, our in zip(requests, theirs, own):
@@ -193,7 +193,7 @@ def remove_directive(text, name):
         if found.start() < at:
             continue
         out.append(text[at:found.start()])
-        # Quoted words may contain `;` and braces.
+        # Quoted words can contain `;` and braces.
         end = re.compile(r"(?:\"[^\"]*\"|'[^']*'|[^;{\"'])*([;{])").match(text, found.end())
         at = end.end() if end else len(text)
         depth = 1 if end and end.group(1) == "{" else 0
@@ -298,7 +298,7 @@ def prepare_haproxy(text, directory):
         is_user = section == "userlist" and re.match(r"^\s*(user|group)\b", line)
         if drop.match(line) and not is_user:
             line = ""
-        # The stub servers answer only HTTP, so other checks would fail.
+        # The stub servers support only HTTP, so other checks would fail.
         if re.match(r"^\s*(server|default-server|server-template)\s", line):
             line = re.sub(r"\s(check|agent-check|check-ssl)(?=\s|$)", "", line)
         line = re.sub(r"\bcrt\s+\S+", f"crt {directory}/own.pem", line)
@@ -508,7 +508,7 @@ def listeners_of(kind, text):
     """Returns the address, port and TLS of each listener."""
     found = []
     if kind == "haproxy":
-        # Sections that only show statistics are specific to the program.
+        # Sections that only show statistics differ between the programs.
         sections = re.split(r"^(?=(?:global|defaults|frontend|backend|listen|userlist)\b)", text, flags=re.M)
         leads = r"^\s*(server|use_backend|default_backend|redirect|http-request)\b"
         is_statistics = lambda section: re.search(r"^\s*stats\s", section, re.M) and not re.search(leads, section, re.M)
@@ -688,11 +688,11 @@ def fetch(request):
             answer["received"] = {"method": "", "path": "", "body": body, "headers": {}}
         kept = answer["received"]["headers"]
         answer["received"]["headers"] = {name: kept[name] for name in kept if name not in IGNORED_AT_SERVER}
-        # The default port may be left out (RFC 9110 section 4.2.3).
+        # The default port can be omitted (RFC 9110 section 4.2.3).
         default = ":443" if request["tls"] else ":80"
         hosts = answer["received"]["headers"].get("host", [])
         answer["received"]["headers"]["host"] = [host.removesuffix(default) for host in hosts]
-    # A relative reference and the URL that it stands for are the same (RFC 9110 section 10.2.2).
+    # A relative reference is equivalent to the URL that it resolves to (RFC 9110 section 10.2.2).
     if "location" in answer["headers"]:
         scheme = "https" if request["tls"] else "http"
         port = "" if request["port"] == (443 if request["tls"] else 80) else f":{request['port']}"
@@ -701,14 +701,14 @@ def fetch(request):
         answer["headers"]["location"] = [urllib.parse.urljoin(base, it).replace(f"://{host}/", f"://{request['host']}/")
                                          for it in answer["headers"]["location"]]
     # Recipients ignore `Expires` next to `max-age` (RFC 9111 section 5.3), and `no-cache` requires validation of a
-    # response whatever its age (section 5.2.2.4).
+    # response regardless of its age (section 5.2.2.4).
     if any("max-age" in value or "no-cache" in value for value in headers.get("cache-control", [])):
         answer["headers"].pop("expires", None)
     # The user and the password are in UTF-8, as clients assume without the parameter (RFC 7617 section 2.1).
     if "www-authenticate" in answer["headers"]:
         values = answer["headers"]["www-authenticate"]
         answer["headers"]["www-authenticate"] = [value.replace(', charset="UTF-8"', "") for value in values]
-    # Values of cookies that the program itself sets differ.
+    # The programs set cookies with different values.
     if "set-cookie" in answer["headers"]:
         values = answer["headers"]["set-cookie"]
         values = [with_max_age(value, headers.get("date", [""])[0]) for value in values]

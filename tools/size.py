@@ -14,7 +14,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-# Feature, pattern of its crates, pattern of its symbols that belong to no crate.
+# Each feature has a name, a pattern of its crates, and a pattern of its symbols that belong to no crate.
 FEATURES = [
     ("BPF programs and their loader", r"weir_dataplane|aya|aya_obj|object", r"OBJECT"),
     (

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Counters of the latency estimator: packets, samples, and why a sample was discarded. Numbers are never reused: they
- * are the index into weir_latency_counts. Each line generates the C constant, the Rust variant and the value of the
- * metric's label `event`.
+ * Counters of the latency estimator: packets, samples, and why a sample was discarded. Numbers are never reused,
+ * because they are the indexes of weir_latency_counts. Each line generates the C constant, the Rust variant and the
+ * value of the metric's label `event`.
  *
  * X(number, NAME, "label", "what happened")
  */
@@ -34,7 +34,7 @@ enum weir_latency_reason {
 #undef X
 };
 
-/* Entries of weir_latency_counts. */
+/* Number of entries in weir_latency_counts. */
 #define WEIR_LATENCY_REASON_COUNT 32
 
 #endif

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Why a packet was dropped, or passed to the stack. Numbers are never reused: they are the index into weir_reasons.
- * Each line generates the C constant, the Rust variant, the metric's label and a row of the manual's table.
+ * The reasons why packets are dropped, rejected, or passed to the stack. Numbers are never reused, because they are the
+ * indexes of weir_reasons. Each line generates the C constant, the Rust variant, the metric's label and a row of the
+ * manual's table.
  *
  * X(number, NAME, "label", "what happened")
  */

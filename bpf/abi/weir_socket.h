@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Maps of the cgroup programs that balance local clients (weir_socket.bpf.c). They exist only while a service needs
- * them. Services, extents, servers and counts are those of weir_abi.h.
+ * Maps of the cgroup programs that balance local clients (weir_socket.bpf.c). The maps exist only while a service needs
+ * them. Services, extents, servers and counts are in the maps of weir_abi.h.
  */
 #ifndef WEIR_SOCKET_H
 #define WEIR_SOCKET_H
 
 /*
- * weir_socket_listeners (LPM trie): service of a listener for the clients of one cgroup. The prefix of a range, or of a
- * listener on any port, ends within the port, so that the most specific listener is found.
+ * weir_socket_listeners (LPM trie): the service of a listener for the clients of one cgroup. The prefix of a port range
+ * or of a listener on any port does not include the whole port, so the lookup finds the most specific listener.
  */
 #define WEIR_SOCKET_SCOPE_LOCAL 0   /* scope of the director's own connections (balance_own) */
 #define WEIR_SOCKET_PREFIX_ANY  176 /* bits of scope, address and protocol */
 #define WEIR_SOCKET_PREFIX_PORT 192
 struct weir_socket_listener {
 	__u32 prefix;
-	__u32 scope; /* number of the cgroup */
+	__u32 scope; /* the cgroup's number */
 	struct weir_addr addr;
 	__u8 proto;
 	__u8 pad;
@@ -25,7 +25,7 @@ struct weir_socket_listener {
 
 /*
  * weir_sockets (hash): the servers of a socket. A connected socket has only index 0; an unconnected UDP socket has one
- * index per VIP and server. Indexes are used in ascending order without gaps.
+ * index per VIP and server. Indexes are assigned in ascending order without gaps.
  */
 #define WEIR_SOCKET_SLOTS 8
 struct weir_socket_key {
@@ -51,15 +51,15 @@ struct weir_socket {
 };
 
 /*
- * weir_socket_clients (LRU hash): persistence by the client's cgroup or user. These are values of
- * weir_service.template_scope, in addition to WEIR_TEMPLATE_*, which select the cgroup here.
+ * weir_socket_clients (LRU hash): persistence by the client's cgroup or user. The constants are values of
+ * weir_service.template_scope. Here the values WEIR_TEMPLATE_* select persistence by cgroup too.
  */
 #define WEIR_SOCKET_CLIENT_CGROUP 0
 #define WEIR_SOCKET_CLIENT_UID    3
 struct weir_socket_client_key {
 	__u64 client;
 	__u32 service;
-	__u32 generation; /* of the service row */
+	__u32 generation; /* generation of the service row */
 };
 struct weir_socket_client {
 	__u32 dest;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * The packet generator of `make bench`: a program that writes a new packet for each run and tail-calls the program
- * under test, which may be any XDP program, and the baselines that it is compared with.
+ * The packet generator of `make bench`, and baselines for comparison. The generator writes a new packet for each run
+ * and tail-calls the program under test, which can be any XDP program.
  *
  * A repeated test run does not restore the packet, so each run first restores the frame's length and contents. The
  * benchmark compiles this file for one frame length at a time; it is not part of Weir.
@@ -14,19 +14,19 @@
 #error "FRAME_LENGTH is the frame's length in bytes, a multiple of 8"
 #endif
 
-/* A program array holds only programs with "xdp.frags" or only programs without: set to match the target. */
+/* All programs in a program array are loaded with "xdp.frags", or all without it: define SECTION like the target's. */
 #ifndef SECTION
 #define SECTION "xdp.frags"
 #endif
 
-#define CLIENTS_LOG2 6 /* number of client addresses over which flows are distributed */
+#define CLIENTS_LOG2 6 /* log2 of the number of client addresses; flows are distributed over them */
 #define FIRST_PORT   1024
 
-/* A frame and the offsets of its variable parts, the client's address and port. Sums exclude these. */
+/* A frame and the offsets of its variable parts, the client's address and port. The sums exclude both. */
 struct frame {
 	__u8 bytes[FRAME_LENGTH];
-	__u32 ip_sum; /* of the IPv4 header without the low 32 bits of the client's address */
-	__u32 l4_sum; /* of pseudo header and segment without the address bits and the port */
+	__u32 ip_sum; /* sum of the IPv4 header without the low 32 bits of the client's address */
+	__u32 l4_sum; /* sum of the pseudo header and the segment without the address bits and the port */
 	__u16 addr_at;
 	__u16 port_at;
 	__u16 ip_sum_at; /* 0 = none: IPv6 */
@@ -36,10 +36,10 @@ struct frame {
 struct plan {
 	struct frame frames[2];
 	__u32 alternate; /* every second packet is frames[1], in the same flow as the previous packet */
-	__u32 flow_mask; /* number of flows - 1, a power of two minus one */
+	__u32 flow_mask; /* number of flows - 1; the number of flows is a power of two */
 	__u32 client;    /* the first client's address (its low 32 bits), host order */
-	__u32 random;    /* random addresses and ports instead */
-	__u32 ifindex;   /* device to which `generate` sends */
+	__u32 random;    /* use random addresses and ports instead */
+	__u32 ifindex;   /* device that `generate` sends to */
 	__s32 growth;    /* bytes that `null_tx` prepends */
 };
 
@@ -158,7 +158,7 @@ int generate(struct xdp_md *ctx)
 	return bpf_redirect(plan.ifindex, 0);
 }
 
-/* The baseline: only transmits, after adding as many bytes as the program that it is compared with. */
+/* The baseline: adds as many bytes as the program that it is compared with, and transmits the packet. */
 SEC(SECTION)
 int null_tx(struct xdp_md *ctx)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Balances a packet with ports: looks up its flow, binds a new flow to a server, and forwards the packet. Used by the
- * main program for whole packets and by the fragment stage for first fragments.
+ * Balances a packet with ports: looks up its flow, binds a new flow to a server, and forwards the packet. The main
+ * program uses this code for whole packets, and the fragment stage for first fragments.
  */
 #ifndef WEIR_BALANCE_H
 #define WEIR_BALANCE_H
@@ -14,15 +14,12 @@
 #include "lib/listener_cache.h"
 #include "lib/socket_tuple.h"
 
-/* The address of a packet that matches the address filter. */
+/* Which address of a packet the address filter contains. */
 #define MATCH_NONE 0
 #define MATCH_DST  1 /* the destination, possibly the source too */
 #define MATCH_SRC  2 /* the source only */
 
-/*
- * Returns which address matches. The filter has no false negatives; false positives are detected by the lookups that
- * follow.
- */
+/* Returns which address matches. The filter has no false negatives; the lookups that follow detect false positives. */
 static __always_inline int address_filter_match(const struct packet *p)
 {
 	struct weir_filter *filter = WEIR_LOOKUP(weir_filters, 0);
@@ -36,7 +33,7 @@ static __always_inline int address_filter_match(const struct packet *p)
 
 /* ---- records for later fragments --------------------------------------------------------------------------------- */
 
-/* Separate functions, because their variables would not fit into the caller's stack frame. */
+/* These are separate functions because their variables would not fit into the caller's stack frame. */
 __noinline int fragment_store_request(struct packet *p, __u32 dest_id, __u32 entry_index, __u32 hash, __u32 now)
 {
 	struct weir_dest *dest = WEIR_LOOKUP(weir_dests, dest_id);
@@ -68,8 +65,8 @@ __noinline int fragment_store_reply(struct packet *p, __u32 dest_id, struct weir
 }
 
 /*
- * If only WEIR_DEST_LIVE of these flags is set, the server accepts no new flows: a client that is still connecting gets
- * a different server.
+ * If WEIR_DEST_LIVE is the only flag of these that is set, the server accepts no new flows, and a client that is still
+ * connecting gets a different server.
  */
 #define SYN_RESCHEDULE_MASK (WEIR_DEST_LIVE | WEIR_DEST_USABLE | WEIR_DEST_STRICT | WEIR_DEST_RESET)
 
@@ -104,7 +101,7 @@ __noinline int syn_starts_new_flow(struct packet *p, struct flow *flow)
 	    (dest->flags & SYN_RESCHEDULE_MASK) == WEIR_DEST_LIVE &&
 	    !(META_FLAGS(flow->meta) & WEIR_FLOW_TEMPLATE && dest->policy & WEIR_POLICY_PERSISTENT))
 		return 1;
-	/* ip_vs_core.c, ip_vs_in_hook and is_new_conn_expected: never for a flow of a persistent client. */
+	/* A SYN never replaces a flow of a persistent client (ip_vs_core.c, ip_vs_in_hook and is_new_conn_expected). */
 	if (!(settings->flags & WEIR_SETTINGS_REUSE) || META_FLAGS(flow->meta) & WEIR_FLOW_TEMPLATE)
 		return 0;
 	if (settings->flags & WEIR_SETTINGS_EXPIRE_NODEST && !(dest->flags & WEIR_DEST_USABLE))
@@ -142,7 +139,7 @@ static __always_inline __u32 next_state(const struct packet *p, __u64 meta)
 	return p->proto == PROTO_TCP ? tcp_next_state(META_STATE(meta), view, p->tcp_flags) : WEIR_STATE_UDP;
 }
 
-/* Returns the verdict for a packet without a server, or the negated reason if the packet is to be rejected. */
+/* Returns the verdict for a packet without a server, or the negated reason if the packet must be rejected. */
 __noinline int no_server_verdict(__u32 service_id, __u32 reason)
 {
 	struct weir_service *service;
@@ -160,8 +157,8 @@ __noinline int no_server_verdict(__u32 service_id, __u32 reason)
 }
 
 /*
- * Inlined, so that the tail call is made from the program's own frame: from a subprogram, the stage would return to the
- * caller, which at tc would interpret the action as a verdict.
+ * Inlined so that the program itself makes the tail call. If a subprogram made it, the stage would return to the
+ * subprogram's caller, which at tc would interpret the action as a verdict.
  */
 static __always_inline int drop_or_reject(struct weir_context *ctx, __u32 service_id, __u32 reason)
 {
@@ -172,8 +169,8 @@ static __always_inline int drop_or_reject(struct weir_context *ctx, __u32 servic
 
 /*
  * Handles a packet of a flow whose server was removed with on_remove = "reset". The entry stays until it times out, so
- * that every packet is rejected. A UDP flow's entry is not refreshed: otherwise a client that keeps sending would never
- * get a different server.
+ * that every packet is rejected. A UDP flow's entry is not refreshed, because a client that keeps sending would then
+ * never get a different server.
  */
 static __always_inline void flow_close(const struct packet *p, struct weir_entry *entry, const struct flow *flow,
 				       __u32 now)
@@ -185,7 +182,7 @@ static __always_inline void flow_close(const struct packet *p, struct weir_entry
 /* Flags of bind_new(), which describe the packet. */
 #define BIND_NO_ENTRY    1 /* the flow has no entry */
 #define BIND_OVER_BUDGET 2 /* the SYN budget is exhausted */
-#define BIND_RESCHEDULE  4 /* the flow's server was removed: any packet may be scheduled again */
+#define BIND_RESCHEDULE  4 /* the flow's server was removed: any packet can be scheduled again */
 #define BIND_ENDED       8 /* not for bind_new(): the packet is not forwarded; the high bits contain the reason */
 
 #define BIND_REASON_SHIFT 8
@@ -231,7 +228,7 @@ give_up:
 	return 0;
 }
 
-/* These three are separate functions, to keep the call chain below the last function within the stack limit. */
+/* These are three separate functions to keep the call chain below the last one within the stack limit. */
 __noinline __u32 binding_find_service(struct weir_context *ctx, struct packet *p, struct binding *b)
 {
 	struct weir_vip *vip = 0;
@@ -281,9 +278,9 @@ __noinline int flood_bind_service(struct packet *p, struct binding *b)
 }
 
 /*
- * Binds a packet without an entry: finds its service and its server. Returns 1 and fills `flow`, or 0 with the reason
- * in the scratch row's binding. The binding is not a local variable: the caller's frame is part of every call chain
- * below it, and tail calls limit it to 256 bytes.
+ * Binds a packet without an entry: finds its service and its server. Returns 1 and fills `flow`, or returns 0 and
+ * stores the reason in the scratch row's binding. The binding is not a local variable, because the caller's frame is
+ * part of every call chain below it, and tail calls limit the frame to 256 bytes.
  */
 __noinline int bind_new(struct weir_context *ctx, struct packet *p, struct flow *flow, __u64 hash, __u32 bind_flags)
 {
@@ -320,7 +317,7 @@ __noinline int bind_new(struct weir_context *ctx, struct packet *p, struct flow 
 }
 
 /*
- * Does the same as bind_new(), but without its calls, for most packets of a flood: packets whose service listens on
+ * Does the same as bind_new() without its calls. This covers most packets of a flood: those whose service listens on
  * exactly this port.
  */
 static __always_inline int flood_bind(const struct packet *p, struct flow *flow, __u32 service, __u64 hash, __u32 now,
@@ -335,8 +332,8 @@ static __always_inline int flood_bind(const struct packet *p, struct flow *flow,
 }
 
 /*
- * Returns whether a packet without a server is routed by the stack (ip_vs_core.c, ip_vs_leave): it has a firewall mark,
- * and its destination is not local.
+ * Returns whether the stack routes a packet without a server (ip_vs_core.c, ip_vs_leave): the packet has a firewall
+ * mark, and its destination is not local.
  */
 __noinline int cache_bypass_applies(struct weir_context *ctx, struct packet *p)
 {
@@ -395,8 +392,9 @@ static __always_inline int unbound_verdict(struct weir_context *ctx, struct pack
 }
 
 /*
- * Forwards a packet that has ports. `match` is the result of address_filter_match(). `is_first_fragment` is a constant:
- * 1 for the first fragment of a datagram, for which it records where later fragments are sent.
+ * Forwards a packet that has ports. `match` is the result of address_filter_match(). `is_first_fragment` is a
+ * compile-time constant. It is 1 for the first fragment of a datagram; the function then records where to send later
+ * fragments.
  */
 static __always_inline int balance(struct weir_context *ctx, struct packet *p, int match, int is_first_fragment)
 {
@@ -419,7 +417,7 @@ static __always_inline int balance(struct weir_context *ctx, struct packet *p, i
 	if (flood_applies(p, now, settings)) {
 		bind_flags |= BIND_OVER_BUDGET;
 		flooded = has_fwmark(ctx) ? 0 : service_find_exact_cached(p);
-		/* With maglev, a SYN is sent to the same server with or without an entry: skip the lookup. */
+		/* With maglev, a SYN is sent to the same server with or without an entry, so skip the lookup. */
 		if (p->proto == PROTO_TCP && service_is_maglev(flooded) &&
 		    flood_bind(p, &flow, flooded, hash, now, settings))
 			goto forward;
@@ -433,7 +431,7 @@ static __always_inline int balance(struct weir_context *ctx, struct packet *p, i
 				return weir_verdict(WEIR_PASS_NO_FLOW, XDP_PASS);
 			goto reply;
 		}
-		/* A template with the same tag as this flow. */
+		/* The entry is a template with the same tag as this flow. */
 		entry = 0;
 	}
 	if (entry) {

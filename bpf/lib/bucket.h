@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * The buckets that may contain the entry of a hash, and the search through them.
+ * The buckets that can contain the entry of a hash, and the search through them.
  *
  * A hash selects its home bucket. Buckets are grouped in pages of 32 (4 KiB, one TLB entry). The last few percent of
  * the table are the stash, which contains no home buckets. If the home bucket is full, the entry is stored in another
@@ -21,8 +21,8 @@
 #define TAG_MASK   ((1ULL << 44) - 1)
 #define LOCK_TRIES 32
 
-#define HASH_PAIR_SHIFT 8  /* bits of the hash: the pair tried first */
-#define HASH_SIDE_SHIFT 12 /* the bucket of a pair tried first */
+#define HASH_PAIR_SHIFT 8  /* the hash bits from here on select the pair to search first */
+#define HASH_SIDE_SHIFT 12 /* this hash bit selects the bucket of a pair to search first */
 #define SPILL_COUNT_BITS       4  /* a pair holds 14 entries, plus one being inserted */
 #define STEPS           (2 * (WEIR_SPILL_PAIRS + WEIR_STASH_PAIRS))
 
@@ -229,8 +229,8 @@ static __always_inline __u64 step_counts(__u64 hash, __u32 stash, __u32 old)
 }
 
 /*
- * Returns the entry index of a tag outside its home bucket, without the old table's bit, or WEIR_NO_PLACE. Little state
- * is kept between steps, to save stack.
+ * Returns the entry index of a tag outside its home bucket, without the old table's bit, or WEIR_NO_PLACE. Keeps little
+ * state between steps to save stack space.
  */
 static __always_inline __u32 spill_find(__u64 hash, __u32 old)
 {
@@ -240,7 +240,7 @@ static __always_inline __u32 spill_find(__u64 hash, __u32 old)
 	if (layout_of(old) == 2)
 		return index_find(bucket_second(hash, old), hash & TAG_MASK, old);
 	for (__u32 step = 0; step < STEPS; step++) {
-		/* Prevents the compiler from spilling values derived from it. */
+		/* Prevents the compiler from spilling values derived from the hash. */
 		VERIFIER_FORGET(hash);
 		if (step == 2 * WEIR_SPILL_PAIRS)
 			counts = step_counts(hash, 1, old);
@@ -258,7 +258,7 @@ static __always_inline __u32 spill_find(__u64 hash, __u32 old)
 	return WEIR_NO_PLACE;
 }
 
-/* These are separate functions: few packets need them, and the verifier checks them only once. */
+/* These are separate functions because few packets need them and the verifier then checks them only once. */
 __noinline __u32 table_spill_find(__u64 hash)
 {
 	return spill_find(hash, 0);

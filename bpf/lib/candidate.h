@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Compares servers for the schedulers that use live counts, by the fraction cost / share, and implements the tree that
- * replaces the pass over a long list. The leaves of the tree are the positions in the list. In a winner tree, a node
+ * Compares servers by the fraction cost / share for the schedulers that use live counts, and implements the tree that
+ * replaces a pass over a long list. The leaves of the tree are the positions in the list. In a winner tree, a node
  * contains the better of its two children, and the root contains the choice; in a sum tree, a node contains the sum of
  * its children's weights or active flows.
  *
  * Nodes are updated without a lock. The CPU that changes a count updates the path from that server's leaf to the root:
- * at each node it computes, exchanges and computes again. If two CPUs update the same node, the last one reads the
- * other's count.
+ * at each node, it computes the value, exchanges it, and computes it again. If two CPUs update the same node, the later
+ * one reads the count of the earlier one.
  */
 #ifndef WEIR_CANDIDATE_H
 #define WEIR_CANDIDATE_H
@@ -17,7 +17,7 @@
 #define TREE_NONE   0xffffffffu
 #define TREE_LEVELS 20
 
-/* Single, untorn accesses to memory that other CPUs change. */
+/* Single accesses, without tearing, to memory that other CPUs change. */
 #define READ_ONCE(x)     (*(const volatile typeof(x) *)&(x))
 #define WRITE_ONCE(x, v) (*(volatile typeof(x) *)&(x) = (v))
 
@@ -57,8 +57,8 @@ struct rule {
 };
 
 /*
- * Unpacks a rule from one word, which a tree stores as node 0: the verifier sees one unknown value instead of one case
- * per rule.
+ * Unpacks a rule from the word that a tree stores as node 0. With one word, the verifier sees one unknown value instead
+ * of one case per rule.
  */
 static __always_inline struct rule rule_unpack(__u32 word)
 {
@@ -79,7 +79,7 @@ static __always_inline __u32 rule_of_scheduler(__u32 scheduler)
 {
 	switch (scheduler) {
 	case WEIR_SCHED_LC:
-	case WEIR_SCHED_LEAST_TIME: /* without costs */
+	case WEIR_SCHED_LEAST_TIME: /* if there are no costs */
 		return WEIR_RULE_LC;
 	case WEIR_SCHED_SED:
 		return WEIR_RULE_SED;
@@ -153,7 +153,7 @@ static __always_inline __u32 tree_winner(const struct tree *tree, __u32 node)
 	return word ? READ_ONCE(*word) : TREE_NONE;
 }
 
-/* Returns the better of a node's children; on a tie the left child, which is earlier in the list. */
+/* Returns the better of a node's children; on a tie, the left child, which is earlier in the list. */
 static __always_inline __u32 tree_better(const struct tree *tree, struct candidate *a, struct candidate *b, __u32 node)
 {
 	__u32 left = tree_winner(tree, 2 * node), right = tree_winner(tree, 2 * node + 1);
@@ -216,7 +216,7 @@ static __always_inline int tree_read_by_dest(struct tree *tree, __u32 dest_id, c
 	nodes = WEIR_LOOKUP(weir_tables, last->word[2]);
 	if (!nodes)
 		return 0;
-	/* struct weir_extent, four words an element. */
+	/* Reads struct weir_extent, four words per element. */
 	tree->rule = rule_unpack(nodes->word[0]);
 	tree->list_at = first->word[3];
 	tree->list_len = second->word[0];
@@ -241,7 +241,10 @@ struct climb {
 	__u32 next;
 };
 
-/* Too large for the stack; per CPU, because each CPU counts one flow at a time, in a softirq. */
+/*
+ * The state is too large for the stack. There is one row per CPU, because each CPU counts one flow at a time, in a
+ * softirq.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
@@ -249,7 +252,7 @@ struct {
 	__type(value, struct climb);
 } weir_climb_scratch SEC(".maps");
 
-/* Starts with a row of the ring: selects its tree, if the tree depends on the change, and the next row. */
+/* Starts on a row of the ring: selects the row's tree, if the tree depends on the change, and the next row. */
 static __always_inline void climb_start(struct climb *climb, __u32 dest_id, const struct weir_dest *dest)
 {
 	struct tree *tree = &climb->tree;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
  * The program's context. The director's packet path is compiled twice: for XDP, where the context is a frame, and with
- * WEIR_ON_SKB for tc, where it is a socket buffer: checksums may be partial, and one packet may consist of many
+ * WEIR_ON_SKB for tc, where it is a socket buffer. A socket buffer can have partial checksums and can consist of many
  * segments. Stages use `struct weir_context` and return XDP verdicts, which the tc program translates.
  */
 #ifndef WEIR_CONTEXT_H
@@ -15,7 +15,7 @@
 /* Size of a packet on the wire, for statistics. */
 struct wire {
 	__u32 packets;
-	__u32 bytes; /* from the IP header */
+	__u32 bytes; /* including the IP header */
 };
 
 #ifdef WEIR_ON_SKB
@@ -23,7 +23,7 @@ struct wire {
 /* The verifier identifies the context argument by its type's name. */
 #define weir_context __sk_buff
 
-/* The front cache saves a flow table lookup, a small part of the cost of a socket buffer. */
+/* Off: the flow table lookup that the front cache saves is a small part of the cost of a socket buffer. */
 #define WEIR_FRONT 0
 
 static __always_inline long context_load(struct weir_context *ctx, __u32 offset, void *to, __u32 len)
@@ -58,7 +58,7 @@ static __always_inline __u32 segment_header_len(struct weir_context *ctx, const 
 	return (offset >> 4) * 4;
 }
 
-/* Returns the length of the largest IP packet that this packet becomes on the wire. */
+/* Returns the length of the largest IP packet on the wire after segmentation. */
 static __always_inline __u32 wire_length(struct weir_context *ctx, const struct packet *p)
 {
 	__u32 size = ctx->gso_size;

@@ -36,7 +36,7 @@ static __always_inline int director(struct weir_context *ctx)
 	if (!match && frame_may_have_fwmark(data, data_end) && has_fwmark(ctx))
 		match = MATCH_DST;
 	/*
-	 * Only the packet that an ICMP error quotes identifies the flow: any router may send the error, to a client or
+	 * Only the packet that an ICMP error quotes identifies the flow: any router can send the error, to a client or
 	 * to the director.
 	 */
 	if (!match && (reason != PARSE_OK || p.slow_path != PACKET_ICMP || !length_fits(ctx, &p)))

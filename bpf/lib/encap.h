@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
  * Encapsulation towards a server: IP in IP (RFC 2003, 2473), GRE (RFC 2784) and GUE variant 0 as implemented by the
- * kernel's fou module (draft-ietf-intarea-gue). The outer TTL is copied from the inner header, ECN follows RFC 6040, DF
- * is always set: packets that do not fit have already been rejected with "too big".
+ * kernel's fou module (draft-ietf-intarea-gue). The outer TTL is copied from the inner header, ECN follows RFC 6040,
+ * and DF is always set, because packets that do not fit have already been rejected with "too big".
  *
- * GUE may carry the address of a second hop as private data, in the format of GitHub's load balancer (glb-director,
+ * GUE can carry the address of a second hop as private data, in the format of GitHub's load balancer (glb-director,
  * "GLB GUE header"): the server forwards packets of unknown connections to this hop.
  */
 #ifndef WEIR_ENCAP_H
@@ -27,8 +27,8 @@
 #define GUE_PFLAG_REMCSUM 0x80000000
 
 /*
- * Returns the maximum length of the headers between the outer and the inner IP header. They are shorter if there is no
- * checksum to defer.
+ * Returns the maximum length of the headers between the outer and the inner IP header. The headers are shorter if there
+ * is no checksum to defer.
  */
 static __always_inline __u32 encap_shim_len(const struct weir_dest *dest)
 {
@@ -145,14 +145,14 @@ static __always_inline int outer_ip_write(void *header, void *data_end, const st
 
 /* ---- checksums of the inner packet ------------------------------------------------------------------------------- */
 
-/* The tunnel header of one packet, after the outer IP header. */
+/* The tunnel header of a packet, which follows the outer IP header. */
 struct shim {
-	__u64 inner_sum; /* sum over the final inner packet, if `csum` */
+	__u64 inner_sum; /* sum over the final inner packet, if `csum` is set */
 	const struct weir_dest *hop; /* the second hop of GUE; 0 = none */
 	__u16 start;     /* remote checksum: offset of the inner transport header from the inner IP header; 0 = none */
-	__u16 field;     /* and of its checksum field */
+	__u16 field;     /* remote checksum: offset of the checksum field from the inner IP header */
 	__u16 len;
-	__u8 csum;       /* an outer UDP or GRE checksum */
+	__u8 csum;       /* whether there is an outer UDP or GRE checksum */
 };
 
 /*
@@ -199,8 +199,8 @@ static __always_inline __s64 ip_header_sum(void *data, void *data_end, const str
 }
 
 /*
- * Returns the tunnel flags that apply to this packet. On an skb the inner checksum may be partial and is completed
- * before transmission, so remote checksum offload is not used. A GSO packet cannot carry an outer checksum per segment;
+ * Returns the tunnel flags that apply to this packet. On an skb the inner checksum can be partial and is completed only
+ * at transmission, so remote checksum offload is not used. A GSO packet cannot carry an outer checksum per segment;
  * over UDP it is sent without one, which is allowed (RFC 768, RFC 6935).
  */
 static __always_inline __u8 shim_flags(struct weir_context *ctx, const struct weir_dest *dest)
@@ -215,9 +215,9 @@ static __always_inline __u8 shim_flags(struct weir_context *ctx, const struct we
 }
 
 /*
- * Fills in the shim, defers the inner checksum if the server is to complete it (its field then contains the sum of the
- * pseudo header, and the sum of the segment is the complement of the previous checksum), and sums the inner packet.
- * Returns 0 if the packet cannot be summed.
+ * Fills in the shim and sums the inner packet. If the server is to complete the inner checksum, the checksum field gets
+ * the sum of the pseudo header, and the sum of the segment is the complement of the previous checksum. Returns 0 if the
+ * packet cannot be summed.
  */
 static __always_inline int shim_plan(struct weir_context *ctx, const struct packet *p, const struct weir_dest *dest,
 				     struct shim *shim)
@@ -238,8 +238,8 @@ static __always_inline int shim_plan(struct weir_context *ctx, const struct pack
 	if (!(flags & (WEIR_TUNNEL_CSUM | WEIR_TUNNEL_REMCSUM)))
 		return 1;
 	/*
-	 * Set even with a deferred checksum: without an outer checksum, completing the inner checksum would make a
-	 * corrupted packet valid.
+	 * Set `csum` even if the inner checksum is deferred: without an outer checksum, completing the inner checksum
+	 * would make a corrupted packet valid.
 	 */
 	shim->csum = 1;
 	if (dest->tunnel == WEIR_TUNNEL_GRE)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Packets with a firewall mark. The stack routes them to Weir's veth device. A program at its egress stores the mark in
- * the frame, because XDP on the peer device has no access to skb->mark. On the peer, the mark selects the service.
+ * Finds the service of packets with a firewall mark. The stack routes these packets to Weir's veth device. A program at
+ * the egress hook of this device stores the mark in the frame, because XDP on the peer device has no access to
+ * skb->mark. On the peer, the mark selects the service.
  */
 #ifndef WEIR_FIREWALL_MARK_H
 #define WEIR_FIREWALL_MARK_H
@@ -18,8 +19,8 @@ struct frame_fwmark {
 } __attribute__((packed));
 
 /*
- * Returns whether the frame may contain a mark. This check is cheap but not sufficient: any neighbour may send to this
- * address.
+ * Returns whether the frame can contain a mark. This check is cheap but not sufficient, because any neighbour can send
+ * frames to this address.
  */
 static __always_inline int frame_may_have_fwmark(void *data, void *data_end)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
  * New flows over the SYN budget are forwarded by the pool's spread table, without an entry, so that a flood does not
- * fill the flow table and is hardly more expensive than established packets. The result is always the same as with
+ * fill the flow table and is hardly more expensive than established packets. This path selects the same server as
  * bind(), only faster.
  */
 #ifndef WEIR_FLOOD_H
@@ -35,7 +35,7 @@ static __always_inline int syn_budget_exhausted(__u32 now, const struct weir_set
 	return used >= settings->syn_budget;
 }
 
-/* Returns whether the budget is exhausted for this packet, if it has no entry. */
+/* Returns whether the packet is over the SYN budget if its flow has no entry. */
 static __always_inline int flood_applies(const struct packet *p, __u32 now, const struct weir_settings *settings)
 {
 	if (p->proto == PROTO_TCP && (p->tcp_flags & (TCP_SYN | TCP_RST)) != TCP_SYN)
@@ -43,7 +43,10 @@ static __always_inline int flood_applies(const struct packet *p, __u32 now, cons
 	return syn_budget_exhausted(now, settings);
 }
 
-/* Returns whether the flow has no entry and the lookup can be skipped. Hints exist only for the current table. */
+/*
+ * Returns true if the flow is known to have no entry, so that the lookup can be skipped. Hints exist only for the
+ * current table.
+ */
 static __always_inline int flood_skips_lookup(__u64 hash)
 {
 	return !weir_old_bucket_count && hint_excludes(bucket_home(hash), hash & TAG_MASK);

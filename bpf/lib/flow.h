@@ -70,15 +70,15 @@ static __always_inline __u32 link_load(__u32 entry_index, __u32 link)
 	return is_old_entry(entry_index) && link != WEIR_NO_PLACE ? link | WEIR_PLACE_OLD : link;
 }
 
-/* Returns the form in which the entry at `entry_index` stores a link. */
+/* Returns `link` in the form that the entry at `entry_index` stores. */
 static __always_inline __u32 link_store(__u32 entry_index, __u32 link)
 {
 	return is_old_entry(entry_index) && link != WEIR_NO_PLACE ? link & ~WEIR_PLACE_OLD : link;
 }
 
 /*
- * Removes the flag of an entry that is being moved, so that the entry can be used before its copy exists: a
- * compare-and-swap of its meta then fails, and only the state change of this packet is lost.
+ * Returns `meta` without the flag of an entry that is being moved, so that packets can use the entry before its copy
+ * exists. A compare-and-swap with this value fails, so only the state change of the packet is lost.
  */
 static __always_inline __u64 meta_clear_moved(__u64 meta)
 {
@@ -125,8 +125,8 @@ static __always_inline int threshold_set(const struct weir_dest *dest)
 		return 0;
 	__sync_lock_test_and_set(&live->overloaded, 1);
 	/*
-	 * Flows that ended between count and flag had no flag to clear, and there may be no remaining flow that could
-	 * clear it.
+	 * Flows that ended before the flag was set had no flag to clear, and there may be no remaining flow to clear
+	 * it.
 	 */
 	if (below_lower_threshold(live))
 		WRITE_ONCE(live->overloaded, 0);
@@ -140,12 +140,12 @@ static __always_inline int threshold_clear(const struct weir_dest *dest)
 
 	if (!live || !live->overloaded || !live->upper || !below_lower_threshold(live))
 		return 0;
-	/* A full barrier: a tree update that finds its nodes up to date has none. */
+	/* A full barrier is needed here, because a tree update that finds its nodes up to date contains none. */
 	__sync_lock_test_and_set(&live->overloaded, 0);
 	return 1;
 }
 
-/* The kind of a change to a server's counts. */
+/* The kinds of changes to a server's counts. */
 #define COUNT_CLASS 0 /* a flow changes between active and inactive: thresholds do not apply */
 #define COUNT_FLOW  1 /* a flow starts or ends */
 
@@ -217,7 +217,7 @@ static __always_inline void count_persistent(__u32 dest_id, int delta)
 		__sync_fetch_and_add(&live->persistent, delta);
 }
 
-/* Returns the template at `entry_index` if it still has that generation, otherwise 0. */
+/* Returns the template at `entry_index` if it still has this generation, otherwise 0. */
 static __always_inline struct weir_entry *template_entry(__u32 entry_index, __u8 generation)
 {
 	struct weir_entry *entry = entry_at(entry_index);
@@ -393,7 +393,7 @@ __noinline int old_or_moved_find(__u64 hash, struct flow *flow)
 		else if (META_KIND(flow->meta) == WEIR_KIND_MOVED)
 			flow->entry_index = WEIR_NO_PLACE;
 		else
-			/* Not copied yet: use the old entry. */
+			/* The entry has not been copied yet: use the old entry. */
 			flow->meta = meta_clear_moved(flow->meta);
 	}
 	return flow->entry_index != WEIR_NO_PLACE;
@@ -412,8 +412,8 @@ static __always_inline struct weir_entry *flow_find(__u64 hash, struct flow *flo
 /* ---- advance ----------------------------------------------------------------------------------------------------- */
 
 /*
- * Counts SYNs. Compared with the number of flows that became established, which is counted below, they show whether a
- * server accepts connections.
+ * Counts SYNs. The ratio of established flows, which are counted below, to SYNs shows whether a server accepts
+ * connections.
  */
 static __always_inline void count_syn(__u32 dest_id)
 {
@@ -433,8 +433,8 @@ static __always_inline void count_answered(__u32 dest_id)
 
 /*
  * Queues a flow for the director's peers. Called only if a flow's state has changed, and never for a half-open flow, so
- * that established packets and a SYN flood cost nothing. User space finds entries of the old table after they have been
- * moved.
+ * packets of established flows and SYN floods cost nothing. User space finds entries of the old table once they have
+ * been moved.
  */
 __noinline int sync_queue(__u32 entry_index)
 {
@@ -454,7 +454,7 @@ __noinline int sync_queue(__u32 entry_index)
 
 /*
  * Handles a change of a forward entry's state from the state in `meta` to the state in `next`. Not inlined, to save
- * stack.
+ * stack space.
  */
 __noinline int flow_changed(__u32 entry_index, __u32 dest_id, __u64 meta, __u64 next)
 {
@@ -539,7 +539,7 @@ static __always_inline int cold_matches(const struct weir_flow_cold *cold, const
 	       cold->dport == dport && cold->proto == proto;
 }
 
-/* Computes the hash of a new flow. A separate function, to save the caller's stack. */
+/* Computes the hash of a new flow. This is a separate function to save stack space in the caller. */
 __noinline int flow_new_hash(struct flow_new *new, __u32 family)
 {
 	if (!new)
@@ -555,7 +555,7 @@ static __always_inline __u32 in_old_table(const struct flow_new *new)
 
 /*
  * Returns whether the old table has the tuple. A forward entry that is being moved counts as an entry of the current
- * table, and a reverse entry does once its copy exists.
+ * table; a reverse entry does so once its copy exists.
  */
 __noinline int old_table_has(__u64 hash)
 {
@@ -572,9 +572,9 @@ __noinline int old_table_has(__u64 hash)
 }
 
 /*
- * Links the reverse entry of a new forward entry to it. Called after the forward entry's meta is valid, because replies
- * may already use the reverse entry, and before the forward entry is visible: afterwards another CPU may end the flow,
- * and the reverse entry's slot may belong to another flow.
+ * Links the reverse entry of a new flow to its forward entry. Called after the forward entry's meta is valid, because
+ * replies may already use the reverse entry, and before the forward entry is visible: after that, another CPU can end
+ * the flow, and the reverse entry's slot can belong to another flow.
  */
 static __always_inline void reverse_link(const struct flow_new *new)
 {
@@ -732,7 +732,7 @@ __noinline int flow_insert(struct flow_new *new)
 		goto out;
 	if (has_spilled(home) && (old ? old_table_spill_find(hash) : table_spill_find(hash)) != WEIR_NO_PLACE)
 		goto out;
-	/* Prevents the compiler from spilling values derived from it. */
+	/* Prevents the compiler from spilling values derived from the hash. */
 	VERIFIER_FORGET(hash);
 	if (!old)
 		hint_add(home_of(hash, 0), hash & TAG_MASK);

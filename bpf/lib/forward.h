@@ -41,8 +41,8 @@ static __always_inline int packet_tagged(const struct packet *p)
 }
 
 /*
- * Returns the cold record of the reverse entry of a flow with snat, in which the reply's destination is the snat
- * source; 0 = none.
+ * Returns the cold record of the reverse entry of a flow with snat; 0 = none. In this record, the reply's destination
+ * is the snat source.
  */
 static __always_inline struct weir_flow_cold *snat_record(const struct weir_dest *dest, __u32 entry_index)
 {

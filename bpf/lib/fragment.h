@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Later fragments of a datagram. They have no ports, and are forwarded according to the record of their first fragment.
- * Nothing is reassembled or queued, so a fragment that arrives before its first fragment is dropped.
+ * Forwards later fragments of a datagram. They have no ports, so they are forwarded according to the record of their
+ * first fragment. Nothing is reassembled or queued, so a fragment that arrives before its first fragment is dropped.
  */
 #ifndef WEIR_FRAGMENT_H
 #define WEIR_FRAGMENT_H
 
 #include "lib/balance.h"
 
-/* The current fragment; per CPU for the same reason as struct bind_scratch. */
+/* The current fragment. There is one row per CPU for the same reason as struct bind_scratch. */
 WEIR_PERCPU(weir_fragment_scratch, struct packet, 1);
 
 /*
@@ -56,7 +56,7 @@ static __always_inline void fragment_rewrite(struct weir_context *ctx, struct pa
 	packet_rewrite(ctx, p, &rewrite);
 }
 
-/* Does the same as forward_to_server and forward_to_client, but without ports and ICMP errors. */
+/* Does the same as forward_to_server and forward_to_client, but handles neither ports nor ICMP errors. */
 static __always_inline int fragment_forward(struct weir_context *ctx, struct packet *p, struct weir_fragment *record,
 					    struct weir_dest *dest, __u32 now)
 {

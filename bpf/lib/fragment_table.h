@@ -13,8 +13,8 @@
 #define FRAGMENT_AGE_TICKS 30
 
 /*
- * Fills the key. In IPv6 the protocol is not part of it; only the first fragment is guaranteed to contain it (RFC 8200
- * section 4.5).
+ * Fills the key. In IPv6 the key does not contain the protocol, because only the first fragment is guaranteed to
+ * contain it (RFC 8200 section 4.5).
  */
 static __always_inline void fragment_key(const struct packet *p, struct weir_fragment_key *key)
 {

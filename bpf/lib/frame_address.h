@@ -4,8 +4,8 @@
  * and the stack drops them (PACKET_OTHERHOST, net/ipv4/ip_input.c). Two directors that forwarded them would send each
  * frame back and forth.
  *
- * At tc, the kernel has already compared the address with the device's address. XDP runs before that. Both need
- * weir_macs for addresses of devices above this device, such as the virtual MAC address of VRRP on a macvlan.
+ * At tc, the kernel has already compared the address with the device's address. XDP runs before this comparison. Both
+ * need weir_macs for addresses of devices above this device, such as the virtual MAC address of VRRP on a macvlan.
  */
 #ifndef WEIR_FRAME_ADDRESS_H
 #define WEIR_FRAME_ADDRESS_H
@@ -71,8 +71,8 @@ __noinline int frame_is_accepted(struct weir_context *ctx, struct packet *p, __u
 		return 1;
 #endif
 	/*
-	 * A virtual router may have become active while the daemon was not running. The stack would receive the packet
-	 * on the router's device, and reset the connection.
+	 * A virtual router may have become active while the daemon was not running. If the packet passed, the stack
+	 * would receive it on the router's device and reset the connection.
 	 */
 	return mac_is_virtual(mac) && destination_is_local(ctx, p);
 }

@@ -3,13 +3,13 @@
  * The front cache: a small table of flows that had a packet in the current tick. Flow table entries are scattered over
  * all pages of the table, and with thousands of flows TLB misses dominate. Further packets of a flow in the same tick
  * do not change its entry and need not read it. The cache is used for plain ACKs of established TCP flows and for UDP
- * datagrams. It is not used for snat, whose source address is in the flow table. All other packets remove their flow
- * from the cache, and the server row is read for every packet, so that changes take effect at once. For nat replies see
- * lib/front_reply.h.
+ * datagrams. It is not used for snat, because the source address of snat is in the flow table. All other packets remove
+ * their flow from the cache, and the server row is read for every packet, so that changes take effect at once. For nat
+ * replies see lib/front_reply.h.
  *
  * The cache is 4-way set associative; a set is one cache line. Slots of an earlier tick are free. A full set is not
  * changed, and further flows use the flow table. The search starts at a slot that depends on the flow and usually
- * contains it: with the same order for all flows, the branches would be unpredictable.
+ * contains it: if all flows had the same order, the branches would be unpredictable.
  */
 #ifndef WEIR_FRONT_H
 #define WEIR_FRONT_H
@@ -18,7 +18,7 @@
 #include "lib/flow.h"
 
 #define FRONT_SLOTS_LOG2 15
-#define FRONT_SLOT_LOG2  4 /* bytes */
+#define FRONT_SLOT_LOG2  4 /* log2 of the size in bytes */
 #define FRONT_WAYS       4
 
 struct front_slot {

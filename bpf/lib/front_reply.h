@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
  * The front cache for nat replies, see lib/front.h. A slot also contains the source address that the client expects, so
- * that a reply reads neither the reverse nor the forward entry. Not used with snat, where the destination changes as
- * well.
+ * that a reply reads neither the reverse nor the forward entry. The cache is not used with snat, which also changes the
+ * destination.
  *
  * A packet that is more than an ACK removes its flow from both caches. A concurrent packet in the other direction on
  * another CPU is harmless: an ACK does not change the states that such packets set, in either view (lib/tcp_state.h).
@@ -14,12 +14,12 @@
 #include "lib/reply.h"
 
 #define FRONT_REPLY_SLOTS_LOG2 15
-#define FRONT_REPLY_SLOT_LOG2  5 /* bytes */
+#define FRONT_REPLY_SLOT_LOG2  5 /* log2 of the size in bytes */
 #define FRONT_REPLY_WAYS       4
 #define FRONT_REPLY_CLAIMED    0xffffffffu /* being written */
 
 struct front_reply {
-	__u64 id; /* as in the flow table, of the reverse entry */
+	__u64 id; /* id of the reverse entry, as in the flow table */
 	__u32 tick; /* plus one, so that zero is never valid */
 	__u16 ifindex;
 	__be16 port;
@@ -30,8 +30,8 @@ _Static_assert(sizeof(struct front_reply) == 1 << FRONT_REPLY_SLOT_LOG2, "front_
 static volatile struct front_reply weir_front_replies[1 << FRONT_REPLY_SLOTS_LOG2] __attribute__((aligned(64)));
 
 /*
- * Does the same as front_slot_of() for replies. A set is two cache lines; the first two slots searched are in the same
- * cache line.
+ * Does the same as front_slot_of() for replies. A set is two cache lines; the first two slots that are searched are in
+ * the same cache line.
  */
 static __always_inline volatile struct front_reply *front_reply_of(__u64 hash, int way)
 {
@@ -88,7 +88,9 @@ static __always_inline void front_insert_reply(__u32 dest_id, const struct reply
 		old = slot->tick;
 		if (old == tick || old == FRONT_REPLY_CLAIMED)
 			continue;
-		/* Claims the slot: a single writer, and no reader uses it before all words are written. */
+		/*
+		 * Claims the slot, so that only one CPU writes it, and no reader uses it before all words are written.
+		 */
 		if (__sync_val_compare_and_swap((__u32 *)&slot->tick, old, FRONT_REPLY_CLAIMED) != old)
 			return;
 		slot->id = (hash & TAG_MASK) << TAG_SHIFT | dest_id;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Hints: one byte per bucket, a bitmap indexed by the low three bits of the tags of the flows whose home it is. If a
- * tag's bit is clear, the table has no flow with this tag and this home, and the bucket is not read: a flood of new
- * flows then causes few cache misses. If the bit is set, the bucket is searched. The hints of a table for a million
- * flows fit in an L2 cache.
+ * Hints: one byte per home bucket, a bitmap of the low three bits of its flows' tags. If a tag's bit is clear, the
+ * table has no flow with this tag and this home bucket, and the bucket is not read, so that a flood of new flows causes
+ * few cache misses. If the bit is set, the bucket is searched. The hints of a table for a million flows fit in an L2
+ * cache.
  *
  * A bit is set under the home bucket's lock before the entry is visible, and cleared under the lock by the sweep.
  */

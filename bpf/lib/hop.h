@@ -70,7 +70,9 @@ __noinline int hop_renew(struct weir_context *ctx, struct weir_hop *row, struct 
 	}
 	fib.l4_protocol = PROTO_TCP;
 #ifdef WEIR_ON_SKB
-	/* With a length of 0 the kernel checks the skb's length, possibly many segments, against the device's MTU. */
+	/*
+	 * With a length of 0 the kernel checks the skb's length, which can be many segments, against the device's MTU.
+	 */
 	fib.tot_len = 1;
 #endif
 	fib.sport = bpf_htons((__u16)spread);
@@ -117,8 +119,8 @@ struct hop {
 #define HOP_READ_TRIES 8
 
 /*
- * Reads a consistent row; returns 0 if it has no route. A writer keeps `link` zero for tens of nanoseconds, hence the
- * retries.
+ * Reads a consistent row; returns 0 if it has no route. A writer keeps `link` zero for tens of nanoseconds, so the
+ * reader retries.
  */
 static __always_inline int hop_read(struct weir_hop *row, struct hop *hop)
 {
@@ -179,7 +181,7 @@ static __always_inline int hop_to_client(struct weir_context *ctx, struct weir_a
 	return hop_read(&row->hop, hop) && addr_equal(&row->addr, addr);
 }
 
-/* Stores the reverse path of a client's packet as next hop: without IP forwarding the kernel looks up no routes. */
+/* Stores the reverse path of a client's packet as the next hop: without IP forwarding the kernel looks up no routes. */
 static __always_inline void client_hop_store(struct weir_context *ctx, struct packet *p, __u32 now)
 {
 	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end;

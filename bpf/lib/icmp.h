@@ -25,11 +25,11 @@ struct icmp_error {
 	struct packet p; /* the message itself */
 	struct packet q; /* the packet that it quotes */
 	struct packet t; /* the tuple to look up: `q` reversed */
-	__u64 hash;      /* of `t` */
+	__u64 hash;      /* hash of `t` */
 	__u32 dest;
 	__u32 entry_index;
 	__u32 now;
-	__u32 mtu;       /* of a too-big message */
+	__u32 mtu;       /* MTU of a too-big message */
 };
 
 WEIR_PERCPU(weir_icmp_scratch, struct icmp_error, 1);
@@ -187,7 +187,7 @@ __noinline int icmp_to_server(struct weir_context *ctx, struct icmp_error *e)
 }
 
 /*
- * Forwards an error about a request to a nat server, so that its quote shows the request as the client sent it. The
+ * Forwards an error about a request to a nat server. Rewrites the quote to the request as the client sent it. The
  * source address is kept if it belongs to a router.
  */
 static __always_inline int icmp_to_client(struct weir_context *ctx, struct icmp_error *e, struct weir_flow_cold *cold)
@@ -233,7 +233,7 @@ __noinline int icmp_about_reply(struct weir_context *ctx, struct icmp_error *e)
 
 /*
  * Returns the server of a flow without an entry, according to the table that its packets used; 0 = none. `marked`: such
- * flows may exist.
+ * flows can exist.
  */
 __noinline int untracked_dest(struct packet *t, __u64 hash, __u32 marked)
 {
@@ -255,7 +255,7 @@ __noinline int untracked_dest(struct packet *t, __u64 hash, __u32 marked)
 	return marked ? schedule_spread(&scratch->extent, hash) : 0;
 }
 
-/* Looks up e->t, fills hash, dest and entry_index and returns the kind of the entry, WEIR_KIND_FREE for none. */
+/* Looks up e->t, fills in hash, dest and entry_index, and returns the kind of the entry; WEIR_KIND_FREE = none. */
 __noinline int icmp_find(struct icmp_error *e)
 {
 	struct weir_settings *settings = WEIR_LOOKUP(weir_settings, 0);

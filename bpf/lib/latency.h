@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Estimates a server's latency only from client packets: the time from the last packet of a request to the first
+ * Estimates a server's latency from client packets only: the time from the last packet of a request to the first
  * payload of the response. Replies bypass the director, but the client's acknowledgements pass through it, and with TCP
- * timestamps (RFC 7323) each of them carries the value of the server's clock at which the acknowledged data was sent.
+ * timestamps (RFC 7323) each of them carries the value of the server's clock at the time the acknowledged data was
+ * sent.
  *
  * The handshake maps the server's clock to the director's: the SYN-ACK was sent just after the SYN arrived here. A
  * sample is the mapped send time of the first new payload that the client acknowledges, minus the arrival of the last
@@ -22,18 +23,18 @@
 #define LATENCY_MS 1000000LL
 #define LATENCY_US 1000LL
 
-#define LATENCY_SLOT_IDLE_NS    (1000 * LATENCY_MS)  /* a slot idle for this long may be reused for a different flow */
+#define LATENCY_SLOT_IDLE_NS    (1000 * LATENCY_MS)  /* a slot idle for this long can be reused for a different flow */
 #define LATENCY_HANDSHAKE_NS    (900 * LATENCY_MS)   /* below the initial retransmission timeout, RFC 6298 */
 #define LATENCY_ANCHOR_NS       (10000 * LATENCY_MS) /* 1 ms of drift at 100 ppm */
 #define LATENCY_OVERLAP_NS      (250 * LATENCY_US)
 #define LATENCY_SLACK_NS        (64 * LATENCY_US)
 #define LATENCY_FULL_SEGMENT    536
-#define LATENCY_UPLOAD_BYTES    16384 /* a longer request is an upload, which may be sent in pieces */
+#define LATENCY_UPLOAD_BYTES    16384 /* a longer request is an upload, which can be sent in pieces */
 #define LATENCY_TLS_WINDOW      1200 /* session tickets, SETTINGS of HTTP/2 */
-#define LATENCY_TICKET_BYTES    640  /* two session tickets are shorter */
-#define LATENCY_TICKETS_NS      (5 * LATENCY_MS) /* after such a pause all tickets are acknowledged */
+#define LATENCY_TICKET_BYTES    640  /* two session tickets are shorter than this */
+#define LATENCY_TICKETS_NS      (5 * LATENCY_MS) /* after such a pause, all tickets have been acknowledged */
 #define LATENCY_HTTP2_WINDOW    128  /* SETTINGS of HTTP/2 without TLS */
-#define LATENCY_FINISHED_BYTES  100  /* a TLS Finished alone is shorter, with a request it is longer */
+#define LATENCY_FINISHED_BYTES  100  /* a TLS Finished alone is shorter; with a request, it is longer */
 #define LATENCY_PROMPT_NS       LATENCY_MS
 #define LATENCY_RESENT_NS       (190 * LATENCY_MS) /* TCP_RTO_MIN is 200 ms */
 #define LATENCY_TLS_ALERT_BYTES 24
@@ -49,9 +50,9 @@ struct latency_packet {
 	__u32 seq;
 	__u32 ack;
 	__u32 ts_ecr;
-	__u16 length; /* of the payload */
+	__u16 length; /* length of the payload */
 	__u8 flags;
-	__u8 timestamps; /* the packet has them */
+	__u8 timestamps; /* whether the packet has timestamps */
 	__u8 first;      /* LATENCY_FIRST_* of the payload */
 };
 
@@ -91,8 +92,8 @@ static __always_inline void latency_emit(struct weir_latency_flow *flow, __s64 n
 }
 
 /*
- * Returns whether the last acknowledgement in the window belongs to a response because other acknowledgements came
- * before it: two of session tickets, one of SETTINGS.
+ * Returns whether the last acknowledgement in the window belongs to a response because enough acknowledgements came
+ * before it: two of session tickets, or one of SETTINGS.
  */
 static __always_inline int latency_follows_others(const struct weir_latency_flow *flow)
 {
@@ -168,8 +169,8 @@ static __always_inline int latency_open(struct weir_latency_flow *flow, const st
 }
 
 /*
- * Returns whether the unit of the server's clock is not 1 ms but 1 us: the clock cannot have advanced by more than the
- * flow's age, except by the 63 units of a SYN cookie.
+ * Returns whether the unit of the server's clock is 1 us instead of 1 ms: the clock cannot have advanced by more than
+ * the flow's age, except by the 63 units of a SYN cookie.
  */
 static __always_inline int latency_unit_is_us(const struct weir_latency_flow *flow, __u64 clock, __u64 age)
 {
@@ -227,7 +228,7 @@ static __always_inline int latency_measure(struct weir_latency_flow *flow, const
 	}
 	flow->certain = age <= sent + flow->loop_ns + tick + LATENCY_PROMPT_NS;
 	*sample = (__s64)(flow->syn_ns + sent) - (__s64)flow->request_ns;
-	/* The sample may be negative by up to one tick and the drift of 122 ppm. */
+	/* The sample can be negative by up to one tick and the drift of 122 ppm. */
 	if (*sample >= -tick - (__s64)(age >> 13) - LATENCY_SLACK_NS)
 		return 1;
 	latency_early(flow);
@@ -455,7 +456,7 @@ static __always_inline __u8 latency_first(struct weir_context *ctx, __u32 offset
 	return LATENCY_FIRST_OTHER;
 }
 
-/* Looks the settings up again: as an argument they would enlarge the caller's stack frame. */
+/* Looks the settings up again: passing them as an argument would enlarge the caller's stack frame. */
 static __always_inline int latency_sampled(__u64 hash)
 {
 	struct weir_settings *settings = WEIR_LOOKUP(weir_settings, 0);
@@ -463,7 +464,10 @@ static __always_inline int latency_sampled(__u64 hash)
 	return settings && (__u16)(hash >> 24) < settings->latency_sample;
 }
 
-/* Handles a packet of a sampled flow on its way to a server. A separate function, to save the caller's stack. */
+/*
+ * Handles a packet of a sampled flow on its way to a server. This is a separate function to save stack space in the
+ * caller.
+ */
 __noinline int latency_observe(struct weir_context *ctx, struct packet *p, __u64 hash, __u32 dest)
 {
 	struct weir_settings *settings = WEIR_LOOKUP(weir_settings, 0);

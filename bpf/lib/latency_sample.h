@@ -5,7 +5,7 @@
 
 #include "lib/candidate.h"
 
-/* Overwrites the oldest sample of a full ring. Needs no protection from other CPUs, preemption or interrupts. */
+/* Stores a sample; in a full ring, overwrites the oldest one. Safe against other CPUs, preemption and interrupts. */
 static __always_inline void latency_store(__u32 dest, __s64 ns, __u32 method)
 {
 	struct weir_latency_ring *ring;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
  * A per-CPU cache of exact listener lookups, for packets of a flood: the hash map lookup would cost as much as the rest
- * of their processing. An entry is valid for one jiffy (1 to 10 ms). For this time after a change to the listeners,
- * packets of a flood may still use the old service; other packets never do.
+ * of their processing. An entry is valid for one jiffy (1 to 10 ms). For one jiffy after a change to the listeners,
+ * packets of a flood can still use the old service; other packets never do.
  */
 #ifndef WEIR_LISTENER_CACHE_H
 #define WEIR_LISTENER_CACHE_H
@@ -17,7 +17,7 @@ struct listener_cache_entry {
 	__u8 proto;
 	__u8 pad;
 	__u32 service;
-	__u32 generation; /* of the service row, which may be reused for another service */
+	__u32 generation; /* generation of the service row, which can be reused for another service */
 	__u32 jiffy;      /* as in weir_clock; 0 = empty */
 };
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
  * All maps of the director, and the constants that the loader writes into .rodata. The sizes are placeholders: the
- * loader sets max_entries from the configuration. Array maps are mmapable: their elements start at a page boundary,
- * hence at a cache line, and user space accesses them without system calls.
+ * loader sets max_entries from the configuration. Array maps are mmapable: their elements start at a page boundary and
+ * therefore at a cache line, and user space accesses them without system calls.
  */
 #ifndef WEIR_MAPS_H
 #define WEIR_MAPS_H
@@ -12,8 +12,8 @@
 #include "abi/weir_abi.h"
 
 /*
- * Sizes are constants for the verifier, so they need not be loaded. The secret is part of the layout record: the
- * flow table's tags depend on it.
+ * The verifier treats the sizes as constants, so the programs need not load them. The secret is part of the layout
+ * record, because the flow table's tags depend on it.
  */
 const volatile __u64 weir_secret0 = 0;
 const volatile __u64 weir_secret1 = 0;
@@ -24,10 +24,7 @@ const volatile __u32 weir_dest_count = 1;
 const volatile __u32 weir_service_count = 1;
 const volatile __u32 weir_table_count = 1;
 const volatile __u32 weir_live_count = 1;
-/*
- * The same for the old table, whose flows are moved. 0 = no old table, in which case the verifier removes the code for
- * it.
- */
+/* The same for the old table, whose flows are moved. 0 = no old table; the verifier then removes the code for it. */
 const volatile __u32 weir_old_bucket_count = 0;
 const volatile __u32 weir_old_stash_count = 0;
 

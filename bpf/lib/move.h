@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Moves flows from a table with a different size or layout to the current table. Run by the daemon while packets are
- * processed. At any time a packet finds its flow in one of the tables.
+ * Moves flows from a table with a different size or layout to the current table. The daemon runs this while packets are
+ * processed. A packet always finds its flow in one of the tables.
  *
- * A forward entry is claimed first, and no longer changes afterwards. Packets use it until its copy exists. With nat
- * the reverse entry is copied first and linked to the old forward entry, because a visible forward entry always has its
- * reverse entry: as soon as the copy of the forward entry is visible, a packet may end the flow and both copies. An old
- * entry whose copy exists is marked as moved. It remains for packets that searched the current table before the move;
- * if a packet finds a moved entry but no copy, the flow has ended.
+ * A forward entry is claimed first and does not change after that. Packets use it until its copy exists. With nat the
+ * reverse entry is copied first and linked to the old forward entry, because a visible forward entry must always have
+ * its reverse entry: once the copy of the forward entry is visible, a packet can end the flow and free both copies. An
+ * old entry whose copy exists is marked as moved. It remains for packets that searched the current table before the
+ * move; if a packet finds a moved entry but no copy, the flow has ended.
  */
 #ifndef WEIR_MOVE_H
 #define WEIR_MOVE_H
@@ -17,7 +17,7 @@
 
 #define MOVE_TRIES 32
 
-/* A separate scratch row: on older kernels, a packet may interrupt a test run. */
+/* This is a separate scratch row because on older kernels a packet can interrupt a test run. */
 struct move_scratch {
 	struct flow_new forward;
 	struct flow_new reverse;
@@ -84,7 +84,10 @@ static __always_inline int move_insert(struct flow_new *new)
 	return result;
 }
 
-/* Marks an old entry as moved. It is claimed, or the reverse entry of a claimed entry, so nothing else changes it. */
+/*
+ * Marks an old entry as moved. The entry is claimed, or is the reverse entry of a claimed entry, so nothing else
+ * changes it.
+ */
 static __always_inline void move_finish(struct weir_entry *entry)
 {
 	__u64 meta = READ_ONCE(entry->meta);
@@ -114,7 +117,7 @@ __noinline int move_reverse(__u32 entry_index, __u32 forward_index)
 	new->peer = forward_index;
 	new->peer_generation = META_GENERATION(forward->meta);
 	result = move_insert(new);
-	/* Before the copy of the forward entry exists: afterwards the next flow of this tuple may begin. */
+	/* Do this before the copy of the forward entry exists: after that, the next flow with this tuple can begin. */
 	move_finish(entry);
 	if (result != FLOW_INSERTED)
 		return 0;
@@ -123,7 +126,7 @@ __noinline int move_reverse(__u32 entry_index, __u32 forward_index)
 	return 1;
 }
 
-/* Inserts copies of both entries of a flow, whose forward entry is in the scratch row. Returns whether it succeeded. */
+/* Inserts copies of both entries of a flow. The forward entry is in the scratch row. Returns whether it succeeded. */
 __noinline int move_copy(__u32 entry_index, __u32 peer)
 {
 	struct move_scratch *scratch = WEIR_LOOKUP(weir_move_scratch, 0);
@@ -136,12 +139,12 @@ __noinline int move_copy(__u32 entry_index, __u32 peer)
 		return 0;
 	if (move_insert(&scratch->forward) == FLOW_INSERTED)
 		return 1;
-	/* nat does not work with one entry. */
+	/* nat requires both entries. */
 	entry_undo(&scratch->reverse);
 	return 0;
 }
 
-/* Drops a flow without a free slot. Its packets may still be sent to the same server by hash. */
+/* Drops a flow without a free slot. Its packets can still be sent to the same server by hash. */
 __noinline int move_drop(struct flow_new *new)
 {
 	struct weir_settings *settings = WEIR_LOOKUP(weir_settings, 0);

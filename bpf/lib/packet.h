@@ -123,7 +123,7 @@ struct packet {
 #define L3_OFFSET_MASK 0x3f
 #define L4_OFFSET_MASK 0x7ff
 
-/* Hides a bound that the compiler knows but the verifier does not, so that the following check is emitted. */
+/* Hides a bound that the compiler knows but the verifier does not, so that the compiler emits the following check. */
 #define VERIFIER_FORGET(x) asm volatile("" : "+r"(x))
 
 static __always_inline void *packet_l3(void *data, const struct packet *p)

@@ -7,7 +7,7 @@
 #include "lib/csum.h"
 #include "lib/maps.h"
 
-#define SUM_CHUNK  32  /* on the stack */
+#define SUM_CHUNK  32  /* bytes on the stack */
 #define SUM_CHUNKS 320 /* 10 KiB: no jumbo frame is longer */
 
 /*
@@ -34,7 +34,9 @@ __noinline __s64 packet_sum(struct weir_context *ctx, __u32 offset, __u32 len)
 	if (rest == 0)
 		return sum;
 	__builtin_memset(chunk, 0, sizeof(chunk));
-	/* Kernel 6.1 derives no bound from "!= 0": the mask and "+ 1" give it the minimum and maximum of the length. */
+	/*
+	 * The verifier of kernel 6.1 derives no bound from "!= 0": the mask and "+ 1" bound the length on both sides.
+	 */
 	rest--;
 	VERIFIER_FORGET(rest);
 	if (context_load(ctx, offset, chunk, (rest & (SUM_CHUNK - 1)) + 1))

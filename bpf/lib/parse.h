@@ -54,7 +54,7 @@ static __always_inline int parse_ipv4(void *data, void *data_end, struct packet 
 	if ((void *)(ip + 1) > data_end)
 		return WEIR_DROP_TOO_SHORT;
 	/*
-	 * Read the addresses before any error is returned: they decide whether the director must drop a malformed
+	 * Read the addresses before any error is returned: they determine whether the director must drop a malformed
 	 * packet.
 	 */
 	p->family = 4;
@@ -102,7 +102,7 @@ static __noinline int parse_ipv6_headers(void *data, void *data_end, struct pack
 			__u16 frag = bpf_ntohs(*(__be16 *)(header + 2));
 
 			p->frag_offset = offset;
-			if (frag & ~0x6) { /* offset or more; an atomic fragment (RFC 6946) is an ordinary packet */
+			if (frag & ~0x6) { /* except an atomic fragment (RFC 6946), which is an ordinary packet */
 				p->frag_id = *(__u32 *)(header + 4);
 				p->slow_path = frag & ~0x7 ? PACKET_FRAGMENT_LATER : PACKET_FRAGMENT_FIRST;
 			}

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Packets with a partial checksum (CHECKSUM_PARTIAL), from virtual devices: the field contains only the sum of the
- * pseudo header. XDP can neither update nor forward it, because an XDP frame does not have this state. Such packets are
- * passed unmodified to the tc program. One in 65536 complete checksums matches too; such packets are handled correctly
- * at tc.
+ * Passes packets with a partial checksum (CHECKSUM_PARTIAL), which virtual devices send, to tc. The checksum field of
+ * such a packet contains only the sum of the pseudo header. XDP can neither update nor forward the packet, because an
+ * XDP frame does not carry this state, so the tc program gets the unmodified packet. One in 65536 complete checksums
+ * matches too; tc handles these packets correctly.
  */
 #ifndef WEIR_PARTIAL_CHECKSUM_H
 #define WEIR_PARTIAL_CHECKSUM_H

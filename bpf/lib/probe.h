@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * The director's health probes that use a service's forwarding method. A socket is connected to the server's address.
- * Its packets are forwarded like those of a client, with the VIP as destination, and replies from the VIP are
- * translated back to the server's address. The director's stack therefore never receives a packet from an address that
- * may be its own.
+ * Forwards the director's health probes that use a service's forwarding method. A probe's socket is connected to the
+ * server's address. Its packets are forwarded like those of a client, with the VIP as destination, and replies from the
+ * VIP are translated back to the server's address. The director's stack therefore never receives a packet from an
+ * address that could be its own.
  *
- * Checksums of local packets may be partial: only differences are applied, and the sum of a segment is derived from its
- * pseudo header, which is correct in both cases.
+ * Checksums of local packets can be partial or complete. Only differences are applied, and the sum of a segment is
+ * derived from its pseudo header, which is correct in both cases.
  */
 #ifndef WEIR_PROBE_H
 #define WEIR_PROBE_H
@@ -19,7 +19,7 @@
 #define PROBE_GRE_CSUM_LEN 8
 #define PROBE_GUE_LEN	   4
 #define PROBE_GRE_CSUM	   0x8000
-#define PROBE_SOURCE_PORT  0xc357 /* of GUE; any value is suitable for a single connection */
+#define PROBE_SOURCE_PORT  0xc357 /* source port of GUE; any value is suitable for a single connection */
 
 #define ICMP_UNREACHABLE   3
 #define ICMPV6_UNREACHABLE 1

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * The packet quoted in an ICMP error, accessed by offsets, because it may be truncated and start anywhere in the
- * packet. Eight bytes of its transport header are enough (RFC 792); a truncated checksum need not be updated.
+ * Reads and changes the packet that an ICMP error quotes. It is accessed by offsets, because it can be truncated and
+ * can start anywhere in the outer packet. Eight bytes of its transport header are enough (RFC 792); a truncated
+ * checksum need not be updated.
  */
 #ifndef WEIR_QUOTE_H
 #define WEIR_QUOTE_H
@@ -155,7 +156,7 @@ __noinline __u64 quote_rewrite(struct weir_context *ctx, struct packet *q, struc
 	return diff;
 }
 
-/* Returns whether the packet, which was parsed as ICMP, is only a part of a datagram. */
+/* Returns whether the packet, which was parsed as ICMP, is only one fragment of a datagram. */
 static __always_inline int packet_is_fragment(struct weir_context *ctx, const struct packet *p)
 {
 	__be16 frag;

@@ -30,7 +30,10 @@ struct rs_vip {
 	struct rs_ports ports[RS_RANGES_MAX];
 };
 
-/* weir_rs_marks: DSCP -> VIPs to restore as destination. DSCP 0 has the VIPs of rewritten replies. */
+/*
+ * weir_rs_marks: DSCP -> VIPs to restore as the destination. The row of DSCP 0 contains the VIPs whose replies are
+ * rewritten.
+ */
 struct rs_mark_key {
 	__u8 family; /* 4 or 6 */
 	__u8 dscp;
@@ -47,7 +50,9 @@ struct rs_mark {
 	struct rs_mark_entry entries[RS_RANGES_MAX];
 };
 
-/* weir_rs_except: clients whose replies are not rewritten, longest prefix match on the canonical 128-bit form. */
+/*
+ * weir_rs_except: clients that receive replies without rewriting: longest prefix match on the canonical 128-bit form.
+ */
 struct rs_prefix {
 	__u32 prefix_len;
 	__u8 addr[16];
@@ -63,14 +68,14 @@ struct rs_frag_key {
 	__u8 pad[2];
 };
 
-/* weir_rs_counts: packet counters, indexes of a per-CPU array. Numbers are never reused. */
+/* weir_rs_counts: the packet counters; the values are indexes into a per-CPU array. Numbers are never reused. */
 enum rs_count {
 	RS_DECAPSULATED = 0,
 	RS_TURNED_BACK = 1,       /* marked packets, destination set to the VIP */
 	RS_REPLY_REWRITTEN = 2,   /* replies, source set to the VIP */
 	RS_ERROR_TRANSLATED = 3,  /* ICMP errors, either direction */
 	RS_PASS_NOT_VIP = 4,      /* tunnel packet whose inner destination is not a VIP of that tunnel */
-	RS_PASS_FRAGMENT = 5,     /* fragment of a tunnel packet, or later fragment whose first was not seen */
+	RS_PASS_FRAGMENT = 5,     /* fragment of a tunnel packet, or later fragment without a known first fragment */
 	RS_PASS_HEADERS = 6,      /* unsupported tunnel options or extension headers */
 	RS_PASS_EXCEPT = 7,       /* reply to a client of --except */
 	RS_DROP_MALFORMED = 8,    /* tunnel packet too short, or without an inner IP packet */

@@ -100,9 +100,7 @@ static __always_inline int rs_readdress(struct __sk_buff *skb, const struct rs_p
 	return bpf_skb_store_bytes(skb, outer->l3 + RS_IPV4_ADDRESSES, to, 8, 0);
 }
 
-/*
- * Returns 1 if the packet now has the address of the next hop, 0 if it is for this host. A SYN is always for this host.
- */
+/* Returns 1 if the packet was readdressed to the next hop, 0 if it is for this host. A SYN is always for this host. */
 static __noinline int rs_second_hop(struct __sk_buff *skb, const struct rs_packet *outer, const struct rs_packet *inner,
 				    const struct rs_tunnel *t)
 {
@@ -112,7 +110,7 @@ static __noinline int rs_second_hop(struct __sk_buff *skb, const struct rs_packe
 		return 0;
 	if (bpf_skb_load_bytes(skb, inner->l4 + RS_TCP_FLAGS, &flags, sizeof(flags)) || flags & TCP_SYN)
 		return 0;
-	/* Type 0, and the only hop has not been used yet. */
+	/* The data must have type 0, and its only hop must not have been used yet. */
 	if (bpf_skb_load_bytes(skb, t->hops, hops, sizeof(hops)) || hops[0] || hops[1] || hops[2] != 0 || hops[3] != 1)
 		return 0;
 	if (rs_is_known(skb, inner))

@@ -2,10 +2,10 @@
 /*
  * The server's half of `forward = "l3dsr"`: the director has replaced the VIP with this host's address.
  *
- * With a DSCP of 1 to 63, the VIP is restored as the destination before the socket lookup, so that replies have it as
- * their source, no state is kept, and other traffic to the host's address is not changed. With DSCP 0, sockets listen
- * on the host's address, and replies get the VIP as their source at egress, except replies to clients listed with
- * --except. ICMP errors are translated in both cases.
+ * With a DSCP of 1 to 63, the VIP is restored as the destination before the socket lookup. Replies therefore have the
+ * VIP as their source, no state is kept, and other traffic to the host's address is not changed. With DSCP 0, sockets
+ * listen on the host's address, and replies get the VIP as their source at egress, except replies to clients listed
+ * with --except. ICMP errors are translated in both cases.
  */
 #ifndef WEIR_REAL_SERVER_L3DSR_H
 #define WEIR_REAL_SERVER_L3DSR_H
@@ -23,7 +23,7 @@ static __always_inline const struct rs_mark *rs_mark_of(__u8 family, __u8 dscp)
 	return bpf_map_lookup_elem(&weir_rs_marks, &key);
 }
 
-/* Finds the VIP of a local port. Returns whether there is one. */
+/* Finds the VIP of a local port. Returns whether there is such a VIP. */
 static __always_inline int rs_vip_of_port(const struct rs_mark *mark, __be16 port, struct weir_addr *vip)
 {
 	__u16 number = bpf_ntohs(port);

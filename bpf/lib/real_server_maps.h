@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* The real server's maps. Only fragments and counters are written by the programs. */
+/* The real server's maps. The programs write only fragments and counters. */
 #ifndef WEIR_REAL_SERVER_MAPS_H
 #define WEIR_REAL_SERVER_MAPS_H
 

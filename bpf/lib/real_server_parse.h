@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Parses IP headers of an skb at any offset: of the packet, of a tunnel's inner packet, of an ICMP error's quote.
+ * Parses IP headers of an skb at any offset: of the packet, of a tunnel's inner packet, or of an ICMP error's quote.
  *
- * Uses bpf_skb_load_bytes instead of pointers: after GRO the inner headers may be outside the linear part, and later
+ * Uses bpf_skb_load_bytes instead of pointers: after GRO, the inner headers can be outside the linear part, and later
  * modifications would invalidate pointers.
  */
 #ifndef WEIR_REAL_SERVER_PARSE_H
@@ -16,8 +16,8 @@
 
 enum rs_parse {
 	RS_PARSE_OK = 0,
-	RS_PARSE_SHORT,   /* or not an IP packet */
-	RS_PARSE_HEADERS, /* extension headers that end the walk */
+	RS_PARSE_SHORT,   /* truncated, or not an IP packet */
+	RS_PARSE_HEADERS, /* extension headers that end the parse loop */
 };
 
 enum rs_fragment {
@@ -143,8 +143,8 @@ static __always_inline int rs_is_icmp_error(struct __sk_buff *skb, const struct 
 }
 
 /*
- * Returns whether the address belongs to this host. A frame for another host that a bridge floods has a different
- * destination address, so its MAC address need not be compared.
+ * Returns whether the address belongs to this host. If a bridge floods a frame for another host, the packet has a
+ * different destination address, so the MAC address need not be compared.
  */
 static __always_inline int rs_is_host_address(const struct weir_addr *addr)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Rewrites headers of an skb. Checksums are updated incrementally, so a wrong checksum stays wrong, and correctly
- * for every skb->ip_summed: a partial checksum (CHECKSUM_PARTIAL) is the sum of the pseudo header, which the kernel
- * adjusts with BPF_F_PSEUDO_HDR; for the sum over the whole packet (CHECKSUM_COMPLETE) see each function.
+ * Rewrites headers of an skb. Checksums are updated incrementally, so a wrong checksum stays wrong. The updates are
+ * correct for every skb->ip_summed. A partial checksum (CHECKSUM_PARTIAL) is the sum of the pseudo header, which the
+ * kernel adjusts with BPF_F_PSEUDO_HDR; for the sum over the whole packet (CHECKSUM_COMPLETE) see each function.
  */
 #ifndef WEIR_REAL_SERVER_REWRITE_H
 #define WEIR_REAL_SERVER_REWRITE_H
@@ -54,8 +54,9 @@ static __always_inline int rs_rewrite_ipv4(struct __sk_buff *skb, const struct r
 }
 
 /*
- * Sets an IPv6 address. In CHECKSUM_COMPLETE, address and transport checksum cancel out. The helper always subtracts
- * the part of the checksum (kernels before BPF_F_IPV6), so the address is stored with BPF_F_RECOMPUTE_CSUM.
+ * Sets an IPv6 address. In CHECKSUM_COMPLETE, the changes of the address and of the transport checksum cancel out.
+ * Before BPF_F_IPV6, the helper always subtracts the change of the checksum, so the address is stored with
+ * BPF_F_RECOMPUTE_CSUM.
  */
 static __always_inline int rs_rewrite_ipv6(struct __sk_buff *skb, const struct rs_packet *p, int source,
 					   const struct weir_addr *to)
@@ -71,7 +72,7 @@ static __always_inline int rs_rewrite_ipv6(struct __sk_buff *skb, const struct r
 	return bpf_skb_store_bytes(skb, rs_addr_offset(p, source), new, sizeof(new), BPF_F_RECOMPUTE_CSUM);
 }
 
-/* Sets the source or destination address, of the same family. */
+/* Sets the source or destination address to an address of the same family. */
 static __noinline int rs_rewrite(struct __sk_buff *skb, const struct rs_packet *p, int source,
 				 const struct weir_addr *to)
 {
@@ -81,9 +82,9 @@ static __noinline int rs_rewrite(struct __sk_buff *skb, const struct rs_packet *
 }
 
 /*
- * Does the same in the quote of an ICMP error. Its transport checksum is not updated: it may be truncated, and
- * receivers do not verify it. In IPv4, the checksum of the quoted header compensates for the change; in IPv6 the ICMP
- * checksum is updated.
+ * Does the same in the quote of an ICMP error. The transport checksum of the quote is not updated: it can be truncated,
+ * and receivers do not verify it. In IPv4, the checksum of the quoted header compensates for the change; in IPv6 the
+ * ICMP checksum is updated.
  */
 static __noinline int rs_rewrite_embedded(struct __sk_buff *skb, const struct rs_packet *icmp,
 					  const struct rs_packet *inner, int source, const struct weir_addr *to)

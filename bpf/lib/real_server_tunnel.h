@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Decapsulation for `forward = "tunnel"`: IP in IP, GUE (variants 0 and 1) and GRE, all combinations of address
+ * Decapsulation for `forward = "tunnel"`: IP in IP, GUE (variants 0 and 1) and GRE, in all combinations of address
  * families.
  *
  * This runs at tc, not XDP, so that all interfaces of the server keep their driver mode and offloads: GRO merges IP in
@@ -54,7 +54,9 @@ __noinline __s64 rs_sum(struct __sk_buff *skb, __u32 offset, __u32 len, __u32 su
 	if (rest == 0)
 		return sum;
 	__builtin_memset(chunk, 0, sizeof(chunk));
-	/* Kernel 6.1 derives no bound from "!= 0": the mask and "+ 1" give it the minimum and maximum of the length. */
+	/*
+	 * The verifier of kernel 6.1 derives no bound from "!= 0": the mask and "+ 1" bound the length on both sides.
+	 */
 	rest--;
 	VERIFIER_FORGET(rest);
 	if (bpf_skb_load_bytes(skb, offset, chunk, (rest & (RS_SUM_CHUNK - 1)) + 1))
@@ -86,7 +88,7 @@ static __always_inline int rs_parse_gre(struct __sk_buff *skb, const struct rs_p
 }
 
 /*
- * Parses GUE (draft-ietf-intarea-gue): two bits variant; in variant 0, a control bit, the length of the options in
+ * Parses GUE (draft-ietf-intarea-gue): a two-bit variant and, in variant 0, a control bit, the length of the options in
  * words, and the protocol. Returns enum rs_count, or -1 to continue.
  */
 static __always_inline int rs_parse_gue(struct __sk_buff *skb, const struct rs_packet *outer, struct rs_tunnel *t)
@@ -179,10 +181,10 @@ static __always_inline int rs_tunnel_vip_matches(const struct rs_packet *inner, 
 }
 
 /*
- * Completes the inner checksum of GUE remote checksum offload, whose field contains the sum of the pseudo header. With
- * an outer UDP checksum, the sum of the whole datagram is zero, so the inner checksum equals the sum of the bytes
- * before `csum_start`: the data need not be summed, and corruption is still detected. Without an outer checksum, the
- * data is summed.
+ * Completes the inner checksum of GUE remote checksum offload. The sender has stored the sum of the pseudo header in
+ * the checksum field. With an outer UDP checksum, the sum of the whole datagram is zero, so the inner checksum equals
+ * the sum of the bytes before `csum_start`: the data need not be summed, and corruption is still detected. Without an
+ * outer checksum, the data is summed.
  */
 static __noinline int rs_remote_checksum(struct __sk_buff *skb, const struct rs_packet *outer,
 					 const struct rs_packet *inner, const struct rs_tunnel *t)
@@ -233,9 +235,9 @@ static __always_inline int rs_ecn(__u8 outer, __u8 inner)
 
 /*
  * Removes everything between the Ethernet header and the inner packet. If the families differ, bpf_skb_change_proto
- * sets the skb's protocol (the DECAP_L3 flags of bpf_skb_adjust_room were added after 6.1). It adds or removes the 20
- * bytes by which the two headers differ, which the length takes into account. bpf_skb_adjust_room resets the checksum
- * state, which applied to the outer checksum, and the stack verifies the inner checksum.
+ * sets the skb's protocol (the DECAP_L3 flags of bpf_skb_adjust_room were added after 6.1). This also adds or removes
+ * 20 bytes, the difference between the two headers, so the length is corrected by 20. bpf_skb_adjust_room resets the
+ * checksum state, which applied to the outer checksum, so the stack verifies the inner checksum.
  */
 static __always_inline int rs_strip(struct __sk_buff *skb, const struct rs_packet *outer, const struct rs_tunnel *t)
 {

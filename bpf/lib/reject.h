@@ -3,7 +3,7 @@
  * Errors that the director sends: ICMP errors for "no server", "packet too big" and "TTL exceeded" (RFC 792, RFC 4443,
  * RFC 1191), and a TCP reset for connections of a removed server (RFC 9293). Their source is the destination of the
  * rejected packet, so that the director's addresses and routes are not disclosed. RFC 1122 section 3.2.2 and RFC 4443
- * section 2.4 list the packets that must not cause an error. A budget limits the rate.
+ * section 2.4 list the packets that must not cause an error to be sent. A budget limits the rate.
  */
 #ifndef WEIR_REJECT_H
 #define WEIR_REJECT_H
@@ -205,7 +205,7 @@ static __always_inline int send_back(struct weir_context *ctx)
 	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end;
 	struct eth_header *eth = data, copy;
 
-	/* The sender of a frame with a firewall mark is reached only through the stack. */
+	/* The sender of a frame with a firewall mark can be reached only through the stack. */
 	if (!device_sends(device) || has_fwmark(ctx))
 		return to_tc(ctx, original_ifindex(ctx), 0);
 	if ((void *)(eth + 1) > data_end)

@@ -7,15 +7,16 @@
 
 struct reply {
 	struct weir_entry *forward;
-	__u32 entry_index;                 /* of the forward entry */
-	struct weir_flow_cold *cold; /* the forward entry's: client to VIP */
-	__u64 meta;                  /* the forward entry's, not expired */
+	__u32 entry_index;                 /* index of the forward entry */
+	struct weir_flow_cold *cold; /* cold record of the forward entry: client to VIP */
+	__u64 meta;                  /* meta of the forward entry, which has not expired */
 };
 
 /*
- * Returns the meta of the forward entry that a reverse entry links to, 0 if the flow has ended. While a flow is moved,
- * its new reverse entry links to the old forward entry, then to the new one. A packet may read the index before this
- * change and the generation after it, so the generation is not compared for an old entry; its slot is not reused.
+ * Returns the meta of the forward entry that a reverse entry links to, or 0 if the flow has ended. While a flow is
+ * moved, its new reverse entry links to the old forward entry, then to the new one. A packet can read the index before
+ * this change and the generation after it. For an old entry, whose slot is not reused, the generation is therefore not
+ * compared.
  */
 static __always_inline __u64 linked_meta(__u32 reverse_index, const struct weir_flow_cold *reverse,
 					 __u32 forward_index, __u64 meta)
@@ -75,11 +76,11 @@ static __always_inline __u32 reply_advance(const struct packet *p, const struct 
 
 /* The translation of a reply, and the device to use if there is no route. */
 struct reply_translation {
-	struct weir_addr addr; /* its source: the VIP */
+	struct weir_addr addr; /* the reply's source: the VIP */
 	__be16 port;
 	__be16 client_port;
 	__u32 ifindex;
-	struct weir_addr *client; /* its destination with snat, 0 = unchanged */
+	struct weir_addr *client; /* the reply's destination with snat; 0 = unchanged */
 };
 
 /* Fills `xlat` from the forward entry's cold record. */

@@ -18,8 +18,8 @@ struct rewrite {
 };
 
 /*
- * Updates the sum over the whole packet (CHECKSUM_COMPLETE of an skb) for a change that no other checksum compensates;
- * for other states the helper fails, which is ignored.
+ * Updates the sum over the whole packet (CHECKSUM_COMPLETE of an skb) for a change that no other checksum compensates
+ * for. In other states the helper fails, and the error is ignored.
  */
 static __always_inline void whole_sum_add(struct weir_context *ctx, __u64 diff)
 {
@@ -92,7 +92,7 @@ static __always_inline void dscp_set(struct weir_context *ctx, const struct pack
 	}
 }
 
-/* Sets one address of the IP header and updates its checksum. Returns the difference, for the pseudo header. */
+/* Sets one address of the IP header and updates its checksum. Returns the difference for the pseudo header. */
 static __always_inline __u64 address_set(void *data, void *data_end, const struct packet *p, int is_src,
 					 const struct weir_addr *addr)
 {
@@ -115,7 +115,7 @@ static __always_inline __u64 address_set(void *data, void *data_end, const struc
 	return diff;
 }
 
-/* Sets a packet's source or destination. `is_src` is a constant. */
+/* Sets a packet's source or destination. `is_src` is a compile-time constant. */
 #ifdef WEIR_ON_SKB
 
 static __always_inline void side_rewrite(struct weir_context *ctx, const struct packet *p, int is_src,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
  * Schedulers: choose a server for a new flow. User space builds the hash tables (crates/weir-sched); schedulers that
- * use live counts or a cursor run here. Each scheduler returns a dest id, or 0 for none, and makes the same choices as
- * IPVS for the same sequence of flows (net/netfilter/ipvs/ip_vs_*.c).
+ * use live counts or a cursor run here. Each scheduler returns a dest id, or 0 if there is none, and makes the same
+ * choices as IPVS for the same sequence of flows (net/netfilter/ipvs/ip_vs_*.c).
  */
 #ifndef WEIR_SCHEDULE_H
 #define WEIR_SCHEDULE_H
@@ -25,7 +25,7 @@ __noinline __u32 schedule_by_load(__u32 service_id, struct weir_extent *extent)
 	return schedule_least(extent, extent->scheduler);
 }
 
-/* Runs rr and wrr. `missed`: the cursor's lock was not obtained, and the caller uses the spread table. */
+/* Runs rr and wrr. `missed`: the cursor's lock could not be acquired, and the caller uses the spread table. */
 __noinline __u32 schedule_round_robin(__u32 service_id, struct weir_extent *extent, int *missed)
 {
 	struct weir_cursor *cursor = WEIR_LOOKUP(weir_cursors, service_id);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
  * Hash schedulers: look up an owner in a table, by an address (dh, sh and mh) or by the flow's hash (maglev).
- * Unavailable owners stay in the tables; the extent's flags decide whether the search continues past them
+ * Unavailable owners stay in the tables; the extent's flags determine whether the search continues past them
  * (crates/weir-sched, availability).
  */
 #ifndef WEIR_SCHEDULE_HASH_H
@@ -65,7 +65,7 @@ static __always_inline __u32 mh_hash(__u32 word)
 enum owner {
 	OWNER_ACCEPT,
 	OWNER_SKIP,
-	OWNER_BUSY, /* above max_load: skipped, used if there is no other */
+	OWNER_BUSY, /* above max_load: used only if there is no other owner */
 	OWNER_REJECT,
 };
 
@@ -126,15 +126,15 @@ static __always_inline enum owner owner_check(const struct weir_extent *extent, 
 
 struct probe {
 	const struct weir_extent *extent;
-	__u64 active; /* of all usable servers, for max_load */
+	__u64 active; /* active flows of all usable servers, for max_load */
 	__u32 input;
 	__u32 first;
 	__u32 dest;
 };
 
 /*
- * Returns the table position of the probe `index` probes after the first: dh and sh add to twice the first bucket, mh
- * rehashes the client, maglev uses the next position.
+ * Returns the table position of the probe `index` probes after the first: dh and sh add the index to twice the first
+ * bucket, mh rehashes the client, and maglev uses the next position.
  */
 static __always_inline __u32 probe_position(const struct probe *probe, __u32 index)
 {
@@ -235,7 +235,7 @@ static __always_inline __u32 schedule_spread(const struct weir_extent *extent, _
 }
 
 /*
- * Returns the server that the previous table selects; 0 = the same as the current server, or unknown. A connection that
+ * Returns the server that the previous table selects; 0 = it is the current server, or is unknown. A connection that
  * started through another director before the change may have its socket there.
  */
 static __always_inline __u32 schedule_former(const struct weir_extent *extent, __u64 hash, __u32 current_dest)

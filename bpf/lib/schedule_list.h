@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* The list of a service's usable servers, newest first, and the schedulers with a cursor in it: rr and wrr. */
+/*
+ * The list of a service's usable servers, newest first, and rr and wrr, the schedulers that keep a cursor in the list.
+ */
 #ifndef WEIR_SCHEDULE_LIST_H
 #define WEIR_SCHEDULE_LIST_H
 
@@ -32,7 +34,8 @@ static long member_step(__u32 index, void *context)
 }
 
 /*
- * Returns a server's row in the list; 0 = it takes no flows. A search is needed only while the list is being changed.
+ * Returns a server's row in the list; 0 = the server takes no flows. A search is needed only while the list is being
+ * changed.
  */
 static __always_inline struct weir_member *member_of(const struct weir_extent *extent, __u32 dest_id)
 {
@@ -79,7 +82,7 @@ static __always_inline enum root tree_root(const struct weir_extent *extent, str
 	if (winner == TREE_NONE)
 		return ROOT_NONE;
 	*choice = tree_member(&tree, winner);
-	/* After a server has reached its threshold, the root may still contain the server until the tree is updated. */
+	/* After a server has reached its threshold, the root can still contain the server until the tree is updated. */
 	return *choice && !live_overloaded((*choice)->live) ? ROOT_FOUND : ROOT_WALK;
 }
 
@@ -149,8 +152,8 @@ static __always_inline __u32 tree_seek(const struct weir_extent *extent, __u32 s
 }
 
 /*
- * Returns the first position at or after `start` with an available server of at least `weight`; the list's length for
- * none.
+ * Returns the first position at or after `start` with an available server of at least `weight`; the list's length if
+ * there is none.
  */
 static __always_inline __u32 list_seek(const struct weir_extent *extent, __u32 start, __u32 weight)
 {
@@ -175,7 +178,7 @@ static long heaviest_step(__u32 index, void *context)
 	return 0;
 }
 
-/* Returns the maximum weight of available servers; 0 for none. */
+/* Returns the maximum weight of available servers, or 0 if there are none. */
 static __always_inline __u32 list_heaviest(const struct weir_extent *extent)
 {
 	struct list_search search = { .extent = extent };
@@ -195,7 +198,10 @@ static __always_inline __u32 list_heaviest(const struct weir_extent *extent)
 
 /* ---- the cursor -------------------------------------------------------------------------------------------------- */
 
-/* Returns the position of the first member after `seq` in list order (descending seq); the list's length for none. */
+/*
+ * Returns the position of the first member after `seq` in list order (descending seq); the list's length if there is
+ * none.
+ */
 static __always_inline __u32 list_after(const struct weir_extent *extent, __u32 seq, __u32 hint)
 {
 	struct weir_member *member;

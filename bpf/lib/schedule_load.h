@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * The schedulers that compare live counts: lc wlc sed nq fo ovf over the whole list, twos and p2c between two servers
- * drawn at random by weight. Servers are compared as fractions cost / share by cross multiplication; on a tie the first
- * one is used.
+ * The schedulers that compare live counts: lc, wlc, sed, nq, fo and ovf compare all servers of the list; twos and p2c
+ * compare two servers drawn at random by weight. The fractions cost / share are compared by cross-multiplication; on a
+ * tie, the first server is used.
  */
 #ifndef WEIR_SCHEDULE_LOAD_H
 #define WEIR_SCHEDULE_LOAD_H
@@ -53,7 +53,7 @@ static __always_inline __u32 schedule_least(const struct weir_extent *extent, __
 
 /* ---- two at random ----------------------------------------------------------------------------------------------- */
 
-/* Retries to avoid modulo bias; a first retry is needed with a probability of ceiling / 2^32. */
+/* Maximum number of retries to avoid modulo bias; a retry is needed with a probability below ceiling / 2^32. */
 #define REDRAWS 8
 
 static __always_inline __u32 draw(struct weir_cursor *cursor)
@@ -140,7 +140,7 @@ struct share_search {
 	struct tree tree;
 	__u32 node;
 	__u32 target;
-	__u32 leaves; /* under the node */
+	__u32 leaves; /* number of leaves under the node */
 	__u32 excluded; /* the leaf of an excluded server, 0 = none */
 	__u32 excluded_weight;
 };
@@ -179,7 +179,7 @@ static __always_inline __u32 share_position(struct share_search *search)
 
 static __always_inline __u32 tree_share(const struct weir_extent *extent, __u32 target)
 {
-	/* A server without a share must not be found, not even by a target of 0. */
+	/* A server without a share must not be found, not even with a target of 0. */
 	struct share_search search = { .target = target ? target : 1 };
 
 	tree_read(&search.tree, extent);
@@ -201,7 +201,9 @@ static __always_inline __u32 tree_twos(struct weir_cursor *cursor, const struct 
 	return better_dest(extent, tree_share(extent, first), tree_share(extent, second));
 }
 
-/* Draws twice by weight, 0 to the total inclusive; the second server is used only if its load per weight is lower. */
+/*
+ * Draws twice by weight, from 0 to the total inclusive; the second server is used only if its load per weight is lower.
+ */
 static __always_inline __u32 schedule_twos(struct weir_cursor *cursor, const struct weir_extent *extent)
 {
 	struct twos_search search = { .extent = extent };
@@ -233,7 +235,10 @@ struct p2c_search {
 	__u32 second;
 };
 
-/* Draws once: uniformly over all positions except the first server's, then accepted with a probability by weight. */
+/*
+ * Draws one position uniformly, except the first server's, and accepts it with a probability proportional to its
+ * weight.
+ */
 static long p2c_step(__u32 index, void *context)
 {
 	struct p2c_search *search = context;
@@ -262,7 +267,7 @@ struct p2c_scan {
 	const struct weir_extent *extent;
 	__u64 reached;
 	__u64 target;
-	__u32 excluded; /* positions; the list's length for none */
+	__u32 excluded; /* excluded position; the list's length if there is none */
 	__u32 found;
 };
 
@@ -297,8 +302,8 @@ static long p2c_find_step(__u32 index, void *context)
 }
 
 /*
- * Draws a position by weight among the available servers except `excluded`; the list's length for none. The functions
- * of p2c are separate because of their loops and the stack limit.
+ * Draws a position by weight among the available servers except `excluded`; the list's length if there is none. The
+ * functions of p2c are separate because of their loops and the stack limit.
  */
 __noinline __u32 p2c_list(__u32 service_id, struct weir_extent *extent, __u32 excluded)
 {
@@ -361,8 +366,8 @@ static __always_inline __u32 p2c_fallback(__u32 service_id, struct weir_extent *
 
 /*
  * Draws two positions by weight; the list's length if not found. Returns the first position in the low word and the
- * second in the high word. A separate function, because its caller's frame would be part of the call chains below
- * p2c_tree().
+ * second in the high word. This is a separate function because its caller's frame would be part of the call chains
+ * below p2c_tree().
  */
 __noinline __u64 p2c_draw(__u32 service_id, struct weir_extent *extent)
 {

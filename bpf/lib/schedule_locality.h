@@ -74,7 +74,7 @@ struct set_search {
 	__u32 find_most; /* search for the most loaded instead of the least loaded */
 };
 
-/* Compares one server, from the newest to the oldest; on a tie the first one is kept. */
+/* Compares one server, from the newest to the oldest; on a tie, the first one is kept. */
 static long set_step(__u32 index, void *context)
 {
 	struct set_search *search = context;

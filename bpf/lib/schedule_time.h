@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * least-time: two servers drawn at random by their share (weight per estimated latency), then the one with the lower
- * latency * (active + 1) / weight. User space publishes the shares every few milliseconds; flows that are assigned in
- * between are counted at once. Among idle servers the first draw decides, so that noise in the estimates does not send
- * all flows to one server. One flow in WEIR_COST_EXPLORE is assigned only by weight, because a server without flows
- * would yield no samples. crates/weir-sched/src/least_time.rs is the model.
+ * least-time: draws two servers at random by their share (weight per estimated latency), and selects the one with the
+ * lower latency * (active + 1) / weight. User space publishes the shares every few milliseconds; flows that are
+ * assigned between two updates are counted at once. Among idle servers the first draw is used, so that noise in the
+ * estimates does not send all flows to one server. One flow in WEIR_COST_EXPLORE is assigned only by weight, because a
+ * server without flows would yield no samples. crates/weir-sched/src/least_time.rs is the model.
  */
 #ifndef WEIR_SCHEDULE_TIME_H
 #define WEIR_SCHEDULE_TIME_H
@@ -109,7 +109,7 @@ __noinline __u32 schedule_by_time(__u32 service_id, struct weir_extent *extent)
 	search.target[1] = draw_below(cursor, ceiling);
 	search.reached = 0;
 	bpf_loop(extent->list_len, time_find_step, &search, 0);
-	/* If a server became full after the sum was computed, a target may be unreachable. */
+	/* If a server became full after the sum was computed, a target can be unreachable. */
 	first = search.found & 1 ? member_at(extent, search.position[0]) : 0;
 	if (!first)
 		return 0;

@@ -22,7 +22,7 @@ static __always_inline __u32 skb_csum_offset(const struct packet *p)
 }
 
 /*
- * Returns the flags for a port. For an address, add BPF_F_PSEUDO_HDR, so that the kernel adjusts the sum in a partial
+ * Returns the flags for a port. For an address, add BPF_F_PSEUDO_HDR to make the kernel adjust the sum in a partial
  * checksum.
  */
 static __always_inline __u64 skb_csum_flags(const struct packet *p)
@@ -52,8 +52,9 @@ static __noinline int skb_set_address(struct __sk_buff *skb, const struct packet
 	if (csum && bpf_l4_csum_replace(skb, csum, 0, bpf_csum_diff(old, sizeof(old), new, sizeof(new), 0), flags))
 		return -1;
 	/*
-	 * Address and checksum cancel out in a sum over the whole packet, but the helper subtracts its part (kernels
-	 * before BPF_F_IPV6), so the address must be added too; in a later fragment nothing cancels it out.
+	 * In a sum over the whole packet, the changes of the address and of the checksum cancel out. Before BPF_F_IPV6,
+	 * the helper subtracts the change of the checksum, so the change of the address must be added. In a later
+	 * fragment, nothing cancels out the change of the address.
 	 */
 	return bpf_skb_store_bytes(skb, l3 + (source ? 8 : 24), new, sizeof(new), BPF_F_RECOMPUTE_CSUM);
 }

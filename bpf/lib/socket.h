@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Balancing of local clients: selects a server when a socket connects or sends, and records it, so that addresses can
- * be translated back and the socket is counted until it is closed.
+ * Balances local clients: selects a server when a socket connects or sends, and records it, so that addresses can be
+ * translated back and the socket is counted until it is closed.
  *
- * These programs run in process context and may be preempted, so they keep no state in per-CPU maps. A socket's records
+ * These programs run in process context and can be preempted, so they keep no state in per-CPU maps. A socket's records
  * change only in calls on this socket, except for `state`.
  */
 #ifndef WEIR_SOCKET_LIB_H
@@ -24,7 +24,7 @@ struct socket_client {
 	struct weir_addr addr;
 	__be16 port;
 	__u8 proto;
-	__u8 family; /* of addr */
+	__u8 family; /* family of addr */
 	__u32 service;
 	__u64 cookie;
 	__u64 cgroup;
@@ -324,7 +324,7 @@ static __always_inline int socket_send(struct socket_client *client)
 	return index == RECORD_FOUND ? 0 : socket_assign(client, index, 0);
 }
 
-/* Replaces a server's address with the VIP that the socket used. Returns whether there is one. */
+/* Replaces a server's address with the VIP that the socket used. Returns whether there is such a VIP. */
 __noinline int socket_restore(struct socket_client *client)
 {
 	struct weir_socket_key key = {};

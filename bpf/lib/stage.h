@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Stages of the packet path that are run by tail calls. A program array holds programs of one type, so each program
- * type has its own array.
+ * Stages of the packet path that run as tail calls. A program array holds programs of one type, so each program type
+ * has its own array.
  */
 #ifndef WEIR_STAGE_H
 #define WEIR_STAGE_H

@@ -10,7 +10,7 @@
 
 #define CLOCK_MONOTONIC_ID 1
 #define SWEEP_PASS_NS    4000000000ULL
-#define SWEEP_STRETCH    512 /* buckets per timer tick: about 5 us of softirq */
+#define SWEEP_STRETCH    512 /* buckets per run of the timer: about 5 us in softirq */
 #define SWEEP_TICK_MIN_NS 1000000ULL
 #define SWEEP_TICK_MAX_NS 20000000ULL
 
@@ -38,9 +38,9 @@ struct sweep_state {
 };
 
 /*
- * Returns whether drop_entry removes an entry: half-open flows, templates without an established flow, and flows that
- * are idle for a minute after a few packets. The kernel's limit is eight packets; packets are not counted here, so it
- * applies to flows whose last packet was in the tick in which they started.
+ * Returns whether drop_entry removes an entry: half-open flows, templates that have no live flows and never had an
+ * established one, and flows that have been idle for a minute after a few packets. The kernel's limit is eight packets.
+ * Packets are not counted here; instead, the last packet must have arrived in the tick in which the flow started.
  */
 static __always_inline int drop_entry_applies(__u32 entry_index, __u64 meta, __u32 now)
 {

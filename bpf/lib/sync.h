@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Inserts flows that another director has sent, in batches. Run by the daemon while packets are processed. User space
- * has translated the service and the server to this director's rows; the hash is computed here with this table's
+ * Inserts flows that another director has sent, in batches. The daemon runs this while packets are processed. User
+ * space has translated the service and the server to this director's rows; the hash is computed here with this table's
  * secret. Locks and counts work as for flows that start here, except that a flow from a peer is neither counted as a
  * new connection of the server nor queued for the peers again.
  *
@@ -15,7 +15,7 @@
 
 #define SYNC_TRIES 32
 
-/* A separate scratch row: on older kernels, a packet may interrupt a test run. */
+/* This is a separate scratch row because on older kernels a packet can interrupt a test run. */
 struct sync_scratch {
 	struct flow_new forward;
 	struct flow_new reverse;
@@ -42,8 +42,8 @@ static __always_inline __u32 sync_result(int inserted)
 }
 
 /*
- * Returns whether the flow is translated. The settings of this director decide: a server may be local here, and the
- * peer may run an older version.
+ * Returns whether the flow is translated. The settings of this director determine this, because a server can be local
+ * here, and the peer can run an older version.
  */
 static __always_inline int sync_uses_nat(const struct weir_dest *dest, const struct weir_sync_flow *record)
 {
@@ -91,8 +91,8 @@ __noinline int sync_fill(__u32 index, __u32 now)
 	new->peer = WEIR_NO_PLACE;
 	new->peer_generation = 0;
 	/*
-	 * Like after a migration, a template's lifetime depends only on flows that start here, and on the lifetime of
-	 * the peer's template.
+	 * As after a migration, a template's lifetime depends only on flows that start here, and on the lifetime of the
+	 * peer's template.
 	 */
 	new->template = WEIR_NO_PLACE;
 	new->template_generation = 0;
@@ -104,7 +104,7 @@ __noinline int sync_fill(__u32 index, __u32 now)
 	return 1;
 }
 
-/* Inserts the reverse entry first: a visible forward entry always has its reverse entry. */
+/* Inserts the reverse entry first, because a visible forward entry must always have its reverse entry. */
 __noinline int sync_insert_nat(__u32 index)
 {
 	struct weir_sync_flow *record = WEIR_LOOKUP(weir_sync_batch, index);
@@ -212,7 +212,7 @@ static __always_inline int sync_release(__u32 entry_index, __u64 meta)
 
 /*
  * Handles an entry that has the record's tag. Returns a result, or 0 after releasing the entry. Ticks of two directors
- * start at different times, so a record may appear to be one tick older than it is.
+ * start at different times, so a record can appear to be one tick older than it is.
  */
 __noinline int sync_existing(__u32 index, __u32 entry_index, __u64 meta, __u32 now)
 {

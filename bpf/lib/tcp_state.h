@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * IPVS's TCP state transitions (net/netfilter/ipvs/ip_vs_proto_tcp.c), by the direction that is seen. crates/weir-flow
- * has the same table for the reference model; a test compares the two by sending packets.
+ * IPVS's TCP state transitions (net/netfilter/ipvs/ip_vs_proto_tcp.c), for each direction that is seen.
+ * crates/weir-flow has the same table for the reference model; a test compares the two by sending packets.
  */
 #ifndef WEIR_TCP_STATE_H
 #define WEIR_TCP_STATE_H
@@ -92,7 +92,7 @@ static __always_inline int state_is_active(__u32 state)
 	return ACTIVE_STATES >> state & 1;
 }
 
-/* Returns whether a client may use the tuple again (ip_vs_core.c, is_new_conn_expected). */
+/* Returns whether a client can use the tuple again (ip_vs_core.c, is_new_conn_expected). */
 static __always_inline int state_allows_reuse(__u32 state)
 {
 	return state == WEIR_STATE_TIME_WAIT || state == WEIR_STATE_CLOSE;

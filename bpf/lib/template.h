@@ -162,8 +162,8 @@ __noinline int template_use(struct flow_new *key, __u32 now, __u32 flow)
 }
 
 /*
- * Stores a template and returns its server. If another CPU has stored the template first, that is the server of the
- * other CPU. 0 = no free slot.
+ * Stores a template and returns its server. If another CPU stored the template first, returns that CPU's server. 0 = no
+ * free slot.
  */
 static __always_inline __u32 template_insert(struct flow_new *key, __u32 dest_id, __u32 now)
 {

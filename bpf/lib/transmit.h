@@ -6,7 +6,10 @@
 #include "lib/hop.h"
 #include "lib/stage.h"
 
-/* Arguments of a stage across a tail call; per CPU, because each CPU processes one packet at a time, in a softirq. */
+/*
+ * Arguments of a stage across a tail call. There is one row per CPU, because each CPU processes one packet at a time,
+ * in a softirq.
+ */
 struct scratch {
 	__u32 reason; /* enum weir_reason */
 	__u32 mtu;

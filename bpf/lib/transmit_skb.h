@@ -25,8 +25,9 @@ static __always_inline long room_close(struct weir_context *ctx, const __u8 *fra
 #define RESET_LEN 96 /* the longest IPv4 header, up to the start of the checksummed data */
 
 /*
- * Resets a partial checksum, so that the skb is sent unmodified. There is no helper for this: removing the bytes at the
- * checksum start resets the state (skb_postpull_rcsum). The state cannot be queried, so this is always done.
+ * Resets a partial checksum, so that the device sends the skb unmodified. There is no helper for this: removing the
+ * bytes at the checksum start resets the state (skb_postpull_rcsum). The state cannot be queried, so this is always
+ * done.
  */
 __noinline long skb_reset_offload(struct weir_context *ctx, __u32 l3)
 {
@@ -91,7 +92,7 @@ __noinline long skb_retag(struct weir_context *ctx, __u32 tag)
 	return tag ? bpf_skb_vlan_push(ctx, bpf_htons(ETHERTYPE_VLAN), tag) : 0;
 }
 
-/* Sends a packet to its next hop. A separate function, to save the caller's stack. */
+/* Sends a packet to its next hop. This is a separate function to save stack space in the caller. */
 __noinline int skb_transmit(struct weir_context *ctx, struct hop *hop, struct weir_addr *next_hop)
 {
 	__u32 ifindex, macs[3];

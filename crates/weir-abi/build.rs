@@ -1,5 +1,5 @@
-//! Generates the Rust equivalent of `bpf/abi/weir_reasons.h` and `weir_latency_reasons.h`, and a hash of
-//! `bpf/abi/weir_abi.h` without comments.
+//! Generates Rust definitions from `bpf/abi/weir_reasons.h` and `weir_latency_reasons.h`, and a hash of
+//! `bpf/abi/weir_abi.h` that ignores comments.
 
 #![allow(
     clippy::disallowed_methods,
@@ -41,7 +41,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         .map_err(|error| format!("failed to write {}: {error}", path.display()).into())
 }
 
-/// Parses the lines `X(number, NAME, "label", "text")` of the header `file`.
+/// Parses the lines `X(number, NAME, "label", "text")` in the header `file`.
 fn parse_reasons(file: &str, header: &str) -> Vec<Reason> {
     let mut reasons = Vec::new();
     for line in header

@@ -17,8 +17,8 @@ fn main() {
     for stale in files(&out, ".bpf.o") {
         let _ = fs::remove_file(stale);
     }
-    // Refers to every shared struct, so that a test finds all of them in one object's BTF; the real objects omit unused
-    // structs.
+    // References every shared struct, so that a test finds all of them in one object's BTF; the real objects omit
+    // unused structs.
     let layout = manifest.join("tests/bpf/abi_layout.bpf.c");
     println!("cargo::rerun-if-changed={}", layout.display());
     compile(&root, &layout, &out.join("abi_layout.bpf.o"));
@@ -55,10 +55,11 @@ fn files(directory: &Path, suffix: &str) -> Vec<PathBuf> {
 
 fn compile(root: &Path, source: &Path, object: &Path) {
     let clang = env::var("CLANG").unwrap_or_else(|_| "clang".to_owned());
-    // Debian keeps asm/types.h in the directory of the host's architecture, where the BPF target does not look. The
-    // types that the programs use are the same for all 64-bit architectures, so a cross build needs no other headers.
+    // Debian installs asm/types.h in the directory of the host's architecture, which the BPF target does not search.
+    // The types that the programs use are the same on all 64-bit architectures, so a cross build needs no other
+    // headers.
     let multiarch = format!("/usr/include/{}-linux-gnu", env::consts::ARCH);
-    // Objects contain the names of their source files: make them independent of the build directory.
+    // Objects contain the names of their source files: make the names independent of the build directory.
     let names = format!("-ffile-prefix-map={}=.", variable("CARGO_MANIFEST_DIR"));
     let without_metrics = env::var_os("WEIR_WITHOUT_METRICS").map(|_| "-DWEIR_WITHOUT_METRICS");
     let run = Command::new(&clang)
@@ -93,7 +94,7 @@ fn compile(root: &Path, source: &Path, object: &Path) {
     panic!("{} does not compile{hint}\n{messages}", source.display());
 }
 
-/// Removes DWARF, which only debuggers read; the loader needs BTF. Without llvm-strip the object is larger, but works.
+/// Removes DWARF, which only debuggers read; the loader needs BTF. Without llvm-strip, the object is larger but works.
 fn strip(object: &Path) {
     let program = env::var("LLVM_STRIP").unwrap_or_else(|_| "llvm-strip".to_owned());
     match Command::new(&program).arg("-g").arg(object).status() {

@@ -1,6 +1,6 @@
-//! Sets `cfg(without_metrics)` if `WEIR_WITHOUT_METRICS` is set: a build that does not count exchanges.
+//! Sets `cfg(without_metrics)` if `WEIR_WITHOUT_METRICS` is set. Such a build does not count exchanges.
 //!
-//! `tools/bench.py --without-metrics` uses it to measure the cost of counting.
+//! `tools/bench.py --without-metrics` uses such a build to measure the cost of counting.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");

@@ -140,7 +140,7 @@ upgrades() {
   weir_on director upgrade && continue_all
 }
 
-# The director with the VIPs ends at once, as after a power failure; the other one takes over its connections.
+# The director with the VIPs loses its link, as in a power failure; the other director takes over its connections.
 fails_over() {
   open_all || return 1
   within 30 status_of second 'established' || return 1

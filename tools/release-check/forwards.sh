@@ -1,5 +1,5 @@
 # A part of guest.sh: for each attach mode, one director with every forwarding method for IPv4 and IPv6. Connections
-# through all of them continue across a reload, and while the flow table is resized.
+# through all these methods continue across a reload, and while the flow table is resized.
 readonly METHODS=${FORWARDS:-nat snat direct tunnel l3dsr proxy}
 
 # shellcheck disable=SC2154
@@ -99,7 +99,8 @@ requests() {
   until [ -e /tmp/go ]; do each request 2>&1; echo turn; sleep 3; done
 }
 
-# Connections through all services continue across a change of the configuration, and no request fails meanwhile.
+# Connections through all services continue across a change of the configuration, and no request fails during the
+# change.
 reload_keeps() { # CHANGE WEIGHT FLOWS
   change=$1
   rm -f /tmp/go /tmp/end
@@ -127,7 +128,7 @@ round() {
   if start director "start-$attach"; then
     each check_fetches
     reload_keeps reload 2 65536
-    # Packets take the same way with `auto` and `tc`: these are veth devices.
+    # Packets take the same path with `auto` and `tc`, because these are veth devices.
     [ "$attach" = tc ] || reload_keeps resize 2 131072
     stop director
   fi

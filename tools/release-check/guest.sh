@@ -1,7 +1,7 @@
 #!/bin/sh
 # The init process of a guest that tests Weir with a different kernel, in namespaces. Prints one line for each check,
 # "ok NAME" or "FAILED NAME: REASON", then "done, N failed", and powers off. The parts are forwards.sh, features.sh and
-# programs.sh; PARTS names those to run.
+# programs.sh; PARTS selects the parts to run.
 #
 # It uses only busybox, iproute2, curl and weir, which tools/release-check/kernels.sh packs.
 export PATH=/bin HOME=/tmp
@@ -103,11 +103,11 @@ weir_on() { # HOST ARGUMENTS
 start() { # HOST CHECK
   local host=$1 begun
   begun=$(now)
-  # Not in a function, whose shell would get the signals.
+  # This is not in a function, because the function's shell would get the signals.
   nsenter "--net=/run/netns/$host" env "WEIR_CONFIG=/etc/weir/$host.toml" "WEIR_RUNTIME_DIR=/run/weir-$host" \
     "WEIR_PIN_DIR=/sys/fs/bpf/weir-$host" weir run >"/tmp/$host.log" 2>&1 &
   echo $! >"/tmp/$host.pid"
-  # `weir status` takes CPU time that the kernel needs for the verification of the programs.
+  # `weir status` takes CPU time that the kernel needs to verify the programs.
   if ! within 1800 is_running "$host" || grep -q ended /tmp/within || ! within 300 is_up "$host"; then
     fail "$2" "the daemon is not ready: $(tail -n 3 "/tmp/$host.log" | tr '\n' ' ')"
     cat /tmp/within "/tmp/$host.log"
@@ -117,7 +117,7 @@ start() { # HOST CHECK
   echo "note: $2: ready after $(($(now) - begun)) s: $(head -n 1 /tmp/status)"
 }
 
-# Succeeds also if the daemon has ended, and then prints "ended".
+# Also succeeds if the daemon has ended, and then prints "ended".
 is_running() { # HOST
   grep -q ' running ' "/tmp/$1.log" && return
   if kill -0 "$(cat "/tmp/$1.pid")" 2>/dev/null; then return 1; fi

@@ -3,7 +3,7 @@
 #
 #   tools/release-check/kernels.sh [--suite 12|13] [--parts LIST] [--forwards LIST] [--tests PROGRAMS] BINARY DIRECTORY
 #
-# --parts: of forwards, features and programs. --forwards: the forwarding methods of the first part. --tests: a
+# --parts: any of forwards, features and programs. --forwards: the forwarding methods of the first part. --tests: a
 # directory with test programs, which the guest runs.
 #
 # DIRECTORY contains a Debian 13 tree with QEMU 10 and the kernels' packages; it is created if it is missing, and kept.

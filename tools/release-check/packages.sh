@@ -10,7 +10,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 readonly MIRROR=${DEBIAN_MIRROR:-http://deb.debian.org/debian}
 declare -rA SUITES=([12]=bookworm [13]=trixie)
-# Packages on which Weir's packages may depend, with their versions in Ubuntu 24.04 (noble).
+# Packages that Weir's packages are allowed to depend on, with their versions in Ubuntu 24.04 (noble).
 declare -rA UBUNTU=([libc6]=2.39 [libgcc-s1]=14 [passwd]=4.13)
 
 suites="12 13"
@@ -89,8 +89,8 @@ test_rpm() {
     mount -t overlay overlay -o "lowerdir=$1,upperdir=$2/upper,workdir=$2/work" "$root"
     mount -t proc proc "$root/proc"
     rpm --root "$root" --initdb
-    # --nodeps: the libraries are from Debian packages, which rpm does not know.
-    # --excludedocs: as container images install packages.
+    # --nodeps: the libraries are from Debian packages, which are not in rpm's database.
+    # --excludedocs: container images install packages in this way.
     rpm --root "$root" --nodeps --nosignature --excludedocs --install "$3"
     rpm --root "$root" --verify --nodeps weir
     chroot "$root" weir --version

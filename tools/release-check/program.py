@@ -165,7 +165,7 @@ class Origin:
             protocol_version = "HTTP/1.1"
 
             def do_GET(self):
-                # In one write, because a check may close the connection after the head.
+                # Sent in one write, because a check can close the connection after the head.
                 self.send_response(200)
                 self.send_header("Content-Length", str(len(body)))
                 self._headers_buffer += [b"\r\n", body]
@@ -393,7 +393,7 @@ def arm64(path, libraries="/usr/aarch64-linux-gnu"):
         directory = Path(directory)
         run("mount", "-t", "tmpfs", "tmpfs", directory)
         try:
-            # A separate root, because with QEMU_LD_PREFIX, qemu opens the prefix instead of "/".
+            # Use a separate root, because with QEMU_LD_PREFIX, qemu opens the prefix instead of "/".
             root = root_of(path, directory)
             run("mount", "--bind", Path(libraries) / "lib", root / "lib")
             weir = functools.partial(output_of, root)

@@ -25,7 +25,7 @@ httpd -p '[::]:80' -h /tmp/www
 weir real-server up --forward direct --vip 10.0.0.10 --vip fd00::10 || echo "FAILED real-server up"
 echo "ready"
 while sleep 1; do
-  # A protocol's first line contains the names of the counters, the second line their values.
+  # The first line of a protocol contains the names of the counters, and the second line contains their values.
   awk '/^(Tcp|Udp):/ { if (!($1 in seen)) { seen[$1] = $0; split($0, names) } else { split($0, values)
     for (i in names) if (names[i] == "InCsumErrors") print "errors", $1, values[i] } }' /proc/net/snmp
 done

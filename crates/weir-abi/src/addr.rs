@@ -1,12 +1,13 @@
-//! Addresses and ports in the form that the data plane uses.
+//! Defines addresses and ports as the data plane stores them.
 
 use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::mirror::Zero;
 
-/// `struct weir_addr`: an address in canonical 128-bit form, in network byte order; IPv4 is `::ffff:a.b.c.d` (RFC 4291
-/// section 2.5.5.2). Both words contain bytes in memory order; their numeric values have no meaning.
+/// `struct weir_addr`: an address in canonical 128-bit form, in network byte order; an IPv4 address is stored as
+/// `::ffff:a.b.c.d` (RFC 4291 section 2.5.5.2). The words hold the bytes in memory order; their numeric values are
+/// meaningless.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Addr {
@@ -17,7 +18,7 @@ pub struct Addr {
 }
 
 impl Addr {
-    /// The zero address, for "none".
+    /// The zero address, which means "none".
     pub const ZERO: Self = Self { hi: 0, lo: 0 };
 
     /// Creates an address from sixteen bytes in network byte order.

@@ -1,9 +1,9 @@
-//! Structs as elements of `weir_tables`.
+//! Converts structs to elements of `weir_tables`.
 
 use crate::{Element, Extent, Member};
 
 impl Element {
-    /// Packs words into elements, four words per element; pads the last element with zeros.
+    /// Packs words into elements of four words each, and pads the last element with zeros.
     pub fn pack(words: &[u32]) -> impl Iterator<Item = Self> {
         words.chunks(4).map(|chunk| {
             let mut word = [0; 4];
@@ -14,7 +14,7 @@ impl Element {
 }
 
 impl Extent {
-    /// Returns the extent as the elements that the map contains.
+    /// Returns the extent as map elements.
     #[must_use]
     pub const fn elements(&self) -> [Element; 5] {
         let Self {
@@ -64,7 +64,7 @@ impl Extent {
 }
 
 impl Member {
-    /// Returns the member as the element that the map contains.
+    /// Returns the member as a map element.
     #[must_use]
     pub const fn element(&self) -> Element {
         let Self {

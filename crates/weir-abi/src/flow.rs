@@ -1,4 +1,4 @@
-//! The flow table's bucket, entry and cold record, and the fragment map's key and value.
+//! Defines the flow table's bucket, entry and cold record, and the fragment map's key and value.
 //!
 //! This module only packs and unpacks the two words of an entry; weir-flow models their meaning.
 
@@ -7,11 +7,11 @@ use crate::server::DEST_BITS;
 use crate::{Addr, Be16};
 
 constants! {
-    /// Number of entries of a bucket.
+    /// Number of entries in a bucket.
     BUCKET_SLOTS: u32 = 7;
     /// Number of bucket pairs in a page of buckets.
     SPILL_PAIRS: u32 = 16;
-    /// Number of stash bucket pairs that a home bucket may use.
+    /// Number of stash bucket pairs that a home bucket can use.
     STASH_PAIRS: u32 = 8;
     /// Number of buckets per element of `weir_hints`.
     HINTS: u32 = 64;
@@ -19,7 +19,7 @@ constants! {
     MARKS_TCP: u32 = 0;
     /// Row of `weir_marks` for UDP.
     MARKS_UDP: u32 = 1;
-    /// Number of rows of `weir_marks`.
+    /// Number of rows in `weir_marks`.
     MARKS_ROWS: u32 = 2;
     /// Number of hash bits that select an untracked mark.
     MARKS_LOG2: u32 = 12;
@@ -35,16 +35,18 @@ constants! {
     META_SEEN_SHIFT: u32 = 8;
     /// Kind of an entry: free.
     KIND_FREE: u8 = 0;
-    /// Kind of an entry: packets from the client to the VIP.
+    /// Kind of an entry: its packets go from the client to the VIP.
     KIND_FORWARD: u8 = 1;
-    /// Kind of an entry: packets from the server to the client with nat; state and counts are in the forward entry.
+    /// Kind of an entry: its packets go from a nat server to the client; the forward entry holds the state and the
+    /// counts.
     KIND_REVERSE: u8 = 2;
-    /// In the old table: with another kind, the entry is being moved to the current table; alone, it has been moved.
+    /// Bit in the kind of an entry in the old table: set together with another kind, the entry is being moved to the
+    /// current table; set alone, the entry has been moved.
     KIND_MOVED: u8 = 8;
-    /// Kind of an entry: persistence template; its state is [`State::None`], or [`State::Established`] after one of its
-    /// TCP flows was established.
+    /// Kind of an entry: the entry is a persistence template; its state is [`State::None`], or [`State::Established`]
+    /// after one of its TCP flows was established.
     KIND_TEMPLATE: u8 = 3;
-    /// Flag of an entry: not in its home bucket.
+    /// Flag of an entry: the entry is not in its home bucket.
     FLOW_AWAY: u8 = 1;
     /// Flag of an entry: the flow is counted as active; otherwise, it is counted as inactive.
     FLOW_ACTIVE: u8 = 2;
@@ -52,17 +54,17 @@ constants! {
     FLOW_ONESIDED: u8 = 4;
     /// Flag of an entry: the flow belongs to a template.
     FLOW_TEMPLATE: u8 = 8;
-    /// Bit in [`FlowCold::proto`] of a template, so that no packet matches its tuple; the other bits are the protocol,
-    /// 0 = all.
+    /// Bit in [`FlowCold::proto`], set in templates so that no packet matches their tuples; the other bits are the
+    /// protocol, 0 = all.
     PROTO_TEMPLATE: u8 = 0x80;
     /// [`FlowCold::peer`] of a flow without a peer.
     NO_PLACE: u32 = 0xffff_ffff;
-    /// Bit in a link from the current table: the linked entry is in the old table, whose flows are being moved.
+    /// Bit in a link from the current table: the linked entry is in the old table, from which flows are being moved.
     PLACE_OLD: u32 = 0x8000_0000;
 }
 
 numbered! {
-    /// `enum weir_state`: IPVS's states in IPVS's order (include/net/ip_vs.h), then the only state of UDP.
+    /// `enum weir_state`: IPVS's TCP states in IPVS's order (include/net/ip_vs.h), followed by the only UDP state.
     State: u8 {
         /// Before the first packet.
         None = 0,
@@ -84,7 +86,7 @@ numbered! {
         LastAck = 8,
         /// Not used by Weir.
         Listen = 9,
-        /// With SYN defence.
+        /// IPVS enters this state only with SYN defence; Weir never does.
         Synack = 10,
         /// The only state of UDP flows.
         Udp = 11,
@@ -104,10 +106,11 @@ structs! {
     Bucket = "weir_bucket", 128 {
         /// Lock, held while an entry is inserted.
         lock: u32,
-        /// Counts of this home bucket's entries in the stash: four bits for each of [`STASH_PAIRS`] pairs.
-        stashed: u32,
-        /// Counts of this home bucket's entries in other buckets of the page: four bits for each of [`SPILL_PAIRS`]
+        /// Number of this home bucket's entries in each pair of stash buckets: four bits for each of [`STASH_PAIRS`]
         /// pairs.
+        stashed: u32,
+        /// Number of this home bucket's entries in each pair of other buckets of the page: four bits for each of
+        /// [`SPILL_PAIRS`] pairs.
         spilled: u64,
         /// Entries.
         slots: [Entry; BUCKET_SLOTS as usize],
@@ -127,19 +130,19 @@ structs! {
 
     /// `weir_hints`: [`HINTS`] buckets per element.
     Hints = "weir_hints", 64 {
-        /// For each bucket, a bitmap indexed by the low three bits of a tag: whether the bucket may be the home of an
-        /// entry with such a tag.
+        /// For each bucket, a bitmap indexed by the low three bits of a tag: a set bit means that the bucket may be the
+        /// home of an entry with such a tag.
         tags: [u8; HINTS as usize],
     }
 
     /// `weir_marks`: one row for TCP, one for UDP.
     Marks = "weir_marks", 16384 {
-        /// Indexed by the top [`MARKS_LOG2`] bits of the hash: tick until which flows without an entry may exist, 0 =
-        /// none.
+        /// For each value of the top [`MARKS_LOG2`] bits of the hash, the tick until which flows without an entry can
+        /// exist; 0 = none.
         until: [u32; 1 << MARKS_LOG2],
     }
 
-    /// `weir_flows_cold`: the cold record of an entry; same index as the entry (bucket × 7 + slot).
+    /// `weir_flows_cold`: the cold record of an entry, at the entry's index (bucket × 7 + slot).
     FlowCold = "weir_flow_cold", 64 {
         /// Source of the flow's packets in this direction.
         src: Addr,
@@ -161,13 +164,13 @@ structs! {
         peer: u32,
         /// Entry index of the flow's template, [`NO_PLACE`] = none.
         template: u32,
-        /// Tick at which the flow was created; of a template: number of its live flows.
+        /// Tick at which the flow was created; for a template, the number of its live flows.
         created: u32,
         /// Index into `weir_services`.
         service: u32,
         /// Generation of the dest row when the flow was bound.
         dest_generation: u32,
-        /// Ingress device of the flow's first packet, used for replies without a route. Of a template: its timeout in
+        /// Ingress device of the flow's first packet, used for replies without a route; for a template, its timeout in
         /// ticks.
         ifindex: u32,
     }
@@ -184,7 +187,7 @@ structs! {
         lost: u32,
     }
 
-    /// `weir_fragments`: key; a fragmented datagram.
+    /// Key of `weir_fragments`: a fragmented datagram.
     FragmentKey = "weir_fragment_key", 40 {
         /// Source of the datagram.
         src: Addr,
@@ -198,7 +201,7 @@ structs! {
         pad: [u8; 3],
     }
 
-    /// `weir_fragments`: value; how the first fragment was forwarded.
+    /// Value of `weir_fragments`: how the first fragment was forwarded.
     Fragment = "weir_fragment", 48 {
         /// Zero = unchanged.
         new_src: Addr,
@@ -210,7 +213,7 @@ structs! {
         tick: u32,
         /// Hash of the flow, which selects the next hop; if `reverse` is set, the flow's ingress ifindex.
         hash: u32,
-        /// 1 = from a server.
+        /// 1 = the datagram comes from a server.
         reverse: u8,
         /// Zero.
         pad: [u8; 3],
@@ -218,7 +221,7 @@ structs! {
 }
 
 impl Bucket {
-    /// Returns the number of home buckets in a table of `buckets`; the buckets after them are the stash.
+    /// Returns the number of home buckets in a table of `buckets`; the remaining buckets are the stash.
     ///
     /// A table of one page has no stash: every home bucket can use every other bucket. For larger tables, 1/32 is
     /// sufficient at 90 % load; the square root is added because the pages of small tables are unevenly loaded

@@ -1,4 +1,4 @@
-//! The latency estimator: sampled flows, rings of samples, and the costs that the scheduler `least-time` compares.
+//! Defines the latency estimator's data: sampled flows, rings of samples, and the costs that `least-time` compares.
 
 use crate::mirror::{constants, structs};
 
@@ -9,15 +9,15 @@ constants! {
     LATENCY_SYN: u8 = 1;
     /// [`LatencyFlow::phase`]: the handshake was seen.
     LATENCY_OPEN: u8 = 2;
-    /// [`LatencyFlow::phase`]: the rest of the flow yields no samples.
+    /// [`LatencyFlow::phase`]: the rest of the flow is not measured.
     LATENCY_IGNORED: u8 = 3;
     /// [`LatencyFlow::flags`]: the packets contain TCP timestamps.
     LATENCY_TIMESTAMPS: u8 = 1;
     /// [`LatencyFlow::flags`]: a request has not been answered yet.
     LATENCY_PENDING: u8 = 2;
-    /// [`LatencyFlow::flags`], of the pending request: a packet may have been lost or retransmitted.
+    /// [`LatencyFlow::flags`]: a packet of the pending request may have been lost or retransmitted.
     LATENCY_LOSSY: u8 = 4;
-    /// [`LatencyFlow::flags`], of the pending request: another request followed before the response.
+    /// [`LatencyFlow::flags`]: another request followed the pending request before the response.
     LATENCY_OVERLAP: u8 = 8;
     /// [`LatencyFlow::flags`]: the pending request is a TLS ClientHello.
     LATENCY_HELLO: u8 = 16;
@@ -25,7 +25,7 @@ constants! {
     LATENCY_FINISHED: u8 = 32;
     /// [`LatencyFlow::flags`]: the client has sent payload.
     LATENCY_DATA: u8 = 64;
-    /// [`LatencyFlow::flags`], of the pending request: payload that had already been received arrived again.
+    /// [`LatencyFlow::flags`]: during the pending request, payload that had already been received arrived again.
     LATENCY_PROBE: u8 = 128;
     /// [`LatencyFlow::protocol`]: unknown, or a protocol in which servers send only responses.
     LATENCY_OTHER: u8 = 0;
@@ -49,14 +49,14 @@ constants! {
     COST_STALE_NS: u64 = 1_000_000_000;
     /// [`Cost::share`] of the best server.
     COST_SHARE_MAX: u32 = 65_535;
-    /// One in this many new flows is assigned only by weight.
+    /// One in this many new flows is assigned by weight alone.
     COST_EXPLORE: u32 = 32;
-    /// Number of entries of `weir_latency_counts`.
+    /// Number of entries in `weir_latency_counts`.
     LATENCY_REASON_COUNT: u32 = 32;
 }
 
 structs! {
-    /// `weir_latency_flows`: a sampled flow; the index is the top bits of its hash. Times are nanoseconds of the
+    /// `weir_latency_flows`: a sampled flow; the index is the top bits of its hash. Times are in nanoseconds of the
     /// monotonic clock.
     LatencyFlow = "weir_latency_flow", 128 {
         /// Hash of the flow.
@@ -67,7 +67,7 @@ structs! {
         request_ns: u64,
         /// Arrival time of the last packet.
         seen_ns: u64,
-        /// Held sample in nanoseconds: emitted unless a later response replaces it.
+        /// Held sample in nanoseconds, which is emitted unless a later response replaces it.
         held_ns: i64,
         /// Spin lock; a packet makes only one attempt to take it.
         lock: u32,
@@ -83,7 +83,7 @@ structs! {
         seq: u32,
         /// Number of bytes acknowledged in the window.
         acked: u32,
-        /// Maximum number of bytes from the server that may precede its first response; 0 = none.
+        /// Maximum number of bytes from the server that can precede its first response; 0 = none.
         window: u32,
         /// Number of payload bytes of the pending request.
         sent: u32,
@@ -97,7 +97,7 @@ structs! {
         held: u8,
         /// Number of acknowledgements in the window, at most 3.
         acks: u8,
-        /// Whether the held sample's response was acknowledged as soon as it was sent.
+        /// Whether the client acknowledged the held sample's response without delay.
         certain: u8,
         /// Protocol: `LATENCY_OTHER` to `LATENCY_HTTP2`.
         protocol: u8,
@@ -109,7 +109,7 @@ structs! {
 
     /// A sample in a [`LatencyRing`].
     LatencySample = "weir_latency_sample", 32 {
-        /// The latency in nanoseconds; it may be negative within the resolution of the server's clock.
+        /// The latency in nanoseconds, which can be negative within the resolution of the server's clock.
         ns: i64,
         /// Server row.
         dest: u32,
@@ -121,7 +121,7 @@ structs! {
         pad: u64,
     }
 
-    /// `weir_latency_rings`: the samples of some of the CPUs.
+    /// `weir_latency_rings`: samples from all CPUs whose numbers are equal modulo `LATENCY_RINGS`.
     LatencyRing = "weir_latency_ring", 16448 {
         /// Position of the next sample.
         head: u64,
@@ -133,7 +133,7 @@ structs! {
 
     /// `weir_costs`, by server row; row 0 is the time of the last update.
     Cost = "weir_cost", 8 {
-        /// Weight per latency, relative to the best server's `COST_SHARE_MAX`; 0 = unknown.
+        /// Weight divided by latency, scaled so that the best server has `COST_SHARE_MAX`; 0 = unknown.
         share: u32,
         /// The latency that `share` was computed from, in microseconds.
         latency_us: u32,

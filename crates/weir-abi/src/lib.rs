@@ -1,8 +1,8 @@
 //! Rust mirror of `bpf/abi/weir_abi.h`: keys, values, constants and packet reasons shared with the data plane.
 //!
 //! Every struct has the same field names, types and offsets as in C; [`Layout`] lists them, and a test of
-//! weir-dataplane compares them with the BTF of the compiled object. Apart from these, the crate contains only
-//! conversions (addresses, ticks, packed words). It does no I/O and has no dependencies.
+//! weir-dataplane compares them with the BTF of the compiled object. Apart from the structs and constants, the crate
+//! contains only conversions (addresses, ticks, packed words). It does no I/O and has no dependencies.
 
 mod addr;
 mod element;
@@ -33,7 +33,7 @@ pub use socket::*;
 pub use sync::*;
 pub use tick::{ticks_from, ticks_to_duration};
 
-/// Returns the layouts of all mirrored structs, for the comparison with the BTF of the compiled object.
+/// Returns the layouts of all mirrored structs, for comparison with the BTF of the compiled object.
 pub fn layouts() -> Vec<Layout> {
     [
         service::LAYOUTS,
@@ -48,7 +48,7 @@ pub fn layouts() -> Vec<Layout> {
     .concat()
 }
 
-/// Returns the mirrored `#define`s of the header.
+/// Returns the mirrored `#define`s of the headers.
 pub fn constants() -> Vec<Constant> {
     [
         service::CONSTANTS,

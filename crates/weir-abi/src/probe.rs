@@ -1,12 +1,13 @@
-//! Health probes that are sent to servers with a service's forwarding method, like a client's packets.
+//! Defines the map entries of health probes, which reach servers by a service's forwarding method, like client packets.
 //!
-//! User space adds a probe before it connects and reads its counters afterwards; the tc programs translate its packets.
+//! User space adds a probe before it connects, and reads the probe's counters afterwards. The tc programs translate the
+//! probe's packets.
 
 use crate::mirror::structs;
 use crate::{Addr, Be16};
 
 structs! {
-    /// `weir_probes`: key; the director's address and port of the connection.
+    /// Key of `weir_probes`: the director's address and port on the connection.
     ProbeKey = "weir_probe_key", 24 {
         /// Address of the socket.
         local: Addr,
@@ -18,19 +19,19 @@ structs! {
         pad: [u8; 5],
     }
 
-    /// `weir_probes`: value; the destination, and counters.
+    /// Value of `weir_probes`: the destination, and counters.
     Probe = "weir_probe", 72 {
         /// Remote address of the socket: the server.
         server: Addr,
-        /// Destination of the packets that the server receives; of the same address family.
+        /// Destination address of the packets that the server receives, in the same address family as `server`.
         vip: Addr,
-        /// `Forward`, but not nat.
+        /// A `Forward` method other than nat.
         forward: u8,
         /// `Tunnel`.
         tunnel: u8,
         /// `TUNNEL_*`.
         tunnel_flags: u8,
-        /// DSCP of l3dsr.
+        /// DSCP for l3dsr.
         dscp: u8,
         /// Outer UDP destination port of GUE.
         tunnel_port: Be16,

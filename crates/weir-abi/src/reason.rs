@@ -1,4 +1,4 @@
-//! The reasons for dropping, passing or counting packets. Generated from `bpf/abi/weir_reasons.h`.
+//! Defines the reasons for dropping, passing or counting packets, which are generated from `bpf/abi/weir_reasons.h`.
 
 include!(concat!(env!("OUT_DIR"), "/generated.rs"));
 

@@ -1,10 +1,10 @@
-//! Servers in the data plane (destinations in IPVS), their counts, next hops and devices.
+//! Defines servers in the data plane (destinations in IPVS) and their counts, next hops and devices.
 
 use crate::mirror::{constants, numbered, structs};
 use crate::{Addr, Be16};
 
 constants! {
-    /// [`Dest::tunnel_flags`]: outer UDP or GRE checksum over the complete payload.
+    /// [`Dest::tunnel_flags`]: the outer UDP or GRE checksum covers the complete payload.
     TUNNEL_CSUM: u8 = 1;
     /// [`Dest::tunnel_flags`]: GUE remote checksum offload.
     TUNNEL_REMCSUM: u8 = 2;
@@ -22,7 +22,7 @@ constants! {
     DEST_RESET: u8 = 32;
     /// [`Dest::flags`]: the server was removed with `on_remove = "reschedule"`.
     DEST_RESCHEDULE: u8 = 64;
-    /// [`Dest::policy`]: the server accepts flows of persistent clients: it is up and may have weight 0.
+    /// [`Dest::policy`]: the server accepts flows of persistent clients: it is up and can have weight 0.
     POLICY_PERSISTENT: u8 = 1;
     /// [`Dest::policy`], with [`DEST_RESCHEDULE`]: the flow ends; only a packet that may start a flow is rescheduled.
     POLICY_EXPIRE: u8 = 2;
@@ -30,11 +30,11 @@ constants! {
     POLICY_SILENT: u8 = 4;
     /// [`Dest::policy`]: the health checks of the server failed.
     POLICY_DOWN: u8 = 8;
-    /// Number of bits for the dest id in the id of a flow entry.
+    /// Number of bits that a dest id has in the id of a flow entry.
     DEST_BITS: u32 = 20;
     /// All dest ids are less than this number.
     DESTS_MAX: u32 = 1 << DEST_BITS;
-    /// Maximum number of [`Dest::sibling`] rows whose trees a count change updates.
+    /// A count change updates the trees of at most this many [`Dest::sibling`] rows.
     SIBLINGS_MAX: u32 = 64;
     /// Number of next-hop rows per dest.
     HOPS_PER_DEST: u32 = 4;
@@ -62,8 +62,7 @@ constants! {
     MAC_ROW_WORDS: u32 = 8;
     /// The address in the word that marks a device as listed: 01:00:00:00:00:00 in memory order.
     MAC_LISTED: u64 = 1;
-    /// The last word of a [`MacRow`] that has more addresses than words: every address that belongs in the row is
-    /// accepted.
+    /// The last word of a [`MacRow`] that needs more words than it has: every address that maps to the row is accepted.
     MAC_ANY: u64 = 0xffff_ffff_ffff_ffff;
     /// The row of `weir_macs` with the addresses of the only listed device.
     MAC_ROW_SINGLE: u32 = 1 << MAC_ROWS_LOG2;
@@ -140,20 +139,20 @@ structs! {
         pad: u8,
         /// Changes when the row is reused for another server.
         generation: u32,
-        /// 1 + the position in the list of the service, 0 = not in the list; may be out of date during a change.
+        /// 1 + the position in the service's list, 0 = not in the list; can be out of date during a change.
         place: u32,
         /// Next row of this server in a different service of its pool; these rows form a ring. 0 = the counts are not
         /// shared.
         sibling: u32,
     }
 
-    /// `weir_live`: flow counts. Index = dest id, or for a server of a pool, a row after the dest rows.
+    /// `weir_live`: flow counts, indexed by dest id; the rows after the dest rows hold the counts of servers of pools.
     Live = "weir_live", 64 {
         /// Number of active flows.
         active: u64,
         /// Number of inactive flows.
         inactive: u64,
-        /// Number of flows that have ever been bound.
+        /// Total number of flows bound so far.
         total: u64,
         /// Number of new flows that were forwarded by the spread table without an entry.
         stateless: u64,
@@ -161,8 +160,8 @@ structs! {
         overloaded: u32,
         /// Number of templates of the dest.
         persistent: u32,
-        /// Upper threshold: number of flows at which the server receives no new flows, 0 = no limit; written by user
-        /// space.
+        /// Upper threshold: number of flows at which the server stops receiving new flows, 0 = no limit; written by
+        /// user space.
         upper: u32,
         /// Lower threshold: number of flows below which the server receives new flows again; 0 = three quarters of
         /// `upper`.
@@ -179,9 +178,9 @@ structs! {
         packets_in: u64,
         /// Number of bytes from clients.
         bytes_in: u64,
-        /// Number of packets to clients; only with nat.
+        /// Number of packets to clients, counted only with nat.
         packets_out: u64,
-        /// Number of bytes to clients; only with nat.
+        /// Number of bytes to clients, counted only with nat.
         bytes_out: u64,
     }
 

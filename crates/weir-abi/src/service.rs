@@ -1,4 +1,4 @@
-//! Services: the addresses and ports that clients use, and the data of their schedulers.
+//! Defines services: the addresses and ports that clients use, and scheduler data.
 
 use crate::mirror::{constants, numbered, structs};
 use crate::{Addr, Be16};
@@ -10,7 +10,7 @@ constants! {
     VIP_RANGES: u32 = 2;
     /// [`Vip::flags`]: the address is a source address of snat and receives replies.
     VIP_SNAT: u32 = 4;
-    /// [`Vip::flags`]: the network stack handles ICMP echo, and the director does not accept packets to the address
+    /// [`Vip::flags`]: the network stack handles ICMP echo, and the director does not accept packets for the address
     /// (`accept` of `[vrrp]`).
     VIP_SILENT: u32 = 8;
     /// [`Service::flags`]: `no_server = "drop"`; otherwise, an ICMP port unreachable is sent.
@@ -48,11 +48,11 @@ constants! {
     RULE_FO: u32 = 1024;
     /// Node 0 of a tree whose scheduler compares servers like `ovf`.
     RULE_OVF: u32 = 9216;
-    /// Node 0 of a tree with sums of the weights of servers below their thresholds, for `twos` and `p2c`.
+    /// Node 0 of a tree that sums the weights of servers below their thresholds, for `twos` and `p2c`.
     RULE_SUM_WEIGHT: u32 = 16384;
-    /// Node 0 of a tree with sums of the active flows, for `max_load`.
+    /// Node 0 of a tree that sums active flows, for `max_load`.
     RULE_SUM_ACTIVE: u32 = 16385;
-    /// Maximum number of servers of an address with `lblcr`.
+    /// Maximum number of servers that `lblcr` stores for an address.
     LOCALITY_SERVERS: u32 = 16;
 }
 
@@ -77,7 +77,7 @@ numbered! {
         Fo = 7,
         /// Weighted overflow.
         Ovf = 8,
-        /// The better of two servers that are chosen at random by weight.
+        /// The better of two servers chosen at random by weight.
         Twos = 9,
         /// Destination hash.
         Dh = 10,
@@ -91,7 +91,7 @@ numbered! {
         Lblcr = 14,
         /// Maglev hash of the 5-tuple.
         Maglev = 15,
-        /// The better of two different servers that are chosen at random by weight.
+        /// The better of two different servers chosen at random by weight.
         P2c = 16,
         /// Least time.
         LeastTime = 17,
@@ -99,7 +99,7 @@ numbered! {
 }
 
 structs! {
-    /// `weir_vips`: an address of services, or of snat.
+    /// `weir_vips`: an address of services, or a source address of snat.
     Vip = "weir_vip", 24 {
         /// `VIP_*`.
         flags: u32,
@@ -131,7 +131,7 @@ structs! {
         pad2: u32,
     }
 
-    /// `weir_listeners`: key of an exact listener; the value is an index into `weir_services`.
+    /// Key of `weir_listeners`: an exact listener; the value is an index into `weir_services`.
     Listener = "weir_listener", 24 {
         /// The VIP.
         addr: Addr,
@@ -175,7 +175,8 @@ structs! {
         pad2: u8,
     }
 
-    /// Header of a service's extent in `weir_tables`: five elements. Does not change once a service row refers to it.
+    /// Header of a service's extent in `weir_tables`: five elements, which do not change once a service row refers to
+    /// them.
     Extent = "weir_extent", 80 {
         /// [`Scheduler`].
         scheduler: u32,
@@ -206,15 +207,17 @@ structs! {
         start_weight: u32,
         /// Limit on a server's active flows for hash schedulers, in percent of its fair share; 0 = no limit.
         max_load: u32,
-        /// First element of the tree: positions in the list, or sums; four nodes per element, which packets update.
+        /// First element of the tree, whose nodes contain positions in the list, or sums; packets update the nodes,
+        /// four per element.
         tree_at: u32,
-        /// Number of nodes and also number of leaves of the tree, a power of two; 0 = the scheduler searches the list.
+        /// Number of nodes of the tree, which is also its number of leaves, a power of two; 0 = the scheduler searches
+        /// the list.
         tree_width: u32,
         /// Sum of the weights in the list.
         weight: u64,
-        /// First element of the maglev table from before the last change, for the second hop.
+        /// First element of the previous maglev table, which the second hop uses.
         former_at: u32,
-        /// Number of dest ids in this table; 0 = there is no second hop.
+        /// Number of dest ids in the previous maglev table; 0 = there is no second hop.
         former_len: u32,
     }
 
@@ -226,11 +229,11 @@ structs! {
         dest: u32,
         /// Effective weight, above 0.
         weight: u32,
-        /// Index into `weir_live` of the counts for schedulers.
+        /// Index into `weir_live` of the counts that schedulers compare.
         live: u32,
     }
 
-    /// `weir_cursors`: scheduler state changed by packets, one cache line per service.
+    /// `weir_cursors`: scheduler state that packets change, one cache line per service.
     Cursor = "weir_cursor", 64 {
         /// Lock, held by a packet for a few instructions.
         lock: u32,
@@ -238,7 +241,7 @@ structs! {
         generation: u32,
         /// `seq` of the last chosen member, 0 = before the first member.
         seq: u32,
-        /// Position of this member in the list.
+        /// Position of the last chosen member in the list.
         hint: u32,
         /// Current weight of wrr.
         current_weight: i32,
@@ -248,7 +251,7 @@ structs! {
         pad: [u32; 10],
     }
 
-    /// `weir_localities`: key; an address of a service.
+    /// Key of `weir_localities`: an address of a service.
     LocalityKey = "weir_locality_key", 32 {
         /// The destination address.
         addr: Addr,
@@ -262,7 +265,7 @@ structs! {
         pad: u32,
     }
 
-    /// `weir_localities`: value; the servers of an address for `lblc` and `lblcr`.
+    /// Value of `weir_localities`: the servers of an address for `lblc` and `lblcr`.
     Locality = "weir_locality", 80 {
         /// Lock, held while the set changes.
         lock: u32,
@@ -278,7 +281,7 @@ structs! {
 
     /// The unit of `weir_tables`.
     Element = "weir_element", 16 {
-        /// Four words in host byte order, or a different struct of this size.
+        /// Four words in host byte order, or another struct of the same size.
         word: [u32; 4],
     }
 }

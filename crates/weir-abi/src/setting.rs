@@ -1,4 +1,4 @@
-//! Run-time settings, budgets, counters of the sweep, the address filter, versions and limits.
+//! Defines run-time settings, budgets, sweep counters, the address filter, versions and limits.
 
 use crate::Addr;
 use crate::mirror::{constants, structs};
@@ -12,12 +12,13 @@ constants! {
     ABI_FLOW_LAYOUT_OLDEST: u32 = 2;
     /// Binary logarithm of a tick in nanoseconds.
     TICK_SHIFT: u32 = 30;
-    /// [`Settings::flags`]: the director itself is a nat server.
+    /// [`Settings::flags`]: a nat server runs on the director itself.
     SETTINGS_LOCAL_NAT: u32 = 1;
     /// [`Settings::flags`]: routes towards clients are not looked up: replies use the reverse path of the client's
     /// packets.
     SETTINGS_LEARN_CLIENTS: u32 = 2;
-    /// [`Settings::flags`]: programs that use only the old flow table may still run; new flows are inserted there.
+    /// [`Settings::flags`]: new flows are inserted into the old flow table, because programs that use only this table
+    /// may still be running.
     SETTINGS_BEGIN_IN_OLD: u32 = 4;
     /// [`Settings::flags`]: `sloppy_tcp`: any TCP packet without RST starts a flow.
     SETTINGS_SLOPPY_TCP: u32 = 8;
@@ -32,7 +33,7 @@ constants! {
     SETTINGS_SYNC: u32 = 4096;
     /// [`Settings::flags`]: health probes may use a service's forwarding method.
     SETTINGS_PROBES: u32 = 128;
-    /// [`Settings::flags`]: XDP may see packets with partial checksums and passes them to tc.
+    /// [`Settings::flags`]: XDP can receive packets with partial checksums and passes them to tc.
     SETTINGS_UNFINISHED: u32 = 2_048;
     /// [`Settings::flags`]: `drop_entry`: the sweep removes idle entries at random.
     SETTINGS_DROP_ENTRY: u32 = 256;
@@ -44,7 +45,7 @@ constants! {
     MARK_MAC: u64 = 0x72_6965_5702;
     /// Number of 64-bit words in each of the two filters.
     FILTER_WORDS: u32 = 8192;
-    /// Number of entries of `weir_reasons`.
+    /// Number of entries in `weir_reasons`.
     REASON_COUNT: u32 = 64;
 }
 
@@ -63,7 +64,7 @@ structs! {
         untracked_ticks: u32,
         /// Index of the device that marked packets are routed to, 0 = none.
         mark_entry: u32,
-        /// Index of the peer of this device; XDP receives the packets on the peer.
+        /// Index of the peer of the `mark_entry` device; XDP receives the packets on the peer.
         mark_exit: u32,
         /// Number of flows out of 65536 whose latency is estimated; 0 = off.
         latency_sample: u32,
@@ -77,7 +78,8 @@ structs! {
         lblc_expiration: u32,
         /// Ticks after which `lblcr` removes an unused address, and also a server from an unchanged set.
         lblcr_expiration: u32,
-        /// 0 = `twos` and `p2c` use the kernel's generator; otherwise draw n of a service is derived from seed and n.
+        /// 0 = `twos` and `p2c` use the kernel's generator; otherwise, a service's draw n is derived from this seed and
+        /// n.
         draw_seed: u32,
     }
 
@@ -95,7 +97,7 @@ structs! {
 
     /// The first fields of `weir_sweeps`, which user space can read; a timer follows them.
     SweepPublic = "weir_sweep_public", 24 {
-        /// Number of complete passes over the table.
+        /// Number of completed passes over the table.
         passes: u64,
         /// Number of entries that have expired.
         expired: u64,
@@ -115,8 +117,8 @@ structs! {
 }
 
 impl Filter {
-    /// Returns the index of an address's word and the two bits to set in it, which may coincide. Must match the data
-    /// plane (bpf/lib/hash.h). The hash is not keyed, because a false positive costs only one lookup.
+    /// Returns the index of an address's word and the two bits to set in it, which can coincide. The result must match
+    /// the data plane (bpf/lib/hash.h). The hash is not keyed, because a false positive costs only one lookup.
     pub const fn bits(addr: Addr) -> (usize, u64) {
         let hash =
             (addr.lo ^ addr.lo >> 32 ^ addr.hi.rotate_left(29)).wrapping_mul(0x9e37_79b9_7f4a_7c15);

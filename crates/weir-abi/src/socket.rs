@@ -1,4 +1,5 @@
-//! Maps of the cgroup programs that balance clients on this machine: listeners, and the servers of sockets.
+//! Defines the map entries of the cgroup programs that balance clients on this machine: listeners, and servers of
+//! sockets.
 
 use crate::mirror::{constants, structs};
 use crate::{Addr, Be16};
@@ -23,7 +24,7 @@ constants! {
 }
 
 structs! {
-    /// `weir_socket_listeners`: a key for the longest prefix match; the value is the service row.
+    /// Key of `weir_socket_listeners`, for a longest-prefix match; the value is the service row.
     SocketListener = "weir_socket_listener", 32 {
         /// Number of significant bits after this field.
         prefix: u32,
@@ -41,17 +42,17 @@ structs! {
         pad2: u32,
     }
 
-    /// `weir_sockets`: key; a socket, and the number of its record.
+    /// Key of `weir_sockets`: a socket, and the number of one of its records.
     SocketKey = "weir_socket_key", 16 {
         /// The kernel's cookie of the socket.
         cookie: u64,
-        /// Number of the record, ascending without gaps.
+        /// Number of the record: the records of a socket are numbered from 0 without gaps.
         index: u32,
         /// Zero.
         pad: u32,
     }
 
-    /// `weir_sockets`: value; a server of a socket.
+    /// Value of `weir_sockets`: a server of a socket.
     Socket = "weir_socket", 56 {
         /// Address that the client used.
         vip: Addr,
@@ -77,7 +78,7 @@ structs! {
         pad: [u8; 2],
     }
 
-    /// `weir_socket_clients`: key; a persistent client.
+    /// Key of `weir_socket_clients`: a persistent client.
     SocketClientKey = "weir_socket_client_key", 16 {
         /// Id of the cgroup or of the user.
         client: u64,
@@ -87,7 +88,7 @@ structs! {
         generation: u32,
     }
 
-    /// `weir_socket_clients`: value; the server of the client.
+    /// Value of `weir_socket_clients`: the server of the client.
     SocketClient = "weir_socket_client", 16 {
         /// Server row.
         dest: u32,

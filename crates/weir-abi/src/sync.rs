@@ -1,4 +1,4 @@
-//! Flow synchronization: rings of changed flows, and batches of flows that a peer has sent.
+//! Defines the map entries of flow synchronization: rings of changed flows, and batches of flows that a peer has sent.
 
 use crate::mirror::{constants, structs};
 use crate::{Addr, Be16};
@@ -10,11 +10,12 @@ constants! {
     SYNC_RING_SLOTS: u32 = 16_384;
     /// Number of rows of `weir_sync_batch`.
     SYNC_BATCH: u32 = 256;
-    /// [`SyncFlow::result`]: the flow did not exist on this director, and was inserted.
+    /// [`SyncFlow::result`]: the flow did not exist on this director and was inserted.
     SYNC_INSERTED: u8 = 1;
-    /// [`SyncFlow::result`]: the flow existed, and was updated.
+    /// [`SyncFlow::result`]: the flow existed and was updated.
     SYNC_UPDATED: u8 = 2;
-    /// [`SyncFlow::result`]: this director has received a packet of the flow that is newer than the peer's record.
+    /// [`SyncFlow::result`]: this director has received a packet of the flow since the last packet in the peer's
+    /// record.
     SYNC_OLDER: u8 = 3;
     /// [`SyncFlow::result`]: a different live flow has the same tag or reverse tuple.
     SYNC_CONFLICT: u8 = 4;
@@ -33,17 +34,17 @@ structs! {
         head: u64,
         /// Zero.
         pad: [u64; 7],
-        /// Lower half: entry index; upper half: the low half of 1 + position.
+        /// Low 32 bits: the entry index; high 32 bits: the low 32 bits of 1 + the position.
         slots: [u64; SYNC_RING_SLOTS as usize],
     }
 
     /// `weir_sync_batch`: a flow or template from a peer, with the row numbers of this director.
     SyncFlow = "weir_sync_flow", 104 {
-        /// Source of the client's packets; of a template: the client's network.
+        /// Source of the client's packets; for a template, the client's network.
         src: Addr,
         /// Destination of these packets.
         dst: Addr,
-        /// With snat: the source address towards the server.
+        /// With snat, the source address towards the server.
         snat: Addr,
         /// Source port.
         sport: Be16,
@@ -51,7 +52,7 @@ structs! {
         dport: Be16,
         /// Source port towards the server, 0 = without snat.
         snat_port: Be16,
-        /// IP protocol number; of a template: the value of its cold record.
+        /// IP protocol number; for a template, the value in its cold record.
         proto: u8,
         /// IP version: 4 or 6.
         family: u8,
@@ -73,13 +74,13 @@ structs! {
         idle: u32,
         /// Number of ticks since the flow started.
         age: u32,
-        /// Of a template: its timeout in ticks.
+        /// For a template, its timeout in ticks.
         timeout: u32,
         /// Device towards the client, used for replies without a route; 0 = unknown.
         ifindex: u32,
-        /// Written by the program: index of the flow's entry, `NO_PLACE` = none.
+        /// Index of the flow's entry, `NO_PLACE` = none; written by the program.
         entry_index: u32,
-        /// Written by the program: tick of the entry's last packet.
+        /// Tick of the entry's last packet; written by the program.
         seen: u32,
         /// Zero.
         pad: [u32; 2],

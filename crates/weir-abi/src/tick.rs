@@ -1,4 +1,4 @@
-//! Ticks: the data plane's unit of time, 2^30 ns of CLOCK_MONOTONIC, 32 bits wide (146 years).
+//! Defines ticks, the data plane's unit of time: 2^30 ns of CLOCK_MONOTONIC; 32 bits cover 146 years.
 
 use core::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The daemon's connection to the announcer: sends the daemon's report, and keeps the announcer's latest report.
+//! Connects the daemon to the announcer: sends the daemon's reports, and keeps the announcer's latest report.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,7 +14,7 @@ use crate::process::SOCKET;
 
 /// Interval at which an unchanged report is sent again.
 const RESEND_INTERVAL: Duration = Duration::from_millis(500);
-/// Time limit for a reply of the announcer, which may have to wait two seconds for a speaker.
+/// Time limit for a reply from the announcer, which may wait two seconds for a speaker.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
 /// Delay before the next attempt to connect.
 const RECONNECT_DELAY: Duration = Duration::from_millis(50);
@@ -27,8 +27,8 @@ pub struct Client {
 }
 
 impl Client {
-    /// Creates a client, which connects to the announcer of a runtime directory while there is a report to send. Must
-    /// be called inside a tokio runtime.
+    /// Creates a client that connects to the announcer of a runtime directory while there is a report to send. Must be
+    /// called inside a tokio runtime.
     pub fn new(runtime_dir: &Path) -> Self {
         let (daemon_report, receiver) = watch::channel(None);
         let report = Arc::new(Mutex::new(None));
@@ -40,7 +40,7 @@ impl Client {
         }
     }
 
-    /// Sends the report; `None` = the client disconnects, because the configuration announces nothing.
+    /// Sends the report; `None` = disconnect, because the configuration announces nothing.
     pub fn send(&self, daemon_report: Option<DaemonReport>) {
         self.daemon_report.send_if_modified(|current| {
             let is_new = *current != daemon_report;
@@ -49,14 +49,14 @@ impl Client {
         });
     }
 
-    /// Returns the announcer's latest report; `None` = the announcer does not reply.
+    /// Returns the announcer's latest report; `None` = the announcer is not responding.
     pub fn report(&self) -> Option<Report> {
         let report = self.report.lock();
         report.unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
-/// Sends reports and stores the replies, until the client is dropped.
+/// Sends reports and stores the replies, until the [`Client`] is dropped.
 async fn send_reports(
     path: PathBuf,
     mut daemon_report: watch::Receiver<Option<DaemonReport>>,

@@ -1,9 +1,9 @@
-//! Decides which VIPs are announced, from the daemon's reports and the time, without I/O.
+//! Decides which VIPs are announced, based on the daemon's reports and the time. Performs no I/O.
 //!
-//! A VIP is announced while its services can serve, and withdrawn immediately when they cannot. When they can serve
-//! again, the VIP is announced immediately, unless it was withdrawn repeatedly: each further withdrawal doubles a pause
-//! before the next announcement, so that routers do not move flows back and forth. The routes of a drained node are
-//! first announced as a last resort, and withdrawn after `drain_delay`.
+//! A VIP is announced while its services can serve, and is withdrawn immediately when they cannot. When they can serve
+//! again, the VIP is announced immediately, unless it was withdrawn repeatedly: each further withdrawal doubles the
+//! pause before the next announcement, so that routers do not move flows back and forth. When a node is drained, its
+//! routes are first announced as a last resort, and are withdrawn after `drain_delay`.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -11,20 +11,20 @@ use std::time::Duration;
 
 use crate::message::{DaemonReport, RouteReport};
 
-/// How long a VIP must be announced so that its earlier withdrawals are ignored.
+/// Time that a VIP must stay announced before its earlier withdrawals are ignored.
 const STABLE_AFTER: Duration = Duration::from_secs(60);
-/// The pause after the second withdrawal in a row. Each further withdrawal doubles the pause, up to [`PAUSE_MAX`].
+/// The pause after the second consecutive withdrawal. Each further withdrawal doubles the pause, up to [`PAUSE_MAX`].
 const PAUSE_FIRST: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(60);
-/// Maximum time that a VIP waits for the first check results of its servers.
+/// Maximum time to wait for the first check results of a VIP's servers.
 const SETTLING_MAX: Duration = Duration::from_secs(10);
 
-/// The quality of an announced route.
+/// The preference of an announced route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Quality {
-    /// Routers have no preference.
+    /// An ordinary route.
     Normal,
-    /// Routers should prefer any other director.
+    /// A route that routers should use only if no other director announces the VIP.
     LastResort,
 }
 
@@ -45,7 +45,7 @@ impl State {
     }
 }
 
-/// The name of the state of a VIP that is not announced.
+/// The state name of a VIP that is not announced.
 pub(crate) const WITHDRAWN: &str = State::Withdrawn.as_str();
 
 #[derive(Clone, Debug)]
@@ -58,15 +58,15 @@ struct Vip {
     /// Start of the state, in Unix time.
     since_unix: Duration,
     reason: String,
-    /// Number of withdrawals in a row, because services could not serve.
+    /// Number of consecutive withdrawals because services could not serve.
     withdrawals: u32,
-    /// Not announced before this time, because it was withdrawn repeatedly.
+    /// The VIP is not announced before this time, because it was withdrawn repeatedly.
     paused_until: Duration,
-    /// Not announced before this time, because servers have no check result yet.
+    /// The VIP is not announced before this time, because servers have no check result yet.
     settling_until: Option<Duration>,
 }
 
-/// The states of all VIPs. Times are durations on a clock of the caller that never runs backwards; Unix times are only
+/// The states of all VIPs. Times are durations on the caller's clock, which never runs backwards. Unix times are only
 /// displayed.
 #[derive(Clone, Debug, Default)]
 pub struct Decisions {
@@ -81,7 +81,7 @@ pub struct Decisions {
 }
 
 impl Decisions {
-    /// Creates the decisions at `now`, with the VIPs that an earlier announcer still announces.
+    /// Creates the state at `now`; `announced` are the VIPs whose routes an earlier announcer has left in place.
     pub fn new(
         announced: impl IntoIterator<Item = IpAddr>,
         withdraw_after: Duration,
@@ -108,7 +108,7 @@ impl Decisions {
         }
     }
 
-    /// Applies the daemon's report.
+    /// Handles a report from the daemon.
     pub(crate) fn handle_daemon_report(
         &mut self,
         daemon_report: &DaemonReport,
@@ -147,7 +147,7 @@ impl Decisions {
         self.update_states((now, unix));
     }
 
-    /// Applies the changes that are due at `now`.
+    /// Makes the changes that are due at `now`.
     pub fn handle_timeout(&mut self, (now, unix): (Duration, Duration)) {
         if !self.is_daemon_silent && now >= self.reported_at.saturating_add(self.withdraw_after) {
             self.is_daemon_silent = true;
@@ -155,7 +155,8 @@ impl Decisions {
         self.update_states((now, unix));
     }
 
-    /// Returns the time at which [`Self::handle_timeout`] must be called; `None` = not before the next report.
+    /// Returns the time at which [`Self::handle_timeout`] must be called; `None` = it need not be called before the
+    /// next report.
     pub fn next_deadline(&self) -> Option<Duration> {
         if self.is_daemon_silent {
             return None;

@@ -1,4 +1,4 @@
-//! Errors of this crate.
+//! Defines the errors of this crate.
 
 use std::io;
 use std::path::PathBuf;

@@ -1,11 +1,11 @@
-//! Announces VIPs through a BGP speaker on the same machine (`[announce]`, `weir announcer`).
+//! Announces VIPs through a BGP speaker on the same machine. Implements `[announce]` and `weir announcer`.
 //!
-//! The daemon reports over `RUNTIME_DIR/announce.sock` which VIPs can serve ([`DaemonReport`]). [`Decisions`]
-//! determines which of these are announced, and a driver passes the routes to BIRD, ExaBGP, GoBGP or FRR. Weir does not
-//! implement BGP.
+//! The daemon reports over `RUNTIME_DIR/announce.sock` which VIPs can serve ([`DaemonReport`]). [`Decisions`] selects
+//! the VIPs to announce, and a driver passes the routes to BIRD, ExaBGP, GoBGP or FRR. Weir does not implement BGP.
 //!
-//! The announcer is a separate process so that routes outlive a daemon that crashes or is replaced. If the daemon sends
-//! nothing for `withdraw_after`, all routes are withdrawn: the kernel still forwards, but the servers are not checked.
+//! The announcer is a separate process so that routes remain when the daemon crashes or is replaced. If the daemon
+//! sends nothing for `withdraw_after`, the announcer withdraws all routes, because the kernel still forwards packets
+//! but no process checks the servers.
 
 mod client;
 mod decision;

@@ -1,4 +1,4 @@
-//! Messages between the daemon and the announcer: one JSON document per line.
+//! Defines the messages between the daemon and the announcer: one JSON document per line.
 
 use std::net::IpAddr;
 
@@ -12,7 +12,7 @@ pub struct DaemonReport {
     pub settings: Announce,
     /// All VIPs that the configuration announces.
     pub vips: Vec<VipState>,
-    /// Whether an operator drains this node.
+    /// Whether an operator has drained this node.
     pub is_draining: bool,
 }
 
@@ -25,8 +25,8 @@ pub struct VipState {
     pub serves: bool,
     /// Why the services cannot serve; empty if they can.
     pub reason: String,
-    /// Whether servers have no check result yet. Until they do, this director may select different servers than the
-    /// rest of its group, so a VIP that is not announced yet waits for the results.
+    /// Whether some servers have no check result yet. Until then, this director may select different servers from the
+    /// rest of its group, so a VIP that is not announced yet stays withdrawn.
     #[serde(default)]
     pub settling: bool,
 }
@@ -38,7 +38,7 @@ pub(crate) enum Request {
     /// The daemon's report.
     #[serde(rename = "facts")]
     DaemonReport(DaemonReport),
-    /// Exit without withdrawing routes, because another announcer takes over.
+    /// Exit without withdrawing routes, because another announcer is taking over.
     HandOver,
 }
 
@@ -47,7 +47,7 @@ pub(crate) enum Request {
 pub struct Report {
     /// The routes of all VIPs.
     pub routes: Vec<RouteReport>,
-    /// Why the speaker does not have the latest routes, or why the request was rejected.
+    /// Why the speaker does not have the latest routes, or why the request was rejected; `None` = neither.
     pub error: Option<String>,
 }
 

@@ -1,7 +1,6 @@
-//! Limits the announcements of an unprivileged daemon: only the VIPs in root's file, and only through the speaker
-//! there.
+//! Restricts an unprivileged daemon's announcements to the VIPs and the speaker in root's file.
 //!
-//! The daemon only reports which of these VIPs have services that can serve.
+//! Within these limits, the daemon only reports which VIPs have services that can serve.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -13,7 +12,7 @@ use weir_model::{Announce, Network};
 
 use crate::message::DaemonReport;
 
-/// File with the active [`PermittedAnnounce`], for the next announcer.
+/// File that stores the active [`PermittedAnnounce`] for the next announcer.
 const RECORD: &str = "announce-configuration";
 
 /// `[announce]` of a configuration, with the VIPs that it covers.
@@ -21,7 +20,7 @@ const RECORD: &str = "announce-configuration";
 struct PermittedAnnounce {
     settings: Option<Announce>,
     vips: BTreeSet<IpAddr>,
-    /// Networks of the VIPs that a group may publish services for.
+    /// Networks with the VIPs for which a group may publish services.
     #[serde(default)]
     published: Vec<Network>,
 }
@@ -43,7 +42,8 @@ impl PermittedAnnounce {
             .collect();
         let proxies = desired.proxies.iter().filter(|it| is_covered(&it.name));
         vips.extend(proxies.flat_map(|proxy| proxy.listen.iter().map(|it| it.ip())));
-        // Published services are not in the text: any VIP that the group may publish is permitted.
+        // The text does not contain published services, so any VIP for which the group may publish services is
+        // permitted.
         let publish = desired.cluster.and_then(|cluster| cluster.publish);
         let published = match (&settings.services, publish) {
             (None, Some(publish)) => publish.vips,
@@ -56,7 +56,7 @@ impl PermittedAnnounce {
         })
     }
 
-    /// Returns whether the report has the permitted settings and only permitted VIPs.
+    /// Returns whether the report contains the permitted settings and only permitted VIPs.
     fn covers(&self, daemon_report: &DaemonReport) -> bool {
         let mut vips = daemon_report.vips.iter().map(|state| state.vip);
         let is_permitted = |vip| {
@@ -83,8 +83,8 @@ impl Policy {
         ))
     }
 
-    /// Checks the report of an unprivileged daemon. Reads the file only if the active configuration does not cover the
-    /// report.
+    /// Checks the report of an unprivileged daemon. Rereads the file only if the active configuration does not cover
+    /// the report.
     ///
     /// # Errors
     /// Returns a message if root's file does not permit the report or cannot be used.
@@ -161,7 +161,7 @@ pool = "p"
             ..file_settings
         };
         assert!(!permitted.covers(&daemon_report("10.0.0.9", other)));
-        // A group may publish services with VIPs of the networks in root's file.
+        // The group may publish services for any VIP in the networks of root's file.
         const CLUSTER: &str = "[cluster]\netcd = [\"http://10.0.0.1:2379\"]\nname = \"edge\"\n[cluster.publish]\n\
             vips = [\"192.0.2.0/24\"]\nservers = [\"10.0.0.0/8\"]\n";
         let text = format!("{TEXT}{CLUSTER}").replace("forward = \"nat\"", "forward = \"socket\"");

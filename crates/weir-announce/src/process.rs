@@ -1,4 +1,4 @@
-//! Runs the announcer's loop, which handles the daemon's reports and timers, and updates the speaker's routes.
+//! Runs the announcer's main loop: handles requests and timers, and updates the speaker's routes.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -23,34 +23,34 @@ use crate::policy::Policy;
 use crate::speaker::Driver;
 
 pub(crate) const SOCKET: &str = "announce.sock";
-/// File with the VIPs that the speaker may announce, for the next announcer.
+/// File that stores the VIPs that the speaker may be announcing, for the next announcer.
 const RECORD: &str = "announced.json";
-/// Maximum number of connections that wait to be accepted.
+/// Maximum number of connections waiting to be accepted.
 const BACKLOG: i32 = 128;
-/// Maximum number of connections that are served at the same time; further connections are closed.
+/// Maximum number of concurrent connections; further connections are closed.
 const CLIENTS_MAX: usize = 64;
-/// Maximum size of a request, which is sufficient for ten thousand VIPs.
+/// Maximum size of a request, enough for ten thousand VIPs.
 const REQUEST_MAX_BYTES: u64 = 4 << 20;
-/// Time limit for the exit of the previous announcer.
+/// Time limit for the previous announcer to exit.
 const HAND_OVER_TIMEOUT: Duration = Duration::from_secs(2);
 /// Delay before a failed command is tried again.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 /// Interval of [`Driver::refresh`].
 const REFRESH_INTERVAL: Duration = Duration::from_secs(15);
-/// Time without a report after which routes of an earlier announcer are withdrawn. It is long, because the daemon may
-/// still be starting.
+/// Time without a report after which routes from an earlier announcer are withdrawn. The limit is long because the
+/// daemon may still be starting.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
-/// Maximum pause of the loop.
+/// Maximum time that the loop sleeps.
 const PAUSE_MAX: Duration = Duration::from_secs(60);
 
 /// State of the announcer.
 struct Announcer {
-    /// File with [`Self::recorded`].
+    /// The file that stores [`Self::recorded`].
     record: PathBuf,
     settings: Option<Announce>,
     decisions: Decisions,
     driver: Driver,
-    /// The VIPs in the file.
+    /// The VIPs in the file `record`.
     recorded: Vec<IpAddr>,
     /// The speaker's error, until a command succeeds.
     error: Option<String>,
@@ -60,16 +60,17 @@ struct Announcer {
     refresh_at: Instant,
 }
 
-/// A request of a client.
+/// A client's request that has not been answered yet.
 struct PendingRequest {
     request: Request,
-    /// Whether the client is root or has the user of this process.
+    /// Whether the client runs as root or as the same user as this process.
     is_trusted: bool,
     reply: oneshot::Sender<Report>,
 }
 
-/// Runs the announcer until SIGTERM, which withdraws all routes, or until another announcer takes over. `configuration`
-/// is root's file, which limits the announcements of an unprivileged daemon. Must be called inside a tokio runtime.
+/// Runs the announcer until SIGTERM, when all routes are withdrawn, or until another announcer takes over.
+/// `configuration` is root's file, which limits the announcements of an unprivileged daemon. Must be called inside a
+/// tokio runtime.
 ///
 /// # Errors
 /// Returns an error if the signal handler or the socket cannot be created.
@@ -99,14 +100,14 @@ pub async fn run(runtime_dir: &Path, configuration: &Path) -> Result<()> {
                     announcer.apply().await;
                     let _ = reply.send(announcer.report());
                 }
-                // If this process exited, the routes would remain, and nothing would withdraw them.
+                // Do not exit: the routes would remain, and no process would withdraw them.
                 Request::HandOver if !is_trusted => {
                     let reason = "an unprivileged daemon cannot take over".to_owned();
                     let _ = reply.send(announcer.reject(reason));
                 }
                 Request::HandOver => {
                     let _ = reply.send(announcer.report());
-                    // Yields to the task that writes the reply.
+                    // Yield to the task that writes the reply.
                     sleep(Duration::from_millis(10)).await;
                     return Ok(());
                 }
@@ -137,7 +138,8 @@ fn current_times() -> (Duration, Duration) {
 impl Announcer {
     fn new(runtime_dir: &Path) -> Self {
         let record = runtime_dir.join(RECORD);
-        // Only a file of this process's user is read, because an unprivileged daemon may write to the directory.
+        // Read the file only if this process's user owns it, because an unprivileged daemon may be able to write to the
+        // directory.
         let content = read_owned_file(&record).unwrap_or_default();
         let inherited: Vec<IpAddr> = serde_json::from_slice(&content).unwrap_or_default();
         Self {
@@ -195,7 +197,7 @@ impl Announcer {
         }
         let routes = self.decisions.routes();
         let previous: Vec<IpAddr> = self.driver.announced_vips().collect();
-        // Recorded before the command, because a route that is not recorded would never be withdrawn.
+        // Record the VIPs before the command, because routes that are not recorded would never be withdrawn.
         self.record_announced(previous.into_iter().chain(routes.keys().copied()));
         match self.driver.apply(&settings, &routes).await {
             Ok(()) => {
@@ -219,14 +221,14 @@ impl Announcer {
         }
     }
 
-    /// Withdraws all routes. An error is only logged.
+    /// Withdraws all routes. Errors are only logged.
     async fn withdraw_all(&mut self) {
         self.decisions = Decisions::default();
         self.retry_at = None;
         self.apply().await;
     }
 
-    /// Records the VIPs that the speaker may announce.
+    /// Records the VIPs that the speaker may be announcing.
     fn record_announced(&mut self, vips: impl Iterator<Item = IpAddr>) {
         let mut vips: Vec<IpAddr> = vips.collect();
         vips.sort_unstable();
@@ -241,7 +243,7 @@ impl Announcer {
         }
     }
 
-    /// Returns a report that rejects a request of an unprivileged daemon.
+    /// Returns a report that rejects a request from an unprivileged daemon.
     fn reject(&mut self, reason: String) -> Report {
         let report = Report {
             error: Some(reason.clone()),
@@ -271,8 +273,8 @@ impl Announcer {
     }
 }
 
-/// Makes an earlier announcer exit, and creates the socket. Only the socket's owner and the daemon's account can use
-/// it.
+/// Makes an earlier announcer exit, and creates the socket. Only the socket's owner and the daemon's account can
+/// connect to the socket.
 async fn bind(runtime_dir: &Path) -> Result<UnixListener> {
     let path = runtime_dir.join(SOCKET);
     let failed = |source| Error::File {
@@ -319,7 +321,7 @@ async fn accept(listener: UnixListener, requests: mpsc::Sender<PendingRequest>) 
     }
 }
 
-/// Serves a client, each of whose lines is a request. Returns when the connection ends or a request is invalid.
+/// Serves a client, which sends one request per line. Returns when the connection ends or a request is invalid.
 async fn serve(stream: UnixStream, requests: mpsc::Sender<PendingRequest>) {
     let Ok(peer) = stream.peer_cred() else {
         return;

@@ -1,4 +1,4 @@
-//! Drivers of BGP speakers.
+//! Drives a BGP speaker: makes it announce a set of routes.
 
 mod bird;
 mod command;
@@ -13,7 +13,7 @@ use weir_model::{Announce, Community, Speaker};
 use crate::Quality;
 use crate::error::Result;
 
-/// Time limit for a command of a speaker.
+/// Time limit for a command to a speaker.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The routes to announce.
@@ -22,16 +22,16 @@ pub(crate) type Routes = BTreeMap<IpAddr, Quality>;
 /// The driver of a speaker.
 #[derive(Debug)]
 pub(crate) struct Driver {
-    /// All routes that the speaker may announce.
+    /// All routes that the speaker may be announcing.
     announced: Routes,
-    /// The VIPs of the most recently accepted routes.
+    /// The VIPs of the routes that the speaker accepted last.
     accepted: BTreeSet<IpAddr>,
     /// Whether the speaker is known to announce exactly `announced`.
     is_in_sync: bool,
 }
 
 impl Driver {
-    /// Creates the driver of a speaker that may still announce the `inherited` VIPs of an earlier process.
+    /// Creates the driver of a speaker that may still be announcing the `inherited` VIPs of an earlier process.
     pub(crate) fn new(inherited: &[IpAddr]) -> Self {
         Self {
             announced: inherited
@@ -48,7 +48,7 @@ impl Driver {
         self.accepted.contains(&vip)
     }
 
-    /// Returns the VIPs that the speaker may announce.
+    /// Returns the VIPs that the speaker may be announcing.
     pub(crate) fn announced_vips(&self) -> impl Iterator<Item = IpAddr> {
         self.announced.keys().copied()
     }
@@ -68,7 +68,7 @@ impl Driver {
             resends_all: !self.is_in_sync,
             routes,
         };
-        // If the change fails, part of it may have taken effect.
+        // If the change fails, part of it may still have taken effect.
         self.is_in_sync = false;
         self.announced.extend(routes);
         match &settings.speaker {
@@ -83,7 +83,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Makes the next [`Self::apply`] send all routes, unless the speaker would keep them over a restart. Called
+    /// Makes the next [`Self::apply`] send all routes, unless the speaker keeps its routes across a restart. Called
     /// regularly, because the speaker may have been restarted.
     pub(crate) fn refresh(&mut self, settings: &Announce) {
         self.is_in_sync &= match &settings.speaker {
@@ -102,13 +102,13 @@ impl Driver {
 struct Change<'a> {
     settings: &'a Announce,
     previous: &'a Routes,
-    /// Whether routes that are already announced are sent again.
+    /// Whether to resend routes that are already announced.
     resends_all: bool,
     routes: &'a Routes,
 }
 
 impl Change<'_> {
-    /// Returns the routes to add or to replace.
+    /// Returns the routes to add or replace.
     fn added_routes(&self) -> impl Iterator<Item = (&IpAddr, Quality)> {
         let is_new = |(vip, quality): &(&IpAddr, &Quality)| {
             self.resends_all || self.previous.get(*vip) != Some(*quality)

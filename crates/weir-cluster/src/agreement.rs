@@ -1,7 +1,7 @@
 //! Determines server health by agreement: a server is down if a majority of the voting directors report it down.
 //!
-//! A director has a vote only if at least one of its checks succeeds, because otherwise the cause is probably local. A
-//! single voter never decides for the others.
+//! A director has a vote only if at least one of its checks succeeds: if all of them fail, the cause is probably local.
+//! A single voter never decides for the others.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use crate::store::Mirror;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct HealthView {
-    /// Whether at least one checked server is up, so that the member has a vote.
+    /// Whether at least one checked server is up, which gives the member a vote.
     pub reaches: bool,
     /// Servers that are down, as `POOL/ADDRESS`, with the reasons.
     pub down: BTreeMap<String, String>,
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
     use crate::store::Entry;
 
-    /// Returns the servers that are down by agreement. Each view belongs to a member: whether at least one server is
+    /// Returns the servers that are down by agreement. Each view is that of one member: whether at least one server is
     /// up, and the servers that are down.
     fn agreed(views: &[(bool, &[&str])]) -> Vec<String> {
         let keys = Keys::new("edge");

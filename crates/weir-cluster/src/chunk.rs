@@ -1,5 +1,4 @@
-//! Splits a configuration into content-addressed chunks, so that an unchanged chunk of the next version is not written
-//! again.
+//! Splits a configuration into content-addressed chunks, so that the next version reuses unchanged chunks.
 
 use aws_lc_rs::digest::{SHA256, digest as sha256};
 
@@ -9,21 +8,22 @@ use crate::record::Pointer;
 use crate::seal::GroupKey;
 use crate::store::Mirror;
 
-/// Size of a chunk before it is sealed. Encoded as base64, a chunk is far below etcd's limit of 1.5 MiB for a request.
+/// Size of a chunk before it is sealed. Encoded as base64, a chunk is far below etcd's request limit of 1.5 MiB.
 pub const CHUNK_BYTES: usize = 256 << 10;
-/// Maximum number of chunks of a configuration. Each is a condition of a transaction, of which etcd allows 128.
+/// Maximum number of chunks in a configuration. Each chunk is a condition of one transaction, and etcd allows 128
+/// conditions.
 pub const CHUNKS_MAX: usize = 100;
 
-/// Why a pointer with an invalid MAC is not used.
+/// The error for a pointer with an invalid MAC.
 pub(crate) const NOT_AUTHENTIC: &str = "the configuration was published with a different group key or by an earlier \
      version, or was changed in etcd; publish it again";
 
-/// Returns the SHA-256 digest in hexadecimal.
+/// Returns the SHA-256 digest of `bytes` in hexadecimal.
 pub fn digest(bytes: &[u8]) -> String {
     encode_hex(sha256(&SHA256, bytes).as_ref())
 }
 
-/// Returns the digest of a configuration, which is keyed if there is a group key.
+/// Returns the digest of a configuration. The digest is keyed if there is a group key.
 pub(crate) fn text_digest(text: &str, key: Option<&GroupKey>) -> String {
     match key {
         Some(key) => key.digest(text.as_bytes()),
@@ -31,7 +31,7 @@ pub(crate) fn text_digest(text: &str, key: Option<&GroupKey>) -> String {
     }
 }
 
-/// Splits a text into chunks, which are sealed if there is a group key. Returns each chunk with its digest.
+/// Splits a text into chunks, and seals them if there is a group key. Returns each chunk with its digest.
 ///
 /// # Errors
 /// Returns a one-line message if the text is too large or cannot be sealed.
@@ -57,8 +57,7 @@ pub(crate) fn split(text: &str, key: Option<&GroupKey>) -> Result<Vec<(String, V
 ///
 /// # Errors
 /// Returns a one-line message if the pointer or a chunk is missing, damaged, or sealed with a different key. With a
-/// group key, also returns a message if the chunks are not sealed, because a writer without the key may have written
-/// them.
+/// group key, unsealed chunks are also an error, because a writer without the key may have written them.
 pub(crate) fn join(
     pointer: &Pointer,
     keys: &Keys,

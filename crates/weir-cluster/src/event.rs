@@ -1,4 +1,4 @@
-//! Inputs and outputs of the state machine.
+//! Defines the inputs and outputs of the state machine.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -14,22 +14,22 @@ use crate::store::{Entry, Event, Txn, TxnResult};
 /// The daemon's report about this director.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LocalState {
-    /// This member's record; the state machine sets version, digest, instance, identity and `settled`.
+    /// This member's record. The state machine sets the version, digest, instance, identity and `settled`.
     pub record: MemberRecord,
     /// VIPs that `[announce]` includes, and whether their services can serve.
     pub vips: BTreeMap<IpAddr, bool>,
     /// Results of this director's own checks.
     pub health: HealthView,
-    /// Whether this director may apply a configuration at the same time as others. False with flow synchronization:
-    /// when a connection moves between two directors, it keeps its server only if the second director has received the
-    /// flow before it changes its table.
+    /// Whether this director may apply a configuration at the same time as others. False with flow synchronization: a
+    /// connection that moves to another director keeps its server only if that director received the flow before it
+    /// changed its table.
     pub applies_with_others: bool,
 }
 
 /// An event for the state machine.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Input {
-    /// All keys of the group, at a revision of the store.
+    /// All keys of the group at one revision of the store.
     Listed {
         /// Revision of the store.
         revision: i64,
@@ -38,15 +38,15 @@ pub enum Input {
     },
     /// The keys could not be read.
     ListFailed(String),
-    /// The watch reports all changes up to the newest in `events`. The store's revision in the response is not used,
-    /// because it is ahead of the reported changes at the start of a watch.
+    /// The watch has reported all changes up to the newest one in `events`. The store revision in the response is
+    /// ignored, because at the start of a watch it is ahead of the reported changes.
     Watched {
         /// The changes.
         events: Vec<Event>,
     },
     /// The watch ended.
     WatchEnded {
-        /// Whether the store has compacted the next revision, so that the keys must be read again although etcd
+        /// Whether the store has compacted the next revision, so that the keys must be read again even though etcd
         /// responds.
         is_compacted: bool,
         /// Why the watch ended.
@@ -54,9 +54,9 @@ pub enum Input {
     },
     /// A lease was granted.
     Granted {
-        /// ID of the lease.
+        /// Lease ID.
         lease: i64,
-        /// Time to live of the lease.
+        /// Time to live.
         ttl: Duration,
     },
     /// The lease was renewed.
@@ -67,9 +67,9 @@ pub enum Input {
     LeaseFailed(String),
     /// The result of [`Output::Txn`].
     Txn {
-        /// Number of the transaction.
+        /// Transaction number.
         number: u64,
-        /// Result of the transaction.
+        /// The result.
         result: TxnResult,
     },
     /// The local state has changed.
@@ -96,12 +96,12 @@ pub enum Input {
     Settled(i64),
 }
 
-/// Why a configuration was not published.
+/// The reason why a configuration was not published, in one line.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct PublishError(pub String);
 
-/// A request to etcd or to the daemon.
+/// A request to etcd or the daemon.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Output {
     /// Read all keys of the group, and stop the current watch.
@@ -113,19 +113,19 @@ pub enum Output {
     },
     /// Request a lease.
     Grant {
-        /// Time to live of the lease.
+        /// Time to live.
         ttl: Duration,
     },
     /// Renew the lease.
     Renew {
-        /// ID of the lease.
+        /// Lease ID.
         lease: i64,
     },
     /// Execute a transaction.
     Txn {
-        /// Number of the transaction. The result of an abandoned transaction has no effect.
+        /// Transaction number. The result of an abandoned transaction is ignored.
         number: u64,
-        /// ID of the lease for leased keys.
+        /// ID of the lease that leased keys are attached to.
         lease: Option<i64>,
         /// The transaction.
         txn: Txn,
@@ -148,14 +148,14 @@ pub enum Output {
         /// The new value.
         value: Value,
     },
-    /// Respond with [`Input::Settled`] as soon as the peers have received the flows that the changes to servers up to
-    /// this revision have moved.
+    /// Respond with [`Input::Settled`] when the peers have received the flows that changes to servers up to this
+    /// revision moved.
     Settle {
         /// The revision of the newest change.
         revision: i64,
     },
-    /// A change by an operator of this director is settled: all directors with flow synchronization have applied the
-    /// change, and their peers have received the flows that it has moved.
+    /// A change by an operator of this director is settled: all directors with flow synchronization have applied it,
+    /// and their peers have received the flows that it moved.
     Settled {
         /// The changed entry.
         key: SharedKey,
@@ -164,7 +164,7 @@ pub enum Output {
     Published {
         /// Number of the request.
         request: u64,
-        /// The published version, or why the publication failed.
+        /// The published version, or the reason why the publication failed.
         result: Result<u64, PublishError>,
     },
     /// VIPs that must stay announced although their services cannot serve.

@@ -1,16 +1,16 @@
-//! The etcd keys of a group. `docs/manual/cluster.md` documents them for other programs.
+//! Defines the etcd keys of a group. `docs/manual/cluster.md` documents them for other programs.
 
 /// Prefix of all keys of all groups.
 const ROOT: &str = "/weir/";
-/// Maximum length of the name of a group or member, in bytes.
+/// Maximum length of a group or member name, in bytes.
 const NAME_MAX_BYTES: usize = 64;
 
-/// The error for an invalid name of a group or member.
+/// The error for an invalid group or member name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a name must have 1 to 64 characters from a-z, A-Z, 0-9, `-`, `_` and `.`")]
 pub struct InvalidName;
 
-/// Checks the name of a group or of a member.
+/// Checks a group or member name.
 ///
 /// # Errors
 /// Returns an error if the name is empty, has more than 64 bytes, or contains characters other than ASCII letters,
@@ -34,11 +34,11 @@ pub enum Key {
     Complete,
     /// Why the rollout of a configuration was stopped.
     Stopped,
-    /// The member that has the turn to apply the configuration.
+    /// The member whose turn it is to apply the configuration.
     Turn,
     /// A member that applies the configuration at the same time as others.
     Applying(String),
-    /// A chunk of a configuration, by its digest.
+    /// A chunk of a configuration, by digest.
     Chunk(String),
     /// The record of a member, attached to its lease.
     Member(String),
@@ -59,7 +59,7 @@ pub struct Keys {
 }
 
 impl Keys {
-    /// Creates the keys of a group. `group` must have passed [`check_name`].
+    /// Creates the keys of a group. `group` must be valid according to [`check_name`].
     pub fn new(group: &str) -> Self {
         Self {
             prefix: format!("{ROOT}{group}/"),
@@ -80,7 +80,7 @@ impl Keys {
         end
     }
 
-    /// Returns the name of a key in etcd, with the prefix.
+    /// Returns the full name of a key in etcd, including the prefix.
     pub fn name(&self, key: &Key) -> String {
         let prefix = &self.prefix;
         match key {
@@ -98,8 +98,8 @@ impl Keys {
         }
     }
 
-    /// Parses the name of a key in etcd. Returns `None` for an unknown name, such as of another program or a later
-    /// version.
+    /// Parses the name of a key in etcd. Returns `None` for an unknown name, for example if another program or a later
+    /// version wrote the key.
     pub fn parse(&self, name: &str) -> Option<Key> {
         let name = name.strip_prefix(&self.prefix)?;
         let (kind, suffix) = name.split_once('/')?;

@@ -1,29 +1,30 @@
 //! Detects a stalled watch: the store has changes that the watch has not reported.
 //!
-//! A watch can stop without notice, for example if a proxy has lost the connection, or if the etcd member of the watch
-//! is partitioned from the others while requests go to another member.
+//! A watch can stop without notice, for example if a proxy loses the connection, or if the etcd member that serves the
+//! watch is partitioned from the others while requests reach another member.
 
 use std::time::Duration;
 
-/// Maximum time that the watch may take to report a change.
+/// Maximum time for the watch to report a change.
 const WATCH_LAG_MAX: Duration = Duration::from_secs(10);
-/// Time without a write after which a director writes a key again, so that the watch must report a change.
+/// Time without a write after which a director writes a key again, which the watch must report.
 pub(crate) const ROUTINE_WRITE_INTERVAL: Duration = Duration::from_secs(15);
 
-/// Tracks the changes that the watch must still report.
+/// Tracks the changes that the watch has yet to report.
 #[derive(Debug, Default)]
 pub(crate) struct Lag {
-    /// The newest revision of a key of the group, according to a response to a transaction.
+    /// The newest revision of the group's keys that a transaction has returned.
     expected: i64,
     /// The newest revision that the watch has reported.
     reported: i64,
-    /// Start of the wait for the expected changes, or time of the last progress since then; `None` = all were reported.
+    /// Start of the wait for the expected changes, or time of the last progress since then; `None` = all changes are
+    /// reported.
     since: Option<Duration>,
 }
 
 impl Lag {
-    /// Records that a key of the group has this revision, which the watch must report. The watch has reported all
-    /// changes up to `reported`.
+    /// Records that a key of the group has this revision, which the watch must report. `reported` is the last revision
+    /// that the watch has reported.
     pub(crate) fn expect(&mut self, revision: i64, reported: i64, now: Duration) {
         self.expected = self.expected.max(revision);
         if self.expected > reported {
@@ -47,7 +48,7 @@ impl Lag {
     }
 }
 
-/// Returns the error message for a lag that is too long.
+/// Returns the error message for a stalled watch.
 pub(crate) fn error_message() -> String {
     let seconds = WATCH_LAG_MAX.as_secs();
     format!("the watch has not reported any changes for {seconds} s")

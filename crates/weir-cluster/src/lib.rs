@@ -1,12 +1,12 @@
-//! Makes the decisions of one director in a group, without I/O.
+//! Makes the decisions of one director in a group without I/O.
 //!
 //! [`Machine`] is the state machine of a director. It receives etcd's responses, the local state ([`Input`]) and the
 //! time, and returns requests to etcd and to the daemon ([`Output`]). It keeps a mirror of the group's keys. Decisions
-//! depend only on the mirror, the local state and the time, so a decision whose response was lost is made again. If
-//! etcd does not respond or has lost its data, nothing is removed.
+//! depend only on the mirror, the local state and the time. If a response is lost, the machine therefore makes the same
+//! decision again. If etcd does not respond or has lost its data, nothing is removed.
 //!
-//! Time is monotonic: a [`Duration`](std::time::Duration) since an origin that the driver selects. Random numbers are
-//! passed in with the settings. weir-etcd performs the I/O; tests replace it with a simulation.
+//! Time is monotonic: a [`Duration`](std::time::Duration) since an origin that the driver selects. The settings contain
+//! the random numbers. weir-etcd performs the I/O; tests replace it with a simulation.
 
 #![cfg_attr(not(test), warn(clippy::wildcard_enum_match_arm))]
 

@@ -7,19 +7,19 @@ use crate::record::sanitize_line;
 /// First pause between attempts to reach etcd. Each further pause is twice as long, up to [`PAUSE_MAX`].
 const PAUSE_FIRST: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
-/// Pause between lease requests while leases end before they are renewed.
+/// Pause between lease requests while leases expire before they are renewed.
 const GRANT_PAUSE: Duration = Duration::from_secs(1);
 
-/// The connection to etcd, as the status shows it.
+/// The connection to etcd, for the status.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Link {
     /// The mirror of the keys is complete.
     Connected,
     /// etcd does not respond, so the group continues with its current state.
     Disconnected {
-        /// Time of the last connection or of the start, on the driver's clock.
+        /// The end of the last connection, or the start of the director, on the driver's clock.
         since: Duration,
-        /// The last error; empty if there is none yet.
+        /// The last error; empty if none has occurred yet.
         error: String,
     },
 }
@@ -54,7 +54,7 @@ pub(crate) enum Lease {
     },
 }
 
-/// Minimum time to live that is assumed for a lease.
+/// Lower limit of the time to live of a lease.
 const TTL_MIN: Duration = Duration::from_secs(1);
 
 /// The state of the connection to etcd and of this member's lease.
@@ -63,7 +63,7 @@ pub(crate) struct Connection {
     pub(crate) state: State,
     pub(crate) lease: Lease,
     pub(crate) error: Option<String>,
-    /// Time of the last change between connected and away.
+    /// Time of the last change between connected and disconnected.
     pub(crate) since: Duration,
     /// Number of failures.
     pub(crate) failures: u64,
@@ -71,7 +71,7 @@ pub(crate) struct Connection {
     pause: Duration,
     /// Earliest time at which the next lease may be requested.
     grant_at: Duration,
-    /// Pause between this request for a lease and the next.
+    /// Pause after the next lease request before another one is allowed.
     grant_pause: Duration,
 }
 
@@ -96,7 +96,7 @@ impl Connection {
         }
         self.reset_pause(now);
         self.failures += 1;
-        // The text may come from etcd.
+        // The text can come from etcd.
         self.error = Some(sanitize_line(error));
         self.state = State::Disconnected {
             retry: now + self.pause,
@@ -110,16 +110,16 @@ impl Connection {
         }
     }
 
-    /// Resets the pause if the connection was stable. An etcd that responds but ends each watch immediately therefore
-    /// does not get more requests than one that does not respond.
+    /// Resets the pause if the connection was stable. An etcd member that responds but ends each watch immediately
+    /// therefore receives no more requests than one that does not respond.
     fn reset_pause(&mut self, now: Duration) {
         if self.synced_for(now).is_some_and(|it| it >= PAUSE_MAX) {
             self.pause = PAUSE_FIRST;
         }
     }
 
-    /// Handles the end of a watch by compaction. Returns true if the keys must be read immediately, or false if they
-    /// are read after a pause.
+    /// Handles a watch that ended because of compaction. Returns true if the keys must be read immediately, or false if
+    /// they are read after a pause.
     pub(crate) fn handle_compaction(&mut self, now: Duration) -> bool {
         self.reset_pause(now);
         if self.pause > PAUSE_FIRST {
@@ -142,7 +142,7 @@ impl Connection {
         }
     }
 
-    /// Returns how long the mirror has been complete; `None` if it is not.
+    /// Returns how long the mirror has been complete; `None` if it is incomplete.
     pub(crate) fn synced_for(&self, now: Duration) -> Option<Duration> {
         match self.state {
             State::Watching { since } => Some(now.saturating_sub(since)),
@@ -164,7 +164,7 @@ impl Connection {
         self.lease = Lease::None;
     }
 
-    /// Returns whether a lease must be requested now. If so, records that it was requested.
+    /// Returns whether a lease must be requested now. If so, records the request.
     pub(crate) fn begin_grant(&mut self, now: Duration) -> bool {
         if self.lease != Lease::None || now < self.grant_at {
             return false;
@@ -192,7 +192,7 @@ impl Connection {
 
     /// Records a granted or renewed lease, and schedules the next renewal.
     pub(crate) fn record_lease(&mut self, id: i64, ttl: Duration, now: Duration) {
-        // A lease with a time to live of 0 would be renewed without a pause.
+        // Without the lower limit, a lease with a time to live of 0 would be renewed continuously.
         let ttl = ttl.max(TTL_MIN);
         self.lease = Lease::Held {
             id,

@@ -1,4 +1,4 @@
-//! The state machine of one director in a group: see the crate documentation.
+//! Implements the state machine of one director in a group; see the crate documentation.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
@@ -26,16 +26,16 @@ const ABSENT_RETENTION: Duration = Duration::from_secs(24 * 3600);
 /// Maximum number of members in the status.
 const KNOWN_MEMBERS_MAX: usize = 1024;
 
-/// Maximum number of consecutive responses that are older than the watch's last report. Above this limit, the keys
-/// are read again.
+/// Maximum number of consecutive responses that are older than the last report of the watch. Above this limit, the
+/// director reads the keys again.
 const OUTDATED_MAX: u32 = 10;
 
 /// Settings that do not change while the state machine runs.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Name of the group, which has passed [`crate::check_name`].
+    /// Name of the group, valid according to [`crate::check_name`].
     pub group: String,
-    /// Name of this member, which has passed [`crate::check_name`].
+    /// Name of this member, valid according to [`crate::check_name`].
     pub member: String,
     /// A random number that identifies this director across restarts. It distinguishes two directors with the same
     /// name.
@@ -84,26 +84,26 @@ pub struct Machine {
     verdicts: Verdicts,
     /// VIPs that stay announced although their services cannot serve.
     held: BTreeSet<IpAddr>,
-    /// Present and recently absent members, each with its last record and the time at which it was last present.
+    /// Present and recently absent members, with the last record of each and the time at which it was last present.
     known_members: BTreeMap<String, (MemberRecord, Duration)>,
     in_flight: Option<InFlight>,
     /// Number of the last transaction.
     transactions: u64,
     lag: Lag,
-    /// Number of consecutive conflicts that were not newer than the watch's last report.
+    /// Number of consecutive conflicts that were not newer than the last report of the watch.
     outdated: u32,
     /// Time at which the last transaction was started.
     last_txn_at: Duration,
-    /// Keys that this process has written with a lease, and the ID of that lease.
+    /// Keys that this process has written with a lease, and the lease ID.
     leased: BTreeMap<String, i64>,
-    /// Why this director is not a member of the group, and the time of the rejection.
+    /// Why this director could not register as a member of the group, and when.
     refused: Option<(String, Duration)>,
     outputs: VecDeque<Output>,
 }
 
 impl Machine {
-    /// Creates a state machine with the state from disk: the version and text of the group's last configuration, and
-    /// the shared entries.
+    /// Creates a state machine from the state on disk: the version and text of the group's last configuration, and the
+    /// shared entries.
     pub fn new(
         settings: Settings,
         applied: Option<(u64, String)>,
@@ -118,7 +118,7 @@ impl Machine {
             mac: String::new(),
         });
         let shared = SharedEntries::new(shared);
-        // The daemon may have died before it applied the overrides in this state: apply them again.
+        // The daemon may have died before it applied the saved overrides, so apply them again.
         let outputs = shared.overrides().map(|(key, value)| Output::Shared {
             key: key.clone(),
             value: value.clone(),
@@ -148,7 +148,7 @@ impl Machine {
         }
     }
 
-    /// Returns the range of keys to list and to watch: first key, and end (exclusive).
+    /// Returns the range of keys to list and watch: the first key, and the end (exclusive).
     pub fn range(&self) -> (String, String) {
         (self.keys.prefix().to_owned(), self.keys.end())
     }
@@ -181,7 +181,7 @@ impl Machine {
             Input::LeaseFailed(reason) if self.connection.waits_for_lease() => {
                 self.fail(reason, now);
             }
-            // Results of abandoned requests.
+            // Late results of abandoned requests are ignored.
             Input::ListFailed(_) | Input::LeaseFailed(_) => {}
             Input::WatchEnded { reason, .. } => self.fail(reason, now),
             Input::Granted { lease, ttl } => self.connection.record_lease(lease, ttl, now),
@@ -222,7 +222,7 @@ impl Machine {
 
     /// Returns the time at which [`Self::handle_time`] must be called.
     pub fn next_deadline(&self, now: Duration) -> Duration {
-        // Decisions that depend on time are rare and not urgent.
+        // A coarse interval is sufficient, because decisions that depend on time are rare and not urgent.
         let tick = now + Duration::from_millis(500);
         let lease = match self.connection.lease {
             Lease::Held {
@@ -238,7 +238,7 @@ impl Machine {
         }
     }
 
-    /// Replaces the mirror, and starts the watch.
+    /// Replaces the mirror and starts the watch.
     fn handle_listing(&mut self, revision: i64, entries: Vec<Entry>, now: Duration) {
         if self.connection.state != State::Listing {
             return;
@@ -248,7 +248,7 @@ impl Machine {
         }
         self.in_flight = None;
         self.lag = Lag::default();
-        // The store may have been replaced, so keys that it has lost must be written again.
+        // The store may have been replaced, so this director must write lost keys again.
         let is_lost = |name: &String| self.mirror.get(name).is_none();
         let lost: Vec<String> = self
             .leased
@@ -266,7 +266,7 @@ impl Machine {
         self.resume_publication(now);
     }
 
-    /// Abandons the requests, and schedules the next attempt to reach etcd.
+    /// Abandons all requests and schedules the next attempt to reach etcd.
     fn fail(&mut self, reason: String, now: Duration) {
         self.in_flight = None;
         self.lag = Lag::default();
@@ -281,7 +281,7 @@ impl Machine {
         }
     }
 
-    /// Resumes a publication that was interrupted while etcd did not respond.
+    /// Resumes a publication that an outage of etcd interrupted.
     fn resume_publication(&mut self, now: Duration) {
         let mut rollout = std::mem::take(&mut self.rollout);
         let finished = rollout.resume(&self.context(now));
@@ -336,7 +336,8 @@ impl Machine {
                     self.settling.record_changes(keys, revision);
                     self.outputs.push_back(Output::Settle { revision });
                 }
-                // The watch reports nothing if another member had already deleted the key, so only puts are expected.
+                // The watch reports no deletion if another member had already deleted the key, so only puts are
+                // expected.
                 if txn.writes.iter().any(|it| matches!(it, Write::Put(_))) {
                     self.lag.expect(revision, self.mirror.revision, now);
                 }
@@ -462,7 +463,7 @@ impl Machine {
             .retain(|_, (_, seen)| now < *seen + ABSENT_RETENTION);
     }
 
-    /// Adopts other members' changes to shared entries.
+    /// Adopts changes that other members made to shared entries.
     fn adopt_shared(&mut self, members: &[(String, MemberRecord)]) {
         let previously_pending = self.shared.pending();
         let (keys, key) = (&self.keys, self.settings.key.as_ref());
@@ -488,14 +489,14 @@ impl Machine {
         }
     }
 
-    /// Requests that the shared entries are saved. Only the newest request remains.
+    /// Requests that the daemon save the shared entries. Replaces an earlier request.
     fn request_save(&mut self) {
         self.outputs
             .retain(|output| !matches!(output, Output::Save(_)));
         self.outputs.push_back(Output::Save(self.shared.state()));
     }
 
-    /// Requests a lease, or renews it when this is due.
+    /// Requests a lease, or renews the lease when its renewal is due.
     fn keep_lease(&mut self, now: Duration) {
         if self.connection.begin_grant(now) {
             self.leased.clear();
@@ -517,8 +518,8 @@ impl Machine {
         }
     }
 
-    /// Starts the most urgent write, and requests the application of a configuration. Returns whether a transaction was
-    /// started.
+    /// Starts the most urgent write, and asks the daemon to apply a configuration if one is due. Returns whether a
+    /// transaction was started.
     fn start_next_write(&mut self, now: Duration) -> bool {
         let Some(lease) = self.connection.lease_id() else {
             return false;
@@ -585,8 +586,8 @@ impl Machine {
         true
     }
 
-    /// Starts writing this member's record, unless another director or another process of this director uses the name.
-    /// Returns whether a transaction was started.
+    /// Starts a transaction that writes this member's record, unless another director or another process of this
+    /// director uses the name. Returns whether a transaction was started.
     fn register(&mut self, put: Put, now: Duration) -> bool {
         if let Some((_, refused_at)) = &self.refused
             && now < *refused_at + REGISTRATION_PAUSE
@@ -596,7 +597,7 @@ impl Machine {
         let existing: Option<MemberRecord> = self.mirror.read(&put.key);
         let is_this_director = |it: &MemberRecord| it.identity == self.settings.identity;
         let is_this_process = |it: &MemberRecord| it.instance == self.settings.instance;
-        // During an upgrade, the new process replaces this one.
+        // During an upgrade, the new process replaces this one in the group.
         let was_registered = self.leased.contains_key(&put.key);
         let refused = match &existing {
             Some(existing) if !is_this_director(existing) => Some("another director"),
@@ -621,7 +622,7 @@ impl Machine {
         self.start_txn(txn, Purpose::Register, now)
     }
 
-    /// Returns the write of a leased value.
+    /// Returns a write that attaches a value to the lease.
     fn leased_put<T: serde::Serialize>(&self, key: &Key, value: &T) -> Put {
         Put {
             key: self.keys.name(key),
@@ -639,7 +640,7 @@ impl Machine {
     /// Updates the decisions that are reported only to the daemon: health verdicts and held VIPs.
     fn update_decisions(&mut self, now: Duration) {
         let synced_for = self.connection.synced_for(now);
-        // After the store has lost its data, members register again one by one: wait for all.
+        // If the store has lost its data, members register again one by one. Wait for all of them.
         let agreed = match synced_for {
             Some(duration) if self.settings.agreement && duration >= self.settings.ttl => {
                 find_verdicts(&self.keys, &self.mirror)
@@ -697,8 +698,8 @@ impl Machine {
         }
     }
 
-    /// Returns the number of failures of etcd. The driver switches to the next etcd member only after a failure,
-    /// because a watch remains on the member that it was opened on.
+    /// Returns the number of etcd failures. The driver switches to the next etcd member only after a failure, because a
+    /// watch stays on the member on which it was opened.
     pub const fn failures(&self) -> u64 {
         self.connection.failures
     }

@@ -1,4 +1,4 @@
-//! The values of the keys, which are stored as JSON. Later versions may add fields.
+//! Defines the values of the keys, which are stored as JSON. Later versions may add fields.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::key::Keys;
 use crate::seal::GroupKey;
 
-/// Maximum length of text from another director or from etcd in the status and the log.
+/// Maximum length in the status and the log of a text from another director or from etcd.
 const LINE_MAX_CHARS: usize = 500;
 
 /// Identifies the configuration that the group should have.
@@ -29,9 +29,9 @@ pub struct Pointer {
     /// How long each director guards the new configuration, in milliseconds; 0 = no guard.
     #[serde(default)]
     pub guard_ms: u64,
-    /// With a group key, the MAC of all other fields and the group's prefix. It prevents writers to etcd without the
-    /// key from publishing the chunks of an older configuration with a new version. Empty = there is no group key, or
-    /// an earlier version of Weir wrote the pointer.
+    /// With a group key, the MAC of all other fields and the group's prefix. It prevents anyone who can write to etcd
+    /// but lacks the key from publishing the chunks of an older configuration with a new version. Empty = there is no
+    /// group key, or an earlier version of Weir wrote the pointer.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub mac: String,
 }
@@ -61,7 +61,8 @@ impl Pointer {
         self
     }
 
-    /// Returns whether a director of the group has written the pointer. Without a key this is unknown: returns true.
+    /// Returns whether a director of the group wrote the pointer. Without a key this cannot be verified, and the result
+    /// is true.
     pub(crate) fn is_authentic(&self, keys: &Keys, key: Option<&GroupKey>) -> bool {
         key.is_none_or(|key| key.verify_mac(&self.signed_fields(keys), &self.mac))
     }
@@ -115,12 +116,13 @@ pub struct MemberRecord {
     /// Smallest MTU of the data plane's interfaces.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mtu: Option<u32>,
-    /// With flow synchronization, the revision of the newest change to servers that the member has applied and whose
-    /// moved flows its peers have received. `None` = no flow synchronization, or an earlier version.
+    /// With flow synchronization, the revision of the newest change to servers that the member has settled: it has
+    /// applied the change, and its peers have received the flows that the change moved. `None` = no flow
+    /// synchronization, or an earlier version.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub settled: Option<i64>,
     /// With a group key, the MAC of the group's prefix and the member's name, version and digest. It prevents a forged
-    /// member record from determining the number of the next version.
+    /// record from determining the number of the next version.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub mac: String,
 }
@@ -140,13 +142,13 @@ impl MemberRecord {
         self
     }
 
-    /// Returns whether a director of the group has written the record, like [`Pointer::is_authentic`].
+    /// Returns whether a director of the group wrote the record, as [`Pointer::is_authentic`] does for the pointer.
     pub(crate) fn is_authentic(&self, keys: &Keys, name: &str, key: Option<&GroupKey>) -> bool {
         key.is_none_or(|key| key.verify_mac(&self.signed_fields(keys, name), &self.mac))
     }
 }
 
-/// Prepares text from another director or from etcd for a terminal or the log: truncates the text, and replaces control
+/// Prepares text from another director or from etcd for a terminal or the log: truncates it and replaces control
 /// characters with spaces.
 pub(crate) fn sanitize_line(text: &str) -> String {
     let characters = text.chars().take(LINE_MAX_CHARS);

@@ -1,10 +1,10 @@
-//! Rolls out the group's configuration, director by director. Stops the rollout if a director fails, and restores the
+//! Rolls out the group's configuration director by director, stops the rollout if a director fails, and restores the
 //! configuration if etcd has lost it.
 //!
 //! A director takes the turn, applies the configuration under its guard, and releases the turn. Without a guard, all
-//! others apply the configuration at the same time after the first director has applied it: each writes a separate key
-//! instead of the turn. Neither the turn nor such a key is attached to a lease. If the director dies, the others stop
-//! the rollout, because the configuration may be the cause.
+//! other directors apply the configuration at the same time after the first one has applied it; each of them writes a
+//! separate key instead of taking the turn. Neither the turn nor such a key is attached to a lease. If the director
+//! dies, the others stop the rollout, because the configuration may be the cause.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -15,9 +15,9 @@ use crate::record::{ApplyingMember, MemberRecord, Pointer, StoppedRollout};
 use crate::seal::GroupKey;
 use crate::store::{Compare, Mirror, Put, Txn, Write};
 
-/// How long unused chunks are kept, because a publication in progress writes its chunks before the pointer.
+/// How long unused chunks are kept. A publication in progress writes its chunks before the pointer.
 const GARBAGE_AGE: Duration = Duration::from_secs(60);
-/// Time limit of a publication, such as while etcd does not respond.
+/// Time limit of a publication, for example if etcd does not respond.
 const PUBLISH_TIMEOUT: Duration = Duration::from_secs(60);
 /// Maximum number of deletions in one transaction.
 const DELETIONS_MAX: usize = 50;
@@ -25,7 +25,7 @@ const DELETIONS_MAX: usize = 50;
 /// A configuration of the group.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct GroupConfig {
-    /// 0 = none.
+    /// Version; 0 = no configuration.
     pub(crate) version: u64,
     pub(crate) digest: String,
     pub(crate) text: String,
@@ -34,7 +34,7 @@ pub(crate) struct GroupConfig {
     pub(crate) mac: String,
 }
 
-/// The values that a decision depends on, in addition to the state of the rollout.
+/// The values on which a decision depends, in addition to the state of the rollout.
 pub(crate) struct Context<'a> {
     pub(crate) keys: &'a Keys,
     pub(crate) mirror: &'a Mirror,
@@ -42,7 +42,7 @@ pub(crate) struct Context<'a> {
     pub(crate) instance: u64,
     pub(crate) key: Option<&'a GroupKey>,
     pub(crate) now: Duration,
-    /// How long the mirror has been complete; 0 = it is not complete.
+    /// How long the mirror has been complete; 0 = the mirror is incomplete.
     pub(crate) synced_for: Duration,
     /// Time to live of leases.
     pub(crate) ttl: Duration,
@@ -71,7 +71,7 @@ impl Context<'_> {
         pointer.is_authentic(self.keys, self.key)
     }
 
-    /// Returns the newest version that an authentic member record contains.
+    /// Returns the newest version in all authentic member records.
     fn newest_member_version(&self) -> Option<u64> {
         let members = self.members().into_iter();
         let authentic = members.filter(|(name, it)| it.is_authentic(self.keys, name, self.key));
@@ -97,7 +97,7 @@ impl Context<'_> {
             let Key::Applying(member) = &key else {
                 return None;
             };
-            // The name in the key is used, regardless of the value.
+            // The name comes from the key, regardless of the value.
             let turn: ApplyingMember = self.mirror.read(name)?;
             let member = member.clone();
             Some((key, ApplyingMember { member, ..turn }))
@@ -109,7 +109,7 @@ impl Context<'_> {
         self.mirror.read(&self.keys.name(&Key::Stopped))
     }
 
-    /// Returns the write of a value without a lease.
+    /// Returns a write of a value without a lease.
     fn put<T: serde::Serialize>(&self, key: &Key, value: &T) -> Write {
         Write::Put(Put {
             key: self.keys.name(key),
@@ -124,7 +124,7 @@ impl Context<'_> {
 pub(crate) enum Step {
     Nothing,
     Write(Txn),
-    /// Apply a configuration; the result is reported by [`Rollout::finish`].
+    /// Apply a configuration, then call [`Rollout::finish`] with the result.
     Apply(GroupConfig),
 }
 
@@ -132,15 +132,15 @@ pub(crate) enum Step {
 #[derive(Clone, Debug)]
 struct Publication {
     /// Number of the request; `None` = this director writes its applied configuration again, because etcd has lost the
-    /// configuration or has an invalid MAC.
+    /// configuration or the MAC of the pointer is invalid.
     request: Option<u64>,
-    /// Whether the pointer is also written to the key of the last configuration that all members have applied.
+    /// Whether to write the pointer to [`Key::Complete`] too.
     marks_complete: bool,
     pointer: Pointer,
     chunks: Vec<(String, Vec<u8>)>,
-    /// Revision of the pointer that is replaced; 0 = there is none.
+    /// Revision of the pointer to be replaced; 0 = there is none.
     base: i64,
-    /// Time at which the publication fails if it has not been executed.
+    /// Time at which the publication fails if it is not complete.
     deadline: Duration,
 }
 
@@ -150,12 +150,12 @@ pub(crate) struct Rollout {
     pub(crate) applied: GroupConfig,
     /// The configuration that this director is applying.
     applying: Option<GroupConfig>,
-    /// A configuration and its result, until the result is recorded in etcd.
+    /// A configuration, and the result of applying it, until etcd contains the result.
     outcome: Option<(GroupConfig, Result<(), String>)>,
     /// The configuration that this director failed to apply.
     failed: Option<GroupConfig>,
-    /// With a group key, the newest version that the store has had. Its number is never used for another configuration,
-    /// even if the pointer is removed.
+    /// With a group key, the newest version that the store has contained. Its number is never used for another
+    /// configuration, even if the pointer is removed.
     newest: u64,
     publication: Option<Publication>,
     /// Directors whose process became absent while applying the configuration, and when the absence was first observed.
@@ -165,7 +165,7 @@ pub(crate) struct Rollout {
 }
 
 impl Rollout {
-    /// Creates the state from the configuration that this director has applied.
+    /// Creates the state for a director that has applied this configuration.
     pub(crate) fn new(applied: GroupConfig) -> Self {
         Self {
             applied,
@@ -194,7 +194,7 @@ impl Rollout {
         self.outcome = Some((applied, result));
     }
 
-    /// Starts a publication.
+    /// Starts the publication of a configuration.
     ///
     /// # Errors
     /// Returns a one-line message if another publication is in progress, a director is applying a configuration, or
@@ -255,7 +255,7 @@ impl Rollout {
                 if (current.version, &current.digest)
                     == (self.applied.version, &self.applied.digest)
                 {
-                    // An earlier version of Weir has written the pointer, or another program has changed it.
+                    // An earlier version of Weir wrote the pointer, or another program changed it.
                     if !is_authentic {
                         return self.rewrite(context, false);
                     }
@@ -268,7 +268,7 @@ impl Rollout {
         }
     }
 
-    /// Returns the write that records the result of the last configuration, and releases the turn.
+    /// Returns the transaction that records the result of the last configuration and releases the turn.
     fn record_outcome(&mut self, context: &Context<'_>) -> Option<Txn> {
         let (applied, result) = self.outcome.as_ref()?;
         let own_holder = context.holders().into_iter().find(|(_, turn)| {
@@ -354,7 +354,7 @@ impl Rollout {
         })
     }
 
-    /// Returns the write that stops the rollout if a director's process ended while applying the configuration.
+    /// Returns the transaction that stops the rollout if a director's process ended while applying the configuration.
     fn stop_for_absent(
         &mut self,
         context: &Context<'_>,
@@ -371,8 +371,8 @@ impl Rollout {
         for (key, turn) in absent {
             let since = self.absent.entry(turn.member.clone());
             let since = *since.or_insert(context.now);
-            // The holder's next process stops the rollout immediately. Others wait, because an absent director may only
-            // have lost its lease.
+            // The holder's next process stops the rollout immediately. Others wait, because an absent director may
+            // merely have lost its lease.
             if turn.member != context.own_name
                 && (context.now < since + context.ttl || context.synced_for < context.ttl)
             {
@@ -399,7 +399,7 @@ impl Rollout {
         })
     }
 
-    /// Applies the configuration of a pointer, whose key is `key`.
+    /// Applies the configuration to which a pointer refers. `key` is the key of the pointer.
     fn apply(&mut self, context: &Context<'_>, pointer: &Pointer, key: &Key) -> Step {
         // A transaction may have reported the pointer before the watch reports the chunks, which were written earlier.
         let is_reported =
@@ -436,11 +436,11 @@ impl Rollout {
         }
     }
 
-    /// Handles the rollout after this director has applied the configuration: records its completion after all members
-    /// have applied it, and then removes unused chunks.
+    /// Continues the rollout after this director has applied the configuration: when all members have applied it,
+    /// records its completion, and then removes unused chunks.
     fn complete(&mut self, context: &Context<'_>, current: &Pointer) -> Step {
         let holders = context.holders();
-        // The key may belong to a former process that had applied the configuration.
+        // The key may belong to a former process of this director that applied the configuration.
         if let Some((key, _)) = holders
             .iter()
             .find(|(_, turn)| turn.member == context.own_name)
@@ -521,8 +521,8 @@ impl Rollout {
         }
     }
 
-    /// Writes the applied configuration to an etcd that has no configuration or an older one. First waits for the other
-    /// members, one of which may have a newer configuration.
+    /// Writes the applied configuration if etcd has no configuration or an older one. First waits for the other
+    /// members, because one of them may have a newer configuration.
     fn restore(&mut self, context: &Context<'_>) -> Step {
         if self.applied.version == 0 || context.synced_for < context.ttl {
             return Step::Nothing;
@@ -556,7 +556,7 @@ impl Rollout {
         }
     }
 
-    /// Returns the next write of the publication in progress: a missing chunk, or finally the pointer.
+    /// Returns the next write of the publication in progress: a missing chunk, or at the end the pointer.
     fn next_publication_write(&self, context: &Context<'_>) -> Option<Txn> {
         let publication = self.publication.as_ref()?;
         let chunk_key = |digest: &str| Key::Chunk(digest.to_owned());
@@ -596,8 +596,8 @@ impl Rollout {
         Some(Txn { compares, writes })
     }
 
-    /// Handles the result of a transaction of [`Rollout::next_step`]. Returns the number and result of a requested
-    /// publication if the transaction ends it.
+    /// Handles the result of a transaction that [`Rollout::next_step`] returned. If the transaction ends a requested
+    /// publication, returns its number and result.
     pub(crate) fn handle_txn_result(
         &mut self,
         context: &Context<'_>,
@@ -622,7 +622,7 @@ impl Rollout {
         let name = context.keys.name(&Key::Current);
         if !is_done && context.mirror.revision_of(&name) == publication.base {
             let turn: Option<ApplyingMember> = context.mirror.read(&context.keys.name(&Key::Turn));
-            // Without a turn, the cause was a removed chunk, which is written again.
+            // If no director has the turn, a chunk was removed. The next step writes it again.
             turn.as_ref()?;
         }
         let publication = self.publication.take()?;
@@ -636,8 +636,8 @@ impl Rollout {
         })
     }
 
-    /// Handles a new listing of the keys. Returns the number and result of a requested publication that has ended: it
-    /// was executed and the response was lost, or another publication was executed in the meantime. Abandons a
+    /// Handles a new listing of the keys. Returns the number and result of a requested publication that has ended: etcd
+    /// executed it but the response was lost, or another configuration was published in the meantime. Abandons a
     /// restoration; the next step determines whether it is still necessary.
     pub(crate) fn resume(&mut self, context: &Context<'_>) -> Option<(u64, Result<u64, String>)> {
         let publication = self.publication.as_mut()?;
@@ -684,8 +684,8 @@ impl Rollout {
     }
 }
 
-/// Returns whether this director may apply the configuration at the same time as others: the configuration has no
-/// guard, and a director has already applied it.
+/// Returns whether this director may apply the configuration at the same time as others. This requires that the
+/// configuration has no guard, and that a director has already applied it.
 fn may_join(context: &Context<'_>, current: &Pointer) -> bool {
     let has_applied = |(_, member): &(String, MemberRecord)| {
         (member.version, &member.digest) == (current.version, &current.digest)

@@ -1,7 +1,8 @@
-//! Seals values with AES-256-GCM, with a key that HKDF-SHA256 derives from the group key.
+//! Seals values with AES-256-GCM and a key that HKDF-SHA256 derives from the group key.
 //!
-//! The nonce is a keyed hash of the text, so that equal chunks of two versions remain equal and are stored once. Two
-//! different texts have the same nonce with probability 2^-96. Equal ciphertexts reveal only that the texts are equal.
+//! The nonce is a keyed hash of the text, so that equal chunks of two versions remain equal and are stored only once.
+//! The probability that two different texts have the same nonce is 2^-96. Equal ciphertexts reveal only that the texts
+//! are equal.
 
 use std::fmt;
 
@@ -11,7 +12,7 @@ use serde::Serialize;
 
 use crate::hex::encode_hex;
 
-/// The error if a value cannot be sealed or opened.
+/// Why a value could not be sealed or opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SealError {
     /// The value was sealed with a different key, or is damaged.
@@ -40,7 +41,7 @@ pub struct GroupKey {
     mac: hmac::Key,
 }
 
-/// Omits the keys.
+/// The output omits the keys.
 impl fmt::Debug for GroupKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("GroupKey")
@@ -108,13 +109,13 @@ impl GroupKey {
         Ok(text.to_vec())
     }
 
-    /// Returns a digest that reveals nothing about the text to those without the key.
+    /// Returns a digest that reveals nothing about the text without the key.
     pub fn digest(&self, text: &[u8]) -> String {
         encode_hex(hmac::sign(&self.digest, text).as_ref())
     }
 
     /// Returns the MAC of a value in etcd that is not secret. The value must include its purpose, so that the MAC is
-    /// not valid elsewhere.
+    /// not valid for anything else.
     pub(crate) fn mac(&self, value: &impl Serialize) -> String {
         let bytes = serde_json::to_vec(value).unwrap_or_default();
         encode_hex(hmac::sign(&self.mac, &bytes).as_ref())
@@ -126,7 +127,7 @@ impl GroupKey {
         constant_time::verify_slices_are_equal(expected.as_bytes(), mac.as_bytes()).is_ok()
     }
 
-    /// Returns a fingerprint, which is equal on two machines if their secrets are equal.
+    /// Returns a fingerprint of a secret, which is equal on two machines if their secrets are equal.
     pub fn fingerprint(&self) -> String {
         self.digest(b"fingerprint")[..16].to_owned()
     }

@@ -1,9 +1,9 @@
-//! Ensures that the last member that announces a VIP does not withdraw it because of failed health checks.
+//! Ensures that failed health checks do not make the last member that announces a VIP withdraw it.
 //!
 //! Each member records the VIPs that it announces. A member whose services cannot serve withdraws a VIP only if another
-//! member announces the VIP. The transaction fails if the other member's record has changed in the meantime, so if two
-//! members withdraw a VIP at the same time, only one succeeds. While etcd does not respond, the last known records are
-//! used.
+//! member announces the VIP. The transaction fails if the other member's record has changed in the meantime, so only
+//! one of two members that withdraw a VIP at the same time succeeds. While etcd does not respond, members use the last
+//! known records.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -75,7 +75,7 @@ impl AnnouncedVips {
         }
     }
 
-    /// Returns VIPs to withdraw, and the transaction for them; `None` if no VIP can be withdrawn.
+    /// Returns the VIPs to withdraw and the transaction that withdraws them; `None` if no VIP can be withdrawn.
     pub(crate) fn next_withdrawal(
         &self,
         keys: &Keys,
@@ -105,7 +105,7 @@ impl AnnouncedVips {
         Some((withdrawn, txn))
     }
 
-    /// Withdraws VIPs after the transaction succeeded.
+    /// Withdraws VIPs after the transaction has succeeded.
     pub(crate) fn withdraw(&mut self, vips: &BTreeSet<IpAddr>) {
         // A service may have recovered in the meantime.
         let candidates = &self.candidates;
@@ -114,7 +114,7 @@ impl AnnouncedVips {
     }
 }
 
-/// Returns the write of a member's announced VIPs.
+/// Returns a write that records the VIPs that a member announces.
 pub(crate) fn record_put(keys: &Keys, own_name: &str, vips: &BTreeSet<IpAddr>) -> Put {
     Put {
         key: keys.name(&Key::Serving(own_name.to_owned())),

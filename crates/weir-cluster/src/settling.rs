@@ -1,9 +1,9 @@
-//! Determines when a change to servers is settled.
+//! Determines when a change to the servers is settled.
 //!
 //! With flow synchronization, directors send only flows that do not match the scheduler's table; peers compute the
-//! servers of all other flows. After a change to servers, some flows no longer match the table. Such a flow must not
-//! move to another director before that director has received it. A change is therefore settled only when all directors
-//! with flow synchronization have applied it and have sent the flows that it has moved.
+//! servers of all other flows. After a change to servers, some flows no longer match the table. Another director must
+//! receive such a flow before the flow's packets are routed to that director. A change is therefore settled only when
+//! all directors with flow synchronization have applied it and have sent the flows that it moved.
 
 use std::collections::BTreeMap;
 
@@ -13,14 +13,14 @@ use crate::shared::SharedKey;
 /// Tracks which changes to servers are settled.
 #[derive(Debug, Default)]
 pub(crate) struct Settling {
-    /// Revision of the newest change whose moved flows this director has sent.
+    /// Revision of the newest change for which this director has sent all moved flows.
     acknowledged: i64,
-    /// Changes by operators of this director that are not settled, with their revisions.
+    /// Unsettled changes by operators of this director, with their revisions.
     awaited: BTreeMap<SharedKey, i64>,
 }
 
 impl Settling {
-    /// Records that the daemon has sent the flows that the changes up to this revision have moved.
+    /// Records that the daemon has sent the flows that changes up to this revision moved.
     pub(crate) fn acknowledge(&mut self, revision: i64) {
         self.acknowledged = self.acknowledged.max(revision);
     }
@@ -29,7 +29,7 @@ impl Settling {
         self.acknowledged
     }
 
-    /// Records that changes by an operator of this director are in the store, at this revision.
+    /// Records the revision at which changes by an operator of this director were stored.
     pub(crate) fn record_changes(&mut self, keys: impl Iterator<Item = SharedKey>, revision: i64) {
         self.awaited.extend(keys.map(|key| (key, revision)));
     }

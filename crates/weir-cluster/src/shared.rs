@@ -1,13 +1,13 @@
-//! Entries that all members share: server overrides, and servers that the API added.
+//! Synchronizes the entries that all members share: server overrides, and servers that the API added.
 //!
 //! Each entry records the revision that it is based on. A change is written only if no other director has changed the
-//! entry since that revision; otherwise the other change wins. A change that was delayed by a partition therefore never
-//! replaces a newer one. Entries are never deleted: `ready` and `removed` are values. An entry that etcd has lost is
-//! written again.
+//! entry since that revision; otherwise the other change wins. A change that a partition delayed therefore never
+//! replaces a newer one. Entries are never deleted: `ready` and `removed` are values. Members write an entry again if
+//! etcd has lost it.
 //!
-//! With a group key, each value has a MAC and a number that grows with each change ([`Seal`]). A value without a
-//! valid MAC is not adopted, and a value with a lower number is replaced with the newer value. A writer to etcd
-//! without the key can therefore neither add a server nor restore a former value.
+//! With a group key, each value has a MAC and a number that grows with each change ([`Seal`]). Members do not adopt a
+//! value without a valid MAC, and replace a value that has a lower number with the newer value. Without the key, a
+//! program that can write to etcd can therefore neither add a server nor restore a former value.
 
 use std::collections::BTreeMap;
 
@@ -24,10 +24,10 @@ const ENTRIES_MAX: usize = 100_000;
 /// The field of a value that contains its [`Seal`].
 const SEAL: &str = "seal";
 
-/// The proof that a director of the group has written a value.
+/// Proof that a director of the group wrote a value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Seal {
-    /// Number, which grows with each change of the value.
+    /// Number that increases with each change of the value.
     number: u64,
     /// The MAC of the key's name in etcd, the number and the value.
     mac: String,
@@ -43,7 +43,7 @@ pub(crate) struct SharedStore<'a> {
 }
 
 impl SharedStore<'_> {
-    /// Removes the seal from a value. Returns the number of the seal, or that of `own_entry` if there is no group key.
+    /// Removes the seal from a value and returns its number. Without a group key, returns the number of `own_entry`.
     /// Returns `None` if the seal is missing or wrong.
     fn open(
         &self,
@@ -57,7 +57,7 @@ impl SharedStore<'_> {
             return Some(own_entry.map_or(0, |own_entry| own_entry.stored));
         };
         let seal: Seal = serde_json::from_value(seal?).ok()?;
-        // Computing the MACs of all values at each event would be expensive.
+        // Computing the MACs of all values on each event would be expensive.
         let is_known = own_entry.is_some_and(|own_entry| {
             own_entry.is_verified
                 && (own_entry.base, own_entry.stored, &own_entry.value)
@@ -107,7 +107,7 @@ impl SharedKey {
         Some(Self { kind, pool, server })
     }
 
-    /// Returns the entry that a write changes; `None` if it changes no shared entry.
+    /// Returns the shared entry that a write changes; `None` if the write changes none.
     pub(crate) fn from_write(keys: &Keys, write: &Write) -> Option<Self> {
         match write {
             Write::Put(put) => keys.parse(&put.key).and_then(Self::from_key),
@@ -130,7 +130,7 @@ impl SharedKey {
 struct SharedEntry {
     key: SharedKey,
     value: Value,
-    /// The revision of the value, or of the value that the change is based on; 0 = the key does not exist.
+    /// The revision of the value, or of the value on which the change is based; 0 = the key does not exist.
     base: i64,
     /// Whether the entry must still be written.
     dirty: bool,
@@ -214,14 +214,14 @@ impl SharedEntries {
             let newest = own_entry.as_ref().map_or(0, |own_entry| own_entry.stored);
             let Some(number) = number.filter(|number| *number >= newest) else {
                 if let Some(own_entry) = own_entry {
-                    // A former value has a valid MAC, so the members do not have different keys.
+                    // A former value has a valid MAC, which shows that the members have the same key.
                     own_entry.dirty |= number.is_some() || store.members_share_key;
                     (own_entry.base, own_entry.is_verified) = (stored.revision, false);
                 }
                 continue;
             };
             let own_entry = self.0.get(&key);
-            // Another revision is another director's change, or belongs to a new store that others have restored.
+            // A different revision is a change by another director, or the store is new and others have restored it.
             let is_pending = own_entry
                 .is_some_and(|own_entry| own_entry.dirty && stored.revision == own_entry.base);
             if (is_pending && own_entry.is_some_and(|own_entry| own_entry.value != value))
@@ -405,7 +405,7 @@ mod tests {
         let changes = reconcile(&mut reader, &stored(&second, 4), true);
         assert_eq!(changes, [(key(), state("ready"), 4)]);
 
-        // A former value is replaced with the newer value, even after a restart.
+        // The newer value replaces a former value, even after a restart.
         let mut reader = SharedEntries::new(reader.state());
         assert_eq!(reconcile(&mut reader, &stored(&first, 5), true), []);
         assert_eq!(written(&reader, &group_key), second);

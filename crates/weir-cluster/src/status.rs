@@ -1,4 +1,4 @@
-//! The status of the group as one member sees it.
+//! Reports the status of the group as one member sees it.
 
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
@@ -21,7 +21,7 @@ pub enum RolloutState {
     Complete,
     /// Members are still applying the configuration.
     Running {
-        /// Name of the member that has the turn to apply the configuration, if any.
+        /// Name of the member whose turn it is to apply the configuration, if any.
         turn: Option<String>,
     },
     /// A member failed to apply the configuration.
@@ -40,9 +40,9 @@ pub struct MemberStatus {
     pub name: String,
     /// The member's report about itself.
     pub record: MemberRecord,
-    /// Time at which the member was last present, on the driver's clock; `None` if it is present.
+    /// When the member was last present, on the driver's clock; `None` if it is present.
     pub absent_since: Option<Duration>,
-    /// Number of versions that the member's configuration is behind the published one.
+    /// Number of versions by which the member's configuration is behind the published one.
     pub lag: u64,
     /// The VIPs that the member announces.
     pub announces: BTreeSet<IpAddr>,

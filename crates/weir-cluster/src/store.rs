@@ -1,4 +1,4 @@
-//! Data types of etcd, and the mirror of a group's keys.
+//! Defines etcd's data types and the mirror of a group's keys.
 
 use std::collections::BTreeMap;
 
@@ -7,11 +7,11 @@ use serde::de::DeserializeOwned;
 /// A key and its value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// The whole key.
+    /// The full key.
     pub key: String,
-    /// Value of the key.
+    /// The value.
     pub value: Vec<u8>,
-    /// The store's revision of the last write to the key, which is at least 1.
+    /// The store revision of the last write to the key, at least 1.
     pub revision: i64,
 }
 
@@ -20,17 +20,17 @@ pub struct Entry {
 pub enum Event {
     /// The key was set to this value.
     Put(Entry),
-    /// The key was deleted at this revision, by a request or because its lease expired.
+    /// The key was deleted by a request, or because its lease expired.
     Delete {
-        /// The whole key.
+        /// The full key.
         key: String,
-        /// The store's revision of the deletion.
+        /// The store revision of the deletion.
         revision: i64,
     },
 }
 
 impl Event {
-    /// Returns the store's revision of the change.
+    /// Returns the store revision of the change.
     pub const fn revision(&self) -> i64 {
         match self {
             Self::Put(entry) => entry.revision,
@@ -60,9 +60,9 @@ impl Compare {
 /// A value to write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Put {
-    /// The whole key.
+    /// The full key.
     pub key: String,
-    /// Value of the key.
+    /// The value.
     pub value: Vec<u8>,
     /// Whether the key is attached to this member's lease.
     pub leased: bool,
@@ -77,7 +77,7 @@ pub enum Write {
     Delete(String),
 }
 
-/// A transaction, which executes all writes if all conditions hold, and otherwise reads the compared keys.
+/// A transaction: if all conditions hold, it executes all writes; otherwise it reads the compared keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Txn {
     /// The conditions.
@@ -101,7 +101,7 @@ pub enum TxnResult {
         /// The store's revision.
         revision: i64,
     },
-    /// There was no response, so the transaction may or may not have been executed. Contains the error.
+    /// There was no response, so the transaction may or may not have been executed. The text is the error.
     Unknown(String),
 }
 
@@ -131,9 +131,9 @@ pub(crate) struct Mirror {
     /// Whether a change was omitted because the mirror would have become too large.
     is_full: bool,
     entries: BTreeMap<String, StoredValue>,
-    /// Revisions of reported deletions by key, so that an older event does not restore the key.
+    /// Revisions of reported deletions by key. They prevent an older event from restoring a key.
     deleted: BTreeMap<String, i64>,
-    /// Revision of the last listing or event; all earlier changes are included.
+    /// Revision of the last listing or event; the mirror includes all earlier changes.
     pub(crate) revision: i64,
 }
 
@@ -155,7 +155,7 @@ impl Mirror {
         true
     }
 
-    /// Returns whether a change was omitted because of the size limit, so that the keys must be read again.
+    /// Returns whether a change was omitted because of the size limit. If so, the keys must be read again.
     pub(crate) const fn is_full(&self) -> bool {
         self.is_full
     }
@@ -212,7 +212,7 @@ impl Mirror {
         self.deleted.insert(key, revision);
     }
 
-    /// Removes a key that a read at this revision did not find, unless a newer write is known.
+    /// Removes a key that did not exist when it was read at this revision, unless a newer write is known.
     pub(crate) fn remove_absent(&mut self, key: &str, revision: i64) {
         if self
             .entries

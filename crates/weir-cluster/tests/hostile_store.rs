@@ -1,4 +1,4 @@
-//! Tests a store that another program writes, that was tampered with, or that sends unusual responses.
+//! Tests the state machine with a store to which another program writes, or which sends unusual responses.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use weir_cluster::{
 
 const TEXT: &str = "[pool.p]\nservers = [\"192.0.2.1:80\"]\n";
 
-/// Returns a state machine that is connected to a store with these keys and has a lease.
+/// Returns a state machine that has a lease and is connected to a store with these keys.
 fn connected_machine(key: Option<GroupKey>, stored: &[(&str, Vec<u8>)]) -> (Machine, Duration) {
     let settings = Settings {
         group: "edge".to_owned(),
@@ -228,7 +228,7 @@ fn write_with_expired_lease_requests_new_lease() {
     assert!(outputs.iter().any(grants), "{outputs:?}");
 }
 
-/// Returns the number of listings within a minute if every watch ends immediately.
+/// Returns the number of listings in one minute if every watch ends immediately.
 fn listings_in_one_minute(is_compacted: bool) -> usize {
     let (mut machine, start) = connected_machine(None, &[]);
     settle(&mut machine, start);

@@ -1,5 +1,5 @@
-//! Tests publications while etcd fails: they continue, are recognized as executed, or fail after a time limit. A part
-//! of a publication is never visible.
+//! Tests publications while etcd fails: they continue, are recognized as executed, or fail after a time limit. Readers
+//! never see a partial publication.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,9 +12,9 @@ use weir_cluster::{
 const TTL: Duration = Duration::from_secs(10);
 const CURRENT: &str = "/weir/edge/config/current";
 const CHUNKS: &str = "/weir/edge/config/chunk/";
-/// etcd's default of `--max-txn-ops`.
+/// etcd's default for `--max-txn-ops`.
 const OPERATIONS_MAX: usize = 128;
-/// etcd's default of `--max-request-bytes`.
+/// etcd's default for `--max-request-bytes`.
 const REQUEST_BYTES_MAX: usize = 3 << 19;
 
 fn settings(member: &str, key: Option<&GroupKey>) -> Settings {
@@ -102,8 +102,8 @@ impl Fixture {
         self.keys.iter().map(entry).collect()
     }
 
-    /// Responds to all requests. If `arrives` returns false for a transaction, reports that there is no response and
-    /// returns.
+    /// Responds to all requests. If `arrives` returns false for a transaction, reports that there was no response, and
+    /// stops.
     fn run(&mut self, mut arrives: impl FnMut(&Txn) -> bool) {
         while let Some(output) = self.machine.poll_output() {
             let input = match output {
@@ -145,7 +145,7 @@ impl Fixture {
         }
     }
 
-    /// Returns a report of the watch that contains all keys.
+    /// Returns a watch report that contains all keys.
     fn watch_report(&self) -> Input {
         Input::Watched {
             events: self.entries().into_iter().map(Event::Put).collect(),
@@ -174,8 +174,8 @@ impl Fixture {
     }
 }
 
-/// With a group key, a writer to etcd without the key can neither restore a former configuration nor
-/// exhaust the version numbers.
+/// With a group key, a program without the key can neither restore a former configuration in etcd nor exhaust the
+/// version numbers.
 #[test]
 fn pointer_that_was_changed_in_etcd_is_not_used() {
     const COMPLETE: &str = "/weir/edge/config/complete";
@@ -219,7 +219,7 @@ fn pointer_that_was_changed_in_etcd_is_not_used() {
     fixture.run(|_| true);
     assert_eq!(fixture.published.last(), Some(&(3, Ok(3))));
     assert_eq!(fixture.machine.status(fixture.now).version, 3);
-    // A version number is not used again, although the pointer was removed.
+    // A version number is not reused even after the pointer was removed.
     fixture.publish(4, "# fourth\n");
     fixture.run(|txn| !writes(txn, "/weir/edge/config/turn"));
     fixture.keys.remove(CURRENT);
@@ -231,7 +231,7 @@ fn pointer_that_was_changed_in_etcd_is_not_used() {
     assert_eq!(fixture.published[3..], [(4, Ok(4)), (5, Ok(5))]);
 }
 
-/// The operator replaces the group key on one director after the other.
+/// The operator replaces the group key on one director after another.
 #[test]
 fn pointer_of_another_group_key_is_kept_until_next_publication() {
     let key = GroupKey::new(b"sixteen bytes or more").expect("a key");
@@ -257,8 +257,8 @@ fn pointer_of_another_group_key_is_kept_until_next_publication() {
     assert_eq!(fixture.machine.status(fixture.now).version, 2);
 }
 
-/// An earlier version of Weir writes pointers without a MAC. A director that has the configuration adds the MAC, and
-/// then other directors apply the configuration.
+/// An earlier version of Weir writes pointers without a MAC. A director that has the configuration adds the MAC, after
+/// which other directors apply the configuration.
 #[test]
 fn pointer_of_earlier_version_gets_mac() {
     let key = GroupKey::new(b"sixteen bytes or more").expect("a key");
@@ -294,7 +294,7 @@ fn pointer_of_earlier_version_gets_mac() {
 /// Asserts that etcd accepts the size of a transaction.
 fn assert_within_limits(txn: &Txn) {
     let bytes = |write: &Write| match write {
-        // The gateway's JSON contains base64 and some bytes around each key.
+        // The gateway's JSON contains keys and values in base64, and some bytes around them.
         Write::Put(put) => (put.key.len() + put.value.len()).div_ceil(3) * 4 + 200,
         Write::Delete(key) => key.len() * 2 + 200,
     };
@@ -321,7 +321,7 @@ fn pointer(version: u64) -> serde_json::Value {
     })
 }
 
-/// Returns a text with this number of different chunks.
+/// Returns a text that consists of this many different chunks.
 fn text(chunks: usize) -> String {
     let line = |number: usize| format!("# {number:013}\n");
     (0..chunks * CHUNK_BYTES / 16).map(line).collect()
@@ -349,7 +349,7 @@ fn publication_continues_after_every_lost_request() {
             true
         });
         assert_eq!(fixture.published, [(1, Ok(1))], "request {lost_index}");
-        // Chunks that were written are not sent again.
+        // The machine does not send chunks again that were written.
         assert_eq!(
             repeated,
             (requests - 1).saturating_sub(lost_index),
@@ -425,7 +425,8 @@ fn publication_fails_after_60_seconds_without_etcd() {
     assert_eq!(fixture.published.last(), Some(&(2, Ok(1))));
 }
 
-/// A request is abandoned because the lease cannot be renewed. Its result arrives while a later request is in flight.
+/// The machine abandons a request because it cannot renew the lease. The result arrives while a later request is in
+/// flight.
 #[test]
 fn late_result_is_not_mistaken_for_result_of_later_request() {
     let mut fixture = Fixture::new();
@@ -437,7 +438,7 @@ fn late_result_is_not_mistaken_for_result_of_later_request() {
     else {
         panic!("no chunk is written");
     };
-    // The renewal is due, and fails.
+    // The renewal is due and fails.
     fixture.wait(TTL / 2);
     fixture
         .machine
@@ -545,8 +546,8 @@ fn put_publication_of_other_director(fixture: &mut Fixture) {
     fixture.put(CURRENT, &pointer);
 }
 
-/// The response to a transaction contains the pointer to another director's configuration; the watch reports its chunk
-/// later.
+/// The response to a transaction contains the pointer to another director's configuration; the watch reports the chunk
+/// of that configuration later.
 #[test]
 fn director_waits_for_chunk_that_watch_has_not_reported() {
     let mut fixture = Fixture::new();

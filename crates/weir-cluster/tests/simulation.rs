@@ -1,5 +1,5 @@
-//! Runs seeded schedules of faults against a simulated etcd: partitions, loss of the majority, compaction, slow and
-//! lost responses, loss of data, and restarts of directors. Servers fail for all directors or for one director, and
+//! Runs seeded schedules of faults with a simulated etcd: partitions, loss of the majority, compaction, slow and lost
+//! responses, loss of data, and restarts of directors. Servers fail for all directors or for one director, and
 //! directors' services become unable to serve. A failed test prints its seed.
 
 #[path = "simulation/order.rs"]
@@ -21,8 +21,8 @@ use weir_cluster::{
 const STEP: Duration = Duration::from_millis(10);
 const DIRECTORS: usize = 3;
 const SCHEDULES: u64 = 1000;
-/// Maximum time that other directors may use a director's former view: they may have lost the connection to etcd, and
-/// the lease of that director expires later.
+/// Maximum time for which other directors may use an old view of a director: they may have lost the connection to etcd,
+/// and the lease of that director may expire later.
 const VIEW_LAG: Duration = Duration::from_secs(12);
 /// A server that is always up.
 const GOOD: &str = "web/10.0.1.1";
@@ -54,19 +54,19 @@ impl Random {
 
 /// A simulated director.
 struct Director {
-    /// `None` = the director does not run.
+    /// `None` = the director is not running.
     machine: Option<Machine>,
     saved: SharedState,
     applied: Option<(u64, String)>,
-    /// The configuration that is being applied: time of completion, version and text.
+    /// The configuration being applied: time of completion, version and text.
     applying: Option<(Duration, u64, String)>,
     /// Values of overrides.
     values: BTreeMap<SharedKey, u64>,
     /// The next revision that the watch reports.
     watch: Option<i64>,
-    /// Whether the watch has stopped reporting, until it is replaced.
+    /// Whether the watch has stopped reporting. Only a new watch reports again.
     is_watch_stuck: bool,
-    /// Responses in transit, with the time of their arrival.
+    /// Responses in transit, each with its time of arrival.
     responses: Vec<(Duration, Input)>,
     /// Whether the director is partitioned from etcd.
     is_partitioned: bool,
@@ -99,7 +99,7 @@ struct Simulation {
     /// Text of each applied version.
     texts: BTreeMap<u64, String>,
     bad_is_down: bool,
-    /// The director whose checks report the good server as down, if any, and the time of the last change.
+    /// The director whose checks report the good server down, if any, and when that last changed.
     blind: (Option<usize>, Duration),
     key: Option<GroupKey>,
 }
@@ -178,7 +178,7 @@ impl Simulation {
         self.report(n);
     }
 
-    /// Reports the results of a director's own checks.
+    /// Passes the results of a director's own checks to its state machine.
     fn report(&mut self, n: usize) {
         let is_blind = self.blind.0 == Some(n);
         let views = [(GOOD, is_blind), (BAD, self.bad_is_down)];
@@ -193,7 +193,7 @@ impl Simulation {
                 reaches: down.len() < views.len(),
                 down,
             },
-            // The last director synchronizes flows.
+            // Only the last director synchronizes flows.
             applies_with_others: n + 1 < DIRECTORS,
         };
         if let Some(machine) = &mut director.machine {
@@ -245,7 +245,7 @@ impl Simulation {
         }
     }
 
-    /// Causes a random fault or action.
+    /// Causes a random fault or operator action.
     fn cause_event(&mut self) {
         let n = usize::try_from(self.random.below(DIRECTORS as u64)).expect("index fits");
         match self.random.below(19) {
@@ -327,7 +327,7 @@ impl Simulation {
             machine.handle(ended, now);
             return;
         }
-        // A watch that is partitioned or stuck reports nothing.
+        // A partitioned or stuck watch reports nothing.
         if director.is_partitioned
             || director.is_watch_stuck
             || !self.store.has_majority
@@ -362,7 +362,7 @@ impl Simulation {
             true => {
                 let previous = director.applied.as_ref().map_or(0, |it| it.0);
                 assert!(version >= previous, "version {version} after {previous}");
-                // All directors with the same version have the same configuration, and so the same tables.
+                // Directors with the same version must have the same configuration, because it determines their tables.
                 let first_text = self.texts.entry(version).or_insert_with(|| text.clone());
                 assert!(
                     self.loses_data || *first_text == text,
@@ -414,7 +414,7 @@ impl Simulation {
             }
             Output::Held(held) => self.directors[n].holds_vip = held.contains(&vip()),
             Output::Verdicts(verdicts) => {
-                // The server is down for at most one director at a time, so there is never a majority.
+                // The good server is down for at most one director at a time, so there is never a majority.
                 assert!(!verdicts.contains_key(GOOD), "lb{n}: {verdicts:?}");
                 self.directors[n].verdicts = verdicts.into_keys().collect();
             }
@@ -422,7 +422,7 @@ impl Simulation {
         }
     }
 
-    /// Handles a request to etcd. The response is delayed, or an error arrives instead.
+    /// Handles a request to etcd. The response is delayed or replaced with an error.
     fn request(&mut self, n: usize, output: Output) {
         let is_unreachable = self.directors[n].is_partitioned || !self.store.has_majority;
         let loses_response = !self.is_healed && self.random.chance(2);
@@ -477,7 +477,7 @@ impl Simulation {
         self.directors[n].responses.push(response);
     }
 
-    /// Asserts that a write does not replace a value that was written after the operator made the change.
+    /// Asserts that a change does not replace a value that was written after the operator made the change.
     fn check_writes(&mut self, txn: &Txn) {
         for write in &txn.writes {
             let Write::Put(put) = write else { continue };
@@ -576,7 +576,7 @@ impl Simulation {
     }
 }
 
-/// Runs a schedule of faults, and asserts that the directors agree after the faults are healed.
+/// Runs a schedule of faults, ends the faults, and asserts that the directors then agree.
 fn run_schedule(seed: u64, loses_data: bool) {
     let mut simulation = Simulation::new(seed);
     simulation.loses_data = loses_data;

@@ -8,7 +8,7 @@ use weir_model::{Family, Listener, Mark, Network, Ports, Protocol};
 
 use crate::code::Code;
 
-/// Why a text is not a valid address, port or listener, and how to fix it.
+/// Why a text is not a valid address, port or listener, and how to fix the text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct AddressError {
     pub(crate) code: Code,
@@ -41,7 +41,7 @@ pub(crate) fn parse_server(text: &str) -> Result<(IpAddr, Option<u16>), AddressE
     }
 }
 
-/// Returns the host name and the port, if the text begins with a host name instead of an address.
+/// Returns the host name and the port if the text begins with a host name instead of an address.
 pub(crate) fn server_name(text: &str) -> Option<(&str, Option<u16>)> {
     let (host, port) = text
         .split_once(':')
@@ -53,7 +53,7 @@ pub(crate) fn server_name(text: &str) -> Option<(&str, Option<u16>)> {
     is_name.then_some((host, port.and_then(|port| port.parse().ok())))
 }
 
-/// Parses a listener of a proxy service, whose address may be unspecified. The caller checks the other restrictions.
+/// Parses a listener of a proxy service. Its address can be unspecified. The caller checks the other restrictions.
 pub(crate) fn parse_proxy_listener(text: &str) -> Result<Listener, AddressError> {
     parse_listener(text, true)
 }
@@ -79,13 +79,13 @@ pub(crate) fn parse_network(text: &str) -> Result<Network, AddressError> {
     Ok(Network { address, prefix })
 }
 
-/// A listener of a layer 4 service: an address, or a firewall mark.
+/// A listener of a layer 4 service: an address or a firewall mark.
 pub(crate) enum LayerFourListener {
     Address(Listener),
     Mark(Mark),
 }
 
-/// Parses `[tcp/|udp/]ADDRESS:PORT`, with `A-B` or `*` for PORT; `fwmark/N`, `fwmark6/N`.
+/// Parses `[tcp/|udp/]ADDRESS:PORT`, where PORT may be `A-B` or `*`, `fwmark/N` or `fwmark6/N`.
 pub(crate) fn parse_layer_4_listener(text: &str) -> Result<LayerFourListener, AddressError> {
     let family = match text.split_once('/') {
         Some(("fwmark", _)) => Family::V4,
@@ -161,7 +161,7 @@ fn missing_address(text: &str, port: &str, allows_unspecified: bool) -> AddressE
     AddressError::new(Code::BadAddress, format!("`{text}` has no address"), fix)
 }
 
-/// Splits a listener into its protocol, TCP by default, and the remaining text.
+/// Splits a listener into its protocol (TCP by default) and the remaining text.
 fn protocol_of(text: &str) -> Result<(Protocol, &str), AddressError> {
     let (code, message, fix) = match text.split_once('/') {
         None => return Ok((Protocol::Tcp, text)),

@@ -1,4 +1,4 @@
-//! The files of a bundle: a text that contains its included files (see [`crate::include`]).
+//! Splits a bundle, a text that contains its included files, into these files (see [`crate::include`]).
 
 use std::path::Path;
 
@@ -16,7 +16,7 @@ pub(crate) fn is_json(name: Option<&str>, text: &str) -> bool {
 /// A file of a bundle.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct BundleFile<'t> {
-    /// Name; empty for the main file.
+    /// Name of the file; empty for the main file.
     pub(crate) name: &'t str,
     /// Offset of the file's text in the bundle, in bytes.
     pub(crate) start: usize,

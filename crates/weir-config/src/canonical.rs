@@ -1,9 +1,9 @@
-//! The canonical form of a TOML configuration, as `weir fmt` writes it. Only the layout changes; comments and order are
-//! kept.
+//! Converts a TOML configuration to its canonical form, which `weir fmt` writes. Only the layout changes; comments and
+//! order are kept.
 //!
-//! The form has one space around `=`, one empty line before every table, at most one elsewhere, and no indentation. A
-//! list or an inline table is on one line if it fits into [`WIDTH`] columns and contains no comments; otherwise it has
-//! one item per line.
+//! The form has one space around `=`, one empty line before every table, at most one empty line elsewhere, and no
+//! indentation. A list or an inline table is on one line if it fits in [`WIDTH`] columns and contains no comments;
+//! otherwise it has one item per line.
 
 use std::ops::Range;
 
@@ -77,7 +77,7 @@ fn format_table(table: &mut Table) {
     }
 }
 
-/// Removes the space around the dots of `a.b`.
+/// Removes the spaces around the dots of `a.b`.
 fn remove_space_around_dots(key: &mut toml_edit::KeyMut<'_>) {
     let decor = key.dotted_decor_mut();
     decor.set_prefix("");
@@ -129,7 +129,7 @@ fn width(text: &str) -> usize {
     text.chars().count()
 }
 
-/// Formats a value that starts at `column`, and its trailing comment.
+/// Formats a value that starts in column `column`, and its trailing comment.
 fn format_value(value: &mut Value, column: usize) {
     let comment = trailing_comment(value.decor().suffix().and_then(|it| it.as_str()));
     format_bare_value(value, column);

@@ -17,7 +17,7 @@ pub fn cards() -> Vec<(String, String)> {
     pages
 }
 
-/// Returns the page of `docs/manual/` that lists every code.
+/// Returns the page of `docs/manual/` that lists every diagnostic code.
 pub fn codes() -> String {
     let mut out = String::from(
         "# Diagnostic codes\n\n`weir check`, `plan`, `run` and `reload` report problems of a configuration with these \

@@ -1,4 +1,4 @@
-//! The schema of `weir.toml`: every section and key, including those that are not built yet.
+//! Defines the schema of `weir.toml`: every section and key, including those that are not implemented yet.
 
 mod announce;
 mod basic_auth;
@@ -225,7 +225,7 @@ fn scheduler_flags() -> Choices {
     }
 }
 
-/// The whole file.
+/// Top-level keys of the file.
 pub(crate) static ROOT: Section = Section {
     path: "",
     page: "",
@@ -368,7 +368,7 @@ pub(crate) static ROOT: Section = Section {
     ],
 };
 
-/// `[defaults]`.
+/// Keys of `[defaults]`.
 pub(crate) static DEFAULTS: Section = Section {
     path: "defaults",
     page: "defaults",
@@ -404,7 +404,7 @@ pub(crate) static DEFAULTS: Section = Section {
     ],
 };
 
-/// `[node]`.
+/// Keys of `[node]`.
 pub(crate) static NODE: Section = Section {
     path: "node",
     page: "node",
@@ -542,7 +542,7 @@ pub(crate) static NODE: Section = Section {
     ],
 };
 
-/// `admin` of `[node]`, as a table.
+/// Keys of `[node] admin` in table form.
 pub(crate) static ADMIN: Section = Section {
     path: "node.admin",
     page: "node-admin",
@@ -598,7 +598,7 @@ pub(crate) static ADMIN: Section = Section {
     ],
 };
 
-/// `[timeouts]`.
+/// Keys of `[timeouts]`.
 pub(crate) static TIMEOUTS: Section = Section {
     path: "timeouts",
     page: "timeouts",

@@ -1,6 +1,6 @@
-//! The stable diagnostic codes: `E` rejects the configuration, `W` is a warning, `N` is informational.
+//! Defines the stable diagnostic codes: `E` rejects the configuration, `W` is a warning, `N` is informational.
 //!
-//! A code is never reused. The table below explains each code; the details are in the messages.
+//! A code is never reused. The table below explains each code; diagnostic messages contain the details.
 
 use std::fmt;
 
@@ -355,8 +355,8 @@ impl Code {
         }
     }
 
-    /// Returns whether the code reports that something is missing. After a syntax error such findings are unreliable,
-    /// because the parser may have skipped the rest of the file.
+    /// Returns whether the code reports that something is missing. After a syntax error, such diagnostics are
+    /// unreliable, because the parser may have skipped the rest of the file.
     pub(crate) const fn is_absence(self) -> bool {
         matches!(
             self,

@@ -1,7 +1,7 @@
-//! `[defaults]`: values for services, pools and checks that do not set a key themselves.
+//! Applies `[defaults]`: values for services, pools and checks that do not set a key themselves.
 //!
-//! Defaults are added to the tree before it is lowered. They keep their spans, so that a diagnostic for a default is
-//! reported where the default is written.
+//! Defaults are added to the tree before it is lowered. They keep their spans, so a diagnostic for a default shows
+//! where the default is written.
 
 use crate::catalog::{self, CheckKind};
 use crate::code::Code;
@@ -11,7 +11,7 @@ use crate::lower::is_key_of_service;
 use crate::tree::{Entry, Item, Table, Value};
 use crate::view::{Sink, View, unknown_key};
 
-/// Keys that cannot have a default, by section: their values belong to a single table.
+/// Keys that cannot have a default, by section: their values are specific to one table.
 const WITHOUT_DEFAULT: [(&str, &[&str]); 3] = [
     ("service", &["listen"]),
     ("pool", &["servers", "servers_file", "servers_dns", "sorry"]),
@@ -109,7 +109,7 @@ fn add_defaults(
     defaults: Option<&Table<'_>>,
     is_valid: fn(&Table<'_>, &str) -> bool,
 ) {
-    // The keys that decide which other keys are valid are added first.
+    // The keys that determine which other keys are valid are added first.
     const DECISIVE: [&str; 3] = ["kind", "forward", "protocol"];
     let all = defaults.map_or(&[][..], |defaults| &defaults.entries);
     let is_decisive = |entry: &&Entry<'_>| DECISIVE.contains(&&*entry.key);

@@ -1,4 +1,4 @@
-//! Diagnostics: code, position, cause and fix, and related positions.
+//! Defines diagnostics: code, position, cause and fix, and related positions.
 //!
 //! A diagnostic contains byte spans of the text, not the text itself.
 
@@ -24,7 +24,7 @@ pub struct RelatedSpan {
 /// One problem of a configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Diagnostic {
-    /// Code, which determines the severity.
+    /// Code of the diagnostic, which determines the severity.
     pub code: Code,
     /// The problem, in one line.
     pub message: String,
@@ -40,11 +40,11 @@ pub struct Diagnostic {
     pub cause: Option<String>,
     /// How to fix the problem.
     pub fix: Option<String>,
-    /// Further occurrences of the same problem in text order; incomplete if there are very many.
+    /// Further occurrences of the same problem, in text order; at most `MAX_FURTHER`.
     pub further: Vec<Occurrence>,
     /// Number of further occurrences.
     pub further_count: usize,
-    /// Identifies the problem where messages quote values that differ between occurrences.
+    /// Identifies the problem if the messages of its occurrences quote different values.
     pub(crate) merge_group: Option<String>,
 }
 
@@ -123,7 +123,7 @@ impl Diagnostic {
         kind
     }
 
-    /// Adds another occurrence; the first one in the text represents both.
+    /// Adds another occurrence; the diagnostic keeps the position of the one that comes first in the text.
     pub(crate) fn merge(&mut self, mut other: Self) {
         if other.span == self.span {
             return;
@@ -177,7 +177,7 @@ impl Diagnostic {
         Some(format!("{count} more on {lines} {shown}{ellipsis}"))
     }
 
-    /// Moves all spans by a number of bytes, for a text that is part of a longer one.
+    /// Moves all spans by a number of bytes, for a text that is part of a longer text.
     pub(crate) fn shift(&mut self, offset: usize) {
         shift(&mut self.span, offset);
         self.related
@@ -198,15 +198,15 @@ impl Diagnostic {
 pub(crate) struct Lines<'t> {
     text: &'t str,
     starts: Vec<usize>,
-    /// Number of characters that start before each multiple of [`STEP`](Self::STEP), so that a column on a line with
-    /// thousands of servers is not counted from the start of the line.
+    /// Number of characters that start before each multiple of [`STEP`](Self::STEP). It avoids counting columns from
+    /// the start of a line with thousands of servers.
     characters: Vec<usize>,
     /// First line and name of every included file; empty without `include`.
     files: Vec<(usize, &'t str)>,
 }
 
 impl<'t> Lines<'t> {
-    /// Distance between two stored numbers of characters, in bytes: the maximum that a conversion has to read.
+    /// Distance between two stored numbers of characters, in bytes: a conversion reads at most this many.
     const STEP: usize = 256;
 
     pub(crate) fn new(text: &'t str) -> Self {
@@ -282,7 +282,7 @@ impl<'t> Lines<'t> {
         counted.unwrap_or(0) + rest.map_or(0, characters)
     }
 
-    /// Returns the range of the bytes before an offset that no stored number covers.
+    /// Returns the range of the bytes between the last stored number and the offset.
     const fn uncounted_bytes(offset: usize) -> Range<usize> {
         offset - offset % Self::STEP..offset
     }
@@ -331,7 +331,7 @@ mod tests {
 
     #[test]
     fn columns_of_a_long_line_are_not_counted_from_its_start() {
-        // Characters of one to four bytes, so that some of them cross a step.
+        // The text has characters of one to four bytes, so some of them cross a step.
         let text = format!("a = 1\n{}\nb = 2", "x\u{e9}\u{20ac}\u{1f600}".repeat(1_000));
         let lines = Lines::new(&text);
         for (offset, _) in text.char_indices().chain([(text.len(), ' ')]) {

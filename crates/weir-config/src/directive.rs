@@ -1,6 +1,6 @@
-//! Directives of HAProxy and nginx that have a different form in weir.toml, with their equivalents.
+//! Lists directives of HAProxy and nginx that have a different form in weir.toml, with their equivalents.
 //!
-//! A directive that differs only in its name is in `known_as` of its key.
+//! A directive that differs only in its name is listed in the `known_as` of its key.
 
 /// Directives and their equivalents in a route.
 const ROUTE_TEXTS: [(&[&str], &str); 8] = [
@@ -32,7 +32,7 @@ const ROUTE_TEXTS: [(&[&str], &str); 8] = [
     (&["hdr_dom", "hdr_end"], "write `host = \"*.example.com\"`"),
 ];
 
-/// Returns the equivalent in a route of another program's directive.
+/// Returns the equivalent, in a route, of another program's directive.
 pub(crate) fn equivalent(directive: &str) -> Option<&'static str> {
     let mut texts = ROUTE_TEXTS.iter();
     let found = texts.find(|(directives, _)| directives.contains(&directive));

@@ -1,4 +1,4 @@
-//! Durations: an integer and a unit, `"500ms"`, `"2s"`, `"5m"`, `"1h"`, `"1d"`.
+//! Parses durations, an integer and a unit: `"500ms"`, `"2s"`, `"5m"`, `"1h"`, `"1d"`.
 
 use std::time::Duration;
 

@@ -1,6 +1,6 @@
-//! Environment variables in addresses: `listen = ["0.0.0.0:${PORT}"]`, for containers whose ports and servers are set
-//! through environment variables. Only `listen` of services and addresses of servers are expanded; `$` has no
-//! meaning elsewhere.
+//! Expands environment variables in addresses, such as `listen = ["0.0.0.0:${PORT}"]`, for containers that get their
+//! ports and servers in environment variables. Only `listen` of services and addresses of servers are expanded; `$` has
+//! no meaning elsewhere.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -30,7 +30,7 @@ pub(crate) struct Variable {
     pub(crate) location: String,
 }
 
-/// Returns the variables of a configuration, in the order of its tables.
+/// Returns the variables in a configuration, in the order of its tables.
 pub(crate) fn variables(root: &Table<'_>) -> Vec<Variable> {
     let mut found = Vec::new();
     for entry in &root.entries {
@@ -56,7 +56,7 @@ pub(crate) fn variables(root: &Table<'_>) -> Vec<Variable> {
     found
 }
 
-/// Calls `action` with the name and the position of each variable.
+/// Calls `action` with the name and position of each variable.
 fn for_each_name(item: &Item<'_>, action: &mut impl FnMut(&str, &Range<usize>)) {
     match &item.value {
         Value::Text(text) => {
@@ -120,7 +120,7 @@ fn expand(sink: &mut Sink<'_>, item: &mut Item<'_>, key: &str, host: &dyn Machin
             }
             _ => address::parse_server(&address).is_ok(),
         };
-        // An error that is found later would quote the values.
+        // A later error would quote the values.
         is_valid.then_some(address).ok_or_else(|| {
             let text = text.escape_debug();
             let message = format!("`{text}` is not an address with the values of its variables");
@@ -135,7 +135,7 @@ fn expand(sink: &mut Sink<'_>, item: &mut Item<'_>, key: &str, host: &dyn Machin
             Ok(address) => *text = Cow::Owned(address),
             Err((message, fix)) => {
                 sink.push(Diagnostic::new(Code::BadAddress, &item.span, message).fix(fix));
-                // A valid placeholder, so that the address is not reported a second time.
+                // Use a valid placeholder, so the address is not reported a second time.
                 *text = Cow::Borrowed("192.0.2.0:1");
             }
         },
@@ -211,7 +211,7 @@ fn variable_value(
         ("", Some(default)) => default.to_owned(),
         _ => found,
     };
-    // Only characters of addresses and ports, so that no other content of the environment is shown in messages.
+    // Allow only characters of addresses and ports, so messages show no other content of the environment.
     let is_address_byte = |byte: u8| byte.is_ascii_hexdigit() || b".:[]*-".contains(&byte);
     if found.is_empty() {
         let message = format!("the environment variable {name} is not set or is empty");
@@ -228,7 +228,7 @@ fn variable_value(
     Ok(Some(found))
 }
 
-/// Returns a hash of the name, so that placeholders for different variables rarely collide.
+/// Returns a hash of the name, so placeholders for different variables rarely collide.
 fn name_hash(name: &str) -> u32 {
     name.bytes().fold(7_u32, |hash, byte| {
         hash.wrapping_mul(31).wrapping_add(u32::from(byte))

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use crate::code::Code;
 
-/// Maximum file size in bytes; sufficient for two hundred thousand servers.
+/// Maximum file size in bytes; enough for two hundred thousand servers.
 pub const MAX_FILE_BYTES: u64 = 16 << 20;
 
 /// Why a file is not a configuration.

@@ -1,9 +1,9 @@
-//! Included files. A configuration with `include` becomes one text, the bundle: the main file, followed by every
-//! included file. A line that begins with [`FILE_MARKER`] and names the file precedes each included file.
+//! Combines a configuration with `include` into one text, the bundle: the main file, followed by every included file. A
+//! line that begins with [`FILE_MARKER`] and names the file precedes each included file.
 //!
-//! TOML and JSON do not allow this control character, so no valid file contains such a line. Everything that handles
-//! the text of a configuration (diagnostics, the record of the active configuration, the comparison of privileged keys)
-//! handles the bundle in the same way.
+//! TOML and JSON do not allow the control character in [`FILE_MARKER`], so no valid file contains such a line.
+//! Everything that handles the text of a configuration (diagnostics, the record of the active configuration, the
+//! comparison of privileged keys) handles the bundle in the same way.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -23,7 +23,7 @@ const MAX_FILES: usize = 1000;
 
 /// Access to the files that a configuration includes.
 pub trait Files {
-    /// Returns a name that is the same for all paths to the file, and the text of the file.
+    /// Returns the text of the file, and a name that is the same for all paths to the file.
     ///
     /// # Errors
     /// Returns the reason why the file cannot be read.
@@ -36,7 +36,7 @@ pub trait Files {
     fn list(&self, directory: &Path) -> Result<Vec<String>, String>;
 }
 
-/// A configuration with the files that it includes, as one text.
+/// A configuration and the files that it includes, as one text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bundle {
     /// The text; equal to the main file if it includes no file.
@@ -93,7 +93,7 @@ struct Reader<'a> {
     errors: Vec<Diagnostic>,
     /// Path of each file, and its range in `text`.
     parts: Vec<(PathBuf, Range<usize>)>,
-    /// Position of the item that includes each file, by the file's name.
+    /// Position of the item that includes a file, by the file's name.
     seen: HashMap<PathBuf, Range<usize>>,
 }
 
@@ -242,7 +242,7 @@ fn has_include(text: &str, json: bool) -> bool {
     !includes(text, json).is_empty()
 }
 
-/// Returns the tree of everything that can be parsed.
+/// Returns the tree of all parts that can be parsed.
 fn parse_tree(text: &str, json: bool) -> Table<'_> {
     if !json {
         return Table::from_toml(DeTable::parse_recoverable(text).0.into_inner());
@@ -259,7 +259,7 @@ fn parse_tree(text: &str, json: bool) -> Table<'_> {
     }
 }
 
-/// Returns the names of the files of a bundle, by `Source::file`; that of the main file is empty.
+/// Returns the names of a bundle's files, indexed by `Source::file`; the name of the main file is empty.
 pub fn files(text: &str) -> Vec<String> {
     match is_bundle(text) {
         false => vec![String::new()],
@@ -270,7 +270,7 @@ pub fn files(text: &str) -> Vec<String> {
     }
 }
 
-/// Returns the tree of everything that can be parsed of a text or a bundle.
+/// Returns the tree of all parts of a text or a bundle that can be parsed.
 pub(crate) fn any_tree(text: &str) -> Table<'static> {
     let mut root = Table::default();
     for part in files_of_bundle(text) {
@@ -281,8 +281,8 @@ pub(crate) fn any_tree(text: &str) -> Table<'static> {
     root
 }
 
-/// Merges the tables of an included file into those of the previous files. Named tables and list items are added; a key
-/// that two files set is an error.
+/// Merges the tables of an included file into those of the previous files. Named tables and list items are added; it is
+/// an error if two files set the same key.
 pub(crate) fn merge<'t>(target: &mut Table<'t>, source: Table<'t>, errors: &mut Vec<Diagnostic>) {
     for entry in source.entries {
         let Some(same) = target.entries.iter_mut().find(|it| it.key == entry.key) else {
@@ -370,7 +370,7 @@ mod tests {
         let root = any_tree(&bundle.text);
         let keys: Vec<&str> = root.entries.iter().map(|entry| &*entry.key).collect();
         assert_eq!(keys, ["include", "pool"]);
-        // The record of the active configuration is in another directory, without these files.
+        // The record of the active configuration is in another directory, which does not contain these files.
         let record = Path::new("/run/weir/in-force.toml");
         let again = super::bundle(&bundle.text, record, &MemoryFiles(Vec::new()));
         assert_eq!(again, bundle);

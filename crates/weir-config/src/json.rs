@@ -1,7 +1,7 @@
 //! Parses JSON (RFC 8259) into the common tree, with spans.
 //!
 //! serde_json does not report the positions of values, which diagnostics need. This parser accepts the same input as
-//! serde_json, except nesting deeper than [`MAX_DEPTH`], and stops at the first syntax error, because the meaning of
+//! serde_json, except for nesting deeper than [`MAX_DEPTH`]. It stops at the first syntax error, because the meaning of
 //! the remaining text is uncertain.
 
 use std::borrow::Cow;
@@ -14,7 +14,7 @@ use crate::tree::{Entry, Item, Table, Value};
 /// Maximum nesting of tables and lists; the schema needs six.
 const MAX_DEPTH: usize = 64;
 
-/// Parses a JSON text. Also returns a diagnostic for each duplicate key; its first value is used.
+/// Parses a JSON text. Also returns a diagnostic for each duplicate key; the first value of the key is used.
 pub(crate) fn read(text: &str) -> Result<(Item<'_>, Vec<Diagnostic>), Box<Diagnostic>> {
     let mut reader = Reader {
         text,
@@ -48,7 +48,7 @@ impl<'t> Reader<'t> {
         }
     }
 
-    /// Consumes the next byte if it equals `byte`, and returns whether it does.
+    /// Consumes the next byte if it equals `byte`. Returns whether it did.
     fn eat(&mut self, byte: u8) -> bool {
         let found = self.peek() == Some(byte);
         self.offset += usize::from(found);

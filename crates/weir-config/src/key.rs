@@ -1,7 +1,7 @@
-//! Types of the schema: name, type, range, default, purpose and example of a key.
+//! Defines the types of the schema: name, type, range, default, purpose and example of a key.
 //!
-//! The values in [`crate::catalog`] are the only definition of the schema of `weir.toml`: unknown keys, types, ranges,
-//! the JSON Schema and the manual are derived from them.
+//! The values in [`crate::catalog`] are the only definition of the schema of `weir.toml`: the checks for unknown keys,
+//! types and ranges, the JSON Schema and the manual use them.
 
 use std::time::Duration;
 
@@ -50,7 +50,7 @@ pub(crate) enum Kind {
     Planned,
     /// Name of a pool.
     PoolName,
-    /// Text that is never shown, or the source that it is read from.
+    /// Secret text, which is never shown, or the source to read it from.
     Secret,
     /// Name of a `[check.NAME]`.
     CheckName,
@@ -95,7 +95,7 @@ pub(crate) enum Kind {
     OneOf(fn() -> Choices),
     List(&'static Self),
     Table(&'static Section),
-    /// Tables with names chosen by the operator.
+    /// Tables with names that the operator chooses.
     Named(&'static Section),
     Either(&'static Self, &'static Self),
 }
@@ -106,7 +106,7 @@ pub(crate) struct Choices {
     pub(crate) values: Vec<&'static str>,
     /// Accepted aliases.
     pub(crate) aliases: Vec<&'static str>,
-    /// Names in other programs that are not accepted, and Weir's names for them.
+    /// Names of other programs that are not accepted, and Weir's equivalents.
     pub(crate) known_as: &'static [(&'static str, &'static str)],
     /// Reserved values that are not implemented.
     pub(crate) planned: Vec<&'static str>,
@@ -180,7 +180,8 @@ impl Key {
 }
 
 impl Kind {
-    /// Returns the section of a table, or of the tables in a list; `None` for other types and for named tables.
+    /// Returns the section of a table type or of the tables in a list type; `None` for other types and for named
+    /// tables.
     pub(crate) fn table(&self) -> Option<&'static Section> {
         match self {
             Self::Table(section) => Some(section),

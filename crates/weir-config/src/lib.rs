@@ -1,8 +1,8 @@
-//! Parses `weir.toml`: from text to a tree with spans, to diagnostics, to the model.
+//! Parses `weir.toml`: converts the text to a tree with spans, and the tree to the model and diagnostics.
 //!
 //! [`load`] checks the bytes of a file, [`parse()`] returns a [`Desired`] or all problems of the text, and [`render()`]
 //! formats the problems. [`parse_json`] accepts the same schema as JSON. The schema (names, types, ranges, defaults) is
-//! defined in one place, which is used to detect unknown keys and to generate [`schema()`] and [`cards`].
+//! defined in one place. It is used to detect unknown keys, and to generate [`schema()`] and [`cards`].
 //!
 //! The crate does not open files or query the machine; the caller passes the required information as an argument
 //! ([`Machine`]). Settings that are not implemented are errors.

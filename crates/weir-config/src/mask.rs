@@ -1,7 +1,7 @@
-//! Masks secrets in quoted source, because diagnostics are shown in logs and on terminals of other users.
+//! Masks secrets in quoted source, because diagnostics appear in logs and on other users' terminals.
 //!
-//! The functions work on any text, because quoted text is often invalid: a secret is recognized by its key. Similar
-//! keys are treated as secrets too, because a misspelled key is an error, and the diagnostic quotes its line.
+//! The functions accept any text, because quoted text is often invalid, and recognize a secret by its key. Similar keys
+//! are treated as secrets too, because a misspelled key is an error, and the diagnostic quotes its line.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -18,10 +18,10 @@ static KEYS: LazyLock<Vec<&'static str>> = LazyLock::new(|| {
     secret.map(|key| key.name).collect()
 });
 
-/// Replaces each character of a secret with a character of the same length in bytes, so that spans stay valid.
+/// Replaces each character of a secret with a character of the same length in bytes, so spans stay valid.
 pub(crate) fn mask_secrets(text: &str) -> Cow<'_, str> {
     let mut hidden = Vec::new();
-    // A large text has the same few keys many times.
+    // A large text repeats the same few keys many times.
     let mut seen: HashMap<&str, bool> = HashMap::new();
     let mut offset = 0;
     while let Some((key, value)) = next_pair(text, offset) {
@@ -97,8 +97,8 @@ fn next_pair(text: &str, start: usize) -> Option<(&str, usize)> {
     }
 }
 
-/// Adds the ranges of the strings in the value or list at `start`, and returns the end of the value. Tables contain
-/// only sources of secrets and are not masked.
+/// Adds the ranges of the strings in the value or list at `start`, and returns the end of the value. Tables are not
+/// masked, because they contain only sources of secrets.
 fn collect_value(text: &str, start: usize, hidden: &mut Vec<(usize, usize)>) -> usize {
     let bytes = text.as_bytes();
     match bytes.get(start) {
@@ -125,7 +125,7 @@ fn collect_value(text: &str, start: usize, hidden: &mut Vec<(usize, usize)>) -> 
             }
             offset
         }
-        // Not a string: an error, or a secret without quotation marks.
+        // The value is not a string: it is an error, or a secret without quotation marks.
         Some(_) => {
             let rest = &text[start..];
             let end = rest

@@ -1,12 +1,12 @@
-//! External server lists: `servers_file`, DNS records, and servers added through the API.
+//! Parses external server lists: `servers_file`, DNS records, and servers added through the API.
 //!
 //! A list has one of two formats: JSON, as the value of `servers` or an object that contains `servers`; or lines of the
 //! form `ADDRESS[:PORT] [KEY=VALUE]…`, where `#` starts a comment. The writer of a list is trusted only to choose
-//! servers: an entry has an address, a weight and limits, and may refer to a `[check.NAME]`. It cannot define a check,
-//! because a check may run a program under a specified account or read a file.
+//! servers: an entry has an address, a weight and limits, and may refer to a `[check.NAME]`. An entry cannot define a
+//! check, because a check can run a program under a specified account or read a file.
 //!
-//! An error contains a line, a column and a reason, but never quotes the text: not every user who sees the error may
-//! read the file.
+//! An error contains a line, a column and a reason, but never quotes the text, because not every user who sees the
+//! error may read the file.
 
 mod migrate;
 
@@ -43,13 +43,13 @@ pub const MEMBER_KEYS: [&str; 7] = [
 pub struct Member {
     /// The server, without checks; see [`Self::checks`].
     pub server: Server,
-    /// Names of `[check.NAME]` that override the pool's checks; they may not exist in the configuration.
+    /// Names of `[check.NAME]` that override the pool's checks; the configuration may lack some of them.
     pub checks: Option<Vec<String>>,
     /// Position of the entry in the list.
     pub at: Source,
 }
 
-/// Error that rejects a list.
+/// An error that rejects a list.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {}, column {}: {reason}", at.line, at.column)]
 pub struct MemberError {
@@ -66,7 +66,7 @@ pub enum MemberReason {
     NotJson,
     /// Duplicate key.
     DuplicateKey,
-    /// Neither a list nor an object with only `servers`.
+    /// The value is neither a list nor an object with only `servers`.
     ExpectedList,
     /// An entry is neither a string nor a table.
     ExpectedEntry,

@@ -1,4 +1,4 @@
-//! Parses a configuration: tree, model, verification, and sorted diagnostics.
+//! Parses a configuration: builds the tree and the model, verifies the model, and sorts the diagnostics.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -116,13 +116,13 @@ fn stops_parser(error: &toml::de::Error) -> bool {
     error.message().starts_with("key with no value")
 }
 
-/// Replaces the lines at which the parser stops with spaces, so that later errors are found too and spans stay valid.
-/// Returns the text and the errors of these lines.
+/// Replaces the lines at which the parser stops with spaces, to find later errors too and keep spans valid. Returns the
+/// text and the errors of these lines.
 fn blank_unparsable_lines(
     text: &str,
     mut errors: Vec<toml::de::Error>,
 ) -> (String, Vec<toml::de::Error>) {
-    // Each such line requires parsing the whole text again.
+    // For each such line, the whole text is parsed again.
     const MAX_LINES: usize = 16;
     const MAX_TEXT_BYTES: usize = 1 << 20;
     let lines = Lines::new(text);
@@ -283,7 +283,7 @@ fn reject_include(sink: &mut Sink<'_>, root: &Table<'_>) {
     }
 }
 
-/// Returns the proxy services with their routes; verification has checked that each route's service exists.
+/// Returns the proxy services with their routes. Verification has already checked that each route's service exists.
 fn proxies_with_routes(proxies: Vec<LoweredProxy>, routes: Vec<LoweredRoute>) -> Vec<Proxy> {
     let mut proxies: Vec<Proxy> = proxies.into_iter().map(|proxy| proxy.proxy).collect();
     for lowered in routes {
@@ -297,8 +297,7 @@ fn proxies_with_routes(proxies: Vec<LoweredProxy>, routes: Vec<LoweredRoute>) ->
 
 /// Returns one diagnostic for each syntax error, and all lines that could not be parsed.
 ///
-/// Errors in the rest of a line, or in the lines after an unclosed list, are consequences of the first error and are
-/// omitted.
+/// Omits errors in the rest of a line, or in the lines after an unclosed list, because the first error causes them.
 fn syntax_errors(text: &str, root: &Table<'_>, errors: &[toml::de::Error]) -> Syntax {
     let lines = Lines::new(text);
     let mut found: Vec<Diagnostic> = errors
@@ -356,8 +355,8 @@ fn syntax_error(text: &str, root: &Table<'_>, error: &toml::de::Error) -> Diagno
     }
 }
 
-/// Returns the first position of the duplicate key at `second`: the same header, or the nearest key above with the same
-/// name.
+/// Returns the first position of the duplicate key at `second`: that of the same header, or of the nearest key above
+/// with the same name.
 fn first_position(text: &str, root: &Table<'_>, second: &Range<usize>) -> Option<Range<usize>> {
     let lines = Lines::new(text);
     let line = lines.index(second.start);

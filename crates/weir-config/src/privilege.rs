@@ -1,11 +1,12 @@
-//! Settings that only the owner of the daemon may change: programs to run, files to read or write, and access control.
+//! Finds changes that only the owner of the daemon may make: to programs to run, files to read or write, and access
+//! control.
 //!
 //! The daemon has more privileges than most users who may upload a configuration: members of `socket_group` and holders
 //! of a write token. Compared with the active configuration, an uploaded one must not add or change keys of
-//! [`PRIVILEGED`]; everything else may change. Such a key may be removed, unless it is an access control key, because
-//! its absence may grant access.
+//! [`PRIVILEGED`]; everything else may change. A key of [`PRIVILEGED`] may be removed, except an access control key:
+//! removing that could grant access.
 //!
-//! Both texts are compared as trees before lowering, so that the comparison includes keys that are not implemented, and
+//! Both texts are compared as trees before lowering, so the comparison includes keys that are not implemented, and
 //! every diagnostic has a position.
 
 mod files;
@@ -33,8 +34,8 @@ enum Privilege {
     Program,
     /// Reads a file. A file that the active configuration uses with the same key is allowed in any table.
     Read,
-    /// Reads certificates or keys of TLS, which no client can read. The rule of `Read` applies; a published
-    /// configuration may also name the files of `[cluster] files`.
+    /// Reads TLS certificates or keys; no client can read these files. The rule of `Read` applies; a published
+    /// configuration may also name the files in `[cluster] files`.
     Certificates,
     /// Writes a file; the rule of `Read` applies.
     Write,
@@ -47,7 +48,7 @@ enum Privilege {
     Connect,
 }
 
-/// Privileged keys, with the page of their section. A test fails if a key of the catalog that could be privileged is
+/// Privileged keys, with the page of their section. A test fails if a key in the catalog that could be privileged is
 /// neither here nor in the test's list of exceptions.
 const PRIVILEGED: &[(&str, &str, Privilege)] = &[
     ("node", "admin", Privilege::Control),
@@ -120,14 +121,14 @@ fn privilege(section: &Section, key: &str) -> Option<Privilege> {
 }
 
 /// Returns the changes in `proposed` that only the owner may make, in text order, with their positions. Both texts are
-/// TOML or, if they start with `{`, JSON. `active` is valid. If `proposed` is invalid, everything that can be parsed is
+/// TOML or, if they start with `{`, JSON. `active` is valid. If `proposed` is invalid, all parts that can be parsed are
 /// checked.
 pub fn privileged_changes(active: &str, proposed: &str) -> Vec<Diagnostic> {
     changes(active, proposed, &[])
 }
 
-/// Returns the same changes as [`privileged_changes`], but permits keys that read `files`, or files in directories
-/// among `files`, as certificates.
+/// Returns the same changes as [`privileged_changes`], but permits keys that read certificates from `files`, or from
+/// files in directories among `files`.
 pub(crate) fn changes(active: &str, proposed: &str, files: &[String]) -> Vec<Diagnostic> {
     let mut active_uses: HashMap<Identity, usize> = HashMap::new();
     let mut control: Vec<Use> = Vec::new();
@@ -152,8 +153,8 @@ pub(crate) fn changes(active: &str, proposed: &str, files: &[String]) -> Vec<Dia
     found
 }
 
-/// Returns whether the active configuration contains the use. A program that is configured twice runs twice, so each
-/// occurrence in the active configuration permits only one use of the program.
+/// Returns whether the active configuration contains this use. A program that is configured twice runs twice, so each
+/// occurrence in the active configuration permits only one use.
 fn consume_active_use(active_uses: &mut HashMap<Identity, usize>, used: &Use) -> bool {
     let Some(count) = active_uses.get_mut(&used.identity) else {
         return false;
@@ -194,8 +195,8 @@ impl Use {
         (this.page, this.key, &this.location) == (other.page, other.key, &other.location)
     }
 
-    /// Returns whether the key reads only these files, or files in these directories, as certificates. Through another
-    /// key, such as an error page, a client could get a private key.
+    /// Returns whether the key reads only certificates, from these files or from files in these directories. With
+    /// another key, such as an error page, a client could get a private key.
     fn reads_one_of(&self, files: &[String]) -> bool {
         let is_below = |path: &str, file: &String| {
             let rest = path.strip_prefix(file.as_str());
@@ -260,7 +261,7 @@ fn collect_uses(text: &str) -> UseCollector {
     if text.contains("${") {
         collector.record_variables(&root);
     }
-    // A check may run a program that is only set in `[defaults]`.
+    // The program of a check may be set only in `[defaults]`.
     let root = defaults::apply(&mut Sink::new(text), &root).unwrap_or(root);
     collector.visit_table(&catalog::ROOT, &root, "");
     collector
@@ -281,11 +282,11 @@ impl UseCollector {
             };
             let inner = child_location(location, key.name);
             match privilege(section, key.name) {
-                // In table form, a key of the table names the file.
+                // If the value is a table, one of its keys names the file.
                 Some(Privilege::Write | Privilege::Read | Privilege::Certificates)
                     if matches!(entry.item.value, Value::Table(_)) => {}
                 Some(Privilege::Program) if section.page == catalog::CHECK.page => {}
-                // Includes all nested keys.
+                // The recorded value includes all nested keys.
                 Some(Privilege::Control) => {
                     self.record(section, key.name, Privilege::Control, entry, location);
                     continue;
@@ -405,7 +406,7 @@ impl UseCollector {
         });
     }
 
-    /// Records a check that runs a program. It is compared as a whole: account, arguments and timing.
+    /// Records a check that runs a program. The check is compared as a whole: account, arguments and timing.
     fn record_script(&mut self, table: &Table<'_>, location: &str) {
         let is_command = |entry: &&Entry<'_>| entry.key == "command";
         let Some(command) = table.entries.iter().find(is_command) else {

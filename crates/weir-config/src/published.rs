@@ -1,7 +1,7 @@
-//! A configuration that a group of directors publishes: it becomes the last file of each director's bundle.
+//! Adds the configuration that a group of directors publishes to each director's bundle, as the last file.
 //!
-//! It contains the settings that all directors share. Settings of a single machine, and settings that control programs,
-//! files and access, remain in the director's own file.
+//! The published configuration contains the settings that all directors share. Settings of a single machine, and
+//! settings that control programs, files and access, remain in the director's own file.
 
 use std::fmt::Display;
 use std::ops::Range;
@@ -265,7 +265,7 @@ impl PublishedPart<'_, '_> {
     }
 }
 
-/// Returns a diagnostic for everything that the last file of `bundle`, which the group publishes, must not contain:
+/// Returns a diagnostic for each item that the last file of `bundle`, which the group publishes, must not contain:
 /// tables of a single machine, and programs and files that the director's own configuration does not use. The file may
 /// also name `files` as certificates.
 pub fn published_findings(own: &str, bundle: &str, files: &[String]) -> Vec<Diagnostic> {
@@ -293,7 +293,7 @@ pub fn published_findings(own: &str, bundle: &str, files: &[String]) -> Vec<Diag
     found
 }
 
-/// Returns whether a text can be published: it must not be a bundle.
+/// Returns whether a text can be published. A bundle cannot be published.
 pub fn is_publishable(text: &str) -> bool {
     !is_bundle(text)
 }

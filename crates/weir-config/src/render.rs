@@ -16,8 +16,8 @@ use crate::mask::mask_secrets;
 /// Maximum length of a source line to show, in bytes.
 const MAX_LINE_BYTES: usize = 2000;
 
-/// Formats the diagnostics of `text`, the content of `file_name`, followed by a line with their number. Returns an
-/// empty string if there are none.
+/// Formats the diagnostics of `text`, the content of `file_name`, followed by a line with the number of diagnostics.
+/// Returns an empty string if there are none.
 pub fn render(diagnostics: &[Diagnostic], text: &str, file_name: &str, color: bool) -> String {
     let Some(summary) = count_text(diagnostics) else {
         return String::new();

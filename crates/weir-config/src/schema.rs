@@ -1,7 +1,7 @@
-//! The JSON Schema of the configuration, generated from the catalog.
+//! Generates the JSON Schema of the configuration from the catalog.
 //!
-//! It contains only implemented keys and values, and no rules that involve several settings (overlapping listeners,
-//! address families).
+//! The schema contains only implemented keys and values, and no rules that involve several settings (overlapping
+//! listeners, address families).
 
 use serde_json::{Map, Value, json};
 
@@ -64,7 +64,7 @@ fn property(key: &Key) -> Value {
     schema
 }
 
-/// Returns a default value as JSON: a number, a boolean, a list, otherwise a string.
+/// Returns a default value as JSON: a number, a boolean or a list, otherwise a string.
 fn default(kind: &Kind, text: &str) -> Value {
     match kind {
         Kind::Integer { .. }

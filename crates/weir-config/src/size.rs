@@ -1,4 +1,4 @@
-//! Sizes: an integer and a unit, `"64KiB"`, `"10MiB"`; a number without a unit is in bytes.
+//! Parses sizes, an integer and a unit: `"64KiB"`, `"10MiB"`; a number without a unit is in bytes.
 
 use crate::unit;
 
@@ -10,7 +10,7 @@ const UNITS: [(&str, u64); 4] = [
     ("GiB", 1 << 30),
 ];
 
-/// Parses a size with a unit. Returns its number of bytes, or the reason why the text is invalid.
+/// Parses a size with a unit. Returns the number of bytes, or the reason why the text is invalid.
 pub(crate) fn parse(text: &str) -> Result<u64, String> {
     unit::parse(text, &UNITS, "size too large")
 }

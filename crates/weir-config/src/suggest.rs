@@ -1,10 +1,10 @@
-//! "Did you mean": finds the known word most similar to an unknown one.
+//! Finds the known word that is most similar to an unknown word, for "did you mean".
 
 /// Returns the word in `known` that is most similar to `word`, if at most a third of the letters differ.
 ///
 /// Case and the difference between `-` and `_` are ignored. Of several equally similar words, the first is returned.
 pub(crate) fn nearest<'k>(word: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {
-    // Computing the distance takes quadratic time, and words this long are not typos.
+    // Computing the distance takes quadratic time, and words longer than this are not typos.
     const MAX_LENGTH: usize = 64;
     if word.len() > MAX_LENGTH {
         return None;
@@ -46,7 +46,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns the optimal string alignment distance, computed by its definition with the last two rows.
+    /// Returns the optimal string alignment distance. The computation keeps only the last two rows.
     fn distance(a: &[char], b: &[char]) -> usize {
         let mut second_last_row: Vec<usize> = Vec::new();
         let mut last_row: Vec<usize> = (0..=b.len()).collect();

@@ -1,4 +1,4 @@
-//! The common tree of TOML and JSON: values with their spans, entries of tables in text order.
+//! Defines the common tree of TOML and JSON: values with their spans, and table entries in text order.
 //!
 //! The tree is independent of the schema.
 
@@ -18,7 +18,7 @@ pub(crate) struct Item<'t> {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Value<'t> {
     Text(Cow<'t, str>),
-    /// `None` = the integer exceeds 64 bits.
+    /// `None` = the integer does not fit in 64 bits.
     Integer(Option<i64>),
     Float(f64),
     Bool(bool),
@@ -73,7 +73,7 @@ impl<'t> Table<'t> {
         Self { entries }
     }
 
-    /// Moves all spans by a number of bytes, for a text that is part of a longer one.
+    /// Moves all spans by a number of bytes, for a text that is part of a longer text.
     pub(crate) fn shift(&mut self, offset: usize) {
         for entry in &mut self.entries {
             shift(&mut entry.key_span, offset);

@@ -1,7 +1,7 @@
-//! Amounts: an integer and a unit.
+//! Parses amounts, an integer and a unit.
 
-/// Parses an amount. Returns it in the smallest unit, or the reason why the text is invalid (`overflow_message` on
-/// overflow).
+/// Parses an amount. Returns the amount in the smallest unit, or the reason why the text is invalid (`overflow_message`
+/// on overflow).
 pub(crate) fn parse(
     text: &str,
     units: &[(&str, u64)],

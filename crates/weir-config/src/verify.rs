@@ -1,8 +1,8 @@
 //! Verifies combinations of settings: overlapping listeners, references to missing objects, address families, and
 //! suspicious combinations.
 //!
-//! Everything that could be lowered is checked, so that one run reports all problems. Each diagnostic shows the
-//! positions of all settings involved.
+//! All lowered objects are checked, so one run reports all problems. Each diagnostic shows the positions of all
+//! settings involved.
 
 mod check;
 mod cluster;
@@ -30,8 +30,8 @@ use crate::spelling::header;
 use crate::suggest::nearest;
 use crate::view::Sink;
 
-/// The machine that will run the configuration. It is queried only if the result matters, because a query costs more
-/// than parsing an ordinary file. `None` = unknown; warnings that depend on the value are omitted.
+/// The machine that will run the configuration. It is queried only if the result matters, because a query takes longer
+/// than parsing a typical file. `None` = unknown; warnings that depend on the value are omitted.
 pub trait Machine {
     /// Returns `net.ipv4.ip_local_port_range`: the first and the last local port.
     fn local_ports(&self) -> Option<(u16, u16)>;
@@ -54,8 +54,8 @@ pub trait Machine {
         None
     }
     /// Reads a secret from its source, or returns the reason why it cannot be read; `None` = secrets are not read. The
-    /// value of [`SecretSource::Text`] is in the configuration; for it, only the mode of the configuration file is
-    /// checked.
+    /// configuration already contains the value of [`SecretSource::Text`], so only the mode of the configuration file
+    /// is checked.
     fn secret(&self, _source: &SecretSource) -> Option<Result<SecretValue, String>> {
         None
     }
@@ -83,7 +83,7 @@ pub struct SecretValue {
     pub exposed: Option<u32>,
 }
 
-/// Omits the value.
+/// Formats the secret without its value.
 impl fmt::Debug for SecretValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SecretValue").finish_non_exhaustive()
@@ -292,7 +292,7 @@ fn verify_limits(sink: &mut Sink<'_>, lowered: &LoweredConfig) {
     }
 }
 
-/// Returns the number of servers that count towards `max_servers`: those of the pools or of the layer 4 services,
+/// Returns the number of servers that counts towards `max_servers`: that of the pools or of the layer 4 services,
 /// whichever is larger.
 fn needed_servers(lowered: &LoweredConfig) -> usize {
     let pools = lowered.pools.iter();
@@ -346,8 +346,8 @@ fn verify_snat(sink: &mut Sink<'_>, service: &LoweredService, host: &dyn Machine
     }
 }
 
-/// Reports which source ports this director assigns, and ports or addresses that are not suitable for several
-/// directors.
+/// Reports which source ports this director assigns. Also reports fewer ports than directors, and addresses that do not
+/// move with the VIP.
 fn report_divided_ports(sink: &mut Sink<'_>, service: &LoweredService, sync: Option<&FlowSync>) {
     let (Some(snat), Some(location), Some(sync)) = (&service.service.snat, &service.snat, sync)
     else {
@@ -434,7 +434,7 @@ fn report_unused_pools(sink: &mut Sink<'_>, lowered: &LoweredConfig) {
         .iter()
         .map(|pool| pool.pool.name.as_str())
         .collect();
-    // A service with an unknown pool probably refers to a pool that seems unused.
+    // A service with an unknown pool probably means one of the pools that seem unused.
     if !used.is_subset(&existing) {
         return;
     }

@@ -1,7 +1,7 @@
 //! Provides typed access to a table of a known section, and reports keys that are unknown, not implemented, missing or
 //! of the wrong type.
 //!
-//! All diagnostics go to the [`Sink`], and processing continues, so that one run reports all problems.
+//! All diagnostics go to the [`Sink`] and processing continues, so one run reports all problems.
 
 use std::cmp::Ordering;
 use std::collections::HashMap;
@@ -32,16 +32,17 @@ pub(crate) struct Sink<'t> {
     pub(crate) maps: Vec<(String, Option<Arc<ValueMap>>)>,
     /// Index in `found`, by [`Diagnostic::merge_key`].
     by_merge_key: HashMap<String, usize>,
-    /// Number of different errors, then of different warnings and notes.
+    /// Number of different errors, and number of different warnings and notes.
     different: [usize; 2],
     errors: usize,
     pushed: usize,
 }
 
 impl<'t> Sink<'t> {
-    /// Maximum number of different diagnostics, of errors and of all others: a wrong file may have millions.
+    /// Maximum number of different errors, and of different other diagnostics: a file that is not a configuration can
+    /// cause millions.
     const MAX_DIFFERENT: usize = 1000;
-    /// Number of errors, including repeated ones, after which checking stops, to limit its duration.
+    /// Maximum number of errors, including repeated ones. Checking then stops, to limit its duration.
     const MAX_ERRORS: usize = 100_000;
 
     pub(crate) fn new(text: &'t str) -> Self {
@@ -57,7 +58,8 @@ impl<'t> Sink<'t> {
         }
     }
 
-    /// Adds a diagnostic, unless there are [`Self::MAX_DIFFERENT`] of its severity; warnings do not displace errors.
+    /// Adds a diagnostic unless the limit [`Self::MAX_DIFFERENT`] is reached. Errors have a separate limit, so warnings
+    /// do not displace them.
     pub(crate) fn push(&mut self, diagnostic: Diagnostic) {
         let is_error = diagnostic.severity() == Severity::Error;
         self.pushed += 1;
@@ -108,7 +110,7 @@ impl<'t> Sink<'t> {
         self.errors
     }
 
-    /// Returns whether further errors would be omitted, so that checking can stop.
+    /// Returns whether further errors would be omitted. If so, checking can stop.
     pub(crate) const fn is_full(&self) -> bool {
         self.different[0] > Self::MAX_DIFFERENT || self.errors > Self::MAX_ERRORS
     }
@@ -213,7 +215,7 @@ impl<'a, 't> View<'a, 't> {
         in_range(sink, entry, kind, value, min..=max)
     }
 
-    /// Returns a size in bytes, in the range of its key; it may be written with or without a unit.
+    /// Returns a size in bytes, in the range of its key. The size may be written with or without a unit.
     pub(crate) fn size(&self, sink: &mut Sink<'_>, name: &str) -> Option<u32> {
         let (entry, kind) = self.get(name)?;
         let Kind::Size { min, max } = *kind else {
@@ -343,7 +345,7 @@ impl<'a, 't> View<'a, 't> {
     }
 }
 
-/// Returns the string of an item of type `kind`.
+/// Returns the string in an item of type `kind`.
 pub(crate) fn text<'a>(
     sink: &mut Sink<'_>,
     item: &'a Item<'_>,
@@ -358,7 +360,7 @@ pub(crate) fn text<'a>(
     }
 }
 
-/// Returns the string of an item that must be one of the values of `kind`; reports a value that is unknown or not
+/// Returns the string in an item that must be one of the values of `kind`; reports a value that is unknown or not
 /// implemented.
 pub(crate) fn keyword<'a>(sink: &mut Sink<'_>, item: &'a Item<'_>, kind: &Kind) -> Option<&'a str> {
     let (keyword, span) = text(sink, item, kind)?;
@@ -480,9 +482,9 @@ pub(crate) fn unknown_key(section: &'static Section, entry: &Entry<'_>) -> Diagn
     }
 }
 
-/// Returns the section that has a key with this name, or a key that has this name in another program, and the key's
-/// name in the section. Sections that the operator probably means are searched first: routes for a service, then the
-/// tables of the section's own keys.
+/// Returns the section that has a key with this name, or a key that has this name in another program. Also returns the
+/// key's name in the section. Sections that the operator probably means are searched first: routes for a service, then
+/// the tables of the section's own keys.
 fn section_with_key(
     section: &'static Section,
     key: &str,
@@ -522,7 +524,7 @@ fn section_with_key(
         .or_else(|| all().find_map(has_equivalent))
 }
 
-/// Returns whether a table has the key that only proxy services have, or the one that the key is called elsewhere.
+/// Returns whether a table has `protocol`, which only proxy services have, or another program's name for that key.
 fn is_for_proxy(section: &Section, table: &Table<'_>) -> bool {
     let is_protocol = |entry: &Entry<'_>| {
         entry.key == "protocol" || intended_key(section, &entry.key) == Some("protocol")

@@ -1,4 +1,4 @@
-//! Describes when an operator needs a key: one sentence for each key whose purpose does not already say so. The
+//! Describes when an operator needs a key, in one sentence for each key whose purpose does not make this clear. The
 //! manual's cards show the sentence below the purpose.
 
 /// One line for each key: page of the section, key, sentence.

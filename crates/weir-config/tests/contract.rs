@@ -1,4 +1,4 @@
-//! The model of a configuration, equivalence of JSON and TOML, schema, manual pages, and robustness against arbitrary
+//! Tests the model of a configuration, the equivalence of JSON and TOML, the schema, the manual pages, and arbitrary
 //! text.
 
 use std::path::Path;
@@ -112,7 +112,7 @@ fn every_setting_is_in_the_model() {
         ..Ipvs::default()
     };
     assert_eq!(desired.ipvs, ipvs);
-    // In file order, which differs from the order of names.
+    // The order is that of the file, which differs from the order of names.
     let pools: Vec<&str> = desired
         .pools
         .iter()
@@ -275,7 +275,7 @@ fn json_schema_matches_snapshot() {
     insta::assert_snapshot!(serde_json::to_string_pretty(&schema).unwrap());
 }
 
-/// `WEIR_UPDATE_DOCS=1` writes the pages instead of comparing them.
+/// With `WEIR_UPDATE_DOCS=1`, writes the pages instead of comparing them.
 #[test]
 #[allow(clippy::disallowed_methods, reason = "the manual's pages are files")]
 fn manual_pages_match_catalog() {
@@ -326,7 +326,7 @@ fn summary_with_cards(summary: &str, cards: &[(String, String)]) -> String {
     format!("{before}<!-- cards{first}-->\n{lines}<!-- end of cards -->{after}")
 }
 
-/// `WEIR_UPDATE_DOCS=1` writes the page instead of comparing it.
+/// With `WEIR_UPDATE_DOCS=1`, writes the page instead of comparing it.
 #[test]
 #[allow(clippy::disallowed_methods, reason = "the manual's pages are files")]
 fn codes_page_lists_every_code() {
@@ -431,7 +431,7 @@ fn disabled_virtual_router_is_checked_but_not_in_model() {
         );
         parse(&text, &HOST)
     };
-    // Another virtual router may have the same address and ID.
+    // Another virtual router may have the address and ID of a disabled one.
     let parsed = parse_with("enabled = false\ninterface = \"eth0\"\nvirtual_router_id = 51\n");
     let routers = parsed.expect("a valid file").desired.vrrp;
     let names: Vec<&str> = routers.iter().map(|router| router.name.as_str()).collect();

@@ -1,6 +1,7 @@
-//! Examples in the manual and in the README are valid: each `toml` block parses, or is marked as part of a file. A part
-//! names the file that it extends, and both together parse; a part that does not name a file may only have errors that
-//! the rest of the file would fix. The targets of links between pages exist, and the site contains every page.
+//! Tests that the examples in the manual and the README are valid: each `toml` block parses, or is marked as part of a
+//! file. A part can name the file that it extends; then both together must parse. A part that names no file may have
+//! only errors that the rest of the file would fix. Also tests that the targets of links between pages exist, and that
+//! the site contains every page.
 
 #![allow(
     clippy::disallowed_methods,
@@ -45,7 +46,7 @@ fn manual() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/manual")
 }
 
-/// Returns the name, for messages, and the text of the README and of every page of the manual.
+/// Returns the name, for messages, and the text of the README and every page of the manual.
 fn pages() -> Vec<(String, String)> {
     let mut paths = vec![manual().join("../../README.md")];
     for folder in [".", "configuration", "forward", "getting-started"] {
@@ -64,7 +65,7 @@ fn pages() -> Vec<(String, String)> {
     pages.collect()
 }
 
-/// Adds the tables of `part` to those of `whole`; keys replace keys, arrays of tables are joined.
+/// Adds the tables of `part` to those of `whole`; keys replace keys, and arrays of tables are joined.
 fn extend(whole: &mut toml::Table, part: toml::Table) {
     for (key, value) in part {
         match (whole.get_mut(&key), value) {
@@ -85,7 +86,7 @@ fn errors(result: Result<weir_config::ParsedConfig, Vec<Diagnostic>>) -> Vec<Dia
     found
 }
 
-/// Returns the errors of a block, whose first line may name a file of the manual.
+/// Returns the errors of a block. Its first line can name a file of the manual.
 fn block_errors(text: &str) -> Vec<String> {
     let format_error = |it: &Diagnostic| format!("{}: {}: {}", it.at.line, it.code, it.message);
     let alone = errors(parse(text, &HOST));

@@ -1,4 +1,4 @@
-//! Tests every mistake in `mistakes/`: each has a snapshot of its rendered diagnostics.
+//! Compares the rendered diagnostics of every mistake in `mistakes/` with a snapshot.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -263,7 +263,7 @@ fn merged_mistakes_are_reported_at_first_occurrence() {
     insta::assert_snapshot!(render(&found, text, "weir.toml", false));
 }
 
-/// Columns must not be counted from the start of the line for each server: with this file, that takes minutes.
+/// Columns must not be counted from the start of the line for each server: with this file, that would take minutes.
 #[test]
 fn servers_on_one_line_have_correct_columns() {
     let list: Vec<String> = (0..20_000)
@@ -286,7 +286,7 @@ fn servers_on_one_line_have_correct_columns() {
     );
 }
 
-/// The number of addresses in an advertisement is one byte.
+/// The count of addresses in an advertisement is one byte.
 #[test]
 fn advertisement_lists_at_most_255_addresses() {
     let file = |count: usize| {

@@ -1,4 +1,4 @@
-//! Collects the announcer's input: whether each VIP that `[announce]` covers can serve, and whether this node is
+//! Collects the announcer's input: whether each VIP covered by `[announce]` can serve, and whether this node is
 //! drained.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,15 +9,15 @@ use weir_model::{Desired, Pool, RequiredServices};
 
 use crate::plane::Plane;
 
-/// The data that a new director of a group may still lack before it can serve connections that move to it. The other
-/// directors already use all servers, so these connections must reach the same servers.
+/// The data that a director may still lack after it joins a group. Connections that move to this director must reach
+/// the same servers as before, and the other directors already use all servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Settling {
     /// Nothing is missing.
     Nothing,
-    /// The first check results of some servers.
+    /// The first check results of some servers are missing.
     Servers,
-    /// The flows of `[sync]` peers.
+    /// The flows of `[sync]` peers are missing.
     Flows,
 }
 
@@ -111,7 +111,8 @@ impl Availability {
     }
 }
 
-/// Returns whether a service can serve: one usable pool is enough, because the other pools belong to individual routes.
+/// Returns whether a service can serve. One usable pool is enough, because each of the others may belong to a single
+/// route.
 fn availability(plane: &impl Plane, service: &str, pools: &[&str]) -> Availability {
     let serves = |pool: &&str| plane.serves(pool);
     if pools.is_empty() || pools.iter().any(serves) {
@@ -126,7 +127,7 @@ fn availability(plane: &impl Plane, service: &str, pools: &[&str]) -> Availabili
     ))
 }
 
-/// Returns whether routers can have a route to the address.
+/// Returns whether a route to the address can be announced to routers.
 fn is_announceable(vip: IpAddr) -> bool {
     let is_link_local = match vip {
         IpAddr::V4(vip) => vip.is_link_local(),

@@ -1,11 +1,11 @@
-//! Hexadecimal encoding of tokens, keys and hashes.
+//! Encodes and decodes tokens, keys and hashes in hexadecimal.
 
-/// Returns two lower-case digits for each byte.
+/// Encodes each byte as two lower-case digits.
 pub(crate) fn encode(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Decodes exactly `N` bytes; `None` = a different length, or not hexadecimal.
+/// Decodes exactly `N` bytes; `None` = the text has a different length or is not hexadecimal.
 pub(crate) fn decode<const N: usize>(text: &str) -> Option<[u8; N]> {
     let digits = text.as_bytes();
     if digits.len() != 2 * N {

@@ -1,8 +1,9 @@
-//! Totals of services over the last 15 minutes, for the charts of the dashboard.
+//! Stores the totals of services over the last 15 minutes, for the charts on the dashboard.
 //!
-//! The director records a point every [`INTERVAL`], or less often if reading the totals takes long. Memory is bounded:
-//! there are points for the sum of all services and for each of the first [`SERVICES_MAX`] services. Points survive
-//! reloads, but not restarts of the process. This module reads no clock: the caller passes the time.
+//! The director records a point every [`INTERVAL`], or less often if reading the totals takes long. Memory is bounded,
+//! because points are recorded only for the sum of all services and for each of the first [`SERVICES_MAX`] services.
+//! Points survive reloads, but not a restart of the process. The caller passes the time, so this module does not read a
+//! clock.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -15,7 +16,7 @@ use crate::snapshot::{ProxyStatus, ServiceStatus, Snapshot};
 /// Minimum interval between two points.
 pub(crate) const INTERVAL: Duration = Duration::from_secs(5);
 
-/// Recording takes at most 1/`CPU_SHARE` of a CPU's time.
+/// Recording takes at most 1/`CPU_SHARE` of one CPU's time.
 pub(crate) const CPU_SHARE: u32 = 200;
 
 /// Maximum interval between two points.
@@ -24,18 +25,18 @@ pub(crate) const INTERVAL_MAX: Duration = Duration::from_secs(60);
 /// How long points are kept.
 const RETENTION: Duration = Duration::from_secs(15 * 60);
 
-/// Maximum number of services with separate points.
+/// Maximum number of services that have their own points.
 const SERVICES_MAX: usize = 100;
 
-/// Totals of a service, or of all services, at one time. Totals of the proxy's exchanges start at zero with the
-/// process.
+/// The totals of a service, or of all services together, at one time. The totals of the proxy's exchanges start at zero
+/// when the process starts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HistoryPoint {
-    /// Milliseconds since 1970.
+    /// The time, in milliseconds since 1970.
     pub at_ms: u64,
     /// Number of client flows or connections.
     pub connections: u64,
-    /// Number of requests that ended; at layer 4, number of flows.
+    /// Number of completed requests; at layer 4, number of flows.
     pub requests: u64,
     /// Number of failed requests of all kinds.
     pub failures: u64,
@@ -101,18 +102,18 @@ impl HistoryPoint {
 /// The response to `GET /v1/history`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HistoryReport {
-    /// The director's current time, milliseconds since 1970.
+    /// The director's current time, in milliseconds since 1970.
     pub now_ms: u64,
-    /// The points, oldest first. Empty for a service without separate points.
+    /// The points, oldest first; empty for a service that does not have its own points.
     pub points: Vec<HistoryPoint>,
 }
 
-/// The points of the last 15 minutes, for all services together and for some of them.
+/// The points of the last 15 minutes, for all services together and for individual services.
 #[derive(Debug, Default)]
 pub(crate) struct History {
     /// Points of all services together.
     all: VecDeque<HistoryPoint>,
-    /// Points of services by name.
+    /// Points of individual services, with their names.
     services: Vec<(String, VecDeque<HistoryPoint>)>,
 }
 
@@ -137,7 +138,7 @@ impl History {
             }
         }
         push(&mut self.all, all, oldest);
-        // A removed service has no new point.
+        // A removed service did not get a new point.
         self.services
             .retain(|(_, points)| points.back().is_some_and(|last| last.at_ms == at_ms));
     }
@@ -169,8 +170,8 @@ impl History {
 
 fn push(points: &mut VecDeque<HistoryPoint>, point: HistoryPoint, oldest: u64) {
     points.push_back(point);
-    // If the clock was set back, points with later times remain in front. They are removed when the number of points
-    // exceeds the bound.
+    // If the clock was set back, points with later times remain at the front. They are removed when there are more than
+    // `points_max` points.
     let points_max = (RETENTION.as_secs() / INTERVAL.as_secs()) as usize + 1;
     while points.len() > points_max || points.front().is_some_and(|first| first.at_ms < oldest) {
         points.pop_front();

@@ -1,8 +1,8 @@
-//! Provides `weir import` with read-only access to this machine: files, names and the environment.
+//! Gives `weir import` read-only access to this machine: files, host names and the environment.
 //!
-//! Host names are resolved concurrently and within one deadline, so that a name server that does not respond causes a
-//! delay of two seconds in total, not of ten seconds for each name. Importers look up names one after another. They
-//! therefore run once to collect the names, and again with the results.
+//! Host names are resolved concurrently and within one deadline, so that an unresponsive name server causes a delay of
+//! two seconds in total rather than ten seconds per name. Importers look up names one after another. They therefore run
+//! once to collect the names, and again with the results.
 
 mod resolve;
 
@@ -21,23 +21,23 @@ use weir_model::{Desired, VirtualRouter};
 use weir_netlink::Netlink;
 use weir_sys::names;
 
-/// The time limit for all host names of an import.
+/// The time limit for resolving all host names of an import.
 pub const RESOLVE_TIMEOUT: Duration = Duration::from_secs(2);
-/// Maximum number of runs of an importer after the first. A name that is looked up only after a different name was
-/// found needs an additional run.
+/// Maximum number of runs of an importer after the first. If an importer looks up one name only after another has been
+/// resolved, an additional run is needed.
 const RERUNS_MAX: usize = 4;
 
 /// This machine, with the names resolved so far.
 #[derive(Debug, Default)]
 pub struct Machine {
-    /// The directory that replaces `/` in absolute paths; must be absolute.
+    /// The directory that replaces `/` in absolute paths. Its path must be absolute.
     root: Option<PathBuf>,
     resolved: BTreeMap<String, Vec<IpAddr>>,
     /// Names that were looked up but are not resolved yet.
     requested: RefCell<BTreeSet<String>>,
 }
 
-/// Runs an importer. Returns its result, and the host names that were not resolved in time. `root` replaces `/` in
+/// Runs an importer. Returns its result and the host names that were not resolved in time. `root` replaces `/` in
 /// absolute paths.
 pub fn with_names<T>(root: Option<&Path>, import: impl Fn(&Machine) -> T) -> (T, Vec<String>) {
     let deadline = Instant::now() + RESOLVE_TIMEOUT;
@@ -59,7 +59,7 @@ pub fn with_names<T>(root: Option<&Path>, import: impl Fn(&Machine) -> T) -> (T,
                 .filter(|name| !found.contains_key(name)),
         );
         machine.resolved.extend(found);
-        // Unresolved names are not looked up again.
+        // Do not look up unresolved names again.
         machine
             .resolved
             .extend(unresolved.iter().map(|name| (name.clone(), Vec::new())));
@@ -69,7 +69,8 @@ pub fn with_names<T>(root: Option<&Path>, import: impl Fn(&Machine) -> T) -> (T,
 }
 
 impl Machine {
-    /// Returns the path of a file on this machine: prepends the root to an absolute path that is not below it.
+    /// Returns the path of a file on this machine. Prepends the root to an absolute path that is not already below the
+    /// root.
     fn path_of(&self, path: &str) -> String {
         let root = self.root.as_deref().filter(|root| {
             let path = Path::new(path);
@@ -82,7 +83,7 @@ impl Machine {
     }
 
     /// Opens a file or a directory. Below the root, `..` and links are resolved relative to the root, so that a copy of
-    /// the files of another machine cannot refer to files of this machine.
+    /// another machine's files cannot refer to files on this machine.
     fn open(&self, path: &str, flags: OFlags) -> io::Result<File> {
         let flags = flags | OFlags::CLOEXEC;
         let absolute = std::path::absolute(path)?;
@@ -100,7 +101,7 @@ impl Machine {
         Ok(rustix::fs::openat2(root, relative, flags, Mode::empty(), resolve)?.into())
     }
 
-    /// Returns whether there is a regular file, possibly behind links.
+    /// Returns whether the path leads to a regular file, possibly through links.
     fn is_file(&self, path: &str) -> io::Result<bool> {
         Ok(self.open(path, OFlags::PATH)?.metadata()?.is_file())
     }
@@ -131,7 +132,7 @@ impl Machine {
         found
     }
 
-    /// Returns the matching names in a directory, sorted. Hidden names only match a pattern that begins with a dot.
+    /// Returns the matching names in a directory, sorted. Hidden names match only patterns that begin with a dot.
     fn listing(&self, directory: &str, pattern: &str) -> Vec<String> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
         let Ok(entries) = self
@@ -163,7 +164,7 @@ impl Machine {
     }
 }
 
-/// Name resolution for lines of ipvsadm.
+/// Resolves names in lines of ipvsadm.
 impl Names for Machine {
     fn address(&self, host: &str) -> Option<Ipv4Addr> {
         self.addresses(host).iter().find_map(|found| match found {
@@ -183,7 +184,7 @@ impl Names for Machine {
         names::port_of(service, protocol.as_str())
     }
 
-    /// Returns `None`: imports print no names.
+    /// Returns `None`, because imports print addresses rather than names.
     fn host(&self, _: IpAddr) -> Option<String> {
         None
     }
@@ -193,17 +194,17 @@ impl Names for Machine {
     }
 }
 
-/// Maximum number of VIPs in the comment.
+/// Maximum number of VIPs that the comment lists.
 const VIPS_SHOWN_MAX: usize = 4;
 
-/// Returns comment lines about the VIPs of an imported file. Like the original program, Weir expects them on this
-/// machine, unless they are addresses of a virtual router. Only the operator can decide whether Weir should add them:
-/// if another director has them, Weir must not add them.
+/// Returns comment lines about the VIPs of an imported file. Like the original program, Weir expects the VIPs to be on
+/// this machine already, unless they are addresses of a virtual router. Only the operator can decide whether Weir
+/// should add them, because Weir must not add VIPs that another director has.
 pub async fn vip_comment(toml: &str) -> String {
     let Ok(parsed) = weir_config::parse(toml, &weir_config::Host::default()) else {
         return String::new();
     };
-    // If the interfaces cannot be read, the VIPs are listed without them.
+    // If the interfaces cannot be read, list the VIPs without interfaces.
     let interfaces = interfaces().await.unwrap_or_default();
     comment(&parsed.desired, &interfaces)
 }
@@ -258,7 +259,7 @@ fn comment(desired: &Desired, interfaces: &BTreeMap<IpAddr, String>) -> String {
     )
 }
 
-/// Returns comment lines for the file with a table of ipvsadm: the table has to be cleared first.
+/// Returns comment lines for a file imported from ipvsadm's table, which must be cleared before Weir uses the file.
 pub const fn ipvsadm_comment() -> &'static str {
     "# Before Weir uses this file, remove the services that ipvsadm has created; their connections end:\n\
      # - in Weir's table, before `weir plan`, `weir reload` or `weir run`: weir ipvsadm -C\n\
@@ -308,7 +309,7 @@ impl Environment for Machine {
         file.take(MOST_BYTES)
             .read_to_end(&mut bytes)
             .map_err(to_text)?;
-        // Comments may be in another encoding.
+        // Comments can be in another encoding.
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
@@ -341,8 +342,8 @@ impl Environment for Machine {
         system.nodename().to_string_lossy().into_owned()
     }
 
-    /// Returns `None` with a root: the variables of this process are not those of the machine whose files are below the
-    /// root.
+    /// Returns `None` if there is a root, because this process's environment is not that of the machine whose files are
+    /// below the root.
     fn variable(&self, name: &str) -> Option<String> {
         match self.root {
             Some(_) => None,
@@ -399,7 +400,8 @@ fn matches(pattern: &[char], name: &[char]) -> bool {
     }
 }
 
-/// Returns the length of the part of the pattern that matches one character; `None` = the character does not match.
+/// Returns the length of the part of the pattern that matches one character; `None` = the part does not match the
+/// character.
 fn match_one(pattern: &[char], c: char) -> Option<usize> {
     match pattern.first()? {
         '?' => Some(1),

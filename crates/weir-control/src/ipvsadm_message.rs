@@ -1,4 +1,4 @@
-//! `POST /v1/ipvsadm`: requests from ipvsadm and their responses.
+//! Defines the requests from ipvsadm and their responses (`POST /v1/ipvsadm`).
 
 use serde::{Deserialize, Serialize};
 use weir_ipvsadm::{Connection, Edit, Listing, Refusal, Timeouts};
@@ -7,15 +7,15 @@ use weir_ipvsadm::{Connection, Edit, Listing, Refusal, Timeouts};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Request {
-    /// Execute edits in order; each edit has its own result.
+    /// Execute edits in order. Each edit has its own result.
     Edits(Vec<Edit>),
-    /// List services of both origins.
+    /// List all services, from the file and from ipvsadm.
     Listing,
     /// List all connections.
     Connections,
     /// Return the active timeouts.
     Timeouts,
-    /// List the daemons of flow synchronization.
+    /// List the flow synchronization daemons.
     Daemons,
 }
 
@@ -23,7 +23,7 @@ pub enum Request {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Response {
-    /// The result of each edit.
+    /// The results of the edits, in order.
     Edits(Vec<Result<(), Refusal>>),
     /// See [`Request::Listing`].
     Listing(Listing),

@@ -1,8 +1,8 @@
-//! Runs the daemon: applies configurations to the engine and the proxy, and serves the API, status and metrics.
+//! Runs the daemon: applies configurations to the engine and the proxy, and serves the API, the status and the metrics.
 //!
 //! weir-engine applies a configuration to the kernel and the network, [`traffic`] adds the proxy, and [`daemon`] runs
-//! both and serves the [`api`]. Commands call the API through [`client`]. Output ([`status`], [`metrics`], [`plan`],
-//! [`explain`]) is created from plain values, mainly the [`snapshot`]. The [`keeper`] restarts the daemon after a
+//! both and serves the [`api`]. Commands call the API through [`client`]. The output modules ([`status`], [`metrics`],
+//! [`plan`], [`explain`]) work on plain values, mainly the [`snapshot`]. The [`keeper`] restarts the daemon after a
 //! crash. This crate uses the kernel only through weir-engine, weir-dataplane, weir-netlink and weir-sys.
 
 mod announce;

@@ -1,6 +1,6 @@
-//! The filter of the event log, which can be changed at run time.
+//! Stores the filter of the event log, which can be changed at run time.
 //!
-//! The program that starts the log registers a function that changes the filter. `POST /v1/log` of the API calls it.
+//! The program that starts the log registers a function that changes the filter. `POST /v1/log` calls this function.
 
 use std::sync::{Mutex, OnceLock, PoisonError};
 
@@ -17,15 +17,15 @@ struct Log {
 
 static LOG: OnceLock<Log> = OnceLock::new();
 
-/// The active filter: `GET /v1/log`, and the body of `POST /v1/log`.
+/// The active filter: the response to `GET /v1/log`, and the body of `POST /v1/log`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Filter {
-    /// `LEVEL`, or `LEVEL,TARGET=LEVEL` and more targets, where a target is a crate or one of its modules.
+    /// `LEVEL`, or `LEVEL,TARGET=LEVEL,…`, where each target is a crate or a module.
     pub filter: String,
 }
 
-/// Registers the log of this process and its first filter. A second registration has no effect.
+/// Registers this process's log and its initial filter. A second registration has no effect.
 pub fn register(filter: &str, change: impl Fn(&str) -> Result<(), String> + Send + Sync + 'static) {
     let log = Log {
         change: Box::new(change),
@@ -46,7 +46,7 @@ pub fn active() -> Option<Filter> {
 /// Changes the filter until the process ends.
 ///
 /// # Errors
-/// Returns a message in one line if the filter is invalid. Nothing changes.
+/// Returns a one-line message if the filter is invalid. Nothing changes then.
 pub fn change(new: &Filter) -> Result<(), String> {
     let log = LOG.get().ok_or("this process has no log")?;
     check(&new.filter)?;
@@ -61,7 +61,7 @@ pub fn change(new: &Filter) -> Result<(), String> {
 /// Checks a filter.
 ///
 /// # Errors
-/// Returns a message in one line if the filter is invalid.
+/// Returns a one-line message if the filter is invalid.
 pub fn check(filter: &str) -> Result<(), String> {
     const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
     for part in filter.split(',') {

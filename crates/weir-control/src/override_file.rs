@@ -1,4 +1,5 @@
-//! `RUNTIME_DIR/proxy.json`: the overrides of all servers, and the revision number while there is no layer 4 engine.
+//! Reads and writes `RUNTIME_DIR/proxy.json`, which contains the overrides of all servers, and the revision number
+//! while there is no layer 4 engine.
 //!
 //! This file is the authoritative source of the overrides of both planes. An override is written here before it is
 //! applied. `state.json` contains a copy for version 0.1.0, which reads the layer 4 overrides from there.
@@ -19,7 +20,7 @@ pub(crate) fn overrides(runtime_dir: &Path) -> Option<weir_state::Overrides> {
     OverrideStore::open(runtime_dir).1
 }
 
-/// The overrides file of a runtime directory, and the revision that it records.
+/// The overrides file of a runtime directory, and the revision in the file.
 #[derive(Debug)]
 pub(crate) struct OverrideStore {
     path: PathBuf,
@@ -28,7 +29,8 @@ pub(crate) struct OverrideStore {
 }
 
 impl OverrideStore {
-    /// Opens the file of a runtime directory. Also returns its overrides; `None` = the file is missing or unreadable.
+    /// Opens the file of a runtime directory. Also returns the overrides in the file; `None` = the file is missing or
+    /// unreadable.
     pub(crate) fn open(runtime_dir: &Path) -> (Self, Option<Overrides>) {
         let path = runtime_dir.join(FILE);
         let read = fs::read(&path).and_then(|text| Ok(OverrideFile::parse(&text)?));
@@ -77,11 +79,11 @@ impl OverrideStore {
         }
     }
 
-    /// Adds the server states from the engine's state file to `states`. If this file was not found (`is_found`), the
-    /// overrides come from the state file and are written to this file.
+    /// Adds the server states from the engine's state file to `states`. If the overrides file was not found (`is_found`
+    /// is false), takes the overrides from the state file and writes them to the overrides file.
     ///
     /// # Errors
-    /// Fails if the file cannot be written.
+    /// Fails if the overrides file cannot be written.
     pub(crate) fn adopt(
         &self,
         states: &mut ServerStates,

@@ -1,6 +1,7 @@
-//! The interface between the daemon and the two planes, layer 4 and the proxy.
+//! Defines the interface between the daemon and the two planes, layer 4 and the proxy.
 //!
-//! It is a trait so that the daemon (request order, invalid files, reopened watches) can be tested without a kernel.
+//! The interface is a trait, so that tests of the daemon (request order, invalid files, reopened watches) do not need a
+//! kernel.
 
 use std::collections::BTreeSet;
 use std::error::Error;
@@ -23,14 +24,14 @@ use weir_engine::{Engine, ListenerConflict};
 use weir_engine_host::AddedServer;
 use weir_probing::PathTable;
 
-/// A function that returns the time, since the Unix epoch, of the last passed probe that was sent directly to a server.
-/// The arguments are pool and server.
+/// A function that returns when the last probe sent directly to a server passed, as the time since the Unix epoch. Its
+/// arguments are the pool and the server.
 pub type LastPass<'a> = dyn Fn(&str, &str) -> Option<Duration> + 'a;
 
 /// A configuration to apply.
 #[derive(Clone, Copy, Debug)]
 pub struct WantedConfiguration<'a> {
-    /// The configuration, with the servers from server lists.
+    /// The configuration with the servers from server lists.
     pub desired: &'a Desired,
     /// The configuration without the servers from server lists.
     pub configured: &'a Desired,
@@ -44,7 +45,7 @@ impl WantedConfiguration<'_> {
         let mut added = Vec::new();
         let configured_pools = self.configured.pools.iter();
         for (pool, configured) in self.desired.pools.iter().zip(configured_pools) {
-            // The servers of a pool's configuration come first.
+            // The servers from the configuration come first in each pool.
             for server in pool.servers.iter().skip(configured.servers.len()) {
                 added.push(AddedServer {
                     pool: pool.name.clone(),
@@ -61,7 +62,7 @@ impl WantedConfiguration<'_> {
         added
     }
 
-    /// Returns the names of checks. Checks of servers from lists are named checks of the configuration.
+    /// Returns the names of checks. The checks of servers from lists are always named checks of the configuration.
     fn names(&self, checks: &[Check]) -> Vec<String> {
         let configured_checks = &self.configured.checks;
         let find = |check: &Check| {
@@ -74,22 +75,22 @@ impl WantedConfiguration<'_> {
     }
 }
 
-/// Operations of the planes.
+/// The operations of the planes.
 pub trait Plane {
     /// Why an operation failed.
     type Error: Error + Send + std::marker::Sync + 'static;
 
-    /// Prepares for a configuration file that is being loaded and will probably be applied.
+    /// Prepares for a configuration file that is being loaded and that will probably be applied.
     fn preload_configuration(&self) {}
 
-    /// Applies a configuration and returns the revision; on an error, the previous configuration stays active.
+    /// Applies a configuration and returns the revision. On an error, the previous configuration stays active.
     fn apply(
         &mut self,
         wanted: WantedConfiguration<'_>,
     ) -> impl Future<Output = Result<u64, Self::Error>>;
 
     /// Reloads the certificate files of `desired`, the active configuration. On an error, the previous certificates
-    /// remain in use.
+    /// stay in use.
     ///
     /// # Errors
     /// Fails if a certificate file cannot be used.
@@ -106,16 +107,16 @@ pub trait Plane {
         update: ServerUpdate,
     ) -> impl Future<Output = Result<(), Self::Error>>;
 
-    /// Returns the override of a server, in constant time regardless of the number of servers and flows.
+    /// Returns the override of a server. The time that this takes does not depend on the number of servers and flows.
     fn overridden(&self, pool: &str, server: &str) -> Option<Override>;
 
-    /// Applies results of checks.
+    /// Applies check results.
     fn apply_health(&mut self, events: Vec<HealthEvent>) -> Result<(), Self::Error>;
 
-    /// Returns the saved check results of a server, the initial state of new checks.
+    /// Returns the saved check results of a server, which are the initial state of new checks.
     fn saved_state(&self, pool: &str, server: &str) -> Option<SavedState>;
 
-    /// Returns whether an operator has drained a server or put it into maintenance.
+    /// Returns whether an operator has drained a server or put it in maintenance.
     fn is_withdrawn(&self, pool: &str, server: &str) -> bool {
         let _ = (pool, server);
         false
@@ -144,7 +145,7 @@ pub trait Plane {
         true
     }
 
-    /// Returns whether a server of the pool has checks but no result yet.
+    /// Returns whether any server of the pool has checks but no result yet.
     fn is_settling(&self, pool: &Pool) -> bool {
         let _ = pool;
         false
@@ -160,12 +161,12 @@ pub trait Plane {
         Vec::new()
     }
 
-    /// Returns the table of probes that use a service's forwarding method; `None` without an engine.
+    /// Returns the table of probes that use a service's forwarding method; `None` = there is no engine.
     fn path_table(&self) -> Option<PathTable> {
         None
     }
 
-    /// Returns the first listener of a configuration that a service created with ipvsadm already uses.
+    /// Returns the first listener in a configuration that is already used by a service created with ipvsadm.
     fn listener_conflict(&self, desired: &Desired) -> Option<ListenerConflict>;
 
     /// Executes a request from ipvsadm.
@@ -184,7 +185,7 @@ pub trait Plane {
     /// Returns the plane's error.
     fn services(&self) -> Result<Snapshot, Self::Error>;
 
-    /// Returns the VIPs that Weir added on this host, with their interface.
+    /// Returns the VIPs that Weir has added on this host, with their interfaces.
     fn added_vips(&self) -> Vec<(String, IpAddr)> {
         Vec::new()
     }
@@ -192,8 +193,8 @@ pub trait Plane {
     /// Returns the number of live flows of a service, or of one of its servers.
     fn live_flows(&self, service: &str, server: Option<&str>) -> u64;
 
-    /// Returns the number of connections of a server in all services that use its pool: open connections, and closed
-    /// connections that have not expired.
+    /// Returns the number of a server's connections, across all services that use its pool: open connections, and
+    /// closed connections that have not expired.
     ///
     /// # Errors
     /// Returns the plane's error.
@@ -227,8 +228,8 @@ pub trait Plane {
         Ok(())
     }
 
-    /// Reads latency samples and publishes the costs of `least-time`. Returns the time until the next call; `None`
-    /// without an engine.
+    /// Reads latency samples and publishes the costs of `least-time`. Returns the time until the next call; `None` =
+    /// there is no engine.
     ///
     /// # Errors
     /// Returns the plane's error.
@@ -241,23 +242,23 @@ pub trait Plane {
         false
     }
 
-    /// Returns the status of flow synchronization by another process; `None` if this process synchronizes flows.
+    /// Returns the status of flow synchronization in another process; `None` = this process synchronizes flows.
     fn sync_status(&self) -> Option<Sync> {
         None
     }
 
-    /// Returns whether another process synchronizes flows, and a table change moved flows that were not yet sent to
-    /// every peer.
+    /// Returns whether another process synchronizes flows and has not yet sent every peer the flows that a table change
+    /// moved.
     fn is_moving_flows(&self) -> bool {
         false
     }
 
-    /// Returns whether another process synchronizes flows and has not received all flows of the peers yet.
+    /// Returns whether another process synchronizes flows and has not yet received all flows of the peers.
     fn is_joining_peers(&self) -> bool {
         false
     }
 
-    /// Returns the engine, for flow synchronization; `None` without an engine.
+    /// Returns the engine, for flow synchronization; `None` = there is no engine.
     fn engine(&mut self) -> Option<&mut Engine> {
         None
     }
@@ -265,8 +266,8 @@ pub trait Plane {
     /// Performs periodic maintenance. Called once per second.
     fn tick(&mut self) -> impl Future<Output = Result<(), Self::Error>>;
 
-    /// Writes to an anonymous file the state that a successor needs and that is neither in the kernel nor in the
-    /// runtime directory.
+    /// Writes to an anonymous file all state that a successor needs, except state in the kernel or in the runtime
+    /// directory.
     ///
     /// # Errors
     /// Fails if the file cannot be created or written.
@@ -279,13 +280,13 @@ pub trait Plane {
         std::future::ready(Ok(()))
     }
 
-    /// Starts handing over clients to the successor through `channel`, each as soon as possible. Afterwards, only
-    /// [`Self::is_handed_over`], [`Self::clients`] and [`Self::close`] may be called.
+    /// Starts handing over clients to the successor through `channel`. Each client is handed over as soon as possible.
+    /// After this call, only [`Self::is_handed_over`], [`Self::clients`] and [`Self::close`] may be called.
     fn hand_over(&mut self, channel: Channel) {
         drop(channel);
     }
 
-    /// Returns the number of clients, including those that remain while draining.
+    /// Returns the number of clients that are still connected, including while draining.
     fn clients(&self) -> u64 {
         0
     }
@@ -295,7 +296,7 @@ pub trait Plane {
         true
     }
 
-    /// Closes the plane. Waits up to `limit` for proxied connections to end.
+    /// Closes the plane. Waits for proxied connections to end, for at most `limit`.
     fn close(&mut self, limit: Duration) -> impl Future<Output = ()> {
         let _ = limit;
         std::future::ready(())

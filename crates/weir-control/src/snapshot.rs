@@ -1,5 +1,5 @@
-//! The state that status, metrics and explanations show. Contains only values that were read at the same time, and no
-//! handles.
+//! Defines the state that the status, metrics and explanations show. It contains only values that were read at the same
+//! time, and no handles.
 
 mod checks;
 
@@ -18,12 +18,12 @@ use weir_state::PoolState;
 
 pub use crate::trace_export::TraceStatus;
 
-/// The state of a director.
+/// The state of a director at one time.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
     /// Number of configurations that have been applied; survives restarts.
     pub revision: u64,
-    /// Interfaces that XDP is attached to, with the mode.
+    /// Interfaces that XDP is attached to, with their modes.
     pub interfaces: Vec<InterfaceStatus>,
     /// Layer 4 services in file order.
     pub services: Vec<ServiceStatus>,
@@ -45,7 +45,7 @@ pub struct Snapshot {
     pub traces: Option<TraceStatus>,
 }
 
-/// Converts the layer 4 part; the caller adds the other parts.
+/// Converts the layer 4 part. The caller adds the other parts.
 impl From<Layer4Snapshot> for Snapshot {
     fn from(layer4: Layer4Snapshot) -> Self {
         Self {
@@ -61,7 +61,7 @@ impl From<Layer4Snapshot> for Snapshot {
     }
 }
 
-/// The proxy's view of the process's file descriptors.
+/// The proxy's use of file descriptors.
 #[derive(Clone, Debug, Default)]
 pub struct OpenFiles {
     /// The limit, and the number in use.
@@ -75,7 +75,7 @@ pub struct OpenFiles {
 pub struct ProxyStatus {
     /// Addresses that the service listens on.
     pub listen: Vec<SocketAddr>,
-    /// The state of the first address.
+    /// The state of the first listening address.
     pub vip: VipStatus,
     /// The protocol.
     pub protocol: ProxyProtocol,
@@ -85,7 +85,7 @@ pub struct ProxyStatus {
     pub pool: String,
     /// The pool's state if it is in panic mode or below its quorum.
     pub pool_state: Option<PoolState>,
-    /// Name and counters. The servers, with their states, are in `servers`.
+    /// The name and the counters. `servers` contains the servers with their states.
     pub numbers: weir_proxy::ServiceStatus,
     /// When the state was read.
     pub now: SystemTime,
@@ -96,25 +96,25 @@ pub struct ProxyStatus {
 /// One server in a proxy service.
 #[derive(Clone, Debug)]
 pub struct ProxyServerStatus {
-    /// The configured weight.
+    /// The weight in the configuration.
     pub weight: u32,
     /// The server's state.
     pub state: ServerState,
     /// The reason for the state of the server.
     pub reason: String,
-    /// When the server entered this state.
+    /// When the server entered its state.
     pub since: SystemTime,
-    /// The active ejection because of failed requests.
+    /// The active ejection for failed requests.
     pub ejected: Option<Ejection>,
     /// The active override.
     pub overridden: Option<String>,
-    /// The weight that the server's checks set, instead of the configured or overridden one.
+    /// The weight that the server's checks set, instead of the configured or overriding weight.
     pub check_weight: Option<u32>,
     /// During slow start, the current share of the weight in thousandths.
     pub slow_start: Option<u32>,
     /// The server's checks; empty while they are suspended.
     pub checks: Vec<CheckStatus>,
-    /// Name and counters.
+    /// The name and the counters.
     pub numbers: weir_proxy::ServerStatus,
     /// Maximum number of connections; 0 = no limit.
     pub max_connections: u32,

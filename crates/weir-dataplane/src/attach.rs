@@ -1,8 +1,8 @@
-//! Attaches programs to devices with pinned links, which outlive this process.
+//! Attaches programs to devices through pinned links, which outlive this process.
 //!
 //! A link is created, then pinned: if the process dies in between, the kernel detaches the program. If the kernel has
-//! no tcx, a filter on the clsact qdisc with a fixed priority and handle is used, and its program is pinned, so that
-//! the filter can be found again.
+//! no tcx, a filter on the clsact qdisc with a fixed priority and handle is used, and its program is pinned so that the
+//! filter can be found later.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -19,12 +19,12 @@ use crate::sys::{self, LinkKind};
 
 const XDP_GENERIC: u32 = 1 << 1;
 const XDP_NATIVE: u32 = 1 << 2;
-/// Attach before all other tcx programs: packets that XDP passes on must not reach a different program first.
+/// Attach before all other tcx programs, because packets that XDP passes on must not reach another program first.
 const BEFORE: u32 = 1 << 3;
 
 /// Priority and handle that identify Weir's clsact filters.
 const CLSACT_PRIORITY: u16 = 0x57;
-/// Priority of the packet path on socket buffers, which runs first.
+/// Priority of the packet path on socket buffers, which runs before the other filters.
 const CLSACT_BALANCE_PRIORITY: u16 = 0x56;
 const CLSACT_HANDLE: TcHandle = TcHandle::new(0, 0x5765);
 
@@ -194,7 +194,7 @@ fn attach_clsact(
     let [_, hook] = direction.hooks();
     let (kind, priority) = direction.clsact();
     let name = device_name(ifindex)?;
-    // The qdisc may already exist; any other error is returned when the filter is added.
+    // The qdisc may already exist. If the call fails for another reason, adding the filter fails too.
     let _ = qdisc_add_clsact(&name);
     // Pin first: if the process dies in between, there is a pin without a filter, not a filter without a pin.
     let path = pins.link(ifindex, hook);
@@ -311,7 +311,7 @@ pub struct Attachment {
     pub program_id: u32,
 }
 
-/// Returns the attachments that are pinned in a directory. Skips pins of removed devices.
+/// Returns the attachments pinned in a directory. Skips pins of removed devices.
 ///
 /// # Errors
 /// Fails if the directory cannot be read or a pin cannot be opened.
@@ -399,7 +399,7 @@ pub fn detach(pins: &PinDir, ifindex: u32, hook: Hook) -> Result<()> {
     };
     match sys::link_detach(link.as_fd()) {
         Ok(()) => {}
-        // Some links cannot be detached explicitly: closing pin and descriptor detaches them.
+        // Some links cannot be detached explicitly: removing the pin and closing the descriptor detaches them.
         Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {}
         Err(error) => return Err(error).during("detach", || path.display().to_string()),
     }

@@ -1,8 +1,8 @@
-//! Copies the contents of an old state, with different sizes or from a different build, into a new state.
+//! Copies the contents of an old state, which has different sizes or is from a different build, into a new state.
 //!
 //! Rows are copied by index, up to the smaller size. A map with a different value type is skipped; maps that refer to
-//! each other are either all copied or all skipped. Packets are counted in the old maps until the programs are
-//! replaced. The difference is added to the new maps once no packet can be in an old program.
+//! each other are either all copied or all skipped. Until the programs are replaced, packets are counted in the old
+//! maps. The counts since the copy are added to the new maps once no packet can be in an old program.
 
 use std::io::ErrorKind;
 use std::mem::offset_of;
@@ -18,7 +18,7 @@ use crate::pod::Pod;
 use crate::sys::{self, Access};
 use crate::table::{PerCpu, Table};
 
-/// Counters of the old state that the new state does not share, with their values at the time of the copy.
+/// Counters of the old state that the new state does not share, with their values when they were copied.
 #[derive(Debug)]
 pub(crate) struct CarriedCounters {
     live: Option<(Mapped<Live>, Vec<Live>)>,
@@ -157,8 +157,8 @@ fn add_live_difference(old: &Mapped<Live>, before: &[Live], new: &Mapped<Live>) 
 }
 
 /// Adds the server counts of a replaced state to the new state, which has `dests` server rows, if the build that
-/// created the new state did not copy them. In this case the new rows started at zero, and flows that end would make
-/// them wrap around. Returns whether counts were added. No packet may still be in a program of the replaced state.
+/// created the new state did not copy them. In this case, the new rows started at zero, and each flow that ends would
+/// make them wrap around. Returns whether counts were added. No packet may still be in a program of the replaced state.
 pub(crate) fn transfer(old: &Maps, state: &Path, dests: u32) -> Result<bool> {
     let Some(new_live) = if_compatible(Mapped::open("weir_live", state, Access::Full))? else {
         return Ok(false);
@@ -170,7 +170,7 @@ pub(crate) fn transfer(old: &Maps, state: &Path, dests: u32) -> Result<bool> {
     let mut were_not_copied = false;
     for row in 0..count.min(new_live.entries()) {
         let (old_row, new_row) = (old.live.get(row)?, new_live.get(row)?);
-        // A row in use is not reused within this short time.
+        // A row in use is not reused in so short a time.
         were_not_copied |= old_row.active + old_row.inactive > 0 && new_row.total < old_row.total;
     }
     if !were_not_copied {
@@ -197,7 +197,7 @@ fn difference(current: &Traffic, before: &Traffic) -> Traffic {
     }
 }
 
-/// Adds counts to the first CPU's value of each row. A concurrent update by a packet may be lost.
+/// Adds counts to the first CPU's value of each row. A concurrent update by a packet can be lost.
 fn add_traffic(traffic: &PerCpu<Traffic>, rows: impl Iterator<Item = Traffic>) -> Result<()> {
     for (row, added) in (0u32..).zip(rows) {
         if added == Traffic::ZERO {
@@ -256,7 +256,7 @@ fn copy_rows<T: Pod>(old: &Mapped<T>, new: &Mapped<T>) -> Result<()> {
     new.set_all(0, &rows_in_both(old, new)?)
 }
 
-/// Returns whether both are the same map, shared by two states.
+/// Returns whether two states share this map.
 fn same_map<T: Pod>(old: &Mapped<T>, new: &Mapped<T>) -> bool {
     use std::os::fd::AsFd;
     let id = |map: &Mapped<T>| sys::map_info(map.map().as_fd()).map(|info| info.id).ok();

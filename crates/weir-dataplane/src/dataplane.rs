@@ -1,10 +1,10 @@
-//! Opens, activates, attaches and migrates the data plane of one director.
+//! Opens, activates, attaches and migrates a director's data plane.
 //!
-//! Opening does not affect packets. It adopts maps that fit, creates new directories for maps that do not, and loads
-//! programs if the pinned programs are from a different build or for different sizes. [`Dataplane::activate`] makes the
-//! changes effective: it commits the record, replaces each device's program atomically, and unpins the old objects. If
-//! the process dies in between, there is either the old record with extra directories, which the next open removes, or
-//! the new record with devices that still run the old programs, which the next activation replaces.
+//! Opening does not affect packets. It adopts the pinned maps that fit, creates new directories to replace those that
+//! do not, and loads programs if the pinned ones are from a different build or for different sizes.
+//! [`Dataplane::activate`] makes the changes effective: it commits the record, replaces each device's program
+//! atomically, and unpins the old objects. If the process dies before the commit, the next open removes the extra
+//! directories; if it dies after the commit, the next activation replaces the old programs that devices still run.
 
 use std::path::PathBuf;
 
@@ -36,8 +36,8 @@ pub struct OpenOptions {
     pub flow_layout: u32,
     /// Whether to use clsact filters even if the kernel has tcx.
     pub clsact: bool,
-    /// Whether to omit the programs that balance at tc. For tests that run the XDP program on packets: the kernel
-    /// spends most of their time on verification.
+    /// Whether to omit the programs that balance at tc. For tests that run the XDP program on packets, because such
+    /// tests spend most of their time in the verifier.
     pub xdp_only: bool,
 }
 
@@ -161,7 +161,7 @@ impl Dataplane {
     }
 
     /// Makes this data plane effective on every device that runs an older data plane, starts the sweep, and unpins
-    /// replaced objects. Idempotent.
+    /// replaced objects. This function is idempotent.
     ///
     /// # Errors
     /// Fails if the kernel returns an error; the remaining devices keep the old programs, and a second call continues.
@@ -206,7 +206,7 @@ impl Dataplane {
         (name, self.pins.programs(self.record.programs).join(name))
     }
 
-    /// Returns whether this data plane is still pinned and was not replaced by another process.
+    /// Returns whether this data plane is still pinned and no other process has replaced it.
     ///
     /// # Errors
     /// Fails if the record cannot be read or parsed.
@@ -215,7 +215,7 @@ impl Dataplane {
     }
 
     /// Adds this data plane's counts to the data plane that has replaced it, if the new data plane started with zero
-    /// counts, because an older build does not copy them. Returns whether counts were added.
+    /// counts because an older build opened it and did not copy them. Returns whether counts were added.
     ///
     /// # Errors
     /// Fails if a pinned map cannot be read or written.
@@ -234,8 +234,8 @@ impl Dataplane {
     }
 
     /// Detaches the packet path at tc from devices on which a replacing data plane runs XDP. An older build does not
-    /// support this hook, and would leave the program attached with maps that are not updated. Returns the number of
-    /// devices.
+    /// support this hook, and would leave the program attached with maps that are no longer updated. Returns the number
+    /// of devices.
     ///
     /// # Errors
     /// Fails if the pin directory cannot be read, or the kernel returns an error.
@@ -253,7 +253,7 @@ impl Dataplane {
     }
 
     /// Attaches XDP to a device in the calling thread's network namespace, unless it is already attached. Then detaches
-    /// the packet path at tc. For a moment, packets pass through both, XDP first.
+    /// the packet path at tc. For a moment, packets pass through both hooks, XDP first.
     ///
     /// # Errors
     /// [`Error::NotActive`], [`Error::Busy`], [`Error::NoXdp`], or the kernel rejects the request.
@@ -295,7 +295,7 @@ impl Dataplane {
         Ok(Mode::Tc)
     }
 
-    /// Returns the hooks of a device that the packet path is attached to.
+    /// Returns the hooks of a device to which the packet path is attached.
     fn packet_path_hooks(&self, ifindex: u32) -> Result<Vec<(Hook, Mode)>> {
         let attachments = self.attachments()?.into_iter();
         let attachments = attachments.filter(|attachment| attachment.ifindex == ifindex);
@@ -396,12 +396,12 @@ impl Dataplane {
         testrun::run(loader::program(&self.programs, program)?, input)
     }
 
-    /// If there is an old flow table with a different size or layout, moves its flows and unpins it; see
+    /// If there is an old flow table with a different size or layout, moves its flows and unpins the table; see
     /// [`crate::migrate`].
     ///
     /// # Errors
     /// [`Error::NotActive`], or the kernel returns an error. Packets still find their flows in both tables, and a
-    /// second call continues.
+    /// second call continues the migration.
     pub fn migrate_flows(&mut self) -> Result<MigrationResult> {
         let Some(migration) = &self.migration else {
             return Ok(MigrationResult::default());

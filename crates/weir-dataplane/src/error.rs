@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-/// An error of the data plane. The failing call does not change the objects that were pinned and attached before.
+/// An error of the data plane. A call that fails does not change the objects that were already pinned and attached.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A bpf(2) command or a related system call failed.
@@ -24,7 +24,7 @@ pub enum Error {
         /// The kernel's error.
         source: io::Error,
     },
-    /// The pin directory is not on a bpffs and none can be mounted there.
+    /// The pin directory is not on a bpffs, and a bpffs cannot be mounted there.
     #[error("{path} is not on a bpffs, and none can be mounted at its parent: {reason}", path = path.display())]
     NoBpffs {
         /// The pin directory.
@@ -71,14 +71,14 @@ pub enum Error {
     MapMismatch {
         /// The map.
         name: String,
-        /// Type, key size, value size, entries or flags.
+        /// The property: type, key size, value size, entries or flags.
         attribute: &'static str,
         /// The value that this build expects.
         expected: u32,
         /// The value that the kernel reports.
         found: u32,
     },
-    /// The layout record was written by a different program or by an incompatible version of Weir.
+    /// Another program or an incompatible version of Weir wrote the layout record.
     #[error(
         "{path} was not written by this version of Weir ({found}); `weir clean` removes the pinned objects",
         path = path.display()
@@ -111,7 +111,7 @@ pub enum Error {
         /// The pin directory.
         path: PathBuf,
     },
-    /// A size is out of range, such as more servers than a flow entry can refer to.
+    /// A size is out of range, for example because a flow entry cannot refer to so many servers.
     #[error("{what} is {value}, but must be between {min} and {max}")]
     Size {
         /// Name of the size.
@@ -153,7 +153,7 @@ pub enum Error {
         /// The error of generic mode.
         generic: io::Error,
     },
-    /// The data plane was opened for reading only.
+    /// The data plane was opened read-only.
     #[error("the data plane was opened for reading only")]
     ReadOnly,
     /// Programs can be attached only after [`crate::Dataplane::activate`].
@@ -167,7 +167,7 @@ pub enum Error {
 /// The result of every fallible function of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Adds the operation and its subject to an `io::Error`.
+/// Adds the operation and its object to an `io::Error`.
 pub(crate) trait Context<T> {
     fn during(self, operation: &'static str, subject: impl FnOnce() -> String) -> Result<T>;
     fn at(self, path: &std::path::Path) -> Result<T>;

@@ -1,6 +1,6 @@
 //! Allocates the elements of `weir_tables`.
 //!
-//! An extent that packets may still read is not reused at once: it stays in a list of retired extents for a grace
+//! An extent that packets may still read is not reused immediately: it stays in a list of retired extents for a grace
 //! period, or until the caller reports that no packet uses it. Time is an argument; this module does not access the
 //! map.
 
@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// Time before a retired extent is reused. A packet uses an extent for microseconds, in a softirq that is not preempted
-/// for long.
+/// Time before a retired extent is reused. A packet uses an extent for a few microseconds, in a softirq that is not
+/// preempted for long.
 pub const GRACE: Duration = Duration::from_secs(1);
 
 /// A run of elements.
@@ -21,7 +21,7 @@ pub struct Extent {
     pub length: u32,
 }
 
-/// Allocates the first free run that is long enough.
+/// An allocator that uses the first free run that is long enough.
 #[derive(Clone, Debug)]
 pub struct ExtentAllocator {
     /// Length of every free run, by its start; adjacent runs are merged.
@@ -44,7 +44,8 @@ impl ExtentAllocator {
         }
     }
 
-    /// Creates an allocator in which these runs are in use. Runs may overlap, because extents may share a hash table.
+    /// Creates an allocator in which these runs are in use. The runs can overlap, because extents can share a hash
+    /// table.
     pub fn with_used(elements: u32, used: impl IntoIterator<Item = Extent>) -> Self {
         let mut allocator = Self::new(elements);
         for extent in used {
@@ -53,7 +54,7 @@ impl ExtentAllocator {
         allocator
     }
 
-    /// Removes `extent`, or those parts of it that are free, from the free runs.
+    /// Removes the free parts of `extent` from the free runs.
     fn mark_used(&mut self, extent: Extent) {
         let end = extent.at.saturating_add(extent.length);
         let overlapping: Vec<(u32, u32)> = self
@@ -74,7 +75,8 @@ impl ExtentAllocator {
         }
     }
 
-    /// Allocates `length` elements; `None` = no run is long enough, but retired runs may become free.
+    /// Allocates `length` elements; `None` = no free run is long enough, although one may exist once retired runs are
+    /// freed.
     pub fn allocate(&mut self, length: u32) -> Option<Extent> {
         if length == 0 {
             return None;
@@ -91,7 +93,7 @@ impl ExtentAllocator {
         Some(Extent { at, length })
     }
 
-    /// Retires an extent that no row refers to any more; packets may still read it at `now`.
+    /// Retires an extent that no row refers to any longer; packets may still be reading it at `now`.
     pub fn retire(&mut self, extent: Extent, now: Instant) {
         self.retired.push_back((now, extent));
     }

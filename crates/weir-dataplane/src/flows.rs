@@ -1,8 +1,8 @@
 //! Reads the flow table while packets change it.
 //!
-//! A flow that changes while it is read is read again or skipped. This module never changes entries. [`crate::migrate`]
-//! moves entries to a table of a different size or layout. The spill counts of a bucket, which differ in layout 2, are
-//! not used.
+//! A flow that changes while it is read is read again or skipped. This module never changes entries; [`crate::migrate`]
+//! moves entries to a table with a different size or layout. The spill counts of buckets differ in layout 2, so this
+//! module does not use them.
 
 use std::path::Path;
 
@@ -32,7 +32,7 @@ pub struct Flow {
 }
 
 impl Flow {
-    /// Returns the parts of the entry's meta word.
+    /// Returns the fields of the entry's meta word.
     pub fn meta(&self) -> EntryMeta {
         self.entry.parts()
     }
@@ -99,9 +99,10 @@ impl FlowTable {
         })
     }
 
-    /// Returns the flow at an entry index; `None` if the entry is free, or changed during every attempt to read it.
+    /// Returns the flow at an entry index; `None` if the entry is free, or if it changed during every attempt to read
+    /// it.
     pub fn at(&self, index: u32) -> Option<Flow> {
-        // Make three attempts. An entry that keeps changing is read by the next walk.
+        // Make three attempts. The next walk reads an entry that keeps changing.
         for _ in 0..3 {
             let before = self.entry(index)?;
             if before.id == 0 || before.parts().kind == KIND_FREE {
@@ -128,7 +129,7 @@ impl FlowTable {
         self.cold.prefetch(index);
     }
 
-    /// Returns a copy of a cold record, which may belong to an earlier flow.
+    /// Returns a copy of a cold record, which can belong to an earlier flow.
     ///
     /// # Errors
     /// Fails if the index is outside the table.

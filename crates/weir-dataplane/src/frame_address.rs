@@ -1,4 +1,4 @@
-//! Writes the destination MAC addresses of frames that are for this host (`weir_macs`).
+//! Writes the MAC addresses at which this host receives frames to the map `weir_macs`.
 
 use std::collections::BTreeSet;
 use std::mem::offset_of;
@@ -13,11 +13,11 @@ type Words = [u64; weir_abi::MAC_ROW_WORDS as usize];
 
 impl Maps {
     /// Replaces the contents of the table with these addresses, each with the ingress device of its frames. XDP accepts
-    /// all frames from a device that is not listed. Packets always find an address that remains, and a device becomes
+    /// all frames from a device that is not listed. An address that stays in the table always matches, and a device is
     /// listed only after all its addresses are written.
     ///
     /// # Errors
-    /// Fails if the map was opened for reading only.
+    /// Fails if the map was opened read-only.
     pub fn set_frame_addresses(&self, addresses: &BTreeSet<(u32, [u8; 6])>) -> Result<()> {
         let listed = addresses
             .iter()
@@ -97,8 +97,9 @@ fn single_device(addresses: &BTreeSet<(u32, [u8; 6])>) -> Words {
     row
 }
 
-/// Returns the new contents of a row, which are written in order of position. Words that remain keep their position, so
-/// that packets find them during the update. If there are too many words, the last word accepts all addresses.
+/// Returns the new contents of a row, which are written in order of position. Words that stay in the row keep their
+/// positions, so that packets find them during the update. If there are too many words, the last word accepts all
+/// addresses.
 fn new_row(before: Words, wanted: BTreeSet<u64>) -> Words {
     let mut missing = wanted.clone();
     let mut row = before.map(|word| if missing.remove(&word) { word } else { 0 });

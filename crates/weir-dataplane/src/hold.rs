@@ -2,7 +2,7 @@
 //!
 //! A program at tc ingress intercepts SYNs before they reach the stack and passes them to this process through a ring
 //! buffer; [`Hold::release`] injects a frame again. Nothing is pinned: on Linux 6.6 and later, the attachments are
-//! removed when the process exits. On older kernels a filter may outlive a killed process. The filter then passes all
+//! removed when the process exits. On older kernels, a filter can outlive a killed process. The filter then passes all
 //! packets, because its deadline has expired, and the next [`Hold`] removes it. The caller decides which connections to
 //! hold, for how long, and how to handle frames from the loopback device.
 
@@ -40,7 +40,7 @@ const RECORD_HEADER: usize = 8;
 /// A destination whose connections are held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct HoldTarget {
-    /// The address; unspecified = all addresses of this host in this family.
+    /// The address; the unspecified address = all addresses of this host in its family.
     pub address: IpAddr,
     /// The port, in host order.
     pub port: u16,
@@ -60,11 +60,11 @@ pub struct HeldFrame {
 pub struct HoldCounts {
     /// Number of held packets.
     pub held: u64,
-    /// Number of packets that passed because the ring was full.
+    /// Number of packets that were not held because the ring was full.
     pub missed: u64,
 }
 
-/// Holds new connections. Dropping it ends holding; frames that were not released are lost.
+/// Holds new connections. When it is dropped, holding ends, and frames that were not released are lost.
 pub struct Hold {
     object: Ebpf,
     ring: RingBuf<MapData>,
@@ -73,7 +73,7 @@ pub struct Hold {
 }
 
 impl Hold {
-    /// Loads the programs. `host_addresses` apply to unspecified addresses in `targets`. No packet is held before
+    /// Loads the programs. `host_addresses` replace unspecified addresses in `targets`. No packet is held before
     /// [`Self::set_deadline`] is called.
     ///
     /// # Errors
@@ -125,7 +125,7 @@ impl Hold {
             Err(error) if errno(&error) == Some(libc::EINVAL) => {}
             Err(error) => return Err(load_error(&error)),
         }
-        // The qdisc may already exist; any other error is returned when the filter is added.
+        // The qdisc may already exist. If the call fails for another reason, adding the filter fails too.
         let _ = qdisc_add_clsact(interface);
         let kind = TcAttachType::Ingress;
         let stale_filter =
@@ -175,8 +175,8 @@ impl Hold {
         }
     }
 
-    /// Injects a frame, so that the stack receives it from its device. Not possible for the loopback device, whose
-    /// packets have a route attached.
+    /// Injects a frame, so that the stack receives it from its device. This is not possible for the loopback device,
+    /// because its packets have a route attached.
     ///
     /// # Errors
     /// Fails if the device does not exist.

@@ -16,7 +16,7 @@ use crate::maps::Maps;
 pub struct RingPositions([u64; LATENCY_RINGS as usize]);
 
 impl Maps {
-    /// Returns the current ends of the rings, so that older samples are skipped.
+    /// Returns the current ends of the rings. Reading from them skips older samples.
     ///
     /// # Errors
     /// Never fails if the map is memory-mapped.
@@ -33,7 +33,7 @@ impl Maps {
         Ok(word.load(Ordering::Acquire))
     }
 
-    /// Appends the samples since the last call. Samples that were overwritten in the meantime are skipped.
+    /// Appends the samples since the last call. Skips samples that were overwritten before they were read.
     ///
     /// # Errors
     /// Never fails if the map is memory-mapped.
@@ -45,7 +45,7 @@ impl Maps {
         for (ring, position) in (0..).zip(&mut positions.0) {
             let head = self.ring_word(ring, offset_of!(LatencyRing, head))?;
             let oldest = head.saturating_sub(LATENCY_RING_SLOTS.into());
-            // A position beyond the head belongs to a ring that was replaced.
+            // A position beyond the head belongs to a ring that has been replaced.
             *position = (*position).clamp(oldest, head);
             while *position < head {
                 if let Some(sample) = self.latency_sample(ring, *position)? {
@@ -108,7 +108,7 @@ impl Maps {
         self.costs.store_u64(dest, 0, word)
     }
 
-    /// Sets the time at which the costs are up to date, in nanoseconds of the monotonic clock.
+    /// Sets the time of the last cost update, in nanoseconds of the monotonic clock.
     ///
     /// # Errors
     /// Never fails if the map is memory-mapped.
@@ -116,10 +116,10 @@ impl Maps {
         self.costs.store_u64(0, 0, now_ns)
     }
 
-    /// Sets the number of flows out of 65536 that are sampled.
+    /// Sets how many flows out of 65536 are sampled.
     ///
     /// # Errors
-    /// Fails if the map was opened for reading only.
+    /// Fails if the map was opened read-only.
     pub fn set_latency_sample(&self, flows: u32) -> Result<()> {
         let mut settings = self.settings()?;
         settings.latency_sample = flows;

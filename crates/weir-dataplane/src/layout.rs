@@ -26,7 +26,7 @@ pub struct Sizes {
     pub services: u32,
     /// Number of rows of servers in services, including row 0; at most [`DESTS_MAX`].
     pub dests: u32,
-    /// Number of count rows that are shared by all services of a pool; they follow the server rows.
+    /// Number of count rows that all services of a pool share; they follow the server rows.
     pub pool_rows: u32,
     /// Number of 16-byte elements for lists, hash tables and ranges, including element 0.
     pub elements: u32,
@@ -38,7 +38,7 @@ pub struct Sizes {
     pub listeners: u32,
     /// Maximum number of devices.
     pub devices: u32,
-    /// Maximum number of fragmented datagrams that are tracked at a time.
+    /// Maximum number of fragmented datagrams that are tracked at the same time.
     pub fragments: u32,
 }
 
@@ -64,7 +64,7 @@ impl Sizes {
         self.flows.div_ceil(BUCKET_SLOTS)
     }
 
-    /// Returns the number of count rows: servers, then pools.
+    /// Returns the number of count rows: those of servers, then those of pools.
     pub fn live_rows(&self) -> u32 {
         self.dests.saturating_add(self.pool_rows)
     }

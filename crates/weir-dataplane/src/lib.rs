@@ -1,10 +1,10 @@
-//! Loads, attaches, pins, replaces and fills the BPF data plane: the only crate that calls bpf(2).
+//! Loads, attaches, pins, replaces and fills the BPF data plane. No other crate calls bpf(2).
 //!
 //! The crate models one pin directory with a layout record, shared maps, program generations and attachments
 //! ([`Dataplane`]), typed access to the maps ([`Maps`]) and the flow table ([`FlowTable`]). weir-engine decides which
 //! rows to write, which devices to use and when to activate; weir-netlink manages addresses, routes and neighbours.
-//! Pinned objects are replaced atomically: if the process dies between any two steps, the next open adopts or removes
-//! the remaining objects.
+//! Pinned objects are replaced atomically: if the process dies between two steps, the next open adopts or removes the
+//! remaining objects.
 
 mod attach;
 mod carry;

@@ -1,6 +1,6 @@
 //! Loads objects into the kernel: pinned maps, constants, programs and tail-call stages.
 //!
-//! aya parses, relocates and loads. Maps and constants are passed to it by name, so objects need no annotations.
+//! aya parses, relocates and loads the objects. It receives maps and constants by name, so objects need no annotations.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -51,7 +51,7 @@ pub(crate) struct MapSource {
     pub(crate) name: &'static str,
     /// Path of the map's pin: opened if it exists, otherwise created.
     pub(crate) pin: PathBuf,
-    /// Overrides the object's number of entries when the map is created.
+    /// Replaces the object's number of entries when the map is created.
     pub(crate) entries: Option<u32>,
 }
 
@@ -75,7 +75,7 @@ pub(crate) fn object(name: &'static str) -> Result<&'static [u8]> {
         .ok_or(Error::NoObject { name })
 }
 
-/// Returns an FNV-1a hash of the director's objects: programs that were loaded from different objects are replaced.
+/// Returns an FNV-1a hash of the director's objects. Programs that were loaded from different objects are replaced.
 pub(crate) fn director_hash() -> u64 {
     let bytes = OBJECTS
         .iter()
@@ -86,9 +86,9 @@ pub(crate) fn director_hash() -> u64 {
     })
 }
 
-/// Loads all programs of embedded objects and pins each under its name in `directory`. Programs are verified in
+/// Loads all programs of embedded objects, and pins each under its name in `directory`. Programs are verified in
 /// parallel, after the maps of all objects have been created. Objects that are not part of this build are skipped,
-/// except for the first object.
+/// except for the first one.
 ///
 /// # Errors
 /// Fails if the first object is not part of this build, or the kernel rejects a map or a program. Nothing is attached.

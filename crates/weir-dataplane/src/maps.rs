@@ -1,7 +1,7 @@
-//! Reads and writes the shared maps. Writes have the order that packets rely on.
+//! Reads and writes the shared maps. Writes follow the order that packets rely on.
 //!
-//! Guarantees that a partly written next hop is never seen as ready, that an address that stays in the filter always
-//! matches, and that a service's extent changes atomically. The contents of rows are the caller's responsibility.
+//! A packet never finds a partly written next hop ready; an address that stays in the filter always matches; a
+//! service's extent changes atomically. The caller is responsible for the contents of rows.
 
 use std::mem::offset_of;
 use std::path::Path;
@@ -24,7 +24,7 @@ use crate::pod::{self, Pod};
 use crate::sys::{self, Access};
 use crate::table::{PerCpu, Table};
 
-/// The table of probes through a service's forwarding method, which running probes share.
+/// The table of probes through a service's forwarding method; all running probes share it.
 pub type ProbeTable = Arc<Table<ProbeKey, Probe>>;
 
 /// Handles of all shared maps.
@@ -152,11 +152,11 @@ impl Maps {
     }
 
     /// Sets [`HOP_SEND`] and [`HOP_REDIRECT`] of the next hops towards clients to the value that `flags` returns for
-    /// their device; `None` = unchanged. Without IP forwarding, these next hops are taken from a flow's first packet
-    /// and kept.
+    /// their device; `None` = unchanged. Without IP forwarding, the data plane takes these next hops from a flow's
+    /// first packet and keeps them.
     ///
     /// # Errors
-    /// Does not fail for a mapped map.
+    /// Never fails if the map is memory-mapped.
     pub fn set_client_flags(&self, flags: impl Fn(u32) -> Option<u8>) -> Result<()> {
         const MASK: u64 = ((HOP_SEND | HOP_REDIRECT) as u64) << 16;
         let offset = offset_of!(Client, hop) + offset_of!(Hop, link);
@@ -171,7 +171,7 @@ impl Maps {
                 continue;
             };
             let new = old & !MASK | u64::from(flags) << 16 & MASK;
-            // A link value that a packet has just replaced already has the current flags.
+            // If a packet has just replaced the link value, the new value already has the current flags.
             let _ = link.compare_exchange(old, new, Ordering::AcqRel, Ordering::Relaxed);
         }
         Ok(())
@@ -180,15 +180,15 @@ impl Maps {
     /// Returns the run-time settings.
     ///
     /// # Errors
-    /// Does not fail for a mapped map.
+    /// Never fails if the map is memory-mapped.
     pub fn settings(&self) -> Result<Settings> {
         self.settings.get(0)
     }
 
-    /// Replaces the settings word by word. A packet may see a mix of old and new settings.
+    /// Replaces the settings word by word. A packet can be processed with a mix of old and new settings.
     ///
     /// # Errors
-    /// Fails if the map was opened for reading only.
+    /// Fails if the map was opened read-only.
     pub fn set_settings(&self, settings: &Settings) -> Result<()> {
         for (position, word) in pod::bytes(settings).chunks_exact(4).enumerate() {
             if let Some(word) = pod::from_bytes(word) {
@@ -201,7 +201,7 @@ impl Maps {
     /// Returns the address filter.
     ///
     /// # Errors
-    /// Does not fail for a mapped map.
+    /// Never fails if the map is memory-mapped.
     pub fn filter(&self) -> Result<Filter> {
         self.filters.get(0)
     }
@@ -211,7 +211,7 @@ impl Maps {
     /// listeners of an old address are removed.
     ///
     /// # Errors
-    /// Fails if the map was opened for reading only.
+    /// Fails if the map was opened read-only.
     pub fn set_filter(&self, filter: &Filter) -> Result<()> {
         for (position, word) in pod::bytes(filter).chunks_exact(8).enumerate() {
             if let Some(word) = pod::from_bytes(word) {
@@ -225,7 +225,7 @@ impl Maps {
     /// used.
     ///
     /// # Errors
-    /// Fails if the values do not fit the map.
+    /// Fails if the values do not fit in the map.
     pub fn set_elements<T: Pod>(&self, first: u32, values: &[T]) -> Result<u32> {
         let elements = elements_of(values);
         self.elements.set_all(first, &elements)?;
@@ -240,7 +240,7 @@ impl Maps {
         self.live.get(row)
     }
 
-    /// Returns a server's packets and bytes over all CPUs.
+    /// Returns a server's packets and bytes, summed over all CPUs.
     ///
     /// # Errors
     /// Fails if the row is outside the map.
@@ -256,7 +256,7 @@ impl Maps {
         sums_of_traffic(&self.traffic)
     }
 
-    /// Returns the counters over all CPUs, by reason number.
+    /// Returns the counters summed over all CPUs, by reason number.
     ///
     /// # Errors
     /// Fails if the kernel rejects the request.
@@ -271,8 +271,8 @@ impl Maps {
     }
 
     /// Sets the thresholds of the server whose counts are in `row`. As in the kernel (ip_vs_ctl.c,
-    /// `__ip_vs_update_dest`), a higher threshold makes an overloaded server available at once. Returns whether this
-    /// happened.
+    /// `__ip_vs_update_dest`), a higher threshold makes an overloaded server available immediately. Returns whether
+    /// this happened.
     ///
     /// # Errors
     /// Fails if the row is outside the map.
@@ -317,7 +317,7 @@ impl Maps {
         })
     }
 
-    /// Returns the extents that a service row refers to; they may overlap.
+    /// Returns the extents that a service row refers to, which can overlap.
     ///
     /// # Errors
     /// Fails if the row is outside the map, or refers to elements outside their map.
@@ -390,7 +390,7 @@ fn hop_index(dest: u32, slot: u32) -> Result<u32> {
     }
 }
 
-/// Returns the packets and bytes of every row over all CPUs.
+/// Returns the packets and bytes of every row, summed over all CPUs.
 pub(crate) fn sums_of_traffic(traffic: &PerCpu<Traffic>) -> Result<Vec<Traffic>> {
     let mut rows = vec![Traffic::ZERO; traffic.entries() as usize];
     traffic.each(|row, values| {
@@ -425,8 +425,8 @@ pub fn elements_of<T: Pod>(values: &[T]) -> Vec<Element> {
 
 /// Waits until every packet that is currently in the data plane has left it.
 ///
-/// Programs run in an RCU read-side critical section, and membarrier(2) on all CPUs waits for its end. If the call
-/// fails (nohz_full), sleeps for a second instead.
+/// Programs run in RCU read-side critical sections, and membarrier(2) on all CPUs waits until these end. If the call
+/// fails (nohz_full), this function sleeps for a second instead.
 #[allow(unsafe_code, reason = "membarrier(2) has no safe wrapper")]
 pub fn wait_for_packets() {
     const GLOBAL: libc::c_long = 1;

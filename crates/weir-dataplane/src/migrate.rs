@@ -1,11 +1,11 @@
-//! Migrates flows from a table of a different size or layout to the current table while packets are processed.
+//! Migrates flows from a table with a different size or layout to the current table while packets are processed.
 //!
-//! Programs for the migration use both tables and search the current table first. While older programs may still run,
-//! new flows are inserted into the old table, where old and new programs find them; afterwards they are inserted into
-//! the current table. Then `weir_move` (bpf/lib/move.h) moves the flows in batches of buckets. It claims an entry
-//! before it copies the entry, so that counts stay exact, and then marks the old entry as moved, for packets that
-//! searched the current table before the move. A moved entry is never used: if its copy is gone, the flow has ended. At
-//! the end, programs that use only the current table are loaded, and the old table is unpinned.
+//! During the migration, programs use both tables, and search the current table first. While older programs may still
+//! run, new flows are inserted into the old table, where old and new programs find them; afterwards they are inserted
+//! into the current table. Then `weir_move` (bpf/lib/move.h) moves the flows in batches of buckets. It claims each
+//! entry before copying it, so that counts stay exact, and then marks the old entry as moved, for packets that searched
+//! the current table before the move. Packets never use a moved entry: if its copy is gone, the flow has ended. At the
+//! end, programs that use only the current table are loaded, and the old table is unpinned.
 
 use std::path::Path;
 
@@ -28,7 +28,7 @@ const PACKET_LEN: usize = 64;
 /// Result of a migration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct MigrationResult {
-    /// Number of flows moved to the current table; both directions of `nat` count as one flow.
+    /// Number of flows moved to the current table; the two directions of a `nat` flow count as one flow.
     pub moved: u64,
     /// Number of flows lost because their buckets were full.
     pub lost: u64,

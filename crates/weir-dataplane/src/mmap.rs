@@ -1,6 +1,6 @@
-//! Maps array maps into this process's memory, to access elements without system calls.
+//! Maps array maps into this process's memory, so that accesses need no system calls.
 //!
-//! The data plane accesses the same memory concurrently. Elements are therefore copied, never borrowed. A copy may mix
+//! The data plane accesses the same memory concurrently. Elements are therefore copied, never borrowed. A copy can mix
 //! two updates; values that must be consistent are single aligned words (`store_u32`, `store_u64`).
 
 #![allow(unsafe_code, reason = "mapped memory that the kernel shares")]
@@ -36,11 +36,11 @@ unsafe impl<T: Pod> Sync for Mapped<T> {}
 impl<T: Pod> Mapped<T> {
     /// Maps the array map that is pinned in a directory under this name.
     ///
-    /// The descriptor is always writable, because the kernel does not map read-only descriptors. For read access, the
-    /// mapping is read-only.
+    /// The descriptor is always writable, because the kernel does not memory-map read-only descriptors. For read
+    /// access, the mapping is read-only.
     ///
     /// # Errors
-    /// Fails if the pin does not exist, the map's value is not a `T`, or it cannot be mapped.
+    /// Fails if the pin does not exist, the map's value is not a `T`, or the map cannot be memory-mapped.
     pub(crate) fn open(name: &'static str, directory: &Path, access: Access) -> Result<Self> {
         let path = directory.join(name);
         let map = sys::open_pin(&path, Access::Full).at(&path)?;
@@ -151,7 +151,7 @@ impl<T: Pod> Mapped<T> {
     /// Writes an element. The write is not atomic.
     ///
     /// # Errors
-    /// Fails if the index is outside the map, or the map was opened for reading only.
+    /// Fails if the index is outside the map, or the map was opened read-only.
     pub fn set(&self, index: u32, value: &T) -> Result<()> {
         let element = self.element_mut(index)?;
         // SAFETY: inside the writable mapping and aligned; volatile, because the data plane reads from it.
@@ -162,7 +162,7 @@ impl<T: Pod> Mapped<T> {
     /// Writes consecutive elements.
     ///
     /// # Errors
-    /// Fails if the elements do not all fit, or the map was opened for reading only. No element is written.
+    /// Fails, without writing an element, if the elements do not all fit, or the map was opened read-only.
     pub(crate) fn set_all(&self, first: u32, values: &[T]) -> Result<()> {
         let Some(last) = values.len().checked_sub(1) else {
             return Ok(());

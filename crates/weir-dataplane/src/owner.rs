@@ -1,10 +1,10 @@
-//! `PIN_DIR/owner`: the daemon that uses a pin directory, so that a second daemon does not adopt its pins.
+//! Records in `PIN_DIR/owner` which daemon uses a pin directory, so that a second daemon does not adopt its pins.
 //!
-//! A symbolic link, because a bpffs has no regular files. Its target is `NUMBER PROCESS RUNTIME_DIR`: the number of the
-//! lock in the daemon's runtime directory and the process that took it, as in `/proc/locks`, and the path of that
-//! directory. All processes of one Weir have the same lock: a daemon that was restarted or upgraded uses the pins of
-//! its predecessor. The link has no effect if the recorded process does not hold the lock: the daemon has exited, or a
-//! later daemon with this runtime directory uses a different pin directory.
+//! The record is a symbolic link, because a bpffs has no regular files. Its target is `NUMBER PROCESS RUNTIME_DIR`: the
+//! number of the lock in the daemon's runtime directory and the process that took the lock, as in `/proc/locks`, and
+//! the path of the runtime directory. All daemons with the same runtime directory use the same lock, so a restarted or
+//! upgraded daemon uses the pins of its predecessor. The link has no effect if the recorded process does not hold the
+//! lock: either the daemon has exited, or a later daemon with this runtime directory uses a different pin directory.
 
 use std::fs::{self, File};
 use std::os::unix::fs::symlink;
@@ -15,18 +15,18 @@ use weir_sys::LockFile;
 use crate::error::{Context, Error, Result};
 use crate::pins::{PinDir, remove_file};
 
-/// The content of the link.
+/// The contents of the link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Owner {
     /// The number of the lock.
     number: String,
-    /// ID of the process that took the lock; 0 = unknown.
+    /// Id of the process that took the lock; 0 = unknown.
     process: u32,
     runtime_dir: PathBuf,
 }
 
 impl Owner {
-    /// Returns the holder of the lock file at `lock`; `None` = the file cannot be read.
+    /// Returns the owner that the lock file at `lock` identifies; `None` = the file cannot be read.
     fn of_lock(lock: &Path) -> Option<Self> {
         let number = LockFile::number(lock)?;
         Some(Self {
@@ -64,8 +64,8 @@ impl PinDir {
         self.path().join("owner-next")
     }
 
-    /// Checks that no other daemon uses the directory. `lock` is the lock file in the caller's runtime directory.
-    /// Daemons in a different PID namespace are not found.
+    /// Checks that no other daemon uses the directory. `lock` is the lock file in the caller's runtime directory. The
+    /// check does not find daemons in a different PID namespace.
     ///
     /// # Errors
     /// [`Error::InUse`] if the recorded process holds a different lock.
@@ -83,14 +83,14 @@ impl PinDir {
         })
     }
 
-    /// Creates the directory if necessary, and records the daemon with this lock file, which must hold its lock, as the
-    /// user of the directory.
+    /// Creates the directory if necessary, and records the daemon with this lock file as its owner. The daemon must
+    /// hold the lock.
     ///
     /// # Errors
-    /// Fails if there is no bpffs, another daemon uses the directory, or it cannot be written.
+    /// Fails if there is no bpffs, another daemon uses the directory, or the directory cannot be written.
     pub fn claim(&self, lock: &Path) -> Result<()> {
         self.prepare()?;
-        // Of two daemons that start at the same time, the second one must find the first one's record.
+        // If two daemons start at the same time, the second must find the record of the first.
         let directory = File::open(self.path()).at(self.path())?;
         directory.lock().at(self.path())?;
         self.check_owner(lock)?;
@@ -118,7 +118,7 @@ mod tests {
 
     use super::*;
 
-    /// A directory of a test on the usual file system, which is removed afterwards.
+    /// A test's directory on an ordinary file system, which is removed when it is dropped.
     struct Directory {
         path: PathBuf,
     }
@@ -189,7 +189,7 @@ mod tests {
             let error = pins.check_owner(other).unwrap_err();
             assert!(error.to_string().contains(&expected), "{error}");
         }
-        // The lock's number was reused, or its holder is a later daemon, which uses a different pin directory.
+        // The lock's number was reused, or the lock's holder is a later daemon that uses a different pin directory.
         let process = owner.process + 1;
         directory.record(&Owner {
             process,
@@ -201,7 +201,7 @@ mod tests {
         pins.check_owner(&second).unwrap();
     }
 
-    /// The lock remains held while a process of the daemon is running, even if another process took it.
+    /// The lock remains held while any process of the daemon is running, even if a different process took it.
     #[test]
     fn inherited_lock_is_held() {
         let directory = Directory::new("inherited");

@@ -9,7 +9,7 @@
 //! PIN_DIR/link-IFINDEX-HOOK           attachments
 //! PIN_DIR/socket/MAP, …/link-SCOPE-HOOK  maps and attachments of the cgroup programs
 //! ```
-//! A directory that the record does not reference is left over from an interrupted change; the next open removes it.
+//! A directory that the record does not reference remains from an interrupted change; the next open removes it.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use crate::error::{Context, Error, Result};
 use crate::layout::LayoutRecord;
 
-/// The hook of a device that a program is attached to.
+/// The hook of a device to which a program is attached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Hook {
     /// XDP in the driver.
@@ -32,9 +32,9 @@ pub enum Hook {
     Egress,
     /// tcx ingress, before [`Self::Ingress`]: the whole packet path on socket buffers, instead of XDP.
     Balance,
-    /// clsact ingress, for kernels without tcx: the program is pinned.
+    /// clsact ingress, for kernels without tcx; the program is pinned.
     ClsactIngress,
-    /// clsact egress, for kernels without tcx: the program is pinned.
+    /// clsact egress, for kernels without tcx; the program is pinned.
     ClsactEgress,
     /// Like [`Self::Balance`], with clsact.
     ClsactBalance,
@@ -52,7 +52,7 @@ impl Hook {
         Self::ClsactBalance,
     ];
 
-    /// Returns the suffix of the pin's name.
+    /// Returns the suffix in the pin's name.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::XdpNative => "xdp",
@@ -97,7 +97,7 @@ pub enum PinKind {
         /// Number of the cgroup.
         scope: u32,
     },
-    /// According to its name, not a pin that Weir created.
+    /// The name shows that Weir did not create the pin.
     Foreign,
 }
 
@@ -191,7 +191,7 @@ impl PinDir {
         Ok(())
     }
 
-    /// Returns the links that are pinned in the directory.
+    /// Returns the links pinned in the directory.
     pub(crate) fn links(&self) -> Result<Vec<(u32, Hook, PathBuf)>> {
         let mut links = Vec::new();
         for path in entries(&self.root)? {
@@ -260,7 +260,7 @@ impl PinDir {
         Ok(found)
     }
 
-    /// Removes all pins except for links, and the record last. Then removes the directory if it is empty.
+    /// Removes all pins except for links; the record is removed last. Then removes the directory if it is empty.
     pub(crate) fn remove_all(&self) -> Result<()> {
         for path in entries(&self.root)? {
             if is_generation(&path) {
@@ -300,7 +300,7 @@ fn is_generation(path: &Path) -> bool {
         .any(|prefix| file_name(path).starts_with(prefix))
 }
 
-/// Returns whether the pin in a generation's directory is a program: private maps are pinned there too.
+/// Returns whether a pin in a generation's directory is a program, because private maps are pinned there too.
 fn inner_is_program(path: &Path) -> bool {
     !crate::loader::PRIVATE_MAPS.contains(&file_name(path))
 }

@@ -1,4 +1,4 @@
-//! Plans the opening of a pin directory: which maps to adopt or create, and whether to load programs.
+//! Plans how to open a pin directory: which maps to adopt or create, and whether to load programs.
 //!
 //! New objects are created in directories that no record refers to yet; [`crate::Dataplane`] activates them.
 
@@ -45,14 +45,14 @@ impl Plan {
         })
     }
 
-    /// Returns the plan for an existing record with supported layouts and for these options.
+    /// Returns the plan for an existing record and these options. The record's layouts must be supported.
     pub(crate) fn for_record(
         pins: &PinDir,
         old: &LayoutRecord,
         options: &OpenOptions,
     ) -> Result<Self> {
         let (mut sizes, mut flow_layout) = (options.sizes, options.flow_layout);
-        // During a migration the current table is not replaced, so that there are never three tables.
+        // During a migration, the current table is not replaced, so that there are never three tables.
         if old.old_buckets > 0 {
             (sizes.flows, flow_layout) = (old.sizes.flows, old.flow_layout);
         }
@@ -139,7 +139,7 @@ fn maps_fit(directory: &Path, sizes: &Sizes, is_wanted: impl Fn(Group) -> bool) 
     Ok(true)
 }
 
-/// Pins the old state's maps of counts in the new state too, if they fit.
+/// Also pins the old state's maps of counts in the new state, if they fit.
 pub(crate) fn share_counts(pins: &PinDir, old: &LayoutRecord, new: &LayoutRecord) -> Result<()> {
     let directory = pins.state(new.state);
     fs::create_dir_all(&directory).at(&directory)?;
@@ -186,8 +186,8 @@ pub(crate) fn sources(pins: &PinDir, record: &LayoutRecord) -> Vec<MapSource> {
         .collect()
 }
 
-/// Returns the maps of the old flow table, under the names that the programs use. Without an old table, each object has
-/// unused private maps.
+/// Returns the maps of the old flow table, under the names that the programs use. If there is no old table, each object
+/// has unused private maps.
 fn old_table(pins: &PinDir, record: &LayoutRecord) -> impl Iterator<Item = MapSource> {
     let directory = (record.program_old_buckets > 0)
         .then(|| pins.flows(record.old_flow_layout, record.program_old_buckets));
@@ -253,8 +253,7 @@ pub(crate) fn load_generation(
     loader::load_all(objects, &sources, &constants, &directory)
 }
 
-/// Checks that every shared map has the properties that this build expects, because aya does not check the pins that it
-/// opens.
+/// Checks that every shared map has the properties that this build expects: aya does not check the pins that it opens.
 pub(crate) fn verify(pins: &PinDir, record: &LayoutRecord) -> Result<()> {
     for (spec, source) in MAPS.iter().zip(sources(pins, record)) {
         let map = sys::open_pin(&source.pin, Access::Full).at(&source.pin)?;

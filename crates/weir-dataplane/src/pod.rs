@@ -1,4 +1,4 @@
-//! Converts plain-old-data types, which map keys and values are, to bytes and back.
+//! Converts the plain-old-data types of map keys and values to bytes and back.
 
 #![allow(
     unsafe_code,
@@ -11,10 +11,10 @@ use weir_abi::{
     MacRow, Marks, Member, Probe, ProbeKey, Range, Service, Settings, SweepPublic, Traffic, Vip,
 };
 
-/// A type that every bit pattern is valid for.
+/// A type for which every bit pattern is valid.
 ///
 /// # Safety
-/// The type must be `repr(C)` and contain only integers: no implicit padding and no pointers.
+/// The type must be `repr(C)` and contain only integers, without implicit padding or pointers.
 pub unsafe trait Pod: Copy + 'static {}
 
 macro_rules! pod {
@@ -90,7 +90,7 @@ pub(crate) fn slice_bytes_mut<T: Pod>(values: &mut [T]) -> &mut [u8] {
     unsafe { std::slice::from_raw_parts_mut(values.as_mut_ptr().cast(), size_of_val(values)) }
 }
 
-/// Returns a value whose bytes are zero.
+/// Returns a value whose bytes are all zero.
 pub(crate) fn zeroed<T: Pod>() -> T {
     // SAFETY: zero bytes are a valid Pod.
     unsafe { std::mem::zeroed() }

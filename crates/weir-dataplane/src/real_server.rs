@@ -1,11 +1,11 @@
-//! Installs the real server's programs: they decapsulate packets, restore VIPs and rewrite replies.
+//! Installs the real server's programs, which decapsulate packets, restore VIPs and rewrite replies.
 //!
 //! [`RealServer`] installs one set of [`Rules`] on a set of [`Hook`]s and returns the installed state. Every change
-//! loads the programs again, with filled maps, and switches each hook with one atomic link update. So each packet is
-//! processed with the old rules or with the new rules, and a newer build never uses maps of an older layout. Only links
-//! are pinned (`PIN_DIR/real-server/link-IFINDEX-DIRECTION`): programs and maps are found through the links and freed
-//! with them, and the state is consistent even after the process was killed. Before Linux 6.6, which introduced tcx
-//! links, a clsact filter and a pinned program (`filter-…`) are used instead.
+//! loads the programs again, with filled maps, and switches each hook with one atomic link update. Each packet is
+//! therefore processed by either the old rules or the new rules, and a newer build never uses maps with an older
+//! layout. Only links are pinned (`PIN_DIR/real-server/link-IFINDEX-DIRECTION`): programs and maps are found through
+//! the links and freed with them, so the state is consistent even if the process is killed. Kernels before Linux 6.6
+//! have no tcx links; on these, a clsact filter and a pinned program (`filter-…`) are used instead.
 //!
 //! The caller chooses rules and interfaces and manages addresses and sysctls. This module works in the calling thread's
 //! network namespace.
@@ -35,7 +35,7 @@ use crate::verify::until_verified;
 static OBJECT: &[u8] =
     aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/weir_real_server.bpf.o"));
 
-/// Entries of the counts, in the order of `enum rs_count` in `bpf/lib/real_server_abi.h`: label and meaning.
+/// The counts, in the order of `enum rs_count` in `bpf/lib/real_server_abi.h`: label and meaning.
 pub const COUNTS: [(&str, &str); 12] = [
     ("decapsulated", "tunnel packets decapsulated for a VIP"),
     (
@@ -75,7 +75,7 @@ pub const COUNTS: [(&str, &str); 12] = [
     ),
 ];
 
-/// Returns a value that identifies this build's programs: an FNV-1a hash of the object.
+/// Returns an FNV-1a hash of the object, which identifies this build's programs.
 pub fn object_id() -> u64 {
     OBJECT.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
@@ -88,7 +88,7 @@ pub struct InstalledState {
     /// The active rules; `None` if nothing is attached, the rules of the hooks differ, or the maps are from a different
     /// build.
     pub rules: Option<Rules>,
-    /// The hooks at which the programs are attached.
+    /// The hooks to which the programs are attached.
     pub hooks: Vec<Hook>,
     /// Pins whose program is no longer attached: the interface was removed, or another process detached the program.
     pub stale: usize,
@@ -116,8 +116,8 @@ pub struct RealServer {
 }
 
 impl RealServer {
-    /// Creates a `RealServer` for `pin_dir`/real-server, without accessing the directory yet. `interfaces`: ifindex and
-    /// name of the existing interfaces.
+    /// Creates a `RealServer` for `pin_dir`/real-server without accessing the directory. `interfaces` contains the
+    /// ifindex and name of each existing interface.
     pub fn new(pin_dir: impl AsRef<Path>, interfaces: Vec<(u32, String)>) -> Self {
         Self {
             pins: Pins::new(pin_dir.as_ref().join("real-server"), interfaces),
@@ -170,7 +170,7 @@ impl RealServer {
     /// Installs `rules` on exactly `hooks`.
     ///
     /// # Errors
-    /// Fails if the rules exceed a limit of the maps, or loading, attaching or pinning fails. In this case each
+    /// Fails if the rules exceed a limit of the maps, or loading, attaching or pinning fails. In this case, each
     /// existing hook has either the old or the new rules.
     pub fn install(&self, rules: &Rules, hooks: &[Hook]) -> Result<()> {
         rules.check()?;
@@ -214,7 +214,7 @@ impl RealServer {
 }
 
 /// Initializes the counts of the new generation with those of the old generation. Packets that the old generation
-/// counts afterwards, until it is replaced, are missing from the new counts.
+/// counts after this, until it is replaced, are missing from the new counts.
 fn seed_counts(map: Option<&mut Map>, counts: [u64; COUNTS.len()]) -> Result<()> {
     let map = map.ok_or(Error::Object {
         missing: "weir_rs_counts",

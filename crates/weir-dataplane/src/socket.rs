@@ -1,8 +1,9 @@
-//! Attaches the programs that balance clients on this machine to cgroups, with pinned links.
+//! Attaches the programs that balance clients on this machine to cgroups through pinned links.
 //!
-//! Every cgroup has a number, its scope; its programs use only listeners with this number. The programs share services,
-//! servers and counts with the director's programs. Scope and cgroup are read from the pinned links, so that a new
-//! process continues to use them. If the process dies between two steps, the next [`attach`] completes them.
+//! Every cgroup has a number, its scope; the cgroup's programs use only listeners with this number. The programs share
+//! services, servers and counts with the director's programs. Scope and cgroup are read from the pinned links, so that
+//! a new process continues to use them. If the process dies between two steps of attaching, the next [`attach`]
+//! completes them.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -82,7 +83,7 @@ fn link_path(pins: &PinDir, scope: u32, hook: &Hook) -> PathBuf {
 pub struct Scope {
     /// Id of the cgroup; 0 = the cgroup was removed.
     pub cgroup: u64,
-    /// Whether all hooks are attached; otherwise only the hooks that open sockets need.
+    /// Whether all hooks are attached, or only the hooks that open sockets need.
     pub complete: bool,
 }
 
@@ -218,7 +219,7 @@ pub fn attach(
     Ok(())
 }
 
-/// Detaches the hooks that select servers. The other hooks stay attached while sockets of the scope are open.
+/// Detaches the hooks that select servers. The other hooks stay attached for the scope's open sockets.
 ///
 /// # Errors
 /// Fails if the kernel rejects the request.

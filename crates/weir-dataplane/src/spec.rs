@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 use crate::layout::Sizes;
 use crate::sys::MapInfo;
 
-/// What happens to a map when its size or the ABI changes.
+/// A group of maps: what happens to them when a size or the ABI changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Group {
     /// Maps that user space writes and packets read; they refer to each other and are replaced together.
@@ -95,7 +95,7 @@ const fn hash<K, V>(
     }
 }
 
-/// All maps that the programs share and that outlive them.
+/// All maps that the programs share and that outlive the programs.
 pub(crate) const MAPS: &[MapSpec] = &[
     hash::<Addr, Vip>("weir_vips", Group::Routing, HASH, NO_PREALLOC, |sizes| {
         sizes.vips

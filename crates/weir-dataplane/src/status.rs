@@ -12,7 +12,7 @@ use crate::sys::Access;
 /// A pinned data plane, open for reading.
 #[derive(Debug)]
 pub struct PinnedPlane {
-    /// The maps, which cannot be written.
+    /// The maps, which are read-only.
     pub maps: Maps,
     /// Sizes of the maps.
     pub sizes: Sizes,

@@ -1,4 +1,4 @@
-//! Implements flow synchronization: reads the flows that have changed, and inserts flows from a peer.
+//! Implements flow synchronization: reads which flows have changed, and inserts flows from a peer.
 
 use std::mem::offset_of;
 use std::sync::atomic::Ordering;
@@ -24,7 +24,7 @@ impl Maps {
     /// Returns the current ends of the rings.
     ///
     /// # Errors
-    /// Does not fail for a mapped map.
+    /// Never fails if the map is memory-mapped.
     pub fn sync_positions(&self) -> Result<SyncPositions> {
         let mut positions = SyncPositions([0; SYNC_RINGS as usize]);
         for (ring, position) in (0..).zip(&mut positions.0) {
@@ -40,11 +40,11 @@ impl Maps {
             .load(Ordering::Acquire))
     }
 
-    /// Appends the entry indexes that were recorded since the last call. Returns the number of indexes that were
-    /// overwritten before they were read.
+    /// Appends the entry indexes recorded since the last call. Returns the number of indexes that were overwritten
+    /// before they were read.
     ///
     /// # Errors
-    /// Does not fail for a mapped map.
+    /// Never fails if the map is memory-mapped.
     pub fn sync_changes(
         &self,
         positions: &mut SyncPositions,
@@ -54,7 +54,7 @@ impl Maps {
         for (ring, position) in (0..).zip(&mut positions.0) {
             let head = self.sync_word(ring, offset_of!(SyncRing, head))?;
             if *position > head {
-                // The ring was replaced.
+                // The ring has been replaced.
                 *position = 0;
             }
             let oldest = head.saturating_sub(SYNC_RING_SLOTS.into());
@@ -81,7 +81,7 @@ impl Maps {
     /// Sets whether flows that change state are recorded.
     ///
     /// # Errors
-    /// Fails if the map was opened for reading only.
+    /// Fails if the map was opened read-only.
     pub fn set_sync(&self, enabled: bool) -> Result<()> {
         let mut settings = self.settings()?;
         settings.flags &= !SETTINGS_SYNC;
@@ -94,7 +94,7 @@ impl Dataplane {
     /// Inserts flows from a peer, and sets `result`, `entry_index` and `seen` of each.
     ///
     /// # Errors
-    /// Fails if the kernel returns an error. In this case the results of some flows are missing.
+    /// Fails if the kernel returns an error. In this case, the results of some flows are missing.
     pub fn insert_flows(&self, flows: &mut [SyncFlow]) -> Result<()> {
         for batch in flows.chunks_mut(SYNC_BATCH as usize) {
             self.maps().sync_batch.set_all(0, batch)?;

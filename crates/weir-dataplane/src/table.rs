@@ -1,4 +1,4 @@
-//! Accesses hash maps and per-CPU arrays, in batches, because every access is a system call.
+//! Accesses hash maps and per-CPU arrays, in batches where possible, because every access is a system call.
 
 #![allow(
     unsafe_code,
@@ -19,9 +19,10 @@ use crate::sys;
 const MEMORY_RETRIES: u32 = 100;
 const MEMORY_PAUSE: Duration = Duration::from_millis(2);
 
-/// Waits if a failed write may succeed a moment later. Returns whether to retry it. Elements of maps that are not
-/// allocated in advance come from a small cache that the kernel refills in the background (kernel/bpf/memalloc.c): many
-/// new elements in a row can exhaust it although there is memory. If the map is full, the error is E2BIG.
+/// Waits if a failed write can succeed a moment later. Returns whether to retry the write. For maps without
+/// preallocated elements, new elements come from a small cache that the kernel refills in the background
+/// (kernel/bpf/memalloc.c); many new elements in a row can exhaust the cache although memory is available. If the map
+/// is full, the error is E2BIG.
 fn wait_for_retry(error: &io::Error, retries: &mut u32) -> bool {
     if error.raw_os_error() != Some(libc::ENOMEM) || *retries == 0 {
         return false;
@@ -31,7 +32,7 @@ fn wait_for_retry(error: &io::Error, retries: &mut u32) -> bool {
     true
 }
 
-/// Retries a write while the kernel has no memory for it.
+/// Retries a write that fails because the kernel has no memory for it.
 fn retry_without_memory(mut write: impl FnMut() -> io::Result<()>) -> io::Result<()> {
     let mut retries = MEMORY_RETRIES;
     loop {
@@ -127,7 +128,7 @@ impl<K: Pod, V: Pod> Table<K, V> {
     /// Adds or replaces many elements in batches.
     ///
     /// # Errors
-    /// Fails if the map is full, or the kernel returns an error. The elements before the failed element are written.
+    /// Fails if the map is full, or the kernel returns an error. The elements before the one that failed are written.
     pub fn set_many(&self, keys: &[K], values: &[V]) -> Result<()> {
         let count = keys.len().min(values.len());
         let (mut done, mut retries) = (0, MEMORY_RETRIES);
@@ -192,7 +193,7 @@ impl<K: Pod, V: Pod> Table<K, V> {
     /// Fails if the kernel rejects the request.
     pub fn keys(&self) -> Result<Vec<K>> {
         let mut keys: Vec<K> = Vec::new();
-        // If the current key is removed, the kernel restarts at the first key: the limit guarantees termination.
+        // If the current key is removed, the kernel restarts at the first key, so a limit guarantees termination.
         let limit = self.entries as usize * 2;
         while keys.len() < limit {
             let mut next: K = pod::zeroed();
@@ -271,7 +272,7 @@ impl<K: Pod, V: Pod> Table<K, V> {
     }
 }
 
-/// A per-CPU array of `V`; the value of an element is usually the sum over the CPUs.
+/// A per-CPU array of `V`; callers usually sum an element's values over the CPUs.
 #[derive(Debug)]
 pub struct PerCpu<V> {
     name: &'static str,

@@ -13,19 +13,19 @@ use crate::sys::{self, TestRunAttr};
 pub struct TestInput<'a> {
     /// The frame, starting with the destination MAC; at least 14 bytes.
     pub packet: &'a [u8],
-    /// Number of runs, at least 1. From the second run on, the input is the previous run's output, unless `live_frames`
-    /// is set.
+    /// Number of runs, at least 1. From the second run on, a run's input is the output of the previous one, unless
+    /// `live_frames` is set.
     pub repeat: u32,
     /// The packet's ingress device, 0 = the loopback device. The device must exist in the calling thread's network
     /// namespace and, for XDP, have a receive queue.
     pub ingress_ifindex: u32,
     /// The program's type.
     pub kind: TestKind,
-    /// Only for XDP: BPF_F_TEST_XDP_LIVE_FRAMES. Verdicts are executed and frames are sent.
+    /// BPF_F_TEST_XDP_LIVE_FRAMES, only for XDP: the kernel executes the verdicts and sends the frames.
     pub live_frames: bool,
 }
 
-/// The program types that can be run.
+/// The program types that test runs support.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TestKind {
     /// XDP.
@@ -62,14 +62,14 @@ pub struct TestRun {
     pub verdict: u32,
     /// The frame after the last run; empty with `live_frames`.
     pub packet: Vec<u8>,
-    /// Metadata before the frame, not part of `packet`; only for XDP.
+    /// Metadata before the frame, which is not part of `packet`; only for XDP.
     pub metadata: Vec<u8>,
     /// Mean duration of one run, as measured by the kernel.
     pub duration: Duration,
 }
 
 const LIVE_FRAMES: u32 = 1 << 1;
-/// Space in bytes for headers that a program adds: XDP_PACKET_HEADROOM, and space for a tail.
+/// Space in bytes for headers that a program adds: XDP_PACKET_HEADROOM, and space after the frame.
 const GROWTH: usize = 512;
 /// struct xdp_md: data, data_end, data_meta, ingress_ifindex, rx_queue_index, egress_ifindex.
 const XDP_CONTEXT: usize = 24;

@@ -8,7 +8,7 @@ use aya::programs::ProgramError;
 const ATTEMPTS: usize = 5;
 
 /// Calls `load` until verification completes, at most [`ATTEMPTS`] times. The verifier returns EAGAIN if the thread has
-/// a pending signal (kernel/bpf/verifier.c, `do_check`), and on a busy machine verification can take a second.
+/// a pending signal (kernel/bpf/verifier.c, `do_check`), and verification can take a second on a busy machine.
 ///
 /// # Errors
 /// Returns the error of the last attempt.
@@ -38,8 +38,8 @@ fn retry_interrupted<E>(
 mod tests {
     use super::*;
 
-    /// Returns the result of a call that is interrupted `times` times before it returns `result`, and the number of
-    /// calls.
+    /// Retries a call that is interrupted `times` times before it returns `result`. Returns the final result and the
+    /// number of calls.
     fn retry_after_interruptions(
         times: usize,
         result: Result<(), &'static str>,

@@ -1,4 +1,4 @@
-//! Tests that the structs of weir-abi have the same memory layout as those of the compiled data plane.
+//! Tests that the structs in weir-abi have the same memory layout as in the compiled data plane.
 
 #[path = "support/elf.rs"]
 #[allow(dead_code, reason = "the layout of structs needs only sections")]

@@ -1,7 +1,7 @@
 //! Tests that the stack of every call chain fits the limits of the oldest supported kernel (Linux 6.1,
-//! kernel/bpf/verifier.c, check_max_stack_depth): 512 bytes with each frame rounded up to 32, with callbacks of
-//! bpf_loop counted like calls, at most eight frames, and less than 256 bytes in the frames of the callers of a
-//! function that makes a tail call. Newer kernels round up to multiples of 16 only, so loading a program on them does
+//! kernel/bpf/verifier.c, check_max_stack_depth): 512 bytes, where each frame is rounded up to a multiple of 32 and
+//! callbacks of bpf_loop count as calls; eight frames; and less than 256 bytes in the frames of the callers of a
+//! function that makes a tail call. Newer kernels round up only to multiples of 16, so loading a program on them does
 //! not test this.
 
 #[path = "support/elf.rs"]
@@ -61,11 +61,11 @@ fn instructions(code: &[u8]) -> Vec<Instruction> {
         .collect()
 }
 
-/// Returns how far below the frame pointer an instruction accesses memory; `next` is the instruction after it.
+/// Returns how far below the frame pointer an instruction accesses memory. `next` is the next instruction.
 fn stack_access_depth(instruction: Instruction, next: Option<&Instruction>) -> usize {
     let below = |offset: i64| usize::try_from(-offset).unwrap_or(0);
     match (instruction.opcode & 0x07, instruction.opcode) {
-        // Loads have the frame pointer as their source, stores as their destination.
+        // The frame pointer is the source of a load, and the destination of a store.
         (1, _) if instruction.src == FRAME_POINTER => below(i64::from(instruction.offset)),
         (2 | 3, _) if instruction.dst == FRAME_POINTER => below(i64::from(instruction.offset)),
         (_, OPCODE_MOVE) if instruction.src == FRAME_POINTER => match next {
@@ -80,8 +80,7 @@ fn stack_access_depth(instruction: Instruction, next: Option<&Instruction>) -> u
     }
 }
 
-/// Returns whether the callback whose address instruction `index` loads is a timer callback, according to the next
-/// helper call.
+/// Returns whether instruction `index` loads the address of a timer callback. The next helper call shows this.
 fn is_timer_callback(code: &[Instruction], index: usize) -> bool {
     let helper = code[index..]
         .iter()
@@ -149,7 +148,7 @@ fn functions(elf: &Elf) -> BTreeMap<Address, Function> {
 
 struct CallChains<'a> {
     functions: &'a BTreeMap<Address, Function>,
-    /// Names and frames, from the program to the innermost function.
+    /// Names and frame sizes, from the program to the innermost function.
     chain: Vec<(&'a str, usize)>,
     deepest: usize,
     violations: Vec<String>,
@@ -184,7 +183,7 @@ impl<'a> CallChains<'a> {
     }
 }
 
-/// Returns the stack depth of the deepest call chain of an object, and every chain that exceeds the limits.
+/// Returns the stack depth of the deepest call chain in an object, and every chain that exceeds the limits.
 fn check_object(elf: &[u8]) -> (usize, Vec<String>) {
     let elf = Elf::new(elf);
     let functions = functions(&elf);
@@ -233,7 +232,7 @@ fn every_call_chain_fits_the_stack_of_the_oldest_kernel() {
     }
 }
 
-/// Tests that callbacks are counted as calls: without them, the test above would miss the deepest chain.
+/// Tests that callbacks count as calls: without them, the previous test would miss the deepest chain.
 #[test]
 fn callbacks_are_found() {
     let elf = std::fs::read(format!("{}/weir_xdp.bpf.o", env!("OUT_DIR"))).unwrap();

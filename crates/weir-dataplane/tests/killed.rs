@@ -1,7 +1,8 @@
-//! Tests that the next daemon adopts the state of a daemon that was killed at any moment.
+//! Tests that the next daemon adopts the state of a daemon that was killed at an arbitrary moment.
 //!
 //! The test runs itself as a child that opens, activates, attaches and cleans up repeatedly. It kills the child and
-//! opens the remaining state. The moments depend on the clock, so each run covers only some of them; none may fail.
+//! opens the state that remains. The moments depend on the clock, so each run covers only some of them, but adoption
+//! must succeed at every moment.
 
 mod support;
 
@@ -53,7 +54,7 @@ fn state_of_killed_daemon_is_adopted() {
     let (dataplane, _) = Dataplane::open(&options(sandbox.pin_dir(), 0)).unwrap();
     drop(dataplane);
     for round in 0..40u32 {
-        // In a chroot, the path of this program is wrong after the change of the mount namespace.
+        // In a chroot, this program's path is wrong after the mount namespace has changed.
         let mut child = Command::new("/proc/self/exe")
             .args(["--exact", "child", "--nocapture"])
             .env(CHILD, sandbox.pin_dir())

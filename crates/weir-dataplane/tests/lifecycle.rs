@@ -1,4 +1,5 @@
-//! Tests open, activate, attach, reopen, replace and clean with the kernel, in namespaces of the test.
+//! Tests opening, activating, attaching, reopening, replacing and cleaning with the kernel, in the test's own
+//! namespaces.
 
 mod support;
 
@@ -353,7 +354,7 @@ fn test_run_returns_the_sent_frame() {
         "the server's MAC, the device's MAC"
     );
     assert_eq!(run.metadata, []);
-    // Without a MAC address, the frame is passed to the stack with the metadata that the tc program needs.
+    // Without a MAC address, XDP passes the frame to the stack with the metadata that the tc program needs.
     (0..weir_abi::HOPS_PER_DEST).for_each(|slot| {
         let link = weir_abi::HopParts {
             ifindex: 1,
@@ -389,7 +390,7 @@ fn live_frames_are_counted_like_other_frames() {
     assert_eq!(count(&dataplane, Reason::PassNotOurs), 1_000);
 }
 
-/// Each daemon has its own runtime directory and its lock.
+/// Each daemon has its own runtime directory and lock.
 #[test]
 fn one_of_several_daemons_that_start_together_gets_the_pin_directory() {
     if !privileged() {
@@ -404,7 +405,7 @@ fn one_of_several_daemons_that_start_together_gets_the_pin_directory() {
         fs::create_dir_all(&runtime_dir).unwrap();
         LockFile::acquire(runtime_dir.join("lock")).unwrap()
     });
-    // The bpffs is mounted before: it is not part of the test.
+    // Mount the bpffs first: mounting is not part of the test.
     pins.claim(locks[0].path()).unwrap();
     for _ in 0..100 {
         clean(&pins).unwrap();
@@ -423,7 +424,7 @@ fn one_of_several_daemons_that_start_together_gets_the_pin_directory() {
         for claim in claims.into_iter().filter_map(Result::err) {
             assert!(matches!(claim, Error::InUse { .. }), "{claim}");
         }
-        // A second claim of the same daemon, as after a restart, is not rejected.
+        // A second claim by the same daemon, as after a restart, is not rejected.
         let again = locks.iter().filter(|lock| pins.claim(lock.path()).is_ok());
         assert_eq!(again.count(), 1);
     }

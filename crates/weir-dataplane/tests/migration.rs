@@ -9,7 +9,7 @@ use weir_abi::{ABI_FLOW_LAYOUT, Bucket2, FLOW_AWAY, Reason, SETTINGS_BEGIN_IN_OL
 use weir_dataplane::migrate::MigrationResult;
 use weir_dataplane::{Dataplane, Error, OpenOptions, OpenOutcome, Sizes, TestInput, open_readonly};
 
-/// The previous layout.
+/// The previous layout of the flow table.
 const PREVIOUS_LAYOUT: u32 = ABI_FLOW_LAYOUT - 1;
 
 /// Layout and buckets of a flow table.
@@ -64,7 +64,7 @@ fn migrate(old_table: Table, new_table: Table) {
     (1010..1020).for_each(|port| send(&old, port, RST));
     wait_for_flows(&old, 50);
     new.activate().unwrap();
-    // While old programs may still run, both find the entries that the other creates or changes.
+    // While old programs may still run, old and new programs find each other's new and changed entries.
     (1060..1065).for_each(|port| send(&new, port, SYN));
     (1060..1065).for_each(|port| send(&old, port, ACK));
     (1065..1070).for_each(|port| send(&old, port, SYN));
@@ -97,7 +97,7 @@ fn migrate(old_table: Table, new_table: Table) {
         "the old table is unpinned"
     );
 
-    // The programs find every migrated entry and end it, and all counts return to zero.
+    // The programs find and end every migrated entry, and all counts return to zero.
     expected.iter().for_each(|port| send(&new, *port, ACK));
     assert_eq!(unmatched_packets(&new), 0);
     assert_eq!(ports(&new), expected);
@@ -110,8 +110,8 @@ fn migrate(old_table: Table, new_table: Table) {
     }
 }
 
-/// Asserts that the programs insert entries as in layout 2: the stash is not used, and the home bucket counts the
-/// entries in their second bucket.
+/// Asserts that the programs insert entries as in layout 2: they do not use the stash, and a home bucket counts its
+/// entries that are in their second bucket.
 fn assert_previous_layout(sandbox: &Sandbox, dataplane: &Dataplane, table: Table) {
     let path = table_directory(sandbox, table).join("weir_flows");
     let map = aya::maps::Map::Array(aya::maps::MapData::from_pin(path).unwrap());
@@ -199,7 +199,7 @@ fn interrupted_migration_continues() {
     interrupted.activate().unwrap();
     drop(interrupted);
 
-    // The requested size is applied only after the previous table is empty.
+    // The requested size takes effect only after the previous table is empty.
     let (mut next, opened) = Dataplane::open(&options(32)).unwrap();
     assert_eq!(opened, OpenOutcome::FlowsMigrating);
     assert_eq!(next.maps().flows.buckets(), 64);
@@ -213,7 +213,7 @@ fn interrupted_migration_continues() {
     );
 }
 
-/// Moves the flows without finishing the migration, like a daemon that is killed before it can replace the programs.
+/// Moves the flows without finishing the migration, like a daemon that is killed before it replaces the programs.
 fn move_flows_only(dataplane: &Dataplane, old_buckets: u32) {
     let mut settings = dataplane.maps().settings().unwrap();
     settings.flags &= !SETTINGS_BEGIN_IN_OLD;
@@ -324,7 +324,7 @@ fn resize_started_by_previous_release_is_finished_first() {
     assert_counts(&last, 30, 0);
 }
 
-/// Writes one word of the pinned record, as a future release would have written it.
+/// Changes one word of the pinned record to the value that a future release would write.
 fn write_record_word(sandbox: &Sandbox, offset: usize, word: u32) {
     const RECORD_BYTES: usize = 328;
     let data = aya::maps::MapData::from_pin(sandbox.pin_dir().join("layout")).unwrap();

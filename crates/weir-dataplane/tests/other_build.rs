@@ -1,4 +1,4 @@
-//! Tests maps that a different build pinned: if the type of one map differs, the other maps keep their contents.
+//! Tests maps that another build pinned: if the type of one map differs, the other maps keep their contents.
 
 mod support;
 
@@ -16,7 +16,7 @@ fn send(dataplane: &Dataplane, port: u16) {
     dataplane.test_run("weir_xdp", &input).unwrap();
 }
 
-/// Opens a data plane and attaches it to a device.
+/// Opens a data plane, activates it, and attaches it to a device.
 fn open_running(sandbox: &Sandbox) -> Dataplane {
     let (mut first, _) = Dataplane::open(&sandbox.options()).unwrap();
     fill(&first);
@@ -38,7 +38,7 @@ fn bigger(sandbox: &Sandbox) -> OpenOptions {
     }
 }
 
-/// Replaces the pinned address filter with a map of a different size, as a different build would have created it.
+/// Replaces the pinned address filter with a map of a different size, as another build might create it.
 fn replace_filter_with_other_size(sandbox: &Sandbox) {
     let pin = sandbox.pin_dir().join("state-1/weir_filters");
     std::fs::remove_file(&pin).unwrap();
@@ -77,7 +77,7 @@ fn counts_are_kept_if_a_different_map_does_not_fit() {
     assert_eq!(second.maps().services.get(1).unwrap().generation, 1);
 }
 
-/// Tests a build that finds maps of a different type and starts with all counts at zero.
+/// Tests a build that finds maps with a different type and starts with all counts at zero.
 #[test]
 fn counts_are_transferred_to_a_build_that_could_not_copy_them() {
     if !privileged() {

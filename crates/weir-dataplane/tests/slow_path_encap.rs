@@ -20,7 +20,7 @@ fn open(v6: bool, v6_outside: bool, tunnel: Tunnel, flags: u8) -> Option<Testbed
     setup.open()
 }
 
-/// Returns packets of one flow that cover each method of computing the checksum: deferred, partial, byte by byte.
+/// Returns packets of one flow for each method of computing the checksum: deferred, partial, byte by byte.
 fn packets(testbed: &Testbed) -> Vec<Vec<u8>> {
     let (client, vip) = (testbed.net.client, testbed.net.vip);
     let mut packets: Vec<Vec<u8>> = [0, 1, 2, 3, 31, 1400]

@@ -23,7 +23,7 @@ fn request(testbed: &Testbed) -> Vec<u8> {
     udp_packet(testbed.net.client, testbed.net.vip, CLIENT_PORT, PORT, 1400)
 }
 
-/// Returns the datagram whose fragments the frames contain, without the IP headers.
+/// Reassembles the datagram from the frames, without the IP headers.
 fn joined(frames: &[testbed::PacketOutcome]) -> Vec<u8> {
     frames
         .iter()

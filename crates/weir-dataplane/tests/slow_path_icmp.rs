@@ -1,4 +1,4 @@
-//! Tests that ICMP errors are assigned to the flow of the quoted packet, and are translated like its packets.
+//! Tests that ICMP errors are assigned to the flow of the quoted packet and translated like the flow's packets.
 
 mod support;
 mod testbed;
@@ -362,7 +362,7 @@ fn extension_headers_in_the_quote_are_followed() {
     );
 }
 
-/// Returns a tunnel of each kind, with its overhead in bytes.
+/// Returns one tunnel of each kind with its overhead in bytes.
 fn tunnels() -> [(Tunnel, u8, Encapsulation, u32); 5] {
     let gue = |checksum| Encapsulation::Gue {
         sport: 50_000,
@@ -420,7 +420,7 @@ fn too_big_for_a_tunnel_becomes_too_big_for_the_client() {
             let Some(testbed) = setup.open() else { return };
             let net = testbed.net;
             testbed.start_flow();
-            // If the kernel returns no route, the packet leaves through the client's device, at tc.
+            // If the kernel returns no route, the packet leaves at tc, through the client's device.
             let out = from_tunnel(&testbed, encapsulation, v6_outside, 1400);
             assert_eq!(out.verdict, XDP_PASS, "{tunnel:?}");
             assert_eq!(testbed.count(Reason::PassToTc), 1);

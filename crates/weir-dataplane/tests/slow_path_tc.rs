@@ -177,7 +177,7 @@ fn zero_udp_checksum_stays_zero() {
 
 // ---- ingress ----
 
-/// A packet socket on a device, which receives the packets that arrive there. It waits at most two seconds for each.
+/// A packet socket that receives the packets that arrive on a device. It waits at most two seconds for each packet.
 struct PacketSocket(OwnedFd);
 
 const ETH_P_ALL: u16 = 3;
@@ -229,7 +229,7 @@ impl PacketSocket {
         assert_eq!(sent, frame.len() as isize, "{}", io::Error::last_os_error());
     }
 
-    /// Receives the next frame with a TCP packet, in a tunnel or not.
+    /// Receives the next frame with a TCP packet, whether or not the packet is in a tunnel.
     fn receive_tcp(&self) -> weir_wire::ParsedFrame {
         loop {
             let mut buffer = [0u8; 2048];
@@ -356,15 +356,15 @@ fn vlan_tag_is_removed_on_another_device() {
 
 // ---- frames to other hosts ----
 
-/// The loopback device, which receives the test packets, and its address.
+/// The loopback device, which receives the test packets, and its MAC address.
 const LOOPBACK: (u32, [u8; 6]) = (1, [0; 6]);
 const VIRTUAL_MAC: [u8; 6] = [0, 0, 0x5e, 0, 1, 51];
 const OTHER_MAC: [u8; 6] = [2, 0, 0, 0, 0, 99];
 const BROADCAST: [u8; 6] = [0xff; 6];
 const TC_REDIRECT: u32 = 7;
 
-/// Returns the verdict of a packet path for a frame with this destination, and whether the frame was counted as a frame
-/// for another host.
+/// Returns a program's verdict on a frame with this destination, and whether the frame was counted as one for another
+/// host.
 fn verdict_to(testbed: &Testbed, program: &str, mac: [u8; 6], packet: &[u8]) -> (u32, bool) {
     let before = testbed.count(Reason::PassOtherHost);
     let mac = Packet::ethernet(MacAddr::new(testbed::PEER_MAC), MacAddr::new(mac));
@@ -407,7 +407,7 @@ fn xdp_leaves_frames_to_other_hosts_to_the_stack() {
     assert_eq!(verdict_for(OTHER_MAC), (XDP_PASS, true));
     list_macs(&testbed, &[testbed::DIRECTOR_MAC]);
     assert_eq!(verdict_for(VIRTUAL_MAC), (XDP_PASS, true));
-    // If there are more addresses than the table has space for, none of them is lost.
+    // Even if there are more addresses than fit in the table, none of them is lost.
     let many: Vec<[u8; 6]> = (0..4_000u32)
         .map(|n| {
             let [_, _, high, low] = n.to_be_bytes();
@@ -429,7 +429,7 @@ fn tc_leaves_frames_to_other_hosts_to_the_stack() {
     };
     let request = request(&testbed);
     let verdict_for = |mac| verdict_to(&testbed, "weir_skb", mac, &request);
-    // The kernel compares the address with the address of the device, whether the table contains it or not.
+    // The kernel compares the destination with the device's address, whether or not the table contains it.
     assert_eq!(verdict_for(LOOPBACK.1), (TC_REDIRECT, false));
     assert_eq!(verdict_for(VIRTUAL_MAC), (TC_NEXT, true));
     list_macs(&testbed, &[VIRTUAL_MAC]);
@@ -479,7 +479,7 @@ fn icmp_error_about_a_tunnel_is_left_to_the_addressed_host() {
     let error = Packet::ip(net.router, net.director).too_big(1400, &tunnel_packet);
     let error = error.build();
     list_macs(&testbed, &[testbed::DIRECTOR_MAC]);
-    // Without a route to the client a translated error leaves at tc.
+    // Without a route to the client, a translated error leaves at tc.
     for (mac, translated) in [(OTHER_MAC, 0), (testbed::DIRECTOR_MAC, 1)] {
         let (verdict, _) = verdict_to(&testbed, "weir_xdp", mac, &error);
         let count = testbed.count(Reason::PassToTc);

@@ -1,4 +1,4 @@
-//! Tests that flows from a peer are inserted, updated or rejected, with exact counts, in the kernel.
+//! Tests in the kernel that flows from a peer are inserted, updated or rejected, and that the counts are exact.
 
 mod support;
 mod testbed;
@@ -52,7 +52,7 @@ fn inserted_flow_continues_without_syn() {
                 return;
             };
             let net = testbed.net;
-            // Packets of a different flow determine the next hop to the client.
+            // Packets of another flow determine the next hop to the client.
             testbed
                 .send(&tcp(
                     net.client,

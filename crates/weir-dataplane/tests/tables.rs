@@ -161,7 +161,7 @@ fn used_extents_are_found_at_startup() {
         .collect();
     extents.sort_unstable();
     let extent = |at, length| Extent { at, length };
-    // The header, list and spread table of each service.
+    // Each service has a header, a list and a spread table.
     let spread = weir_sched::maglev::SIZES[0].div_ceil(4);
     let tables = |at| [extent(at, 5), extent(at + 5, 1), extent(at + 6, spread)];
     assert_eq!(extents, [tables(1), tables(7 + spread)].concat());

@@ -1,6 +1,6 @@
-//! Adds servers to a pool and removes them, on behalf of API clients.
+//! Adds servers to a pool and removes them, at the request of API clients.
 //!
-//! The servers are stored as a list in the JSON format of `servers_file`, with the same keys.
+//! The servers are stored in the JSON list format of `servers_file`, with the same keys.
 
 use serde_json::{Map, Value};
 use weir_config::{MEMBER_KEYS, Member};
@@ -10,12 +10,12 @@ use crate::list::{List, ListSource};
 use crate::{Lists, Membership, find_incompatibility};
 
 impl Membership {
-    /// Returns the lists with a server added to a pool, or with other keys for a server that the API has already added.
-    /// `keys` are the keys of a list entry, except the address.
+    /// Returns the lists after adding a server to a pool, or after changing the keys of a server that the API has
+    /// already added. `keys` are the keys of a list entry without the address.
     ///
     /// # Errors
-    /// Returns a message of one line if the keys or the address are invalid, or if the configuration or another source
-    /// contains the server.
+    /// Returns a one-line message if the keys or the address are invalid, or if the configuration or another source
+    /// already contains the server.
     pub fn with_server(
         &self,
         configured: &Desired,
@@ -23,7 +23,7 @@ impl Membership {
         address: &str,
         mut keys: Map<String, Value>,
     ) -> Result<Lists, String> {
-        // The client sent the body, so the message may contain the unknown key.
+        // The client sent the body, so the message can quote the unknown key.
         if let Some(key) = keys.keys().find(|key| !MEMBER_KEYS.contains(&key.as_str())) {
             let allowed = MEMBER_KEYS[1..].join("`, `");
             return Err(format!(
@@ -45,10 +45,10 @@ impl Membership {
         self.with_entries(configured, pool, entries)
     }
 
-    /// Returns the lists without a server that the API added.
+    /// Returns the lists after removing a server that the API has added.
     ///
     /// # Errors
-    /// Returns a message of one line if the API has not added the server.
+    /// Returns a one-line message if the API has not added the server.
     pub fn without_server(
         &self,
         configured: &Desired,
@@ -68,7 +68,7 @@ impl Membership {
         self.with_entries(configured, pool, entries)
     }
 
-    /// Returns an error if the configuration or another source contains the server.
+    /// Returns an error if the configuration or another source already contains the server.
     fn reject_other_source(&self, pool: &Pool, server: &Server) -> Result<(), String> {
         let is_same = |other: &Server| (other.address, other.port) == (server.address, server.port);
         let name = &server.name;
@@ -100,7 +100,7 @@ impl Membership {
         entries.and_then(Result::ok).unwrap_or_default()
     }
 
-    /// Returns the lists with these entries for the servers that the API has added to a pool.
+    /// Returns the lists after replacing the API's entries for a pool with `entries`.
     fn with_entries(
         &self,
         configured: &Desired,
@@ -127,7 +127,7 @@ impl Membership {
     }
 }
 
-/// Parses a list entry. `address` is the server's address for error messages.
+/// Parses a list entry. `address` is the server's address, which error messages contain.
 fn parse_entry(address: &str, entry: Value) -> Result<Member, String> {
     let members = weir_config::members(&Value::from(vec![entry]).to_string());
     let mut members = members.map_err(|error| format!("{address}: {}", error.reason))?;
@@ -212,7 +212,7 @@ mod tests {
             assert!(error.contains(expected), "{error}");
         }
 
-        // The server is kept across a restart and a reload.
+        // The server remains after a restart and after a reload.
         let mut restarted = Membership::new(&directory);
         let lists = restarted.read_for_reload(&configured);
         assert_eq!(lists.added_to(&configured).pools[0].servers.len(), 2);

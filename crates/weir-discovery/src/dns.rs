@@ -1,9 +1,9 @@
-//! Resolves server names. For each name, a task repeats the query when the time to live expires.
+//! Resolves server names: a task for each name repeats the query whenever the time to live (TTL) expires.
 //!
-//! A task provides the servers of its name as a list in the format of `servers_file`. The list is sorted, because the
-//! order of records changes between responses. The caller validates the list.
+//! Each task provides the servers of its name as a list in the format of `servers_file`. The list is sorted, because
+//! the order of records changes between responses. The caller validates the list.
 //!
-//! After a failed query, a name keeps its last servers, so that changes to the other names of a pool are still applied.
+//! If a query fails, the name keeps its last servers, so that changes to the other names of a pool are still applied.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,13 +15,13 @@ use weir_model::ServersDns;
 
 use crate::resolve::resolve;
 
-/// The servers of a name as a list, or an error message.
+/// The servers of a name in list format, or an error message.
 pub(crate) type ServerList = Result<String, String>;
 
-/// Maximum time that a configuration waits for the first responses.
+/// Maximum time to wait for the first responses before a configuration is applied.
 const FIRST_RESPONSE_TIMEOUT: Duration = Duration::from_secs(3);
-/// Minimum and maximum delay before the next query. With a time to live of 0, the query would be repeated without a
-/// pause; with a time to live of a day, a removed server would be used for too long.
+/// Minimum and maximum delay before the next query. Without a minimum, a TTL of 0 would cause queries without a pause.
+/// Without a maximum, a removed server would remain in use for as long as a long TTL.
 const TTL_RANGE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(3600));
 /// Delay after a failed query.
 const RETRY_DELAY: Duration = Duration::from_secs(2);
@@ -64,7 +64,7 @@ impl Names {
         }
     }
 
-    /// Starts resolving new names, and waits for their first responses, but at most [`FIRST_RESPONSE_TIMEOUT`]. Must be
+    /// Starts resolving new names, and waits for their first responses for at most [`FIRST_RESPONSE_TIMEOUT`]. Must be
     /// called inside a tokio runtime.
     pub(crate) async fn resolve_new(&mut self, names: impl Iterator<Item = &ServersDns>) {
         let mut new_resolutions = Vec::new();
@@ -103,9 +103,10 @@ impl Names {
         self.resolutions.retain(|name, _| is_wanted(name));
     }
 
-    /// Returns the servers of a pool's names as one list, and the reason why the last query of a name failed. Returns
+    /// Returns the servers of a pool's names as one list, and the reason if the last query for a name failed. Returns
     /// `None` if no name has a response yet. A name that can no longer be resolved keeps its last servers. If a name
-    /// has no servers yet, the list is an error, unless `is_partial_accepted` accepts the servers of the other names.
+    /// has no servers yet, returns an error instead of the list, unless `is_partial_accepted` is set and another name
+    /// has servers.
     pub(crate) fn list(
         &self,
         names: &[ServersDns],
@@ -125,7 +126,7 @@ impl Names {
     }
 }
 
-/// Joins lists. A server in several lists is listed once, because a list must not repeat an address.
+/// Joins lists. A server in several lists is listed once, because a list must not contain an address twice.
 fn join_lists(lists: &[&str]) -> String {
     let mut listed_addresses = BTreeSet::new();
     let lines = lists.iter().flat_map(|list| list.lines());
@@ -134,7 +135,7 @@ fn join_lists(lists: &[&str]) -> String {
         .fold(String::new(), |text, line| text + line + "\n")
 }
 
-/// Repeats the query for a name and sends each changed response.
+/// Repeats the query for a name and sends a response whenever it differs from the previous one.
 async fn query_repeatedly(
     name: ServersDns,
     sender: watch::Sender<Option<Responses>>,

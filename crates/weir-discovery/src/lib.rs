@@ -1,8 +1,8 @@
 //! Obtains pool servers from sources other than the configuration: `servers_file`, `servers_dns`, and the API.
 //!
-//! The active configuration is the configuration file plus these servers. A list is rejected if it is missing or
-//! invalid, or has lost more than half of its servers at once. The last good list is then kept, even across restarts,
-//! and the status reports the problem. A reload of the configuration accepts a shorter list.
+//! The active configuration is the configuration file plus these servers. A list is rejected if it is missing, is
+//! invalid or has lost more than half of its servers at once. In this case the last good list stays in use, even across
+//! restarts, and the status reports the problem. A reload of the configuration accepts a shorter list.
 
 mod api;
 mod dns;
@@ -30,13 +30,13 @@ use crate::watch::Watch;
 
 pub use crate::list::ListSource;
 
-/// Parses a message of a resolver, for weir-fuzz.
+/// Parses a message from a resolver, for weir-fuzz.
 #[doc(hidden)]
 pub fn parse_dns_response(message: &[u8]) {
     response::parse_as_each_type(message);
 }
 
-/// Name of the file with the last good lists in the runtime directory.
+/// Name of the file in the runtime directory that stores the last good lists.
 const FILE: &str = "members.json";
 
 /// The status of a pool's server list.
@@ -50,12 +50,12 @@ pub struct Source {
     pub from: String,
     /// Number of servers in the list.
     pub servers: usize,
-    /// Why the current content of the source is rejected.
+    /// Why the current content of the source was rejected.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
 }
 
-/// The lists of a configuration's pools.
+/// The server lists of the pools in a configuration.
 #[derive(Clone, Debug, Default)]
 pub struct Lists {
     by_source: BTreeMap<Key, List>,
@@ -71,8 +71,8 @@ pub struct Membership {
 }
 
 impl Lists {
-    /// Reads the lists of a configuration's pools. `force` accepts lists that have lost more than half of their
-    /// servers.
+    /// Reads the server lists of the pools in a configuration. `force` accepts lists that have lost more than half of
+    /// their servers.
     fn read(&self, configured: &Desired, names: &Names, force: bool) -> Self {
         let mut read = BTreeMap::new();
         for pool in &configured.pools {
@@ -112,8 +112,8 @@ impl Lists {
         sources.filter_map(|source| Some((source, self.by_source.get(&(pool.to_owned(), source))?)))
     }
 
-    /// Returns the configuration plus the servers of the lists. A server that occurs more than once is used as in the
-    /// configuration, otherwise as in the first list.
+    /// Returns the configuration plus the servers of the lists. If a server occurs more than once, its entry in the
+    /// configuration is used, or else its entry in the first list.
     pub fn added_to(&self, configured: &Desired) -> Desired {
         let mut desired = configured.clone();
         for pool in &mut desired.pools {
@@ -129,8 +129,8 @@ impl Lists {
         desired
     }
 
-    /// Returns the lists for a rollback to `configured`, which used these lists, from `replaced`, which uses
-    /// `current_lists`. A source that both configurations use keeps its list in `current_lists`.
+    /// Returns the lists for a rollback from the configuration `replaced`, which uses `current_lists`, to `configured`,
+    /// which used `self`. A source that both configurations use keeps its list from `current_lists`.
     pub fn rolled_back(
         &self,
         configured: &Desired,
@@ -161,7 +161,7 @@ impl Lists {
         }
     }
 
-    /// Returns the content of each list, without positions.
+    /// Returns the content of each list, without the positions of entries.
     fn servers(&self) -> BTreeMap<&Key, Vec<Content<'_>>> {
         let lists = self.by_source.iter();
         let servers = lists.map(|(key, list)| (key, list.members.iter().map(content_of).collect()));
@@ -169,15 +169,15 @@ impl Lists {
     }
 }
 
-/// A list entry without its position in the list, which has no effect on the pool.
+/// A list entry without its position in the list, which does not affect the pool.
 type Content<'a> = (&'a Server, Option<&'a [String]>);
 
 fn content_of(member: &Member) -> Content<'_> {
     (&member.server, member.checks.as_deref())
 }
 
-/// Returns a server with the checks in its list entry. If one of these is no longer configured, the server uses the
-/// pool's checks instead.
+/// Returns a server with the checks in its list entry. If one of these checks is no longer configured, the server uses
+/// the pool's checks instead.
 fn with_checks(configured: &Desired, member: &Member) -> Server {
     let checks = member.checks.as_ref().and_then(|names| {
         let checks = names.iter().map(|name| configured.check(name).cloned());
@@ -219,7 +219,8 @@ fn validate_update(
     })
 }
 
-/// Checks that the servers can be in a pool. The error contains a position in the list, but none of its content.
+/// Checks that the servers can belong to a pool. The error contains a position in the list, but does not quote the
+/// list.
 fn check_members(configured: &Desired, pool: &Pool, members: &[Member]) -> Result<(), String> {
     for member in members {
         find_incompatibility(configured, pool, member).map_or(Ok(()), |reason| {
@@ -230,8 +231,8 @@ fn check_members(configured: &Desired, pool: &Pool, members: &[Member]) -> Resul
     Ok(())
 }
 
-/// Returns why a server cannot be in a pool, or `None` if it can: a check is not configured, the group may not publish
-/// the address, or a layer 4 service cannot use the address family.
+/// Returns the reason if a server cannot belong to a pool: a check is not configured, the group may not publish the
+/// address, or a layer 4 service cannot use the address family.
 fn find_incompatibility(configured: &Desired, pool: &Pool, member: &Member) -> Option<String> {
     let server = &member.server;
     let names = member.checks.iter().flatten();
@@ -275,19 +276,20 @@ impl Membership {
         }
     }
 
-    /// Starts resolving the new names of a configuration, and waits at most 3 seconds for their first responses.
+    /// Starts resolving the new names of a configuration, and waits for their first responses for at most 3 seconds.
     pub async fn resolve_new(&mut self, configured: &Desired) {
         let names = configured.pools.iter();
         let names = names.flat_map(|pool| &pool.servers_dns);
         self.names.resolve_new(names).await;
     }
 
-    /// Reads the lists of a configuration for a reload, which accepts shorter lists.
+    /// Reads the lists of a configuration for a reload. Accepts lists that have lost more than half of their servers.
     pub fn read_for_reload(&self, configured: &Desired) -> Lists {
         self.lists.read(configured, &self.names, true)
     }
 
-    /// Reads the lists for the start of the daemon. Rejects lists that have lost more than half of their servers.
+    /// Reads the lists of a configuration when the daemon starts. Rejects lists that have lost more than half of their
+    /// servers.
     pub fn read_for_start(&self, configured: &Desired) -> Lists {
         self.lists.read(configured, &self.names, false)
     }
@@ -297,7 +299,8 @@ impl Membership {
         self.lists.clone()
     }
 
-    /// Reads the lists again, and logs newly rejected lists. Returns the lists if their servers have changed.
+    /// Reads the lists again, and logs each list that is now rejected for a new reason. Returns the lists if their
+    /// servers have changed.
     pub fn read_changes(&mut self, configured: &Desired) -> Option<Lists> {
         let lists = self.lists.read(configured, &self.names, false);
         for (key, list) in &lists.by_source {
@@ -349,7 +352,7 @@ impl Membership {
         }
     }
 
-    /// Records the reason why these lists could not be applied, for each list that differs from the active list.
+    /// Records why these lists could not be applied, for each source whose new list differs from the active list.
     pub fn reject(&mut self, lists: &Lists, problem: &str) {
         for (key, list) in &mut self.lists.by_source {
             let rejected = lists.by_source.get(key);
@@ -370,7 +373,7 @@ impl Membership {
         self.watch.changed().await;
     }
 
-    /// Updates the watched directories. Must be called once a second. Returns whether a watched directory has changed.
+    /// Updates the set of watched directories. Must be called once per second. Returns whether the set has changed.
     pub fn check_directories(&mut self) -> bool {
         self.watch.check_directories()
     }

@@ -1,13 +1,13 @@
-//! The server list of a pool from one source.
+//! Defines the server list that a pool has from one source.
 
 use serde::{Deserialize, Serialize};
 use weir_config::Member;
 
-/// The source of a list.
+/// The kind of source that a list comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ListSource {
-    /// A file that another program writes.
+    /// A file that another program writes (`servers_file`).
     File,
     /// DNS records.
     Dns,
@@ -16,7 +16,7 @@ pub enum ListSource {
 }
 
 impl ListSource {
-    /// Returns the name in logs.
+    /// Returns the source's name for logs.
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::File => "servers_file",
@@ -26,7 +26,7 @@ impl ListSource {
     }
 }
 
-/// The last good content of a source, and why the current content is rejected.
+/// The last good content of a source, and why the current content was rejected.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct List {
     pub(crate) text: String,

@@ -1,7 +1,7 @@
 //! Reads the lists that a previous daemon persisted in the runtime directory.
 //!
-//! Earlier versions allowed every key of a server in a list, even programs to run. Keys that are no longer allowed are
-//! removed before the list is used. The log contains the pool and the address, but not the values.
+//! Earlier versions allowed every server key in a list, even keys that run programs. Keys that are no longer allowed
+//! are removed before the list is used. The log contains the pool and the address, but not the values.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,7 +11,7 @@ use weir_config::{MigratedMembers, migrate_members};
 
 use crate::list::{Key, List, ListSource};
 
-/// Reads the lists. Returns no lists if the file cannot be read, and omits invalid lists.
+/// Reads the lists, without invalid ones. Returns no lists if the file cannot be read.
 pub(crate) fn read(file: &Path) -> BTreeMap<Key, List> {
     let text = fs::read_to_string(file).unwrap_or_default();
     let persisted: Vec<(String, ListSource, String)> =

@@ -1,8 +1,8 @@
-//! Resolves a name to a list of servers (RFC 1035, RFC 3596, RFC 2782).
+//! Resolves a DNS name to a list of servers (RFC 1035, RFC 3596, RFC 2782).
 //!
 //! Each query uses UDP from a new port with a random identifier. If the response is truncated, the query is repeated
-//! over TCP. Resolvers are tried in order until one responds. Names are fully qualified: there is no search list and no
-//! cache.
+//! over TCP. Resolvers are tried in order until one responds. Names are treated as fully qualified, so the search list
+//! is not used. Responses are not cached.
 
 use std::hash::{BuildHasher, Hasher};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -15,22 +15,22 @@ use weir_model::{MAX_WEIGHT, ServersDns, ServersRecord};
 
 use crate::response::{QueryError, Records, build_query, parse_response};
 
-/// File with the system's resolvers.
+/// File that lists the system's resolvers.
 const RESOLV_CONF: &str = "/etc/resolv.conf";
 const PORT: u16 = 53;
-/// Time limit for the response of a resolver.
+/// Time limit for a resolver's response.
 const RESOLVER_TIMEOUT: Duration = Duration::from_secs(1);
-/// Number of times that all resolvers are tried.
+/// Number of times that each resolver is tried.
 const ROUNDS: usize = 2;
-/// Maximum size of a response. Over TCP, the length field has 16 bits.
+/// Maximum size of a response. The length field of a message over TCP has 16 bits.
 const MESSAGE_MAX_BYTES: usize = 65_535;
 /// Maximum number of servers for one name.
 const SERVERS_MAX: usize = 4096;
 
-/// Resolves a name to a list of servers, one per line. Returns the list and its time to live.
+/// Resolves a name to a list of servers, one per line. Returns the list and its TTL.
 ///
 /// # Errors
-/// Returns a message of one line if the name cannot be resolved.
+/// Returns a one-line message if the name cannot be resolved.
 pub(crate) async fn resolve(query: &ServersDns) -> Result<(String, Duration), String> {
     let resolvers = match query.resolvers.as_slice() {
         [] => system_resolvers()?,
@@ -82,7 +82,8 @@ pub(crate) async fn resolve(query: &ServersDns) -> Result<(String, Duration), St
     Ok((text, resolver.ttl.unwrap_or_default()))
 }
 
-/// Formats a server as a line of `servers_file`; `is_first` = it gets the cookie of the name.
+/// Formats a server as a line of `servers_file`; `is_first` = the server gets the cookie that is configured for the
+/// name.
 fn format_line(
     (address, port, weight): (IpAddr, Option<u16>, u32),
     query: &ServersDns,
@@ -127,13 +128,13 @@ fn system_resolvers() -> Result<Vec<SocketAddr>, String> {
     Ok(resolvers)
 }
 
-/// Prefix of the error of a failed AAAA query, if the A query returned addresses.
+/// Prefix of the error if the AAAA query failed after the A query returned addresses.
 const AAAA_FAILED: &str = "query for AAAA: ";
 
-/// The state of resolving one name.
+/// The state of the resolution of one name.
 struct Resolver {
     resolvers: Vec<SocketAddr>,
-    /// The minimum time to live of all responses.
+    /// The minimum TTL of all responses.
     ttl: Option<Duration>,
 }
 
@@ -164,13 +165,13 @@ impl Resolver {
         Ok(addresses)
     }
 
-    /// Returns the address, port and weight of each server in the SRV records with the best priority.
+    /// Returns the address, port and weight of each server in the SRV records with the lowest priority value.
     async fn query_services(&mut self, name: &str) -> Result<Vec<(IpAddr, u16, u32)>, String> {
         let records = self.query(name, TYPE::SRV).await?;
         let best_priority = records.services.iter().map(|target| target.priority).min();
         let mut servers = Vec::new();
         for target in &records.services {
-            // "." means that there is no service (RFC 2782).
+            // The name "." means that the service is not available (RFC 2782).
             if Some(target.priority) != best_priority || target.name.is_empty() {
                 continue;
             }
@@ -223,7 +224,7 @@ fn random_id() -> u16 {
     (random & u64::from(u16::MAX)) as u16
 }
 
-/// Sends a query to a resolver, and returns the records of its response.
+/// Sends a query to a resolver, and returns the records in the response.
 async fn exchange(resolver: SocketAddr, name: &str, kind: TYPE) -> Result<Records, QueryError> {
     let id = random_id();
     let query = build_query(name, kind, id)?;
@@ -238,7 +239,7 @@ async fn exchange(resolver: SocketAddr, name: &str, kind: TYPE) -> Result<Record
     loop {
         let length = socket.recv(&mut buffer).await?;
         match parse_response(&buffer[..length], name, kind, id) {
-            // Another message is ignored, because the response may still arrive.
+            // Ignore other messages, because the response may still arrive.
             None => {}
             Some(Ok(None)) => break,
             Some(Ok(Some(records))) => return Ok(records),

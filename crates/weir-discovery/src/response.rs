@@ -16,7 +16,7 @@ pub(crate) struct Records {
     pub(crate) services: Vec<Target>,
     /// Addresses in the additional section, by name.
     pub(crate) additional: BTreeMap<String, Vec<IpAddr>>,
-    /// The minimum time to live of the records; `None` = there is no record.
+    /// The minimum TTL of the records; `None` = there are no records.
     pub(crate) ttl: Option<Duration>,
 }
 
@@ -44,7 +44,7 @@ impl From<io::Error> for QueryError {
     }
 }
 
-/// Builds a query; `id` is its identifier.
+/// Builds a query with the identifier `id`.
 ///
 /// # Errors
 /// Returns an error if the name is not a valid DNS name.
@@ -61,8 +61,8 @@ pub(crate) fn build_query(name: &str, kind: TYPE, id: u16) -> Result<Vec<u8>, Qu
     build().map_err(|error| QueryError::Final(format!("{name}: {error}")))
 }
 
-/// Parses a message. Returns `None` if the message is not the response to this query, and `Some(Ok(None))` if the
-/// response is truncated.
+/// Parses a message. Returns `None` if it is not the response to this query, and `Some(Ok(None))` if it is a truncated
+/// response.
 pub(crate) fn parse_response(
     message: &[u8],
     name: &str,
@@ -95,7 +95,7 @@ pub(crate) fn parse_response(
     Some(Ok(Some(collect_records(&packet))))
 }
 
-/// Describes a response code (RFC 1035 section 4.1.1).
+/// Returns a description of a response code (RFC 1035 section 4.1.1).
 fn rcode_message(code: RCODE) -> String {
     let message = match code {
         RCODE::FormatError => "the name server cannot interpret the query (FORMERR)",
@@ -146,8 +146,9 @@ fn collect_records(packet: &Packet<'_>) -> Records {
     records
 }
 
-/// Returns a name in a response as text for messages and queries. Escapes bytes without a visible character as in a
-/// zone file (RFC 1035 section 5.1), so that the writer of a zone cannot control terminals.
+/// Returns a name from a response as text for messages and further queries. Bytes that are not visible characters are
+/// escaped as in a zone file (RFC 1035 section 5.1), so that the author of a zone cannot send control characters to
+/// terminals.
 fn escape_name(name: &Name<'_>) -> String {
     let mut text = String::new();
     for (index, label) in name.get_labels().iter().enumerate() {
@@ -265,7 +266,7 @@ mod tests {
         let name = &records.services[0].name;
         assert_eq!(name, "\\027]0;x\\007\\194\\155\\013\\010ok.example");
         assert!(records.additional.contains_key(name));
-        // A query for the escaped name contains the original name.
+        // A query that is built from the escaped name contains the original name.
         let mut message = build_query(name, TYPE::A, 7).expect("a query");
         message[2] |= 0x80;
         let label = b"\x1b]0;x\x07\xc2\x9b\r\nok\x07example\0";
@@ -305,7 +306,7 @@ mod tests {
         ));
         let truncated = reply(|packet| packet.set_flags(PacketFlag::TRUNCATION));
         assert_eq!(parse(&truncated), Ok(None));
-        // Truncated in the middle of a record.
+        // The response is truncated in the middle of a record.
         let full = reply(|packet| {
             packet.set_flags(PacketFlag::TRUNCATION);
             let address = u32::from(Ipv4Addr::new(10, 0, 0, 5));

@@ -71,7 +71,7 @@ async fn last_good_list_is_kept() {
     fs::remove_dir_all(&directory).unwrap();
 }
 
-/// Applies changed lists like the daemon, after an event of the watch or a change of directories, until `is_done`.
+/// Applies changed lists as the daemon does, after a watch event or a change of directories, until `is_done`.
 async fn apply_changes_until(
     membership: &mut Membership,
     configured: &Desired,
@@ -120,7 +120,8 @@ async fn changes_to_files_links_and_directories_are_detected() {
     fs::create_dir_all(&watched).unwrap();
     fs::create_dir_all(&other).unwrap();
     let file = watched.join("list");
-    // As in Kubernetes volumes, the file is a link through a second link to a directory that is replaced.
+    // As in a Kubernetes volume, `list` is a link to `..data/list`, and `..data` is a link that is replaced to switch
+    // directories.
     fs::create_dir(watched.join("..one")).unwrap();
     fs::write(watched.join("..one/list"), "10.0.0.2").unwrap();
     std::os::unix::fs::symlink("..one", watched.join("..data")).unwrap();
@@ -131,7 +132,7 @@ async fn changes_to_files_links_and_directories_are_detected() {
     membership.commit(&configured, lists);
     assert!(has_servers(1)(&membership));
 
-    // The link's target changes. Then the directory of the target is replaced.
+    // First the content of the link's target changes, then its directory is replaced.
     fs::write(watched.join("..one/list"), "10.0.0.2\n10.0.0.3").unwrap();
     apply_changes_until(&mut membership, &configured, has_servers(2)).await;
     fs::create_dir(watched.join("..two")).unwrap();
@@ -193,7 +194,7 @@ async fn list_that_shrank_is_rejected_after_restart() {
     fs::remove_dir_all(&root).unwrap();
 }
 
-/// Earlier versions allowed any key in a list.
+/// Earlier versions allowed any server key in a list.
 #[tokio::test]
 async fn persisted_check_of_earlier_version_is_removed() {
     let root = std::env::temp_dir().join(format!("weir-persisted-{}", std::process::id()));
@@ -246,7 +247,7 @@ async fn list_entry_uses_its_check_while_configured() {
     assert_eq!(servers[1].checks.as_deref(), Some(&[site][..]));
     assert_eq!(servers[2].checks, None);
     membership.commit(&configured, lists);
-    // The check is removed from the configuration. The last good list is kept, with the pool's checks.
+    // After the check is removed from the configuration, the last good list is kept with the pool's checks.
     configured.checks.clear();
     let lists = membership.read_for_reload(&configured);
     assert!(

@@ -1,7 +1,7 @@
-//! Waits for changes to files with inotify(7). Watches the directories, because a replaced file has a new inode.
+//! Waits for changes to files with inotify(7). It watches the directories, because a replaced file has a new inode.
 //!
-//! A directory can also be replaced, and a file can be a link into a subdirectory. Once a second, the caller therefore
-//! compares the watched directories with the files' current directories.
+//! A directory can also be replaced, and a file can be a link into a subdirectory. The caller therefore compares the
+//! watched directories with the files' current directories once per second.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -24,7 +24,7 @@ const EVENTS: WatchFlags = WatchFlags::CLOSE_WRITE
     .union(WatchFlags::ATTRIB)
     .union(WatchFlags::ONLYDIR);
 
-/// The watches on files. The thread that reads events runs until the process exits.
+/// The watches for a set of files. The thread that reads events runs until the process exits.
 #[derive(Debug)]
 pub(crate) struct Watch {
     descriptor: Option<Arc<OwnedFd>>,
@@ -44,7 +44,7 @@ impl Watch {
         }
     }
 
-    /// Returns the notification for changed lists, which the DNS source also uses.
+    /// Returns the notifier for changed lists, which the DNS source also uses.
     pub(crate) fn notify(&self) -> Arc<Notify> {
         Arc::clone(&self.changed)
     }
@@ -58,8 +58,8 @@ impl Watch {
         }
     }
 
-    /// Watches the current directories of the files. Returns whether the watched directories have changed, so that an
-    /// event may have been missed.
+    /// Watches the current directories of the files. Returns whether the set of watched directories has changed; an
+    /// event may have been missed in this case.
     pub(crate) fn check_directories(&mut self) -> bool {
         if self.files.is_empty() && self.watched.is_empty() {
             return false;
@@ -74,7 +74,8 @@ impl Watch {
             .collect();
         let mut watched = BTreeMap::new();
         for directory in directories {
-            // The next call retries a missing directory. A directory that is already watched keeps its descriptor.
+            // If a directory is missing, the next call retries it. If a directory is already watched, it keeps its
+            // watch descriptor.
             if let Ok(number) = add_watch(&*descriptor, &directory, EVENTS) {
                 watched.insert(directory, number);
             }
@@ -129,7 +130,7 @@ impl Watch {
 }
 
 /// Returns the directory of a file. If the file is a link into a subdirectory, also returns the target's directory.
-/// Files outside the directory are never read.
+/// Targets outside the file's directory are excluded, because files there are never read.
 fn directories_of(file: &Path) -> impl Iterator<Item = PathBuf> {
     let is_link = fs::symlink_metadata(file).is_ok_and(|metadata| metadata.is_symlink());
     let parent_of = |path: &Path| path.parent().map(Path::to_owned);

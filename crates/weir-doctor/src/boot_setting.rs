@@ -16,10 +16,10 @@ const DIRECTORIES: [&str; 5] = [
     "lib/sysctl.d",
 ];
 
-/// The file that procps reads last; systemd installs a link to it in one of `DIRECTORIES`.
+/// The file that procps reads last. systemd installs a link to this file in one of `DIRECTORIES`.
 const LAST_FILE: &str = "etc/sysctl.conf";
 
-/// Directories of systemd units, and boot scripts.
+/// Directories of systemd units, and files and directories of boot scripts.
 const BOOT_FILES: [&str; 7] = [
     "etc/systemd/system",
     "usr/local/lib/systemd/system",
@@ -30,7 +30,7 @@ const BOOT_FILES: [&str; 7] = [
     "etc/rc.local",
 ];
 
-/// Values set at boot, by the path of the sysctl below `/proc/sys`. Names can be globs.
+/// Values set at boot, by the sysctl's path below `/proc/sys`. Paths can be globs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct BootSettings {
     values: BTreeMap<String, (String, PathBuf)>,
@@ -95,8 +95,8 @@ impl BootSettings {
     }
 }
 
-/// Converts a name to its path below `/proc/sys`. The first `.` or `/` in the name is the separator of components; the
-/// other character is part of a component (sysctl.d(5)).
+/// Converts a sysctl name to its path below `/proc/sys`. The first `.` or `/` in the name is the separator of
+/// components; the other character is part of a component (sysctl.d(5)).
 fn slash_form(name: &str) -> String {
     match name.find(['.', '/']) {
         Some(index) if name[index..].starts_with('.') => name
@@ -111,7 +111,7 @@ fn slash_form(name: &str) -> String {
     }
 }
 
-/// Converts a path to the dotted name of `sysctl` and its files.
+/// Converts a path to the dotted name that `sysctl` and its files use.
 fn dotted_form(name: &str) -> String {
     let swap = |char| match char {
         '/' => '.',
@@ -146,8 +146,8 @@ fn component_matches(glob: &str, name: &str) -> bool {
     }
 }
 
-/// Reports settings, by path below `/proc/sys`, that are lost at the next boot: one finding for all settings that no
-/// file contains, and one for each setting that a file sets to a different value.
+/// Reports settings, by path below `/proc/sys`, that will be lost at the next boot: one finding for all settings that
+/// no file contains, and one for each setting that a file sets to a different value.
 pub fn settings_lost_at_boot(
     active: &BTreeMap<String, String>,
     root: &Path,

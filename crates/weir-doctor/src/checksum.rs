@@ -1,4 +1,4 @@
-//! Reports received segments with a wrong checksum: a director or bridge forwarded packets with a partial checksum,
+//! Reports received segments with a wrong checksum: a director or bridge has forwarded packets with a partial checksum,
 //! which the sender's device should have completed.
 
 use crate::Diagnosis;
@@ -6,7 +6,7 @@ use crate::Diagnosis;
 /// A bad cable can cause one wrong checksum in this many segments.
 const SEGMENTS_PER_TOLERATED_ERROR: u64 = 100_000;
 
-/// Reports wrong checksums if there are more than a bad link would cause.
+/// Reports wrong checksums if there are more than a bad cable would cause.
 pub fn bad_checksums() -> Option<Diagnosis> {
     evaluate(&std::fs::read_to_string("/proc/thread-self/net/snmp").ok()?)
 }

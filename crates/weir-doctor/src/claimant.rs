@@ -1,4 +1,4 @@
-//! Finds other machines on the director's segments that answer ARP requests or neighbour solicitations for a VIP.
+//! Finds other machines on the director's segments that reply to ARP requests or neighbour solicitations for a VIP.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv6Addr};
@@ -26,8 +26,8 @@ const ICMPV6: u8 = 58;
 /// A reply from another machine for a VIP: the VIP, and the machine's link address.
 type Claim = (IpAddr, String);
 
-/// Reports other machines that answer for any of these VIPs. Skips VIPs in `failover_vips` that this machine does not
-/// have: the active director has them.
+/// Reports other machines that reply to queries for these VIPs. Skips VIPs in `failover_vips` that this machine does
+/// not have, because the active director has them.
 pub(crate) fn claimants(
     desired: &Desired,
     state: &NetState,
@@ -52,7 +52,7 @@ pub(crate) fn claimants(
                 .copied()
                 .filter(|vip| vip.is_ipv4() == is_ipv4)
                 .collect();
-            // Segments with other subnets are queried too: machines with AnyIP or a misplaced VIP answer there.
+            // Segments with other subnets are queried too, because machines with AnyIP or a misplaced VIP reply there.
             let sender = state.addresses.iter().find_map(|address| {
                 let matches = address.ifindex == link.index && address.ip.is_ipv4() == is_ipv4;
                 (matches && !vips.contains(&address.ip) && !address.tentative).then_some(address.ip)
@@ -87,8 +87,8 @@ pub(crate) fn claimants(
     findings
 }
 
-/// Reports other machines that answer for VIPs of this machine. Waits for replies, up to the time limit, for each
-/// device and address family.
+/// Reports other machines that reply to queries for VIPs of this machine. Waits for replies, up to the time limit, for
+/// each device and address family.
 ///
 /// # Errors
 /// Fails if the state of the network cannot be read.
@@ -132,8 +132,8 @@ fn servers_by_mac(desired: &Desired, state: &NetState) -> BTreeMap<String, IpAdd
     by_mac
 }
 
-/// Returns the forwarding method that a server must be prepared for; `None` if packets are addressed to the server
-/// itself, or no service with this VIP uses the server.
+/// Returns the forwarding method that a server must be prepared for. Returns `None` if packets are addressed to the
+/// server itself, or if no service with this VIP uses the server.
 fn required_preparation(desired: &Desired, vip: IpAddr, server: IpAddr) -> Option<Forward> {
     desired.services.iter().find_map(|service| {
         let listens = service
@@ -176,8 +176,8 @@ fn diagnosis(
         ),
         None => (mac.to_owned(), "that machine".to_owned()),
     };
-    // The kernel answers for an address of the receiving interface regardless of arp_ignore: remove the VIP there
-    // first. Only on lo, the preparation stops the replies.
+    // The kernel replies for an address of the receiving interface regardless of arp_ignore, so the VIP must be removed
+    // there first. The preparation stops replies only for VIPs on lo.
     let preparation = server.and_then(|server| required_preparation(desired, vip, server));
     let show = format!("on {host}: ip -br addr show to {vip} prints the interface that has it");
     let fix = match preparation {
@@ -194,7 +194,7 @@ fn diagnosis(
     .fix(fix)
 }
 
-/// Returns the frame that requests the link address of a VIP; `None` if `sender` has a different address family.
+/// Returns the frame that requests the link address of a VIP, or `None` if `sender` has a different address family.
 fn query(mac: MacAddr, sender: IpAddr, vip: IpAddr) -> Option<Vec<u8>> {
     match (sender, vip) {
         (IpAddr::V4(sender), IpAddr::V4(target)) => {
@@ -222,7 +222,7 @@ fn query(mac: MacAddr, sender: IpAddr, vip: IpAddr) -> Option<Vec<u8>> {
     }
 }
 
-/// Parses a reply. Ignores replies from `local`, this machine.
+/// Parses a reply. Ignores replies from `local`, which is this machine's address.
 fn parse_claim(frame: &[u8], local: MacAddr) -> Option<Claim> {
     if let Ok(packet) = ArpPacket::parse(frame.get(14..)?)
         && packet.operation == ArpOperation::Reply

@@ -1,4 +1,4 @@
-//! Reports conntrack problems: a table that is nearly full, and rules that drop packets which conntrack considers
+//! Reports conntrack problems: a table that is nearly full, and rules that drop packets that conntrack considers
 //! invalid.
 
 use weir_netlink::Sysctl;
@@ -6,7 +6,7 @@ use weir_netlink::Sysctl;
 use crate::Diagnosis;
 use crate::firewall::{self, Packet, Ruleset, Tracking};
 
-/// Minimum fill level of a reported table, in percent.
+/// Minimum fill level at which a table is reported, in percent.
 const NEARLY_FULL_PERCENT: u64 = 90;
 
 fn read_sysctl(name: &str) -> Option<u64> {
@@ -36,8 +36,8 @@ fn evaluate_fill_level(count: u64, max: u64) -> Option<Diagnosis> {
     )
 }
 
-/// Reports that packets of connections without a conntrack entry are dropped, because conntrack does not pick the
-/// connections up.
+/// Reports that packets of connections without a conntrack entry are dropped, because conntrack does not pick up
+/// existing connections.
 pub fn missing_pickup(rules: &Ruleset, client: Packet) -> Option<Diagnosis> {
     if read_sysctl("nf_conntrack_tcp_loose") != Some(0) {
         return None;

@@ -1,4 +1,5 @@
-//! A problem that `weir doctor` reports: the observation, why it breaks load balancing, and the command that fixes it.
+//! Defines a problem that `weir doctor` reports: the observation, why it breaks load balancing, and the command that
+//! fixes it.
 
 use std::fmt;
 
@@ -13,7 +14,7 @@ pub struct Diagnosis {
     /// The consequence.
     #[serde(rename = "why")]
     pub consequence: String,
-    /// The command that fixes the problem; `None` = the operator has to decide.
+    /// The command that fixes the problem, or `None` if the operator has to decide.
     #[serde(rename = "mend", skip_serializing_if = "Option::is_none")]
     pub fix: Option<String>,
     /// Whether `--fix` has fixed the problem.

@@ -1,7 +1,7 @@
-//! `weir doctor` on a director.
+//! Implements `weir doctor` on a director.
 //!
-//! Reads the configuration, the kernel's settings, the daemon's status and replies from neighbours. Changes nothing:
-//! the daemon repairs its own settings, and the operator is responsible for all others.
+//! This module reads the configuration, the kernel's settings, the daemon's status and replies from neighbours. It
+//! changes nothing: the daemon repairs its own settings, and the operator is responsible for all others.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -16,7 +16,7 @@ use crate::{
     slow, stack,
 };
 
-/// Time limit for resolving link addresses. The kernel sends a request each second, and one request or reply may be
+/// Time limit for resolving link addresses. The kernel sends a request every second, and one request or reply may be
 /// lost.
 const RESOLVE_TIMEOUT: Duration = Duration::from_millis(2_500);
 const RESOLVE_POLL_INTERVAL: Duration = Duration::from_millis(50);
@@ -40,9 +40,9 @@ pub enum Daemon {
 /// The problems on a director.
 #[derive(Clone, Debug, Default)]
 pub struct DirectorFindings {
-    /// The problems, causes before their consequences.
+    /// The problems; causes precede their consequences.
     pub findings: Vec<Diagnosis>,
-    /// Interfaces without a connection. Problems that they cause are left out.
+    /// Interfaces without a connection. Problems that these interfaces cause are omitted.
     pub disconnected: Disconnected,
 }
 
@@ -120,8 +120,8 @@ pub async fn director(
     })
 }
 
-/// Makes the kernel resolve the servers' link addresses, whose entries expire without traffic, and returns the state of
-/// the network, with lookups of `destinations`.
+/// Makes the kernel resolve the servers' link addresses, because neighbour entries expire without traffic. Returns the
+/// state of the network with lookups of `destinations`.
 async fn resolve_neighbours(
     netlink: &Netlink,
     servers: &BTreeSet<IpAddr>,
@@ -209,9 +209,9 @@ fn down_servers(reported: &[ServiceReport]) -> Vec<String> {
     down.map(|server| server.address.clone()).collect()
 }
 
-/// Reports VIPs that are not on this machine. Skips VIPs that Weir adds, if the daemon is not running, because that is
-/// reported separately, or its interface has no connection; VIPs in `failover_vips`; and VIPs of layer 4 services that
-/// `[announce]` covers, which are routed to this machine.
+/// Reports VIPs that are not on this machine. Skips VIPs in `failover_vips`, and VIPs of layer 4 services that
+/// `[announce]` covers, which are routed to this machine. Skips all VIPs if Weir adds them and the daemon is not
+/// running or the interface has no connection, because these causes are reported separately.
 fn missing_vips(
     desired: &Desired,
     (state, disconnected): (&NetState, &Disconnected),
@@ -361,7 +361,8 @@ fn small_tunnel_mtus(desired: &Desired, state: &NetState) -> Vec<Diagnosis> {
         .collect()
 }
 
-/// Returns the problems that the daemon's status shows. Skips those of servers behind interfaces without a connection.
+/// Returns the problems that the daemon's status shows. Skips problems of servers behind interfaces without a
+/// connection.
 fn status_findings(
     reported: &[ServiceReport],
     (desired, state): (&Desired, &NetState),
@@ -609,7 +610,7 @@ mod tests {
     use super::*;
     use crate::Handshakes;
 
-    /// A removed server keeps its flows and the service's previous forwarding method.
+    /// A removed server keeps its flows, and keeps the service's previous forwarding method.
     #[test]
     fn removed_servers_are_not_reported() {
         let found = |removed: bool| {

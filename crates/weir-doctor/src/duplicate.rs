@@ -7,7 +7,7 @@ use weir_netlink::Address;
 
 use crate::Diagnosis;
 
-/// Reports VIPs that a device has but cannot use.
+/// Reports VIPs that are on a device but unusable.
 pub fn unusable_vips(
     vips: &BTreeSet<IpAddr>,
     addresses: &[Address],

@@ -1,5 +1,5 @@
-//! Reports interfaces without a connection, and finds the addresses that cannot be reached because of them, so that
-//! other findings about these addresses are left out.
+//! Reports interfaces without a connection, and finds the addresses that are unreachable because of these interfaces,
+//! so that other findings about these addresses are omitted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -54,7 +54,7 @@ impl Disconnected {
         self.links.iter().any(|link| link.name == name)
     }
 
-    /// Returns whether one of these interfaces is the reason why a server or director cannot be reached.
+    /// Returns whether a server or director is unreachable because of one of these interfaces.
     pub fn is_cause_for(&self, address: IpAddr) -> bool {
         self.unreachable.contains_key(&address)
     }
@@ -118,8 +118,9 @@ const fn is_connected(link: &Link) -> bool {
     link.up && link.carrier
 }
 
-/// Returns the interface that makes a destination unreachable. A disabled interface has no routes: a destination
-/// without a route is attributed to it, and one in its network may have a route that leads elsewhere.
+/// Returns the interface that makes a destination unreachable. A disabled interface has no routes. A destination
+/// without a route is therefore attributed to a disabled interface, and a destination in the interface's network may
+/// have a route over another interface.
 fn cause<'a>(destination: IpAddr, links: &'a [Link], state: &NetState) -> Option<&'a Link> {
     let mut others = state.links.values();
     if others.any(|link| is_connected(link) && has_network_of(link, destination, state)) {
@@ -203,7 +204,7 @@ mod tests {
         Disconnected::new(&desired, &servers, &state)
     }
 
-    /// Without lookups, no server has a route.
+    /// Without route lookups, no server has a route.
     #[test]
     fn unreachable_servers_are_in_the_finding() {
         let named = format!("[node]\nvip_interface = \"eth1\"\n{FILE}");

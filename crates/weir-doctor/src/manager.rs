@@ -1,10 +1,11 @@
 //! Reports VIPs that systemd-networkd or NetworkManager will remove. When these programs reapply a device's
-//! configuration (`networkctl reconfigure`, `netplan apply`, `nmcli device reapply`, activation of a connection), they
+//! configuration (`networkctl reconfigure`, `netplan apply`, `nmcli device reapply`, or activating a connection), they
 //! remove addresses that they did not add.
 //!
-//! Observed with networkd 252 and 257 and NetworkManager 1.42: addresses on `lo` are kept, unless an operator wrote a
-//! NetworkManager profile or, with networkd 257, a network file for `lo`; ARP and `rp_filter` sysctls are kept on every
-//! device. networkd 257 also removes addresses when it starts. Only processes in this network namespace are relevant.
+//! The following was observed with networkd 252 and 257 and NetworkManager 1.42. Addresses on `lo` are kept, unless
+//! there is a NetworkManager profile or, with networkd 257, a network file for `lo`. ARP and `rp_filter` sysctls are
+//! kept on every device. networkd 257 also removes addresses when it starts. Only processes in this network namespace
+//! are relevant.
 
 use std::fs;
 use std::net::IpAddr;
@@ -12,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use crate::Diagnosis;
 
-/// Process names of the network managers, truncated by the kernel (`TASK_COMM_LEN`).
+/// Process names of the network managers, as truncated by the kernel (`TASK_COMM_LEN`).
 const NETWORKD: &str = "systemd-network";
 const NETWORK_MANAGER: &str = "NetworkManager";
 
@@ -138,8 +139,8 @@ fn check_networkd(assigned: &AssignedVip, root: &Path) -> Option<Diagnosis> {
     )
 }
 
-/// Returns the drop-ins of a network file in the order in which they are read: by name; a file in an earlier directory
-/// replaces files of the same name.
+/// Returns the drop-ins of a network file in the order in which networkd reads them: sorted by name. A file in an
+/// earlier directory replaces files of the same name in later directories.
 fn drop_ins(root: &Path, name: &str) -> Vec<PathBuf> {
     let mut by_name = std::collections::BTreeMap::new();
     for directory in NETWORK_DIRECTORIES {
@@ -165,7 +166,7 @@ fn check_network_manager(assigned: &AssignedVip, root: &Path) -> Option<Diagnosi
     }
     let uuid = values(&state, "connection-uuid").next()?;
     let profile = profile(root, uuid).unwrap_or_default();
-    // NetworkManager generated this profile from an external configuration, and does not apply it.
+    // NetworkManager generated this profile from an external configuration and does not apply it.
     if values(&profile, "external").any(|value| value == "true") {
         return None;
     }
@@ -195,7 +196,7 @@ fn check_network_manager(assigned: &AssignedVip, root: &Path) -> Option<Diagnosi
     )
 }
 
-/// Returns the text of the connection profile with this UUID; `None` = not found.
+/// Returns the text of the connection profile with this UUID, or `None` if it is not found.
 fn profile(root: &Path, uuid: &str) -> Option<String> {
     for directory in PROFILE_DIRECTORIES {
         let entries = fs::read_dir(root.join(directory));

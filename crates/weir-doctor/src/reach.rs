@@ -1,6 +1,6 @@
-//! Tests whether servers of `direct` services accept connections to their VIP. Sends a SYN for the VIP to the server's
-//! link address, as the director forwards a client's SYN, and reads the reply from a packet socket, because the local
-//! stack also has the VIP. Connections that the test opens are reset at once.
+//! Tests whether servers of `direct` services accept connections to their VIP. The test sends a SYN for the VIP to the
+//! server's link address, as if it forwarded a client's SYN. It reads the reply from a packet socket, because the local
+//! stack also has the VIP. Connections that the test opens are reset immediately.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -176,7 +176,7 @@ fn probes(desired: &Desired, state: &NetState, down: &[String]) -> Vec<SynProbe>
     probes
 }
 
-/// Creates a probe over a path; `None` for a path with a VLAN tag, because replies arrive on another device.
+/// Creates a probe over a path. Returns `None` for a path with a VLAN tag, because replies arrive on another device.
 fn probe(path: &ResolvedPath, state: &NetState, vip: SocketAddr, port: u16) -> Option<SynProbe> {
     if path.local || path.vlan.is_some() || path.ifindex != path.device {
         return None;
@@ -199,7 +199,7 @@ fn probe(path: &ResolvedPath, state: &NetState, vip: SocketAddr, port: u16) -> O
     })
 }
 
-/// Sends the probes and returns the reply to each; `None` = no reply in time.
+/// Sends the probes, and returns the reply to each, or `None` if there is no reply in time.
 ///
 /// # Errors
 /// Fails if frames cannot be sent on the device.

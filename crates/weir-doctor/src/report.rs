@@ -1,11 +1,11 @@
-//! The part of the daemon's status that the checks use.
+//! Defines the part of the daemon's status that the checks use.
 
 /// Status of a service.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServiceReport {
-    /// The name.
+    /// The service's name.
     pub name: String,
-    /// The forwarding method; `mixed` if it differs between servers.
+    /// The forwarding method, or `mixed` if the servers' methods differ.
     pub forward: String,
     /// The servers, including removed ones.
     pub servers: Vec<ServerReport>,
@@ -22,17 +22,17 @@ pub struct ServerReport {
     pub state: String,
     /// The reason for the state.
     pub reason: String,
-    /// The weight that the scheduler uses; 0 = no new clients.
+    /// The weight that the scheduler uses; 0 means that the server gets no new clients.
     pub effective_weight: u32,
     /// Whether the server is no longer configured but still has flows.
     pub removed: bool,
-    /// Why outlier detection ejected the server.
+    /// Why outlier detection has ejected the server.
     pub ejected: Option<String>,
-    /// The problem of a server that still receives clients.
+    /// A problem of the server, which still receives clients.
     pub warning: Option<String>,
-    /// TCP handshakes of clients; `None` = no handshake has started.
+    /// TCP handshakes of clients, or `None` if no handshake has started.
     pub handshakes: Option<Handshakes>,
-    /// The latency of recent responses; `None` = unknown.
+    /// The latency of recent responses, or `None` if it is unknown.
     pub latency: Option<Latency>,
 }
 
@@ -41,15 +41,15 @@ pub struct ServerReport {
 pub struct Latency {
     /// Median, in microseconds.
     pub p50_us: i64,
-    /// Samples since the server was added.
+    /// Number of samples since the server was added.
     pub samples: u64,
 }
 
 /// TCP handshakes of clients since the server was added.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Handshakes {
-    /// SYNs sent to the server, including retransmissions.
+    /// Number of SYNs sent to the server, including retransmissions.
     pub syns: u64,
-    /// Flows that became established.
+    /// Number of flows that became established.
     pub completed: u64,
 }

@@ -1,4 +1,4 @@
-//! Reports VIPs that the kernel may use as the source of a server's own packets. Replies to such packets would go to
+//! Reports VIPs that the kernel can use as the source address of a server's own packets. Replies to such packets go to
 //! the director.
 
 use std::collections::BTreeSet;
@@ -14,7 +14,7 @@ const REMOTE_ADDRESSES: [&str; 2] = ["198.51.100.1", "2001:db8:ffff:ffff::1"];
 /// Maximum number of route lookups.
 const MAX_LOOKUPS: usize = 64;
 
-/// Reports VIPs on `lo` that the kernel selects or may select as a source address.
+/// Reports VIPs on `lo` that the kernel selects or can select as a source address.
 ///
 /// # Errors
 /// Fails if the routes cannot be read.
@@ -45,8 +45,8 @@ pub async fn vip_sources(
     Ok(findings)
 }
 
-/// Reports an IPv6 VIP that is not deprecated: the kernel may select it. An IPv4 address of `lo` is selected only if
-/// the interface has none, which the route lookups show.
+/// Reports an IPv6 VIP that is not deprecated, because the kernel can select it. The kernel selects an IPv4 address of
+/// `lo` only if the outgoing interface has no address, which the route lookups show.
 fn usable_as_source(address: &Address) -> Option<Diagnosis> {
     let (vip, prefix) = (address.ip, address.prefix);
     (vip.is_ipv6() && !address.destination_only).then(|| {
@@ -60,7 +60,7 @@ fn usable_as_source(address: &Address) -> Option<Diagnosis> {
     })
 }
 
-/// Reports a VIP that the kernel selects as the source of packets to `destination`.
+/// Reports a VIP that the kernel selects as the source address of packets to `destination`.
 fn selected_source(vip: IpAddr, destination: IpAddr) -> Diagnosis {
     Diagnosis::new(
         format!("packets from this machine to {destination} have the VIP {vip} as their source"),

@@ -1,4 +1,4 @@
-//! Decides who may edit ipvsadm's services: root, and members of `socket_group` if `socket_mode` permits it.
+//! Decides who may edit ipvsadm's services: root, and members of `socket_group` if `socket_mode` permits them to.
 //!
 //! The client connects to a socket of this process, and the kernel identifies the client (SO_PEERCRED). The daemon's
 //! account is rejected, regardless of its groups.

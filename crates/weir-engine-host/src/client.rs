@@ -13,7 +13,7 @@ use crate::message::{self, Reply, Request, UNREQUESTED};
 /// Maximum duration of a request that only reads.
 const READ_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum duration of a change, which includes verification of programs and resolution of neighbours. In an emulated
-/// machine, which `make release-check` uses, a change of the flow table's size takes more than five minutes.
+/// machine, which `make release-check` uses, changing the size of the flow table takes more than five minutes.
 const CHANGE_TIMEOUT: Duration = Duration::from_secs(900);
 
 /// Why a request has no result.
@@ -50,7 +50,8 @@ pub struct EngineClient {
 }
 
 impl EngineClient {
-    /// Creates a client of the process at the other end of the channel, which may be started later. Starts a thread.
+    /// Creates a client of the process at the other end of the channel, and starts a thread. The process may be started
+    /// later.
     pub fn new(channel: Channel) -> Self {
         let shared = Arc::new(Shared {
             channel,
@@ -195,7 +196,7 @@ impl Shared {
                 }
                 continue;
             }
-            // The first process is started by the first request, which is still in the channel.
+            // The first request starts the first process, and is still in the channel.
             if !std::mem::take(&mut is_first) {
                 self.lost.store(true, Ordering::Relaxed);
                 self.lock().clear();
@@ -279,7 +280,7 @@ mod tests {
             send_reply(UNREQUESTED, &Reply::Started);
             let (number, _, _) = next();
             send_reply(number, &Reply::Current(true));
-            // The process dies during a request, and another process starts.
+            // The process dies during a request, and another one starts.
             drop(next());
             send_reply(UNREQUESTED, &Reply::Started);
             let (number, request, _) = next();

@@ -1,8 +1,8 @@
 //! Synchronizes flows: passes data between the socket, the sessions with the peers, and the engine's flow table.
 //!
-//! Runs every few milliseconds in the engine's process: otherwise each flow would cross a channel. A datagram is parsed
-//! only after it has been authenticated with the key from root's file. The number of datagrams per step is limited, so
-//! that a full table does not delay requests.
+//! It runs every few milliseconds in the engine's process, so flows do not cross a channel. A datagram is parsed only
+//! after it has been authenticated with the key from root's file. The number of datagrams per step is limited, so a
+//! full table does not delay requests.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
@@ -23,7 +23,7 @@ const BUSY_PAUSE: Duration = Duration::from_millis(5);
 const IDLE_PAUSE: Duration = Duration::from_millis(50);
 /// Pause if `[sync]` is not configured.
 const OFF_PAUSE: Duration = Duration::from_secs(1);
-/// Time within which a running peer responds after the start of a session.
+/// Maximum time that a running peer takes to respond after the start of a session.
 const JOIN_TIME: Duration = Duration::from_secs(1);
 /// Pause after an error, such as a failure to open the socket.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
@@ -48,9 +48,9 @@ struct ActiveSync {
     sending: bool,
     receiving: bool,
     counts: SyncCounts,
-    /// Start of the sessions.
+    /// Start time of the sessions.
     joined_at: Duration,
-    /// Whether flows were received whose service or server this director did not have.
+    /// Whether peers sent flows for a service or server that this director did not have.
     has_unknown_flows: bool,
 }
 
@@ -61,7 +61,7 @@ pub struct FlowSynchronizer {
     running: Option<ActiveSync>,
     /// Time at which the walk last found flows that a table change had moved.
     moved_at: Duration,
-    /// Revision of the engine's configuration in the last step; `None` = there was no engine.
+    /// Revision of the engine's configuration at the last step; `None` = there was no engine.
     revision: Option<u64>,
     records: Vec<Record>,
     entries: Vec<u32>,
@@ -80,7 +80,7 @@ impl Default for FlowSynchronizer {
     }
 }
 
-/// Returns a new session with each peer. Logs an error, and returns `None`, if there are no random numbers.
+/// Returns a new session with each peer. Logs an error and returns `None` if the random number generator fails.
 fn new_sessions(config: &FlowSync, now: Duration) -> Option<Vec<(SocketAddr, Session)>> {
     let mut seed = Seed::default();
     if aws_lc_rs::rand::fill(&mut seed).is_err() {
@@ -94,7 +94,7 @@ fn new_sessions(config: &FlowSync, now: Duration) -> Option<Vec<(SocketAddr, Ses
     Some(sessions.map(session).collect())
 }
 
-/// A table without flows: there is no engine, or sending is stopped.
+/// A table without flows, which is used while there is no engine or sending is stopped.
 struct NoTable;
 
 impl Source for NoTable {
@@ -124,7 +124,7 @@ impl ActiveSync {
         })
     }
 
-    /// Starts new sessions, so that the peers send all flows again.
+    /// Starts new sessions, so the peers send all flows again.
     fn restart_sessions(&mut self, now: Duration) {
         if let Some(sessions) = new_sessions(&self.config, now) {
             (self.sessions, self.joined_at, self.has_unknown_flows) = (sessions, now, false);
@@ -169,7 +169,7 @@ impl ActiveSync {
                     }
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
-                // An ICMP error about a datagram that was sent.
+                // The error is an ICMP error about a datagram that was sent.
                 Err(_) => {}
             }
         }
@@ -184,7 +184,7 @@ impl ActiveSync {
                 let Some(datagram) = session.poll(now, source) else {
                     break;
                 };
-                // A datagram that is not sent is lost, and the session sends its flows again.
+                // A datagram that cannot be sent counts as lost, and the session sends its flows again.
                 let sent = socket.send_to(&datagram, *peer);
                 if sent.is_err_and(|error| error.kind() == ErrorKind::WouldBlock) {
                     break;
@@ -316,7 +316,7 @@ impl FlowSynchronizer {
         self.running = config.and_then(|config| ActiveSync::new(config, now));
     }
 
-    /// Receives, inserts and sends. Returns the pause until the next call.
+    /// Receives, inserts and sends flows. Returns the time until the next call.
     pub fn step(&mut self, engine: Option<&mut Engine>) -> Duration {
         let now = self.started_at.elapsed();
         let on = self.running.is_some();
@@ -334,7 +334,7 @@ impl FlowSynchronizer {
         running.open(now);
         let revision = engine.as_ref().map(|engine| engine.revision());
         if revision != self.revision && running.has_unknown_flows {
-            // Flows that were dropped may have a service or a server now.
+            // Dropped flows may have a service or a server now.
             running.restart_sessions(now);
         }
         self.revision = revision;
@@ -364,8 +364,8 @@ impl FlowSynchronizer {
         }
     }
 
-    /// Starts or stops a synchronization daemon of ipvsadm. The edit must be the only one, because ipvsadm has a
-    /// separate command for it; returns `None` for other edits, or if there is no `[sync]`.
+    /// Starts or stops a synchronization daemon of ipvsadm, for which ipvsadm has a separate command. Returns `None` if
+    /// there are other edits, or if there is no `[sync]`.
     pub fn switch_daemon(&mut self, edits: &[Edit]) -> Option<Result<(), Refusal>> {
         let running = self.running.as_mut()?;
         match edits {
@@ -402,8 +402,8 @@ impl FlowSynchronizer {
         engine.has_moved_flows() || running.sessions.iter().any(is_behind)
     }
 
-    /// Returns whether flows of peers are still missing here. Silent peers are ignored, except right after the start,
-    /// because they respond only after some time.
+    /// Returns whether flows of peers are still missing here. Silent peers are ignored, except immediately after the
+    /// start, when they may not have responded yet.
     pub fn is_joining(&self, engine: Option<&Engine>) -> bool {
         let (Some(running), Some(engine)) = (&self.running, engine) else {
             return false;

@@ -58,9 +58,9 @@ fn active_state(engine: &Engine) -> ActiveState {
     }
 }
 
-/// The communication between the two halves of opening the engine.
+/// Communication with the daemon between the two halves of opening the engine.
 pub(crate) trait OpenHandshake {
-    /// Replies to the first request, and waits for the state of servers; `None` = the daemon has cancelled or exited.
+    /// Replies to the first request, and waits for the server states; `None` = the daemon has cancelled or exited.
     fn receive_states(&mut self, saved: SavedServers) -> impl Future<Output = Option<StateCopy>>;
 }
 
@@ -139,7 +139,7 @@ impl Host {
         Ok(accepted)
     }
 
-    /// Executes a request, except for those that open the engine. `send` sends a part of the reply.
+    /// Executes any request except those that open the engine. `send` sends a part of the reply.
     pub(crate) async fn execute(
         &mut self,
         request: Request,
@@ -168,7 +168,7 @@ impl Host {
                 self.with_engine(|engine, _| Ok(probe::add(engine, id, forwarding)))
             }
             Request::RemoveProbe(id) => self.with_engine(|engine, _| Ok(probe::remove(engine, id))),
-            // Handled by a separate thread, because the server's response may take some time.
+            // A separate thread handles this request, because the server's response may take some time.
             Request::ClaimsVip(_) => failure_reply(&"this request is out of sequence"),
             Request::Prepare => {
                 self.policy.prepare();
@@ -241,7 +241,7 @@ impl Host {
             Ok(desired) => desired,
             Err(reason) => return refuse(reason),
         };
-        // After a change that affects only server lists, the key is not read again.
+        // Do not read the key again after a change that affects only server lists.
         let sync = match has_text.then(|| accepted.sync()).transpose() {
             Ok(sync) => sync,
             Err(reason) => return failure_reply(&reason),
@@ -375,7 +375,7 @@ impl Host {
         }
     }
 
-    /// Serves the socket for edits by ipvsadm, unless another process's engine may be active.
+    /// Serves the socket for ipvsadm's edits, unless another process's engine may be active.
     fn serve_permits(&mut self) {
         if let Some(engine) = self.engine.as_ref().filter(|_| !self.is_paused) {
             self.permits.serve(&engine.desired().node);
@@ -414,7 +414,7 @@ impl Host {
         }
     }
 
-    /// Exchanges flows with other directors. Returns the pause until the next call.
+    /// Exchanges flows with other directors. Returns the time until the next call.
     pub(crate) fn synchronize(&mut self) -> Duration {
         if self.is_paused || self.engine.is_none() {
             return SYNC_PAUSE;
@@ -422,7 +422,7 @@ impl Host {
         self.sync.step(self.engine.as_mut())
     }
 
-    /// Publishes the costs of `least-time`. Returns the pause until the next call.
+    /// Publishes the costs of `least-time`. Returns the time until the next call.
     pub(crate) fn publish_latency(&mut self) -> Option<Duration> {
         match self.active_engine()?.0.publish_latency() {
             Ok(pause) => Some(pause),

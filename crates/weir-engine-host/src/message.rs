@@ -1,10 +1,11 @@
-//! Defines the messages between the daemon and the engine process, and sends and reads them.
+//! Defines, sends and reads the messages between the daemon and the engine process.
 //!
 //! Messages are JSON in packets of a SEQPACKET channel; long messages are in an attached file. New versions may add
 //! requests, but never change the meaning of a request.
 //!
 //! Replies with one record for each server are binary (postcard): the daemon requests them several times per second,
-//! and JSON for a hundred thousand servers costs more than reading their counters. Both ends are the same program.
+//! and encoding a hundred thousand servers as JSON takes longer than reading their counters. Both ends are the same
+//! program.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -32,9 +33,9 @@ pub(crate) const UNREQUESTED: u64 = u64::MAX;
 const INLINE_MAX_BYTES: usize = 32 << 10;
 /// Maximum size of a message, in bytes: a snapshot of a million servers.
 const MAX_BYTES: u64 = 1 << 30;
-/// The content of a packet whose message is in the first attached file.
+/// The content of a packet if the message is in the first attached file.
 const ATTACHED: &[u8] = b"attached";
-/// The same for a binary reply.
+/// The content of a packet if a binary reply is in the first attached file.
 const BINARY: &[u8] = b"binary";
 
 /// A server that a list or the API adds to a pool.
@@ -63,7 +64,7 @@ pub struct AddedServer {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Request {
-    /// First half of opening the engine, with the configuration whose text is attached. [`Request::Finish`] or
+    /// First half of opening the engine. The text of the configuration is attached. [`Request::Finish`] or
     /// [`Request::Cancel`] follows.
     Begin {
         /// Servers from server lists.
@@ -77,9 +78,9 @@ pub enum Request {
         /// The whole state of servers.
         states: StateCopy,
     },
-    /// Instead of the second half of opening: restore the previous state.
+    /// Restore the previous state, instead of the second half of opening.
     Cancel,
-    /// Start reading the configuration file, because the daemon loads it.
+    /// Start reading the configuration file, because the daemon is loading it.
     Prepare,
     /// Apply a configuration; its text is attached if it differs from the last one.
     Apply {
@@ -88,7 +89,7 @@ pub enum Request {
         /// Changes to the state of servers.
         states: StateCopy,
         /// `weir_helper::address_digest`; `None` = the text has no environment variables. Both processes must have the
-        /// same values of the variables.
+        /// same values for the variables.
         #[serde(default)]
         address_digest: Option<u64>,
     },
@@ -99,12 +100,12 @@ pub enum Request {
         /// Changes to the state of servers.
         states: StateCopy,
     },
-    /// Add an override to the copy that 0.1.0 reads.
+    /// Add an override to the copy that Weir 0.1.0 reads.
     CopyOverride {
         /// The override.
         record: OverrideRecord,
     },
-    /// Execute edits by ipvsadm that a client has requested ([`crate::permit_edits`]).
+    /// Execute ipvsadm edits that a client has requested ([`crate::permit_edits`]).
     Edit {
         /// In execution order.
         edits: Vec<Edit>,
@@ -123,17 +124,17 @@ pub enum Request {
     RemoveProbe(ProbeId),
     /// Check whether the server of a probe responds to ARP requests for the VIP.
     ClaimsVip(ProbeId),
-    /// Make no changes without a request: a successor of the daemon opens its own engine.
+    /// Make no changes without a request, because a successor of the daemon opens its own engine.
     Pause,
-    /// The successor has failed: continue.
+    /// Continue, because the successor has failed.
     Resume,
     /// Drop the engine, because a successor has taken over. The data plane stays in the kernel.
     Close,
-    /// Check whether the data plane is still this engine's.
+    /// Check whether the data plane still belongs to this engine.
     IsCurrent,
     /// Transfer counters to a program that has replaced the maps.
     TransferCounts,
-    /// Detach programs that a successor does not detach itself.
+    /// Detach programs that the successor does not detach.
     DetachTc,
 }
 
@@ -186,7 +187,7 @@ pub enum Query {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProbeId {
-    /// Source address, which is this machine's.
+    /// Source address, which belongs to this machine.
     pub local: IpAddr,
     /// Source port.
     pub port: u16,
@@ -250,7 +251,7 @@ pub struct SyncStatus {
     pub unknown_senders: u64,
     /// Number of changes that were overwritten before they were read.
     pub overwritten: u64,
-    /// Whether a change to tables has moved flows that were not yet sent to every peer.
+    /// Whether a change to tables has moved flows that have not been sent to every peer yet.
     #[serde(default)]
     pub moving: bool,
     /// Whether flows of peers are still missing here.
@@ -265,13 +266,13 @@ pub struct SyncStatus {
 pub struct SyncPeerStatus {
     /// The peer's address and port.
     pub address: String,
-    /// `silent`: the peer does not respond. `transfer`: all flows are being sent to it. `established`: it has all
-    /// flows.
+    /// `silent`: the peer does not respond. `transfer`: this director is sending all flows to the peer. `established`:
+    /// the peer has all flows.
     pub state: String,
     /// Age of the oldest change that the peer has not acknowledged, in milliseconds; for a silent peer, the time since
     /// its last datagram.
     pub lag_ms: u64,
-    /// Number of changes that wait to be sent.
+    /// Number of changes waiting to be sent.
     pub queued: u64,
     /// Number of datagrams that the peer did not receive; their flows were sent again.
     pub lost: u64,
@@ -281,7 +282,7 @@ pub struct SyncPeerStatus {
     pub received: u64,
     /// Number of changes dropped because the queue was full; all flows were sent instead.
     pub dropped: u64,
-    /// Number of times all flows were sent.
+    /// How often all flows were sent.
     pub transfers: u64,
     /// Whether the peer has sent all of its flows.
     pub complete: bool,
@@ -340,7 +341,7 @@ pub enum Reply {
     /// The first services of a snapshot, which the daemon decodes while the next services are read. Another reply
     /// follows.
     Services(Vec<ServiceStatus>),
-    /// See [`Query::Snapshot`] and [`Query::Services`]; without the services that were sent before.
+    /// See [`Query::Snapshot`] and [`Query::Services`]; without the services that were already sent.
     Snapshot(Box<Layer4Snapshot>),
     /// See [`Query::Listing`].
     Listing(Listing),
@@ -501,7 +502,7 @@ pub(crate) fn open<T: DeserializeOwned>(message: Message) -> Result<(u64, T, Vec
     Ok((envelope.number, envelope.body, files.collect()))
 }
 
-/// Reads an attached memory file. Reading a different kind of file could block.
+/// Reads an attached memory file. Rejects other kinds of files, because reading them could block.
 ///
 /// # Errors
 /// Fails if the file is not a regular file, or too long.

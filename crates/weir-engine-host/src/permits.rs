@@ -1,8 +1,8 @@
-//! Permits edits by ipvsadm that a client has requested at a socket of this process.
+//! Permits ipvsadm edits that a client has requested on a socket of this process.
 //!
-//! The client sends its edits to this socket, and the kernel reports the client's user ID. This process executes the
-//! edits when the daemon requests them: once, and no others. A compromised daemon also has connections from root, so a
-//! connection does not prove that root requests an edit.
+//! The client sends its edits to this socket, and the kernel reports the client's user ID. When the daemon requests
+//! these edits, this process executes them once, and executes no others. A compromised daemon has connections from root
+//! too, so a connection does not prove that root requests an edit.
 
 use std::collections::VecDeque;
 use std::os::fd::AsFd;
@@ -18,13 +18,13 @@ use weir_sys::{ServiceSocket, connect_to_service, names};
 
 use crate::caller;
 
-/// Maximum time until a client has sent its message.
+/// Maximum time that a client has to send its message.
 const MESSAGE_TIMEOUT: Duration = Duration::from_secs(2);
-/// Maximum time until this process has responded.
+/// Maximum time that this process has to respond.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long edits are permitted: the daemon may have to finish a reload before it requests them.
 const VALIDITY: Duration = Duration::from_secs(60);
-/// Maximum number of requests that wait for the daemon; the oldest one is removed for a new one.
+/// Maximum number of requests waiting for the daemon; a new request then replaces the oldest one.
 const WAITING_MAX: usize = 64;
 
 /// A client's request.
@@ -42,7 +42,7 @@ enum Response {
     Refused { reason: String },
 }
 
-/// Permits these edits in the engine process of an unprivileged daemon, which then executes them when the daemon
+/// Permits these edits in the engine process of an unprivileged daemon. The process executes them when the daemon
 /// requests them. Returns whether there is such a process.
 ///
 /// # Errors
@@ -74,7 +74,7 @@ pub fn permit_edits(runtime_dir: &Path, edits: &[Edit]) -> Result<bool, String> 
     }
 }
 
-/// A request that waits for the daemon.
+/// A request waiting for the daemon.
 #[derive(Debug)]
 struct WaitingRequest {
     edits: Vec<Edit>,
@@ -86,7 +86,7 @@ struct WaitingRequest {
 /// The state that is shared with the socket's thread.
 #[derive(Debug, Default)]
 struct State {
-    /// The settings that decide who may edit.
+    /// The settings that determine who may edit services.
     node: Node,
     waiting: VecDeque<WaitingRequest>,
 }
@@ -110,7 +110,7 @@ impl Permits {
         }
     }
 
-    /// Listens with these settings, unless this process already does. Creates the socket again if it was removed.
+    /// Listens with these settings, unless this process already does. Recreates the socket if it was removed.
     pub(crate) fn serve(&mut self, node: &Node) {
         let group = node.socket_group.as_deref().and_then(names::group_id);
         let group = group.filter(|_| node.socket_mode.is_for_group());
@@ -162,7 +162,7 @@ impl Permits {
         }
     }
 
-    /// Returns the user ID of the client that has requested these edits. They are not permitted a second time.
+    /// Returns the user ID of the client that has requested these edits. The permit is valid only once.
     ///
     /// # Errors
     /// Returns a message if no client has requested them.
@@ -171,7 +171,7 @@ impl Permits {
         state
             .waiting
             .retain(|it| it.received_at.elapsed() < VALIDITY);
-        // The daemon itself executes weight changes of configured servers, and omits them here.
+        // The daemon executes weight changes of configured servers itself, so its request does not contain them.
         let is_part = |client_edits: &[Edit]| {
             let mut client_edits = client_edits.iter();
             edits
@@ -240,7 +240,7 @@ mod tests {
         assert_eq!(permit_edits(&directory, &[Edit::Clear]), Ok(false));
         permits.serve(&Node::default());
         let zero = Edit::Zero(None);
-        // A client that is only connected, as `weir status` is, permits nothing.
+        // A client that only connects, as `weir status` does, permits nothing.
         let _client = connect_to_service(&directory.join(EDITS_SOCKET)).unwrap();
         assert!(permits.take_permit(&[Edit::Clear]).is_err());
         let requested = [zero.clone(), Edit::Clear, zero.clone()];
@@ -253,7 +253,7 @@ mod tests {
         }
         assert_eq!(permits.take_permit(&[Edit::Clear, zero.clone()]), Ok(0));
         assert!(permits.take_permit(&[zero]).is_err(), "used up");
-        // The keeper has removed the socket for another program, which did not start.
+        // The keeper removed the socket for another program, but that program did not start.
         std::fs::remove_file(directory.join(EDITS_SOCKET)).unwrap();
         permits.serve(&Node::default());
         assert_eq!(permit_edits(&directory, &[Edit::Clear]), Ok(true));

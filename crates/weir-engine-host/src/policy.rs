@@ -1,12 +1,12 @@
 //! Decides which configurations the daemon may apply: only those written by root.
 //!
-//! The daemon sends the text that it has loaded. The text is accepted if its layer 4 part is the same as in
+//! The daemon sends the text that it has loaded. The text is accepted if its layer 4 part is the same as that of
 //! - the current configuration file, if only root can write it and the files that it includes. On a member of a group,
 //!   the part published by the group is first added to the file, within the limits set in root's file
 //!   ([`weir_helper::with_published_part`]),
 //! - the active configuration, or the previous one, which a guarded reload may restore, or
-//! - the configuration that was last active, as recorded in [`RECORD_FILE`], because a daemon that is restarted after a
-//!   crash uses it, regardless of the file's content by then.
+//! - the configuration that was last active, as recorded in [`RECORD_FILE`]: a daemon that is restarted after a crash
+//!   uses it even if the file has changed.
 //!
 //! A configuration from an API client can therefore change proxy services, but no VIP, interface, server or limit of
 //! layer 4.
@@ -23,7 +23,7 @@ use weir_sys::{read_owned_file, replace_file};
 
 use crate::message::AddedServer;
 
-/// Name of the file in the runtime directory that contains the text of the active configuration; owned by root.
+/// Name of the file in the runtime directory that contains the text of the active configuration. Root owns the file.
 pub const RECORD_FILE: &str = "layer4-configuration";
 
 /// A configuration that may be applied.
@@ -41,9 +41,10 @@ pub(crate) struct Policy {
     active: Option<Arc<AcceptedConfiguration>>,
     /// The previous configuration, for the rollback of a guarded reload.
     previous: Option<Arc<AcceptedConfiguration>>,
-    /// The thread that reads and parses the configuration file in advance.
+    /// A thread that reads and parses the configuration file in advance.
     prepared: Option<JoinHandle<Option<AcceptedConfiguration>>>,
-    /// Randomly keyed, so that an attacker cannot construct a configuration whose hash collides with an accepted one.
+    /// The hash has a random key, so an attacker cannot construct a configuration with the same hash as an accepted
+    /// one.
     hash_builder: RandomState,
 }
 
@@ -77,7 +78,7 @@ impl Policy {
         }));
     }
 
-    /// Checks the text that the daemon wants to apply.
+    /// Checks a text that the daemon requests to apply.
     ///
     /// # Errors
     /// Returns a message if the text is invalid or root's configuration does not permit it.
@@ -177,7 +178,7 @@ fn hash_layer_4(desired: &Desired, hasher: &mut impl Hasher) {
         announce,
         sync,
         cluster,
-        // The daemon's helper runs the notifiers' programs, not the engine.
+        // The daemon's helper, not the engine, runs the notifiers' programs.
         notifiers: _,
         tracing: _,
     } = desired;
@@ -213,8 +214,8 @@ fn hash_layer_4(desired: &Desired, hasher: &mut impl Hasher) {
 }
 
 impl AcceptedConfiguration {
-    /// Compares the digest of the addresses (`weir_helper::address_digest`) with the digest from the daemon, which has
-    /// read the same text. `None` = the text has no environment variables.
+    /// Compares the digest of the addresses (`weir_helper::address_digest`) with the daemon's digest of the same text.
+    /// `None` = the text has no environment variables.
     ///
     /// # Errors
     /// Returns a message if the environments differ.
@@ -229,8 +230,7 @@ impl AcceptedConfiguration {
         }
     }
 
-    /// Returns `[sync]` with its key. The key is read in this process, because only root's file may refer to a key
-    /// file.
+    /// Returns `[sync]` with its key. This process reads the key, because only root's file may refer to a key file.
     ///
     /// # Errors
     /// Returns a message if the secrets cannot be read.
@@ -244,7 +244,7 @@ impl AcceptedConfiguration {
         }
     }
 
-    /// Returns the configuration with the servers from server lists added.
+    /// Returns the configuration plus the servers from server lists.
     ///
     /// # Errors
     /// Returns a message if a pool or a check does not exist, a weight is above [`MAX_WEIGHT`], or the group may not
@@ -389,7 +389,7 @@ pool = "p"
             refused.contains("the environment variable WEIR_TEST_UNSET is not set"),
             "{refused}"
         );
-        // The daemon has the variable, this process has only the default.
+        // The daemon has the variable; this process has only the default.
         let text = TEXT.replace("10.0.0.9:80", "${WEIR_TEST_UNSET:-10.0.0.9}:80");
         write(&file, &text);
         let accepted = policy.accept(text.into_bytes()).unwrap();
@@ -484,7 +484,7 @@ pool = "p"
         assert!(refused.contains("192.0.2.2 is not in `vips`"), "{refused}");
     }
 
-    /// The limits on added servers are those of root's file, also with a text that is otherwise the same.
+    /// The limits on added servers come from root's file, even for a text that differs only in its limits.
     #[test]
     fn group_limits_come_from_the_file_of_root() {
         if !weir_testing::require_root() {

@@ -1,7 +1,7 @@
 //! Adds, reads and removes the rows of the daemon's probes in the probe map.
 //!
 //! The daemon's socket sends the packets. The row makes the programs forward them like a client's packets, so the path
-//! must be that of a configured service to one of its servers, and the source address must be this machine's.
+//! must lead from a configured service to one of its servers, and the source address must belong to this machine.
 
 use std::net::{SocketAddr, UdpSocket};
 
@@ -74,7 +74,7 @@ pub(crate) fn add(engine: &Engine, id: ProbeId, forwarding: ProbeForwarding) -> 
     if !is_configured(engine.desired(), forwarding) {
         return refused("the path is not configured");
     }
-    // The row would also apply to packets that another machine sends through this one.
+    // With another machine's address, the row would also apply to packets that this machine forwards.
     if UdpSocket::bind(SocketAddr::new(id.local, 0)).is_err() {
         return refused("the source address belongs to another machine");
     }
@@ -127,8 +127,8 @@ impl ArpClaim {
         Some(Self { observed, id })
     }
 
-    /// Sends the request. Returns whether the server responds for the VIP. Blocks for at most a few tens of
-    /// milliseconds.
+    /// Sends the request. Returns whether the server responds for the VIP. Blocks for a few tens of milliseconds at
+    /// most.
     pub(crate) fn probe(&self) -> bool {
         weir_probing::claims_vip(&self.observed, self.id.local)
     }

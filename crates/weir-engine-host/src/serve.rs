@@ -1,4 +1,4 @@
-//! Runs the main loop: executes requests one after the other, and the engine's periodic work.
+//! Runs the main loop, which executes requests one after another, and the engine's periodic work.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -51,7 +51,7 @@ pub async fn serve(channel: Channel, configuration: &Path, paths: &Paths) -> Res
         paths.clone(),
         Policy::new(configuration, &paths.runtime_dir),
     );
-    // Watch before the engine reads the tables, so that no change is missed.
+    // Watch before the engine reads the tables, so no change is missed.
     let mut network = ReopeningWatch::open()?;
     let (mut ticks, mut drift_checks) = (every(TICK_INTERVAL), every(DRIFT_INTERVAL));
     let (mut latency_at, mut sync_at) = (Instant::now(), Instant::now());
@@ -135,13 +135,13 @@ impl DaemonChannel {
                     return;
                 }
             }
-            // Exit at once, even if a request is being executed: another daemon may have started.
+            // Exit immediately, even if a request is being executed: another daemon may have started.
             std::process::exit(0);
         });
         Self { channel, received }
     }
 
-    /// Sends a reply. Ignores errors: the reader detects that the daemon has exited.
+    /// Sends a reply. Ignores errors, because the reader detects that the daemon has exited.
     fn send(&self, number: u64, reply: &Reply) {
         if let Err(error) = message::send_reply(&self.channel, number, reply) {
             tracing::debug!(%error, "failed to send a response");
@@ -149,7 +149,7 @@ impl DaemonChannel {
     }
 }
 
-/// The channel while an engine is being opened. `number` is the number of the request for the first half, then of the
+/// The channel while an engine is being opened. `number` belongs to the request for the first half, and later to the
 /// request for the second half.
 struct ChannelHandshake<'a> {
     channel: &'a mut DaemonChannel,
@@ -170,7 +170,7 @@ impl OpenHandshake for ChannelHandshake<'_> {
                     self.number = number;
                     return None;
                 }
-                // Probe requests may arrive at any time.
+                // Probe requests can arrive at any time.
                 Ok((number, request, _)) if is_probe_request(&request) => {
                     let reason = "the engine is being opened".to_owned();
                     self.channel.send(number, &Reply::Failed { reason });

@@ -1,7 +1,7 @@
-//! Recovers the allocation from pinned maps after the state file was lost.
+//! Recovers the row allocation from pinned maps if the state file is lost.
 //!
-//! Services are identified by their listeners, servers by address and port within a service. Rows of servers that are
-//! not in the configuration become removed servers: their flows continue, and the rows are not reused while flows
+//! Services are identified by their listeners, servers by address and port within a service. If the server of a row is
+//! not in the configuration, it becomes a removed server: its flows continue, and the row is not reused while they
 //! exist.
 
 use std::collections::BTreeMap;
@@ -64,7 +64,7 @@ pub(crate) fn recover_allocation(
             .collect();
         allocation.services.insert(format!("(row {row})"), slot);
     }
-    // Shared counters are allocated again and start with the sums of the per-server counters.
+    // Shared counters are reallocated, and start with the sums of the per-server counters.
     debug_assert!(allocation.dests().all(|(_, dest)| dest.id < dest_rows));
     Ok(allocation)
 }

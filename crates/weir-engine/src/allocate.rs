@@ -11,8 +11,8 @@ use weir_state::ServerStates;
 use crate::error::Result;
 use crate::stored_state::EngineState;
 
-/// Allocates rows for the services in `touched` and their servers. Returns the previous slots, for a rollback. On an
-/// error, nothing has changed.
+/// Allocates rows for the services in `touched` and their servers. Returns the previous slots, for a rollback. On
+/// error, nothing changes.
 pub(crate) fn allocate(
     state: &mut EngineState,
     desired: &Indexed,

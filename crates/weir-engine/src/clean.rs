@@ -1,4 +1,4 @@
-//! Reverts the changes to the kernel that Weir's directories record: `weir clean`.
+//! Implements `weir clean`: reverts the kernel changes that are recorded in Weir's directories.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -30,12 +30,13 @@ pub struct CleanSummary {
     pub marks: usize,
 }
 
-/// Removes the pins, attachments, addresses, neighbours, offload settings and routing of marked packets that these
-/// directories record. Idempotent. Must run inside a tokio runtime, in the director's network namespace.
+/// Removes the pins, attachments, addresses, neighbours, offload settings and routing of marked packets that are
+/// recorded in these directories. The operation is idempotent. It must run inside a tokio runtime, in the director's
+/// network namespace.
 ///
 /// # Errors
-/// Fails if another daemon uses the pin directory, or an object cannot be removed. The state file then remains, so that
-/// a retry can continue.
+/// Fails if another daemon uses the pin directory, or an object cannot be removed. The state file then remains, so a
+/// retry can continue.
 pub async fn clean(paths: &Paths) -> Result<CleanSummary> {
     let pins = PinDir::new(&paths.pin_dir);
     pins.check_owner(&paths.lock())?;
@@ -60,8 +61,8 @@ pub async fn clean(paths: &Paths) -> Result<CleanSummary> {
     Ok(cleaned)
 }
 
-/// Discards the record of changes to the network, because they were made in a network namespace other than the
-/// caller's: [`clean`] does not revert them. Returns the discarded addresses, with their interfaces.
+/// Discards the record of network changes that were made in a different network namespace, so [`clean`] does not revert
+/// them in the caller's namespace. Returns the discarded addresses, with their interfaces.
 ///
 /// # Errors
 /// Fails if the runtime directory cannot be read or written.
@@ -81,20 +82,20 @@ pub fn discard_changes(paths: &Paths) -> Result<BTreeSet<(String, IpAddr)>> {
     Ok(discarded)
 }
 
-/// Returns whether a director's data plane is pinned, even if its format is unknown. The pins of another running daemon
-/// do not count.
+/// Returns whether a director's data plane is pinned, even if its format is unknown. Ignores the pins of another
+/// running daemon.
 pub fn is_pinned(paths: &Paths) -> bool {
     let pins = PinDir::new(&paths.pin_dir);
     !matches!(pinned_sizes(&pins), Ok(None)) && pins.check_owner(&paths.lock()).is_ok()
 }
 
-/// Returns whether a director's data plane is pinned, or addresses are recorded that a director added.
+/// Returns whether a director's data plane is pinned, or addresses that a director added are recorded.
 pub fn has_changes(paths: &Paths) -> bool {
     is_pinned(paths) || !read_record(&paths.runtime_dir).is_empty()
 }
 
-/// Removes a pinned data plane that is not attached and has no ipvsadm services, such as a daemon leaves behind when it
-/// is killed during startup. Returns whether it was removed. Keeps the recorded state of servers.
+/// Removes a pinned data plane that is not attached and has no ipvsadm services, for example one left by a daemon that
+/// was killed during startup. Returns whether it was removed. Keeps the recorded state of servers.
 ///
 /// # Errors
 /// See [`clean`].

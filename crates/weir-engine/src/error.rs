@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use crate::listener_conflict::ListenerConflict;
 
-/// Why a change was not applied, or not completely.
+/// Why a change was not applied, or was applied only in part.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A data plane error.

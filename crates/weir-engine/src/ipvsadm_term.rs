@@ -21,7 +21,8 @@ pub(crate) fn key_of(listener: &Listener) -> Option<ServiceKey> {
     })
 }
 
-/// Returns an address of a proxy service as a listener. A wildcard address stays one: it equals no other address.
+/// Returns an address of a proxy service as a listener. A wildcard address stays a wildcard, which does not equal any
+/// other address.
 pub(crate) const fn proxy_listener(address: &SocketAddr) -> Listener {
     Listener {
         protocol: weir_model::Protocol::Tcp,
@@ -61,7 +62,7 @@ pub fn is_from_ipvsadm(name: &str) -> bool {
     name.starts_with("ipvsadm:")
 }
 
-/// Returns the counters since they were zeroed.
+/// Returns the counts since the counters were last zeroed.
 pub(crate) fn counters_since(totals: Totals, zero: Option<&Totals>) -> Counters {
     let zero = zero.copied().unwrap_or_default();
     Counters {

@@ -1,7 +1,7 @@
-//! Appends changes to `state.journal` and reads them back, so that the state file need not be rewritten.
+//! Appends changes to `state.journal` and reads them back, to avoid rewriting the state file.
 //!
 //! The journal names the state file that it continues; the journal of a different state file is ignored. Reading stops
-//! at a partial line, which a crash may leave.
+//! at a partial line, which a crash can leave behind.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -33,7 +33,7 @@ pub(crate) struct Record {
     /// Changed services; `None` = removed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) services: Vec<(String, Option<ServiceSlot>)>,
-    /// All rows of shared counts.
+    /// All rows of shared counters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) shared: Option<BTreeMap<String, u32>>,
     /// Changed overrides.

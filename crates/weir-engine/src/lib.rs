@@ -1,11 +1,12 @@
-//! Layer 4 engine: applies configurations to the data plane and the host's network, and repairs drift.
+//! Implements the layer 4 engine, which applies configurations to the data plane and the host's network, and repairs
+//! drift.
 //!
 //! The caller opens the engine in two steps ([`Opening`]), and then calls one [`Engine`] from one task, with
-//! configurations, weights, network events and ticks. The results are values: [`snapshot`], [`Explanation`], listings,
-//! [`Handshakes`]. The engine has no callbacks and no event loop, opens no client sockets, reads no configuration file,
-//! and does not depend on the proxy, the API or the keeper. It gets the state of servers ([`weir_state::ServerStates`])
-//! as an argument, never changes it, and keeps no copy. It shares only the map of probes
-//! ([`weir_dataplane::ProbeTable`]), which probes write themselves.
+//! configurations, weights, network events and ticks. The results are plain values: [`snapshot`], [`Explanation`],
+//! listings, [`Handshakes`]. The engine has no callbacks and no event loop, opens no client sockets, reads no
+//! configuration file, and does not depend on the proxy, the API or the keeper. It gets the state of servers
+//! ([`weir_state::ServerStates`]) as an argument, never changes it, and keeps no copy. It shares only the map of probes
+//! ([`weir_dataplane::ProbeTable`]), to which probes write directly.
 //!
 //! | methods | purpose |
 //! |---|---|
@@ -17,10 +18,11 @@
 //! | [`Engine::is_current`], [`Engine::transfer_counts`], [`Engine::detach_tc`] | hand over to another program |
 //!
 //! [`PinnedEngine`], [`PersistedState`], [`added_vips`] and [`with_ipvsadm_services`] read the state that the last
-//! engine left, without an engine; [`clean()`] removes it. [`vip`] adds addresses for a proxy while there is no engine.
+//! engine left behind, without an engine; [`clean()`] removes this state. [`vip`] adds addresses for a proxy while
+//! there is no engine.
 //!
 //! Modules import in one direction: values and errors first, then records and files (`stored_state`, `journal`,
-//! `state`), the network, the row writer (`write`), and at the top `engine`, whose submodules implement the operations.
+//! `state`), the network, the row writer (`write`), and finally `engine`, whose submodules implement the operations.
 
 mod adopt;
 mod allocate;

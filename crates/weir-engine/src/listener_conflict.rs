@@ -13,10 +13,10 @@ use weir_model::Source;
 pub struct ListenerConflict {
     /// Name of the service in the file.
     pub service: String,
-    /// The service's listener or mark, as it is written.
+    /// The service's listener or mark, as written.
     pub listener: String,
     /// Position of the service in the file.
     pub position: Source,
-    /// The ipvsadm arguments that remove its service.
+    /// The ipvsadm arguments that remove the conflicting service.
     pub command: String,
 }

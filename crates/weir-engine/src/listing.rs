@@ -1,4 +1,4 @@
-//! Builds the data for `ipvsadm -L` from the maps: services of both origins, and connections.
+//! Builds the data for `ipvsadm -L` from the maps: services in the file and those of ipvsadm, and connections.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -32,8 +32,7 @@ pub(crate) struct ListingInput<'a> {
 }
 
 impl ListingInput<'_> {
-    /// Returns the services of both origins, newest first: services of ipvsadm, then services in the file, in reverse
-    /// order.
+    /// Returns all services, newest first: ipvsadm's services, then the services in the file in reverse order.
     ///
     /// # Errors
     /// Fails if a map cannot be read.
@@ -43,7 +42,7 @@ impl ListingInput<'_> {
         for entry in origin.table.services() {
             services.push(self.ipvsadm_service(entry)?);
         }
-        // IPVS has no equivalent to a socket service.
+        // IPVS has no equivalent of a socket service.
         let is_listed = |service: &&weir_model::Service| {
             !is_from_ipvsadm(&service.name) && service.forward.handles_packets()
         };
@@ -262,7 +261,8 @@ impl ListingInput<'_> {
     }
 }
 
-/// Returns a mark as an address, as the kernel stores it: in the first word (ip_vs_core.c, `ip_vs_sched_persist`).
+/// Returns a mark as an address. Like the kernel, stores the mark in the first word (ip_vs_core.c,
+/// `ip_vs_sched_persist`).
 fn address_of(mark: &weir_model::Mark) -> IpAddr {
     match mark.family {
         weir_model::Family::V4 => Ipv4Addr::from(mark.mark.get()).into(),

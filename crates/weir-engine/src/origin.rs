@@ -1,7 +1,7 @@
-//! Stores the services that ipvsadm created, and merges them into the configuration of the file.
+//! Stores the services that ipvsadm created, and merges them into the configuration in the file.
 //!
 //! The state file contains ipvsadm's services as a separate table. The table is merged into every configuration before
-//! planning, so that a reload cannot change it.
+//! planning, so a reload cannot change it.
 
 use std::collections::{BTreeMap, HashSet};
 use std::net::IpAddr;
@@ -37,8 +37,9 @@ pub(crate) struct Baseline {
 }
 
 impl Origin {
-    /// Returns the first listener in the configuration that an ipvsadm service already uses. Proxy services count too:
-    /// the data plane would forward their packets to the servers of the ipvsadm service.
+    /// Returns the first listener in the configuration that an ipvsadm service already uses. Listeners of proxy
+    /// services are checked too, because the data plane would forward their packets to the servers of the ipvsadm
+    /// service.
     pub fn listener_conflict(&self, desired: &Desired) -> Option<ListenerConflict> {
         self.layer4_conflict(desired)
             .or_else(|| self.proxy_conflict(desired))
@@ -87,8 +88,8 @@ impl Origin {
         (!self.table.is_empty()).then(|| entries.map(|entry| entry.service.key).collect())
     }
 
-    /// Adds ipvsadm's services to a configuration. Accepts those that use a listener of a proxy service, which an
-    /// earlier version may have stored: ipvsadm must be able to delete them.
+    /// Adds ipvsadm's services to a configuration. Accepts services that use a listener of a proxy service: an earlier
+    /// version may have stored them, and ipvsadm must be able to delete them.
     ///
     /// # Errors
     /// [`Error::ListenerConflict`] with a layer 4 service.
@@ -96,7 +97,7 @@ impl Origin {
         if let Some(conflict) = self.layer4_conflict(&desired) {
             return Err(Error::ListenerConflict(conflict));
         }
-        // The table lists the newest service first; status lists the oldest first.
+        // The table lists the newest service first; the status lists the oldest first.
         for entry in self.table.services().iter().rev() {
             if let Some((service, pool)) = lower(entry) {
                 desired.services.push(service);

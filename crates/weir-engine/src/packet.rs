@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use weir_model::Protocol;
 
-/// A packet of a client, written `tcp SRC:PORT VIP:PORT`, IPv6 in brackets.
+/// A client's packet, written as `tcp SRC:PORT VIP:PORT`, with IPv6 addresses in brackets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packet {
     /// Transport protocol.
@@ -23,19 +23,19 @@ pub enum PacketError {
     /// The text does not consist of three words.
     #[error("expected 'tcp SOURCE:PORT VIP:PORT', found {text:?}")]
     Form {
-        /// As given.
+        /// The text as given.
         text: String,
     },
     /// The protocol is neither tcp nor udp.
     #[error("unknown protocol {text:?}: expected tcp or udp")]
     Protocol {
-        /// As given.
+        /// The protocol as given.
         text: String,
     },
     /// An address is not ADDRESS:PORT.
     #[error("{text:?} is not ADDRESS:PORT; IPv6 addresses need brackets")]
     Address {
-        /// As given.
+        /// The address as given.
         text: String,
     },
     /// Source and destination have different address families.
@@ -103,10 +103,10 @@ pub struct Explanation {
     /// The steps of the decision, one per line.
     pub steps: Vec<String>,
     /// Candidates that are down according to their checks: the index of the step, and the address as in the file. The
-    /// engine knows only why they went down, not the last result.
+    /// engine has only the reason for the state, not the last result.
     #[serde(default)]
     pub down: Vec<(usize, String)>,
-    /// The outcome, if service and server do not imply it: the server is chosen at random.
+    /// The outcome, if service and server do not imply it, for example that the server is chosen at random.
     pub outcome: Option<String>,
 }
 

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-/// Name of the lock file in the runtime directory, whose lock a running daemon holds.
+/// Name of the lock file in the runtime directory. A running daemon holds the lock.
 pub const LOCK: &str = "lock";
 
 /// The directories that an engine uses.

@@ -4,8 +4,8 @@ use std::time::Instant;
 
 use weir_health::ReplyWatch;
 
-/// The counters of servers whose replies must pass through the director, and the earliest time of the next scan of the
-/// flow table.
+/// The counters of servers that must reply through the director, and the earliest time of the next scan of the flow
+/// table.
 #[derive(Debug)]
 pub(crate) struct ReplyMonitor {
     pub(crate) servers: ReplyWatch,

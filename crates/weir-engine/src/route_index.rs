@@ -1,7 +1,7 @@
 //! Indexes the devices and neighbours on the routes to servers.
 //!
-//! The index is updated as servers are added and removed: rebuilding it at each change would take time proportional to
-//! the number of servers. It is derived from the kernel's route lookups and the links, not from the neighbour table.
+//! The index is updated as servers are added and removed: rebuilding it after each change would take time proportional
+//! to the number of servers. It is derived from the kernel's route lookups and the links, not from the neighbour table.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -60,7 +60,7 @@ impl RouteIndex {
         }
     }
 
-    /// Returns the ports through which frames to servers leave.
+    /// Returns the ports that send frames to servers.
     pub(crate) fn ports(&self) -> impl Iterator<Item = u32> {
         self.ports.keys().copied()
     }

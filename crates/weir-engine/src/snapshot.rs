@@ -1,5 +1,4 @@
-//! Defines the layer 4 state that status and metrics show: plain values that are read once, without references to the
-//! engine.
+//! Defines the layer 4 state that status and metrics show: plain values, read once, without references to the engine.
 
 mod wire;
 
@@ -11,7 +10,7 @@ use weir_model::Forward;
 pub use weir_planner::Totals;
 use weir_state::PoolState;
 
-/// A name from a fixed set. This is an alias, because serde's derive borrows from its input for every `&str`.
+/// A name from a fixed set. It is an alias, because serde's derive makes every `&str` field borrow from the input.
 pub type Name = &'static str;
 
 /// Label, description, and count over all CPUs.
@@ -110,7 +109,7 @@ pub struct ServiceStatus {
     pub scheduler: String,
     /// Its pool.
     pub pool: String,
-    /// The pool's state if it is exceptional: in panic mode, or below its quorum.
+    /// The pool's state if it is in panic mode or below its quorum.
     pub pool_state: Option<PoolState>,
     /// Persistence as text: `5m /32 /128`.
     pub persistence: Option<String>,

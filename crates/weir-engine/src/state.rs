@@ -2,8 +2,8 @@
 //!
 //! During startup, the daemon replaces the file by rename. Later changes are appended to a journal
 //! ([`crate::journal`]). A change that `weir clean` must revert is persisted before it is made. Kernel state is lost at
-//! boot; the boot ID shows whether a file is from an earlier boot. A missing or unreadable file loses check results,
-//! totals of removed servers and the undo record, but no traffic: [`crate::adopt`] recovers the rows.
+//! boot; the boot ID shows whether a file is from an earlier boot. If the file is missing or unreadable, check results,
+//! totals of removed servers and the undo record are lost, but traffic continues: [`crate::adopt`] recovers the rows.
 
 use std::fs;
 use std::io::{ErrorKind, Write};
@@ -50,7 +50,7 @@ struct ParsedContent {
     fingerprint: u64,
     allocation: Allocation,
     overrides: Overrides,
-    /// [`SavedServers::is_copy`].
+    /// See [`SavedServers::is_copy`].
     #[serde(default)]
     overrides_are_copied: bool,
     #[serde(default, rename = "standings")]
@@ -103,7 +103,7 @@ pub(crate) struct StateFile {
     number: u64,
     bytes: u64,
     journal: Option<Journal>,
-    /// Whether a change is missing in the journal, because the disk was full.
+    /// Whether a change is missing from the journal because the disk was full.
     is_incomplete: bool,
 }
 
@@ -122,7 +122,7 @@ impl StateFile {
     /// Reads the file. Returns `None` if there is none, or if it is unreadable, which is logged.
     ///
     /// # Errors
-    /// Fails if a newer version wrote the file; its content must not be overwritten.
+    /// Fails if a newer version wrote the file, because its content must not be overwritten.
     pub(crate) fn read(&self) -> Result<Option<StoredState>> {
         let warn = |error: &dyn std::error::Error| {
             tracing::warn!(path = %self.path.display(), %error, "failed to read the state file; starting without it");
@@ -247,7 +247,7 @@ impl StateFile {
     }
 
     /// Appends a change that is made even if it cannot be recorded, such as a failed server. After a failure, the whole
-    /// file is rewritten as soon as possible ([`Self::must_be_rewritten`]).
+    /// file is rewritten at the next opportunity ([`Self::must_be_rewritten`]).
     pub(crate) fn append_if_possible(&mut self, record: &Record) {
         if let Err(error) = self.append(record) {
             self.report_failure(&error);
@@ -271,7 +271,7 @@ impl StateFile {
         self.is_incomplete = true;
     }
 
-    /// Returns whether the file should be rewritten: the journal is long, could not be created, or is not complete.
+    /// Returns whether the file must be rewritten: the journal is too long, could not be created, or is incomplete.
     pub(crate) fn must_be_rewritten(&self) -> bool {
         let journal = self.journal.as_ref();
         self.is_incomplete || journal.is_none_or(|journal| journal.is_long(self.bytes))

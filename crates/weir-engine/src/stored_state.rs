@@ -29,7 +29,7 @@ pub(crate) struct EngineState {
 pub(crate) struct StoredState {
     /// The engine's part.
     pub(crate) engine: EngineState,
-    /// weir-state's part: check results, and a copy of the overrides, which 0.1.0 reads.
+    /// weir-state's part: check results, and a copy of the overrides, which Weir 0.1.0 reads.
     pub(crate) servers: SavedServers,
 }
 

@@ -1,7 +1,7 @@
 //! Computes a service's tournament tree from the counters in the maps, and writes it.
 //!
-//! Packets update nodes concurrently. Like the packet path, this code writes a node and then computes it again from the
-//! current counters: of two concurrent writers, the last one reads the other's counts.
+//! Packets update nodes concurrently. Like the packet path, this code writes a node and then recomputes it from the
+//! current counters: of two concurrent writers, the last one reads the counts of the first.
 
 use std::sync::atomic::{Ordering, fence};
 
@@ -41,7 +41,7 @@ pub(crate) fn fill(maps: &Maps, header: &Extent) -> Result<()> {
                 break;
             }
             set_node(maps, header, node, value)?;
-            // The next reads include everything that a packet's CPU counted before its own write.
+            // The next reads must include everything that another CPU counted before it wrote the node.
             fence(Ordering::SeqCst);
         }
     }

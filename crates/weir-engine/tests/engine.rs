@@ -1,5 +1,5 @@
 //! Tests the engine in namespaces: a client, a director and two servers on one bridge, real connections through XDP.
-//! Needs root.
+//! The tests need root.
 //!
 //! Client 10.8.0.1, director 10.8.0.2, servers 10.8.0.11 and 10.8.0.12, VIP 192.0.2.10 routed to the director.
 
@@ -57,7 +57,7 @@ fn desired(forward: Forward, kind: SchedulerKind, servers: &[&str]) -> Desired {
 
 const BOTH: [&str; 2] = ["10.8.0.11", "10.8.0.12"];
 
-/// Opens new connections to the VIP. Returns their number by server.
+/// Opens new connections to the VIP. Returns the number of connections by server.
 fn fetch(topology: &Topology, times: usize) -> BTreeMap<String, usize> {
     let mut connections_by_server = BTreeMap::new();
     for _ in 0..times {
@@ -108,7 +108,7 @@ fn direct_forwarding_alternates_between_servers() {
     });
 }
 
-/// A new server is in the configuration before its first probe ends.
+/// Tests a new server that is in the configuration before its first probe ends.
 #[test]
 fn server_with_a_check_is_starting_before_its_first_result() {
     if !is_root() {
@@ -326,7 +326,7 @@ fn flows_are_migrated_to_a_larger_table() {
     });
 }
 
-/// The pinned address filter has a different size, and the tables are larger than configured.
+/// Tests a pinned address filter with a different size, and tables that are larger than configured.
 #[test]
 fn tables_of_another_build_keep_size_and_counters() {
     if !is_root() {
@@ -398,7 +398,7 @@ fn connections_that_begin_during_migration_continue() {
     topology.serve(VIP, PORT);
     let mut started = topology.connect_during(VIP, PORT, async |paths| {
         let mut wanted = desired(Forward::Direct, SchedulerKind::Rr, &BOTH);
-        // The address is local, so the stack would reset a connection whose packet is passed on.
+        // The address is local, so the stack would reset a connection if it received one of its packets.
         wanted.node.vip_interface = Some("d0".to_owned());
         let mut engine = Director::open(paths, &wanted).await.unwrap();
         for _ in 0..4 {

@@ -1,8 +1,8 @@
-//! Requests to etcd.
+//! Sends requests to etcd.
 //!
-//! There is a persistent connection for transactions and one for lease requests, each for one request at a time; every
-//! other request opens its own connection. A large configuration that is being written or read therefore never delays
-//! the renewal of the lease. The time limit of a request grows with its size and with the size of its response.
+//! Transactions and lease requests each use a persistent connection, for one request at a time; every other request
+//! opens its own connection. Writing or reading a large configuration therefore never delays the renewal of the lease.
+//! The time limit of a request grows with its size and with the size of its response.
 
 use std::io;
 use std::sync::Arc;
@@ -32,17 +32,17 @@ const RESPONSE_MAX_BYTES: usize = 128 << 20;
 /// The slowest transfer rate that is not a failure.
 const MIN_BYTES_PER_SECOND: usize = 128 << 10;
 
-/// Returns the time that the transfer of this number of bytes may take.
+/// Returns the maximum transfer time for this number of bytes.
 fn transfer_time(bytes: usize) -> Duration {
     Duration::from_secs(bytes as u64) / u32::try_from(MIN_BYTES_PER_SECOND).unwrap_or(u32::MAX)
 }
 
-/// TCP keepalive: a watch may be silent for a long time, so the kernel checks whether etcd's host is still reachable.
+/// TCP keepalive: a watch can be silent for a long time, so the kernel checks whether etcd's host is still reachable.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(10);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 const KEEPALIVE_COUNT: u32 = 3;
 /// gRPC metadata `hasleader` (etcd's `rpctypes.MetadataRequireLeaderKey`): a member without a leader ends the watch.
-/// Without this metadata, the watch at a member that is cut off would stay open and report nothing.
+/// Without this metadata, a watch at a member that is cut off from the cluster would stay open and report nothing.
 const REQUIRE_LEADER: &str = "grpc-metadata-hasleader";
 
 /// Why a request failed.
@@ -112,7 +112,7 @@ pub struct Client {
     active: AtomicUsize,
     /// Persistent connections, by [`Purpose`].
     connections: [Mutex<Connection>; 2],
-    /// Authentication token; `None` = not requested yet.
+    /// Authentication token; `None` = a token must be requested.
     token: Mutex<Option<String>>,
 }
 
@@ -171,7 +171,7 @@ impl Client {
     /// Executes a transaction.
     ///
     /// # Errors
-    /// See [`Error`]. The transaction may have been executed in spite of the error.
+    /// See [`Error`]. etcd may have executed the transaction despite the error.
     pub async fn txn(&self, txn: &Txn, lease: Option<i64>) -> Result<TxnResult, Error> {
         let response = self
             .call(
@@ -276,8 +276,8 @@ impl Client {
         })
     }
 
-    /// Sends a request on the persistent connection for a purpose; `None` = on a separate connection. If the token has
-    /// expired, requests another token and repeats the request.
+    /// Sends a request on the persistent connection for `purpose`, or on a separate connection if it is `None`. If the
+    /// token has expired, requests another token and repeats the request.
     async fn call(
         &self,
         purpose: Option<Purpose>,
@@ -299,7 +299,7 @@ impl Client {
         result
     }
 
-    /// Returns the token, which is requested on first use; `None` = no user is configured.
+    /// Returns the token, and requests it first if necessary; `None` = no user is configured.
     async fn token(&self) -> Result<Option<String>, Error> {
         let Some((name, password)) = &self.user else {
             return Ok(None);
@@ -329,8 +329,9 @@ impl Client {
             let sender = self.with_limit(self.limit, self.connect()).await?;
             return Ok(self.exchange(sender, path, body, token).await?.0);
         };
-        // Waiting requests need no time limit, because the request before them has one. The connection is taken out,
-        // so that a cancelled call leaves no connection that would deliver its response to another request.
+        // Waiting for the connection needs no time limit, because the request that uses it has one. The connection is
+        // taken out, so a cancelled call does not leave a connection behind that would deliver its response to another
+        // request.
         let mut guard = self.connections[purpose as usize].lock().await;
         let active = self.active.load(Ordering::Relaxed) % self.endpoints.len();
         let existing = guard.take().filter(|(index, _)| *index == active);
@@ -364,7 +365,7 @@ impl Client {
             self.protocol_error(format!("{status}: {:.200}", text.trim()))
         })?;
         let error = match response.get("error") {
-            // Streaming requests wrap the error in an object.
+            // Responses to streaming requests wrap the error in an object.
             Some(Value::Object(error)) => Some(Value::Object(error.clone())),
             Some(_) => Some(response.clone()),
             None => None,
@@ -469,7 +470,7 @@ impl Client {
     {
         let connected = http1::handshake(TokioIo::new(stream)).await;
         let (sender, connection) = connected.map_err(|error| self.protocol_error(error))?;
-        // Errors are also reported to the requests.
+        // The requests on the connection report its errors, too.
         tokio::spawn(connection);
         Ok(sender)
     }

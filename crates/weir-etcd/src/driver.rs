@@ -1,4 +1,4 @@
-//! The thread that runs a state machine. It provides the time, sends requests to etcd, watches the group's keys, and
+//! Runs a state machine on its own thread: provides the time, sends requests to etcd, watches the group's keys, and
 //! exchanges messages with the daemon.
 
 use std::io;
@@ -34,7 +34,7 @@ pub struct Settings {
 pub enum GroupInput {
     /// An event for the state machine.
     Input(Box<Input>),
-    /// The daemon is stopping: the director leaves the group immediately instead of when the lease expires.
+    /// The daemon is stopping. The director leaves the group immediately and does not wait for the lease to expire.
     Leave,
 }
 
@@ -47,7 +47,7 @@ pub struct Driver {
     inputs: UnboundedSender<GroupInput>,
     /// The last status, its time, and the endpoint in use.
     status: Arc<Mutex<Option<(Status, Duration, String)>>>,
-    /// Origin of the state machine's clock.
+    /// Start of the state machine's clock.
     started: Instant,
     thread: Option<JoinHandle<()>>,
 }
@@ -109,14 +109,14 @@ impl Driver {
     }
 }
 
-/// A response from etcd, and the number of its watch; 0 = the response to another request.
+/// A response from etcd, and the number of its watch; 0 = the response does not belong to a watch.
 type Response = (u64, Input);
 
-/// The state machine, and its requests that are in progress.
+/// The state machine and its requests in progress.
 struct Runner {
     machine: Machine,
     client: Arc<Client>,
-    /// First key and end of the range of the group's keys.
+    /// First key and exclusive end of the range of the group's keys.
     range: (String, String),
     outputs: UnboundedSender<GroupOutput>,
     status: Arc<Mutex<Option<(Status, Duration, String)>>>,
@@ -130,7 +130,7 @@ struct Runner {
     listing: Option<AbortHandle>,
     /// The lease to revoke when leaving the group.
     lease: Option<i64>,
-    /// The state machine's number of failures when it was last read.
+    /// The state machine's failure count at the last check.
     failures: u64,
 }
 
@@ -209,7 +209,7 @@ impl Runner {
         }
     }
 
-    /// Executes the machine's outputs, and updates the status. After a failure, the next endpoint is used.
+    /// Executes the machine's outputs, and updates the status. After a failure, switches to the next endpoint.
     fn drain_outputs(&mut self) {
         if self.machine.failures() != self.failures {
             self.failures = self.machine.failures();
@@ -306,7 +306,7 @@ impl Runner {
         self.watch = Some((number, task.abort_handle()));
     }
 
-    /// Revokes the lease, so that the group does not wait until it expires.
+    /// Revokes the lease, so the group does not have to wait for it to expire.
     async fn leave(&self) {
         if let Some(lease) = self.lease {
             let _ = timeout(LEAVE_TIMEOUT, self.client.revoke(lease)).await;

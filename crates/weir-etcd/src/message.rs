@@ -1,4 +1,5 @@
-//! Encodes and decodes the gateway's JSON: 64-bit integers are strings, and keys and values are encoded as base64.
+//! Encodes and decodes the JSON of etcd's gateway: 64-bit integers are strings, and keys and values are encoded as
+//! base64.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -63,8 +64,8 @@ pub(crate) fn watch_request(key: &str, end: &str, start_revision: i64) -> Value 
     } })
 }
 
-/// Encodes a transaction. If a condition fails, etcd returns the compared keys: only the key if the condition is that
-/// it exists, otherwise also its value.
+/// Encodes a transaction. If a condition fails, etcd returns the compared keys: only the key for an existence
+/// condition, and otherwise its value too.
 pub(crate) fn txn_request(txn: &Txn, lease: Option<i64>) -> Value {
     let compares = txn.compares.iter().map(|compare| match compare {
         Compare::Revision(key, revision) => json!({

@@ -1,4 +1,4 @@
-//! A watch, which is a long-lived HTTP response with a JSON object per line.
+//! Reads a watch, which is a long-lived HTTP response with one JSON object per line.
 
 use http_body_util::BodyExt;
 use hyper::Response;
@@ -74,7 +74,7 @@ async fn read_lines(
     }
 }
 
-/// Passes the changes in a line to `report`. Returns the last event if the line ends the watch.
+/// Passes the changes in a line to `report`. If the line ends the watch, returns the last event.
 fn handle_line(client: &Client, line: &[u8], report: &impl Fn(Input)) -> Option<Input> {
     let Ok(line) = serde_json::from_slice::<Value>(line) else {
         return Some(watch_ended(

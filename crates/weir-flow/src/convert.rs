@@ -1,8 +1,8 @@
-//! Converts forwarding methods and encapsulations to their numbers in the data plane, and numbers to methods.
+//! Converts forwarding methods and encapsulations to their numbers in the data plane, and numbers back to methods.
 
 use weir_model::{Forward, TunnelKind};
 
-/// Returns the data plane's number of a forwarding method.
+/// Returns the data plane's number for a forwarding method.
 pub const fn abi_forward(forward: Forward) -> weir_abi::Forward {
     match forward {
         Forward::Nat => weir_abi::Forward::Nat,
@@ -21,7 +21,7 @@ pub fn model_forward(number: u8) -> Option<Forward> {
         .find(|forward| abi_forward(*forward) as u8 == number)
 }
 
-/// Returns the data plane's number of an encapsulation.
+/// Returns the data plane's number for an encapsulation.
 pub const fn abi_tunnel(kind: TunnelKind) -> weir_abi::Tunnel {
     match kind {
         TunnelKind::Ipip => weir_abi::Tunnel::Ipip,

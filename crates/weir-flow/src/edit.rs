@@ -1,6 +1,6 @@
-//! Changes a frame: addresses, ports, TTL and DSCP with their checksums, VLAN tags and MAC addresses.
+//! Edits the addresses, ports, TTL, DSCP, VLAN tags and MAC addresses of a frame, and updates its checksums.
 //!
-//! Checksums are updated incrementally (RFC 1624), so a wrong checksum remains wrong by the same difference.
+//! Checksums are updated incrementally (RFC 1624), so a wrong checksum stays wrong by the same amount.
 
 use weir_abi::Addr;
 use weir_wire::checksum::{udp_checksum_field, update_u16};
@@ -125,7 +125,7 @@ pub(crate) fn translate(frame: &mut [u8], layout: &Layout, translation: &Transla
         write_u16(frame, field, port);
     }
     let after = match (layout.protocol, before) {
-        // Zero means that there is no checksum, and is kept.
+        // Zero means no checksum: keep it.
         (IpProtocol::UDP, 0) => 0,
         (IpProtocol::UDP, _) => udp_checksum_field(transport.0),
         _ => transport.0,

@@ -1,7 +1,7 @@
 //! Encapsulates packets for tunnel servers.
 //!
-//! weir-wire's builders produce the headers. This module determines their content: TTL and traffic class, copied from
-//! the inner packet (RFC 6040, ingress); DF; the GUE source port, which distributes flows.
+//! weir-wire builds the headers. This module determines their contents: TTL and traffic class, which it copies from the
+//! inner packet (RFC 6040, ingress); DF; and the GUE source port, which distributes flows over several paths.
 
 use weir_abi::{Dest, TUNNEL_CSUM, TUNNEL_REMCSUM, Tunnel};
 use weir_wire::checksum::{pseudo_header, udp_checksum_field, update_u16};
@@ -72,9 +72,9 @@ impl Segment {
     }
 }
 
-/// Returns the inner packet with a correct checksum, as assumed for the outer checksum. The data plane derives the
-/// outer checksum from the inner one without summing the data. If the inner checksum is wrong, the outer one is wrong
-/// too, and the server drops the packet in any case.
+/// Returns the inner packet with a correct checksum, because the outer checksum is computed as if the inner one were
+/// correct. The data plane derives the outer checksum from the inner one without summing the data. If the inner
+/// checksum is wrong, the outer one is wrong too, and the server drops the packet either way.
 fn with_correct_checksum(inner: &[u8], segment: Option<&Segment>) -> Vec<u8> {
     let mut corrected = inner.to_vec();
     if let Some(segment) = segment.filter(|segment| segment.has_plain_header) {
@@ -187,8 +187,8 @@ mod tests {
         }
     }
 
-    /// Encapsulates a frame in every tunnel, and checks that the checksums are valid if `valid` is true, otherwise
-    /// invalid.
+    /// Encapsulates a frame in every kind of tunnel, and asserts that the checksums are valid if `valid` is true, and
+    /// invalid otherwise.
     fn check_checksums(frame: &[u8], valid: bool) {
         let layout = crate::parse(frame).unwrap();
         for (server, source) in [("10.0.0.5", "10.0.0.1"), ("fd00::5", "fd00::1")] {

@@ -1,4 +1,4 @@
-//! The address family of packets and flows.
+//! Defines the address family of packets and flows.
 
 /// Address family of a packet or flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -1,7 +1,7 @@
-//! A flow's tuple and its keyed hash. [`crate::slot`] maps the hash to slots of the flow table.
+//! Defines a flow's tuple and its keyed hash. [`crate::slot`] maps the hash to slots of the flow table.
 //!
 //! The hash is SipHash-1-3 (Aumasson and Bernstein, 2012) of a fixed number of words per family. The family, in the
-//! last word, replaces the length block of the original. The functions must compute the same values as bpf/lib/hash.h.
+//! last word, replaces the length block of the original. The functions must return the same values as bpf/lib/hash.h.
 
 use weir_abi::{Addr, FlowCold};
 use weir_model::GOLDEN_64;
@@ -21,8 +21,8 @@ pub struct Tuple {
     pub dport: u16,
     /// IP protocol number.
     pub protocol: u8,
-    /// Address family of the packets. It is not implied by the addresses, because an IPv6 packet may contain
-    /// IPv4-mapped addresses.
+    /// Address family of the packets. The addresses do not imply it, because an IPv6 packet can contain IPv4-mapped
+    /// addresses.
     pub family: Family,
 }
 
@@ -217,7 +217,7 @@ mod tests {
         assert_ne!(key.hash(&base), FlowKey::new([1, 3]).hash(&base));
     }
 
-    /// The values were computed by an independent implementation. bpf/lib/hash.h computes the same values.
+    /// The values come from an independent implementation; bpf/lib/hash.h computes the same ones.
     #[test]
     fn hashes_have_known_values() {
         let key = FlowKey::new([0x0706_0504_0302_0100, 0x0f0e_0d0c_0b0a_0908]);

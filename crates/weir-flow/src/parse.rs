@@ -8,7 +8,7 @@ use weir_wire::{EtherType, IpProtocol, TcpFlags};
 
 use crate::family::Family;
 
-/// The class of a packet: all classes except `Plain` need the slow path.
+/// The class of a packet; all classes except `Plain` need the slow path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PacketClass {
     /// A complete TCP or UDP packet, which does not need the slow path.
@@ -50,12 +50,12 @@ pub struct Layout {
     pub ip_len: usize,
 }
 
-/// Why parsing stopped, and the addresses that were parsed before.
+/// Why parsing stopped, and the addresses that were parsed before that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ParseError {
     /// The packet's final reason if the address filter accepts it.
     pub reason: Reason,
-    /// Source and destination, if they were parsed.
+    /// Source and destination, if parsing reached them.
     pub addresses: Option<(Addr, Addr)>,
 }
 
@@ -235,7 +235,7 @@ impl Layout {
                 continue;
             }
             self.l4 += 8;
-            // Without offset and "more fragments", this is an atomic fragment (RFC 6946), which is treated as an
+            // Without offset and "more fragments", this is an atomic fragment (RFC 6946), which is handled like an
             // ordinary packet.
             let fragment = read_u16(frame, offset + 2);
             if fragment & !7 != 0 {

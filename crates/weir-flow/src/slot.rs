@@ -1,7 +1,7 @@
-//! Slots of the flow table: which buckets may contain the entry for a hash, in which order they are tried, and how the
-//! home bucket marks entries in other buckets.
+//! Determines which buckets of the flow table can contain the entry for a hash, the order in which they are tried, and
+//! the home bucket's marks for entries in other buckets.
 //!
-//! The rules are those of bpf/lib/bucket.h. The reference model uses them to allocate slots like the data plane, and
+//! The rules match bpf/lib/bucket.h. The reference model uses them to allocate the same slots as the data plane, and
 //! tests use them to read a table.
 
 use weir_abi::{BUCKET_SLOTS, Bucket, SPILL_PAIRS, STASH_PAIRS};
@@ -16,7 +16,7 @@ const SIDE_SHIFT: u32 = 12;
 /// Number of bits of a mark.
 const MARK_BITS: u32 = 4;
 
-/// The number of home buckets, and of the stash buckets after them.
+/// The number of home buckets, and the number of stash buckets after them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
     home_count: u32,
@@ -45,7 +45,7 @@ impl Geometry {
     }
 }
 
-/// The buckets that may contain the entry for a hash.
+/// The buckets that can contain the entry for a hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Placement {
     /// The tag: 44 bits of the hash.
@@ -57,7 +57,7 @@ pub struct Placement {
     geometry: Geometry,
 }
 
-/// The counter of a home bucket for an entry in a different bucket.
+/// How a home bucket counts one of its entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mark {
     /// The entry is in its home bucket.
@@ -261,7 +261,7 @@ mod tests {
             let mut allocator = SlotAllocator::new(buckets);
             let mut allocated: Vec<(u64, u32)> = Vec::new();
             let mut marks: HashMap<u32, (u64, u32)> = HashMap::new();
-            // There are few home buckets, so that they fill up.
+            // The hashes select only a sixteenth of the home buckets, so that these fill up.
             for (random, action) in steps {
                 if action == 0 && !allocated.is_empty() {
                     let (hash, index) = allocated.swap_remove(random as usize % allocated.len());
@@ -298,7 +298,7 @@ mod tests {
     }
 
     /// Adds an entry to the marks of its home bucket (`delta` 1) or removes it (−1), like the data plane. A carry
-    /// between counters would be detected.
+    /// between counters would make the test fail.
     fn change_marks(
         marks: &mut HashMap<u32, (u64, u32)>,
         hash: u64,

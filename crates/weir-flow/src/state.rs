@@ -1,4 +1,4 @@
-//! IPVS's TCP states: transitions by event and by the directions of the connection that the director sees
+//! Implements IPVS's TCP states: transitions by event and by the directions of a connection that the director sees
 //! (net/netfilter/ipvs/ip_vs_proto_tcp.c, the table without `secure_tcp`).
 //!
 //! A packet causes at most one event. Its direction, and whether replies pass through the director, select the table:
@@ -7,14 +7,14 @@
 use weir_abi::State;
 use weir_wire::TcpFlags;
 
-/// The direction of a packet, and whether both directions are seen.
+/// The direction of a packet, and whether the director sees both directions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum View {
-    /// From the client, and replies are seen (`nat`).
+    /// From the client; the director also sees the replies (`nat`).
     Input,
     /// From the server (`nat`).
     Output,
-    /// From the client; replies are never seen.
+    /// From the client; the director never sees the replies.
     OneSided,
 }
 
@@ -88,7 +88,7 @@ const fn transitions(view: View, event: Event) -> Row {
     }
 }
 
-/// Returns the state after a packet with these control bits. States that are not TCP states are kept.
+/// Returns the state after a packet with these control bits. A state that is not a TCP state does not change.
 #[must_use]
 pub fn next(state: State, view: View, flags: TcpFlags) -> State {
     match Event::from_flags(flags) {
@@ -100,8 +100,8 @@ pub fn next(state: State, view: View, flags: TcpFlags) -> State {
     }
 }
 
-/// Returns the initial state of a flow. The view is one-sided for all forwarding methods, because no reply was seen
-/// yet.
+/// Returns the initial state of a flow. The view is one-sided for all forwarding methods, because the director has seen
+/// no reply yet.
 #[must_use]
 pub fn initial(flags: TcpFlags) -> State {
     next(NO, View::OneSided, flags)

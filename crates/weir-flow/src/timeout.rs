@@ -1,4 +1,4 @@
-//! Idle timeouts of flows by state. The defaults are those of IPVS; three of them are configurable.
+//! Defines the idle timeouts of flows by state. The defaults are those of IPVS; three of them are configurable.
 
 use core::time::Duration;
 
@@ -43,8 +43,8 @@ impl Timeouts {
         }
     }
 
-    /// Returns the timeouts in the row of `weir_settings`: in ticks, by state number. Numbers without a state have the
-    /// timeout of established flows.
+    /// Returns the timeouts for the row of `weir_settings`, in ticks and indexed by state number. Numbers without a
+    /// state get the timeout of established flows.
     #[must_use]
     pub fn ticks(&self) -> [u32; 16] {
         let mut ticks = [ticks_from(self.tcp); 16];

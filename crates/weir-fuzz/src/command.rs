@@ -1,8 +1,8 @@
-//! Implements the commands that do not fuzz. They list the targets, and convert a corpus to the form that libFuzzer
-//! reads (a directory with one file per input) and back.
+//! Implements the commands that list the targets and convert a corpus to the form that libFuzzer reads (a directory
+//! with one file per input) and back.
 //!
 //! The commands are `list`, `longest TARGET`, `unpack TARGET DIRECTORY` and `pack TARGET DIRECTORY`. `pack` keeps the
-//! smallest inputs, up to [`MAX_CORPUS_BYTES`] of text, which limits the size of the repository.
+//! smallest inputs, up to [`MAX_CORPUS_BYTES`] of text, to limit the size of the repository.
 
 use std::error::Error;
 use std::fs;

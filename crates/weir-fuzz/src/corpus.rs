@@ -1,11 +1,11 @@
 //! Reads and writes corpora as text: one input per line, with all bytes that are not printable ASCII escaped as `\xNN`.
 //!
-//! Reviewers can read such lines, and a diff shows the added inputs. Thousands of small binary files would be slow to
-//! check out.
+//! Reviewers can read such lines, and a diff shows the added inputs. Thousands of small binary files would also slow
+//! down a checkout.
 
 use std::fmt::Write as _;
 
-/// Returns an input as a line without a line break.
+/// Formats an input as a line, without the line break.
 pub fn format_input(input: &[u8]) -> String {
     let mut line = String::with_capacity(input.len());
     for &byte in input {

@@ -1,7 +1,7 @@
-//! The libFuzzer program: `WEIR_FUZZ_TARGET=NAME weir-fuzz [LIBFUZZER_OPTIONS] [CORPUS…]`, or
-//! `WEIR_FUZZ_COMMAND='list' weir-fuzz` for the commands of [`weir_fuzz::command`].
+//! Runs libFuzzer: `WEIR_FUZZ_TARGET=NAME weir-fuzz [LIBFUZZER_OPTIONS] [CORPUS…]`, or `WEIR_FUZZ_COMMAND='list'
+//! weir-fuzz` for the commands of [`weir_fuzz::command`].
 //!
-//! The target and the command are environment variables because libFuzzer parses all arguments.
+//! Environment variables specify the target and the command because libFuzzer parses all arguments.
 
 #![no_main]
 

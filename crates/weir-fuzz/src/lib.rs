@@ -1,13 +1,13 @@
-//! Coverage-guided fuzzing of every parser of external input.
+//! Fuzzes every parser of external input, guided by coverage.
 //!
 //! A [`Target`] is a named function that passes bytes to a parser. For every input it must return without a panic, in
-//! bounded time and with bounded memory. Where possible, a target also compares two results: of the same input in
-//! pieces of different sizes, or of an accepted text before and after it is written and parsed again. `tools/fuzz.sh`
+//! bounded time and with bounded memory. Where possible, a target also compares two results: for the same input in
+//! pieces of different sizes, or for an accepted text before and after it is written and parsed again. `tools/fuzz.sh`
 //! runs the targets with libFuzzer and stores the inputs that reach new code in `corpus/`, in one file per target with
 //! one input per line (see [`corpus`]). The tests of this crate run all stored inputs and all seeds again: an input
-//! that has failed once is also tested without a fuzzer.
+//! that once failed is also tested without a fuzzer.
 //!
-//! The crate does not open sockets, or files other than those of the corpora.
+//! The crate opens no sockets, and no files except those of the corpora.
 
 pub mod command;
 pub mod corpus;

@@ -1,4 +1,4 @@
-//! Runs all stored inputs of the fuzzer and all seeds: an input that has failed once is also tested without a fuzzer.
+//! Runs all stored inputs and all seeds, so an input that once failed is also tested without a fuzzer.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Probes with datagrams: the request, and the evaluation of responses.
+//! Builds the requests of datagram probes, and evaluates the responses.
 
 use std::net::IpAddr;
 
@@ -6,8 +6,8 @@ use weir_model::{DatagramProbe, DnsRecord, Medium, Probe};
 
 use crate::outcome::Outcome;
 
-/// Returns the datagram to send; `id` matches responses to this probe. Returns `None` if the driver builds the
-/// datagram, or if the probe does not use datagrams.
+/// Returns the datagram to send; responses to this probe contain `id`. Returns `None` if the driver builds the
+/// datagram, or the probe does not use datagrams.
 pub fn request(probe: &Probe, id: u16) -> Option<Vec<u8>> {
     match probe.medium() {
         Medium::Datagram(DatagramProbe::Udp { payload, .. }) => Some(payload.to_vec()),
@@ -18,7 +18,7 @@ pub fn request(probe: &Probe, id: u16) -> Option<Vec<u8>> {
     }
 }
 
-/// Evaluates a response. Returns `None` if the response belongs to a different request: more responses may follow.
+/// Evaluates a response. Returns `None` if the response belongs to a different request; more responses may follow.
 pub fn evaluate(probe: &Probe, id: u16, datagram: &[u8]) -> Option<Outcome> {
     match probe.medium() {
         Medium::Datagram(DatagramProbe::Udp { bytes, .. }) => Some(compare_bytes(bytes, datagram)),
@@ -243,7 +243,7 @@ mod tests {
 
     #[test]
     fn dns_answers_of_other_types_are_skipped() {
-        // A CNAME record whose target is not a compression pointer, then the address.
+        // A CNAME record with a target that is not a compression pointer, then the address.
         let mut message = build_query("www.example", DnsRecord::A, 7);
         (message[2], message[7]) = (0x81, 2);
         message.extend([0xc0, 12, 0, 5, 0, 1, 0, 0, 0, 60, 0, 3, 1, b'a', 0]);

@@ -1,4 +1,4 @@
-//! The last 32 results of a check.
+//! Stores the last 32 results of a check.
 
 use std::fmt;
 
@@ -14,7 +14,7 @@ impl History {
     /// Maximum number of results that are stored.
     pub const CAPACITY: u8 = 32;
 
-    /// Adds a result, and drops the oldest if there are more than [`Self::CAPACITY`].
+    /// Adds a result, and drops the oldest result if there are more than [`Self::CAPACITY`].
     pub const fn push(&mut self, passed: bool) {
         self.bits = self.bits << 1 | passed as u32;
         if self.len < Self::CAPACITY {
@@ -27,7 +27,7 @@ impl History {
         self.len
     }
 
-    /// Returns whether there is no result yet.
+    /// Returns whether there are no results yet.
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }

@@ -1,14 +1,15 @@
-//! Health checking without I/O: probe scheduling, rise/fall state, effective weights, and the probe protocols.
+//! Implements health checking without I/O: probe scheduling, rise/fall state, effective weights, and the probe
+//! protocols.
 //!
 //! [`Monitor`] contains all active checks. It receives the configuration, the time and probe results, and returns
 //! probes to run and servers whose [`ServerHealth`] changed; [`weigh()`] computes weights from the servers' health. A
-//! [`Dialogue`] implements the client side of a probe's protocol, as bytes. The crate opens no socket, reads no clock
-//! and takes its random seed as an argument: the driver in weir-probing does the I/O, and the tests replace the driver
-//! with a simulation.
+//! [`Dialogue`] implements the client side of a probe's protocol as bytes to send and bytes received. The crate opens
+//! no socket, reads no clock and takes its random seed as an argument: the driver in weir-probing does the I/O, and the
+//! tests replace the driver with a simulation.
 //!
-//! Time is a [`Duration`](std::time::Duration) since a point in time that the driver chooses. It never goes backwards.
+//! Time is a [`Duration`](std::time::Duration) since a point that the driver chooses, and never goes backwards.
 
-// A new scheduler or check kind must be handled in every place that handles the existing ones.
+// Code that matches on a scheduler or a check kind must handle every new one.
 #![cfg_attr(not(test), warn(clippy::wildcard_enum_match_arm))]
 
 pub mod datagram;

@@ -1,4 +1,4 @@
-//! The rise/fall state machine of one check of one target.
+//! Implements the rise/fall state machine of one check of one target.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ pub enum State {
 pub struct Machine {
     timing: Timing,
     state: State,
-    /// Consecutive results that contradict the state.
+    /// Number of consecutive results that contradict the state.
     contrary: u32,
     history: History,
     /// Description of the last result.
@@ -50,7 +50,7 @@ impl Machine {
         }
     }
 
-    /// Creates a state machine in a known state: after a restart, or after the check's settings changed.
+    /// Creates a state machine in a known state, after a restart or a change to the check's settings.
     pub(crate) fn in_known_state(timing: Timing, state: State) -> Self {
         Self {
             state,
@@ -110,7 +110,7 @@ impl Machine {
         other.unwrap_or(timing.interval)
     }
 
-    /// Returns the numbers of consecutive results that change the state: to up, and to down.
+    /// Returns the numbers of consecutive results that change the state to up and to down.
     pub const fn thresholds(&self) -> (u32, u32) {
         (self.timing.rise, self.timing.fall)
     }

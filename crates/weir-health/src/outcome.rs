@@ -1,4 +1,4 @@
-//! Results of probes.
+//! Defines the results of probes.
 
 /// Verdict of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -7,23 +7,24 @@ pub enum Verdict {
     Passed,
     /// The server did not respond as expected.
     Failed,
-    /// The probe could not run because of a problem on the director (no descriptor, no port). The result is ignored.
+    /// The probe could not run because of a problem on the director (no free descriptor or port). The result is
+    /// ignored.
     Unknown,
 }
 
-/// A weight that a probe reports, for example an agent check.
+/// A weight that a probe reports, for example the probe of an agent check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum ReportedWeight {
-    /// Replaces the configured weight, 0 to 65535.
+    /// A weight from 0 to 65535, which replaces the configured weight.
     Weight(u32),
     /// Percentage of the configured weight; may exceed 100.
     Percent(u32),
-    /// The server requests to be drained: no new flows.
+    /// The server asks to be drained: it gets no new flows.
     Drain,
 }
 
 impl ReportedWeight {
-    /// Returns the weight derived from `base`. A percentage above zero never results in zero.
+    /// Returns the weight that results from `base`. A percentage above zero never results in zero.
     pub fn apply(self, base: u32) -> u32 {
         match self {
             Self::Weight(_) | Self::Percent(_) if base == 0 => 0,

@@ -1,11 +1,11 @@
-//! Passive checks: finds servers that accept no connections while other servers of their pool do, using only client
-//! traffic.
+//! Implements passive checks: uses client traffic to find servers that accept no connections while other servers of
+//! their pool do.
 //!
-//! The input is the number of SYNs sent to a server and the number of flows that became established. This works whether
-//! or not the server's replies pass through the director, and whether the server drops SYNs or resets connections. A
-//! server is ejected if three conditions are met: it has not answered any SYN for a while; another server of the pool
-//! did answer (otherwise the clients or a flood may be the cause); the pool's limit for ejections is not exceeded. An
-//! ejected server returns on trial. If the trial fails, the next ejection lasts twice as long.
+//! The input is the number of SYNs sent to a server and the number of flows that became established. The method works
+//! whether or not the server's replies pass through the director, and whether the server drops SYNs or resets
+//! connections. A server is ejected if three conditions are met: it has not answered any SYN for a while; another
+//! server of the pool did answer (otherwise the clients or a flood may be the cause); the pool's limit for ejections is
+//! not exceeded. An ejected server returns on trial. If the trial fails, the next ejection lasts twice as long.
 
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
@@ -17,7 +17,7 @@ const SYNS_MIN: u64 = 3;
 /// retransmitted after the initial RTO of 1 s (RFC 6298).
 const SILENCE_MIN: Duration = Duration::from_millis(1500);
 
-/// How long an answer from another server shows that clients complete handshakes.
+/// How long an answer from another server counts as evidence that clients complete handshakes.
 const ANSWER_VALIDITY: Duration = Duration::from_secs(3);
 
 /// Duration of the first ejection.
@@ -61,7 +61,7 @@ pub enum Transition {
     Ejected(Ejection),
     /// The ejection expired, and the server is on trial.
     OnTrial,
-    /// The ejection ended because the server is down according to its checks, or is no longer in the group.
+    /// The ejection ended because the server is down according to its checks, or because it is no longer in the group.
     Withdrawn,
 }
 
@@ -80,16 +80,17 @@ struct Watch {
     consecutive_ejections: u32,
 }
 
-/// State of passive checks by group: the servers of one service, or of one pool if all its services share the state.
+/// State of passive checks by group. A group contains the servers of one service, or of one pool if all its services
+/// share the state.
 #[derive(Clone, Debug, Default)]
 pub struct Outliers {
     groups: BTreeMap<String, BTreeMap<String, Watch>>,
 }
 
 impl Outliers {
-    /// Applies the counters of those servers of a group that should accept connections. At most `share` percent of them
-    /// may be ejected. If a server is no longer in `samples`, because its check failed, its ejection ends, so that the
-    /// next result of the check takes effect immediately.
+    /// Applies the counters of the servers in a group that should accept connections. At most `share` percent of them
+    /// may be ejected. If a server is no longer in `samples` because its check failed, its ejection ends, so the next
+    /// result of the check takes effect immediately.
     pub fn observe(
         &mut self,
         group: &str,
@@ -168,7 +169,7 @@ impl Outliers {
     }
 }
 
-/// Times of the latest answers of the two servers that answered last, without ejected servers.
+/// Times of the latest answers of the two servers that answered last, excluding ejected servers.
 #[derive(Clone, Copy, Debug, Default)]
 struct LatestAnswers {
     latest: Option<Duration>,
@@ -191,9 +192,8 @@ impl LatestAnswers {
         answers
     }
 
-    /// Returns whether clients completed handshakes with other servers while this server did not answer: recently, or
-    /// since the first unanswered SYN. The second condition can be met even if observations are late or all clients are
-    /// waiting for this server.
+    /// Returns whether other servers answered while this server did not: recently, or since its first unanswered SYN.
+    /// The second condition can be met even if observations are late or all clients are waiting for this server.
     fn others_answered(self, watch: &Watch, now: Duration) -> bool {
         let is_latest = watch.ejected_until.is_none() && watch.answered_at == self.latest;
         let Some(last_answer) = (if is_latest { self.second } else { self.latest }) else {
@@ -231,7 +231,7 @@ impl Watch {
         }
     }
 
-    /// Ends the ejection if it expired: the server is then on trial. Returns whether the ejection ended.
+    /// Ends the ejection if it has expired: the server is then on trial. Returns whether the ejection ended.
     fn end_ejection(&mut self, now: Duration) -> bool {
         let has_expired = self.ejected_until.is_some_and(|until| now >= until);
         if has_expired {
@@ -240,7 +240,7 @@ impl Watch {
         has_expired
     }
 
-    /// Ejects the server if it has not answered enough SYNs for long enough. Returns the ejection.
+    /// Ejects the server if enough SYNs have been unanswered for long enough. Returns the ejection.
     fn eject(&mut self, now: Duration) -> Option<Ejection> {
         let waited = now.saturating_sub(self.unanswered_since?);
         if self.ejected_until.is_some() || self.unanswered < SYNS_MIN || waited < SILENCE_MIN {

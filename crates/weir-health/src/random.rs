@@ -1,10 +1,10 @@
-//! Random durations, so that probes do not all start at the same time.
+//! Generates random durations, so that probes do not all start at the same time.
 
 use std::time::Duration;
 
 use weir_model::SplitMix64;
 
-/// Generator of random durations.
+/// A generator of random durations.
 #[derive(Clone, Debug)]
 pub(crate) struct Random(SplitMix64);
 

@@ -1,11 +1,11 @@
-//! Finds servers whose replies bypass the director, although `nat` without source translation requires them to pass
-//! through it.
+//! Finds servers that send replies past the director, although `nat` without source translation requires replies to
+//! pass through it.
 //!
 //! Such a server passes its check, because the probe comes from the director itself, but every client times out: the
-//! server's default gateway is another machine, or the server is on the clients' segment. The counters distinguish it
-//! from a healthy server: SYNs are forwarded to it and no packet comes back. The result is a warning; the server is not
-//! ejected. [`Outliers`](crate::Outliers) finds servers that accept no connections while others of the pool do. It
-//! skips servers for which [`Silence::is_alive`] returns true.
+//! server's default gateway is another machine, or the server is on the clients' segment. The counters distinguish such
+//! a server from a healthy one: the director forwards SYNs to it, and no packet comes back. The result is a warning;
+//! the server is not ejected. [`Outliers`](crate::Outliers) finds servers that accept no connections while others of
+//! the pool do, and skips servers for which [`Silence::is_alive`] returns true.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -13,7 +13,7 @@ use std::time::Duration;
 
 /// Minimum number of unanswered SYNs for a warning.
 const SYNS_MIN: u64 = 5;
-/// Minimum number of clients that sent them, for a warning.
+/// Minimum number of clients that sent these SYNs, for a warning.
 const CLIENTS_MIN: usize = 3;
 
 /// Minimum number of unanswered SYNs for a warning about a server that never replied, although its check would have
@@ -26,18 +26,19 @@ const SILENCE_MIN: Duration = Duration::from_millis(1500);
 /// Maximum number of clients stored per server.
 const CLIENTS_MAX: usize = 256;
 
-/// Period in which a server has sent no reply through the director.
+/// The period in which a server has sent no reply through the director.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Silence {
     /// The server never sent a reply.
     NeverReplied,
-    /// Since the first unanswered SYN, which was observed at this time.
+    /// The server has sent no reply since the first unanswered SYN, which was observed at this time.
     Since(Duration),
 }
 
 impl Silence {
-    /// Returns whether the server is alive although it sends no replies: it never sent a reply but its check passes, or
-    /// a probe passed after the first unanswered SYN. `last_pass` is the time at which a probe last passed.
+    /// Returns whether the server is alive although it sends no replies through the director: it never sent one but its
+    /// check passes, or a probe passed after the first unanswered SYN. `last_pass` is the time at which a probe last
+    /// passed.
     pub fn is_alive(self, last_pass: Option<Duration>) -> bool {
         match self {
             Self::NeverReplied => true,
@@ -56,8 +57,8 @@ pub struct ReplyCounters {
     /// Packets that the server sent back; `None` = not read, which is allowed if [`ReplyWatch::needs_replies`] returned
     /// false.
     pub replies: Option<u64>,
-    /// Time after which the server's check reports at the latest that the server does not respond; only used for a
-    /// server that never replied.
+    /// Maximum time until the server's check reports that the server does not respond; only used for a server that
+    /// never replied.
     pub detection_time: Duration,
 }
 
@@ -72,9 +73,9 @@ pub type Client = (IpAddr, u16);
 pub struct NoReplyWarning {
     /// SYNs since the last reply.
     pub syns: u64,
-    /// Number of client addresses that sent them.
+    /// Number of client addresses that sent these SYNs.
     pub clients: usize,
-    /// A client on the server's own segment, if one of them is.
+    /// One of these clients that is on the server's own segment, if there is one.
     pub neighbour: Option<IpAddr>,
     /// When the warning was raised, on the driver's clock.
     pub since: Duration,
@@ -101,7 +102,7 @@ struct Watch {
     silent_since: Option<Duration>,
     /// When the number of such SYNs reached [`SYNS_MIN`].
     suspect_since: Option<Duration>,
-    /// Whether the server never replied, and the check would have reported a failure since the first SYN.
+    /// Whether the server never replied, and the check would have reported a failure since the first of these SYNs.
     is_definite: bool,
     clients: BTreeSet<Client>,
     warning: Option<NoReplyWarning>,
@@ -132,7 +133,7 @@ impl ReplyWatch {
         })
     }
 
-    /// Returns the period in which a server has sent no reply, or `None` if no client is waiting for a reply.
+    /// Returns how long a server has sent no reply, or `None` if no client is waiting for a reply.
     pub fn silence(&self, key: Key) -> Option<Silence> {
         let watch = self.watches.get(&key)?;
         let since = watch.silent_since?;
@@ -262,7 +263,7 @@ mod tests {
             .collect()
     }
 
-    /// Returns the state for a server that was observed before, and that replied before unless `replies` is 0.
+    /// Returns the state for a server that was observed earlier. The server has replied, unless `replies` is 0.
     fn watch(replies: u64) -> ReplyWatch {
         let mut watch = ReplyWatch::default();
         watch.retain(|_| true);

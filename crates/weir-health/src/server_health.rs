@@ -1,4 +1,4 @@
-//! The combined state of all checks of one server.
+//! Combines the states of all checks of one server.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,7 +15,7 @@ pub struct ServerHealth {
     pub state: State,
     /// When the state began, on the driver's clock.
     pub since: Duration,
-    /// Why the state was entered.
+    /// The reason for the state.
     pub reason: String,
     /// Weights that the server's checks report.
     pub weights: Vec<ReportedWeight>,
@@ -23,8 +23,8 @@ pub struct ServerHealth {
     pub remove: bool,
     /// Share of the weight that slow start allows, in thousandths. It starts to grow at `since`.
     pub ramp: u32,
-    /// The server's state in each service, by name, if probes use the paths of several services. The server's own state
-    /// is the best of these states. Nested values have no paths.
+    /// The server's state in each service, by service name, if probes use the paths of several services. The server's
+    /// own state is the best of these states. Nested values have no paths of their own.
     pub paths: BTreeMap<String, ServerHealth>,
 }
 
@@ -42,7 +42,7 @@ impl ServerHealth {
         }
     }
 
-    /// Returns the health in a service, or that of the server if the service has no separate path.
+    /// Returns the health in a service, or the server's own health if the service has no separate path.
     pub fn in_service(&self, service: &str) -> &Self {
         self.paths.get(service).unwrap_or(self)
     }
@@ -56,7 +56,7 @@ impl ServerHealth {
     }
 
     /// Returns the services that were added to [`Self::broken_paths`], and those that were removed because their path
-    /// works again, each with its former state. Services that are down together with the server are not included.
+    /// works again, each with its previous state. Services that are down together with the server are not included.
     pub(crate) fn changed_paths(&self, before: &Self) -> Vec<(String, State)> {
         let is_broken = |server_health: &Self, service: &str| {
             server_health.broken_paths().any(|it| it == service)
@@ -132,7 +132,7 @@ pub(crate) fn combine(require: Require, states: impl Iterator<Item = State>) -> 
     }
 }
 
-/// Returns the check that explains a state: the first check in that state, otherwise the first check.
+/// Returns the check that explains a state: the first check in that state, or the first check if none is.
 pub(crate) fn find_deciding<'a, T>(
     state: State,
     checks: impl Iterator<Item = &'a T>,
@@ -155,7 +155,7 @@ pub(crate) fn requires_removal<'a>(probes: impl Iterator<Item = (&'a Machine, On
     })
 }
 
-/// Returns the share of the weight, in thousandths, that a server gets after it has been up for `elapsed`.
+/// Returns the share of its weight, in thousandths, that a server gets after it has been up for `elapsed`.
 pub(crate) fn ramp(elapsed: Duration, slow_start: Duration) -> u32 {
     if slow_start.is_zero() || elapsed >= slow_start {
         return 1000;

@@ -1,4 +1,4 @@
-//! Identity of a probe: checks with equal targets share one probe.
+//! Identifies probes: checks with equal targets share one probe.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;

@@ -1,9 +1,9 @@
 //! Computes the weights that schedulers use from the health of a pool's servers.
 //!
 //! Layers, lowest first: the configured weight, an operator's override, the weight that checks report, the slow start
-//! ramp, the state. An ejected server gets weight 0. For the pool: a starting server is used only while no server is
-//! up; if too many servers are down, all are used (panic); if the total weight is too low, the pool switches to its
-//! sorry server (quorum).
+//! ramp, the state. An ejected server gets weight 0. In a pool, a starting server is used only while no server is up.
+//! If too many servers are down, all are used (panic). If the total weight is too low, the pool switches to its sorry
+//! server (quorum).
 
 use weir_model::Health;
 
@@ -16,7 +16,7 @@ use crate::server_health::ServerHealth;
 pub struct Candidate<'a> {
     /// Configured weight, or the override that replaces it.
     pub base: u32,
-    /// Result of the server's checks; `None` = the server has no check.
+    /// The server's health according to its checks; `None` = the server has no check.
     pub server_health: Option<&'a ServerHealth>,
     /// Whether the server is ejected by passive checks.
     pub ejected: bool,

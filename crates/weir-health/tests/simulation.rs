@@ -1,10 +1,10 @@
-//! Simulation with seeded random reloads, failures, recoveries and late results in virtual time: for any order of
-//! events, no server remains in a wrong state.
+//! Simulates seeded random reloads, failures, recoveries and late results in virtual time, and tests that no server
+//! remains in a wrong state, in any order of events.
 //!
 //! Each run has targets that are alive or dead, a configuration that is repeatedly shuffled, reduced and changed, and a
-//! network that delays results. The default is 10,000 runs; `WEIR_SOAK=1` selects 1,000,000 runs, `WEIR_RUNS=N` N runs;
-//! `WEIR_SEED=N` repeats one run. Seeds are distributed over the processors. Runs are not logged; a failed run is
-//! repeated with a log.
+//! network that delays results. The default is 10,000 runs. `WEIR_SOAK=1` selects 1,000,000 runs, and `WEIR_RUNS=N`
+//! selects N runs; `WEIR_SEED=N` repeats one run. Seeds are distributed among the CPUs. Runs are not logged; a failed
+//! run is repeated with a log.
 
 #![allow(clippy::disallowed_methods, reason = "seeds come from the environment")]
 
@@ -49,13 +49,13 @@ struct Simulation {
     /// Targets with a probe in flight; at most one each.
     probed: HashSet<IpAddr>,
     reported: BTreeMap<(String, String), State>,
-    /// Reported states at the time at which the current configuration was applied.
+    /// The reported states when the current configuration was applied.
     states_before_reload: BTreeMap<(String, String), State>,
     results: HashMap<IpAddr, Vec<bool>>,
     log: Log,
 }
 
-/// Log of events; only kept while a seed is repeated.
+/// Log of events; kept only while a seed is repeated.
 #[derive(Debug, Default)]
 struct Log(Option<Vec<String>>);
 
@@ -170,7 +170,7 @@ impl Simulation {
         }
     }
 
-    /// Asserts that a change follows from probe results: a reload must not cause one.
+    /// Asserts that a state change follows from probe results: a reload must not cause one.
     fn check_change(
         &self,
         key: &(String, String),
@@ -185,7 +185,7 @@ impl Simulation {
         let (pool_config, server_config) = self.server(pool, server);
         assert_eq!(from, Some(*before), "wrong former state: {:#?}", self.log);
         let Some((address, passed)) = cause else {
-            // This is allowed only for a check that another pool already has, with the state of that check.
+            // A reload may change a state only if another pool already has this check, and only to the state there.
             let mut others = self
                 .states_before_reload
                 .iter()
@@ -206,7 +206,7 @@ impl Simulation {
             State::Up => timing.fall,
             State::Down => timing.rise,
         } as usize;
-        // Results of at most two checks of one server alternate.
+        // The results of at most two checks of one server are interleaved.
         let results = &self.results[&server_config.address];
         let last = results.iter().rev().take(2 * threshold + 2);
         let matching = last.filter(|result| **result == passed).count();

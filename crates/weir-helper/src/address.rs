@@ -1,8 +1,8 @@
-//! Adds and removes addresses, routes, rules and devices, and records those that were added.
+//! Adds and removes addresses, routes, rules and devices, and records the objects that it added.
 //!
-//! An address of a virtual router that is already on its interface is adopted: recorded as if it had been added. It is
-//! removed while the router is not active, because another director may have it, and both would reply to ARP requests
-//! for it.
+//! If an address of a virtual router is already on its interface, it is adopted: recorded as if it had been added. The
+//! address is removed while the router is not active, because another director may have it too, and both would reply to
+//! ARP requests for it.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -17,7 +17,8 @@ use crate::other_change;
 use crate::record::{self, AddedAddress, OtherChange};
 use crate::state::Addresses;
 
-/// Maximum time for resetting connections before their address is removed: until then, two directors have it.
+/// Maximum time for resetting connections before their address is removed. During this time, two directors have the
+/// address.
 const RESET_LIMIT: Duration = Duration::from_millis(100);
 
 impl Addresses {
@@ -35,8 +36,8 @@ impl Addresses {
         Ok(addresses)
     }
 
-    /// Adds the missing addresses, routes and rules of a virtual router. Removes addresses that it no longer has, or
-    /// that were on a different interface in a previous configuration.
+    /// Adds the missing addresses, routes and rules of a virtual router. Removes addresses that the router no longer
+    /// has, or had on a different interface in a previous configuration.
     pub(crate) async fn add(&mut self, router: &VirtualRouter) -> Result<(), Error> {
         let base = self.base(router).await?;
         let link = if router.virtual_mac {
@@ -44,8 +45,8 @@ impl Addresses {
         } else {
             base.clone()
         };
-        // The filter is set first, so that no packet is accepted without it. If that fails, the addresses are added
-        // anyway, because the other director has released them.
+        // Set the filter first, so no packet is accepted without it. If this fails, add the addresses anyway, because
+        // the other director has released them.
         let filtered = other_change::set_filter(self, router);
         let taken = match router.virtual_mac {
             true => self.take_over(router, None, &base).await,
@@ -62,7 +63,7 @@ impl Addresses {
             };
             added = added.and(on_other);
         }
-        // Last, so that an address that moves to another interface is not absent.
+        // Remove outdated addresses last, so an address that moves to another interface is never absent.
         let outdated = self.remove_outdated(router, &link).await;
         let others = other_change::add(self, router, &base).await;
         filtered.and(added).and(outdated).and(others)
@@ -125,7 +126,7 @@ impl Addresses {
         if missing.is_empty() {
             return Ok(());
         }
-        // Recorded first, so that a crash leaves no unrecorded address.
+        // Record first, so a crash leaves no unrecorded address.
         self.record.added.extend(missing.iter().map(entry));
         self.write()?;
         let mut first_error = None;
@@ -191,7 +192,7 @@ impl Addresses {
     }
 
     /// Records the unrecorded addresses of a virtual router on its own interface (`None`) or a different one, except
-    /// those that were handed over. Returns them.
+    /// those that were handed over. Returns the recorded addresses.
     pub(crate) fn adopt(
         &mut self,
         router: &VirtualRouter,
@@ -276,8 +277,8 @@ impl Addresses {
         first_error.map_or(Ok(()), Err)
     }
 
-    /// Removes the addresses that a virtual router no longer has, or now has on a different interface. `link` is its
-    /// own interface.
+    /// Removes the addresses that a virtual router no longer has, or now has on a different interface. `link` is the
+    /// router's own interface.
     async fn remove_outdated(&mut self, router: &VirtualRouter, link: &Link) -> Result<(), Error> {
         let is_wanted = |added: &AddedAddress| {
             let other = router.other_interface(added.address);
@@ -327,9 +328,9 @@ impl Addresses {
         }
     }
 
-    /// Resets the connections of local programs to addresses that are about to be removed, except addresses that remain
-    /// with another prefix or on another interface, because they were handed over. Without an address, no packet
-    /// of these connections can be sent, and a client that waits for data would not notice the failover.
+    /// Resets connections of local programs that use addresses that are about to be removed. Excludes addresses that
+    /// remain with another prefix or on another interface because they were handed over. After the removal, such a
+    /// connection cannot send packets, so a client that waits for data would not notice the failover.
     async fn reset_connections(&self, removed: &[AddedAddress], links: &[Link]) {
         let present = match self.netlink.addresses().await {
             Ok(present) => present,
@@ -365,8 +366,8 @@ impl Addresses {
         }
     }
 
-    /// Returns the other addresses in the networks of the addresses to remove. The kernel removes them too, if they
-    /// were added later and `promote_secondaries` is 0 (ip-sysctl).
+    /// Returns the other addresses in the networks of the addresses to remove. The kernel removes them too if they were
+    /// added later and `promote_secondaries` is 0 (ip-sysctl).
     async fn secondary_addresses(
         &self,
         to_remove: &[AddedAddress],
@@ -430,7 +431,7 @@ impl Addresses {
 
 /// Returns whether a virtual router's packets have this source address: it is configured as `source`, or the router has
 /// the priority of an address owner (255) and this is the interface's first address (for IPv6, link-local address).
-/// Without the address, the machine may not be reachable.
+/// Without this address, the machine may be unreachable.
 fn is_source(
     router: &VirtualRouter,
     address: IpAddr,
@@ -452,7 +453,7 @@ fn is_source(
     }
 }
 
-/// Removes everything that a helper has added or adopted and not removed. Returns the number of recorded addresses,
+/// Removes all objects that a helper has added or adopted but not removed. Returns the number of recorded addresses,
 /// routes, rules and devices. Must be called inside a tokio runtime, while no helper runs.
 ///
 /// # Errors

@@ -1,4 +1,4 @@
-//! The caller's side of the channel.
+//! Implements the caller's side of the channel.
 
 use std::fs::File;
 use std::io::Read;
@@ -58,7 +58,7 @@ impl Client {
     }
 }
 
-/// Readable when a reply has arrived or the helper has exited.
+/// The descriptor is readable when a reply has arrived or the helper has exited.
 impl AsFd for Client {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.channel.as_fd()

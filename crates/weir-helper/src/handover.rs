@@ -1,5 +1,5 @@
-//! Hands addresses over between the virtual routers and `vip_interface`, or another configuration of a virtual router,
-//! so that a reload that gives an address another owner does not interrupt it.
+//! Hands addresses over between virtual routers and `vip_interface`, or between configurations of a virtual router, so
+//! a reload that changes the owner of an address does not interrupt traffic to it.
 
 use weir_model::VirtualRouter;
 use weir_netlink::Link;
@@ -9,8 +9,8 @@ use crate::record::AddedAddress;
 use crate::state::Addresses;
 
 impl Addresses {
-    /// Takes over the addresses of a virtual router that their former owner has handed over, and adopts others that
-    /// are present. They stay until they are removed like those of an active virtual router.
+    /// Takes over the addresses of a virtual router that their former owner has handed over, and adopts other addresses
+    /// of the router that are present. They stay until they are removed like those of an active virtual router.
     pub(crate) async fn keep(&mut self, router: &VirtualRouter) -> Result<(), Error> {
         for (interface, link) in self.links_of(router).await? {
             self.take_over(router, interface, &link).await?;
@@ -33,7 +33,7 @@ impl Addresses {
             let mut on_link = present.iter().filter(|it| it.ifindex == link.index);
             let found = on_link.find(|it| it.handed_over && it.ip == network.address);
             let Some(found) = found else { continue };
-            // An IPv4 address can have two prefixes at the same time, so it gets the configured one without being
+            // An IPv4 address can have two prefixes at the same time, so it can get the configured prefix without being
             // absent.
             let prefix = match found.ip.is_ipv4() {
                 true => network.prefix,
@@ -62,15 +62,15 @@ impl Addresses {
         Ok(())
     }
 
-    /// Removes the objects that were added for a virtual router that the configuration no longer has, and hands over
+    /// Removes the objects that were added for a virtual router that is no longer in the configuration, and hands over
     /// the addresses that have another owner.
     pub(crate) async fn retire(&mut self, router: &str) -> Result<(), Error> {
         self.hand_over(&|added| added.router == router).await?;
         self.remove(&|name| name == router).await
     }
 
-    /// Hands over the affected addresses that the active configuration has on the same interface. Recorded addresses
-    /// remain to be removed.
+    /// Hands over the affected addresses that the active configuration has on the same interface. The addresses that
+    /// remain in the record are still to be removed.
     pub(crate) async fn hand_over(
         &mut self,
         is_affected: &(dyn Fn(&AddedAddress) -> bool + Sync),

@@ -1,15 +1,16 @@
-//! Changes addresses and runs programs for unprivileged processes (`weir helper`, a small privileged process).
+//! Implements `weir helper`, a small privileged process that changes addresses and runs programs for unprivileged
+//! processes.
 //!
 //! A request can only refer to objects in the configuration: a virtual router by its name, a tracked object by its
 //! index. Addresses, interfaces, programs and accounts come from the configuration file, which the helper reads itself.
-//! The text of an unprivileged daemon can only select among versions of root's file ([`RootSection`]). An address of a
-//! virtual router that was already present is removed while the router is not active, unless it is the source address
-//! of the router's advertisements. When the channel is closed, the helper removes every address, because the addresses
-//! are no longer advertised. The keeper holds both ends of the channel, so the helper and its caller can be replaced
+//! The text from an unprivileged daemon can only select among versions of root's file ([`RootSection`]). An address of
+//! a virtual router that was already present is removed while the router is not active, unless it is the source address
+//! of the router's advertisements. When the channel is closed, the helper removes every address, because the caller no
+//! longer advertises them. The keeper holds both ends of the channel, so the helper and its caller can be replaced
 //! separately: a new helper takes over the record of the previous one.
 //!
-//! Added addresses, routes, rules and devices are recorded in `RUNTIME_DIR/vrrp.json` before they are added, so that
-//! the next helper, `weir run` and `weir clean` can remove them.
+//! Added addresses, routes, rules and devices are recorded in `RUNTIME_DIR/vrrp.json` before they are added, so the
+//! next helper, `weir run` and `weir clean` can remove them.
 
 mod address;
 mod client;
@@ -40,7 +41,7 @@ pub use published::with_published_part;
 pub use root_section::RootSection;
 pub use serve::serve;
 
-/// The environment variable that tells the VRRP agent's helper that an unprivileged daemon has written the recorded
+/// The environment variable that is set for the VRRP agent's helper if an unprivileged daemon wrote the recorded
 /// configuration, even if the file has a different owner now.
 pub const CONFINED: &str = "WEIR_HELPER_CONFINED";
 
@@ -75,7 +76,7 @@ pub enum Error {
         /// The first error.
         reason: String,
     },
-    /// An unprivileged daemon requested content that root's configuration file does not have.
+    /// An unprivileged daemon requested content that is not in root's configuration file.
     #[error("{path} does not permit the requested {name}: {reason}", path = path.display())]
     NotPermitted {
         /// The file.
@@ -97,7 +98,7 @@ pub enum Error {
         /// The virtual router.
         name: String,
     },
-    /// The other process sent something other than a message of this version.
+    /// The other process sent data that is not a valid message of this version.
     #[error("invalid message: {reason}")]
     Message {
         /// Why the message is invalid.

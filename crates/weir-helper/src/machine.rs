@@ -7,7 +7,8 @@ use weir_model::{Desired, Family, Secret, SecretSource};
 use weir_sys::untrusted_file::{self, Owner};
 
 /// Resolves environment variables in addresses, and reads no secrets. The keeper passes its environment to the
-/// processes that it starts, so root's processes have the daemon's environment; the helper service has its own.
+/// processes that it starts, so root's processes have the same environment as the daemon; the helper service has its
+/// own.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Environment;
 
@@ -25,7 +26,7 @@ impl Machine for Environment {
     }
 }
 
-/// Parses a configuration, JSON if it starts with `{`, otherwise TOML.
+/// Parses a configuration. The text is JSON if it starts with `{`, otherwise TOML.
 ///
 /// # Errors
 /// Returns a message with the first error.
@@ -54,7 +55,8 @@ const fn value(bytes: Vec<u8>) -> SecretValue {
     }
 }
 
-/// Reads the secrets of a configuration with this process's privileges. Only for configurations written by root.
+/// Reads the secrets of a configuration with this process's privileges. Must be used only for configurations written by
+/// root.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ThisMachine;
 

@@ -1,11 +1,11 @@
-//! Messages between the helper and its caller: JSON, one per packet of a SEQPACKET channel, at most
-//! [`weir_sys::MESSAGE_MAX`] bytes. New versions only add requests: no request changes its meaning.
+//! Defines the messages between the helper and its caller: JSON, one per packet of a SEQPACKET channel, at most
+//! [`weir_sys::MESSAGE_MAX`] bytes. New versions may add requests, but never change the meaning of a request.
 
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
 
-/// Version of the messages; both sides reject others.
+/// Version of the messages; both sides reject other versions.
 pub const VERSION: u32 = 1;
 
 /// A request with its number, or a reply with the number of its request.
@@ -38,8 +38,8 @@ pub enum Request {
         /// Name of the virtual router.
         router: String,
     },
-    /// Remove the objects that were added for a virtual router that the configuration no longer has. Addresses that the
-    /// active configuration has on the same interface for another owner are handed over instead.
+    /// Remove the objects that were added for a virtual router that is no longer in the configuration. Addresses that
+    /// another owner has on the same interface in the active configuration are handed over instead.
     Retire {
         /// Name of the virtual router.
         router: String,
@@ -49,7 +49,7 @@ pub enum Request {
         /// Name of the virtual router.
         router: String,
     },
-    /// Remove the objects that were added for all virtual routers except those that a new caller continues.
+    /// Remove the objects that were added for all virtual routers except those that a new caller takes over.
     Settle {
         /// The names of the virtual routers that the caller takes over.
         active: Vec<String>,

@@ -9,16 +9,16 @@ use crate::Error;
 use crate::record::{OtherChange, Record};
 use crate::state::Addresses;
 
-/// Sysctls of a base device, which must not answer ARP requests for the addresses of the devices on top of it.
+/// Sysctls of a base device, which must not reply to ARP requests for the addresses of the devices on top of it.
 const BASE_SYSCTLS: [(&str, &str); 2] = [("arp_ignore", "1"), ("arp_filter", "1")];
-/// IPv4 sysctls of a device: it accepts packets from this machine's addresses, and replies to its packets arrive on the
-/// base device.
+/// IPv4 sysctls of a device with a virtual MAC address: it accepts packets from this machine's addresses, and replies
+/// to packets that it sends arrive on the base device.
 const DEVICE_IPV4_SYSCTLS: [(&str, &str); 3] = [
     ("arp_ignore", "1"),
     ("accept_local", "1"),
     ("rp_filter", "0"),
 ];
-/// IPv6 sysctls of a device, which generates no address.
+/// IPv6 sysctls of a device with a virtual MAC address, which must not generate addresses.
 const DEVICE_IPV6_SYSCTLS: [(&str, &str); 4] = [
     ("addr_gen_mode", "1"),
     ("accept_dad", "0"),
@@ -125,7 +125,7 @@ pub(crate) fn restore_sysctls(record: &mut Record) {
     });
 }
 
-/// Drops packets to the addresses as the virtual router's `accept` requires.
+/// Drops packets to the router's addresses as its `accept` requires.
 pub(crate) fn set_filter(addresses: &mut Addresses, router: &VirtualRouter) -> Result<(), Error> {
     let table = format!("weir_vrrp_{}", router.name);
     let filter = OtherChange::Filter {
@@ -134,7 +134,7 @@ pub(crate) fn set_filter(addresses: &mut Addresses, router: &VirtualRouter) -> R
     };
     let is_recorded = addresses.record.other_changes.contains(&filter);
     let ports = match &router.accept {
-        // A previous configuration had a filter.
+        // A previous configuration required a filter.
         Accept::All if is_recorded => {
             addresses.netlink.remove_input_filter(&table)?;
             addresses.record.other_changes.retain(|it| *it != filter);
@@ -158,7 +158,7 @@ pub(crate) fn set_filter(addresses: &mut Addresses, router: &VirtualRouter) -> R
         addresses: router.managed_addresses().map(|it| it.address).collect(),
         allowed_ports: allowed_ports.collect(),
     };
-    // Replaced even if it exists: services may have changed, and another program may have removed it.
+    // Replace the filter even if it exists: services may have changed, and another program may have removed it.
     Ok(addresses.netlink.set_input_filter(&filter)?)
 }
 
@@ -227,7 +227,7 @@ pub(crate) async fn remove(
         OtherChange::Route {
             interface, route, ..
         } => {
-            // Without the device, the route no longer exists.
+            // The route was removed with the device.
             if let Some(route) = static_route(route, interface, links) {
                 netlink.remove_route(&route).await?;
             }

@@ -46,7 +46,7 @@ fn spawn(
         .map_err(|error| format!("{program}: {error}"))
 }
 
-/// Starts the notification programs for a state, without waiting for them.
+/// Starts the notification programs for a state, without waiting for them to exit.
 pub(crate) fn notify(router: &VirtualRouter, state: NotifyState, priority: u8) {
     let Notify {
         all,
@@ -69,7 +69,7 @@ pub(crate) fn notify(router: &VirtualRouter, state: NotifyState, priority: u8) {
     start(router, all, &arguments);
 }
 
-/// Starts the notification program of the group, without waiting for it.
+/// Starts the notification program of the group, without waiting for it to exit.
 pub(crate) fn notify_group(router: &VirtualRouter, state: NotifyState) {
     let group = router.group.as_deref().unwrap_or_default();
     write_fifo(router, "GROUP", group, state, 0);
@@ -93,13 +93,13 @@ fn start(router: &VirtualRouter, words: &[String], more_arguments: &[&str]) {
     }
 }
 
-/// Writes a line in keepalived's format, if a process reads the FIFO.
+/// Writes a line in keepalived's format to the FIFO, if a process reads it.
 fn write_fifo(router: &VirtualRouter, kind: &str, name: &str, state: NotifyState, priority: u8) {
     let Some(path) = &router.notify.fifo else {
         return;
     };
     let line = format!("{kind} \"{name}\" {} {priority}\n", state.as_str());
-    // Only a FIFO is written to.
+    // Do not write to other kinds of files.
     let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let written = rustix::fs::open(path.as_str(), flags, Mode::empty()).and_then(|file| {
         let kind = FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode);

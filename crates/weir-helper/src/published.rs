@@ -1,8 +1,8 @@
 //! Combines root's configuration with the part that a cluster of directors has published.
 //!
 //! An unprivileged daemon supplies the published part, and could supply any text. The result therefore contains root's
-//! own part, and the published part may only contain what root's file permits: parsing enforces `[cluster.publish]`,
-//! and programs and files must be named in root's file.
+//! own part, and the published part may contain only what root's file permits: parsing enforces `[cluster.publish]`,
+//! and root's file must name all programs and files.
 
 /// Returns root's configuration with the published part of a daemon's text, if both belong to the same cluster.
 ///
@@ -37,7 +37,7 @@ mod tests {
         let daemon_text = weir_config::with_published(&other, "edge", "[pool.a]\n");
         let expected = weir_config::with_published(ROOT_TEXT, "edge", "[pool.a]\n");
         assert_eq!(with_published_part(ROOT_TEXT, &daemon_text), Ok(expected));
-        // A different cluster, or none.
+        // The text belongs to a different cluster, or to none.
         let daemon_text = weir_config::with_published(&other, "other", "[pool.a]\n");
         assert_eq!(
             with_published_part(ROOT_TEXT, &daemon_text),

@@ -1,5 +1,6 @@
-//! `RUNTIME_DIR/vrrp.json`: addresses, routes, rules and devices that the helper has added, and sysctls of devices that
-//! it has changed. A reboot reverts these changes, so a record from before the last boot is ignored.
+//! Reads and writes `RUNTIME_DIR/vrrp.json`, which records the addresses, routes, rules and devices that the helper has
+//! added, and the sysctls that it has changed. A reboot reverts these changes, so a record from an earlier boot is
+//! ignored.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -24,7 +25,7 @@ pub(crate) struct AddedAddress {
     pub(crate) prefix: u8,
 }
 
-/// A change made by the helper, other than an added address.
+/// A change by the helper other than an added address.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum OtherChange {
@@ -53,7 +54,7 @@ pub(crate) enum OtherChange {
 }
 
 impl OtherChange {
-    /// Returns the virtual router; `None` = the object may belong to several.
+    /// Returns the virtual router of the change; `None` = the object can belong to several routers.
     pub(crate) fn router(&self) -> Option<&str> {
         match self {
             Self::Route { router, .. }
@@ -65,7 +66,7 @@ impl OtherChange {
     }
 }
 
-/// All changes made by the helper.
+/// All changes by the helper.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Record {
     pub(crate) added: BTreeSet<AddedAddress>,

@@ -1,7 +1,6 @@
-//! A section of root's configuration file. An unprivileged daemon can activate it in a root process, but cannot change
-//! it.
+//! Lets an unprivileged daemon activate a section of root's configuration file in a root process, but not change it.
 //!
-//! The daemon requests which content becomes active. The request is accepted if the content is the same as in
+//! The daemon requests the content to activate. The request is accepted if the content is the same as that of
 //! - the current configuration file, if only root can write to it and to the files it includes,
 //! - the active content, or the previous content, which a guarded reload may restore, or
 //! - the last active content, as recorded in the runtime directory: a process that is restarted uses it even if the
@@ -27,7 +26,7 @@ pub struct RootSection<T> {
     name: &'static str,
     configuration: PathBuf,
     record: PathBuf,
-    /// Reads the content from the text of a configuration. Errors are messages.
+    /// Reads the content from the text of a configuration. An error is a message.
     read: fn(&str) -> Result<T, String>,
     active: Option<T>,
     previous: Option<T>,
@@ -51,8 +50,8 @@ impl<T: Clone + Debug + PartialEq + Serialize + DeserializeOwned> RootSection<T>
         }
     }
 
-    /// Returns root's content for which `is_wanted` returns true, and activates it. Reads the configuration
-    /// file, together with the part that a group has published, from the daemon's text `daemon_text`.
+    /// Activates and returns the version of root's content for which `is_wanted` returns true. Reads the configuration
+    /// file, and adds the part that a group has published, from the daemon's text `daemon_text`.
     ///
     /// # Errors
     /// [`Error::NotPermitted`]: root has no such content.

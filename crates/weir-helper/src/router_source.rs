@@ -1,4 +1,4 @@
-//! Reads the virtual routers from root's recorded active configuration, or from root's file.
+//! Reads the virtual routers from root's record of the active configuration, or from root's file.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -17,14 +17,14 @@ use crate::machine::{self, Environment, ThisMachine};
 use crate::root_section::RootSection;
 use crate::{CONFINED, Error};
 
-/// File with the active virtual routers, for a helper that is restarted.
+/// Name of the file with the active virtual routers, for a helper that is restarted.
 const RECORD: &str = "vrrp-configuration";
 
 /// Reads and compares the files that the virtual routers come from.
 #[derive(Debug)]
 pub(crate) struct RouterSource {
     runtime_dir: PathBuf,
-    /// Whether an unprivileged daemon writes the files. Once true, stays true.
+    /// Whether an unprivileged daemon writes the files. Once true, it stays true.
     is_written_by_daemon: bool,
     /// Files that may contain the active configuration; the first one that exists is used.
     active_files: Vec<PathBuf>,
@@ -43,10 +43,10 @@ pub(crate) struct ActiveRouters {
 /// The virtual routers of root's configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Routers {
-    /// Without secrets from files, which an unprivileged daemon cannot read.
+    /// The routers without secrets from files, which an unprivileged daemon cannot read.
     #[serde(rename = "wanted")]
     without_secrets: Vec<VirtualRouter>,
-    /// With all secrets.
+    /// The routers with all secrets.
     #[serde(rename = "complete")]
     with_secrets: Vec<VirtualRouter>,
     /// See [`ActiveRouters::configured_addresses`].
@@ -89,7 +89,7 @@ impl RouterSource {
         if !self.is_written_by_daemon {
             return read_active(&path);
         }
-        // The daemon could write anything, so its text is only compared with root's.
+        // The daemon could write any text, so its text is only compared with root's.
         let text = untrusted_file::read(&path, Owner::Any, MAX_FILE_BYTES);
         let text = text.map_err(|reason| Error::File {
             path: path.clone(),

@@ -1,4 +1,4 @@
-//! Runs the helper's loop: handles one request at a time. Only tracked programs run concurrently.
+//! Runs the helper's loop, which handles one request at a time. Only tracked programs run concurrently.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
@@ -17,14 +17,14 @@ use crate::program;
 use crate::router_source::{ActiveRouters, RouterSource};
 use crate::state::Addresses;
 
-/// Maximum time after SIGTERM that this process continues to serve the caller, which must become inactive first.
+/// Maximum time for which this process serves the caller after SIGTERM, because the caller must become inactive first.
 const END_TIMEOUT: Duration = Duration::from_secs(3);
 /// Real-time priority of this process; lower than that of the agent, which must send its advertisements first.
 const REAL_TIME_PRIORITY: i32 = 9;
 
 /// Serves the caller at the other end of the channel until the channel is closed, then removes the added objects.
-/// `active_files` are files that may contain the active configuration; the first one that exists is used. If an
-/// unprivileged daemon has written it, it can only select among the virtual routers of `configuration`, root's file. If
+/// `active_files` are files that may contain the active configuration; the first one that exists is used. A file that
+/// an unprivileged daemon has written can only select among the virtual routers of `configuration`, root's file. If
 /// `adopt` is true, the addresses of an earlier helper are kept, for the same caller or its successor. Must be called
 /// inside a tokio runtime.
 ///
@@ -84,8 +84,8 @@ pub async fn serve(
     helper.addresses.remove(&|_| true).await
 }
 
-/// Sets real-time priority for the calling thread, so that addresses move immediately even on a busy machine: clients
-/// have no connectivity until then. Errors are ignored, because the agent lacks the same privilege and reports it.
+/// Sets real-time priority for the calling thread, so addresses move immediately even on a busy machine: clients have
+/// no connectivity until the move. Errors are ignored, because the agent lacks the same privilege and reports it.
 fn run_in_real_time() {
     let _ = weir_sys::run_in_real_time(REAL_TIME_PRIORITY);
 }
@@ -153,8 +153,8 @@ impl Helper {
         })
     }
 
-    /// Reads the configuration and sends its virtual routers. An invalid configuration has no effect. Reading runs at
-    /// normal priority, because a large file would keep other processes waiting.
+    /// Reads the configuration and sends its virtual routers. An invalid configuration has no effect. The file is read
+    /// at normal priority, because a large file would keep other processes waiting.
     fn send_policy(&mut self, number: u64) {
         let _ = weir_sys::run_at_normal_priority();
         let read = self.source.read();
@@ -199,7 +199,7 @@ impl Helper {
     }
 }
 
-/// Sends a reply. Errors are ignored: the reader detects that the caller has exited.
+/// Sends a reply. Ignores errors, because the reader detects that the caller has exited.
 fn send(channel: &Channel, number: u64, reply: Reply, files: &[BorrowedFd<'_>]) {
     if let Err(error) = channel.send(&Envelope::encode(number, reply), files) {
         tracing::debug!(%error, "failed to send a reply");

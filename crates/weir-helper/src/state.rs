@@ -9,13 +9,13 @@ use weir_netlink::Netlink;
 use crate::Error;
 use crate::record::{self, Record};
 
-/// The addresses and other objects that virtual routers have on this machine, and their record.
+/// The addresses and other objects of virtual routers on this machine, and their record.
 #[derive(Debug)]
 pub(crate) struct Addresses {
     pub(crate) netlink: Netlink,
     pub(crate) runtime_dir: PathBuf,
     pub(crate) record: Record,
-    /// The addresses that the active configuration has, with their interfaces.
+    /// The addresses in the active configuration, with their interfaces.
     pub(crate) configured_addresses: BTreeSet<(String, IpAddr)>,
 }
 

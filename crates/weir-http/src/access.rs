@@ -34,16 +34,16 @@ pub struct Record<'a> {
     pub referer: &'a [u8],
     /// `User-Agent`.
     pub agent: &'a [u8],
-    /// Status code of the response; 0 = no response was sent.
+    /// Status code of the response, or 0 if no response was sent.
     pub status: u16,
     /// Bytes from the client.
     pub bytes_in: u64,
     /// Bytes to the client.
     pub bytes_out: u64,
-    /// Durations in microseconds: until the head was received, in the queue, until connected, until the response began,
-    /// in total.
+    /// Durations in microseconds: receiving the request's head, waiting in the queue, connecting, waiting for the
+    /// response, and the total.
     pub durations_us: [u64; 5],
-    /// Number of attempts at other servers.
+    /// Number of retries on other servers.
     pub retries: u32,
     /// Termination state: the side that ended the exchange, and its phase, as two letters (HAProxy's codes).
     pub termination: [u8; 2],
@@ -132,8 +132,8 @@ impl Record<'_> {
         out.push(b'}');
     }
 
-    /// Returns whether the value of a variable, or the target's `path` or `query`, matches a pattern, in which `*` is
-    /// any text.
+    /// Returns whether the value of a variable, or the target's `path` or `query`, matches a pattern in which `*`
+    /// matches any text.
     pub fn matches(&self, name: &str, pattern: &[u8]) -> bool {
         let query = self.target.iter().position(|&byte| byte == b'?');
         let part = match name {
@@ -251,7 +251,7 @@ fn write_rfc3339(ms: u64, out: &mut Vec<u8>) {
 }
 
 fn write_year(date: UtcDateTime, out: &mut Vec<u8>) {
-    // Years after 1970.
+    // The year is positive: times begin in 1970.
     write_digits::<4>(u64::from(date.year().unsigned_abs()), out);
 }
 
@@ -317,7 +317,7 @@ fn write_or_dash(text: &[u8], out: &mut Vec<u8>) {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Escape {
-    /// `\xNN`, as nginx does.
+    /// Writes `\xNN`, as nginx does.
     Plain,
     Json,
 }
@@ -334,7 +334,7 @@ fn write_escaped(text: &[u8], out: &mut Vec<u8>, style: Escape) {
             return;
         };
         rest = after;
-        // A non-ASCII byte is not a character by itself: JSON shows it as Latin-1.
+        // A single non-ASCII byte is not valid UTF-8, so JSON contains the byte's Latin-1 character.
         let _ = match style {
             Escape::Json if matches!(byte, b'"' | b'\\') => out.write_all(&[b'\\', *byte]),
             Escape::Plain => write!(out, "\\x{byte:02X}"),

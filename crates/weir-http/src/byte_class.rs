@@ -1,4 +1,5 @@
-//! Byte classes of tokens, targets, field values and hosts (RFC 9110 section 5.6.2, RFC 3986 section 2).
+//! Classifies the bytes that tokens, targets, field values and hosts may contain (RFC 9110 section 5.6.2, RFC 3986
+//! section 2).
 
 use std::net::Ipv6Addr;
 
@@ -29,8 +30,8 @@ const fn classes() -> [u8; 256] {
         if byte > 0x20 && byte < 0x7f && byte != b'#' {
             table[index] |= TARGET;
         }
-        // `reg-name` of RFC 3986 section 3.2.2 without `%`, which is checked separately, and without `,`, which joins
-        // the values of repeated fields.
+        // `reg-name` (RFC 3986 section 3.2.2) without `%`, which is checked separately, and without `,`, which
+        // separates the values of repeated fields.
         if alphanumeric || is_one_of(byte, b"-._~!$&'()*+;=") {
             table[index] |= HOST;
         }
@@ -81,7 +82,7 @@ pub(crate) fn is_token_byte(byte: u8) -> bool {
 
 /// Returns whether the text is valid in a field value, including surrounding whitespace.
 pub(crate) fn is_value(text: &[u8]) -> bool {
-    // Sixteen bytes at a time, without the table. The last sixteen may overlap others.
+    // Checks sixteen bytes at a time, without the table. The last sixteen bytes may overlap the preceding ones.
     let is_value_chunk = |chunk: &[u8; 16]| {
         let is_other = |byte: u8| (byte < 0x20) & (byte != b'\t') | (byte == 0x7f);
         !chunk
@@ -108,8 +109,8 @@ pub(crate) fn is_target(text: &[u8]) -> bool {
 }
 
 /// Returns whether the text is `uri-host [":" port]` (RFC 9110 section 7.2): a name, an IPv4 address or an IPv6 address
-/// in brackets, and a port of at most 65535. User information, zones, future address forms and escapes except for
-/// letters, digits, `-._~` and non-ASCII bytes are rejected: servers disagree on their meaning.
+/// in brackets, and a port of at most 65535. User information, zones, future address forms, and escapes of anything but
+/// letters, digits, `-._~` and non-ASCII bytes are rejected, because servers disagree on their meaning.
 pub(crate) fn is_authority(text: &[u8]) -> bool {
     if let [b'[', rest @ ..] = text {
         let Some(end) = rest.iter().position(|byte| *byte == b']') else {
@@ -118,7 +119,7 @@ pub(crate) fn is_authority(text: &[u8]) -> bool {
         let address = std::str::from_utf8(&rest[..end]).map(str::parse::<Ipv6Addr>);
         return matches!(address, Ok(Ok(_))) && is_port_part(&rest[end + 1..]);
     }
-    // A single pass checks the name and finds its end.
+    // One pass checks the name and finds its end.
     let mut offset = 0;
     while let Some(byte) = text.get(offset) {
         match byte {

@@ -1,9 +1,9 @@
 //! Validates the chunked coding (RFC 9112 section 7.1) incrementally. The bytes are forwarded unchanged.
 //!
 //! Forwarding bytes unchanged is safe only if every parser finds the same end of the body. A size therefore consists of
-//! hexadecimal digits only, every line ends with CRLF, extensions are bounded and contain no control character, and the
-//! trailer section contains no framing field. A request's trailer section is held back until it is complete, because
-//! rules may remove a part of it ([`ChunkedParser::for_request`]).
+//! hexadecimal digits only, every line ends with CRLF, extensions have a limited length and contain no control
+//! characters, and the trailer section contains no framing fields. A request's trailer section is held back until it is
+//! complete, because rules may remove a part of it ([`ChunkedParser::for_request`]).
 
 use weir_model::Underscores;
 
@@ -52,7 +52,7 @@ pub struct ChunkedParser {
     digits: u8,
     name_len: u8,
     name: [u8; NAME_MAX],
-    /// Number of bytes of the current extension or of the trailer section.
+    /// Length of the current extension or of the trailer section, in bytes.
     byte_count: u16,
     /// Remaining bytes of the current chunk.
     remaining: u64,
@@ -126,8 +126,8 @@ impl ChunkedParser {
         self.scan_request(input, data).map(|(consumed, _)| consumed)
     }
 
-    /// Like [`ChunkedParser::scan`], but also returns the number of these bytes that may be forwarded now. The others
-    /// are held back.
+    /// Like [`ChunkedParser::scan`], but also returns the number of these bytes that may be forwarded now. The
+    /// remaining bytes are held back.
     ///
     /// # Errors
     /// See [`ChunkedParser::scan`].

@@ -1,4 +1,4 @@
-//! Cookies and query parameters as ranges of the input, and the signature that identifies a server in a stickiness
+//! Finds cookies and query parameters in the input, and computes the signature that identifies a server in a stickiness
 //! cookie.
 
 use std::ops::Range;
@@ -53,7 +53,7 @@ pub fn parameters<'a>(query: &'a [u8], name: &[u8]) -> impl Iterator<Item = &'a 
     })
 }
 
-/// Returns a keyed hash of `server` as sixteen hexadecimal digits; it cannot be computed without `secret`.
+/// Returns a keyed hash of `server` as sixteen hexadecimal digits; the hash cannot be computed without `secret`.
 pub fn sign(secret: &[u8], server: &str) -> [u8; 16] {
     let key = (
         siphash((0x7765_6972, 0x7374_6963), secret),
@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn siphash_matches_the_authors_test_vectors() {
-        // Key 00…0f; the empty input, and 00…0e.
+        // The key is 00…0f; the inputs are empty and 00…0e.
         let key = (0x0706_0504_0302_0100, 0x0f0e_0d0c_0b0a_0908);
         let input: Vec<u8> = (0..15).collect();
         assert_eq!(siphash(key, &[]), 0x726f_db47_dd0e_0e31);

@@ -37,7 +37,7 @@ pub fn negotiate(head: &[u8], fields: &[Field], offered: &[Coding]) -> Option<Co
         }
     }
     let quality_of = |coding: &Coding| qualities[*coding as usize].or(wildcard).unwrap_or(0);
-    // `max_by_key` returns the last of equal elements: because of `rev`, the first in the list.
+    // `max_by_key` returns the last of equal elements, which is the first in the list because of `rev`.
     let best = offered
         .iter()
         .rev()
@@ -80,7 +80,8 @@ fn parse_quality(text: &[u8]) -> Option<Quality> {
     (value <= BEST).then_some(value)
 }
 
-/// Returns whether the response could be compressed for some client. If so, the response gets `Vary: Accept-Encoding`.
+/// Returns whether the response could be compressed for at least one client. If so, the response gets
+/// `Vary: Accept-Encoding`.
 pub(crate) fn is_compressible(
     head: &[u8],
     response: &Response,
@@ -143,7 +144,7 @@ fn has_member(value: &[u8], wanted: &[u8]) -> bool {
     members.any(|member| trim(member).eq_ignore_ascii_case(wanted))
 }
 
-/// Returns whether a field describes the unencoded content: it must be removed or rewritten if the content is
+/// Returns whether a field describes the unencoded content. Such a field must be removed or rewritten if the content is
 /// compressed.
 pub(crate) fn is_content_field(head: &[u8], field: &Field) -> bool {
     let name = field.name_in(head);
@@ -182,7 +183,7 @@ pub(crate) fn write_content_fields(
         let value = field.value_in(head);
         out.extend_from_slice(b"ETag: ");
         if !value.starts_with(b"W/") {
-            // The content is equivalent to the server's but its bytes differ, so the validator must be weak.
+            // The content is equivalent to the server's content but has different bytes, so the validator must be weak.
             out.extend_from_slice(b"W/");
         }
         out.extend_from_slice(value);

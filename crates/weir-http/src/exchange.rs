@@ -1,8 +1,9 @@
-//! A state machine without I/O for one request and its response: what may be forwarded, where each message ends, and
-//! whether the two connections persist.
+//! Tracks one request and its response without I/O: what may be forwarded, where each message ends, and whether the two
+//! connections persist.
 //!
-//! The driver does the I/O: it passes in the bytes that it has read, and forwards the ranges of its buffer that this
-//! module returns. Bodies are not copied here, except when the chunked coding is removed for an HTTP/1.0 client.
+//! The driver does the I/O. It passes the bytes that it has read to this module, and forwards the ranges of its buffer
+//! that this module returns. Bodies are not copied here, except when the chunked coding is removed for an HTTP/1.0
+//! client.
 
 use std::ops::Range;
 
@@ -81,7 +82,7 @@ pub struct ResponseStep {
     pub consumed: usize,
     /// Range of the input to forward unchanged.
     pub forward: Range<usize>,
-    /// Offset of the content in the buffer, after any heads; used if the caller encodes the content.
+    /// Offset in the buffer at which the content begins, after any heads. Callers that encode the content use it.
     pub content: usize,
 }
 
@@ -207,8 +208,7 @@ impl Exchange {
         })
     }
 
-    /// Returns the number of bytes of the request's content received so far, without the overhead of the chunked
-    /// coding.
+    /// Returns the length of the request's content received so far, without the overhead of the chunked coding.
     pub const fn request_content(&self) -> u64 {
         self.content
     }
@@ -239,12 +239,12 @@ impl Exchange {
         matches!(self.stage, Stage::Tunnel)
     }
 
-    /// Returns the status code of the server's final response, or 0 before it.
+    /// Returns the status code of the server's final response, or 0 if it has not been received.
     pub const fn status(&self) -> u16 {
         self.status
     }
 
-    /// Returns the status code that the client receives, or 0 before it.
+    /// Returns the status code that the client receives, or 0 if the final response has not been received.
     pub const fn client_status(&self) -> u16 {
         self.client_status
     }
@@ -291,8 +291,9 @@ impl Exchange {
         }
     }
 
-    /// Returns the coding to apply to the response's content; it is known after the response's head. Content is then
-    /// appended to the buffer starting at [`ResponseStep::content`], and the caller encodes it as a chunked body.
+    /// Returns the coding to apply to the response's content; the coding is known after the response's head. If there
+    /// is one, content is appended to the buffer starting at [`ResponseStep::content`], and the caller encodes it as a
+    /// chunked body.
     pub const fn response_coding(&self) -> Option<Coding> {
         self.response_coding
     }
@@ -383,7 +384,7 @@ impl Exchange {
         })
     }
 
-    /// Processes one head, interim or final. Returns its length, or `None` while it is incomplete.
+    /// Processes one interim or final head. Returns its length, or `None` while it is incomplete.
     fn response_head(
         &mut self,
         input: &[u8],

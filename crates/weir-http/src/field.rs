@@ -1,4 +1,4 @@
-//! Field lines as ranges in a head, and the field names that a proxy interprets.
+//! Parses field lines as ranges of a head, and recognizes the field names that a proxy interprets.
 
 use std::ops::Range;
 
@@ -27,9 +27,9 @@ pub enum Name {
     Expect,
     /// `X-Forwarded-For`.
     ForwardedFor,
-    /// `X-Forwarded-…` except `-For`, `X-Real-IP` and `Forwarded`: accepted only from a trusted proxy.
+    /// `Forwarded`, `X-Real-IP`, and every `X-Forwarded-…` except `-For`: accepted only from a trusted proxy.
     Forwarded,
-    /// Any other.
+    /// Any other field name.
     Other,
 }
 
@@ -74,7 +74,7 @@ pub struct Field {
     end: u32,
     /// Whether the field is not forwarded.
     pub dropped: bool,
-    /// Whether the field is about the client and its sender may not set it: keys and conditions ignore it.
+    /// Whether keys and conditions ignore the field, because it describes the client and its sender may not set it.
     pub(crate) untrusted: bool,
     /// Whether the name contains a `_`, which many servers treat like `-`.
     pub(crate) underscore: bool,
@@ -146,8 +146,8 @@ impl Field {
 }
 
 /// Marks the fields about the client (`X-Forwarded-…`, `X-Real-IP`, `Forwarded`) whose received values are not
-/// forwarded, so that keys and conditions ignore them: fields with a rule that removes or replaces them, and fields
-/// without a rule if `removes_others` is set.
+/// forwarded, so keys and conditions ignore them. These are fields with a rule that removes or replaces them, and
+/// fields without a rule if `removes_others` is set.
 pub fn mark_untrusted(
     head: &[u8],
     fields: &mut [Field],

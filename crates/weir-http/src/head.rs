@@ -1,4 +1,4 @@
-//! Strict parsing of request and response heads. Names and values are represented as ranges of the input.
+//! Parses request and response heads strictly. Names and values are represented as ranges of the input.
 //!
 //! Every message that two parsers could interpret differently is rejected (RFC 9112 section 11.2): both framings at
 //! once, a repeated length, a coding other than `chunked`, whitespace before a colon, folded lines, bare CR or LF.
@@ -28,7 +28,7 @@ pub struct HeadLimits {
     pub fields: usize,
     /// Whether CONNECT is accepted.
     pub connect: bool,
-    /// Policy for a request's fields with `_` in their names; in responses, they are kept.
+    /// Policy for a request's fields with `_` in their names; in responses, such fields are kept.
     pub underscores: Underscores,
 }
 
@@ -61,13 +61,13 @@ impl From<&Proxy> for HeadLimits {
 /// How the end of a body is determined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Framing {
-    /// There is no body.
+    /// The message has no body.
     None,
-    /// After this many bytes.
+    /// The body has this many bytes.
     Length(u64),
-    /// At the last chunk.
+    /// The body ends after the last chunk.
     Chunked,
-    /// At the end of the connection; responses only.
+    /// The body of a response ends with the connection.
     UntilClose,
 }
 
@@ -90,7 +90,7 @@ pub enum Method {
     Trace,
     /// `CONNECT`.
     Connect,
-    /// Any other.
+    /// Any other method.
     Other,
 }
 
@@ -259,8 +259,8 @@ fn interpret_request(
         if rule == Underscores::Reject {
             return Err(ParseError::Underscore);
         }
-        // Remove these fields, so that neither routes nor servers see them: a server that treats `_` as `-` (CGI, WSGI)
-        // would mistake `X_Forwarded_For` for the field that Weir writes.
+        // Remove these fields for both routes and servers: a server that treats `_` as `-` (CGI, WSGI) would mistake
+        // `X_Forwarded_For` for the field that Weir writes.
         fields.retain(|field| !field.underscore);
         request.removed_underscores = underscores;
     }
@@ -299,7 +299,8 @@ fn interpret_request(
     Ok(())
 }
 
-/// Parses a response head. Returns `None` while the head is incomplete. `to_head`: the response is to a HEAD request.
+/// Parses a response head. Returns `None` while the head is incomplete. `to_head` is true if the request's method was
+/// HEAD.
 ///
 /// # Errors
 /// Fails if the response is malformed, ambiguous, or exceeds the limits.

@@ -1,7 +1,7 @@
 //! Reads the server name (SNI, RFC 6066 section 3) from a TLS ClientHello without terminating TLS, to select a route.
 //!
-//! A missing or malformed ClientHello counts as one without a name; the server will reject it. Messages may be
-//! fragmented over several records. At most [`HELLO_MAX`] bytes are buffered.
+//! A missing or malformed ClientHello counts as a ClientHello without a name; the server will reject it. A message can
+//! be fragmented over several records. At most [`HELLO_MAX`] bytes are buffered.
 
 /// Maximum number of bytes that are buffered. A ClientHello with the largest key shares and tickets needs a third of
 /// this.
@@ -196,7 +196,8 @@ mod tests {
     }
 
     proptest! {
-        /// If the result for a prefix of a corrupted ClientHello is final, the whole ClientHello has the same result.
+        /// If the result for a prefix of a corrupted ClientHello is final, the whole ClientHello yields the same
+        /// result.
         #[test]
         fn corrupted_hello_has_a_stable_result(
             offset in 0usize..140,

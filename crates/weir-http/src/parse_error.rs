@@ -1,4 +1,4 @@
-//! Reasons for rejecting a message, with the status code for the client and the text for logs.
+//! Defines the reasons for rejecting a message, with the status code for the client and the text for logs.
 
 /// Why a message was rejected. The connection is always closed, because the start of the next message is
 /// unknown.
@@ -16,10 +16,10 @@ pub enum ParseError {
     /// A line ends with a bare LF or contains a CR (RFC 9112 section 2.2).
     #[error("bare CR or LF")]
     LineEnd,
-    /// A field line without a colon, with whitespace before it, or with invalid bytes.
+    /// A field line has no colon, whitespace before the colon, or invalid bytes.
     #[error("malformed field")]
     Field,
-    /// A field that continues on the next line (RFC 9112 section 5.2).
+    /// A field continues on the next line (RFC 9112 section 5.2).
     #[error("folded field")]
     Folded,
     /// The head is longer than allowed.
@@ -28,49 +28,49 @@ pub enum ParseError {
     /// The target is longer than allowed.
     #[error("target too long")]
     TargetTooLong,
-    /// More fields than allowed.
+    /// The message has more fields than allowed.
     #[error("too many fields")]
     TooManyFields,
-    /// The target has none of the four forms, or one that the method does not allow (RFC 9112 section 3.2).
+    /// The target has none of the four forms, or a form that the method does not allow (RFC 9112 section 3.2).
     #[error("malformed target")]
     Target,
-    /// `%` without two hexadecimal digits in a path, or `%00`.
+    /// A path contains `%00`, or `%` without two hexadecimal digits.
     #[error("malformed escape in the path")]
     Escape,
-    /// `%2F`, `%5C` or `\` in a path, which the service rejects.
+    /// A path contains `%2F`, `%5C` or `\`, and the service rejects these.
     #[error("encoded slash in the path")]
     EncodedSlash,
-    /// No `Host` in HTTP/1.1, several of them, or one that is not a host with an optional port.
+    /// `Host` is missing in HTTP/1.1, occurs several times, or is not a host with an optional port.
     #[error("missing or malformed Host")]
     Host,
-    /// `Content-Length` twice, or not a number.
+    /// `Content-Length` occurs twice or is not a number.
     #[error("ambiguous Content-Length")]
     ContentLength,
-    /// `Transfer-Encoding` twice, with `Content-Length`, in HTTP/1.0, or not exactly `chunked`.
+    /// `Transfer-Encoding` occurs twice, with `Content-Length` or in HTTP/1.0, or is not exactly `chunked`.
     #[error("ambiguous Transfer-Encoding")]
     TransferEncoding,
     /// A chunk's size or end violates RFC 9112 section 7.1.
     #[error("malformed chunk")]
     Chunk,
-    /// A malformed trailer section, or one with a forbidden field.
+    /// The trailer section is malformed or contains a forbidden field.
     #[error("malformed trailer")]
     Trailer,
     /// The body is longer than allowed.
     #[error("body too large")]
     BodyTooLarge,
-    /// `Upgrade` or `Expect` twice: servers take the first, the last, or both.
+    /// `Upgrade` or `Expect` occurs twice: servers use the first value, the last, or both.
     #[error("duplicate Upgrade or Expect field")]
     Repeated,
-    /// A field name with `_`, which the service rejects.
+    /// A field name contains `_`, and the service rejects such names.
     #[error("underscore in a field name")]
     Underscore,
-    /// An expectation other than `100-continue`.
+    /// The request has an expectation other than `100-continue`.
     #[error("unknown expectation")]
     Expectation,
     /// A required PROXY protocol header is missing or malformed.
     #[error("missing or malformed PROXY protocol header")]
     Preamble,
-    /// CONNECT, which the service does not allow.
+    /// The method is CONNECT, which the service does not allow.
     #[error("method not allowed")]
     Method,
 }

@@ -6,10 +6,11 @@
 //! first, as file systems, nginx and Go do: in `/a//../b` the dot segment removes `a`. Escapes of reserved characters
 //! (`%3B`, `%40`), path parameters (`;`) and the query are kept.
 //!
-//! Like nginx and Envoy, rejects invalid escapes (`%zz`) and `%00`: servers disagree on their meaning.
+//! Like nginx and Envoy, this module rejects invalid escapes (`%zz`) and `%00`, because servers disagree on their
+//! meaning.
 //!
-//! A path that is already normal, as nearly all paths are, is not copied: a single pass detects this and finds the end
-//! of the path.
+//! Nearly all paths are already normal. A single pass detects such a path and finds its end, and the path is not
+//! copied.
 
 use weir_model::{EncodedSlash, NormalizePath};
 
@@ -77,8 +78,8 @@ impl<'a> RequestPath<'a> {
         }
     }
 
-    /// Returns a path and query that a route has rewritten. `first_route` is the index of the first route to compare it
-    /// with.
+    /// Returns a path and query that a route has rewritten. `first_route` is the index of the first route to compare
+    /// the path with.
     pub fn from_rewrite(text: &'a [u8], first_route: u32) -> Self {
         Self {
             changed: true,
@@ -93,7 +94,7 @@ impl<'a> RequestPath<'a> {
         self.first_route as usize
     }
 
-    /// Returns the same path, to be compared with this route and the following ones.
+    /// Returns the same path, to be compared with the routes from this index on.
     #[must_use]
     pub const fn from_route(self, first_route: u32) -> Self {
         Self {
@@ -102,7 +103,8 @@ impl<'a> RequestPath<'a> {
         }
     }
 
-    /// Returns whether a route rewrote the path: servers receive it instead of the path that the client sent.
+    /// Returns whether a route rewrote the path. Servers receive a rewritten path instead of the path that the client
+    /// sent.
     pub const fn is_rewritten(&self) -> bool {
         self.rewritten
     }
@@ -171,12 +173,12 @@ pub fn normalize<'a>(
     })
 }
 
-/// Returns the path and query, with the path as servers map it to a file name: escapes of all characters that a path
-/// may contain are decoded, including reserved characters and slashes, and slashes are merged. Returns `None` if this
-/// does not change the path, or if an escape is invalid.
+/// Returns the path and query, with the path in the form that servers map to a file name: escapes of all characters
+/// that a path may contain are decoded, including reserved characters and slashes, and slashes are merged. Returns
+/// `None` if this does not change the path, or if an escape is invalid.
 ///
-/// Different spellings of one file name may match different routes. The caller compares both spellings, and both must
-/// have the same route.
+/// Different spellings of one file name can match different routes. The caller selects a route for both spellings, and
+/// requires the same result.
 pub fn decode_fully<'a>(
     target: &RequestPath<'_>,
     buffer: &'a mut Vec<u8>,
@@ -342,7 +344,7 @@ pub enum Pattern {
     Normal,
     /// The normal spelling of the pattern.
     Normalized(String),
-    /// No normal path matches. Contains the pattern that was probably intended, if there is one.
+    /// No normal path matches the pattern. The value is the pattern that was probably intended, if there is one.
     Unmatchable(Option<String>),
 }
 
@@ -371,7 +373,7 @@ pub fn check_pattern(written: &str, rules: &NormalizePath) -> Pattern {
     match (defects.next(), defects.next()) {
         (None, _) if spelled == written.as_bytes() => Pattern::Normal,
         (None, _) => text(spelled).map_or(Pattern::Unmatchable(None), Pattern::Normalized),
-        // After a star, it is unknown which segment a dot segment removes.
+        // The segment that a dot segment after a star removes is unknown.
         (Some((0, _)), None) if spelled.starts_with(b"/") => {
             let piece_len = pieces[0].len();
             let prefix_len = if last == 0 {
@@ -406,7 +408,7 @@ fn normalize_escapes(pattern: &[u8], rules: &NormalizePath) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(pattern.len());
     let mut rest = pattern;
     while let Some(byte) = rest.first().copied() {
-        // An escape that a star cuts off can match paths as it is written.
+        // An escape that a star truncates can match paths as written.
         let is_cut = rest[..rest.len().min(3)].contains(&b'*');
         if byte == b'%' && is_cut {
             out.push(byte);

@@ -1,5 +1,5 @@
-//! The PROXY protocol, versions 1 and 2 (HAProxy's `doc/proxy-protocol.txt`): a header before the first byte contains
-//! the addresses of a proxied connection. Addresses are parsed; TLVs of version 2 are skipped.
+//! Parses and writes PROXY protocol headers, versions 1 and 2 (HAProxy's `doc/proxy-protocol.txt`). A header before the
+//! first byte of a proxied connection contains the connection's addresses. TLVs of version 2 are skipped.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -58,7 +58,7 @@ impl Preamble {
 }
 
 /// Parses a header. Returns `None` while the header is incomplete. IPv4-mapped IPv6 addresses become IPv4 addresses, so
-/// that rules for IPv4 networks apply to them.
+/// rules for IPv4 networks apply to them.
 ///
 /// # Errors
 /// Fails if the input is not a PROXY protocol header.
@@ -211,7 +211,7 @@ const fn to_ipv6(address: IpAddr) -> Ipv6Addr {
     }
 }
 
-/// Maps both addresses to one family, because a header has only one.
+/// Converts both addresses to one family, because a header has only one family.
 fn same_family(source: SocketAddr, destination: SocketAddr) -> (SocketAddr, SocketAddr) {
     if source.is_ipv4() == destination.is_ipv4() {
         return (source, destination);
@@ -229,7 +229,8 @@ mod tests {
         text.parse().unwrap()
     }
 
-    /// Writes a header of each version with two addresses, and asserts which source and destination are read from it.
+    /// Writes a header of each version with two addresses, and asserts that parsing the headers yields the expected
+    /// source and destination.
     fn assert_read(
         written: (SocketAddr, SocketAddr),
         (source, destination): (SocketAddr, SocketAddr),

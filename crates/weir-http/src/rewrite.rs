@@ -1,4 +1,4 @@
-//! Writes forwarded heads: kept fields are copied as ranges; hop-by-hop fields are removed or rewritten.
+//! Writes forwarded heads: fields that are kept are copied as ranges, and hop-by-hop fields are removed or rewritten.
 
 use std::net::IpAddr;
 
@@ -14,17 +14,17 @@ use crate::head::{Framing, Method, Request, Response};
 use crate::local_response::reason_phrase;
 use crate::trailer::TrailerFilter;
 
-/// The information about the client in the forwarding fields.
+/// The client's properties that the forwarding fields contain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Client {
     /// The client's address.
     pub address: IpAddr,
     /// Whether the client uses TLS.
     pub secure: bool,
-    /// Whether the client is a trusted proxy, whose forwarding fields are kept and extended. Those of other clients are
-    /// removed.
+    /// Whether the client is a trusted proxy, whose forwarding fields are kept and extended. The forwarding fields of
+    /// other clients are removed.
     pub trusted: bool,
-    /// The fields to write. With `Off`, no field is written, and the fields of an untrusted client are removed.
+    /// The fields to write. With `Off`, no field is written, but the fields of an untrusted client are still removed.
     pub forwarded: Forwarded,
 }
 
@@ -46,13 +46,13 @@ pub struct ClientEdit<'a> {
 /// The edits of a request's head.
 #[derive(Debug, Clone, Copy)]
 pub struct RequestEdit<'a> {
-    /// `None`: no forwarding fields are written, and the client's fields are kept.
+    /// The client; `None` means that no forwarding fields are written, and the client's fields are kept.
     pub client: Option<Client>,
     /// Fields about the client with a rule; `client` does not apply to them.
     pub fields: Option<ClientEdit<'a>>,
     /// Replaces `Host`; the fields about the client still contain the requested host.
     pub set_host: Option<&'a [u8]>,
-    /// `Host` if the client sent none, which HTTP/1.0 allows.
+    /// `Host` to send if the client sent none, which HTTP/1.0 allows.
     pub host: &'a [u8],
     /// The client's HTTP version, as written in `Via`: `1.0`, `1.1`, `2`.
     pub version: &'a str,
@@ -170,7 +170,7 @@ pub fn write_request(
     out.extend_from_slice(b"\r\n");
 }
 
-/// Writes the fields about the client whose rule sets them or appends to them.
+/// Writes the fields about the client that a rule sets or appends to.
 fn write_client_fields(
     head: &[u8],
     fields: &[Field],
@@ -250,7 +250,7 @@ fn write_x_forwarded(
     }
 }
 
-/// Returns whether a field is `Forwarded` and its value is merged into the line that Weir writes.
+/// Returns whether a field is `Forwarded` and Weir merges its value into the line that it writes.
 fn is_merged(head: &[u8], field: &Field, forwarded: Forwarded) -> bool {
     forwarded != Forwarded::Customary && field.name_in(head).eq_ignore_ascii_case(b"forwarded")
 }
@@ -286,10 +286,10 @@ fn write_forwarded(head: &[u8], fields: &[Field], client: &Client, host: &[u8], 
     out.extend_from_slice(b"\r\n");
 }
 
-/// A cookie of the server whose value Weir changes for stickiness.
+/// A cookie that the server sets and whose value Weir changes for stickiness.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CookieEdit<'a> {
-    /// Its name.
+    /// The cookie's name.
     pub name: &'a [u8],
     /// The server's signature.
     pub signature: &'a [u8],
@@ -327,7 +327,7 @@ pub struct ResponseEdit<'a> {
     pub remove: &'a [String],
     /// Lines for certain status codes, in order.
     pub conditional: &'a [ConditionalLine<'a>],
-    /// Replacements of values, of the service and of the request's route.
+    /// Replacements of field values, from the service and from the request's route.
     pub replace: [&'a [HeaderReplacement]; 2],
     /// A cookie to change when the server sets it.
     pub cookie: Option<CookieEdit<'a>>,
@@ -364,7 +364,7 @@ pub struct Encoding<'a> {
     pub negotiated: Option<Coding>,
 }
 
-/// Edits of a response's head that follow from this hop's protocol.
+/// Edits of a response's head that this hop's protocol requires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct HopEdit {
     /// Whether to inform the client that this is the last response.
@@ -373,9 +373,9 @@ pub(crate) struct HopEdit {
     pub(crate) keep_alive_10: bool,
     /// Whether the chunked coding is removed.
     pub(crate) decode: bool,
-    /// Whether the response opens a tunnel: its framing fields are meaningless (RFC 9110 section 9.3.6).
+    /// Whether the response opens a tunnel, and its framing fields are therefore meaningless (RFC 9110 section 9.3.6).
     pub(crate) tunnel: bool,
-    /// Coding of the encoded content.
+    /// Coding to apply to the content.
     pub(crate) coding: Option<Coding>,
     /// Whether the response depends on `Accept-Encoding`.
     pub(crate) varies: bool,
@@ -506,7 +506,7 @@ fn copy_lines(head: &[u8], fields: &[Field], out: &mut Vec<u8>, keep: impl Fn(&F
     out.extend_from_slice(&head[run]);
 }
 
-/// Copies the lines to keep, and writes the fields whose values are replaced after them.
+/// Copies the lines to keep, and then writes the fields whose values are replaced.
 fn copy_with_replacements(
     head: &[u8],
     fields: &[Field],

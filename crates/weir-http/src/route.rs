@@ -1,4 +1,4 @@
-//! Matches requests with routes.
+//! Matches requests against routes.
 
 mod restart;
 mod table;
@@ -26,7 +26,7 @@ use crate::path::RequestPath;
 /// Properties of a client's TLS connection.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TlsProperties<'a> {
-    /// The TLS version; `None` = no TLS.
+    /// The TLS version, or `None` without TLS.
     pub version: Option<TlsVersion>,
     /// The cipher suite.
     pub cipher: Option<&'a str>,
@@ -43,7 +43,7 @@ pub struct RouteInput<'a> {
     pub client: IpAddr,
     /// The path, in the form used for comparisons.
     pub target: &'a RequestPath<'a>,
-    /// The head; `request` and `fields` contain ranges of it.
+    /// The head, which the ranges in `request` and `fields` refer to.
     pub head: &'a [u8],
     /// The request line and framing.
     pub request: &'a Request,
@@ -128,8 +128,8 @@ pub fn choose(routes: &[Route], route_input: &RouteInput<'_>) -> Option<usize> {
     matching.next().map(|(index, _)| index)
 }
 
-/// Returns the first condition of a route that a request does not meet, and whether the condition is negated; `None` if
-/// the route matches. `host` is the request's host, without port.
+/// Returns the first condition of a route that a request does not meet, and whether the condition is negated. Returns
+/// `None` if the route matches. `host` is the request's host, without port.
 pub fn first_unmet_condition(
     route: &Route,
     route_input: &RouteInput<'_>,
@@ -148,8 +148,8 @@ pub fn first_unmet_condition(
         .map(|key| (*key, true))
 }
 
-/// Returns whether at least one of a condition's alternatives matches; `None` if there is no condition with this key.
-/// With `every_name`, at least one alternative must match for each name.
+/// Returns whether at least one of a condition's alternatives matches, or `None` if there is no condition with this
+/// key. With `every_name`, at least one alternative must match for each name.
 fn meets(
     conditions: &Conditions,
     key: ConditionKey,
@@ -218,8 +218,8 @@ fn meets(
     })
 }
 
-/// Returns the value that a condition on the key is compared with, as text. Values from the client's address and TLS
-/// connection are not known here.
+/// Returns the value that a condition on the key is compared with, as text. Values that depend on the client's address
+/// or the TLS connection are not available here.
 pub fn compared_value(
     key: ConditionKey,
     conditions: Option<&Conditions>,
@@ -286,7 +286,7 @@ fn has_cookie(route_input: &RouteInput<'_>, condition: &NamedCondition) -> bool 
     })
 }
 
-/// Returns whether a value matches, if a value is required.
+/// Returns whether the value matches, or true if the condition requires no value.
 fn condition_matches(condition: &NamedCondition, found: &[u8]) -> bool {
     condition
         .value
@@ -327,7 +327,7 @@ pub fn choose_for_connection(
     })
 }
 
-/// Returns the host of an authority, without port and trailing dot.
+/// Returns the host of an authority, without the port and a trailing dot.
 pub fn strip_port(host: &[u8]) -> &[u8] {
     let end = match host.iter().rposition(|byte| *byte == b':') {
         // With an address in brackets, the last colon is either inside the brackets or before the port.

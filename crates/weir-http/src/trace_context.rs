@@ -1,6 +1,6 @@
-//! The `traceparent` field of W3C Trace Context, level 1, which identifies the trace of a request.
+//! Parses and writes the `traceparent` field of W3C Trace Context, level 1, which identifies the trace of a request.
 //!
-//! `tracestate` is not interpreted: a proxy that adds no entry of its own forwards it unchanged.
+//! `tracestate` is not interpreted: a proxy that adds no entry forwards the field unchanged.
 
 /// Name of the field.
 pub const TRACEPARENT: &[u8] = b"traceparent";
@@ -13,9 +13,9 @@ const VALUE_LEN: usize = 55;
 /// The value of `traceparent`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TraceContext {
-    /// The trace; never 0.
+    /// Identifier of the trace; never 0.
     pub trace_id: u128,
-    /// The sender's span; never 0.
+    /// Identifier of the sender's span; never 0.
     pub span_id: u64,
     /// Whether the sender records its span.
     pub is_sampled: bool,

@@ -1,7 +1,7 @@
 //! Decides which trailers of a request are forwarded.
 //!
-//! A server may merge trailers into the header (RFC 9110 section 6.5.1). Fields that a rule removes or replaces in the
-//! header are therefore also removed from the trailers.
+//! A server may merge trailers into the header section (RFC 9110 section 6.5.1). Fields that a rule removes or replaces
+//! in the header section are therefore also removed from the trailers.
 
 use weir_model::{ClientFields, FieldRule};
 
@@ -12,8 +12,8 @@ use crate::field::Name;
 pub struct TrailerFilter {
     /// Names of fields that are removed or replaced.
     pub names: Vec<String>,
-    /// Whether fields about the client are removed, even from a trusted proxy, which forwards the trailers of its
-    /// clients.
+    /// Whether fields about the client are removed, even if a trusted proxy sends them, because it forwards its
+    /// clients' trailers.
     pub about_client: bool,
     /// Rules for individual fields about the client, which override `about_client`.
     pub rules: ClientFields,

@@ -1,5 +1,5 @@
-//! Properties of the parsers of untrusted input, for random bytes and for mutated valid input: no panic, the result for
-//! a prefix never contradicts the result for the whole, and written values are parsed back.
+//! Tests the parsers of untrusted input with random bytes and mutated valid input: they do not panic, the result for a
+//! prefix never contradicts the result for the whole input, and written values are parsed back.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -119,7 +119,7 @@ proptest! {
         prop_assert_eq!(found.is_some(), pairs.any(|pair| has_name(&pair)));
     }
 
-    /// The result is a coding that the client listed or allowed with `*`.
+    /// The negotiated coding is one that the client listed or allowed with `*`.
     #[test]
     fn negotiated_coding_was_requested(
         members in vec(

@@ -1,7 +1,7 @@
-//! Exchanges over a simulated network: reads and writes have random sizes, connections end at random times, and
-//! received messages are compared with sent ones. A failure prints its seed.
+//! Simulates exchanges over a network: reads and writes have random sizes, connections end at random times, and
+//! received messages are compared with sent messages. A failure prints its seed.
 //!
-//! `WEIR_SOAK` runs a million seeds instead of ten thousand, `WEIR_RUNS=N` N of them.
+//! `WEIR_SOAK` runs a million seeds instead of ten thousand; `WEIR_RUNS=N` runs N seeds.
 
 #![allow(
     clippy::disallowed_methods,
@@ -85,7 +85,7 @@ fn random_message(number: usize, random: &mut Random, may_close: bool) -> Messag
     }
 }
 
-/// A strict receiver of a stream of messages: a second parser that must agree with the first.
+/// A strict receiver of a stream of messages: a second parser, whose results must agree with Weir's parser.
 struct Receiver {
     stream: Vec<u8>,
     receives_requests: bool,
@@ -396,7 +396,7 @@ fn received_messages_equal_sent_ones_at_length() {
     for seed in 0..runs {
         run(seed as u64, &mut outcome);
     }
-    // The simulation is meaningful only if there were both failures and successes.
+    // The simulation is meaningful only if exchanges both failed and succeeded.
     assert!(
         outcome.complete > runs / 2 && outcome.truncated > runs / 20 && outcome.interim > runs / 20,
         "{outcome:?}"

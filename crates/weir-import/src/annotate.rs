@@ -1,4 +1,4 @@
-//! Adds comments to the output: the comments of the input and the lost lines, each before the table that it belongs to.
+//! Adds comments to the output: each comment and each lost line of the input precedes the table that it belongs to.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -6,7 +6,7 @@ use std::collections::btree_map::Entry;
 use crate::document::{Document, Text};
 use crate::note::{Notes, Position};
 
-/// Returns the text with comments before the tables that they belong to, and a summary at its end. A lost line is
+/// Returns the text with each comment before the table that it belongs to, and a summary at the end. A lost line is
 /// written before the last table whose source precedes it, or before the first table.
 pub(crate) fn annotate(document: &Document, text: &Text, notes: &Notes) -> String {
     let starts: Vec<(usize, Position)> = text
@@ -16,7 +16,7 @@ pub(crate) fn annotate(document: &Document, text: &Text, notes: &Notes) -> Strin
         .map(|(span, path)| (span.start, document.tables[path[0]].position.whole_line()))
         .collect();
     let mut comments_before: BTreeMap<usize, Vec<String>> = BTreeMap::new();
-    // Offset of the first table of each line.
+    // Offset of the first table that each line produced.
     let mut first_tables: BTreeMap<Position, usize> = BTreeMap::new();
     for (start, line_position) in &starts {
         // One line can become several tables.
@@ -65,7 +65,8 @@ pub(crate) fn annotate(document: &Document, text: &Text, notes: &Notes) -> Strin
     out
 }
 
-/// Appends a comment line. TOML allows no control characters except tabs in comments, so others are removed.
+/// Appends a comment line. TOML allows no control characters except tabs in comments, so other control characters are
+/// removed.
 fn push_comment(out: &mut String, text: &str) {
     let is_allowed = |c: &char| !c.is_control() || *c == '\t';
     let text: String = text.chars().filter(is_allowed).collect();

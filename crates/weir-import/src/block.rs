@@ -1,4 +1,4 @@
-//! Directives with blocks, as nginx and keepalived have them.
+//! Represents directives with nested blocks, as in nginx.conf and keepalived.conf.
 
 use crate::note::{Notes, Position};
 
@@ -6,7 +6,7 @@ use crate::note::{Notes, Position};
 #[derive(Clone, Debug)]
 pub(crate) struct Node {
     pub(crate) position: Position,
-    /// The keyword and its arguments; empty keyword = a block without a directive.
+    /// The keyword and its arguments. The keyword is empty for a block without a directive.
     pub(crate) words: Vec<String>,
     /// The arguments as text, because keepalived parses some of them with shell quoting; empty for nginx.
     pub(crate) arguments: String,
@@ -54,7 +54,7 @@ impl Node {
         positions
     }
 
-    /// Adds notes that the directive and every line of its block are not imported.
+    /// Notes that the directive and every line of its block are not imported.
     pub(crate) fn reject(&self, notes: &mut Notes, reason: &str) {
         notes.add(self.position, format!("not imported: {reason}"));
         let reason = format!(
@@ -69,8 +69,7 @@ impl Node {
         }
     }
 
-    /// Adds remarks that the program uses neither the directive nor any line of its block, or that Weir needs none of
-    /// them.
+    /// Remarks that the program does not use the directive and its block, or that Weir does not need them.
     pub(crate) fn ignore(&self, notes: &mut Notes, reason: &str) {
         let reason = format!("not imported: {reason}");
         for position in self.block_positions().into_iter().chain([self.position]) {

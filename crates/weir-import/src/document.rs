@@ -1,7 +1,7 @@
-//! weir.toml under construction: tables and keys, each with the source line it comes from.
+//! Builds weir.toml from tables and keys, and records the source line of each.
 //!
-//! This module handles only structure and text. `weir-config` defines the keys; [`crate::validate`] removes those that
-//! it rejects.
+//! This module handles only structure and text. `weir-config` defines the keys; [`crate::validate`] removes the keys
+//! that `weir-config` rejects.
 
 use std::fmt::Write as _;
 use std::ops::Range;
@@ -25,7 +25,7 @@ pub(crate) enum Value {
 #[derive(Clone, Debug)]
 pub(crate) struct Item {
     pub(crate) value: Value,
-    /// Source line; `None` = the line of the enclosing value or table.
+    /// Source line, or `None` if it is the line of the enclosing value or table.
     pub(crate) position: Option<Position>,
     /// Marked for removal.
     pub(crate) removed: bool,
@@ -51,7 +51,7 @@ pub(crate) struct Entry {
     pub(crate) fallback: Option<Value>,
 }
 
-/// `[a.b]` or `[[a.b]]`.
+/// A table `[a.b]`, or an element `[[a.b]]` of an array of tables.
 #[derive(Clone, Debug)]
 pub(crate) struct Table {
     pub(crate) path: Vec<String>,
@@ -59,7 +59,7 @@ pub(crate) struct Table {
     pub(crate) position: Position,
     pub(crate) entries: Vec<Entry>,
     /// For a route: the status of a response that replaces its action if a required part of the route is rejected.
-    /// Without this response, its requests would match a later route.
+    /// Without this response, requests for the removed route would match a later route.
     pub(crate) rejection_status: Option<u64>,
     /// Source lines that depend on this table, in addition to the lines of its entries.
     pub(crate) dependent_lines: Vec<Position>,
@@ -72,7 +72,7 @@ pub(crate) struct Document {
     pub(crate) tables: Vec<Table>,
 }
 
-/// Indices that lead to a value: table, entry, then list items and table entries in turn.
+/// Indices that lead to a value: the table, the entry, and then any nested list items and table entries.
 pub(crate) type Path = Vec<usize>;
 
 /// A byte range of the text, and the path of the value that it contains.
@@ -201,7 +201,7 @@ impl Table {
         self.entries.push(entry);
     }
 
-    /// Replaces the key if it exists.
+    /// Adds a key, or replaces it if it exists.
     pub(crate) fn replace(&mut self, entry: Entry) {
         self.entries.retain(|existing| existing.key != entry.key);
         self.push(entry);

@@ -1,4 +1,4 @@
-//! Header and path changes that a route makes, shared by the haproxy and nginx importers.
+//! Collects the header and path changes that a route makes, for the haproxy and nginx importers.
 
 use std::collections::BTreeMap;
 
@@ -11,9 +11,9 @@ pub(crate) struct Fields {
     set: Vec<(String, String, Position)>,
     add: Vec<(String, String, Position)>,
     remove: Vec<(String, Position)>,
-    /// Field names in lower case, and the statuses of the responses that get these fields.
+    /// The statuses of the responses that get a field, by field name in lower case.
     statuses: BTreeMap<String, &'static str>,
-    /// Fields in lower case, and the only file whose response gets them.
+    /// The only file whose response gets a field, by field name in lower case.
     files: BTreeMap<String, String>,
 }
 
@@ -42,7 +42,7 @@ impl Fields {
         self.is_set(name) || removed.any(|(existing, _)| existing.eq_ignore_ascii_case(name))
     }
 
-    /// Sets the field in responses with these statuses; `None` = all.
+    /// Sets the field in responses with these statuses, or in all responses if `None`.
     pub(crate) fn set_for(
         &mut self,
         name: &str,
@@ -54,7 +54,7 @@ impl Fields {
         self.limit_to_statuses(name, statuses);
     }
 
-    /// Adds a field to responses with these statuses; `None` = all.
+    /// Adds a field to responses with these statuses, or to all responses if `None`.
     pub(crate) fn add_for(
         &mut self,
         name: &str,
@@ -67,7 +67,7 @@ impl Fields {
     }
 
     /// Adds fields to responses with `statuses`, and limits the existing fields to `other_statuses`. An existing field
-    /// with the same value is sent with all statuses. Returns the names of the fields that are not added because they
+    /// with the same value is sent in all responses. Returns the names of the fields that are not added because they
     /// exist with a different value.
     pub(crate) fn replace_for(
         &mut self,
@@ -132,7 +132,7 @@ impl Fields {
         }
     }
 
-    /// Adds a field next to fields with the same name.
+    /// Adds a field without replacing fields of the same name.
     pub(crate) fn add(&mut self, name: &str, value: &str, position: Position) {
         self.add.push((name.to_owned(), value.to_owned(), position));
     }
@@ -236,7 +236,8 @@ impl Edits {
         *self == Self::default()
     }
 
-    /// Adds keys; replaces existing keys with the same names. Only the same timeouts are replaced.
+    /// Adds keys, and replaces existing keys with the same names. `timeouts` is merged: only timeouts with the same
+    /// names are replaced.
     pub(crate) fn replace_keys(&mut self, keys: &[Entry]) {
         for key in keys {
             let existing = self

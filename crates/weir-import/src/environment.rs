@@ -1,4 +1,4 @@
-//! Access to the host's files, names and variables, which the caller provides.
+//! Defines how importers access the host's files, names and variables; the caller implements the access.
 
 use std::net::IpAddr;
 
@@ -9,19 +9,19 @@ pub trait Environment {
     /// # Errors
     /// Returns the reason if the file cannot be read.
     fn read(&self, path: &str) -> Result<String, String>;
-    /// Returns whether the file exists; `None` = unknown.
+    /// Returns whether the file exists, or `None` if this is unknown.
     fn has_file(&self, _path: &str) -> Option<bool> {
         None
     }
     /// Returns the files that match a shell pattern, sorted.
     fn glob(&self, pattern: &str) -> Vec<String>;
-    /// Returns an address of the given family for a host name; `None` if it cannot be resolved.
+    /// Returns an address of the given family for a host name, or `None` if the name cannot be resolved.
     fn address(&self, host: &str, ipv6: bool) -> Option<IpAddr>;
     /// Returns the port of a service name; `protocol` is `tcp` or `udp`.
     fn port(&self, service: &str, protocol: &str) -> Option<u16>;
     /// Returns the host's name.
     fn host_name(&self) -> String;
-    /// Returns the value of an environment variable; `None` if it is not set or cannot be read.
+    /// Returns the value of an environment variable, or `None` if the variable is not set or cannot be read.
     fn variable(&self, name: &str) -> Option<String>;
 }
 

@@ -1,8 +1,8 @@
-//! Lines of haproxy.cfg and nginx.conf that restrict access. Losing such a line is a security problem, not only a
-//! missing feature.
+//! Recognizes lines of haproxy.cfg and nginx.conf that restrict access. Losing such a line is a security problem, not
+//! just a missing feature.
 //!
-//! If in doubt, list a keyword: a superfluous entry only makes the operator check a line, but a missing entry may admit
-//! clients.
+//! When in doubt, list a keyword: a superfluous entry only makes the operator check one more line, but a missing entry
+//! can admit clients without a warning.
 
 /// Actions of haproxy rules that reject or authenticate clients: `http-request deny`, `tcp-request content reject`.
 const ACTIONS: &[&str] = &[
@@ -94,7 +94,7 @@ const DIRECTIVES: &[&str] = &[
     "proxy_ssl_crl",
 ];
 
-/// Returns whether a directive of nginx.conf restricts access; `return` does so with certain statuses.
+/// Returns whether a directive of nginx.conf restricts access; `return` does so only with certain statuses.
 pub(crate) fn is_nginx_guard(words: &[String]) -> bool {
     let word = |index: usize| words.get(index).map_or("", String::as_str);
     match word(0) {

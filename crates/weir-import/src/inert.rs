@@ -1,5 +1,5 @@
-//! Lines of other programs without an effect on clients or servers: they configure the program's process, logging,
-//! reporting and tuning. Losing such a line does not change behaviour; losing any other line does.
+//! Lists configuration lines of other programs that do not affect clients or servers: they configure the program's
+//! process, logging, reporting and tuning. Losing such a line does not change behaviour; losing any other line does.
 //!
 //! The lists are deliberately short: if an entry is missing, the operator only has to check one more line.
 
@@ -12,7 +12,7 @@ pub(crate) struct Unsupported {
     pub(crate) inert: &'static [&'static str],
 }
 
-/// Returns the entry of an unsupported keyword; `None` = not in the table.
+/// Returns the entry of an unsupported keyword, or `None` if the table has none.
 pub(crate) fn find_unsupported(
     table: &'static [Unsupported],
     keyword: &str,
@@ -200,7 +200,7 @@ const HAPROXY_OPTIONS: &[&str] = &[
     "socket-stats",
 ];
 
-/// Actions of haproxy rules that only change logs, priorities or marks of packets.
+/// Actions of haproxy rules that only change logs, priorities or packet marks.
 const HAPROXY_ACTIONS: &[&str] = &[
     "capture",
     "disable-l7-retry",

@@ -1,5 +1,4 @@
-//! A virtual service of IPVS with its real servers, shared by the keepalived and ldirectord importers, and its
-//! conversion to tables.
+//! Converts an IPVS virtual service and its real servers to tables, for the keepalived and ldirectord importers.
 
 use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -13,7 +12,7 @@ use crate::note::{Notes, Position};
 use crate::probe::Probe;
 use crate::time;
 
-/// A value and its source line; `None` = no line of its own.
+/// A value and its source line, or `None` if the value has no line of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sourced<T> {
     pub(crate) value: T,
@@ -24,7 +23,7 @@ pub(crate) struct Sourced<T> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Encapsulation {
     pub(crate) kind: TunnelKind,
-    /// Port of `gue`; 0 = the default.
+    /// Port of `gue`; 0 means the default.
     pub(crate) port: u16,
     pub(crate) checksum: TunnelChecksum,
 }
@@ -51,7 +50,7 @@ pub(crate) struct Persistence {
 pub(crate) struct RealServer {
     pub(crate) position: Position,
     pub(crate) address: IpAddr,
-    /// 0 = not specified.
+    /// Port; 0 if not specified.
     pub(crate) port: u16,
     pub(crate) weight: Sourced<u64>,
     pub(crate) max_connections: Option<(u64, Position)>,
@@ -66,7 +65,7 @@ pub(crate) struct VirtualService {
     pub(crate) position: Position,
     pub(crate) name: String,
     pub(crate) listen: Vec<(String, Position)>,
-    /// The single port of the service; 0 = any, several, or a firewall mark.
+    /// The single port of the service; 0 for any or several ports, or a firewall mark.
     pub(crate) port: u16,
     pub(crate) method: Sourced<Method>,
     pub(crate) scheduler: Sourced<String>,
@@ -201,7 +200,7 @@ pub(crate) fn is_scheduler(name: &str) -> bool {
     name.parse().is_ok_and(SchedulerKind::is_ipvs)
 }
 
-/// Returns a listener in weir.toml syntax; port 0 = any.
+/// Returns a listener in weir.toml syntax; port 0 means any port.
 pub(crate) fn listener(protocol: &str, address: IpAddr, port: u16) -> String {
     let protocol = if protocol == "tcp" { "" } else { "udp/" };
     match (address, port) {
@@ -222,7 +221,8 @@ pub(crate) fn service_name(listen: &str) -> String {
     listen.replace(":*", "-any")
 }
 
-/// Returns the prefix length of a dotted mask, `255.255.255.0`; `None` = empty or not contiguous.
+/// Returns the prefix length of a dotted mask such as `255.255.255.0`, or `None` if the mask is empty or not
+/// contiguous.
 pub(crate) fn mask_length(text: &str) -> Option<u8> {
     let bits = text.parse::<Ipv4Addr>().ok()?.to_bits();
     let length = bits.leading_ones();

@@ -1,4 +1,4 @@
-//! Pools, services and routes of `forward = "proxy"`, shared by the haproxy and nginx importers.
+//! Writes pools, services and routes of `forward = "proxy"`, for the haproxy and nginx importers.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -26,7 +26,7 @@ pub(crate) struct Pool {
     /// Keys other than `servers`.
     pub(crate) entries: Vec<Entry>,
     pub(crate) servers: Vec<PoolServer>,
-    /// Checks of the servers from DNS; `None` = there are no such servers.
+    /// Checks of the servers from DNS, or `None` if there are no such servers.
     pub(crate) probes: Option<Vec<Probe>>,
     /// All source lines of the pool.
     pub(crate) lines: Vec<Position>,
@@ -37,7 +37,7 @@ pub(crate) struct Pool {
 pub(crate) struct Condition {
     pub(crate) host: Option<String>,
     pub(crate) path: Option<String>,
-    /// Methods; alternatives.
+    /// Methods that match; empty for all methods.
     pub(crate) methods: Vec<String>,
     pub(crate) headers: Vec<String>,
     /// A regular expression to search for in the path.
@@ -45,9 +45,9 @@ pub(crate) struct Condition {
     pub(crate) cookies: Vec<String>,
     /// Query parameters.
     pub(crate) queries: Vec<String>,
-    /// Client networks; alternatives.
+    /// Client networks that match; empty for all clients.
     pub(crate) sources: Vec<String>,
-    /// None of these may match: keys of `not`, with their values.
+    /// Keys of `not` with their values; none of them may match.
     pub(crate) not: BTreeMap<&'static str, Vec<String>>,
 }
 
@@ -81,8 +81,8 @@ pub(crate) enum Action {
         pools: Vec<(String, u64)>,
         hashed_text: String,
     },
-    /// Rewrites a path that the regular expression matches, and selects a route for the new path. `start` = the
-    /// value of `restart`: the search starts at the first or at the next route.
+    /// Rewrites a path that the regular expression matches, and selects a route for the new path. `start` is the value
+    /// of `restart`, which selects whether the search starts at the first or at the next route.
     Restart {
         regex: String,
         to: String,
@@ -135,7 +135,8 @@ impl Condition {
             || are_disjoint(&self.methods, &other.methods)
     }
 
-    /// Combines both conditions; `None` = they exclude each other, or one route cannot express them together.
+    /// Combines both conditions. Returns `None` if they exclude each other, or if one route cannot express them
+    /// together.
     pub(crate) fn and(&self, other: &Self) -> Option<Self> {
         let with_regex;
         // A second path becomes a regular expression.
@@ -192,7 +193,7 @@ impl Condition {
 }
 
 impl Condition {
-    /// Returns the negation: alternatives, at least one of which applies if and only if this condition does not.
+    /// Returns the negation as alternatives: at least one of them applies if and only if this condition does not.
     pub(crate) fn negated(&self) -> Vec<Self> {
         let to_list = |value: &Option<String>| value.iter().cloned().collect::<Vec<String>>();
         let fields = [
@@ -279,8 +280,8 @@ fn group_by_name(headers: &[String]) -> Vec<Vec<String>> {
     fields
 }
 
-/// Combines two lists of conditions on header fields so that both are required; `None` = they have different values for
-/// a field, which a route would treat as alternatives.
+/// Combines two lists of conditions on header fields into one that requires both. Returns `None` if they have different
+/// values for a field, which a route would treat as alternatives.
 fn combine_fields(first: &[String], second: &[String]) -> Option<Vec<String>> {
     let name = |text: &str| {
         text.split(':')
@@ -300,8 +301,8 @@ fn combine_fields(first: &[String], second: &[String]) -> Option<Vec<String>> {
     Some(fields.concat())
 }
 
-/// Combines two lists of conditions on cookies or parameters so that both are required; `None` = they have different
-/// values for a name, which a route would treat as alternatives.
+/// Combines two lists of conditions on cookies or parameters into one that requires both. Returns `None` if they have
+/// different values for a name, which a route would treat as alternatives.
 fn combine_named(first: &[String], second: &[String], separator: char) -> Option<Vec<String>> {
     // The values of one list may be alternatives.
     match (first, second) {
@@ -352,7 +353,7 @@ pub(crate) fn has_variable(text: &str) -> bool {
     text.split('{').skip(1).any(name)
 }
 
-/// Prefix of a value in a condition that is the path of a file with the values.
+/// Marks a condition's value as the path of a file that contains the values.
 pub(crate) const FILE_PREFIX: &str = "file:";
 
 /// Returns a value of a condition, or the file with the values.
@@ -371,7 +372,7 @@ pub(crate) fn endpoint(address: IpAddr, port: u16) -> String {
     }
 }
 
-/// Returns `servers_dns`: a table for one name, a list for several; `None` without names.
+/// Returns `servers_dns`: a table for one name, a list for several names, `None` without names.
 pub(crate) fn servers_dns(mut names: Vec<Item>) -> Option<Entry> {
     let first = names.pop()?;
     let mut entry = Entry::implied("servers_dns", names.is_empty()).essential();
@@ -446,7 +447,8 @@ fn push_action(table: &mut Table, action: &Action) {
     }
 }
 
-/// Moves the response fields of a route's action to the keys of its changes, which replace fields with the same names.
+/// Moves the response fields of a route's action to the keys of its changes. The changes replace fields with the same
+/// names.
 fn add_own_fields(table: &mut Table, changes: &Fields, entries: &mut Vec<Entry>) {
     const KEY: &str = "set_response_header";
     let has_changes = entries
@@ -515,8 +517,8 @@ impl Writer {
         }
     }
 
-    /// Writes a route with its header changes. Each rewrite becomes a route before it; if the route has a regular
-    /// expression or splits requests, the only rewrite becomes a key of the route.
+    /// Writes a route with its header changes. Each rewrite becomes a separate route before this route. If the route
+    /// has a regular expression or splits requests, its only rewrite becomes a key of the route instead.
     pub(crate) fn route_with_edits(
         &mut self,
         service: &str,
@@ -536,7 +538,7 @@ impl Writer {
         };
         for (regex, path, position) in &edits.rewrites {
             if condition.regex.is_some() || matches!(action, Action::Split { .. }) {
-                // The route has its own regular expression, or cannot be divided.
+                // The route has its own regular expression, or it cannot be divided.
                 if edits.rewrites.len() > 1 {
                     notes.add(
                         *position,

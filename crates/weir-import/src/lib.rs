@@ -1,9 +1,9 @@
 //! Converts configurations of haproxy, keepalived, ldirectord and nginx to `weir.toml`.
 //!
-//! Each importer parses a configuration like its program does, and writes the settings that weir.toml supports. Every
+//! Each importer parses a configuration as its program does, and writes the settings that weir.toml supports. Every
 //! line that is not supported, or that its program rejects, gets a note with its number and the reason; nothing is
 //! dropped silently. The output always passes `weir check`: everything that the configuration parser rejects is removed
-//! and reported, so that an importer may write keys that this build does not support.
+//! and reported, so an importer can write keys that this build does not support.
 //!
 //! The crate does not open files, resolve names or read the state of the host: the caller's [`Environment`] does that.
 

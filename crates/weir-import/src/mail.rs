@@ -1,4 +1,4 @@
-//! Email alerts about state changes: `[notify.mail]`.
+//! Writes email alerts about state changes: `[notify.mail]`.
 
 use crate::document::{Document, Entry, Item, Table};
 use crate::note::Position;
@@ -11,9 +11,9 @@ pub(crate) type SourcedText = (String, Position);
 pub(crate) struct Mail {
     pub(crate) to: Vec<SourcedText>,
     pub(crate) from: Option<SourcedText>,
-    /// `HOST:PORT`.
+    /// The mail server as `HOST:PORT`.
     pub(crate) server: Option<SourcedText>,
-    /// Pools whose changes are reported; empty = all.
+    /// Pools whose changes are reported; empty for all pools.
     pub(crate) pools: Vec<String>,
 }
 

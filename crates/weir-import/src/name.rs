@@ -1,4 +1,4 @@
-//! Names of pools and services.
+//! Derives valid, unique names for pools and services.
 
 use std::collections::HashSet;
 

@@ -1,4 +1,4 @@
-//! Positions in the source files, and notes about them.
+//! Collects notes about positions in the source files.
 
 use std::collections::HashSet;
 
@@ -6,9 +6,9 @@ use std::collections::HashSet;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Position {
     file: usize,
-    /// From 1.
+    /// Line number, counted from 1.
     line: usize,
-    /// Index of a token in the file, to distinguish directives on the same line; 0 = the whole line.
+    /// Index of a token in the file, to distinguish directives on the same line; 0 for the whole line.
     token: usize,
 }
 
@@ -56,8 +56,8 @@ impl Notes {
         self.push_note(position, reason.into(), false);
     }
 
-    /// Adds a note that reports no loss, for example about a default of the other program, or about a line without
-    /// effect there.
+    /// Adds a note that reports no loss, for example about a default of the other program, or about a line that has no
+    /// effect in that program.
     pub(crate) fn remark(&mut self, position: Position, reason: impl Into<String>) {
         self.push_note(position, reason.into(), true);
     }
@@ -90,7 +90,7 @@ impl Notes {
         self.positions.insert(position);
     }
 
-    /// Returns whether a note is about exactly this position, or covers it.
+    /// Returns whether a note is about exactly this position or covers it.
     pub(crate) fn has_note(&self, position: Position) -> bool {
         self.positions.contains(&position)
     }
@@ -101,7 +101,7 @@ impl Notes {
         notes.any(|note| note.line == position.whole_line() && self.is_loss(note))
     }
 
-    /// Records that the line restricts access: if it is lost, clients may be admitted that the file rejects.
+    /// Records that the line restricts access: if the line is lost, weir.toml may admit clients that the file rejects.
     pub(crate) fn mark_guard(&mut self, position: Position) {
         self.guards.insert(position.whole_line());
     }
@@ -217,7 +217,7 @@ impl Position {
         self.token(0)
     }
 
-    /// Returns the line number, from 1.
+    /// Returns the line number, counted from 1.
     pub(crate) const fn line(self) -> usize {
         self.line
     }

@@ -1,4 +1,4 @@
-//! Health checks that all importers build.
+//! Builds health checks for all importers.
 
 use weir_model::Timing;
 
@@ -20,7 +20,7 @@ impl PartialEq for Probe {
 }
 
 impl Probe {
-    /// Creates a check of the given kind, or of kind `tcp` if this build does not support it.
+    /// Creates a check of the given kind, or of kind `tcp` if this build does not support the kind.
     pub(crate) fn new(kind: &str, position: Position) -> Self {
         let kind = Entry::new("kind", kind, position).or("tcp");
         Self {
@@ -44,7 +44,7 @@ impl Probe {
         self.entries.iter().any(|entry| entry.key == key)
     }
 
-    /// Returns whether the check connects to the port of the server or the service, rather than to its own.
+    /// Returns whether the check connects to the port of the server or the service, rather than to a port of its own.
     pub(crate) fn uses_server_port(&self) -> bool {
         !self.has("port") && !matches!(self.kind(), "ping" | "script" | "file")
     }
@@ -105,7 +105,7 @@ pub(crate) fn escape_regex(text: &str) -> String {
     text.chars().map(escaped).collect()
 }
 
-/// Returns the literal text that a regular expression matches; `None` if it contains operators.
+/// Returns the literal text that a regular expression matches, or `None` if the expression contains operators.
 pub(crate) fn literal(pattern: &str) -> Option<String> {
     if pattern.is_empty() {
         return None;

@@ -1,4 +1,4 @@
-//! Schedulers of other proxies, with Weir's names.
+//! Converts names of other proxies' schedulers to Weir's.
 
 use crate::document::{Entry, Item, Value};
 

@@ -1,4 +1,4 @@
-//! Writes equal checks of several pools once, as `[check.NAME]`.
+//! Replaces equal checks of several pools with one `[check.NAME]`.
 
 use crate::document::{Document, Entry, Table, visit_positions};
 use crate::note::Notes;

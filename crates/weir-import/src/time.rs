@@ -1,4 +1,4 @@
-//! Times in the formats of other programs and of weir.toml.
+//! Parses times in the formats of other programs, and formats them for weir.toml.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ pub(crate) fn format_millis(millis: u64) -> String {
 }
 
 /// Parses one or more integers with units, and returns their sum in the base unit. The unit `""` applies to a number
-/// without a unit. `None` = invalid.
+/// without a unit. Returns `None` if the text is invalid.
 pub(crate) fn parse_sum(text: &str, units: &Units) -> Option<u64> {
     let mut total: u64 = 0;
     let mut rest = text;
@@ -27,7 +27,8 @@ pub(crate) fn parse_sum(text: &str, units: &Units) -> Option<u64> {
     Some(total)
 }
 
-/// Parses decimal seconds, `1.5`, to milliseconds, rounded up after the sixth decimal. `None` = invalid.
+/// Parses decimal seconds such as `1.5`, and returns milliseconds, rounded up after the sixth decimal. Returns `None`
+/// if the text is invalid.
 pub(crate) fn parse_decimal_seconds(text: &str) -> Option<u64> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
     let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());

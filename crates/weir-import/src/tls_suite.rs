@@ -1,6 +1,6 @@
 //! Converts OpenSSL's lists of cipher suites and groups to `ciphers` and `groups` of a service's `tls`.
 //!
-//! Only a list that names its suites is imported, not one with classes of suites (`HIGH`, `!aNULL`).
+//! Only lists of individual suites are imported, not lists with classes of suites (`HIGH`, `!aNULL`).
 
 use weir_model::{CipherSuite, TlsGroup, TlsVersion};
 
@@ -10,8 +10,8 @@ use crate::note::{Notes, Position};
 /// The text of a list, and its source line.
 pub(crate) type ListText = (String, Position);
 
-/// Returns the keys for a list of TLS 1.2 suites, a list of TLS 1.3 suites, and a list of groups. `tls13_only` = the
-/// service does not use TLS 1.2.
+/// Returns the keys for a list of TLS 1.2 suites, a list of TLS 1.3 suites, and a list of groups. `tls13_only` is true
+/// if the service does not use TLS 1.2.
 pub(crate) fn keys(
     lists: [Option<&ListText>; 2],
     groups: Option<&ListText>,

@@ -1,7 +1,7 @@
 //! Removes settings that the configuration parser rejects, and adds notes.
 //!
-//! Only `weir-config` defines which keys, values and combinations this build supports. So the text is parsed, each
-//! error is traced back to its source line, and the smallest removable part is removed, until the parser reports no
+//! Only `weir-config` defines which keys, values and combinations this build supports. So this module parses the text,
+//! traces each error back to its source line, and removes the smallest removable part, until the parser reports no
 //! error.
 
 use std::collections::HashSet;
@@ -53,14 +53,14 @@ pub(crate) fn validate(mut document: Document, mut notes: Notes) -> Imported {
         }
         remove_marked(&mut document, &mut notes);
         if size(&document) >= size_before {
-            // No part was removed for the errors: remove the last table.
+            // The errors caused no removal: remove the last table.
             remove_last(&mut document, &mut notes);
         }
     }
 }
 
-/// Removes routes that no request reaches, because an earlier route matches all of their requests: alternatives of one
-/// rule, and rules without effect. Returns whether any route was removed.
+/// Removes routes that no request reaches, because an earlier route matches all of their requests: these are
+/// alternatives of one rule, or rules without effect. Returns whether any route was removed.
 fn remove_unreachable(
     document: &mut Document,
     text: &Text,
@@ -163,7 +163,7 @@ fn mark_error(document: &mut Document, text: &Text, error: &Diagnostic, notes: &
     }
 }
 
-/// Replaces the value of a key by its fallback, or marks the key or the inner value at `path` as removed.
+/// Replaces the value of a key with its fallback, or marks the key or the inner value at `path` as removed.
 fn mark_entry(
     entry: &mut Entry,
     path: &[usize],
@@ -297,8 +297,8 @@ fn is_action(entry: &Entry) -> bool {
     matches!(entry.key, "files" | "basic_auth")
 }
 
-/// Replaces the action of a route with a status. Its conditions remain, although the parser may report the missing
-/// action at one of them.
+/// Replaces the action of a route with a status. The route's conditions remain, although the parser may report the
+/// missing action at one of them.
 fn replace_action(table: &mut Table, status: u64) {
     const CONDITIONS: [&str; 10] = [
         "service",
@@ -322,7 +322,7 @@ fn replace_action(table: &mut Table, status: u64) {
     table.push(Entry::implied("status", status).essential());
 }
 
-/// Returns every source line of the document, with the line of its table.
+/// Returns every source line of the document, each with the line of its table.
 fn source_lines(document: &Document) -> Vec<(Position, Position)> {
     let mut lines = Vec::new();
     for table in &document.tables {
@@ -334,7 +334,7 @@ fn source_lines(document: &Document) -> Vec<(Position, Position)> {
     lines
 }
 
-/// Removes the marked parts of a value. Returns whether the value itself is to be removed.
+/// Removes the marked parts of a value. Returns whether the value itself must be removed.
 fn remove_marked_in(item: &mut Item) -> bool {
     match &mut item.value {
         Value::List(items) => {

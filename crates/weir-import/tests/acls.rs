@@ -1,4 +1,4 @@
-//! ACLs of haproxy: notes about those that are not used, and rules of named `defaults`.
+//! Tests notes about unused ACLs of haproxy, and rules of named `defaults`.
 
 use weir_import::{EmptyEnvironment, Imported, haproxy};
 

@@ -1,4 +1,4 @@
-//! `http-after-response` of haproxy: it also changes responses that haproxy generates.
+//! Tests haproxy's `http-after-response`, which also changes responses that haproxy generates.
 
 use weir_import::{EmptyEnvironment, Imported, haproxy};
 

@@ -1,4 +1,4 @@
-//! Import of haproxy's backup servers with names.
+//! Tests the import of haproxy's backup servers with host names.
 
 use weir_import::{EmptyEnvironment, haproxy};
 

@@ -1,4 +1,5 @@
-//! Snapshots of the import of every corpus file, and comparisons with each program's own check of the file.
+//! Compares the import of every corpus file with a snapshot, and with the result of the program's own check of the
+//! file.
 
 #![allow(
     clippy::disallowed_methods,
@@ -24,8 +25,8 @@ fn import(program: &str, case: &Case) -> Imported {
     }
 }
 
-/// Warnings that the other program's file itself causes: pools without a check, unused or without servers, and servers
-/// with weight 0.
+/// Warnings that the other program's file causes, not the importer: pools without a check, unused or without servers,
+/// and servers with weight 0.
 const OPERATOR_CODES: &[Code] = &[
     Code::Unchecked,
     Code::UnusedPool,
@@ -62,7 +63,7 @@ fn importer_causes_no_warnings() {
         for case in corpus(program) {
             let imported = import(program, &case);
             for finding in warnings(&imported) {
-                // A pool without servers that the importer added.
+                // The importer added this pool without servers.
                 let is_from_importer = finding.message.contains("`no-servers");
                 let is_from_operator = OPERATOR_CODES.contains(&finding.code) && !is_from_importer;
                 if !is_from_operator {
@@ -78,7 +79,7 @@ fn importer_causes_no_warnings() {
     assert!(unexpected.is_empty(), "{}", unexpected.join("\n"));
 }
 
-/// `weir check` has no note about the spelling of an imported key, except for schedulers without another name.
+/// `weir check` reports no alias in the output, except for schedulers without another name.
 #[test]
 fn importer_writes_no_aliases() {
     let mut aliases = Vec::new();
@@ -137,8 +138,8 @@ fn nginx_files_match_snapshots() {
     assert_snapshots("nginx");
 }
 
-/// Runs a program. Returns its exit code, and its output with the error output. The kernel ends it after ten seconds of
-/// CPU time: keepalived 2.3.3 does not terminate for one of the files.
+/// Runs a program. Returns its exit code and its combined standard output and standard error. The kernel ends the
+/// program after ten seconds of CPU time: keepalived 2.3.3 does not terminate for one of the files.
 fn run(program: &str, arguments: &[&str], case: &Case) -> (Option<i32>, String) {
     let mut command = Command::new("prlimit");
     command.args(["--cpu=10", program]);
@@ -171,7 +172,8 @@ fn needs_no_note(line: &str, imported: &Imported) -> bool {
             .notes
             .iter()
             .any(|note| note.contains("family differs from the service's"));
-    // Deprecated keywords; missing interfaces; and a keyword that is documented but that 2.2.7 rejects.
+    // These messages are about deprecated keywords, missing interfaces, and a keyword that is documented but that
+    // keepalived 2.2.7 rejects.
     let expected_texts = [
         "deprecated",
         "doesn't exist",
@@ -201,7 +203,7 @@ fn keepalived_errors_are_noted() {
                 missed.push(format!("{}: {line}: {:#?}", case.name, imported.notes));
             }
         }
-        // 5 = errors, 4 = the file could not be read.
+        // Exit code 5 means errors; exit code 4 means that the file could not be read.
         if matches!(code, Some(4 | 5)) {
             assert!(!imported.notes.is_empty(), "{}: {output}", case.name);
         }
@@ -299,8 +301,8 @@ fn haproxy_errors_are_noted() {
     }
 }
 
-/// The importer has a note for every line that nginx rejects. nginx binds its addresses, so it runs in its own
-/// network namespace.
+/// The importer has a note for every line that nginx rejects. nginx binds its addresses even for a check, so it runs in
+/// its own network namespace.
 #[test]
 fn nginx_errors_are_noted() {
     const SCRIPT: &str = "echo 1 > /proc/sys/net/ipv4/ip_nonlocal_bind; \
@@ -321,7 +323,7 @@ fn nginx_errors_are_noted() {
             "{}: {code:?} {output}",
             case.name
         );
-        // A module that this nginx lacks; and the end of the file, for which the importer reports an earlier line.
+        // This nginx may lack the module. For an unexpected end of the file, the importer reports an earlier line.
         let expected_texts = ["unknown directive \"stream\"", "unexpected end of file"];
         for line in output.lines().filter(|line| line.contains("[emerg]")) {
             if expected_texts.iter().any(|text| line.contains(text)) {
@@ -337,7 +339,7 @@ fn nginx_errors_are_noted() {
             }
         }
         let lacks_stream = output.contains(expected_texts[0]);
-        // A file with only `server` blocks, as in conf.d.
+        // The file contains only `server` blocks, like a file in conf.d.
         let is_partial = output.contains("no \"events\" section");
         assert!(
             code == Some(0) || lacks_stream || is_partial || !imported.notes.is_empty(),

@@ -1,4 +1,4 @@
-//! Details of real files that an importer can easily lose.
+//! Tests details of real files that an importer can easily lose.
 
 mod fake_environment;
 
@@ -608,7 +608,7 @@ fn service_with_local_address_group_is_imported_without_the_group() {
 
 #[test]
 fn comments_in_a_different_encoding_are_kept() {
-    // As `weir import` reads it: bytes that are not UTF-8 are replaced.
+    // `weir import` replaces bytes that are not UTF-8 in the same way.
     let text = String::from_utf8_lossy(
         b"# der gro\xdfe Laden\nlisten web\n mode http\n bind :80\n server a 10.0.0.5:80\n",
     );
@@ -671,7 +671,7 @@ fn limits_of_a_location_become_limits_of_its_route() {
         route.contains("limits = { rate = 5, burst = 10 }"),
         "{route}"
     );
-    // nginx counts two locations that share a zone together.
+    // nginx counts the requests of two locations together if they share a zone.
     assert!(!find_table(&imported.toml, &["path = \"/b*\""]).contains("\nlimits"));
     let lost: Vec<&str> = imported.losses.iter().map(|note| &note[..7]).collect();
     assert_eq!(lost, ["line 2:", "line 5:", "line 6:"]);
@@ -708,7 +708,7 @@ fn location_after_return_in_if_is_not_a_loss() {
     );
     assert!(!imported.toml.contains("10.0.0.5"), "{}", imported.toml);
     assert!(imported.losses.is_empty(), "{:?}", imported.losses);
-    // After a rule that rejects more requests than in nginx, the location is a loss.
+    // A location after a rule that rejects more requests than in nginx is a loss.
     let imported = import_server(
         "if ($geoip_country = XX) { return 403; }\nlocation / { proxy_pass http://10.0.0.5; }",
     );

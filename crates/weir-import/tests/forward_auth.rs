@@ -1,4 +1,4 @@
-//! Import of nginx's `auth_request`, and of lists of cipher suites in nginx and haproxy.
+//! Tests the import of nginx's `auth_request`, and of lists of cipher suites in nginx and haproxy.
 
 use weir_import::{EmptyEnvironment, Imported, haproxy, nginx};
 
@@ -36,7 +36,7 @@ fn auth_request_becomes_forward_auth_of_the_route() {
     }
     assert!(imported.toml.contains("forward_auth"), "{}", imported.toml);
     assert!(imported.unguarded.is_empty(), "{:#?}", imported.unguarded);
-    // The `auth_request` of the server block applies to each location without `off`.
+    // The server block's `auth_request` applies to each location without `auth_request off`.
     let imported = import_nginx(&format!(
         "auth_request /auth;\nlocation / {{ proxy_pass http://app; }}\nlocation /a {{ proxy_pass http://app; }}\n\
          location /open {{ auth_request off; proxy_pass http://app; }}\n{AUTH}"

@@ -1,4 +1,4 @@
-//! Directives that guides for popular programs use, and the importers' output for them.
+//! Tests the import of directives from guides for popular programs.
 
 use weir_import::{EmptyEnvironment, Imported, haproxy, nginx};
 
@@ -148,7 +148,7 @@ fn fallback_page_with_other_fields_is_a_loss() {
     let page = lines("add_header Cache-Control no-cache;");
     lossless_toml(import_server(&page));
     lossless_toml(import_server(&lines("")));
-    // A route cannot leave out the fields of the other files.
+    // A route cannot send fields only with files other than the page.
     let imported = import_server(&format!("add_header X-A 1;\n {page}"));
     assert_eq!(imported.losses.len(), 1, "{:?}", imported.losses);
 }
@@ -169,7 +169,7 @@ fn rates_and_connections_of_clients_become_limits() {
         "{}",
         imported.toml
     );
-    // Weir counts requests instead of connections.
+    // The rule is a loss, because Weir counts requests instead of connections.
     assert_eq!(imported.losses.len(), 1, "{:?}", imported.losses);
     assert!(!imported.toml.contains("close = true"), "{}", imported.toml);
 }

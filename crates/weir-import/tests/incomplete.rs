@@ -1,5 +1,5 @@
-//! Files that their own program rejects: templates with placeholders, lines of old versions, and malformed lines. All
-//! other lines of these files are imported.
+//! Tests files that their own program rejects: templates with placeholders, lines of old versions, and malformed lines.
+//! All other lines of these files must be imported.
 
 use weir_import::{EmptyEnvironment, Imported, haproxy, keepalived, ldirectord};
 

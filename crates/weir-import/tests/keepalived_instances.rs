@@ -1,4 +1,4 @@
-//! VRRP instances of keepalived.conf: states, priorities and packets that an importer can easily lose.
+//! Tests VRRP instances of keepalived.conf: states, priorities and packet settings that an importer can easily lose.
 
 use weir_import::{EmptyEnvironment, keepalived};
 

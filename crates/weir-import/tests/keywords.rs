@@ -1,5 +1,5 @@
-//! Classification of every keyword of keepalived.conf and every directive of ldirectord.cf: a list contains all
-//! keywords, each with the class of its import.
+//! Compares the import of every keyword of keepalived.conf and every directive of ldirectord.cf with its class in a
+//! list.
 
 use std::collections::BTreeSet;
 
@@ -93,7 +93,7 @@ fn class_of(with: &Imported, without: &Imported, line: &str) -> &'static str {
     let is_noted = has_new(&with.notes, &without.notes);
     match (is_lost, is_noted, with.toml == without.toml) {
         (true, ..) => "lost",
-        // If the case has several lines, the others may change the output.
+        // If the case has several lines, the other lines may change the output.
         (false, true, false) if is_single_line => "carried",
         (false, true, _) => "noted",
         (false, false, false) => "carried",

@@ -1,4 +1,4 @@
-//! `log` of haproxy: the access log of a service.
+//! Tests that haproxy's `log` becomes the access log of a service.
 
 use weir_import::{EmptyEnvironment, Imported, haproxy};
 

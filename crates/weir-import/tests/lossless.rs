@@ -1,4 +1,4 @@
-//! Rules and settings that the importers convert without a loss.
+//! Tests rules and settings that the importers convert without a loss.
 
 use weir_import::{EmptyEnvironment, Imported, haproxy, keepalived, ldirectord, nginx};
 
@@ -433,7 +433,7 @@ fn cookie_that_haproxy_only_reads_becomes_routes() {
 fn variable_with_another_variable_is_replaced() {
     let lines = "http-request set-var(txn.a) req.hdr(X-A)\n http-request set-var(txn.b) var(txn.a)\n http-request \
                  set-var(txn.c) var(txn.b)\n http-request set-header X-C %[var(txn.c)]";
-    // The order of a hash table must not decide.
+    // The result must not depend on the order of a hash table.
     for _ in 0..8 {
         let imported = import_frontend(lines);
         assert!(imported.losses.is_empty(), "{:?}", imported.losses);

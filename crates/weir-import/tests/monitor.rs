@@ -1,4 +1,5 @@
-//! `monitor-uri` of haproxy: it responds before all rules, and neither limits nor logs these requests.
+//! Tests haproxy's `monitor-uri`: haproxy responds to these requests before all rules, and neither limits nor logs
+//! them.
 
 use weir_import::{EmptyEnvironment, Imported, haproxy};
 

@@ -1,5 +1,5 @@
-//! Mutated files: lines are dropped, duplicated, swapped and truncated, words inserted and replaced. The importers
-//! never panic, and the parser accepts their output.
+//! Imports mutated files: lines are dropped, duplicated, swapped and truncated, and words are inserted and replaced.
+//! The importers must not panic, and the parser must accept their output.
 
 mod files;
 
@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use files::{Case, assert_accepted, corpus};
 use weir_import::Imported;
 
-/// Words with a meaning in some configuration.
+/// Words that have a meaning in at least one of the formats.
 const WORDS: &[&str] = &[
     "{",
     "}",

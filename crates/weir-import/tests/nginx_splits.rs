@@ -1,4 +1,4 @@
-//! nginx's splits, tests for files, and lines that have no effect.
+//! Tests the import of nginx's splits, file tests, and lines that have no effect.
 
 use weir_import::{EmptyEnvironment, Imported, nginx};
 

@@ -1,4 +1,4 @@
-//! Import of nginx's `set`, `map`, `geo`, named locations and `mirror`.
+//! Tests the import of nginx's `set`, `map`, `geo`, named locations and `mirror`.
 
 use weir_import::{EmptyEnvironment, Imported, nginx};
 
@@ -62,7 +62,7 @@ fn variables_that_routes_cannot_express_are_losses() {
     for lines in [
         "set $app $geoip_country;\nlocation / { proxy_pass http://$app; }",
         "location ~ ^/(.*) { set $name $1; proxy_set_header X-A $name; proxy_pass http://10.0.0.5; }",
-        // With a variable, nginx sends the path of the URL for every request, which routes cannot express.
+        // If the URL contains a variable, nginx sends the URL's path for every request, which routes cannot express.
         "set $app http://10.0.0.5/x/;\nlocation /y/ { proxy_pass $app; }",
         "if ($http_a ~ x) { set $app http://10.0.0.5; }\nlocation / { proxy_pass $app; }",
     ] {
@@ -87,7 +87,7 @@ fn values_that_depend_on_conditions_become_conditions() {
         route.contains("not = { cookie = [\"pass=yes\"] }"),
         "{route}"
     );
-    // A chain of flags.
+    // The second `set` appends to the first one's value.
     let found = import_server(
         "if ($request_method = POST) { set $test P; }\nif ($http_x_a = b) { set $test \"${test}C\"; }\n\
          if ($test = PC) { return 405; }\nlocation / { proxy_pass http://10.0.0.5; }",
@@ -96,7 +96,7 @@ fn values_that_depend_on_conditions_become_conditions() {
     let route = find_table(&found.toml, &["status = 405"]);
     assert!(route.contains("method = [\"POST\"]"), "{route}");
     assert!(route.contains("header = [\"x-a: b\"]"), "{route}");
-    // One target for each value.
+    // Each value becomes a separate target.
     let found = import_server(
         "location / { set $up http://10.0.0.5; if ($cookie_beta = 1) { set $up http://10.0.0.6; } proxy_pass $up; }",
     );
@@ -168,7 +168,7 @@ fn named_locations_receive_requests_for_missing_files() {
         "{route}"
     );
     assert!(route.contains("set_header = [\"X-A: b\"]"), "{route}");
-    // Without `root`, nginx has no files.
+    // Without `root`, nginx has no files to serve.
     let found = import_server(
         "location / { try_files $uri @app; }\nlocation @app { proxy_pass http://10.0.0.5; }",
     );
@@ -237,7 +237,7 @@ fn mirror_is_imported_with_pool_and_limits() {
     assert_lossless(&found);
     let route = find_table(&found.toml, &["mirror = {"]);
     assert!(route.contains("path = \"/mirror\" }"), "{route}");
-    // A prefix before the path of the request cannot be expressed.
+    // Weir cannot add a prefix to the request's path.
     let found = import(&text("", "http://test/x$request_uri"));
     assert!(
         !found.losses.is_empty() && !found.toml.contains("mirror ="),
@@ -278,7 +278,7 @@ fn location_has_its_own_retries_and_compression() {
 
 #[test]
 fn standard_nginx_conf_has_no_losses() {
-    // The file that Debian and nginx.org install.
+    // Debian and nginx.org install this file.
     assert_lossless(&import(
         "user www-data;\nworker_processes auto;\npid /run/nginx.pid;\nevents { worker_connections 768; }\n\
          http {\nsendfile on;\ntcp_nopush on;\ntypes_hash_max_size 2048;\ninclude /etc/nginx/mime.types;\n\
@@ -304,7 +304,7 @@ fn host_with_variables_becomes_host_of_the_pool() {
     };
     assert_eq!(pool("80", "$host"), None);
     assert_eq!(pool("8080", "$http_host"), None);
-    // Clients send this port in `Host`, and nginx removes it.
+    // Clients send this port in `Host`; nginx's `$host` does not contain it.
     assert_eq!(pool("8080", "$host").as_deref(), Some("\"{host}\""));
     assert_eq!(
         pool("80", "$host:$server_port").as_deref(),

@@ -1,4 +1,4 @@
-//! Rare lines in other programs' files: snapshots of the output and the notes.
+//! Compares the output and the notes for rare lines in other programs' files with snapshots.
 
 mod odd {
     pub(super) const HAPROXY: &str = "\

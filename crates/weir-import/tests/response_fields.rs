@@ -1,5 +1,5 @@
-//! Values of response fields that haproxy and nginx replace, error pages that are redirects or empty, and timeouts of
-//! single requests.
+//! Tests values of response fields that haproxy and nginx replace, error pages that are redirects or empty, and
+//! timeouts of individual requests.
 
 use weir_import::{EmptyEnvironment, Imported, haproxy, nginx};
 

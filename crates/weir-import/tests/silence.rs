@@ -1,4 +1,4 @@
-//! No line is dropped silently: removing any line of the corpus changes the output.
+//! Tests that no line is dropped silently: removing any line of the corpus changes the output.
 
 mod files;
 
@@ -27,7 +27,7 @@ const DEFAULT_LINES: &[&str] = &[
     "mode tcp",
     "option tcp-check",
     "server_name _;",
-    // The default directory of pages.
+    // This is the default directory of pages.
     "location = /50x.html { root /usr/share/nginx/html; internal; }",
     "ip_family inet",
     "ip_family inet6",

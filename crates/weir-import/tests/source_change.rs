@@ -1,5 +1,4 @@
-//! Rules of haproxy.cfg that change the client's address: later conditions on `src` are not imported as if they were
-//! exact.
+//! Tests rules of haproxy.cfg that change the client's address: later conditions on `src` have no exact equivalent.
 
 use weir_import::{EmptyEnvironment, Imported, haproxy};
 
@@ -78,7 +77,7 @@ fn acl_is_exact_only_before_the_change() {
         "source = [\"9.9.9.0/24\"]; status = 403"
     );
     assert!(!is_lost(&imported, 6));
-    // haproxy evaluates the rules of connections first.
+    // haproxy evaluates `tcp-request connection` rules first.
     let reject = "tcp-request connection reject if office";
     let imported = import_frontend(&[acl, SET_SRC, reject]);
     assert_eq!(
@@ -97,7 +96,7 @@ fn every_rule_that_changes_the_source_counts() {
         "tcp-request connection expect-proxy layer4 if { src 10.0.0.0/8 }",
         "bind :81 accept-netscaler-cip 1",
     ] {
-        // The position in the section does not matter: the stage precedes.
+        // The order of the lines does not matter: the stage of the change precedes that of the rule.
         for lines in [[change, deny], [deny, change]] {
             let imported = import_frontend(&lines);
             assert_eq!(first_route(&imported), "status = 403", "{change}");
@@ -189,7 +188,7 @@ fn lost_limit_rejects_no_client_but_other_parts_of_its_condition_do() {
             "http-request deny unless { path /a } { src_conn_rate le 9 }",
             "not = { path = [\"/a\"] }; status = 403",
         ),
-        // A condition on the address is unknown after its change, but must not admit clients.
+        // The result of a condition on the changed address is unknown, but must not admit clients.
         (
             "http-request deny if { src 9.9.9.0/24 } or { src_conn_rate gt 9 }",
             "status = 403",

@@ -1,4 +1,4 @@
-//! Lost lines that restrict access are reported as unguarded.
+//! Tests that lost lines that restrict access are reported as unguarded.
 
 use weir_import::{EmptyEnvironment, Imported, haproxy, nginx};
 

@@ -1,4 +1,4 @@
-//! Only the unsupported lines of haproxy.cfg are lost: all other lines are imported.
+//! Tests that only the unsupported lines of haproxy.cfg are lost, and all other lines are imported.
 
 mod fake_environment;
 
@@ -15,7 +15,7 @@ fn import(text: &str, environment: &dyn Environment) -> Imported {
     imported
 }
 
-/// Imports a frontend with these lines, the first of which is line 5, and a backend.
+/// Imports a frontend with these lines, starting at line 5, and a backend.
 fn import_frontend(lines: &str) -> Imported {
     let text = format!("{DEFAULTS}frontend web\n {lines}\n default_backend app\n{BACKEND}");
     import(&text, &EmptyEnvironment)
@@ -39,7 +39,7 @@ fn lost_lines(imported: &Imported) -> Vec<usize> {
     lines
 }
 
-/// Lines that Weir does not support in most sections.
+/// Lines that the importer does not support in most sections.
 const LINES: &[&str] = &[
     "frobnicate",
     "mode haterm",
@@ -91,7 +91,7 @@ fn unsupported_line_does_not_affect_other_lines() {
                 true => format!(" {line}\n"),
                 false => String::new(),
             };
-            // The line is the last line of its section, because an open block contains all following lines.
+            // The line comes last in its section, because an open block contains all following lines.
             let text = format!(
                 "{DEFAULTS}{}frontend web\n bind 192.0.2.1:80\n bind 192.0.2.1:81\n default_backend app\n{}backend \
                  app\n server a 10.0.0.5:80 check\n server b 10.0.0.6:80 check\n{}",

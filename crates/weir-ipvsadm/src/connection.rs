@@ -1,4 +1,4 @@
-//! The connection list of `-L -c`, with one line per connection.
+//! Formats the connection list of `-L -c`, with one line per connection.
 
 use std::fmt::Write as _;
 use std::net::IpAddr;
@@ -11,11 +11,11 @@ use crate::{Columns, Names, Protocol};
 /// A connection, or a persistence template.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Connection {
-    /// Transport protocol; `None` for a template of a firewall mark service.
+    /// Transport protocol, or `None` for a template of a firewall mark service.
     pub protocol: Option<Protocol>,
     /// Seconds until the entry expires.
     pub expires_s: u64,
-    /// IPVS's name of the state: `ESTABLISHED`, `UDP`, `NONE`, …
+    /// IPVS's name for the state: `ESTABLISHED`, `UDP`, `NONE`, …
     pub state: String,
     /// The client's address and port.
     pub client: (IpAddr, u16),

@@ -1,20 +1,20 @@
-//! Estimates rates like the kernel (ip_vs_est.c): every two seconds, the average moves a quarter of the way towards the
-//! rate of the last two seconds. The arithmetic is fixed-point.
+//! Estimates rates as the kernel does (ip_vs_est.c): every two seconds, the average moves a quarter of the way towards
+//! the rate of the last two seconds. The arithmetic is fixed-point.
 
 use crate::{Counters, Rates};
 
 /// The estimate of one rate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Estimate {
-    /// The total at the last step.
+    /// The total at the last update.
     last_total: u64,
-    /// Average rate, scaled.
+    /// Average rate in fixed-point format.
     average: u64,
 }
 
 impl Estimate {
     fn step(&mut self, total: u64, scale: u32) {
-        // The difference covers two seconds, hence one bit less.
+        // The difference covers two seconds, so it is shifted by one bit less.
         let rate = total.saturating_sub(self.last_total) << (scale - 1);
         self.last_total = total;
         let change = (rate.cast_signed() - self.average.cast_signed()) >> 2;
@@ -46,7 +46,7 @@ const SCALES: [u32; 5] = [
 ];
 
 impl Estimator {
-    /// Creates an estimator. `totals` does not count towards the rates.
+    /// Creates an estimator. Traffic before this call, `totals`, does not count towards the rates.
     pub fn new(totals: Counters) -> Self {
         let estimates = columns(totals).map(|last_total| Estimate {
             last_total,
@@ -111,7 +111,7 @@ mod tests {
             estimator.step(totals);
             rates.push((estimator.rates().connections, estimator.rates().bytes_in));
         }
-        // The first step covers a quarter of the distance, the second a quarter of the remainder.
+        // The first update covers a quarter of the distance, the second a quarter of the remaining distance.
         assert_eq!(rates[..3], [(25, 2500), (44, 4375), (58, 5781)]);
         assert!((99..=100).contains(&rates[19].0), "{rates:?}");
         assert_eq!(rates[39].0, 0, "{rates:?}");

@@ -1,4 +1,4 @@
-//! The result of a command line that runs no command: output and exit code.
+//! Defines the result of a command line that runs no command: output and exit code.
 
 /// The result of a command line that runs no command.
 #[derive(Clone, Debug, PartialEq, Eq)]

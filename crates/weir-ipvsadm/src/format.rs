@@ -31,7 +31,7 @@ impl<'a> CellFormatter<'a> {
         }
     }
 
-    /// Formats an address and port; with names unless numbers were requested.
+    /// Formats an address and port, with names unless numbers were requested.
     pub(crate) fn endpoint(&self, address: IpAddr, port: u16) -> String {
         let names = (!self.columns.numeric).then_some(self.names);
         endpoint(address, port, self.protocol, names)
@@ -209,7 +209,7 @@ pub(crate) fn flags(service: &Service) -> String {
     set.map(|(name, _)| name).collect::<Vec<_>>().join(",")
 }
 
-/// Returns the text of the persistence mask; `None` if each client has its own template.
+/// Returns the text of the persistence mask, or `None` if each client has its own template.
 pub(crate) fn mask(mask: Mask) -> Option<String> {
     match mask {
         Mask::V4(u32::MAX) | Mask::V6(128) => None,

@@ -16,7 +16,7 @@ pub struct ImportResult {
     pub toml: String,
     /// Notes about lines that were not imported completely, and about changed weights.
     pub notes: Vec<String>,
-    /// The subset of the notes that is about lines that affect clients or servers.
+    /// The notes about lines that affect clients or servers, a subset of `notes`.
     pub losses: Vec<String>,
 }
 
@@ -55,7 +55,7 @@ pub fn import(text: &str, names: &dyn Names) -> ImportResult {
         }
     }
     write_timeouts(&mut imported.toml, timeouts);
-    // Oldest first, because the file lists services in the order in which they were added.
+    // The oldest service comes first, because the file lists services in the order in which they were added.
     for entry in table.services().iter().rev() {
         let Some((service, mut pool)) = lower(entry) else {
             continue;
@@ -80,7 +80,7 @@ pub fn import(text: &str, names: &dyn Names) -> ImportResult {
     imported
 }
 
-/// Scales the weights proportionally to the range of weir.toml. Returns the divisor if scaling was necessary.
+/// Scales the weights proportionally to fit the range of weir.toml. Returns the divisor if scaling was necessary.
 fn scale_weights(pool: &mut Pool) -> Option<u32> {
     let max_weight = pool.servers.iter().map(|server| server.weight).max()?;
     let divisor = max_weight.div_ceil(weir_model::MAX_WEIGHT);
@@ -114,7 +114,7 @@ fn apply_edit(table: &mut Table, timeouts: &mut Timeouts, edit: &Edit) -> Result
     applied.map_err(|errno| Refusal::from(errno).message(edit).to_owned())
 }
 
-/// Converts a service's name into one that is valid in weir.toml: `tcp-192.0.2.10-80`.
+/// Converts a service's name into a name that is valid in weir.toml, such as `tcp-192.0.2.10-80`.
 fn config_name(name: &str) -> String {
     let name = name.strip_prefix("ipvsadm:").unwrap_or(name);
     let is_allowed = |c: char| c.is_ascii_alphanumeric() || c == '.';

@@ -1,9 +1,9 @@
-//! ipvsadm's command-line interface as data types: parsing, validation and messages, the table that commands edit, and
+//! Implements ipvsadm's command-line interface: parsing, validation and messages, the table that commands edit, and
 //! listings.
 //!
 //! [`parse()`] implements ipvsadm 1.31 up to its calls to the kernel. [`Table`] implements the kernel's control plane.
-//! [`Listing`] and [`Connection`] format the output. Host and port names are looked up through [`Names`], so that this
-//! crate does not access files or the network. The crate does not store the table, apply it to the data plane, or count
+//! [`Listing`] and [`Connection`] format the output. Host and port names are looked up through [`Names`], so this crate
+//! does not access files or the network. The crate does not store the table, apply it to the data plane, or count
 //! packets.
 //!
 //! All messages and formats match the tool byte for byte (ipvsadm.c, libipvs.c of ipvsadm 1.31, popt 1.19).

@@ -1,4 +1,4 @@
-//! Defines the content of a listing, and assembles its lines.
+//! Defines the content of a listing and assembles its lines.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,7 +14,7 @@ pub struct Columns {
     pub exact: bool,
     /// Keeps the order of the table (`--nosort`).
     pub nosort: bool,
-    /// Prints totals (`--stats`). If several of the following are given, the first in this order applies.
+    /// Prints totals (`--stats`). If several of the fields from here on are set, the first one applies.
     pub stats: bool,
     /// Prints rates (`--rate`).
     pub rate: bool,
@@ -66,7 +66,7 @@ pub struct ListedServer {
 pub struct ListedService {
     /// The service.
     pub service: Service,
-    /// The last port of a port range, which only services in weir.toml can have.
+    /// The last port of a port range; only services in weir.toml can have a range.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_port: Option<u16>,
     /// Totals.

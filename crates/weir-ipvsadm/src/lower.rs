@@ -47,7 +47,7 @@ pub fn server_name(key: &crate::ServerKey) -> String {
     }
 }
 
-/// Returns the service and its pool; `None` if the data plane does not support the service.
+/// Returns the service and its pool, or `None` if the data plane does not support the service.
 pub fn lower(entry: &TableService) -> Option<(Service, Pool)> {
     let name = service_name(&entry.service.key);
     let mut service = Service::new(&name, weir_model::Forward::Direct, &name);
@@ -75,7 +75,7 @@ pub fn lower(entry: &TableService) -> Option<(Service, Pool)> {
     });
     let mut pool = Pool::new(&name);
     pool.scheduler = Some(lower_scheduler(entry));
-    // The newest server is first in the table, and last in a pool.
+    // The newest server comes first in the table, but last in a pool.
     pool.servers = entry
         .servers
         .iter()
@@ -156,9 +156,9 @@ fn lower_server(entry: &TableService, server: &Server) -> weir_model::Server {
     lowered
 }
 
-/// Returns the destination port of packets to a server; `None` for the port that the client used. The client's port is
-/// kept without NAT, and if a persistent service has no port. A server whose address is listed twice always has its
-/// configured port.
+/// Returns the destination port of packets to a server, or `None` for the port that the client used. Packets keep the
+/// client's port without NAT, and if a persistent service has no port. A server whose address is listed twice always
+/// has its configured port.
 fn server_port(entry: &TableService, server: &Server) -> Option<u16> {
     let has_same_address = |other: &&Server| other.key.address == server.key.address;
     let is_unique = entry.servers.iter().filter(has_same_address).count() == 1;

@@ -1,4 +1,4 @@
-//! Host and port name lookups, which the caller implements.
+//! Defines host and port name lookups, which the caller implements.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -20,7 +20,7 @@ pub trait Names {
     fn service(&self, port: u16, protocol: Protocol) -> Option<String>;
 }
 
-/// Does not resolve names: all hosts and ports are numeric.
+/// Does not look up names: all hosts and ports are numeric.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NumericNames;
 

@@ -1,9 +1,9 @@
-//! Rules for the options that a command or a tunnel type requires, allows and rejects.
+//! Checks which options a command or a tunnel type requires, allows and rejects.
 
 use crate::TunnelKind;
 use crate::exit::Exit;
 
-/// An option, as named in messages. The order determines which of several errors is reported.
+/// An option, as named in messages. The order of the variants determines which of several errors is reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Opt {
     Numeric,
@@ -131,7 +131,7 @@ pub(crate) struct Rule {
     /// At most one of these may be given.
     one_of: &'static [Opt],
     optional: &'static [Opt],
-    /// The options that the rules apply to; `None` = all.
+    /// The options that the rules apply to, or `None` for all options.
     restricted: Option<&'static [Opt]>,
 }
 

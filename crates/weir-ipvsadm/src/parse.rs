@@ -14,7 +14,7 @@ use crate::exit::Exit;
 use crate::popt::Options;
 use crate::{Columns, Edit, Names, ServiceKey};
 
-/// The request of a command line.
+/// What a command line requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
     /// Changes the table.

@@ -1,4 +1,4 @@
-//! Parses options like popt 1.19.
+//! Parses options as popt 1.19 does.
 //!
 //! Long names must not be abbreviated (`--numeric`, `--weight=3`). Short options can be combined (`-Ln`, `-w3`,
 //! `-w=3`). Options and other arguments may be mixed; `--` ends the options. Aliases in `/etc/popt` are not read.
@@ -46,7 +46,7 @@ pub(crate) struct Options<'a, T: 'static> {
     options: &'static [OptionSpec<T>],
     arguments: &'a [String],
     next: usize,
-    /// The remaining short options of a combined word.
+    /// The remaining short options of a word with combined options.
     cluster: &'a str,
     /// Whether `--` has ended the options.
     is_after_options: bool,
@@ -77,8 +77,8 @@ impl<'a, T: Copy> Options<'a, T> {
         Some(self.parse_short())
     }
 
-    /// Advances to the next word with options. Returns the text of a long option, or `Some(None)` after setting
-    /// `cluster` to short options. Returns `None` at the end of the command line.
+    /// Advances to the next word with options. Returns the text of a long option. For short options, sets `cluster` and
+    /// returns `Some(None)`. Returns `None` at the end of the command line.
     fn advance(&mut self) -> Option<Option<&'a str>> {
         loop {
             let word = self.arguments.get(self.next)?.as_str();

@@ -1,7 +1,7 @@
-//! Lines of a saved table, for `-R`.
+//! Parses lines of a saved table, for `-R`.
 
-/// Splits a line into words at whitespace and drops every word `ipvsadm`. If there are no words, the line has no
-/// effect. `#` has no special meaning.
+/// Splits a line into words at whitespace, and drops every word `ipvsadm`. A line without words has no effect. `#` has
+/// no special meaning.
 pub fn words(line: &str) -> Vec<String> {
     line.split([' ', '\t', '\r', '\n'])
         .filter(|word| !word.is_empty() && *word != "ipvsadm")

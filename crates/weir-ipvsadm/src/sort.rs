@@ -1,13 +1,13 @@
 //! Sorts listings with the tool's comparison functions.
 //!
 //! The comparison functions return differences as signed 32-bit numbers, so 192.168.1.1 sorts before 10.0.0.2. Such a
-//! comparison is not transitive, so the result depends on the algorithm: glibc's qsort(3) is a merge sort.
+//! comparison is not transitive, so the result depends on the algorithm. glibc's qsort(3) uses merge sort.
 
 use std::net::IpAddr;
 
 use crate::{ServerKey, ServiceKey};
 
-/// Sorts items with the same merge sort as glibc's qsort(3).
+/// Sorts items with glibc's merge sort.
 pub(crate) fn sorted<T: Clone>(items: &[T], compare: &dyn Fn(&T, &T) -> i32) -> Vec<T> {
     if items.len() <= 1 {
         return items.to_vec();
@@ -65,7 +65,7 @@ pub(crate) fn compare_servers(left: &ServerKey, right: &ServerKey) -> i32 {
 }
 
 /// Compares addresses. The family of the left address determines how many words are compared: one for IPv4, four for
-/// IPv6. Missing words of an IPv4 address are zero.
+/// IPv6. Missing words of an IPv4 address count as zero.
 fn compare_addresses(left: IpAddr, right: IpAddr) -> i32 {
     let words = |address: IpAddr| match address {
         IpAddr::V4(v4) => [u32::from(v4), 0, 0, 0],

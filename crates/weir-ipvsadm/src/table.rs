@@ -1,8 +1,8 @@
-//! The table of services and servers, with the kernel's rules for changes.
+//! Stores services and servers, and applies the kernel's rules for changes.
 //!
-//! Edits that the kernel's control plane would reject are rejected here, in the same order and with the same error
-//! (ip_vs_ctl.c, Linux 6.12). A rejected edit has no effect. New entries are inserted at the front, as in the kernel's
-//! lists.
+//! This table rejects the edits that the kernel's control plane rejects, with the same checks in the same order and the
+//! same errors (ip_vs_ctl.c, Linux 6.12). A rejected edit has no effect. New entries are inserted at the front, as in
+//! the kernel's lists.
 
 use std::net::IpAddr;
 
@@ -40,7 +40,7 @@ pub enum Edit {
 }
 
 impl Edit {
-    /// Returns the key of the service that the edit changes; `None` if it does not apply to one service.
+    /// Returns the key of the service that the edit changes, or `None` if the edit does not apply to a single service.
     pub const fn key(&self) -> Option<ServiceKey> {
         match self {
             Self::AddService(service) | Self::EditService(service) => Some(service.key),
@@ -84,11 +84,11 @@ pub enum Errno {
 pub enum Refusal {
     /// An error that the kernel would return.
     Errno(Errno),
-    /// The edit conflicts with weir.toml; the caller prepends the file's name.
+    /// A conflict with weir.toml. The caller prepends the file's name to the message.
     File {
         /// Line number in the file.
         line: u32,
-        /// The definition in that line.
+        /// The definition in this line.
         #[serde(rename = "words")]
         definition: String,
     },
@@ -258,7 +258,7 @@ impl TableService {
     }
 }
 
-/// The scheduler name of a service without a scheduler, which rejects new connections.
+/// The scheduler name that means no scheduler. A service without a scheduler rejects new connections.
 pub(crate) const NO_SCHEDULER: &str = "none";
 
 /// Returns the IPVS scheduler with this name, if this build includes it.
@@ -273,7 +273,7 @@ fn check_service(service: &Service) -> Result<(), Errno> {
         return Err(Errno::NoEntry);
     }
     match service.persistence.map(|persistence| persistence.mask) {
-        // The kernel accepts non-contiguous masks; Weir's templates only support prefixes.
+        // The kernel accepts non-contiguous masks, but Weir's templates support only prefixes.
         Some(Mask::V4(mask)) if mask == 0 || mask.leading_ones() != mask.count_ones() => {
             Err(Errno::Invalid)
         }
@@ -290,7 +290,7 @@ fn check_server(server: &Server) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Returns whether an address is unicast. Does not detect the broadcast addresses of the host's networks.
+/// Returns whether an address is unicast. Broadcast addresses of the host's networks also count as unicast.
 fn is_unicast(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(v4) => v4.octets()[0] != 0 && v4.octets()[0] < 224,

@@ -1,4 +1,4 @@
-//! Parses numbers and addresses in the same way as strtol(3) and inet_aton(3).
+//! Parses numbers and addresses as strtol(3) and inet_aton(3) do.
 
 use std::net::Ipv4Addr;
 
@@ -15,7 +15,7 @@ pub(crate) fn parse_number(text: &str, min: i64, max: i64) -> Option<i64> {
 }
 
 /// Parses an IPv4 address of one to four parts. Each part is decimal, octal (`0…`) or hexadecimal (`0x…`); the last
-/// part fills the remaining bytes. Whitespace and anything after it are ignored.
+/// part fills the remaining bytes. Whitespace and any text after it are ignored.
 pub(crate) fn inet_aton(text: &str) -> Option<Ipv4Addr> {
     let text = text
         .find([' ', '\t', '\n', '\u{b}', '\u{c}', '\r'])

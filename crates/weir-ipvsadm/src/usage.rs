@@ -1,4 +1,4 @@
-//! The output of `-h` and `-v`.
+//! Returns the output of `-h` and `-v`.
 
 /// Help text for all commands and options, in Weir's wording; `{program}` is a placeholder for the program's name.
 const USAGE: &str = include_str!("usage.txt");

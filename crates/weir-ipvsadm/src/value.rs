@@ -1,4 +1,4 @@
-//! ipvsadm's data types: services, servers and their keys. Keys are equal if the kernel considers them equal.
+//! Defines ipvsadm's data types: services, servers and their keys. Keys are equal if the kernel considers them equal.
 
 use std::net::IpAddr;
 
@@ -65,14 +65,14 @@ pub enum ServiceKey {
         protocol: Protocol,
         /// The VIP.
         address: IpAddr,
-        /// Port; 0 = all ports that have no separate service.
+        /// Port; 0 means all ports that have no separate service.
         port: u16,
     },
     /// A firewall mark.
     Mark {
         /// Mark, 1 to 2³²−1.
         mark: u32,
-        /// Whether the service is for IPv6 packets; otherwise for IPv4.
+        /// Whether the service is for IPv6 packets; otherwise, it is for IPv4 packets.
         v6: bool,
     },
 }
@@ -86,7 +86,7 @@ impl ServiceKey {
         }
     }
 
-    /// Returns the protocol for port names in a listing; `None` for a mark, which has no protocol in the kernel.
+    /// Returns the protocol for port names in a listing, or `None` for a mark, which has no protocol in the kernel.
     pub const fn protocol(&self) -> Option<Protocol> {
         match self {
             Self::Address { protocol, .. } => Some(*protocol),
@@ -125,7 +125,7 @@ pub struct Service {
     pub flags: u8,
     /// Persistence (`-p`).
     pub persistence: Option<Persistence>,
-    /// Name of the persistence engine; empty = none.
+    /// Name of the persistence engine; empty if there is none.
     pub engine: String,
     /// Whether each packet is scheduled separately (`-o`).
     pub one_packet: bool,
@@ -165,7 +165,7 @@ impl Forward {
         }
     }
 
-    /// Returns the option that selects the method; `None` if ipvsadm does not support it.
+    /// Returns the option that selects the method, or `None` if ipvsadm does not support the method.
     pub const fn option(self) -> Option<&'static str> {
         match self {
             Self::Masq => Some("-m"),
@@ -176,16 +176,16 @@ impl Forward {
     }
 }
 
-/// Encapsulation (`--tun-…` options). Stored for every server, but used only with `-i`.
+/// Encapsulation (`--tun-…` options). Every server has one, but only `-i` uses it.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
 pub struct Tunnel {
     /// Type (`--tun-type`).
     pub kind: TunnelKind,
-    /// Destination port (`--tun-port`); 0 = none.
+    /// Destination port (`--tun-port`); 0 if there is none.
     pub port: u16,
-    /// Checksum mode: 0 = `--tun-nocsum`, 1 = `--tun-csum`, 2 = `--tun-remcsum`.
+    /// Checksum mode: 0 for `--tun-nocsum`, 1 for `--tun-csum`, 2 for `--tun-remcsum`.
     pub checksum: u8,
 }
 
@@ -209,18 +209,18 @@ pub struct Server {
     pub key: ServerKey,
     /// Forwarding method.
     pub forward: Forward,
-    /// Weight, 0 to [`MAX_WEIGHT`]; 0 = quiesced.
+    /// Weight, 0 to [`MAX_WEIGHT`]; 0 means quiesced.
     pub weight: u32,
-    /// Number of connections at or above which the server gets no new ones; 0 = no limit.
+    /// Number of connections at which the server stops getting new ones; 0 means no limit.
     pub upper: u32,
-    /// Number of connections below which the server gets new connections again after it has reached `upper`.
+    /// Number of connections below which a server that has reached `upper` gets new connections again.
     pub lower: u32,
     /// Encapsulation.
     pub tunnel: Tunnel,
 }
 
-/// A server as given to `-e`, with flags for the options that were given. A server in weir.toml keeps the values of the
-/// other options.
+/// A server as given to `-e`, with flags for the options that were given. For all other options, a server in weir.toml
+/// keeps its values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ServerEdit {
     /// The server; options that were not given have their defaults.
@@ -233,7 +233,7 @@ pub struct ServerEdit {
     pub tunnel: bool,
 }
 
-/// Timeouts (`--set`); 0 = unchanged.
+/// Timeouts (`--set`); 0 means unchanged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Timeouts {
     /// Timeout of established TCP connections, in seconds.
@@ -245,7 +245,7 @@ pub struct Timeouts {
 }
 
 impl Timeouts {
-    /// Sets the timeouts that are not 0 in `new`.
+    /// Replaces the timeouts that are not 0 in `new`.
     pub fn update(&mut self, new: &Self) {
         for (timeout, seconds) in [
             (&mut self.tcp_s, new.tcp_s),
@@ -263,8 +263,8 @@ impl Timeouts {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SyncDaemon {
-    /// Sends connections.
+    /// Sends connections to backups.
     Master,
-    /// Receives connections.
+    /// Receives connections from the master.
     Backup,
 }

@@ -209,7 +209,7 @@ fn service_listens_on_the_address_or_mark_of_its_key() {
 
 #[test]
 fn servers_have_the_port_and_tunnel_that_the_kernel_would_use() {
-    // Service, options of a server with port 8080, and the resulting port.
+    // Each case is a service, the options of a server with port 8080, and the resulting port.
     for (service, options, port) in [
         ("-t 192.0.2.10:80", "-m", Some(8080)),
         ("-t 192.0.2.10:80", "-g", None),

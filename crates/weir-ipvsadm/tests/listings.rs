@@ -1,4 +1,4 @@
-//! Tests every listing format, and that a saved table round-trips.
+//! Tests every listing format, and that a saved table can be restored unchanged.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -109,14 +109,14 @@ fn every_mode_with_numbers() {
         "-L -n -f 7 --stats",
         "-S -n",
     ] {
-        // Lines end with spaces, so a bar marks the end of each line.
+        // Lines can end with spaces, so a bar marks the end of each line.
         let output = run_listing(mode, &NumericNames).replace('\n', "|\n");
         all += &format!("$ ipvsadm {mode}\n{output}\n");
     }
     insta::assert_snapshot!(all);
 }
 
-/// Names for every host, some of them long, and for one port.
+/// Has names for every host, some of them long, and for one port.
 struct NameTable;
 
 impl Names for NameTable {
@@ -151,14 +151,14 @@ fn names_are_truncated_like_ipvsadm() {
     insta::assert_snapshot!(all);
 }
 
-/// Host names that are longer than 60 bytes and resolve back to their addresses.
+/// Has host names that are longer than 60 bytes and resolve back to their addresses.
 struct LongNames;
 
 impl LongNames {
     const TAIL: &str =
         ".of.a.host.in.a.department.with.a.name.that.fills.more.than.sixty.bytes.example";
 
-    /// Returns the last byte of the address, which the name contains before `TAIL`.
+    /// Parses the last byte of the address, which precedes `TAIL` in the name.
     fn last_byte(host: &str) -> Option<u8> {
         host.strip_suffix(Self::TAIL)?
             .strip_prefix('n')?

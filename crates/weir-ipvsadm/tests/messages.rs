@@ -22,7 +22,7 @@ fn edit(line: &str) -> Edit {
     }
 }
 
-/// Invalid command lines and their messages; the exit code is 2.
+/// Invalid command lines and their messages. The exit code is 2.
 const USAGE_ERRORS: &[(&str, &str)] = &[
     // Required, illegal and conflicting options. Errors are reported in the order of the option table, not of the
     // command line.
@@ -118,7 +118,7 @@ const USAGE_ERRORS: &[(&str, &str)] = &[
         "-a -t 10.0.0.1:80 -r 10.0.0.2 -g -m",
         "multiple 'forwarding-method' options specified",
     ),
-    // Services.
+    // Commands for services.
     (
         "-A -t 10.0.0.1",
         "Zero port specified for non-persistent service",
@@ -190,7 +190,7 @@ const USAGE_ERRORS: &[(&str, &str)] = &[
         "-A -t 10.0.0.1:80 -s sh -b sh-port,mh-fallback",
         "incompatible scheduler flag `mh-fallback'",
     ),
-    // Servers.
+    // Commands for servers.
     (
         "-a -t 10.0.0.1:80 -r 5",
         "illegal real server address[:port] specified",
@@ -489,7 +489,7 @@ fn every_tool_message_is_tested() {
     }
 }
 
-/// All option names in messages, each with a command that accepts the option, and the option's syntax.
+/// All option names in messages, each with a command that accepts the option and with the option's syntax.
 const OPTIONS: &[(&str, &str, &str)] = &[
     ("numeric", "-L", "-n"),
     ("connection", "-L", "-c"),

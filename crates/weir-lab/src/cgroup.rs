@@ -1,4 +1,4 @@
-//! A cgroup for the clients that run on a director.
+//! Creates a cgroup for the clients that run on a director.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -6,7 +6,8 @@ use std::time::Duration;
 use crate::error::{LabError, Result};
 use crate::session::Session;
 
-/// A cgroup (version 2), removed when dropped. If its processes are still exiting, the run removes it by its tag.
+/// A cgroup (version 2). Dropping it removes the cgroup. If its processes are still exiting, the run removes it by its
+/// tag.
 #[derive(Debug)]
 pub(crate) struct Cgroup(PathBuf);
 

@@ -1,4 +1,4 @@
-//! Defines and runs the commands of `weir lab`. Results are printed to stdout, everything else to stderr.
+//! Defines and runs the commands of `weir lab`. They print results to stdout and everything else to stderr.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -140,7 +140,8 @@ pub fn execute(command: &LabCommand) -> ExitCode {
     }
 }
 
-/// Runs `weir-lab attack`. Exit codes: 0 all limits met, 1 a limit exceeded or failed, 2 usage error.
+/// Runs `weir-lab attack`. Exit codes: 0 = all limits are met, 1 = a limit is exceeded or the run failed, 2 = usage
+/// error.
 pub fn execute_attack(arguments: &AttackArguments) -> ExitCode {
     if arguments.list {
         for (name, summary) in attack::list() {
@@ -218,7 +219,7 @@ fn run(arguments: &RunArguments) -> Result<ExitCode> {
     } else {
         output::print(&table::render(&report))?;
     }
-    // The table contains the failures. With JSON output they are printed to stderr as well.
+    // The table contains the failures. With JSON output, they are also printed to stderr.
     if arguments.json {
         for failure in &report.failures {
             eprintln!("weir lab: {}: {}", failure.method, failure.error);
@@ -234,7 +235,7 @@ fn run(arguments: &RunArguments) -> Result<ExitCode> {
     })
 }
 
-/// Returns a specified option that this run does not support.
+/// Returns an option that was given but that this run does not support.
 fn unsupported_option(arguments: &RunArguments) -> Option<&'static str> {
     let supported = match arguments.name.as_str() {
         failover::NAME => ["--methods", "--faults", "--repeat"].as_slice(),
@@ -286,7 +287,7 @@ fn unsupported_option(arguments: &RunArguments) -> Option<&'static str> {
     specified.find_map(|(option, _)| (!supported.contains(&option)).then_some(option))
 }
 
-/// Writes the report of all experiments. Exit code 1 if an experiment failed or has no results.
+/// Writes the report of all experiments. The exit code is 1 if an experiment failed or has no results.
 fn report(arguments: &ReportArguments) -> Result<ExitCode> {
     let mut is_complete = true;
     if arguments.run {

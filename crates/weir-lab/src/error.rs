@@ -1,5 +1,5 @@
-//! Errors of the lab: usage errors, requirements of the machine (root, missing programs), and failures of programs that
-//! the lab started.
+//! Defines the errors of the lab: usage errors, missing requirements of the machine (root, programs), and failures of
+//! programs that the lab started.
 
 use std::path::PathBuf;
 
@@ -22,7 +22,7 @@ pub enum LabError {
     Usage {
         /// The option as written on the command line.
         option: &'static str,
-        /// Why it is invalid, and the expected value.
+        /// Why the value is invalid, and what is expected.
         reason: String,
     },
     /// `weir lab report` found no results.
@@ -34,13 +34,13 @@ pub enum LabError {
         /// The directory of `--report`.
         directory: PathBuf,
     },
-    /// Namespaces and links require root.
+    /// The lab does not run as root, which namespaces and links require.
     #[error(
         "the lab must run as root: it creates network namespaces and links, and starts servers in them. \
          It changes nothing else on this machine. Try: sudo {command}"
     )]
     NotRoot {
-        /// The command line to repeat.
+        /// The command line to repeat as root.
         command: String,
     },
     /// Required programs are not installed.
@@ -93,7 +93,7 @@ pub enum LabError {
         /// The I/O error.
         source: std::io::Error,
     },
-    /// The output of `ab` lacks a line that the lab reads.
+    /// The output of `ab` lacks a line that the lab requires.
     #[error("ab did not print a \"{field}\" line; its output ended with: {tail}")]
     AbOutput {
         /// The expected label.
@@ -109,7 +109,7 @@ pub enum LabError {
         /// The error.
         source: Box<LabError>,
     },
-    /// Ctrl-C or SIGTERM.
+    /// Ctrl-C or SIGTERM interrupted the lab.
     #[error("interrupted; all started programs and created namespaces have been removed")]
     Interrupted,
 }
@@ -123,7 +123,7 @@ impl LabError {
         }
     }
 
-    /// Adds the name of the trial, except to an interruption.
+    /// Adds the name of the trial to an error, except to an interruption.
     pub(crate) fn in_trial(self, trial: &str) -> LabError {
         match self {
             LabError::Interrupted => LabError::Interrupted,

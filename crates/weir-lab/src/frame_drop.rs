@@ -1,4 +1,4 @@
-//! Drops frames at ports of a switch whose links remain up.
+//! Drops frames at switch ports without bringing their links down.
 
 use crate::error::Result;
 use crate::namespace::Namespace;
@@ -9,8 +9,9 @@ const TABLE: &str = "cut";
 /// The rule that drops all frames.
 pub(crate) const ALL_FRAMES: &str = "drop";
 
-/// Drops frames at the hooks (`ingress`, `egress`) of a port. The switch keeps its table, as if a cable behind the port
-/// were cut; otherwise it would flood frames for the host to all ports, and other directors would forward them.
+/// Drops frames at the hooks (`ingress`, `egress`) of a port, as if a cable behind the port were cut. The switch
+/// therefore keeps its forwarding table. Without the entry for the host, it would flood the host's frames to all ports,
+/// and other directors would forward them.
 ///
 /// # Errors
 /// Fails if nftables rejects the rules.

@@ -1,7 +1,7 @@
 //! Handles SIGINT and SIGTERM with a flag that all waiting functions of the lab check.
 //!
-//! After the first signal all waiting functions return [`LabError::Interrupted`], so that guards are dropped and clean
-//! up. The second signal terminates the process immediately; the next run then cleans up.
+//! After the first signal, all waiting functions return [`LabError::Interrupted`], so that guards are dropped and clean
+//! up. A second signal terminates the process immediately; the next run then cleans up.
 
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,14 +12,14 @@ use crate::error::{LabError, Result};
 static REQUESTED: AtomicBool = AtomicBool::new(false);
 static INSTALL: Once = Once::new();
 
-/// Interval at which the condition and the flag are checked.
+/// Interval between checks of the condition and the flag.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Exit status after SIGINT, by the shell's convention.
+/// Exit status after SIGINT, by shell convention.
 const SIGINT_EXIT_CODE: i32 = 130;
 
-/// Installs the handlers of SIGINT and SIGTERM; later calls do nothing. If this fails, the signals keep their default
-/// effect, and the next run cleans up.
+/// Installs handlers for SIGINT and SIGTERM; later calls do nothing. If the installation fails, the signals keep their
+/// default effect, and the next run cleans up.
 pub(crate) fn install() {
     INSTALL.call_once(|| {
         let listener = || {
@@ -66,8 +66,8 @@ pub(crate) fn is_requested() -> bool {
 /// Polls `condition` until it returns a value.
 ///
 /// # Errors
-/// [`LabError::Deadline`] after `limit`, with `what` and the text of `detail`; [`LabError::Interrupted`] after a
-/// signal; or the error of the condition.
+/// Returns [`LabError::Deadline`] after `limit`, with `what` and the text that `detail` returns;
+/// [`LabError::Interrupted`] after a signal; or the error of the condition.
 pub(crate) fn wait_for<T>(
     what: &str,
     limit: Duration,

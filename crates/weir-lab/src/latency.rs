@@ -1,19 +1,19 @@
-//! The distribution of request latencies.
+//! Represents the distribution of request latencies.
 
-/// The quantiles that tables show.
+/// The quantiles shown in tables.
 pub(crate) const TABLE_QUANTILES: [f64; 5] = [0.5, 0.95, 0.99, 0.9999, 1.0];
 
 /// A distribution of latencies.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Latency {
-    /// Pairs `(quantile, milliseconds)`: this share of the requests took at most this time. Both values ascend; the
-    /// last quantile is 1.
+    /// Pairs `(quantile, milliseconds)`: this share of the requests took at most this time. Both values are in
+    /// ascending order; the last quantile is 1.
     points: Vec<(f64, f64)>,
 }
 
 impl Latency {
-    /// Creates a distribution from points in any order and of several sources. Values that do not ascend because of
-    /// different rounding are corrected.
+    /// Creates a distribution from points in any order and from several sources. Corrects times that do not ascend
+    /// because the sources round differently.
     pub(crate) fn new(mut points: Vec<(f64, f64)>) -> Self {
         points.sort_by(|a, b| a.0.total_cmp(&b.0));
         points.dedup_by(|a, b| a.0 == b.0);
@@ -25,7 +25,7 @@ impl Latency {
         Latency { points }
     }
 
-    /// Returns the quantile in milliseconds: the time that this share of the requests took at most.
+    /// Returns a quantile in milliseconds: the maximum time that this share of the requests took.
     pub fn at(&self, quantile: f64) -> f64 {
         let point = self.points.iter().find(|point| point.0 >= quantile);
         point

@@ -1,15 +1,15 @@
-//! Experiments that reproduce field reports in network namespaces and compare Weir with other load balancers.
+//! Runs experiments that reproduce field reports in network namespaces and compare Weir with other load balancers.
 //!
-//! An experiment is a table of *trials*: a load balancer (Weir, or a peer such as HAProxy), hosts connected by links of
-//! a given rate, and an `ab` workload. The lab creates the hosts as namespaces, starts real servers and the balancer in
-//! them, measures, and writes a text table, JSON and an HTML file with charts.
+//! An experiment is a table of *trials*. A trial has a load balancer (Weir, or a peer such as HAProxy), hosts connected
+//! by links of a given rate, and an `ab` workload. The lab creates the hosts as namespaces, starts real servers and the
+//! balancer in them, measures, and writes a text table, JSON and an HTML file with charts.
 //!
-//! The lab uses Weir like an operator: through the program and its configuration file, not through its libraries.
-//! It does not change addresses, rules or services of the host: all objects are in namespaces whose names start with
-//! `weir-lab-`. The lab removes them at the end and on Ctrl-C; the next run removes those of a crashed run.
+//! The lab uses Weir as an operator does: through the program and its configuration file, not through its libraries. It
+//! does not change addresses, rules or services of the host: all objects are in namespaces with the prefix `weir-lab-`.
+//! The lab removes them at the end and on Ctrl-C; the next run removes the objects of a crashed run.
 //!
-//! Start with `experiment` (the experiments), `experiment::trial` (a trial), `topology` (hosts and links), `peer` (the
-//! programs) and `report` (the results).
+//! Start reading at `experiment` (the experiments), `experiment::trial` (a trial), `topology` (hosts and links), `peer`
+//! (the programs) and `report` (the results).
 
 mod attack;
 mod cgroup;

@@ -1,4 +1,4 @@
-//! `weir-lab`: the lab as a separate program. `weir lab` runs the same experiments, but has no `attack`.
+//! Runs the lab as a separate program, `weir-lab`. `weir lab` runs the same experiments, but has no `attack`.
 
 use std::process::ExitCode;
 

@@ -1,7 +1,8 @@
-//! Named network namespaces, as created by `ip netns`. Each is removed when its guard is dropped.
+//! Creates and removes named network namespaces, as `ip netns` does. Dropping the guard of a namespace removes it.
 //!
-//! Programs are started in a namespace with `nsenter --net`, which changes only the network namespace: the host's
-//! mounts, and so its bpffs and files, remain visible. The lab itself enters a namespace on a short-lived thread.
+//! The lab starts programs in a namespace with `nsenter --net`, which changes only the network namespace: the host's
+//! mounts, and therefore its bpffs and files, remain visible. The lab itself enters a namespace on a short-lived
+//! thread.
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -37,7 +38,7 @@ impl Namespace {
         &self.name
     }
 
-    /// Returns the path of the namespace's file.
+    /// Returns the path of the file that refers to the namespace.
     pub(crate) fn path(&self) -> PathBuf {
         PathBuf::from(DIRECTORY).join(&self.name)
     }
@@ -58,7 +59,7 @@ impl Namespace {
         })
     }
 
-    /// Sets sysctls, given as pairs of a path relative to `/proc/sys` (`net/…`) and a value.
+    /// Sets sysctls. Each is a pair of a path relative to `/proc/sys` (`net/…`) and a value.
     pub(crate) fn set_sysctls(&self, settings: &[(&str, &str)]) -> Result<()> {
         self.enter(|| {
             for (key, value) in settings {
@@ -83,8 +84,8 @@ impl Drop for Namespace {
     }
 }
 
-/// Kills all processes in the namespace `name` and removes it. Only the lab starts processes in its namespaces, so
-/// this also kills orphaned processes, such as workers of a killed nginx.
+/// Kills all processes in the namespace `name` and removes it. This includes orphaned processes, such as workers of a
+/// killed nginx. Only the lab starts processes in its namespaces.
 pub(crate) fn remove(name: &str) {
     // Best effort: the next run tries to remove leftover namespaces.
     if let Ok(listing) = process::run("ip", &["netns", "pids", name]) {
@@ -99,7 +100,7 @@ pub(crate) fn remove(name: &str) {
     let _ = process::run("ip", &["netns", "delete", name]);
 }
 
-/// Returns the names of all namespaces that start with `prefix`.
+/// Returns the names of all namespaces whose names start with `prefix`.
 pub(crate) fn names_with_prefix(prefix: &str) -> Vec<String> {
     let Ok(entries) = std::fs::read_dir(DIRECTORY) else {
         return Vec::new();

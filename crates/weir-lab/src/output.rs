@@ -4,10 +4,10 @@ use std::io::{self, ErrorKind, Write};
 
 use crate::error::{LabError, Result};
 
-/// Writes results. A closed pipe, as from `head`, is not an error.
+/// Writes results. A closed pipe, for example from `head`, is not an error.
 ///
 /// # Errors
-/// Fails if standard output cannot be written to, for example because the disk is full.
+/// Fails if writing to standard output fails, for example because the disk is full.
 pub(crate) fn print(text: &str) -> Result<()> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {

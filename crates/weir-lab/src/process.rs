@@ -1,7 +1,8 @@
 //! Runs programs: short commands, and daemons that are stopped when their guard is dropped.
 //!
-//! Each program has a separate process group and a parent-death signal, so that Ctrl-C for the lab does not interrupt
-//! it, and it does not outlive a killed lab. Output is written to files, so that no program blocks on a full pipe.
+//! Each program has a separate process group, so that Ctrl-C for the lab does not interrupt it, and a parent-death
+//! signal, so that it does not outlive a killed lab. Programs write their output to files, so that they never block on
+//! a full pipe.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -17,7 +18,8 @@ use crate::error::{LabError, Result};
 use crate::interrupt::wait_for;
 use crate::namespace::Namespace;
 
-/// Directories in addition to `PATH` in which Debian installs the peers; root's `PATH` after `su` may not contain them.
+/// Directories in which Debian installs the peers. They are searched after `PATH`, because root's `PATH` after `su` may
+/// not contain them.
 const SYSTEM_DIRECTORIES: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
 /// Time limit for a daemon to exit after SIGTERM.
 const TERMINATION_TIMEOUT: Duration = Duration::from_secs(5);
@@ -46,12 +48,12 @@ fn resolve(program: &Path) -> PathBuf {
 /// Runs a short command on the host and returns its output.
 ///
 /// # Errors
-/// [`LabError::Start`] or [`LabError::Failed`] with the output on stderr.
+/// Returns [`LabError::Start`], or [`LabError::Failed`] with the output on stderr.
 pub(crate) fn run(program: &str, arguments: &[&str]) -> Result<String> {
     run_with_input(program, arguments, "")
 }
 
-/// Like [`run`], with text for the standard input.
+/// Like [`run`], but passes text to the standard input.
 pub(crate) fn run_with_input(program: &str, arguments: &[&str], input: &str) -> Result<String> {
     let start_error = |source| LabError::Start {
         program: program.into(),
@@ -66,7 +68,7 @@ pub(crate) fn run_with_input(program: &str, arguments: &[&str], input: &str) -> 
         .spawn()
         .map_err(start_error)?;
     if let Some(mut stdin) = child.stdin.take() {
-        // If a program exits without reading its input, its status is reported.
+        // If the program exits without reading its input, its status shows the error.
         let _ = stdin.write_all(input.as_bytes());
     }
     let output = child.wait_with_output().map_err(start_error)?;
@@ -84,9 +86,9 @@ pub(crate) fn run_with_input(program: &str, arguments: &[&str], input: &str) -> 
 pub(crate) struct Launcher<'a> {
     /// The network namespace.
     pub(crate) namespace: &'a Namespace,
-    /// The cgroup; `None` = that of the lab.
+    /// The cgroup; `None` = the lab's cgroup.
     pub(crate) cgroup: Option<&'a Path>,
-    /// Directory for the file `NAME.log` with its output.
+    /// Directory of the output file, `NAME.log`.
     pub(crate) directory: &'a Path,
 }
 
@@ -102,7 +104,8 @@ impl Launcher<'_> {
         let errors = output.try_clone().map_err(LabError::file(&log))?;
         let mut network = std::ffi::OsString::from("--net=");
         network.push(self.namespace.path());
-        // setpriv, nsenter and sh exec the next program, so the child's process ID is the program's.
+        // setpriv, nsenter and sh replace themselves with the next program (exec), so the child's process ID is the
+        // program's.
         let mut command = Command::new("sh");
         match self.cgroup {
             Some(cgroup) => command
@@ -128,7 +131,7 @@ impl Launcher<'_> {
         Ok((child, log))
     }
 
-    /// Starts a program. It is stopped when its guard is dropped.
+    /// Starts a program. Dropping the guard stops it.
     pub(crate) fn start<S: AsRef<OsStr>>(
         &self,
         name: &str,
@@ -146,8 +149,8 @@ impl Launcher<'_> {
     /// Runs a program until it exits and returns its output.
     ///
     /// # Errors
-    /// [`LabError::Failed`] for a status other than 0, [`LabError::Deadline`] after `limit` (the program is killed),
-    /// and [`LabError::Interrupted`].
+    /// Returns [`LabError::Failed`] for a status other than 0, [`LabError::Deadline`] after `limit`, which also kills
+    /// the program, and [`LabError::Interrupted`].
     pub(crate) fn run<S: AsRef<OsStr>>(
         &self,
         name: &str,
@@ -203,7 +206,7 @@ impl Daemon {
     /// Waits until `ready` returns true.
     ///
     /// # Errors
-    /// [`LabError::Failed`] if the program exits, with the end of its log.
+    /// Returns [`LabError::Failed`] with the end of the log if the program exits.
     pub(crate) fn wait_ready(
         &mut self,
         what: &str,
@@ -221,7 +224,7 @@ impl Daemon {
     /// Checks that the program is running.
     ///
     /// # Errors
-    /// [`LabError::Failed`] if the program has exited, with the end of its log.
+    /// Returns [`LabError::Failed`] with the end of the log if the program has exited.
     pub(crate) fn check_running(&mut self) -> Result<()> {
         match self.exit_status()? {
             Some(status) => Err(self.failure(status)),
@@ -239,11 +242,11 @@ impl Daemon {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        // The ID of a reaped child may already be reused, so only a child that is not reaped is signalled.
+        // Another process may already have the ID of a reaped child, so signal only a child that has not been reaped.
         if matches!(self.child.try_wait(), Ok(None)) {
             self.signal_group(Signal::TERM);
             let end = Instant::now() + TERMINATION_TIMEOUT;
-            // The state is checked before reaping, so that the group ID is still valid after the leader has exited.
+            // Do not reap the leader when it exits, so that the group ID remains valid.
             while Instant::now() < end && !is_zombie(self.child.id()) {
                 std::thread::sleep(Duration::from_millis(10));
             }
@@ -298,7 +301,7 @@ pub(crate) fn tail(log: &Path) -> String {
         file.read_to_end(&mut bytes)?;
         Ok(bytes)
     };
-    // Without the log, the error is still reported.
+    // The error is reported even without the log.
     String::from_utf8_lossy(&read().unwrap_or_default())
         .trim()
         .to_owned()

@@ -1,5 +1,5 @@
-//! A progress line on stderr: updated in place on a terminal, otherwise a new line every ten seconds. Stdout contains
-//! only results.
+//! Prints a progress line to stderr: updates it in place on a terminal, and otherwise prints a new line every ten
+//! seconds. Stdout contains only results.
 
 use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
@@ -59,7 +59,7 @@ impl Progress {
 
     /// Displays the progress until `work` ends.
     pub(crate) fn show_during<T>(&self, work: impl FnOnce() -> T) -> T {
-        // A panic in `work` must also stop the display thread, otherwise the scope would wait for it forever.
+        // A panic in `work` must also stop the display thread, because the scope would otherwise wait forever.
         struct Stop<'a>(&'a AtomicBool);
         impl Drop for Stop<'_> {
             fn drop(&mut self) {
@@ -110,7 +110,7 @@ impl Progress {
                 self.start.elapsed().as_secs_f64(),
                 running.join(" · ")
             );
-            // A closed stderr does not stop the measurement.
+            // A closed stderr must not stop the measurement.
             let _ = std::io::stderr().write_all(text.as_bytes());
         } else {
             self.line(&running.join(" · "));

@@ -1,5 +1,5 @@
-//! Link rates as `tc` writes them (`10mbit`, `10240kbit`, `1gbit`). Decimal prefixes, bits per second; byte rates are
-//! rejected, so that a typing error cannot cause a factor of eight.
+//! Parses and formats link rates as `tc` does (`10mbit`, `10240kbit`, `1gbit`): bits per second with decimal prefixes.
+//! Rejects byte rates, so that a typing error cannot cause a factor of eight.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,16 +8,16 @@ use std::str::FromStr;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rate(u64);
 
-/// Minimum rate: below it, a single full-sized frame takes longer than the shaper's queue allows.
+/// Minimum rate. At a lower rate, a single full-sized frame takes longer than the shaper's queue allows.
 const MIN_BITS_PER_SECOND: u64 = 64_000;
-/// Maximum rate: above it, tbf's 32-bit byte counters and two CPUs are not sufficient.
+/// Maximum rate. At a higher rate, tbf's 32-bit byte counters and two CPUs are not sufficient.
 const MAX_BITS_PER_SECOND: u64 = 100_000_000_000;
 
 impl Rate {
     /// The rate of the original report: `tbf rate 10240kbit`.
     pub const ORIGINAL_REPORT: Rate = Rate(10_240_000);
 
-    /// The rate that two CPUs can saturate with pages of some kilobytes on several hosts at the same time.
+    /// A rate that two CPUs can saturate on several hosts at the same time with pages of several kilobytes.
     pub const PAGES: Rate = Rate(60_000_000);
 
     /// Returns the rate in bits per second.
@@ -30,8 +30,8 @@ impl Rate {
         self.0 as f64 / 1e6
     }
 
-    /// Returns the size of the token bucket, in bytes: one full-sized frame at the report's 10 Mbit/s (its `burst
-    /// 1540`), and data of about half a millisecond above that, so that the timer does not have to fire for each frame.
+    /// Returns the size of the token bucket, in bytes: one full-sized frame at the report's 10 Mbit/s, as in the report
+    /// (`burst 1540`), and half a millisecond of data at higher rates, so that the timer need not fire for each frame.
     pub(crate) fn burst_bytes(self) -> u64 {
         (self.0 / 8 / 2000).max(1540)
     }
@@ -130,7 +130,7 @@ mod tests {
         #[test]
         fn printed_rate_parses_to_same_value(bits in MIN_BITS_PER_SECOND..MAX_BITS_PER_SECOND) {
             let rate = Rate(bits);
-            // The limits are far below 2^53, above which a double would round.
+            // The limits are far below 2^53, so a double represents them exactly.
             prop_assert_eq!(rate.to_string().parse::<Rate>(), Ok(rate));
         }
     }

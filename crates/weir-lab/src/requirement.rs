@@ -24,14 +24,14 @@ pub(crate) const PHP_FPM: Program = program("php-fpm", "php-fpm");
 pub(crate) const KEEPALIVED: Program = program("keepalived", "keepalived");
 pub(crate) const WRK: Program = program("wrk", "wrk");
 pub(crate) const LDIRECTORD: Program = program("ldirectord", "ldirectord");
-/// Programs of `scale-out`.
+/// Programs that `scale-out` requires.
 pub(crate) const SCALE_OUT: [Program; 4] = [
     program("etcd", "etcd-server"),
     program("bird", "bird2"),
     program("birdc", "bird2"),
     NFT,
 ];
-/// Programs of the cluster of `clustered-rest --pacemaker`.
+/// Programs that the cluster of `clustered-rest --pacemaker` requires.
 pub(crate) const PACEMAKER: [Program; 6] = [
     program("corosync", "corosync"),
     program("pacemakerd", "pacemaker"),
@@ -114,7 +114,7 @@ pub(crate) fn find_weir(specified: Option<&Path>) -> Result<PathBuf> {
         programs: vec![what],
     };
     if let Some(path) = specified {
-        // The path is made absolute so that reports contain the exact file.
+        // An absolute path identifies the exact file in reports.
         return std::fs::canonicalize(path).map_err(LabError::file(path));
     }
     let current = std::env::current_exe().map_err(LabError::file("/proc/self/exe"))?;

@@ -1,8 +1,8 @@
 //! Samples the byte rates of all hosts during a trial.
 //!
-//! The bytes are counted after the shapers, so that a sample shows the traffic on the link and not the offered traffic.
-//! The sender's counters do not include packets that XDP sends, and a receiver's counters do not include packets that
-//! XDP consumes.
+//! The sampler counts bytes after the shapers, so that a sample shows the traffic on the link and not the offered
+//! traffic. The counters of the hosts are not used, because they include neither packets that XDP sends nor packets
+//! that XDP consumes.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,7 +20,7 @@ const COUNTERS: &str = "/proc/thread-self/net/dev";
 /// Rates of a host, for the intervals in [`Series::seconds`].
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct HostSeries {
-    /// `client`, `director`, `server1`….
+    /// Name of the host: `client`, `director`, `server1`….
     pub host: String,
     /// Transmit rates, in Mbit/s.
     pub transmit: Vec<f64>,
@@ -40,7 +40,7 @@ pub struct Series {
 /// The first server's share of the responses during a run. JSON: `"slow_server_share"`.
 #[derive(Clone, Debug, Default, PartialEq, serde::Serialize)]
 pub struct Shares {
-    /// The share of all responses of the run, 0 to 1.
+    /// The share of all responses in the run, 0 to 1.
     #[serde(rename = "slow_server_share")]
     pub mean: f64,
     /// End of each interval, in seconds since the start of the run.
@@ -67,7 +67,7 @@ impl Series {
         Some((mean(&series.transmit), mean(&series.receive)))
     }
 
-    /// Returns the series reduced to at most `points` intervals, as means of adjacent intervals, for drawing.
+    /// Reduces the series to at most `points` intervals for drawing, with means over adjacent intervals.
     pub(crate) fn downsample(&self, points: usize) -> Series {
         let step = self.seconds.len().div_ceil(points.max(1)).max(1);
         let ends = self
@@ -93,7 +93,7 @@ impl Series {
     }
 }
 
-/// Parses `/proc/net/dev`: `(received, sent)` bytes by device.
+/// Parses `/proc/net/dev` and returns `(received, sent)` bytes by device.
 fn parse_counters(text: &str) -> HashMap<&str, (u64, u64)> {
     let line = |line: &'_ str| -> Option<(usize, u64, u64)> {
         let colon = line.find(':')?;
@@ -119,7 +119,7 @@ fn read(names: &[String]) -> Result<Vec<(u64, u64)>> {
         .collect())
 }
 
-/// Samples `topology` while `work` runs, and returns both results.
+/// Samples `topology` while `work` runs. Returns the result of `work` and the samples.
 pub(crate) fn during<T>(
     topology: &Topology,
     work: impl FnOnce() -> Result<T>,

@@ -1,4 +1,5 @@
-//! `weir lab scaling`: simulates connections that break, and calculates the resources of a director, as tables or JSON.
+//! Implements `weir lab scaling`, which simulates how many connections break, calculates the resources of a director,
+//! and prints tables or JSON.
 
 use std::fmt::Write as _;
 
@@ -117,7 +118,7 @@ pub(crate) fn run(arguments: &ScalingArguments) -> Result<String> {
     Ok(text)
 }
 
-/// Returns the table of a router. `moved` and `changed` are percentages, equal for all designs with a Maglev table.
+/// Returns the table of a router. `moved` and `changed` are percentages and equal for all designs with a Maglev table.
 fn table(router: Router, rows: &[Row]) -> String {
     let mut text = format!("\n{:<34}", router.name());
     for design in Design::ALL {

@@ -1,8 +1,8 @@
-//! A run of the lab: its tag, its directory, and the removal of objects of crashed runs.
+//! Manages a run of the lab: its tag and directory, and the removal of objects of crashed runs.
 //!
-//! All objects of a run contain its tag `weir-lab-PID-N`: namespaces, the directory in `/run`, pin directories in
-//! bpffs. The process locks the directory until it exits, which distinguishes active runs from crashed ones. A process
-//! ID is not sufficient, because IDs are reused.
+//! The names of all objects of a run contain its tag, `weir-lab-PID-N`: namespaces, the directory in `/run`, and pin
+//! directories in bpffs. The process locks the directory until it exits, which distinguishes active runs from crashed
+//! ones. The process ID is not sufficient, because the kernel reuses IDs.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ const PREFIX: &str = "weir-lab-";
 const RUN_DIRECTORY: &str = "/run";
 const BPF_DIRECTORY: &str = "/sys/fs/bpf";
 const LOCK: &str = "lock";
-/// Name of the mount point for cgroup2, if the machine has no mount of it.
+/// Name of the mount point for cgroup2, if the machine has not mounted it.
 const CGROUP_MOUNT: &str = "cgroup2";
 
 static COUNTER: AtomicU32 = AtomicU32::new(0);
@@ -43,7 +43,7 @@ impl Session {
             COUNTER.fetch_add(1, Ordering::Relaxed)
         );
         let directory = Path::new(RUN_DIRECTORY).join(&tag);
-        // The directory is locked under a hidden name first, so that a concurrent cleanup never finds it unlocked.
+        // Lock the directory under a hidden name first, so that a concurrent cleanup never finds it unlocked.
         let hidden = Path::new(RUN_DIRECTORY).join(format!(".{tag}"));
         let _ = std::fs::remove_dir_all(&hidden);
         std::fs::create_dir(&hidden).map_err(LabError::file(&hidden))?;
@@ -59,7 +59,7 @@ impl Session {
         })
     }
 
-    /// Returns the prefix of all names of this run.
+    /// Returns the tag, which is the prefix of all names of this run.
     pub(crate) fn tag(&self) -> &str {
         &self.tag
     }
@@ -69,7 +69,7 @@ impl Session {
         self.next.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Returns a directory of this run, and creates it if necessary.
+    /// Returns a directory of this run, which is created if necessary.
     pub(crate) fn directory(&self, name: &str) -> Result<PathBuf> {
         let path = self.directory.join(name);
         std::fs::create_dir_all(&path).map_err(LabError::file(&path))?;
@@ -147,7 +147,7 @@ fn remove_run(tag: &str) {
     let _ = std::fs::remove_dir_all(directory);
 }
 
-/// Returns the machine's mount of the whole cgroup2 hierarchy; `None` = there is none.
+/// Returns the path at which the machine has mounted the whole cgroup2 hierarchy; `None` = it is not mounted.
 fn mounted_cgroups() -> Option<PathBuf> {
     let mounts = std::fs::read_to_string("/proc/self/mounts").ok()?;
     mounts.lines().find_map(|line| {
@@ -158,7 +158,7 @@ fn mounted_cgroups() -> Option<PathBuf> {
     })
 }
 
-/// Removes cgroups whose names start with `prefix`, and unmounts the run's mount. Returns whether it is unmounted.
+/// Removes cgroups whose names start with `prefix`, and unmounts the run's mount. Returns whether the mount is gone.
 fn remove_cgroups(mount: &Path, prefix: &str) -> bool {
     for root in mounted_cgroups()
         .iter()

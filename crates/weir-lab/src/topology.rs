@@ -1,4 +1,4 @@
-//! The hosts of a trial and the links between them.
+//! Creates the hosts of a trial and the links between them.
 //!
 //! ```text
 //!  host namespace │ wire namespace
@@ -8,13 +8,13 @@
 //! ```
 //!
 //! Each host has one interface on the same Ethernet segment, as in the original reports. Both shapers are outside the
-//! host: packets sent with XDP_TX and redirects bypass the host's queueing discipline, so a shaper there would limit
-//! the peers but not Weir. Clients are in a different IP network from the servers, but on the same segment, so that
-//! only the route of a server determines whether it responds directly (`direct`, `tunnel`, `l3dsr`) or through the
-//! director (`nat`).
+//! host. XDP_TX and redirects bypass the host's queueing discipline, so a shaper inside the host would limit the peers
+//! but not Weir. Clients are in a different IP network from the servers, but on the same segment, so that only a
+//! server's route determines whether it responds directly (`direct`, `tunnel`, `l3dsr`) or through the director
+//! (`nat`).
 //!
-//! The client's receive direction is not limited, because it must receive the traffic of four servers. The reports
-//! limited only the transmit direction.
+//! The client's receive direction is not limited, because the client must receive the traffic of four servers. The
+//! reports limited only the transmit direction.
 
 use std::fmt::Write as _;
 use std::net::Ipv4Addr;
@@ -32,12 +32,12 @@ const DIRECTOR: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 const CLIENT_NETWORK: &str = "198.51.100.0/24";
 const SERVER_NETWORK: &str = "10.0.0.0/24";
 const VIP_NETWORK: &str = "192.0.2.0/24";
-/// The last byte of the first server's address, as in the manual's examples.
+/// The last byte of the first server's address, as in the examples of the manual.
 const FIRST_SERVER_BYTE: u8 = 5;
 /// Queue limit of a shaper, as in the reports (`latency 50ms`).
 const SHAPER_LATENCY: &str = "50ms";
-/// Accept queue length of all hosts: with the default of 4096 or less, `ab -c 1000` would measure SYN retransmissions
-/// instead of the balancer.
+/// Length of the accept queue on all hosts. With the default of 4096 or less, `ab -c 1000` would measure SYN
+/// retransmissions instead of the balancer.
 pub(crate) const BACKLOG: u32 = 16384;
 
 /// The hosts and links to create.
@@ -45,7 +45,7 @@ pub(crate) const BACKLOG: u32 = 16384;
 pub(crate) struct Plan {
     /// Number of real servers, 1 to 200.
     pub(crate) servers: u8,
-    /// Rate of each host's link; `None` = not limited.
+    /// Rate of each host's link; `None` = unlimited.
     pub(crate) link: Option<Rate>,
     /// Whether the servers' responses pass through the director.
     pub(crate) replies_through_director: bool,
@@ -65,12 +65,12 @@ pub(crate) struct Host {
 /// Hosts and links. Dropping it removes them.
 #[derive(Debug)]
 pub(crate) struct Topology {
-    /// Number that is unique in the run.
+    /// A number that is unique in the run.
     pub(crate) number: u32,
     pub(crate) client: Host,
     pub(crate) director: Host,
     pub(crate) servers: Vec<Host>,
-    /// Namespace with the bridges and shapers, in which byte counters are read.
+    /// Namespace with the bridges and shapers, where the byte counters are read.
     pub(crate) wire: Namespace,
 }
 
@@ -141,9 +141,9 @@ impl Topology {
         for host in self.hosts() {
             // A veth device accepts XDP_TX frames only while its peer uses NAPI, which requires GRO or an XDP program.
             set_feature(&self.wire, &host.name, "gro", "on")?;
-            // Between namespaces checksums remain partial until a device completes them, while a real link carries
-            // complete ones. Offload is disabled in both directions, because packets merged by GRO have partial
-            // checksums again.
+            // Between namespaces, checksums remain partial until a device completes them; a real link carries complete
+            // checksums. Disable offload in both directions, because packets that GRO merges have partial checksums
+            // again.
             set_feature(&host.namespace, "eth0", "tx", "off")?;
             set_feature(&self.wire, &host.name, "tx", "off")?;
         }
@@ -195,7 +195,8 @@ impl Topology {
                 ("net/ipv4/tcp_max_syn_backlog", &backlog),
                 ("net/ipv4/ip_local_port_range", "10000 60999"),
                 ("net/ipv4/tcp_tw_reuse", "1"),
-                // Every kernel has Reno. With the host's default, reports of different machines would differ.
+                // Every kernel has Reno. With the host's default, reports from different machines would not be
+                // comparable.
                 ("net/ipv4/tcp_congestion_control", "reno"),
             ])?;
         }
@@ -207,7 +208,8 @@ impl Topology {
     }
 }
 
-/// Creates the devices of a host, sets them up and bridges them, without IPv6 link-local traffic.
+/// Returns the commands that create the devices of a host, bring them up and bridge them, without IPv6 link-local
+/// traffic.
 fn wire_commands(name: &str, namespace: &str) -> String {
     let mut text = String::new();
     // Writing to a String cannot fail.

@@ -228,7 +228,7 @@ const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
     ("weir-testing", &[]),
     // A simulation; the program itself does not use it.
     ("weir-scaling", &["weir-sched", "weir-model"]),
-    // Uses Weir only through its program, except for the simulation.
+    // Uses Weir only as a program, except for the simulation.
     ("weir-lab", &["weir-scaling", "weir-sched", "weir-model"]),
     // Runs the parsers of all other crates.
     (
@@ -253,7 +253,7 @@ const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Crates without I/O, clock, randomness and async, and the external crates that they may use.
+/// Crates without I/O, clock, randomness or async, and the external crates that they may use.
 const PURE: &[&str] = &[
     "weir-abi",
     "weir-model",
@@ -274,7 +274,7 @@ const PURE: &[&str] = &[
     "weir-ipvsadm",
     "weir-import",
 ];
-/// External crates for I/O, time, randomness or async, which no pure crate may depend on, except for tests.
+/// External crates for I/O, time, randomness or async. No pure crate may depend on them, except for tests.
 const IMPURE_DEPENDENCIES: &[&str] = &[
     "tokio",
     "rustix",
@@ -429,7 +429,7 @@ fn only_two_crates_contain_unsafe() {
         .filter(|member| !UNSAFE_ALLOWED.contains(&member.name.as_str()))
     {
         for file in rust_files(&member.directory) {
-            // This file contains the word itself.
+            // Skip this file, which contains the word itself.
             if file.ends_with("tests/dependency_rules.rs") {
                 continue;
             }

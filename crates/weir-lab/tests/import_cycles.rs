@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use module::{ModulePath, Modules};
 
-/// Cycles that remain, as crate, modules and the reason. The list may only become shorter.
+/// Remaining cycles: crate, modules and reason. The list may only become shorter.
 const ALLOWED: &[(&str, &[&str], &str)] = &[
     (
         "weir-config",
@@ -123,7 +123,7 @@ const ALLOWED: &[(&str, &[&str], &str)] = &[
     ),
 ];
 
-/// Crates without cycles on any level. Other crates have no cycles between their top-level modules.
+/// Crates that have no cycles on any level. Other crates have no cycles between their top-level modules.
 const ALL_LEVELS: &[&str] = &["weir-engine", "weir-control"];
 
 /// The name of a module's own file in a cycle with its children.
@@ -153,7 +153,7 @@ fn crates() -> Vec<(String, PathBuf)> {
     crates
 }
 
-/// Returns the imports between the children of `parent`, and between them and `parent`.
+/// Returns the imports between the children of `parent`, and between the children and `parent`.
 fn edges_below(
     parent: &[String],
     imports: &BTreeSet<(ModulePath, ModulePath)>,

@@ -1,5 +1,5 @@
-//! Tests of the lab with the running kernel: hosts and links, a single server at a high rate, its reports, and the
-//! removal of all objects. They require root and the peers; otherwise they are skipped with a message, or fail if
+//! Tests the lab with the running kernel: hosts and links, a single server at a high rate, the reports, and the removal
+//! of all objects. The tests require root and the peers. Otherwise, they are skipped with a message, or fail if
 //! `WEIR_TEST_REQUIRE_ROOT` is set.
 
 use std::path::PathBuf;
@@ -33,7 +33,7 @@ fn json(output: &Output) -> serde_json::Value {
         .unwrap_or_else(|error| panic!("{error}; stderr: {errors}"))
 }
 
-/// Returns the names of objects that the lab process `pid` created and did not remove.
+/// Returns the names of objects that the lab process `pid` left behind.
 fn remaining_objects(pid: u32) -> Vec<String> {
     let prefix = format!("weir-lab-{pid}-");
     ["/run", "/run/netns", "/sys/fs/bpf"]
@@ -90,7 +90,7 @@ fn report_has_rates_of_one_server_and_haproxy() {
     assert_eq!(rows[0]["ratio"], 1.0);
     for row in rows {
         assert_eq!(row["failed"], 0, "{row}");
-        // Shows that the shaper is active: no response can be faster than the link, 200 Mbit/s or 24 414 KB/s.
+        // The shaper is active if no response is faster than the link: 200 Mbit/s, which is 24 414 KB/s.
         let rate = row["kbytes_per_second"].as_f64().expect("is a number");
         assert!(rate > 0.0 && rate < 200e6 / 8.0 / 1024.0 * 1.05, "{row}");
     }

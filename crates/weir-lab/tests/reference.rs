@@ -1,4 +1,4 @@
-//! Compares reference pages with the source text: the fields of the status document with its types and their comments,
+//! Compares reference pages with their sources: the fields of the status document with the types and their comments,
 //! and the page of the HTTP API with `openapi.json`, which must contain every route of the program.
 //! `WEIR_UPDATE_DOCS=1` writes the pages instead.
 
@@ -13,7 +13,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// Compares a page of the manual, or writes it.
+/// Compares a page of the manual with the generated text, or writes the page.
 fn check_page(name: &str, current: &str) {
     let path = root().join("docs/manual").join(name);
     if std::env::var_os("WEIR_UPDATE_DOCS").is_some() {
@@ -26,7 +26,7 @@ fn check_page(name: &str, current: &str) {
     );
 }
 
-/// Folders with the types of the status document.
+/// Folders that contain the types of the status document.
 const TYPES: &[&str] = &[
     "weir-control/src/status",
     "weir-engine/src",
@@ -38,7 +38,7 @@ const TYPES: &[&str] = &[
 /// A field of the JSON document.
 struct Field {
     name: String,
-    /// The name of the type in JSON, and the struct that it contains.
+    /// The name of the field's type in JSON, and the struct that the type contains.
     json_type: String,
     struct_name: String,
     is_flattened: bool,
@@ -46,7 +46,7 @@ struct Field {
     text: String,
 }
 
-/// Returns the structs with a `Serialize` derive, by name: purpose and fields.
+/// Returns the purpose and fields of each struct that derives `Serialize`, by name.
 fn structs() -> BTreeMap<String, (String, Vec<Field>)> {
     let mut found = BTreeMap::new();
     for folder in TYPES {
@@ -180,7 +180,7 @@ fn status_page_matches_the_types() {
     check_page("status-json.md", &out);
 }
 
-/// Returns the routes of the program: path, and methods in lower case.
+/// Returns the routes of the program: the path, and the methods in lower case.
 fn routes() -> BTreeMap<String, Vec<String>> {
     let path = root().join("crates/weir-control/src/api/mod.rs");
     let text = fs::read_to_string(path).expect("the routes");
@@ -304,8 +304,8 @@ fn api_page_matches_openapi() {
     check_page("http-api.md", &out);
 }
 
-/// The page of metrics is generated from a running daemon, so a family could be missing because the daemon's
-/// configuration does not cause it.
+/// The page of metrics is generated from a running daemon. A family could be missing because the daemon's configuration
+/// does not produce it.
 #[test]
 fn metrics_page_contains_every_family() {
     let page = fs::read_to_string(root().join("docs/manual/metrics.md")).expect("read the page");
@@ -331,7 +331,7 @@ fn metrics_page_contains_every_family() {
     assert!(count > 50, "{count} families");
 }
 
-/// The names of a benchmark's row in docs/performance.md and in `tools/bench.py`.
+/// Names of the benchmark rows in docs/performance.md and in `tools/bench.py`.
 const GOAL_ROWS: [(&str, &str); 16] = [
     ("direct, 1 flow", "direct to katran ipip, TCP, 1 flow"),
     (

@@ -1,4 +1,4 @@
-//! Checks licences, bans, duplicate versions and sources of all dependencies against `deny.toml`.
+//! Checks the licences, bans, duplicate versions and sources of all dependencies against `deny.toml`.
 //!
 //! `cargo deny` checks the same file and more, but takes minutes to install; this test requires only `cargo metadata`.
 
@@ -50,7 +50,7 @@ fn packages() -> Vec<Package> {
         .collect()
 }
 
-/// Returns the strings at a path in `deny.toml`: the elements of an array, or their key `crate`.
+/// Returns the strings at a path in `deny.toml`: the elements of an array, or the value of `crate` in each element.
 fn rules(section: &str, key: &str) -> Vec<String> {
     let text = std::fs::read_to_string(root().join("deny.toml")).expect("deny.toml");
     let rules: toml::Table = text.parse().expect("TOML");

@@ -1,4 +1,4 @@
-//! Checks style rules that the compiler does not: line width, file size, and banned words.
+//! Checks style rules that the compiler does not check: line width, file size, and banned words.
 //!
 //! Each crate has an allowance of findings per rule in `tidy/allowed.txt`. The test fails if there are more findings
 //! than allowed. If there are fewer, it prints that the allowance can be lowered; `TIDY_UPDATE=1 cargo test -p weir-lab
@@ -75,7 +75,7 @@ fn findings(root: &Path) -> Findings {
             continue;
         };
         let Ok(text) = fs::read_to_string(root.join(&path)) else {
-            // The file was removed from the work tree.
+            // Skip a file that was removed from the work tree.
             continue;
         };
         let mut add = |rule: Rule, line: usize, what: &str| {
@@ -91,7 +91,7 @@ fn findings(root: &Path) -> Findings {
         }
         for (number, line) in text.lines().enumerate() {
             let columns = line.chars().count();
-            // Table rows cannot be wrapped.
+            // Rows of tables cannot be wrapped.
             if columns > COLUMNS && !(language == Language::Markdown && line.starts_with('|')) {
                 add(Rule::Width, number + 1, &format!("{columns} columns"));
             }

@@ -1,27 +1,26 @@
-//! Weights that depend on the latency, for schedulers that compute tables or sequences from weights.
+//! Adapts weights to latencies, for schedulers that compute tables or sequences from weights.
 //!
-//! A changed weight moves new flows to other servers. Weights therefore change rarely and in small steps: in each
-//! round, the fraction of its weight that a server uses approaches a target that depends on its latency. The fraction
-//! is published in steps of five percent.
+//! A changed weight moves new flows to other servers. Weights therefore change rarely and in small steps: each server
+//! uses a fraction of its weight, and in each round this fraction approaches a target that depends on the server's
+//! latency. The fraction is published in steps of five percent.
 
 use std::collections::BTreeMap;
 
-/// Minimum percentage of its weight that a server uses: without flows there would be no samples.
+/// Minimum percentage of its weight that a server uses: without flows, there would be no samples.
 pub const FLOOR_PERCENT: u32 = 5;
 /// Published percentages are multiples of this number.
 const STEP_PERCENT: f64 = 5.0;
 /// In each round, a server's fraction moves towards its target by this fraction of the difference.
 const APPROACH_RATIO: f64 = 0.3;
-/// Increase of the fraction of a server without recent samples in a round.
+/// In each round, the fraction of a server without recent samples increases by this amount.
 const RECOVERY_STEP: f64 = 0.05;
-/// Latencies below this are treated as equal, in microseconds: they are shorter than the noise of the network.
+/// Latencies below this number of microseconds are treated as equal, because network noise exceeds them.
 const LATENCY_MIN_US: f64 = 100.0;
-/// Differences from the best server's latency below this are noise, in microseconds and as a ratio.
+/// Smaller differences from the best server's latency are noise, in microseconds and as a ratio.
 const NOISE_BAND_US: f64 = 500.0;
 const NOISE_BAND_RATIO: f64 = 1.25;
 
-/// For the servers of one service, the fractions of their weights that they use. Call [`Self::observe`] once per
-/// second.
+/// The fraction of its weight that each server of a service uses. Call [`Self::observe`] once per second.
 #[derive(Clone, Debug, Default)]
 pub struct Adaptation {
     fractions: BTreeMap<String, f64>,
@@ -30,7 +29,7 @@ pub struct Adaptation {
 
 impl Adaptation {
     /// Applies the latencies of the servers in microseconds; `None` = no recent samples. Returns the percentages of the
-    /// weights if one of them has changed; servers that are not in the map keep their full weight.
+    /// weights if any of them has changed; servers that are not in the map keep their full weight.
     pub fn observe(&mut self, servers: &[(&str, Option<f64>)]) -> Option<BTreeMap<String, u32>> {
         let recent = servers.iter().filter_map(|(_, us)| *us);
         let best = recent.fold(f64::INFINITY, f64::min).max(LATENCY_MIN_US);

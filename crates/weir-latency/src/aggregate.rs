@@ -1,13 +1,13 @@
-//! A server's latency from samples: a moving average for the scheduler, and a histogram for the status.
+//! Computes a server's latency from samples: a moving average for the scheduler, and a histogram for the status.
 
 /// The method used to measure a latency.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Method {
-    /// With the TCP timestamps of the server.
+    /// From the TCP timestamps of the server.
     Timestamps,
-    /// With the times between packets.
+    /// From the times between packets.
     Gaps,
-    /// With the times that local clients needed to connect.
+    /// From the times that local clients took to connect.
     Connect,
 }
 
@@ -25,23 +25,23 @@ impl Method {
 
 /// Number of buckets per doubling of the latency: each bucket is 4.4 % wide.
 const BUCKETS_PER_OCTAVE: usize = 16;
-/// Lower limit of the first bucket, in microseconds. Smaller and negative samples are counted separately: quantiles
+/// Lower limit of the first bucket, in microseconds. Smaller and negative samples are counted separately, and quantiles
 /// below this limit are zero.
 pub const QUANTILE_MIN_US: f64 = 16.0;
-/// Number of buckets of the histogram: they range from 16 µs to 67 s.
+/// Number of buckets in the histogram, which ranges from 16 µs to 67 s.
 const BUCKETS: usize = 22 * BUCKETS_PER_OCTAVE;
-/// Duration of a window in nanoseconds; the histogram covers one to two windows.
+/// Length of a window in nanoseconds; the histogram covers one to two windows.
 const WINDOW_NS: u64 = 30_000_000_000;
-/// Time in nanoseconds after the last sample until which the average is representative.
+/// The average is representative for this many nanoseconds after the last sample.
 pub const FRESH_NS: u64 = 5_000_000_000;
 
-/// Weight of a sample in the moving average. The average then covers about 130 samples, which reduces the noise of a
-/// clock with a resolution of 1 ms to 0.04 ms.
+/// Weight of a sample in the moving average. With this weight, the average covers about 130 samples, which reduces the
+/// noise of a clock with a resolution of 1 ms to 0.04 ms.
 const AVERAGE_GAIN: f64 = 1.0 / 64.0;
 /// Weight of a sample in the average of recent samples, which shows whether the latency is changing.
 const RECENT_GAIN: f64 = 1.0 / 8.0;
-/// Smaller differences between the averages, in microseconds, are noise: three standard deviations with a clock
-/// resolution of 1 ms.
+/// Differences between the averages below this number of microseconds are noise: the limit is three standard deviations
+/// at a clock resolution of 1 ms.
 const NOISE_US: f64 = 500.0;
 /// The same limit in mean absolute deviations of the samples: 4.5 standard deviations of the average of recent samples.
 const NOISE_DEVIATIONS: f64 = 1.5;
@@ -93,7 +93,7 @@ pub struct Statistics {
 /// The values that the status shows.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Summary {
-    /// Arithmetic mean in milliseconds. Zero if the samples, which may be negative, have a negative mean.
+    /// Arithmetic mean in milliseconds. Zero if the mean is negative, because samples can be negative.
     pub mean_ms: f64,
     /// Median in milliseconds.
     pub p50_ms: f64,
@@ -144,7 +144,7 @@ impl Statistics {
     fn update_averages(&mut self, us: f64) {
         let equal_weight = 1.0 / self.total as f64;
         if self.total > 1 {
-            // A change of the latency is not noise: its contribution is limited.
+            // A change in the latency is not noise, so its contribution is limited.
             let deviation = (us - self.recent_us).abs();
             let deviation = deviation.min(NOISE_US.max(self.deviation_us * 4.0));
             self.deviation_us += AVERAGE_GAIN.max(equal_weight) * (deviation - self.deviation_us);

@@ -1,16 +1,16 @@
-//! Model of the estimator: computes samples from the packets of sampled flows.
+//! Models the estimator: computes samples from the packets of sampled flows.
 //!
 //! A client's acknowledgement of a response passes through the director. With TCP timestamps (RFC 7323), it contains
 //! the value of the server's clock when the response was sent (`TSecr`). The handshake relates this clock to the
 //! director's clock: the SYN-ACK was sent shortly after the SYN arrived. A sample is the mapped send time of the first
-//! new payload that the client acknowledges, minus the arrival time of the last payload before it. It includes neither
+//! new payload that the client acknowledges, minus the arrival time of the request's last payload. It includes neither
 //! the round-trip time to the client nor the delay of its acknowledgement. Without timestamps, a sample is the time
-//! until the acknowledgement minus the time from the SYN to the ACK in the handshake.
+//! from the request's last payload to the acknowledgement, minus the time from the SYN to the ACK in the handshake.
 //!
 //! bpf/lib/latency.h implements the same computation with the same integers; a test of weir-dataplane sends random
 //! packets through both. Unreliable samples are discarded and counted by [`LatencyReason`](weir_abi::LatencyReason).
-//! Samples within the resolution of the server's clock may be negative; they are not discarded, because the mean would
-//! be too high without them.
+//! Samples within the resolution of the server's clock can be negative; they are kept, because the mean would be too
+//! high without them.
 
 use std::collections::BTreeMap;
 
@@ -31,19 +31,19 @@ pub const SLOT_IDLE_NS: u64 = 1_000 * MS;
 /// Maximum duration of a handshake: less than the initial retransmission timeout of 1 s (RFC 6298 section 2.1). A
 /// retransmitted SYN-ACK contains a clock value that is later than the arrival of the SYN.
 pub const HANDSHAKE_NS: u64 = 900 * MS;
-/// Maximum age of a handshake whose relation of the clocks is used: clocks that differ by 100 ppm have then diverged by
-/// 1 ms.
+/// Maximum age of a handshake that relates the clocks: at this age, clocks that differ by 100 ppm have diverged by 1
+/// ms.
 pub const ANCHOR_NS: u64 = 10_000 * MS;
 /// Payload that arrives later than this after the last payload of a request belongs to a new request, unless the
 /// segments are full.
 pub const OVERLAP_NS: u64 = 250 * US;
-/// A longer request is an upload, which a program writes in parts; the last segment of a part is not full.
+/// A request longer than this is an upload, which a program writes in parts; the last segment of a part is not full.
 const UPLOAD_BYTES: u32 = 16_384;
-/// Tolerance for the order of request and response that does not depend on the drift of the clocks.
+/// Tolerance for the order of request and response, in addition to the tolerance for clock drift.
 const SLACK_NS: i64 = 64 * US as i64;
 /// Minimum payload in bytes of a segment that is considered full.
 const FULL_SEGMENT: u16 = 536;
-/// Maximum number of bytes from the server that may precede the first response after a TLS handshake: session tickets,
+/// Maximum number of bytes from the server that can precede the first response after a TLS handshake: session tickets,
 /// and SETTINGS of HTTP/2.
 const TLS_WINDOW: u32 = 1_200;
 /// Two session tickets are shorter than this: if more bytes were acknowledged, they include the response.
@@ -57,16 +57,16 @@ const FINISHED_BYTES: u32 = 100;
 /// If an acknowledgement took at most this much longer than the handshake, the client did not delay it.
 const PROMPT_NS: u64 = MS;
 /// A lost response is not sent again earlier than this: the shortest retransmission timeout of Linux is 200 ms
-/// (`TCP_RTO_MIN`), and so is that of its tail loss probe for a single segment (RFC 8985 section 7.2).
+/// (`TCP_RTO_MIN`), as is the shortest timeout of its tail loss probe for a single segment (RFC 8985 section 7.2).
 const RESENT_NS: i64 = 190 * MS as i64;
 /// Length of `HTTP/1.1 100 Continue` with its empty line, as plain text and as a record of TLS 1.3.
 const INTERIM_BYTES: i32 = 25;
 const TLS_INTERIM_BYTES: i32 = 47;
-/// Length of a TLS alert without and with the FIN.
+/// Lengths of a TLS alert without and with the FIN.
 const TLS_CLOSE_BYTES: [i32; 2] = [24, 25];
 /// Lengths of HTTP/2 frames that request nothing: SETTINGS acknowledgement, WINDOW_UPDATE, PING and GOAWAY.
 const HTTP2_CONTROL_BYTES: [u16; 3] = [9, 13, 17];
-/// Lengths of the same frames as records of TLS 1.3, and of an alert, which announces the end of the connection.
+/// Lengths of an alert, which announces the end of the connection, and of the same frames as records of TLS 1.3.
 const TLS_CONTROL_BYTES: [u16; 4] = [TLS_ALERT_BYTES, 31, 35, 39];
 const TLS_ALERT_BYTES: u16 = 24;
 
@@ -116,7 +116,7 @@ pub struct Packet {
     pub length: u16,
     /// TCP flags.
     pub flags: u8,
-    /// Kind of the payload if it is the first one.
+    /// Kind of the payload, if it is the client's first one.
     pub first: FirstPayload,
 }
 
@@ -152,7 +152,7 @@ impl Table {
         &self.counts
     }
 
-    /// Returns the samples since the last call.
+    /// Returns the samples that were added since the last call.
     pub fn take_samples(&mut self) -> Vec<Sample> {
         std::mem::take(&mut self.samples)
     }
@@ -177,7 +177,7 @@ impl Table {
     }
 }
 
-/// Processing of one packet of a flow.
+/// The state while a packet of a flow is processed.
 struct Step<'a> {
     flow: &'a mut LatencyFlow,
     packet: &'a Packet,
@@ -221,8 +221,8 @@ impl Step<'_> {
         } else if self.flow.is(LATENCY_TIMESTAMPS) && packet.ts_ecr.is_none() {
             return self.ignore(Reason::Options);
         }
-        // More than a FIN was lost before the director. If it was a request, it was also the first acknowledgement of
-        // the response before it, and the server sends that response again.
+        // More than a FIN was lost on the way to the director. If a request was lost, the first acknowledgement of the
+        // previous response was lost with it, and the server sends that response again.
         if packet.seq.wrapping_sub(self.flow.seq) as i32 > 1 && self.flow.is(LATENCY_PENDING) {
             self.flow.flags |= LATENCY_LOSSY;
         }
@@ -415,8 +415,8 @@ impl Step<'_> {
         {
             return self.discard(Reason::Interim);
         }
-        // The last acknowledgement in the window contains the time of its first byte, which may belong to a ticket. The
-        // next acknowledgement is for the same response.
+        // The last acknowledgement in the window contains the send time of the first byte that it acknowledges, which
+        // may belong to a ticket. This acknowledgement is for the same response.
         if is_after_window && self.follows_other_acknowledgements() {
             return self.flush();
         }
@@ -441,7 +441,7 @@ impl Step<'_> {
         }
     }
 
-    /// Processes an acknowledgement of payload that was sent before the request, which is not a response. In the
+    /// Processes an acknowledgement of payload that was sent before the request and is therefore not a response. In the
     /// window, the payload is a ticket, and the response follows.
     fn discard_early(&mut self) {
         if self.flow.window == 0 {
@@ -494,8 +494,8 @@ impl Step<'_> {
         None
     }
 
-    /// Processes payload of the client. `has_acknowledged_tickets` = all session tickets that were sent have been
-    /// acknowledged.
+    /// Processes payload of the client. `has_acknowledged_tickets`: the client has acknowledged all session tickets
+    /// that were sent.
     fn process_payload(&mut self, has_acknowledged_tickets: bool) {
         let packet = self.packet;
         let length = u32::from(packet.length);
@@ -548,7 +548,7 @@ impl Step<'_> {
         }
     }
 
-    /// Starts an exchange of a request and its response.
+    /// Begins an exchange of a request and its response.
     fn begin_exchange(&mut self, has_acknowledged_tickets: bool) {
         let flow = &mut *self.flow;
         let is_first = !flow.is(LATENCY_DATA);

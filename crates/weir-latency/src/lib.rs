@@ -1,5 +1,5 @@
-//! Converts server latency samples to statistics, shares for `least-time`, and adjusted weights. The samples are
-//! computed from client packets, so replies may bypass the director.
+//! Computes statistics, shares for `least-time`, and adjusted weights from latency samples of servers. The samples are
+//! computed from client packets, so replies can bypass the director.
 //!
 //! [`flow`] is the model of the estimator in the data plane (bpf/lib/latency.h): it computes samples from the packets
 //! that a client sends. [`aggregate`] computes a server's statistics from samples, and [`share`] converts the

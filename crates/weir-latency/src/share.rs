@@ -1,4 +1,4 @@
-//! Shares for `least-time`: weight divided by latency, relative to the best server of the service.
+//! Computes the shares for `least-time`: weight divided by latency, relative to the best server of the service.
 
 use weir_abi::{COST_EXPLORE, COST_SHARE_MAX};
 
@@ -7,7 +7,7 @@ use weir_abi::{COST_EXPLORE, COST_SHARE_MAX};
 pub enum KnownLatency {
     /// Latency in microseconds, from recent samples.
     Fresh(f64),
-    /// Not measured yet, because the server has been in use for only a short time.
+    /// Not measured yet: the server was put into use only recently.
     New,
     /// There are no recent samples.
     Stale,
@@ -22,9 +22,9 @@ pub struct Server {
     pub latency: KnownLatency,
 }
 
-/// Latencies below this are treated as equal, in microseconds: they are shorter than the noise of the network.
+/// Latencies below this number of microseconds are treated as equal, because network noise exceeds them.
 const LATENCY_MIN_US: f64 = 100.0;
-/// Differences from the best server's latency below this are noise, in microseconds.
+/// Smaller differences from the best server's latency are noise, in microseconds.
 const NOISE_BAND_US: f64 = 250.0;
 /// The same limit as a ratio to the best server's latency.
 const NOISE_BAND_RATIO: f64 = 1.2;

@@ -1,15 +1,16 @@
-//! Processes recorded connections of real programs with the estimator. Its samples are compared with the true latency:
-//! the time from the last packet of a request to the first payload of the response at the server's interface.
+//! Runs the estimator on recorded connections of real programs, and compares its samples with the true latency: the
+//! time from the last packet of a request to the first payload of the response at the server's interface.
 //!
-//! A file of `recorded/` contains a title, a line of parameters, and packets in order:
+//! A file in `recorded/` contains a title, a line of parameters, and packets in order:
 //!
-//! - `TIME > CONNECTION SEQ ACK ECHO FLAGS LENGTH FIRST`, from the client. Times in microseconds; sequence numbers and
-//!   the echoed timestamp are relative to those of the SYN and the SYN-ACK.
+//! - `TIME > CONNECTION SEQ ACK ECHO FLAGS LENGTH FIRST`, from the client. Times are in microseconds; sequence numbers
+//!   and the echoed timestamp are relative to those of the SYN and the SYN-ACK.
 //! - `TIME < CONNECTION LENGTH`, from the server: the first payload of at least `least` bytes after payload of the
 //!   client.
 //!
-//! `skipped` = number of exchanges at the start of a connection that are not requests; `ignored` = lengths of the
-//! client's payloads that request nothing; `coverage` = minimum percentage of the exchanges that must yield a sample.
+//! `skipped` is the number of exchanges at the start of a connection that are not requests; `ignored` contains the
+//! lengths of client payloads that request nothing; `coverage` is the minimum percentage of exchanges that must yield a
+//! sample.
 
 #![allow(clippy::disallowed_methods, reason = "recordings are files")]
 
@@ -26,7 +27,7 @@ const TICK_US: i64 = 1_000;
 /// server's interface instead of the director, and the SYN-ACK was sent a little later than the SYN arrived.
 const SLACK_US: i64 = 200;
 
-/// State of a connection from the packets of both directions.
+/// State of a connection, from the packets of both directions.
 #[derive(Default)]
 struct Connection {
     /// Received ranges of sequence numbers.
@@ -95,7 +96,7 @@ impl Parameters {
     }
 }
 
-/// Result of a recording. Times are microseconds.
+/// Result of a recording. Times are in microseconds.
 #[derive(Default)]
 struct Outcome {
     /// Number of responses.

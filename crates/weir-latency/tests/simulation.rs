@@ -1,8 +1,8 @@
-//! Simulates the control loop in virtual time: servers with queues, directors that only receive samples of responses,
+//! Simulates the control loop in virtual time: servers with queues, directors that receive only samples of responses,
 //! and new shares every 10 ms.
 //!
-//! There are hundreds of scenarios with different seeds: a server that becomes slow and recovers, bursts, a server in
-//! slow start, and several directors that do not share their connections.
+//! The tests run hundreds of scenarios with different seeds: a server that becomes slow and recovers, bursts, a server
+//! in slow start, and several directors that do not share their connections.
 
 #![allow(
     clippy::disallowed_methods,
@@ -20,10 +20,10 @@ use weir_sched::{Counts, Member, least_time};
 
 const SECOND_US: u64 = 1_000_000;
 const PUBLISH_US: u64 = 10_000;
-/// Unit of the servers' clocks in microseconds: the error of a sample is up to this value.
+/// Unit of the servers' clocks in microseconds: the error of a sample is at most this value.
 const CLOCK_US: u64 = 1_000;
 
-/// A scenario. Times are microseconds.
+/// A scenario. Times are in microseconds.
 #[derive(Clone)]
 struct Scenario {
     seed: u64,
@@ -134,7 +134,7 @@ enum Event {
     Finish(usize, usize, u64),
 }
 
-/// Number of requests by second and server, and all latencies.
+/// Number of requests in each second for each server, and all latencies.
 struct Outcome {
     chosen: Vec<Vec<u64>>,
     latencies_us: Vec<u64>,
@@ -355,15 +355,15 @@ fn server_in_slow_start_gets_no_more_than_its_weight() {
 
 /// Returns a random scenario: 1 to 4 directors, 2 to 6 servers, single requests or bursts.
 ///
-/// A director has at least 250 requests per second and server. It then receives eight samples per second from a server
-/// with the minimum share, which is sufficient for the times in the tests.
+/// A director sends at least 250 requests per second and server. It then receives eight samples per second from a
+/// server with the minimum share, which is sufficient for the times in the tests.
 fn random_scenario(seed: u64) -> Scenario {
     let mut random = SplitMix64::new(seed ^ 0x5eed);
     let mut pick = |values: &[u64]| values[random.below(values.len() as u64) as usize];
     let servers = pick(&[2, 3, 4, 6]);
     let directors = pick(&[1, 1, 2, 4]);
     let per_server = directors * pick(&[250, 500]);
-    // A slot processes 1 000 requests per second: the rate is at most half of the capacity of the servers.
+    // Each of a server's slots processes 1 000 requests per second: the rate is at most half of the servers' capacity.
     let slots = (per_server / 500).max(pick(&[4, 8, 32]));
     Scenario {
         directors: directors as usize,

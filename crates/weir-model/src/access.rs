@@ -1,4 +1,4 @@
-//! The `access_log` setting of a proxy service: destination and format of log lines.
+//! Defines the `access_log` setting of a proxy service: destination and format of log lines.
 
 use crate::Variable;
 
@@ -10,12 +10,12 @@ pub enum LogFormat {
     Combined,
     /// One JSON object per line.
     Json,
-    /// A template in which `{name}` is replaced by a value.
+    /// A template. Each `{name}` in it is replaced with a value.
     Template(String),
 }
 
 impl LogFormat {
-    /// Names allowed in a template.
+    /// Names that a template may contain.
     pub const NAMES: [&str; 24] = [
         "time",
         "client",
@@ -43,7 +43,7 @@ impl LogFormat {
         "date",
     ];
 
-    /// Variables of the request that a JSON line contains in addition to [`NAMES`](Self::NAMES).
+    /// Request variables that a JSON line contains in addition to [`NAMES`](Self::NAMES).
     const JSON: [&str; 6] = [
         "request_id",
         "route",
@@ -62,7 +62,7 @@ impl LogFormat {
         if let Some(field) = name.strip_prefix("response.") {
             return !field.is_empty();
         }
-        // Capture groups and the rest of a path have values only in the texts of a route.
+        // Capture groups and the rest of a path have a value only in the texts of a route.
         Variable::from_name(name)
             .is_some_and(|it| !matches!(it, Variable::Group(_) | Variable::Rest))
     }
@@ -89,16 +89,16 @@ impl LogFormat {
     }
 }
 
-/// Destination and format of log lines
+/// Destination and format of log lines.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct AccessLog {
-    /// A file, which is appended to; `-` = standard output; `syslog`, `journald`, or these with `:SOCKET`.
+    /// A file to append to; `-` = standard output; `syslog` or `journald`, optionally followed by `:SOCKET`.
     pub path: String,
     /// Format of a log line.
     pub format: LogFormat,
-    /// One in this many exchanges is logged, in addition to all failures. 1 = all exchanges.
+    /// One in this many exchanges is logged, in addition to all failures; 1 = all exchanges.
     pub sample: u32,
-    /// Format of the messages to syslog.
+    /// Format of syslog messages.
     pub syslog: SyslogFormat,
 }
 
@@ -106,7 +106,7 @@ crate::named_enum! {
     /// Format of messages to syslog.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
     pub enum SyslogFormat {
-        /// The local form of RFC 3164: the syslog daemon adds time and host.
+        /// The local form of RFC 3164: the syslog daemon adds the time and the host.
         #[default]
         Rfc3164 = "rfc3164",
         /// RFC 5424.
@@ -123,7 +123,7 @@ pub enum LogTarget<'a> {
     File(&'a str),
     /// The datagram socket of a syslog daemon.
     Syslog(&'a str),
-    /// The socket of systemd-journald's native protocol.
+    /// The socket for systemd-journald's native protocol.
     Journal(&'a str),
 }
 
@@ -133,7 +133,7 @@ impl AccessLog {
     /// systemd-journald's socket.
     pub const JOURNAL: &str = "/run/systemd/journal/socket";
 
-    /// Creates a log of every exchange.
+    /// Creates a log that contains every exchange.
     pub fn new(path: &str, format: LogFormat) -> Self {
         Self {
             path: path.to_owned(),

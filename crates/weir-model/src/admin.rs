@@ -1,4 +1,4 @@
-//! `[node] admin`: the HTTP API over TCP.
+//! Defines the settings of `[node] admin`, the HTTP API over TCP.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -10,11 +10,11 @@ use crate::{ServiceTls, Source};
 pub struct Admin {
     /// Listen address.
     pub listen: SocketAddr,
-    /// Certificates; `None` = no TLS, only allowed on loopback.
+    /// Certificates; `None` = no TLS, which is allowed only on loopback.
     pub tls: Option<ServiceTls>,
     /// Token file; `None` = only the token in the runtime directory is valid.
     pub tokens: Option<String>,
-    /// Whether read access requires a token too.
+    /// Whether read access also requires a token.
     pub read_requires_token: bool,
     /// Allowed `Host` values in addition to the listen address: `NAME` with any port, or `NAME:PORT`.
     pub hosts: Vec<String>,
@@ -35,7 +35,7 @@ impl Admin {
         }
     }
 
-    /// Returns whether an address is reachable only from this machine.
+    /// Returns whether an address can be reached only from this machine.
     pub const fn is_loopback(address: SocketAddr) -> bool {
         address.ip().to_canonical().is_loopback()
     }

@@ -1,4 +1,4 @@
-//! Announcement of VIPs by BGP.
+//! Defines the settings of `[announce]`, the announcement of VIPs by BGP.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -6,18 +6,18 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// `[announce]`: VIPs are announced by BGP through a speaker that runs on this machine.
+/// `[announce]`: the announcement of VIPs by BGP through a speaker on this machine.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Announce {
     /// The speaker.
     pub speaker: Speaker,
-    /// How long routes remain after the daemon has stopped; at least two seconds.
+    /// How long routes remain after the daemon has stopped, at least two seconds.
     pub withdraw_after: Duration,
     /// How long a drained node's routes are announced with `drain_communities` before they are withdrawn.
     pub drain_delay: Duration,
     /// Names of the services whose VIPs are announced; `None` = all services.
     pub services: Option<Vec<String>>,
-    /// The services of a VIP that must be able to serve.
+    /// Which services of a VIP must be able to serve.
     pub require: RequiredServices,
     /// Communities of every route.
     pub communities: Vec<Community>,
@@ -68,7 +68,7 @@ pub enum Speaker {
 }
 
 impl Speaker {
-    /// Names in the configuration.
+    /// Names of all speakers in the configuration.
     pub const NAMES: [&'static str; 4] = ["bird", "exabgp", "gobgp", "frr"];
 
     /// Returns the name in the configuration.
@@ -122,7 +122,7 @@ impl Speaker {
     }
 }
 
-/// The services of a VIP that must be able to serve for the VIP to be announced.
+/// Which services of a VIP must be able to serve for the VIP to be announced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum RequiredServices {
     /// At least one of the services.

@@ -1,4 +1,4 @@
-//! `basic_auth`: users and the hashes of their passwords (RFC 7617).
+//! Defines the `basic_auth` setting: users and the hashes of their passwords (RFC 7617).
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -44,7 +44,7 @@ impl PasswordHash {
 pub struct BasicAuth {
     /// Realm that browsers show in the login prompt.
     pub realm: String,
-    /// File that users were read from.
+    /// File from which the users were read.
     pub file: Option<String>,
     /// Password hashes, by user name.
     users: BTreeMap<String, String>,
@@ -76,8 +76,8 @@ impl BasicAuth {
         self.users.get(user).map(String::as_str)
     }
 
-    /// Returns the password hash of the user with this number, modulo the number of users. It is verified for an
-    /// unknown user, so that the response time does not reveal which users exist.
+    /// Returns the password hash of the user with this number, modulo the number of users. The proxy verifies this hash
+    /// for an unknown user, so that the response time does not reveal which users exist.
     pub fn any_hash(&self, number: u64) -> Option<&str> {
         let index = number.checked_rem(self.users.len() as u64)?;
         let mut hashes = self.users.values().skip(usize::try_from(index).ok()?);
@@ -95,7 +95,7 @@ impl BasicAuth {
     }
 }
 
-/// Does not show hashes.
+/// Shows no hashes.
 impl fmt::Debug for BasicAuth {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "BasicAuth({self})")

@@ -1,4 +1,4 @@
-//! Conditions of a check on a response body: a pattern or a digest.
+//! Defines the conditions of a check on a response body: a pattern or a digest.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -16,7 +16,7 @@ impl Pattern {
     /// Compiles a pattern.
     ///
     /// # Errors
-    /// Returns the reason why the pattern is invalid, in one line.
+    /// Returns why the pattern is invalid, in one line.
     pub fn new(text: &str) -> Result<Self, String> {
         let compiled = RegexBuilder::new(text)
             .size_limit(Self::MAX_COMPILED_BYTES)
@@ -75,7 +75,7 @@ impl Hash for Pattern {
 /// The digest of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Digest {
-    /// MD5 (RFC 1321), for keepalived's digests.
+    /// MD5 (RFC 1321), which keepalived uses.
     Md5([u8; 16]),
     /// SHA-256 (FIPS 180-4).
     Sha256([u8; 32]),

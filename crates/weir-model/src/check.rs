@@ -1,6 +1,6 @@
-//! Health checks: probe, target, timing, and reaction to a failure.
+//! Defines health checks: probe, target, timing, and reaction to a failure.
 //!
-//! A [`Check`] does not name a server: it applies to every server of every pool that uses it. The target port is taken
+//! A [`Check`] does not name a server: it applies to every server of every pool that uses it. The target port comes
 //! from the check, the server or the listeners, in that order ([`Check::port`]).
 
 mod health;
@@ -44,8 +44,9 @@ impl Check {
         }
     }
 
-    /// Returns the target port of this check for a server: the check's, the server's, or `listening`, from
-    /// [`Desired::check_ports`]. `None` if there is no port, or if the probe does not use a port.
+    /// Returns the target port of this check for a server: the port of the check, the port of the server, or
+    /// `listening`, which comes from [`Desired::check_ports`]. `None` if there is no port, or if the probe does not use
+    /// one.
     pub fn port(&self, server: &Server, listening: Option<u16>) -> Option<u16> {
         self.probe
             .needs_port()
@@ -64,7 +65,7 @@ pub struct ProbeTarget {
     pub source: Option<IpAddr>,
     /// Outgoing interface; `None` = the kernel's choice.
     pub interface: Option<String>,
-    /// PROXY protocol header to send first.
+    /// PROXY protocol header that probes send first.
     pub proxy_protocol: Option<ProxyHeader>,
     /// Path of probes.
     pub via: Via,
@@ -79,7 +80,7 @@ pub struct CheckTls {
     pub verify: bool,
     /// PEM file with CA certificates; `None` = the system's CA certificates.
     pub ca: Option<String>,
-    /// Name sent as SNI and verified in the certificate; `None` = the address is verified, without SNI.
+    /// Name to send as SNI and to verify in the certificate; `None` = verify the address and send no SNI.
     pub server_name: Option<String>,
 }
 
@@ -102,7 +103,7 @@ named_enum! {
         Server = "server",
         /// Through the forwarding method of each layer 4 service that uses the pool, with the VIP as destination.
         Path = "path",
-        /// Both paths; both must pass.
+        /// On both paths; both probes must pass.
         Both = "both",
     }
 }
@@ -117,7 +118,7 @@ impl Via {
 /// Forwarding path of a probe through a service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ProbePath {
-    /// VIP: the destination that the server sees, and with `nat` the source of replies.
+    /// The VIP: the destination that the server sees, and with `nat`, the source of replies.
     pub vip: IpAddr,
     /// The port of the service.
     pub port: u16,
@@ -127,13 +128,12 @@ pub struct ProbePath {
     pub tunnel: Tunnel,
     /// DSCP of `l3dsr`.
     pub dscp: u8,
-    /// Whether the method is `nat` without source translation: replies from the server must return through the
-    /// director.
+    /// Whether the method is `nat` without source translation, so that replies must return through the director.
     pub source_is_vip: bool,
 }
 
 named_enum! {
-    /// Version of the PROXY protocol (HAProxy's proxy-protocol.txt).
+    /// Version of the PROXY protocol header (HAProxy's proxy-protocol.txt).
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
     pub enum ProxyHeader {
         /// Text header; probes send `PROXY TCP4 …` with their own addresses.
@@ -144,9 +144,9 @@ named_enum! {
 }
 
 impl Check {
-    /// Returns the forwarding path of this check's probes to a server through a service. `None` if packets do not pass
-    /// through the service, if it has no listener of the probe's protocol and the server's family, or if that listener
-    /// has several ports and the check sets no port.
+    /// Returns the forwarding path of this check's probes to a server through a service. `None` if the service does not
+    /// handle packets, if it has no listener for the probe's protocol and the server's family, or if that listener has
+    /// several ports and the check sets no port.
     pub fn probe_path(&self, service: &Service, server: &Server) -> Option<ProbePath> {
         let protocol = self.probe.protocol()?;
         let forward = server.forward_in(service);
@@ -202,8 +202,8 @@ impl Desired {
         })
     }
 
-    /// Returns the first exact port that a service of each pool listens on, by pool. It is the default target port of
-    /// checks.
+    /// Returns, for each pool, the first exact port on which a service of the pool listens. It is the default target
+    /// port of checks.
     pub fn check_ports(&self) -> HashMap<&str, u16> {
         let mut ports = HashMap::new();
         for service in &self.services {

@@ -1,4 +1,4 @@
-//! `[cluster]`: a group of directors that share state in etcd.
+//! Defines the settings of `[cluster]`, a group of directors that share state in etcd.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ pub struct Cluster {
     pub name: String,
     /// Name of this director in the group; `None` = the host name.
     pub member: Option<String>,
-    /// File with the CA certificates for verifying etcd; `None` = the system's CA certificates.
+    /// File with the CA certificates that verify etcd; `None` = the system's CA certificates.
     pub ca: Option<String>,
     /// File with this director's certificate.
     pub certificate: Option<String>,
@@ -23,22 +23,22 @@ pub struct Cluster {
     pub user: Option<String>,
     /// Password of `user`.
     pub password: Option<Secret>,
-    /// The key that encrypts configurations; `None` = no encryption.
+    /// The group key, which encrypts configurations; `None` = no encryption.
     pub group_key: Option<Secret>,
     /// Time to live of this director's lease, in whole seconds.
     pub lease: Duration,
-    /// Whether a server is also down if a quorum of the directors reports it down.
+    /// Whether the directors can also mark a server down by quorum.
     pub agreement: bool,
     /// Files and directories that a published configuration may reference.
     pub files: Vec<String>,
-    /// Which layer 4 services the group may publish; `None` = none.
+    /// Limits for the layer 4 services that the group may publish; `None` = the group may publish none.
     pub publish: Option<Publish>,
 }
 
 impl Cluster {
     /// Default of [`Self::lease`].
     pub const LEASE: Duration = Duration::from_secs(10);
-    /// Prefix of the name of a published configuration's file; the name of the group follows.
+    /// Prefix of the file name of a published configuration; the name of the group follows.
     pub const PUBLISHED: &str = "cluster/";
     /// Minimum length of the group key, in bytes.
     pub const KEY_BYTES_MIN: usize = 16;

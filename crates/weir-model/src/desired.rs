@@ -1,7 +1,7 @@
-//! The desired state: node, timeouts, pools with servers, services.
+//! Defines the desired state: node, timeouts, pools with servers, services.
 //!
-//! Order is significant: IPVS schedulers depend on the order in which servers are added, which is the file order;
-//! listings show services in file order.
+//! Order is significant. Weir adds servers in file order, because IPVS schedulers depend on the order. Listings show
+//! services in file order.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -17,17 +17,17 @@ use crate::{
     Tracing, Tunnel, VirtualRouter,
 };
 
-/// The largest weight, ipvsadm's limit.
+/// The maximum weight, which is ipvsadm's limit.
 pub const MAX_WEIGHT: u32 = 65_535;
 
-/// Position in the configuration file, for messages. Ignored by [`diff`](crate::diff()) and by hashes.
+/// Position in the configuration file, for messages. [`diff`](crate::diff()) and hashes ignore it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Source {
     /// Line, from 1; 0 = not from a file.
     pub line: u32,
     /// Column in characters, from 1.
     pub column: u32,
-    /// Index of the file: 0 = the main file, others are included files.
+    /// Index of the file; 0 = the main file, others = included files.
     pub file: u32,
 }
 
@@ -39,7 +39,8 @@ impl Hash for Source {
 /// A complete configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Desired {
-    /// Names of the files by [`Source::file`]; the main file's name is empty. No names without `include`.
+    /// File names, indexed by [`Source::file`]; the name of the main file is empty. Without `include`, the list is
+    /// empty.
     pub files: Vec<String>,
     /// The director itself.
     pub node: Node,
@@ -54,7 +55,7 @@ pub struct Desired {
     pub pools: Vec<Pool>,
     /// Layer 4 services in file order, names unique.
     pub services: Vec<Service>,
-    /// Proxy services in file order; names unique over these and the layer 4 services.
+    /// Proxy services in file order; each name is unique among these and the layer 4 services.
     pub proxies: Vec<Proxy>,
     /// Virtual routers in file order, names unique.
     pub vrrp: Vec<VirtualRouter>,
@@ -80,7 +81,7 @@ impl Desired {
         if name.is_empty() { main } else { name }
     }
 
-    /// Returns whether a position is in the part that the group of directors published.
+    /// Returns whether a position is in the part of the configuration that the group of directors published.
     pub fn is_published(&self, source: Source) -> bool {
         let file = self.files.get(source.file as usize);
         let group = self.cluster.as_ref().map(|cluster| cluster.name.as_str());
@@ -88,8 +89,8 @@ impl Desired {
             .is_some_and(|name| Some(name) == group)
     }
 
-    /// Returns the reason why a server outside the configuration cannot be added to a pool that the group published;
-    /// `None` if it can be added, if the pool is the director's own, or without `[cluster.publish]`.
+    /// Returns why a server that is not in the configuration cannot be added to a pool; `None` if it can be added. Only
+    /// pools that the group published are restricted, and only with `[cluster.publish]`.
     pub fn unpublishable_reason(&self, pool: &Pool, server: IpAddr) -> Option<String> {
         let publish = self.cluster.as_ref()?.publish.as_ref()?;
         (self.is_published(pool.source) && !publish.permits_server(server))
@@ -98,7 +99,7 @@ impl Desired {
 
     /// Returns why a server that another director of the group has added must not be added to a pool of this director;
     /// `None` = it may be added. `address` is the server's address, if it has one. `[cluster.publish]` limits what the
-    /// group adds to any pool, including the director's own pools. Without it the group can only add servers to pools
+    /// group adds to any pool, including the director's own pools. Without it, the group can add servers only to pools
     /// of proxy services.
     pub fn unshareable_reason(&self, pool: &str, address: Option<IpAddr>) -> Option<&'static str> {
         let publish = self.cluster.as_ref().and_then(|it| it.publish.as_ref());
@@ -143,7 +144,7 @@ impl Desired {
             .chain(group)
     }
 
-    /// Returns whether a virtual router manages the address; if so, only the virtual router adds it.
+    /// Returns whether a virtual router manages the address. If so, only the virtual router adds it to an interface.
     pub fn is_vrrp_address(&self, address: IpAddr) -> bool {
         let managed = self.vrrp.iter().flat_map(VirtualRouter::managed_addresses);
         managed
@@ -200,13 +201,13 @@ impl Desired {
 pub struct Node {
     /// Interfaces that the data plane attaches to; `None` = derived from the routes to VIPs and servers.
     pub interfaces: Option<Vec<String>>,
-    /// Hook of the data plane.
+    /// Hook that the data plane attaches to.
     pub attach: Attach,
-    /// Whether this machine's own connections to its layer 4 services are balanced when they connect.
+    /// Whether Weir balances this machine's own connections to its layer 4 services at connect time.
     pub balance_own: bool,
-    /// Whether the latency of layer 4 servers is estimated.
+    /// Whether Weir estimates the latency of layer 4 servers.
     pub latency: bool,
-    /// Interface to add missing VIPs to; `None` = VIPs are not added.
+    /// Interface to which missing VIPs are added; `None` = VIPs are not added.
     pub vip_interface: Option<String>,
     /// HTTP API, metrics and dashboard over TCP; `None` = unix socket only.
     pub admin: Option<Admin>,
@@ -216,16 +217,16 @@ pub struct Node {
     pub socket_mode: SocketMode,
     /// Capacity of the flow table.
     pub max_flows: u32,
-    /// Maximum number of servers over all services.
+    /// Maximum number of servers in all services together.
     pub max_servers: u32,
     /// Maximum number of services, including services created by ipvsadm.
     pub max_services: u32,
-    /// Maximum number of new flow entries per CPU per second; above it, SYNs and datagrams are balanced by hash without
+    /// Maximum number of new flow entries per CPU per second. Further SYNs and datagrams are balanced by hash without
     /// an entry.
     pub syn_budget: u32,
     /// How long proxied connections may continue after SIGTERM.
     pub drain_timeout: Duration,
-    /// The series in `/metrics`.
+    /// Which series `/metrics` contains.
     pub metrics: Metrics,
 }
 
@@ -236,12 +237,12 @@ impl Node {
     pub const MAX_SERVERS: (u32, u32) = (1, 1 << 20);
     /// Smallest and largest `max_services`.
     pub const MAX_SERVICES: (u32, u32) = (1, 1 << 18);
-    /// Smallest and largest `syn_budget`; 0 = no flow gets an entry, except UDP flows with `nat`.
+    /// Smallest and largest `syn_budget`; 0 = only UDP flows with `nat` get an entry.
     pub const SYN_BUDGET: (u32, u32) = (0, 100_000_000);
 }
 
 named_enum! {
-    /// Hook of the data plane on an interface.
+    /// Hook that the data plane attaches to on an interface.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
     pub enum Attach {
         /// Native XDP if the driver supports it, else generic XDP; tc on devices with partial checksums.
@@ -255,13 +256,13 @@ named_enum! {
 }
 
 named_enum! {
-    /// The series in `/metrics`.
+    /// Which series `/metrics` contains.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
     pub enum Metrics {
         /// Histograms of services, routes and pools; sums, counts and quantiles of servers.
         #[default]
         Default = "default",
-        /// Histograms of servers, too.
+        /// Also histograms of servers.
         Full = "full",
     }
 }
@@ -306,7 +307,7 @@ impl Default for Node {
     }
 }
 
-/// `[timeouts]`: flow idle timeouts, ipvsadm's `--set`; whole seconds.
+/// `[timeouts]`: idle timeouts of flows in whole seconds, as in ipvsadm's `--set`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Timeouts {
     /// Established TCP.
@@ -318,7 +319,7 @@ pub struct Timeouts {
 }
 
 impl Timeouts {
-    /// The maximum that ipvsadm accepts, 31 days.
+    /// The maximum that ipvsadm accepts: 31 days.
     pub const MAX: Duration = Duration::from_secs(31 * 86_400);
 }
 
@@ -349,12 +350,12 @@ named_enum! {
     /// What happens to the flows of a removed server.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
     pub enum OnRemove {
-        /// They continue.
+        /// The flows continue.
         #[default]
         Keep = "keep",
-        /// Further packets are answered with a reset.
+        /// Further packets are rejected with a reset.
         Reset = "reset",
-        /// Their next packet is scheduled to another server.
+        /// The next packet of each flow is scheduled to another server.
         Reschedule = "reschedule",
     }
 }
@@ -376,7 +377,7 @@ named_enum! {
 pub struct Pool {
     /// Name, unique among pools.
     pub name: String,
-    /// Scheduler; `None` = the default of the service, [`Scheduler::L4_DEFAULT`] at layer 4.
+    /// Scheduler; `None` = the service's default, which is [`Scheduler::L4_DEFAULT`] at layer 4.
     pub scheduler: Option<Scheduler>,
     /// The measurement that adjusts the weights.
     pub adapt: Adapt,
@@ -384,9 +385,9 @@ pub struct Pool {
     pub servers: Vec<Server>,
     /// Absolute path of a file with additional servers, maintained by another program.
     pub servers_file: Option<String>,
-    /// Names of additional servers in DNS, in the order of the file.
+    /// DNS names of additional servers, in file order.
     pub servers_dns: Vec<ServersDns>,
-    /// Used when no other server is available, unless its own checks fail.
+    /// The sorry server, used when no other server is available, unless its own checks fail.
     pub sorry: Option<Server>,
     /// Response to clients when no server, including the sorry server, is available.
     pub no_server: NoServer,
@@ -396,13 +397,13 @@ pub struct Pool {
     pub tls: Option<ServerTls>,
     /// Whether proxy services use HTTP/2 for connections to the servers.
     pub http2: bool,
-    /// Checks of servers without their own.
+    /// Checks of servers that have none of their own.
     pub checks: Vec<Check>,
     /// Health policy.
     pub health: Health,
     /// Key of the `hash` scheduler.
     pub hash_key: HashKey,
-    /// How long a request of a proxy service waits for a server that is at its `max_connections`.
+    /// How long a request of a proxy service waits for a server that has reached its `max_connections`.
     pub queue_timeout: Duration,
     /// Session affinity for `http` services.
     pub sticky: Option<Sticky>,
@@ -425,8 +426,8 @@ impl Pool {
         byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b':' | b'[' | b']')
     }
 
-    /// Returns whether the text of `host` itself may contain a byte. Bytes that servers may refuse are allowed, but not
-    /// those that end the host in a URL.
+    /// Returns whether the literal text of `host` may contain a byte. Bytes that servers may reject are allowed, but
+    /// not bytes that end the host in a URL.
     pub const fn may_be_in_host_text(byte: u8) -> bool {
         byte.is_ascii_graphic() && !matches!(byte, b'/' | b'?' | b'#' | b'@' | b'{' | b'}')
     }
@@ -456,7 +457,7 @@ impl Pool {
         }
     }
 
-    /// Returns the scheduler that a layer 4 service of this pool uses.
+    /// Returns the scheduler that layer 4 services use for this pool.
     pub fn l4_scheduler(&self) -> Scheduler {
         self.scheduler.unwrap_or(Scheduler::L4_DEFAULT)
     }
@@ -466,8 +467,8 @@ impl Pool {
         self.servers.iter().find(|server| server.name == name)
     }
 
-    /// Returns the checks of one of the pool's servers: the server's own, otherwise the pool's. A sorry server has only
-    /// its own checks, because it does not respond like the others.
+    /// Returns the checks of one of the pool's servers: its own checks, or the pool's checks if it has none. A sorry
+    /// server has only its own checks, because it does not respond like the other servers.
     pub fn checks_of<'a>(&'a self, server: &'a Server) -> &'a [Check] {
         let key = |server: &Server| (server.address, server.port);
         let is_sorry = self.sorry.as_ref().is_some_and(|it| key(it) == key(server));
@@ -482,28 +483,28 @@ impl Pool {
 /// One server of a pool.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Server {
-    /// The address as written in the file, including the port; used by `weir server POOL/ADDRESS`.
+    /// The address as written in the file, including the port. `weir server POOL/ADDRESS` uses this name.
     pub name: String,
     /// Address. For a server on a unix socket, [`unix_socket::stand_in`], which only identifies the server.
     pub address: IpAddr,
-    /// Port; `None` = the port that the client used. 0 on a unix socket.
+    /// Port; `None` = the port that the client used; 0 = a unix socket.
     pub port: Option<u16>,
-    /// Absolute path of the unix socket that the server listens on; `None` = it listens on `address` and `port`.
+    /// Absolute path of the unix socket on which the server listens; `None` = it listens on `address` and `port`.
     pub unix: Option<Arc<str>>,
     /// Configured weight, 0 to [`MAX_WEIGHT`]; 0 = quiesced.
     pub weight: u32,
     /// Number of connections at which the server gets no new flows (IPVS's upper threshold); 0 = no limit.
     pub max_connections: u32,
-    /// After `max_connections` was reached, the server gets new flows again below this number of connections; 0 = three
+    /// Number of connections below which a server that has reached `max_connections` gets new flows again; 0 = three
     /// quarters of `max_connections`.
     pub min_connections: u32,
     /// Used only when no other server of the pool is available; proxy services only.
     pub backup: bool,
     /// Value of the cookie of the pool's `sticky`; `None` = a keyed hash of the name.
     pub cookie: Option<String>,
-    /// Overrides the service's setting.
+    /// Overrides the setting of the service.
     pub forward: Option<Forward>,
-    /// Overrides the service's setting.
+    /// Overrides the setting of the service.
     pub tunnel: Option<Tunnel>,
     /// Overrides the pool's checks; see [`Pool::checks_of`].
     pub checks: Option<Vec<Check>>,
@@ -559,10 +560,10 @@ impl Server {
     }
 }
 
-/// Persistence: clients of one network are sent to the same server (IPVS's `-p` and `-M`).
+/// Persistence: all clients of a network are sent to the same server (ipvsadm's `-p` and `-M`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Persistence {
-    /// How long a client's server is remembered.
+    /// How long a client stays assigned to its server.
     pub timeout: Duration,
     /// Prefix length of an IPv4 client network, 1 to 32.
     pub netmask: u8,
@@ -579,7 +580,7 @@ impl fmt::Display for Persistence {
 }
 
 impl Persistence {
-    /// The maximum that ipvsadm accepts, 31 days.
+    /// The maximum that ipvsadm accepts: 31 days.
     pub const MAX_TIMEOUT: Duration = Duration::from_secs(31 * 86_400);
 }
 
@@ -595,13 +596,13 @@ impl Default for Persistence {
 }
 
 named_enum! {
-    /// The identity of a client on this machine.
+    /// How a client on this machine is identified.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
     pub enum LocalClient {
-        /// Its cgroup.
+        /// By its cgroup.
         #[default]
         Cgroup = "cgroup",
-        /// Its user.
+        /// By its user.
         Uid = "uid",
     }
 }
@@ -615,13 +616,13 @@ pub struct Service {
     pub listen: Vec<Listener>,
     /// Firewall marks in file order, not shared with other services.
     pub marks: Vec<Mark>,
-    /// Forwarding method of servers without their own.
+    /// Forwarding method of servers that do not set one.
     pub forward: Forward,
-    /// Encapsulation of `tunnel` servers without their own.
+    /// Encapsulation of `tunnel` servers that do not set one.
     pub tunnel: Tunnel,
     /// Source address translation of `nat` servers; `None` = the client's address is kept.
     pub snat: Option<Snat>,
-    /// DSCP of `l3dsr` packets, 0 to 63; 0 = not marked.
+    /// DSCP of `l3dsr` packets, 0 to 63; 0 = packets are not marked.
     pub dscp: u8,
     /// Name of the pool.
     pub pool: String,
@@ -629,11 +630,11 @@ pub struct Service {
     pub strict_ipvs: bool,
     /// Persistence; `None` = every flow is scheduled.
     pub persistence: Option<Persistence>,
-    /// Whether to schedule each UDP packet separately (IPVS's `-o`).
+    /// Whether to schedule each UDP packet separately (ipvsadm's `-o`).
     pub one_packet: bool,
-    /// With `socket`, the cgroup whose processes are the clients: a path; `None` = the root of cgroup2.
+    /// With `socket`, the path of the cgroup whose processes are the clients; `None` = the root of cgroup2.
     pub cgroup: Option<String>,
-    /// With `socket` and persistence, the identity of a client.
+    /// With `socket` and persistence, how a client is identified.
     pub persistent_client: LocalClient,
     /// Position of the service's table.
     pub source: Source,

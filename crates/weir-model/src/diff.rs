@@ -1,7 +1,7 @@
-//! The difference between two desired states, in terms of the configuration.
+//! Computes the difference between two desired states, in terms of the configuration.
 //!
-//! Objects are matched by name: renaming a pool or service removes one and adds one. [`Source`] is ignored, so that
-//! moving lines has no effect. How a change is applied to the kernel is outside this module.
+//! Objects are matched by name: renaming a pool or service removes one object and adds another. [`Source`] is ignored,
+//! so that moving lines has no effect. This module does not apply changes to the kernel.
 //!
 //! [`Source`]: crate::Source
 
@@ -49,7 +49,7 @@ pub enum Change {
         /// `+`, `-` or `~`.
         sign: char,
     },
-    /// A pool is added with this many servers, which are not reported separately.
+    /// A pool is added with its servers, which are not reported separately.
     PoolAdded {
         /// Pool.
         pool: String,
@@ -63,7 +63,7 @@ pub enum Change {
         /// Number of servers.
         servers: usize,
     },
-    /// Settings of a pool differ, other than its servers; at least one edit.
+    /// Settings of a pool other than its servers differ; at least one edit.
     PoolChanged {
         /// Pool.
         pool: String,
@@ -140,7 +140,7 @@ pub enum Change {
     },
 }
 
-/// Returns how a whole table differs: `+` added, `-` removed, `~` changed; `None` = no difference.
+/// Returns how a whole table differs: `+` = added, `-` = removed, `~` = changed; `None` = no difference.
 fn sign<T: PartialEq>(old: Option<&T>, new: Option<&T>) -> Option<char> {
     match (old, new) {
         (None, Some(_)) => Some('+'),
@@ -149,7 +149,7 @@ fn sign<T: PartialEq>(old: Option<&T>, new: Option<&T>) -> Option<char> {
     }
 }
 
-/// Formats the change in one line: `+` added, `-` removed, `~` changed.
+/// Formats the change in one line: `+` = added, `-` = removed, `~` = changed.
 impl fmt::Display for Change {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -192,10 +192,10 @@ impl fmt::Display for Change {
     }
 }
 
-/// Returns the changes from `old` to `new`, grouped by table. The changes of named objects are ordered: first the
-/// removed and changed ones in the old order, then the added ones in the new order.
+/// Returns the changes from `old` to `new`, grouped by table. Among named objects, the removed and changed ones come
+/// first, in the old order; the added ones follow, in the new order.
 ///
-/// Linear in the number of pools, servers and services.
+/// The time is linear in the number of pools, servers and services.
 pub fn diff(old: &Desired, new: &Desired) -> Vec<Change> {
     let mut changes = Vec::new();
     let edits = global::node(&old.node, &new.node);
@@ -267,7 +267,7 @@ pub fn diff(old: &Desired, new: &Desired) -> Vec<Change> {
     changes
 }
 
-/// The result for an object when two lists are matched by name.
+/// The result of matching two lists by name, for one object.
 enum NameMatch<'a, T> {
     Removed(&'a T),
     Kept {
@@ -279,14 +279,14 @@ enum NameMatch<'a, T> {
     Added(&'a T),
 }
 
-/// Calls `each` for the objects of the old list in order, then for the added ones in order.
+/// Calls `each` for the objects of the old list in order, then for the added objects in order.
 fn match_by_name<'a, T>(
     old: &'a [T],
     new: &'a [T],
     name: impl Fn(&T) -> &str,
     mut each: impl FnMut(NameMatch<'a, T>),
 ) {
-    // Fast path: the same names in the same order.
+    // Fast path: both lists have the same names in the same order.
     let same_names =
         old.len() == new.len() && old.iter().zip(new).all(|(old, new)| name(old) == name(new));
     if same_names {

@@ -1,4 +1,4 @@
-//! The `servers_dns` setting of a pool: servers discovered through DNS.
+//! Defines the `servers_dns` setting of a pool: servers discovered through DNS.
 
 use std::net::SocketAddr;
 
@@ -18,29 +18,29 @@ named_enum! {
     }
 }
 
-/// DNS discovery of a pool.
+/// DNS discovery of a pool's servers.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ServersDns {
     /// Fully qualified name; a trailing dot is optional.
     pub name: String,
     /// Record type.
     pub record: ServersRecord,
-    /// Port of the servers; `None` = the client's port. Not used with SRV records, which contain ports.
+    /// Port of the servers; `None` = the port that the client used. Not used with SRV records, which contain ports.
     pub port: Option<u16>,
-    /// DNS servers, tried in order; empty = those of `/etc/resolv.conf`.
+    /// DNS servers, tried in order; empty = the ones in `/etc/resolv.conf`.
     pub resolvers: Vec<SocketAddr>,
     /// Weight of each server. Not used with SRV records, which contain weights.
     pub weight: u32,
     /// Maximum number of connections of each server; 0 = no limit.
     pub max_connections: u32,
-    /// Value of the cookie of the pool's `sticky` for the first address; `None` = a keyed hash of each server's name.
+    /// Value of the pool's `sticky` cookie for the first address; `None` = a keyed hash of each server's name.
     pub cookie: Option<String>,
     /// Whether the servers are used only if no other server is available.
     pub backup: bool,
 }
 
 impl ServersDns {
-    /// Creates an entry for the addresses of a name, with the default of every other key.
+    /// Creates an entry for the addresses of a name, with defaults for all other keys.
     pub fn new(name: &str) -> Self {
         Self {
             name: name.to_owned(),

@@ -1,4 +1,4 @@
-//! Durations as text; `weir-config` parses them.
+//! Formats durations as text. `weir-config` parses them.
 
 use std::time::Duration;
 
@@ -11,7 +11,8 @@ pub const DURATION_UNITS: [(&str, u64); 5] = [
     ("d", 86_400_000),
 ];
 
-/// Formats a duration in the largest unit that divides it, as in the configuration; below one millisecond, `0s`.
+/// Formats a duration in the largest unit that divides it, as in the configuration. Durations below one millisecond are
+/// `0s`.
 pub fn format_duration(duration: Duration) -> String {
     let millis = duration.as_millis();
     if millis == 0 {

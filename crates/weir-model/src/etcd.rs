@@ -1,4 +1,4 @@
-//! Addresses of etcd's members.
+//! Parses the URLs of etcd members.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ pub struct EtcdEndpoint {
     pub port: u16,
 }
 
-/// A text that is not the URL of an etcd member.
+/// The text is not the URL of an etcd member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InvalidEndpoint;
 
@@ -24,7 +24,7 @@ impl EtcdEndpoint {
     /// Parses a URL without a path.
     ///
     /// # Errors
-    /// Returns [`InvalidEndpoint`] if the text is not such a URL.
+    /// Returns [`InvalidEndpoint`] if the text is not the URL of an etcd member.
     pub fn parse(text: &str) -> Result<Self, InvalidEndpoint> {
         let (scheme, rest) = text.split_once("://").ok_or(InvalidEndpoint)?;
         let tls = match scheme {
@@ -70,7 +70,7 @@ impl EtcdEndpoint {
 }
 
 impl EtcdEndpoint {
-    /// Returns whether the member runs on this machine: a loopback address or `localhost`.
+    /// Returns whether the member runs on this machine, which means that the host is a loopback address or `localhost`.
     pub fn is_local(&self) -> bool {
         let address = self.host.parse::<std::net::IpAddr>();
         address.map_or_else(|_| self.host == "localhost", |it| it.is_loopback())

@@ -1,7 +1,7 @@
 //! Determines whether a service's TCP connections survive when another director with the same file takes over its VIP.
 //!
-//! Without `[sync]` the other director has no flow entries for them. It schedules their packets again, and selects the
-//! same server only if the choice depends only on the packet and the list of servers.
+//! Without `[sync]`, the other director has no flow entries for the connections. It schedules their packets again, and
+//! selects the same server only if the choice depends only on the packet and the list of servers.
 
 use std::fmt;
 
@@ -10,11 +10,11 @@ use crate::{Desired, Forward, Pool, Scheduler, SchedulerKind, Service};
 /// Why connections end when another director takes over the VIP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FailoverLoss {
-    /// A server uses `nat`: the translation is part of the flow.
+    /// A server uses `nat`, and the translation is part of the flow.
     Nat,
-    /// Servers of persistent clients are stored in a table.
+    /// The servers of persistent clients are stored in a table.
     Persistence,
-    /// `max_load` may have assigned connections to servers other than the hash's choice.
+    /// Because of `max_load`, the server of a connection may differ from the one that the hash selects.
     Bound,
     /// The scheduler's choice depends on more than the packet and the servers.
     Scheduler(SchedulerKind),
@@ -44,7 +44,7 @@ impl fmt::Display for FailoverLoss {
 
 impl Desired {
     /// Returns why the connections of `service` end when another director takes over the VIP; `None` = they continue.
-    /// With `[sync]` they continue, because the other director has their flows.
+    /// With `[sync]`, they continue, because the other director has their flows.
     pub fn failover_loss(&self, service: &Service) -> Option<FailoverLoss> {
         match &self.sync {
             Some(_) => None,

@@ -1,6 +1,6 @@
-//! Forwarding methods and their settings.
+//! Defines the forwarding methods and their settings.
 //!
-//! The module contains only the layer 4 methods that the data plane implements.
+//! The module contains only the layer 4 methods, which the data plane implements.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -11,22 +11,22 @@ named_enum! {
     /// Forwarding method of a service, or of one of its servers.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
     pub enum Forward {
-        /// Rewrites destination address and port; replies return through the director (IPVS `-m`).
+        /// Rewrites the destination address and port; replies return through the director (IPVS `-m`).
         Nat = "nat",
         /// Rewrites only the destination MAC address (IPVS `-g`).
         Direct = "direct",
-        /// Encapsulates (IPVS `-i`).
+        /// Encapsulates packets (IPVS `-i`).
         Tunnel = "tunnel",
         /// Rewrites the destination address, marks packets with a DSCP, and routes them.
         L3dsr = "l3dsr",
-        /// Replaces the address when a client on this machine connects or sends.
+        /// Replaces the destination address when a client on this machine connects or sends.
         Socket = "socket",
     }
 }
 
 impl Forward {
-    /// Returns whether server and listener must have the same address family; only a tunnel can carry packets of one
-    /// family in packets of the other.
+    /// Returns whether the server and the listener must have the same address family. Only a tunnel can carry packets
+    /// of one family in packets of the other.
     pub const fn needs_same_family(self) -> bool {
         match self {
             Self::Nat | Self::Direct | Self::L3dsr | Self::Socket => true,
@@ -34,7 +34,7 @@ impl Forward {
         }
     }
 
-    /// Returns whether packets pass through the director; with `Socket`, the server is selected before a packet is
+    /// Returns whether packets pass through the director. With `Socket`, the server is selected before a packet is
     /// sent.
     pub const fn handles_packets(self) -> bool {
         match self {
@@ -43,7 +43,8 @@ impl Forward {
         }
     }
 
-    /// Returns whether the destination port is rewritten to the server's port; otherwise the client's port is kept.
+    /// Returns whether the destination port is rewritten to the server's port. Otherwise, packets keep the port that
+    /// the client used.
     pub const fn rewrites_port(self) -> bool {
         match self {
             Self::Nat | Self::Socket => true,
@@ -94,7 +95,7 @@ impl<'de> Deserialize<'de> for TunnelKind {
 }
 
 named_enum! {
-    /// Checksum of the encapsulation, IPVS's `--tun-nocsum`, `--tun-csum`, `--tun-remcsum`.
+    /// Checksum of the encapsulation: ipvsadm's `--tun-nocsum`, `--tun-csum` and `--tun-remcsum`.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
     pub enum TunnelChecksum {
         /// No checksum in the outer header.
@@ -152,7 +153,7 @@ impl fmt::Display for Tunnel {
 /// Source address translation for `forward = "nat"`: servers reply to the director without needing a route through it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Snat {
-    /// Source addresses; empty = the director's own, selected by the route to the server.
+    /// Source addresses; empty = the director's own address, selected by the route to the server.
     pub addresses: Vec<IpAddr>,
     /// First and last source port, inclusive.
     pub ports: (u16, u16),
@@ -164,7 +165,7 @@ impl Snat {
     pub const DEFAULT_PORTS: (u16, u16) = (20_000, 32_767);
 }
 
-/// Returns the director's own addresses and the default ports: `snat = true`.
+/// Returns the setting `snat = true`: the director's own addresses and the default ports.
 impl Default for Snat {
     fn default() -> Self {
         Self {

@@ -1,4 +1,4 @@
-//! `key` of the `hash` scheduler: the part of a request that is hashed.
+//! Defines the `key` of the `hash` scheduler: the part of a request that is hashed.
 
 use std::fmt;
 
@@ -12,11 +12,11 @@ pub enum HashKey {
     Uri,
     /// The path without the query.
     Path,
-    /// The value of a header field, its name in lower case.
+    /// The value of the header field with this name, in lower case.
     Header(String),
-    /// The value of a cookie.
+    /// The value of the cookie with this name.
     Cookie(String),
-    /// The value of a query parameter.
+    /// The value of the query parameter with this name.
     Query(String),
 }
 

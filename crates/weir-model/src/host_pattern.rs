@@ -1,17 +1,17 @@
-//! Host patterns in route conditions.
+//! Defines the host patterns of route conditions.
 
 use std::fmt;
 
 use crate::TextRegex;
 
-/// Hosts that a route matches, compared ASCII case-insensitively and without the port.
+/// Hosts that a route matches. The comparison ignores ASCII case and the port.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum HostPattern {
     /// This host, in lower case.
     Exact(String),
-    /// Written `*.example`: every host that ends with `.example`; stored as `.example`, in lower case.
+    /// Written `*.example`: every host that ends with `.example`. Stored as `.example` in lower case.
     Suffix(String),
-    /// `*` matches any sequence of characters; in lower case.
+    /// A pattern in lower case, where `*` matches any sequence of characters.
     Wildcard(String),
     /// Written `~EXPRESSION`: hosts that match the regular expression, ignoring case.
     Regex(TextRegex),

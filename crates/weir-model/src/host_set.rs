@@ -1,4 +1,4 @@
-//! Hosts from files, indexed so that the cost of a lookup does not depend on their number.
+//! Indexes hosts from files, so that the cost of a lookup does not depend on their number.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -6,7 +6,7 @@ use std::hash::{Hash, Hasher};
 
 use crate::HostPattern;
 
-/// Hosts of one or more files.
+/// Hosts from one or more files.
 #[derive(Debug, Clone, Default)]
 pub struct HostSet {
     /// Files, each with its hosts.
@@ -14,12 +14,12 @@ pub struct HostSet {
     exact: HashSet<String>,
     /// Suffixes with a leading dot.
     suffixes: HashSet<String>,
-    /// Patterns that are compared one by one, as index of the file and index of the host.
+    /// Patterns that must be compared one by one: index of the file, and index of the host in it.
     others: Vec<(usize, usize)>,
 }
 
 impl HostSet {
-    /// Indexes the hosts of files.
+    /// Creates the index from the hosts of each file.
     pub fn new(files: Vec<(String, Vec<HostPattern>)>) -> Self {
         let mut set = Self::default();
         for (file_index, (_, hosts)) in files.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! A web server that Weir sends reports to: notifications and traces.
+//! Defines a web server to which Weir sends notifications or traces.
 
 /// The URL of a receiver: `http://HOST[:PORT]/PATH`, or the same with `https`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -9,7 +9,7 @@ pub struct HttpReceiver {
     pub authority: String,
     /// Path and query.
     pub path: String,
-    /// File with the CA certificates for verifying the server; `None` = the system's CA certificates.
+    /// File with the CA certificates that verify the server; `None` = the system's CA certificates.
     pub ca: Option<String>,
 }
 
@@ -17,7 +17,7 @@ impl HttpReceiver {
     /// Parses a URL.
     ///
     /// # Errors
-    /// Returns the problem, for a diagnostic.
+    /// Returns the problem for a diagnostic.
     pub fn parse(url: &str) -> Result<Self, &'static str> {
         let (is_secure, rest) = match (url.strip_prefix("http://"), url.strip_prefix("https://")) {
             (Some(rest), _) => (false, rest),

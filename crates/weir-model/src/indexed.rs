@@ -1,4 +1,4 @@
-//! A desired state with indexes by name, pool and address, and with hashes for fast comparison.
+//! Provides a desired state with indexes by name, pool and address, and with hashes for fast comparison.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -38,7 +38,8 @@ pub enum Sharing {
 }
 
 impl Sharing {
-    /// Maximum number of services that are updated individually; above it, each service iterates over its server list.
+    /// Maximum number of services that are updated individually. Above this number, each service iterates over its
+    /// server list.
     pub const FEW: usize = 64;
 }
 
@@ -67,7 +68,7 @@ impl From<Desired> for Indexed {
                         .insert(service.pool.clone(), vec![index]),
                 ),
             }
-            // The VIP of a socket service need not be an address of a machine.
+            // No machine need have the VIP of a socket service as an address.
             let addressed = service.forward.handles_packets();
             for listener in service.listen.iter().filter(|_| addressed) {
                 let services = indexed
@@ -114,7 +115,8 @@ impl Indexed {
         self.desired.services.get(*self.services.get(name)?)
     }
 
-    /// Returns whether the director, while it has the address, accepts packets to it that are not for a service.
+    /// Returns whether the director accepts packets to the address that are not for a service, while it has the
+    /// address.
     pub fn accepts(&self, address: IpAddr) -> bool {
         !self.restricted_addresses.contains(&address)
     }
@@ -151,13 +153,14 @@ impl Indexed {
         self.services_by_address.contains_key(&address) || self.proxy_addresses.contains(&address)
     }
 
-    /// Returns a hash of the configuration without source positions; it is the same in every process of one build.
+    /// Returns a hash of the configuration without source positions. The hash is the same in every process of the same
+    /// build.
     pub const fn fingerprint(&self) -> u64 {
         self.hash
     }
 
-    /// Returns the names of the services that differ from `previous` in any setting that they or their servers depend
-    /// on: first the removed services by name, then the others in order.
+    /// Returns the names of the services that differ from `previous` in any setting on which they or their servers
+    /// depend: first the removed services by name, then the others in order.
     pub fn changed_since<'a>(&'a self, previous: &'a Self) -> Vec<&'a str> {
         let mut names: Vec<&str> = previous
             .services
@@ -175,7 +178,7 @@ impl Indexed {
         names
     }
 
-    /// Returns the class of the number of services that share a pool.
+    /// Returns whether no, few or many services share a pool.
     pub fn sharing(&self, pool: &str) -> Sharing {
         let sharing = self.services_of_pool(pool).filter(|user| !user.strict_ipvs);
         match sharing.take(Sharing::FEW + 1).count() {
@@ -191,23 +194,23 @@ impl Indexed {
             node,
             timeouts,
             ipvs,
-            // Pools and servers contain copies of the checks that are in use.
+            // Pools and servers contain copies of the checks that they use.
             checks: _,
             pools,
             services,
             proxies,
-            // The data plane depends only on `accept` of virtual routers, through `restricted_addresses`.
+            // Of the virtual routers, the data plane depends only on `accept`, through `restricted_addresses`.
             vrrp: _,
-            // The data plane does not depend on these.
+            // The data plane does not depend on this setting, nor on the notifiers and tracing below.
             announce: _,
             sync,
             cluster,
             notifiers: _,
             tracing: _,
         } = &self.desired;
-        // The directors divide the source ports of snat.
+        // The directors divide the source ports of `snat` among themselves.
         let directors = sync.as_ref().map(|it| (it.number(), it.directors()));
-        // A director of a group builds tables that do not depend on its own checks.
+        // In a group, directors build tables that do not depend on their own checks.
         let common = hash_of((node, timeouts, ipvs, directors, cluster.is_some()));
         let pool_hashes: Vec<u64> = pools.iter().map(hash_of).collect();
         let service_hash = |service: &Service| {

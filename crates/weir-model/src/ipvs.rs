@@ -1,4 +1,4 @@
-//! `[ipvs]`: settings of `/proc/sys/net/ipv4/vs`, with the kernel's names and defaults.
+//! Defines the settings of `[ipvs]`, those of `/proc/sys/net/ipv4/vs`, with the kernel's names and defaults.
 //!
 //! The module contains only the values; the data plane implements them (net/netfilter/ipvs/ip_vs_ctl.c, `vs_vars`).
 
@@ -7,15 +7,17 @@ use std::time::Duration;
 /// IPVS settings for all services.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Ipvs {
-    /// Whether a flow whose server was removed ends at its next packet, which is scheduled again.
+    /// Whether a flow whose server was removed ends with its next packet, which is scheduled again.
     pub expire_nodest_conn: bool,
     /// Whether persistent clients of a server with weight 0 are scheduled again.
     pub expire_quiescent_template: bool,
-    /// When a SYN on an existing flow starts a new flow: bit 0 if its state allows it, bit 1 in `FIN_WAIT` too.
+    /// When a SYN on an existing flow starts a new flow: bit 0 = if the state of the flow allows it; bit 1 = also in
+    /// `FIN_WAIT`.
     pub conn_reuse_mode: u8,
     /// Whether any TCP packet without RST starts a flow.
     pub sloppy_tcp: bool,
-    /// Half-open flows are dropped at random to protect the table: 0 never, 1 and 2 while memory is low, 3 always.
+    /// When half-open flows are dropped at random to protect the table: 0 = never, 1 and 2 = while memory is low, 3 =
+    /// always.
     pub drop_entry: u8,
     /// Low-memory threshold, in free pages.
     pub amemthresh: u32,

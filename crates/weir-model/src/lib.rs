@@ -1,13 +1,15 @@
-//! The desired state: services, pools, servers, weights and limits, and the difference between two desired states.
+//! Models the desired state (services, pools, servers, weights and limits), and computes the difference between two
+//! desired states.
 //!
-//! The types represent a validated configuration. Its origin (TOML, JSON, ipvsadm) no longer matters, except for
-//! [`Source`], which gives messages a line number. The crate does not parse files, only single values such as regular
-//! expressions ([`Pattern`], [`TextRegex`]), texts with variables ([`Template`]) and URLs. It does not query the
-//! kernel, and contains no run-time state (health, counters, overrides).
+//! The types represent a validated configuration. Except for [`Source`], the position for messages, they do not depend
+//! on its origin (TOML, JSON, ipvsadm). The crate does not parse files, only single values such as regular expressions
+//! ([`Pattern`], [`TextRegex`]), texts with variables ([`Template`]) and URLs. It does not query the kernel, and
+//! contains no run-time state (health, counters, overrides).
 //!
-//! Every other crate may depend on it; it depends on none of them.
+//! Every other crate of the workspace may depend on this crate, which depends on none of them.
 
-// A new scheduler, forwarding method or kind of check must be handled everywhere: a wildcard would hide it.
+// Code must handle a new scheduler, forwarding method or kind of check everywhere. A wildcard would hide the places
+// where it does not.
 #![cfg_attr(not(test), warn(clippy::wildcard_enum_match_arm))]
 
 #[macro_use]

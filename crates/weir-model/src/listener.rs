@@ -1,7 +1,7 @@
-//! Listeners: protocol, address and ports.
+//! Defines listeners: protocol, address and ports.
 //!
-//! A listener matches packets; no socket is bound. [`Ports::specificity`] decides which of two overlapping listeners
-//! gets a packet; the configuration guarantees that no two are equal.
+//! A listener matches packets; Weir does not bind a socket. [`Ports::specificity`] determines which of two overlapping
+//! listeners gets a packet; the configuration guarantees that no two listeners are equal.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -68,7 +68,7 @@ impl fmt::Display for Protocol {
     }
 }
 
-/// The ports of a listener, host order.
+/// The ports of a listener, in host byte order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Ports {
     /// One port, 1 to 65535.
@@ -80,7 +80,7 @@ pub enum Ports {
 }
 
 impl Ports {
-    /// Returns whether these ports contain `port`.
+    /// Returns whether `port` is one of these ports.
     pub const fn contains(self, port: u16) -> bool {
         match self {
             Self::One(one) => one == port,
@@ -89,7 +89,7 @@ impl Ports {
         }
     }
 
-    /// Returns the first and the last port, inclusive. `Any` includes 0, which clients cannot use but packets may
+    /// Returns the first and the last port, inclusive. `Any` includes port 0, which clients cannot use but packets can
     /// contain.
     pub const fn bounds(self) -> (u16, u16) {
         match self {
@@ -99,8 +99,8 @@ impl Ports {
         }
     }
 
-    /// Returns the precedence among listeners of one address that contain the same port; the highest wins: 2 = exact, 1
-    /// = range, 0 = any.
+    /// Returns the precedence among listeners on the same address and port: 2 = exact, 1 = range, 0 = any. The highest
+    /// wins.
     pub const fn specificity(self) -> u8 {
         match self {
             Self::One(_) => 2,
@@ -152,7 +152,7 @@ impl fmt::Display for Listener {
 /// (ipvsadm's `-f`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Mark {
-    /// The mark, as nftables sets it.
+    /// The mark that nftables sets.
     pub mark: NonZeroU32,
     /// Family of the packets.
     pub family: Family,

@@ -1,8 +1,8 @@
-//! A macro for enums with variants that have names in the configuration.
+//! Provides a macro for enums whose variants have names in the configuration.
 
-/// Declares an enum, `ALL` with every variant in order of declaration, and `as_str` with the name of each.
+/// Declares an enum, `ALL` with every variant in declaration order, and `as_str`, which returns the name of a variant.
 ///
-/// Each variant is declared in one place, so none can be missing from `ALL` or lack a name.
+/// Each variant is declared in one place, so no variant can be missing from `ALL` or lack a name.
 #[macro_export]
 macro_rules! named_enum {
     (
@@ -17,7 +17,7 @@ macro_rules! named_enum {
         }
 
         impl $name {
-            /// Every variant, in order of declaration.
+            /// Every variant, in declaration order.
             $visibility const ALL: [Self; [$($text),+].len()] = [$(Self::$variant),+];
 
             /// Returns the name in the configuration, on the command line and in the status.

@@ -1,4 +1,4 @@
-//! An IP network.
+//! Defines IP networks.
 
 use std::net::IpAddr;
 

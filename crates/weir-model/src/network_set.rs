@@ -1,4 +1,5 @@
-//! A set of IP networks with lookups in logarithmic time: conditions on client addresses, from lists and files.
+//! Implements a set of IP networks with lookups in logarithmic time, for conditions on client addresses from lists and
+//! files.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -6,10 +7,10 @@ use std::net::IpAddr;
 
 use crate::Network;
 
-/// Networks, and the files that some of them were read from. An empty set contains no address.
+/// Networks, and the files from which some of them were read. An empty set contains no address.
 #[derive(Debug, Clone, Default)]
 pub struct NetworkSet {
-    /// Networks of the configuration itself, in its order.
+    /// Networks from the configuration itself, in its order.
     listed: Vec<Network>,
     /// Files, each with the number of its networks.
     files: Vec<(String, usize)>,
@@ -19,7 +20,7 @@ pub struct NetworkSet {
 }
 
 impl NetworkSet {
-    /// Creates a set of listed networks and of networks that were read from files.
+    /// Creates a set from listed networks and from networks that were read from files.
     pub fn new(listed: Vec<Network>, files: Vec<(String, Vec<Network>)>) -> Self {
         let (mut v4, mut v6) = (Vec::new(), Vec::new());
         let read = files.iter().flat_map(|(_, networks)| networks);
@@ -97,7 +98,7 @@ impl Hash for NetworkSet {
     }
 }
 
-/// Formats the listed networks, then the files with the number of their networks.
+/// Formats the listed networks, then the files, each with its number of networks.
 impl fmt::Display for NetworkSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut separator = "";

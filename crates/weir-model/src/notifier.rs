@@ -1,4 +1,4 @@
-//! `[notify.NAME]`: messages about state changes.
+//! Defines the settings of `[notify.NAME]`, messages about state changes.
 
 use std::time::Duration;
 
@@ -9,11 +9,11 @@ use crate::HttpReceiver;
 pub struct Notifier {
     /// Name, unique.
     pub name: String,
-    /// Pools whose changes are sent; empty = all.
+    /// Pools to report on; empty = all.
     pub pools: Vec<String>,
-    /// New states that are sent; empty = all.
+    /// New states to report; empty = all.
     pub states: Vec<String>,
-    /// Minimum time between two messages; changes in between are combined into one message.
+    /// Minimum time between two messages. A message contains all changes since the previous one.
     pub interval: Duration,
     /// Program and arguments; empty = none.
     pub command: Vec<String>,
@@ -39,7 +39,7 @@ impl Notifier {
     }
 }
 
-/// An email by SMTP (RFC 5321), without TLS, through a mail server on this host or network.
+/// An email sent by SMTP (RFC 5321) without TLS, through a mail server on this host or network.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Mail {
     /// `ADDRESS:PORT` of the mail server.
@@ -54,7 +54,7 @@ impl Mail {
     /// Default of `mail_server`.
     pub const SERVER: &str = "127.0.0.1:25";
 
-    /// Returns whether a text is a mailbox, `a@b`, of at most 254 bytes, without delimiters of the protocol.
+    /// Returns whether a text is a mailbox (`a@b`) of at most 254 bytes that contains no delimiters of the protocol.
     pub fn is_mailbox(text: &str) -> bool {
         let is_plain = |byte: u8| byte.is_ascii_graphic() && !b"<>,;:\"()[]\\".contains(&byte);
         text.len() <= 254

@@ -1,13 +1,13 @@
-//! The `normalize_path` setting of a proxy service: how request paths are compared and forwarded.
+//! Defines the `normalize_path` setting of a proxy service: how request paths are compared and forwarded.
 
 named_enum! {
-    /// An encoded slash or backslash in a path (`%2F`, `%5C`, and `\`, which a URI may not contain).
+    /// How an encoded slash or backslash in a path is treated (`%2F`, `%5C`, and `\`, which a URI must not contain).
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
     pub enum EncodedSlash {
-        /// An ordinary character of its segment: `/a%2Fb` differs from `/a/b`.
+        /// As an ordinary character of the segment: `/a%2Fb` differs from `/a/b`.
         #[default]
         Keep = "keep",
-        /// A slash.
+        /// As a slash.
         Decode = "decode",
         /// The request is rejected.
         Reject = "reject",
@@ -15,10 +15,10 @@ named_enum! {
 }
 
 named_enum! {
-    /// Path sent to the server if no route rewrites it.
+    /// The path that the server receives if no route rewrites it.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
     pub enum ForwardedPath {
-        /// The client's path, byte for byte.
+        /// The path as the client sent it, byte for byte.
         #[default]
         Received = "received",
         /// The normalized path.
@@ -33,7 +33,7 @@ pub struct NormalizePath {
     pub merge_slashes: bool,
     /// Treatment of `%2F` and `%5C`.
     pub encoded_slash: EncodedSlash,
-    /// Path sent to servers.
+    /// The path that servers receive.
     pub forward: ForwardedPath,
 }
 

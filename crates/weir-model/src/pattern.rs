@@ -1,4 +1,4 @@
-//! Regular expressions for request texts: paths, hosts, field values.
+//! Wraps regular expressions for request texts: paths, hosts, field values.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -8,8 +8,8 @@ use regex::bytes::{Captures, Regex, RegexBuilder, RegexSetBuilder, SetMatches};
 /// Maximum size of a compiled expression and of its lazy DFA, in bytes.
 const MAX_COMPILED_BYTES: usize = 1 << 20;
 
-/// A regular expression of the crate `regex`, searched for anywhere in a text, in time linear in the text's length. Two
-/// expressions are equal if their source texts are equal.
+/// A regular expression of the `regex` crate, which matches anywhere in a text. The search time is linear in the length
+/// of the text. Two expressions are equal if their source texts are equal.
 #[derive(Clone)]
 pub struct TextRegex(Regex);
 
@@ -40,7 +40,7 @@ impl TextRegex {
     /// Compiles an expression that ignores ASCII case.
     ///
     /// # Errors
-    /// Returns the errors of [`TextRegex::new`].
+    /// Returns the same errors as [`TextRegex::new`].
     pub fn ignoring_case(text: &str) -> Result<Self, PatternError> {
         Self::compile(text, true)
     }
@@ -48,7 +48,7 @@ impl TextRegex {
     fn compile(text: &str, ignore_case: bool) -> Result<Self, PatternError> {
         let mut builder = RegexBuilder::new(text);
         builder.case_insensitive(ignore_case);
-        // Request texts are bytes, mostly ASCII, so Unicode support is not needed.
+        // Request texts are bytes and mostly ASCII, so Unicode support is not needed.
         builder.unicode(false).size_limit(MAX_COMPILED_BYTES);
         let compiled = builder.dfa_size_limit(MAX_COMPILED_BYTES).build();
         compiled.map(Self).map_err(|error| {
@@ -76,7 +76,7 @@ impl TextRegex {
     }
 
     /// Returns a literal prefix of every text that the expression matches, if the expression is anchored with `^`;
-    /// `None` if a match may begin elsewhere. The prefix may be shorter than possible.
+    /// `None` if a match may begin elsewhere. The prefix is not always the longest one.
     pub fn fixed_prefix(&self) -> Option<String> {
         let rest = self.as_str().strip_prefix('^')?;
         if rest.contains('|') {
@@ -108,7 +108,7 @@ impl TextRegex {
 /// Maximum size of a set of expressions and of its lazy DFA, in bytes.
 const MAX_SET_BYTES: usize = 64 << 20;
 
-/// A set of expressions that are searched for together, in one pass over a text.
+/// A set of expressions that are matched together in one pass over a text.
 #[derive(Debug, Clone)]
 pub struct RegexSet(regex::bytes::RegexSet);
 

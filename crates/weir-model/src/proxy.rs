@@ -1,7 +1,7 @@
-//! `forward = "proxy"`: services that terminate client connections.
+//! Defines services with `forward = "proxy"`, which terminate client connections.
 //!
-//! Proxy services are separate from layer 4 services, because they do not use the data plane. Both use the same pools
-//! and servers.
+//! Proxy services are separate from layer 4 services because they do not use the data plane. Both kinds use the same
+//! pools and servers.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ named_enum! {
     pub enum ProxyProtocol {
         /// Relays bytes in both directions.
         Tcp = "tcp",
-        /// HTTP requests and responses.
+        /// Forwards HTTP requests and responses.
         Http = "http",
     }
 }
@@ -31,15 +31,15 @@ pub struct ProxyTimeouts {
     pub request: Duration,
     /// Idle time before the next request on a connection.
     pub idle: Duration,
-    /// Inactivity of a client while it sends a body or receives a response.
+    /// Maximum inactivity of a client that is sending a body or receiving a response.
     pub client: Duration,
     /// Time to connect to a server.
     pub connect: Duration,
-    /// Inactivity of a server; also the time to the first byte of a response if `response` is `None`.
+    /// Maximum inactivity of a server; also the time to the first byte of a response if `response` is `None`.
     pub server: Duration,
     /// Time to the first byte of a response; `None` = `server`.
     pub response: Option<Duration>,
-    /// Inactivity of either side of a `tcp` service or of an upgraded connection.
+    /// Maximum inactivity of either side of a `tcp` service or of an upgraded connection.
     pub tunnel: Duration,
     /// Time from the end of a request head to the end of its response; `None` = no limit.
     pub total: Option<Duration>,
@@ -73,7 +73,7 @@ pub struct ProxyLimits {
     pub head: u32,
     /// Maximum number of header fields of a message.
     pub fields: u32,
-    /// Maximum number of client connections over all workers; further clients wait to be accepted.
+    /// Maximum number of client connections in all workers together; further clients wait to be accepted.
     pub connections: u32,
     /// Number of other servers to try when a server fails.
     pub retries: u32,
@@ -89,11 +89,11 @@ pub struct ProxyLimits {
     pub body: u32,
     /// Maximum number of requests of one client per minute; 0 = no limit.
     pub per_minute: u32,
-    /// Maximum number of requests at once after an idle period; 0 = the requests allowed in one second, at least one.
+    /// Maximum number of requests at once after an idle period; 0 = the number allowed in one second, at least one.
     pub burst: u32,
     /// Maximum number of concurrent requests of one client; 0 = no limit.
     pub concurrent: u32,
-    /// Retries allowed, in percent of all requests.
+    /// Maximum number of retries, as a percentage of all requests.
     pub retry_budget: u32,
 }
 
@@ -114,7 +114,7 @@ impl ProxyLimits {
     pub const CONNECTIONS: (u32, u32) = (1, 10_000_000);
     /// Smallest and largest `retries`.
     pub const RETRIES: (u32, u32) = (0, 16);
-    /// Smallest and largest `idle_servers`; 0 = a connection for each request.
+    /// Smallest and largest `idle_servers`; 0 = a new connection for each request.
     pub const IDLE_SERVERS: (u32, u32) = (0, 100_000);
     /// Smallest and largest `server_requests`.
     pub const SERVER_REQUESTS: (u32, u32) = (0, 1_000_000_000);
@@ -179,7 +179,7 @@ pub struct Proxy {
     pub forwarded: Forwarded,
     /// Rules for single fields about the client.
     pub x_forwarded: ClientFields,
-    /// Networks of clients that `x_forwarded` does not apply to.
+    /// Client networks to which `x_forwarded` does not apply.
     pub x_forwarded_except: Vec<Network>,
     /// Changes to the header of every request that is sent to a server.
     pub request_header: HeaderEdits,
@@ -197,29 +197,30 @@ pub struct Proxy {
     pub error_pages: Vec<ErrorPage>,
     /// Compression of responses; `None` = no compression.
     pub compression: Option<Compression>,
-    /// Users that may send requests; `None` = all clients.
+    /// Users who may send requests; `None` = all clients.
     pub basic_auth: Option<BasicAuth>,
-    /// Networks of trusted proxies, whose forwarding information is accepted.
+    /// Networks of trusted proxies. Weir accepts forwarding information from them.
     pub trusted: Vec<Network>,
-    /// Field in which trusted proxies send the client's address, in lower case; `None` = the address of the connection
-    /// is the client's.
+    /// Name of the field in which trusted proxies send the client's address, in lower case; `None` = the client's
+    /// address is that of the connection.
     pub client_ip_header: Option<String>,
-    /// Whether trusted proxies in that field are skipped, from its end; otherwise, its last address is the client's.
+    /// Whether to skip trusted proxies at the end of that field; otherwise, the last address in the field is the
+    /// client's.
     pub client_ip_recursive: bool,
-    /// Whether clients send a PROXY protocol header; with `trusted`, only those networks do.
+    /// Whether clients send a PROXY protocol header. With `trusted`, only clients in those networks do.
     pub proxy_protocol: bool,
-    /// Field in which servers receive the request identifier, and in which trusted clients may send one.
+    /// Field in which servers receive the request identifier. Trusted clients may send an identifier in this field.
     pub request_id: Option<String>,
     /// Access log.
     pub access_log: Option<AccessLog>,
-    /// The maps that the format of the access log uses, without duplicates.
+    /// The maps to which the format of the access log refers, without duplicates.
     pub log_maps: Vec<Arc<ValueMap>>,
     /// Position of the service's table.
     pub source: Source,
 }
 
 impl Proxy {
-    /// Returns the proxies whose addresses are skipped at the end of the field [`Self::client_ip_header`].
+    /// Returns the proxies whose addresses are skipped at the end of [`Self::client_ip_header`].
     pub fn client_ip_skipped(&self) -> &[Network] {
         match self.client_ip_recursive {
             true => &self.trusted,
@@ -227,7 +228,7 @@ impl Proxy {
         }
     }
 
-    /// Returns the default scheduler for services with a protocol.
+    /// Returns the default scheduler for services with this protocol.
     pub const fn default_scheduler(protocol: ProxyProtocol) -> Scheduler {
         Scheduler::new(match protocol {
             ProxyProtocol::Http => SchedulerKind::P2c,
@@ -246,7 +247,7 @@ impl Proxy {
         pools
     }
 
-    /// Returns every text of the service and its routes that is expanded for each request.
+    /// Returns every text of the service and its routes that Weir expands for each request.
     pub fn texts(&self) -> impl Iterator<Item = &Template> {
         let by_service = [&self.request_header, &self.response_header].into_iter();
         let by_route = self

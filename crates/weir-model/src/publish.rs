@@ -1,15 +1,17 @@
-//! `[cluster.publish]`: the layer 4 services that a group of directors may publish to this director.
+//! Defines the settings of `[cluster.publish]`, which limit the layer 4 services that a group may publish to this
+//! director.
 
 use std::net::{IpAddr, SocketAddr};
 
 use crate::{Forward, Network, Ports};
 
-/// `[cluster.publish]`. It is only read from the director's own file, so a published configuration cannot extend it.
+/// Settings of `[cluster.publish]`. Weir reads them only from the director's own file, so a published configuration
+/// cannot extend them.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Publish {
-    /// Networks of VIPs, and of the source addresses of `snat`.
+    /// Networks of VIPs and of `snat` source addresses.
     pub vips: Vec<Network>,
-    /// Port ranges of listeners, as first and last port; empty = all ports.
+    /// Port ranges of listeners, each as first and last port; empty = all ports.
     pub ports: Vec<(u16, u16)>,
     /// Firewall marks of listeners.
     pub marks: Vec<u32>,

@@ -1,7 +1,7 @@
-//! Pseudo-random numbers and bit mixing: SplitMix64 (Steele, Lea and Flood, 2014).
+//! Provides pseudo-random numbers and bit mixing: SplitMix64 (Steele, Lea and Flood, 2014).
 //!
-//! The numbers are for choices that need not be unpredictable, not for cryptography. The results of the mixing
-//! functions must not change: tables and choices that survive an upgrade depend on them.
+//! The numbers are predictable and therefore not suitable for cryptography. The results of the mixing functions must
+//! not change, because tables and choices that survive an upgrade depend on them.
 
 /// 2^64 divided by the golden ratio: the increment of SplitMix64 and a multiplier for Fibonacci hashing.
 pub const GOLDEN_64: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -35,14 +35,14 @@ impl SplitMix64 {
     }
 }
 
-/// Returns the result of one step of SplitMix64: every bit of `value` affects every bit of the result. There is no key,
+/// Returns the result of one step of SplitMix64. Every bit of `value` affects every bit of the result. There is no key,
 /// so all directors build the same tables.
 #[must_use]
 pub const fn mix_64(value: u64) -> u64 {
     finalize_64(value.wrapping_add(GOLDEN_64))
 }
 
-/// Applies the finalizer of SplitMix64, which is [`mix_64`] without the increment: it maps 0 to 0.
+/// Applies the finalizer of SplitMix64, which is [`mix_64`] without the increment. It maps 0 to 0.
 #[must_use]
 pub const fn finalize_64(value: u64) -> u64 {
     let value = (value ^ value >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -54,7 +54,7 @@ pub const fn finalize_64(value: u64) -> u64 {
 mod tests {
     use super::*;
 
-    /// The first outputs from seed 0, as published with the generator.
+    /// The first outputs for seed 0, as published with the generator.
     const FROM_ZERO: [u64; 3] = [
         0xe220_a839_7b1d_cdaf,
         0x6e78_9e6a_a1b9_65f4,

@@ -1,4 +1,4 @@
-//! When a proxy service retries a request on another server.
+//! Defines when a proxy service retries a request on another server.
 
 named_enum! {
     /// A failure without a status code.
@@ -10,7 +10,7 @@ named_enum! {
         Empty = "empty",
         /// The response did not start in time.
         Timeout = "timeout",
-        /// The response is invalid, or its head is incomplete.
+        /// The response is invalid or its head is incomplete.
         Malformed = "malformed",
     }
 }

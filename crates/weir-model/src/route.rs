@@ -1,4 +1,4 @@
-//! `[[route]]`: routing rules of proxy services.
+//! Defines `[[route]]`, the routing rules of proxy services.
 
 mod condition;
 
@@ -20,7 +20,8 @@ pub enum RouteAction {
     Pool(String),
     /// Send requests to one of several pools.
     Split(Split),
-    /// Send requests to the pool that a map selects; without a match and a default, to the service's pool.
+    /// Send requests to the pool that a map selects. If no key matches and the map has no default, send them to the
+    /// service's pool.
     Mapped(Arc<ValueMap>),
     /// Redirect the client.
     Redirect {
@@ -40,8 +41,8 @@ pub enum RouteAction {
     Files(Arc<StaticFiles>),
     /// Close the client's connection without a response.
     Close,
-    /// Rewrite the path, and select a route for the new path, starting at this position. A path that the rewrite does
-    /// not change is compared with the next routes.
+    /// Rewrite the path, and select a route for the new path, starting at this position. If the rewrite does not change
+    /// the path, selection continues with the next route.
     Restart(RestartAt),
 }
 
@@ -58,7 +59,7 @@ impl RestartAt {
     /// All values.
     pub const ALL: [Self; 2] = [Self::First, Self::Next];
 
-    /// Returns the name as in the configuration.
+    /// Returns the name in the configuration.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::First => "first",
@@ -70,13 +71,13 @@ impl RestartAt {
 /// The `split` setting of a route: pools that share its requests.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Split {
-    /// Pools and their weights, at least one of which is not 0.
+    /// Pools and their weights. At least one weight is not 0.
     pub parts: Vec<(String, u32)>,
     /// Text whose hash selects the pool; `None` = the pool is selected at random.
     pub by: Option<Template>,
 }
 
-/// Creates a split whose pools are selected at random.
+/// Creates a split that selects pools at random.
 impl From<Vec<(String, u32)>> for Split {
     fn from(parts: Vec<(String, u32)>) -> Self {
         Self { parts, by: None }
@@ -118,23 +119,23 @@ pub struct HeaderEdit {
     pub name: String,
     /// Value.
     pub value: Template,
-    /// Statuses of the responses that get the field, as inclusive ranges; empty = all.
+    /// Statuses of the responses to which the field is added, as inclusive ranges; empty = all.
     pub statuses: Vec<(u16, u16)>,
-    /// Path below the root of the route's `files`: only the response with this file gets the field; `None` = every
-    /// response.
+    /// Path below the root of the route's `files`. The field is added only to the response with this file; `None` = to
+    /// every response.
     pub file: Option<String>,
 }
 
 /// Changes to the header of a request or a response.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct HeaderEdits {
-    /// Fields to write, replacing fields with the same name.
+    /// Fields to write. They replace fields with the same name.
     pub set: Vec<HeaderEdit>,
     /// Fields to write in addition to fields with the same name.
     pub add: Vec<HeaderEdit>,
     /// Fields to remove, in lower case.
     pub remove: Vec<String>,
-    /// Values to replace, in order: each applies to the result of those before it. Only for responses.
+    /// Replacements of values, in order. Each one applies to the result of the previous ones. Only for responses.
     pub replace: Vec<HeaderReplacement>,
 }
 
@@ -159,14 +160,14 @@ impl HeaderEdits {
     }
 }
 
-/// A replacement of the values of a header field that the server sent.
+/// A replacement for the values of a header field that the server sent.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct HeaderReplacement {
     /// Name of the field, in lower case.
     pub name: String,
-    /// Expression to search for in the value. A value in which it does not match is not changed.
+    /// Expression to search for in the value. If it does not match, the value is not changed.
     pub regex: TextRegex,
-    /// The whole new value: text, and the groups of the expression.
+    /// The whole new value. It can contain the groups of the expression.
     pub to: Template,
 }
 
@@ -203,24 +204,24 @@ impl fmt::Display for HeaderReplacement {
 /// Changes that a route makes to requests that it sends to a pool, and to their responses.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct RouteEdits {
-    /// Path sent to the server. The query is kept.
+    /// The path that the server receives. The query is kept.
     pub path: Option<PathRewrite>,
     /// Changes to requests.
     pub request: HeaderEdits,
     /// Changes to responses.
     pub response: HeaderEdits,
-    /// Status that replaces the status of responses from servers: 200 to 599.
+    /// Status that replaces the status of responses from servers, 200 to 599.
     pub status: Option<u16>,
 }
 
 impl RouteEdits {
-    /// Returns whether requests are sent as they would be without the route, and no variable is needed for responses.
+    /// Returns whether the route changes neither requests nor the header of responses.
     pub const fn is_empty(&self) -> bool {
         self.path.is_none() && self.request.is_empty() && self.response.is_empty()
     }
 
-    /// Returns whether `status` may be the status of a response, or may be replaced: responses with 204, 205 and 304
-    /// have no content.
+    /// Returns whether `status` may be replaced or be the replacement. Responses with 204, 205 and 304 have no content,
+    /// so these are excluded.
     pub const fn may_replace(status: u16) -> bool {
         matches!(status, 200..=599) && !matches!(status, 204 | 205 | 304)
     }
@@ -229,8 +230,8 @@ impl RouteEdits {
 /// A rewrite of the path that a server receives.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct PathRewrite {
-    /// Expression whose groups `to` may use; a path that it does not match is not changed. `None` = every path is
-    /// changed, and the groups are those of the route's conditions.
+    /// Expression whose groups `to` can contain. If it does not match, the path is not changed. `None` = every path is
+    /// changed, and `to` can contain the groups of the route's conditions.
     pub regex: Option<TextRegex>,
     /// The new path.
     pub to: Template,
@@ -264,30 +265,30 @@ pub struct RouteOptions {
     pub retry_on: Option<RetryOn>,
     /// Limits of each client.
     pub limits: RouteLimits,
-    /// Maximum number of requests in progress, of all clients together; 0 = no limit.
+    /// Maximum number of requests in progress from all clients together; 0 = no limit.
     pub max_connections: u32,
     /// Rules for single fields about the client.
     pub x_forwarded: Option<RouteClientFields>,
     /// Copies of requests, at most [`Mirror::MAX`].
     pub mirrors: Vec<Mirror>,
-    /// Name of the preferred server of the pool: it gets the requests while it is usable.
+    /// Name of the pool's preferred server, which gets the requests while it is usable.
     pub server: Option<String>,
     /// Authorization of requests by another server.
     pub forward_auth: Option<ForwardAuth>,
 }
 
-/// The `forward_auth` setting of a route: for each request an authorization request is sent to a pool, and its response
+/// The `forward_auth` setting of a route. For each request, Weir sends an authorization request to a pool. The response
 /// determines whether the request is allowed.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ForwardAuth {
-    /// The pool of the authorizing servers.
+    /// The pool of the servers that authorize requests.
     pub pool: String,
     /// Path and query of the authorization requests.
     pub path: String,
-    /// Maximum time until the head of a response is received.
+    /// Time limit for receiving the head of a response.
     pub timeout: Duration,
-    /// Fields of the response that are copied to the request for the route's server: the name in the request, and the
-    /// name in the response.
+    /// Fields to copy from the response to the request for the route's server: the name in the request and the name in
+    /// the response.
     pub copy: Vec<(String, String)>,
     /// Additional fields of the authorization requests.
     pub set: Vec<HeaderEdit>,
@@ -302,7 +303,7 @@ impl ForwardAuth {
         Duration::from_millis(1),
         Duration::from_secs(60),
     ];
-    /// Maximum number of authorization requests in progress for one route; above it, requests are answered with 503.
+    /// Maximum number of authorization requests in progress for one route. Further requests are rejected with 503.
     pub const CONCURRENT: u32 = 65_535;
 
     /// Returns whether a field of the client's request is replaced or removed.
@@ -339,12 +340,12 @@ impl fmt::Display for ForwardAuth {
     }
 }
 
-/// The `mirror` setting of a route: copies of its requests; the responses to the copies are discarded.
+/// The `mirror` setting of a route: copies of its requests. Weir discards the responses to the copies.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Mirror {
     /// The pool whose servers receive the copies.
     pub pool: String,
-    /// The share of requests that is copied, in hundredths of a percent: 0 to 10 000.
+    /// The share of requests to copy, in hundredths of a percent, 0 to 10 000.
     pub share: u32,
     /// Requests with a longer body, in bytes, are not copied; 0 = the copies have no body.
     pub body: u32,
@@ -397,16 +398,16 @@ impl fmt::Display for Mirror {
     }
 }
 
-/// The `limits` setting of a route, which applies in addition to those of its service.
+/// The `limits` setting of a route, which applies in addition to the limits of its service.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct RouteLimits {
     /// Maximum number of requests of one client per minute; 0 = no limit.
     pub per_minute: u32,
-    /// Maximum number of requests at once after an idle period; 0 = the requests allowed in one second, at least one.
+    /// Maximum number of requests at once after an idle period; 0 = the number allowed in one second, at least one.
     pub burst: u32,
     /// Maximum number of concurrent requests of one client; 0 = no limit.
     pub concurrent: u32,
-    /// The identity of a client.
+    /// How a client is identified.
     pub key: HashKey,
 }
 
@@ -477,12 +478,12 @@ impl RouteAction {
     }
 }
 
-/// One `[[route]]`; the first route of a service that matches a request applies.
+/// One `[[route]]`. The first route of a service that matches a request applies.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Route {
     /// Conditions that must hold.
     pub when: Conditions,
-    /// Conditions of which no alternative may hold; `None` = no such conditions.
+    /// Conditions that must not hold, in any of their alternatives; `None` = no such conditions.
     pub not: Option<Box<Conditions>>,
     /// Changes to requests and responses.
     pub edits: RouteEdits,
@@ -541,7 +542,7 @@ impl Route {
         }
     }
 
-    /// Returns whether the route matches every request, and does not restart the selection.
+    /// Returns whether the route matches every request and does not restart the selection.
     pub fn always_applies(&self) -> bool {
         self.when.is_empty() && self.not.is_none() && !self.restarts()
     }
@@ -555,8 +556,8 @@ impl Route {
         std::iter::once(&self.when).chain(self.not.as_deref())
     }
 
-    /// Returns whether a `tcp` service supports the route: there are only conditions on hosts and client addresses, no
-    /// edits or options, and the action is a pool, a random split or `close`.
+    /// Returns whether a `tcp` service supports the route. Such a route has only conditions on hosts and client
+    /// addresses, and no edits or options. Its action is a pool, a random split or `close`.
     pub fn is_valid_for_tcp(&self) -> bool {
         self.conditions().all(Conditions::needs_only_connection)
             && self.edits == RouteEdits::default()
@@ -583,7 +584,7 @@ impl Route {
 }
 
 /// Formats the route as in `weir plan`: conditions, then the action. The alternate form (`{:#}`), for the status and
-/// metrics, omits header field and cookie values that may be secrets.
+/// metrics, replaces header field and cookie values that may be secrets with short hashes.
 impl fmt::Display for Route {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(&self.when, f)?;

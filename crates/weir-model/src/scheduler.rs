@@ -1,4 +1,4 @@
-//! The scheduler of a pool: name and flags. `weir-sched` implements the schedulers.
+//! Defines the scheduler of a pool: name and flags. `weir-sched` implements the schedulers.
 
 use std::fmt;
 use std::str::FromStr;
@@ -41,7 +41,7 @@ named_enum! {
         P2c = "p2c",
         /// Least response time.
         LeastTime = "least-time",
-        /// Hash of a part of the request, `HashKey`.
+        /// Hash of the part of the request that `HashKey` selects.
         Hash = "hash",
     }
 }
@@ -57,7 +57,7 @@ impl SchedulerKind {
         self.traits().proxy
     }
 
-    /// Returns whether the scheduler selects a server by hash, so that `max_load` applies.
+    /// Returns whether the scheduler selects a server by hash. If so, `max_load` applies.
     pub const fn hashes(self) -> bool {
         self.traits().hashes
     }
@@ -67,8 +67,9 @@ impl SchedulerKind {
         self.traits().layer4
     }
 
-    /// Returns whether the scheduler can select a server for a socket, before there is a packet. For the kernel's
-    /// schedulers by destination, every destination would be the VIP; `fo` and `p2c` replace `ovf` and `twos`.
+    /// Returns whether the scheduler can select a server for a socket, before there is a packet. The kernel's
+    /// schedulers by destination cannot, because every destination would be the VIP. `fo` and `p2c` replace `ovf` and
+    /// `twos`.
     pub const fn works_for_sockets(self) -> bool {
         match self {
             Self::Rr
@@ -87,19 +88,19 @@ impl SchedulerKind {
         }
     }
 
-    /// Returns the schedulers that `max_load` applies to.
+    /// Returns the schedulers to which `max_load` applies.
     pub fn hashing_schedulers() -> impl Iterator<Item = Self> {
         Self::ALL.into_iter().filter(|kind| kind.hashes())
     }
 
-    /// Returns whether the choice depends only on the packet and the server list; with `max_load` it also depends on
+    /// Returns whether the choice depends only on the packet and the server list. With `max_load`, it also depends on
     /// the load.
     pub const fn is_stateless(self) -> bool {
         self.traits().stateless
     }
 
     const fn traits(self) -> Traits {
-        // Columns: ipvs, layer4, proxy, hashes, stateless.
+        // The arguments are ipvs, layer4, proxy, hashes and stateless.
         match self {
             Self::Rr
             | Self::Wrr
@@ -121,7 +122,7 @@ impl SchedulerKind {
     }
 }
 
-/// The availability of a scheduler, and the inputs of its choice.
+/// Where a scheduler is available, and on what its choice depends.
 struct Traits {
     ipvs: bool,
     layer4: bool,
@@ -170,13 +171,13 @@ impl fmt::Display for UnknownScheduler {
 
 impl std::error::Error for UnknownScheduler {}
 
-/// Flags of `sh` and `mh`, written `sh-port`, `sh-fallback`, `mh-port`, `mh-fallback`; the aliases `ip_hash` and
-/// `first` set the other two.
+/// Flags. `sh-port`, `sh-fallback`, `mh-port` and `mh-fallback` set the first two for `sh` and `mh`; the aliases
+/// `ip_hash` and `first` set the other two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct SchedulerFlags {
     /// Hash the client's port too.
     pub port: bool,
-    /// Use the next server of the hash for clients of an unavailable server, instead of rejecting them.
+    /// Send clients of an unavailable server to the next server of the hash, instead of rejecting them.
     pub fallback: bool,
     /// Hash only the first three bytes of an IPv4 address, as nginx's `ip_hash` does.
     pub networks: bool,
@@ -189,9 +190,10 @@ pub struct SchedulerFlags {
 pub struct Scheduler {
     /// Kind of scheduler.
     pub kind: SchedulerKind,
-    /// Flags; only set by the names and aliases that [`SchedulerFlags`] lists.
+    /// Flags. Only the names and aliases that [`SchedulerFlags`] lists set them.
     pub flags: SchedulerFlags,
-    /// Bounded load: maximum load of a server in percent of the mean; 125 is `max_load = 1.25`. `None` = unbounded.
+    /// Bounded load: the maximum load of a server as a percentage of the mean; 125 = `max_load = 1.25`, `None` =
+    /// unbounded.
     pub max_load_percent: Option<u32>,
 }
 

@@ -1,4 +1,4 @@
-//! Secrets and their sources. The value is never shown in logs, plans or Debug output.
+//! Defines secrets and their sources. Logs, plans and Debug output never show the value.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use std::fmt;
 pub enum SecretSource {
     /// In the configuration itself.
     Text,
-    /// In a file, by its absolute path.
+    /// In the file with this absolute path.
     File(String),
     /// In an environment variable of the daemon.
     Env(String),
@@ -38,8 +38,8 @@ impl Secret {
     /// Maximum size of a secret, in bytes.
     pub const MAX_BYTES: usize = 64 << 10;
 
-    /// Creates a secret from the content of its source. A trailing line feed, with or without a carriage return, is
-    /// removed: editors and `echo` add one.
+    /// Creates a secret from the content of its source. Removes a trailing line feed, with or without a carriage
+    /// return, because editors and `echo` add one.
     pub fn new(source: SecretSource, value: Vec<u8>) -> Self {
         let mut value = value;
         if value.last() == Some(&b'\n') {

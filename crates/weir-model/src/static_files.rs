@@ -1,22 +1,22 @@
-//! The `files` setting of a route: a directory of files that Weir itself serves.
+//! Defines the `files` setting of a route: a directory of files that Weir itself serves.
 
 use std::fmt;
 
 /// A directory, and the mapping of paths to its files.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct StaticFiles {
-    /// Absolute path of the directory. Files outside it are not sent.
+    /// Absolute path of the directory. Files outside the directory are not sent.
     pub root: String,
     /// Prefix to remove from a path; empty = no prefix.
     pub strip: String,
-    /// Names of the files that are sent for a directory; the first existing one is used.
+    /// Names of index files. The first existing one is sent for a directory.
     pub index: Vec<String>,
-    /// Paths below `root` in the order in which they are tried, with [`PATH`](Self::PATH) as the request's path. A path
-    /// that ends with `/` is a directory.
+    /// Paths below `root` to try, in order. [`PATH`](Self::PATH) is the placeholder for the request's path. A path that
+    /// ends with `/` is a directory.
     pub attempts: Vec<String>,
     /// Status of the response if no file is found; 400 to 599.
     pub missing: u16,
-    /// The pool that receives requests without a matching file, instead of that response; `None` = no pool.
+    /// The pool that receives requests if no file is found, instead of a response with `missing`; `None` = no pool.
     pub pool: Option<String>,
 }
 

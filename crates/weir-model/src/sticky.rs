@@ -1,4 +1,4 @@
-//! The `sticky` setting of a pool: session affinity for `http` services, with a cookie.
+//! Defines the `sticky` setting of a pool: session affinity for `http` services by cookie.
 
 use crate::Secret;
 
@@ -11,8 +11,8 @@ named_enum! {
         Insert = "insert",
         /// The server sets the cookie, and Weir replaces its value with the server's identifier.
         Rewrite = "rewrite",
-        /// The server sets the cookie, and Weir prepends the server's identifier to its value, and removes it from
-        /// requests.
+        /// The server sets the cookie. Weir prepends the server's identifier to the value, and removes the identifier
+        /// from requests.
         Prefix = "prefix",
     }
 }
@@ -24,17 +24,16 @@ pub struct Sticky {
     pub cookie: String,
     /// How the cookie is set.
     pub mode: StickyMode,
-    /// Key for computing server identifiers; `None` = a key generated and stored by the director.
+    /// Key for computing server identifiers; `None` = a key that the director generates and stores.
     pub secret: Option<Secret>,
-    /// Attributes of cookies set by Weir, sent verbatim; `None` = the defaults of [`Sticky::attributes`].
+    /// Attributes of cookies that Weir sets, sent verbatim; `None` = the defaults of [`Sticky::attributes`].
     pub attributes: Option<String>,
-    /// Whether responses in which Weir inserts a cookie get `Cache-Control: private`.
+    /// Whether Weir adds `Cache-Control: private` to responses in which it inserts a cookie.
     pub private: bool,
 }
 
 impl Sticky {
-    /// Returns the cookie attributes set by Weir, for clients with or without TLS. Configured attributes apply to
-    /// both.
+    /// Returns the cookie attributes for clients with or without TLS. Configured attributes apply to both.
     pub fn attributes(&self, tls: bool) -> &str {
         match &self.attributes {
             Some(text) => text,

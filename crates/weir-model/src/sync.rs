@@ -1,4 +1,4 @@
-//! `[sync]`: flow synchronization with other directors.
+//! Defines the settings of `[sync]`, flow synchronization with other directors.
 
 use std::net::SocketAddr;
 
@@ -9,7 +9,7 @@ use crate::Secret;
 pub struct FlowSync {
     /// Address and port for sending and receiving datagrams.
     pub listen: SocketAddr,
-    /// Addresses and ports of the other directors (their `listen`); at least one, all of the address family of
+    /// Addresses and ports of the other directors (their `listen`), at least one. All have the same address family as
     /// `listen`.
     pub peers: Vec<SocketAddr>,
     /// The key that all directors share.
@@ -25,8 +25,8 @@ impl FlowSync {
         self.peers.len() + 1
     }
 
-    /// Returns this director's number, from 0: its position among the sorted addresses of all directors. All directors
-    /// derive the same numbers, because each of them lists all others.
+    /// Returns this director's number, from 0: its position in the sorted list of all directors' addresses. All
+    /// directors derive the same numbers, because each director lists all others.
     pub fn number(&self) -> usize {
         self.peers
             .iter()
@@ -34,9 +34,9 @@ impl FlowSync {
             .count()
     }
 
-    /// Returns the part of a range of source ports that this director assigns. The range is divided into one part for
-    /// each director, in the order of their numbers, so that flows that two directors accept at the same time have
-    /// different ports. Sizes differ by at most one port. `None` if the range has fewer ports than there are directors.
+    /// Returns the part of a range of source ports from which this director assigns ports. Each director has one part,
+    /// in the order of their numbers, so that flows that two directors accept at the same time have different ports.
+    /// The sizes of the parts differ by at most one port. `None` if there are fewer ports than directors.
     pub fn own_ports(&self, (first, last): (u16, u16)) -> Option<(u16, u16)> {
         let length = (usize::from(last) + 1).checked_sub(first.into())?;
         let (number, directors) = (self.number(), self.directors());
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     fn sync(index: usize, count: usize) -> FlowSync {
-        // As text, 10.0.0.10 would come before 10.0.0.9.
+        // In text order, 10.0.0.10 would come before 10.0.0.9.
         let address = |number: usize| SocketAddr::from(([10, 0, 0, 9 + number as u8], 8482));
         let mut all: Vec<SocketAddr> = (0..count).map(address).collect();
         let listen = all.remove(index);

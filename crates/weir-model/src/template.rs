@@ -1,11 +1,11 @@
-//! Texts with variables that are expanded for each request: header values, redirects, paths, bodies.
+//! Parses texts with variables that Weir expands for each request: header values, redirects, paths, bodies.
 
 use std::fmt;
 use std::sync::Arc;
 
 use crate::MapEntries;
 
-/// A variable of a text. [`Variable::TABLE`] lists the names that have no suffix.
+/// A variable in a text. [`Variable::TABLE`] lists the names that have no suffix.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Variable {
     /// The client's address.
@@ -22,7 +22,7 @@ pub enum Variable {
     Host,
     /// The path without query, in the form that routes compare.
     Path,
-    /// Path and query as received: the meaning of `{path}` in a redirect without `{query}`.
+    /// Path and query as received. In a redirect without `{query}`, `{path}` has this meaning.
     PathAndQuery,
     /// The query without `?`.
     Query,
@@ -34,7 +34,7 @@ pub enum Variable {
     Server,
     /// The pool that the request is sent to.
     Pool,
-    /// The route, as the line of its position in the configuration.
+    /// The route, as its line number in the configuration.
     Route,
     /// `1.2` or `1.3`; empty without TLS.
     TlsVersion,
@@ -48,7 +48,7 @@ pub enum Variable {
     Header(String),
     /// The request's cookie with this name.
     Cookie(String),
-    /// A capture group of the route's expression, from 1.
+    /// A capture group of the route's expression, numbered from 1.
     Group(u8),
     /// The part of the path after the fixed prefix of the route's pattern.
     Rest,
@@ -79,7 +79,7 @@ impl Variable {
         ("rest", Self::Rest),
     ];
 
-    /// Returns the variable with a name, as written between braces.
+    /// Returns the variable with this name, as written between braces.
     pub fn from_name(name: &str) -> Option<Self> {
         if let Some(field) = name
             .strip_prefix("header.")
@@ -114,12 +114,12 @@ impl Variable {
     }
 }
 
-/// A map, and the text that is looked up in it.
+/// A map and the text to look up in it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ValueMap {
     /// Name.
     pub name: String,
-    /// Text that is looked up.
+    /// Text to look up.
     pub key: Template,
     /// Value if no key matches; `None` = no default is configured.
     pub default: Option<String>,
@@ -197,7 +197,7 @@ pub struct Template {
     parts: Vec<Part>,
 }
 
-/// A name in braces that is not a variable.
+/// A name in braces is not a variable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnknownVariable {
     /// The name.
@@ -209,7 +209,7 @@ impl Template {
     /// as in JSON.
     ///
     /// # Errors
-    /// Returns an error if no variable has one of the names.
+    /// Returns an error if a name is not the name of a variable.
     pub fn parse(text: &str) -> Result<Self, UnknownVariable> {
         let mut parts = Vec::new();
         let mut literal = String::new();
@@ -354,7 +354,7 @@ mod tests {
     }
 
     proptest! {
-        /// The parts contain the whole text, and literal parts are never adjacent.
+        /// Together, the parts contain the whole text. Literal parts are never adjacent.
         #[test]
         fn parts_concatenate_to_text(text in "([a{} \"]|\\{client\\}|\\{path\\}|\\{1\\}){0,12}") {
             if let Ok(parsed) = Template::parse(&text) {

@@ -1,4 +1,4 @@
-//! TLS settings of proxy services, for clients and for servers.
+//! Defines the TLS settings of proxy services for clients and for servers.
 
 use crate::{CipherSuite, Secret, Source, TlsGroup};
 
@@ -27,15 +27,15 @@ named_enum! {
 }
 
 named_enum! {
-    /// Requests that are rejected because their host differs from the SNI of the connection.
+    /// Which requests are rejected because their host differs from the SNI of the connection.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
     pub enum SniHost {
-        /// Rejects hosts of another service that requires client certificates of a different CA, with 421.
+        /// Rejects, with 421, hosts of another service that requires client certificates of a different CA.
         #[default]
         ClientAuth = "client_auth",
-        /// Rejects every host other than the SNI.
+        /// Rejects every host that differs from the SNI.
         Same = "same",
-        /// Rejects none.
+        /// Rejects no requests.
         Ignore = "ignore",
     }
 }
@@ -49,19 +49,19 @@ pub struct ServiceTls {
     pub strict_sni: bool,
     /// Minimum TLS version.
     pub minimum: TlsVersion,
-    /// Cipher suites that clients may use; if no suite of a TLS version is listed, all of its suites may be used.
+    /// Cipher suites that clients may use. If no suite of a TLS version is listed, clients may use all of its suites.
     pub ciphers: Vec<CipherSuite>,
     /// Key exchange groups, in order of preference; empty = the default groups.
     pub groups: Vec<TlsGroup>,
-    /// PEM file with the CA certificates for clients; `None` = no client certificates.
+    /// PEM file with the CA certificates that verify clients; `None` = no client certificates.
     pub client_ca: Option<String>,
     /// PEM file with the revocation lists of the CAs in `client_ca`; `None` = revocation is not checked.
     pub client_crl: Option<String>,
     /// Whether client certificates are required; ignored without `client_ca`.
     pub client_auth: ClientAuth,
-    /// Session ticket keys: the first key encrypts, all keys decrypt; empty = keys that Weir generates and rotates.
+    /// Session ticket keys. The first key encrypts, all keys decrypt; empty = Weir generates and rotates the keys.
     pub ticket_keys: Vec<Secret>,
-    /// Treatment of requests whose host differs from the SNI.
+    /// How requests whose host differs from the SNI are treated.
     pub sni_host: SniHost,
     /// Position in the configuration.
     pub source: Source,
@@ -80,11 +80,11 @@ impl ServiceTls {
 /// The `tls` setting of a pool: TLS to the servers, in proxy services.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ServerTls {
-    /// Whether the server's certificate is verified: trusted CA and matching name.
+    /// Whether to verify the server's certificate: trusted CA and matching name.
     pub verify: bool,
     /// PEM file with CA certificates; `None` = the system's CA certificates.
     pub ca: Option<String>,
-    /// Name sent as SNI and verified; `None` = the server's address.
+    /// Name to send as SNI and to verify; `None` = the server's address.
     pub server_name: Option<String>,
     /// PEM file with the client certificate chain and key.
     pub certificate: Option<String>,

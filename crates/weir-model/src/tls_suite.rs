@@ -1,9 +1,9 @@
-//! Cipher suites and key exchange groups of TLS, with their IANA and OpenSSL names.
+//! Defines the cipher suites and key exchange groups of TLS, with their IANA and OpenSSL names.
 
 use crate::TlsVersion;
 
 named_enum! {
-    /// A cipher suite (IANA "TLS Cipher Suites"), in the order in which Weir offers them.
+    /// A cipher suite (IANA "TLS Cipher Suites"). Weir offers the suites in this order.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
     pub enum CipherSuite {
         /// TLS 1.3.
@@ -28,7 +28,7 @@ named_enum! {
 }
 
 impl CipherSuite {
-    /// Returns the name in OpenSSL's `ciphers`; for a TLS 1.3 suite, it is the IANA name.
+    /// Returns the name in OpenSSL's `ciphers`, which is the IANA name for a TLS 1.3 suite.
     pub const fn openssl_name(self) -> &'static str {
         match self {
             Self::Aes256Gcm | Self::Aes128Gcm | Self::ChaCha20 => self.as_str(),

@@ -1,4 +1,4 @@
-//! Servers on unix sockets (unix(7)).
+//! Represents servers on unix sockets (unix(7)).
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -8,11 +8,11 @@ pub const PREFIX: &str = "unix:";
 /// Maximum length of a path, in bytes: `sun_path` without the final zero.
 pub const PATH_BYTES_MAX: usize = 107;
 
-/// The discard-only prefix of RFC 6666, 100::/64: no server has an address in it.
+/// The discard-only prefix of RFC 6666, 100::/64. No server has an address in this prefix.
 const DISCARD_ONLY: u128 = 0x0100 << 112;
 
-/// Returns the address that identifies the server on the socket at `path` wherever servers are identified by address:
-/// in health checks, overrides and hashes. Weir never connects to it. It depends only on the path.
+/// Returns the address that identifies the server on the socket at `path` where servers are identified by address: in
+/// health checks, overrides and hashes. Weir never connects to the address, which depends only on the path.
 pub fn stand_in(path: &str) -> IpAddr {
     // FNV-1a with 64 bits.
     let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
@@ -22,7 +22,7 @@ pub fn stand_in(path: &str) -> IpAddr {
     IpAddr::V6(Ipv6Addr::from_bits(DISCARD_ONLY | u128::from(hash)))
 }
 
-/// Returns the reason why a path is not valid for a server's socket; `None` if it is valid.
+/// Returns why a path is not valid for a server's socket; `None` if it is valid.
 pub fn path_problem(path: &str) -> Option<String> {
     if path.starts_with('@') {
         return Some("abstract sockets are not supported".to_owned());

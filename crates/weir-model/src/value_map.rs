@@ -1,5 +1,5 @@
-//! `[map.NAME]`: values by keys, from a file or from the configuration. The cost of a lookup does not depend on the
-//! number of entries.
+//! Defines `[map.NAME]`: values by key, from a file or from the configuration. The cost of a lookup does not depend on
+//! the number of entries.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -21,7 +21,7 @@ named_enum! {
         Prefix = "prefix",
         /// The key is a suffix of the text; the longest key wins.
         Suffix = "suffix",
-        /// The key is a network that contains the address; the longest prefix wins.
+        /// The key is a network that contains the text, an address; the longest prefix wins.
         Network = "network",
         /// The key is a regular expression that matches the text; the first one wins.
         Regex = "regex",
@@ -31,9 +31,9 @@ named_enum! {
 /// Why the entries of a map cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MapError {
-    /// The key of the entry with this index, from 0, is not valid, for this reason.
+    /// The key of an entry is not valid: the index of the entry, from 0, and the reason.
     Key(usize, String),
-    /// The expressions together need too much memory.
+    /// All expressions together need too much memory.
     TooLarge,
 }
 
@@ -45,22 +45,22 @@ pub struct MapEntries {
     entries: Vec<(String, u32)>,
     /// Distinct values.
     values: Vec<String>,
-    /// Clients do not add keys, so they cannot make lookups slow, and a fixed hash is sufficient.
+    /// The index of the value for each key. A fixed hash is sufficient, because clients do not add keys and so cannot
+    /// slow lookups down.
     by_key: HashMap<Box<[u8]>, u32, FixedState>,
-    /// Distinct key lengths, longest first. For networks: prefix lengths of IPv4, and IPv6 prefix lengths plus
-    /// 64.
+    /// Distinct key lengths, longest first. For networks: the prefix lengths of IPv4, and those of IPv6 plus 64.
     lengths: Vec<u16>,
     regexes: Option<RegexSet>,
 }
 
-/// Offset that is added to IPv6 prefix lengths in `lengths`.
+/// Offset of IPv6 prefix lengths in `lengths`.
 const V6_OFFSET: u16 = 64;
 
 impl MapEntries {
-    /// Indexes entries. If a key occurs several times, the first entry applies.
+    /// Creates the index from entries. If a key occurs several times, the first entry applies.
     ///
     /// # Errors
-    /// Returns an error if a key is not valid for the kind, or if the expressions are too large.
+    /// Returns an error if a key is not valid for the kind, or if the expressions need too much memory.
     pub fn new(
         kind: MapKind,
         ignore_case: bool,
@@ -164,7 +164,7 @@ impl MapEntries {
         &self.values
     }
 
-    /// Returns the index in [`values`](Self::values) of the value of a text; `None` if no key matches.
+    /// Returns the index in [`values`](Self::values) of the value for a text; `None` if no key matches.
     pub fn find(&self, text: &[u8]) -> Option<usize> {
         let get = |key: &[u8]| self.by_key.get(key).map(|index| *index as usize);
         match self.kind {
@@ -201,7 +201,7 @@ fn length_of(address: IpAddr, prefix: u8) -> u16 {
     }
 }
 
-/// The lookup key of a network: its length, and its address without the host bits.
+/// The lookup key of a network: its prefix length, and its address without the host bits.
 struct NetworkKey {
     bytes: [u8; 18],
     len: usize,
@@ -221,7 +221,7 @@ impl NetworkKey {
     }
 }
 
-/// Returns the lookup key of the network with this length that contains the address.
+/// Returns the lookup key of the network with this prefix length that contains the address.
 fn masked_key(address: IpAddr, length: u16) -> NetworkKey {
     match address {
         IpAddr::V4(address) => {
@@ -236,7 +236,7 @@ fn masked_key(address: IpAddr, length: u16) -> NetworkKey {
     }
 }
 
-/// Returns the text as it is compared with keys.
+/// Returns the form of the text that is compared with keys.
 fn fold_case(text: &[u8], ignore_case: bool) -> Cow<'_, [u8]> {
     match ignore_case && text.iter().any(u8::is_ascii_uppercase) {
         true => Cow::Owned(text.to_ascii_lowercase()),

@@ -1,4 +1,4 @@
-//! Virtual routers: addresses that move between directors.
+//! Defines virtual routers, whose addresses move between directors.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -21,12 +21,12 @@ pub struct VirtualRouter {
     pub priority: u8,
     /// Protocol version, 2 or 3.
     pub version: u8,
-    /// Interval of advertisements.
+    /// Advertisement interval.
     pub advert_interval: Duration,
-    /// Addresses that are listed in advertisements; all of one family. Empty = the router manages no addresses and only
-    /// runs the state machine.
+    /// Addresses that advertisements list, all of one family. Empty = the router manages no addresses and only runs the
+    /// state machine.
     pub addresses: Vec<Network>,
-    /// Addresses that are not listed in advertisements.
+    /// Addresses that advertisements do not list.
     pub excluded_addresses: Vec<Network>,
     /// Interfaces of addresses that are not on `interface`.
     #[serde(default)]
@@ -45,18 +45,18 @@ pub struct VirtualRouter {
     /// The lowest accepted TTL or hop limit of packets from `peers`, 1 to 255; `None` = 255 for IPv4, any for IPv6.
     #[serde(default)]
     pub unicast_min_ttl: Option<u8>,
-    /// Name of the group; virtual routers of the same group move together.
+    /// Name of the group. Virtual routers in the same group move together.
     pub group: Option<String>,
     /// Tracked objects.
     pub track: Vec<Track>,
-    /// Programs that are called on state changes.
+    /// Programs to run on state changes.
     pub notify: Notify,
-    /// Delay after startup before the director participates.
+    /// Delay after startup before the director participates in elections.
     pub start_delay: Duration,
     /// Missed advertisements after which a backup becomes active, 1 to 100.
     pub down_adverts: u32,
-    /// Whether the checksum of version 3 over IPv4 includes a pseudo header, until the first packet of a peer shows
-    /// which form it uses.
+    /// Whether the checksum of version 3 over IPv4 includes a pseudo header. After the first packet from a peer, the
+    /// form that the peer uses applies.
     pub pseudo_header: bool,
     /// Whether advertisements and addresses use the virtual MAC address (RFC 9568 section 7.3).
     pub virtual_mac: bool,
@@ -72,7 +72,7 @@ pub struct VirtualRouter {
     pub routes: Vec<VirtualRoute>,
     /// Policy routing rules that exist while the director is active.
     pub rules: Vec<VirtualRule>,
-    /// The packets to the addresses that the active director accepts.
+    /// Which packets to the addresses the active director accepts.
     #[serde(default)]
     pub accept: Accept,
 }
@@ -88,7 +88,7 @@ pub enum Accept {
     Services(Vec<AcceptedPorts>),
 }
 
-/// Ports of an address that belong to a service.
+/// The ports of an address on which a service listens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct AcceptedPorts {
     /// An address of the virtual router.
@@ -109,9 +109,9 @@ pub struct RouterAnnouncements {
     /// Time from a takeover to the second announcement; zero = no second announcement.
     #[serde(rename = "again")]
     pub second_announcement_delay: Duration,
-    /// Interval of further announcements; zero = no further announcements.
+    /// Interval between further announcements; zero = no further announcements.
     pub refresh: Duration,
-    /// Frames per address at each of the further announcements.
+    /// Frames per address in each further announcement.
     pub refresh_repeat: u32,
 }
 
@@ -130,16 +130,16 @@ impl fmt::Debug for RouterKey {
 pub struct RouterHmac {
     /// Accepted keys by ID, 32 to 64 bytes each.
     pub keys: Vec<(u8, RouterKey)>,
-    /// ID of the key that packets are signed with.
+    /// ID of the key that signs packets.
     pub active: u8,
-    /// The signatures that are sent and required.
+    /// Which packets are signed and must be signed.
     pub mode: RouterHmacMode,
-    /// How far the clocks of two directors may differ.
+    /// Maximum difference between the clocks of two directors.
     pub window: Duration,
 }
 
 named_enum! {
-    /// The signatures that are sent and required.
+    /// Which packets are signed and must be signed.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
     pub enum RouterHmacMode {
         /// Packets are signed, and signatures are required.
@@ -158,7 +158,7 @@ pub struct VirtualRoute {
     pub to: Network,
     /// Next hop.
     pub via: Option<IpAddr>,
-    /// Interface; `None` = that of the virtual router.
+    /// Interface; `None` = the interface of the virtual router.
     pub interface: Option<String>,
     /// Preferred source address.
     pub source: Option<IpAddr>,
@@ -176,7 +176,7 @@ pub struct VirtualRule {
     pub from: Option<Network>,
     /// Destination.
     pub to: Option<Network>,
-    /// Interface that packets are received on.
+    /// Interface on which packets are received.
     pub interface: Option<String>,
     /// Firewall mark.
     pub mark: Option<u32>,
@@ -187,8 +187,8 @@ pub struct VirtualRule {
 }
 
 impl VirtualRouter {
-    /// Returns whether advertisements are sent over IPv4. The family is that of `addresses`; without addresses, that of
-    /// `source` or `peers`.
+    /// Returns whether advertisements are sent over IPv4. `addresses` determines the family; without addresses,
+    /// `source` or `peers` does.
     pub const fn is_ipv4(&self) -> bool {
         match (
             self.addresses.as_slice(),
@@ -210,7 +210,8 @@ impl VirtualRouter {
         Some(&found.interface)
     }
 
-    /// Returns the configured interface of an address that the router manages; `None` = the one that has `source`.
+    /// Returns the configured interface of an address that the router manages; `None` = the interface that has
+    /// `source`.
     pub fn interface_of(&self, address: IpAddr) -> Option<&str> {
         self.other_interface(address).or(self.interface.as_deref())
     }
@@ -264,9 +265,9 @@ pub enum TrackObject {
     Script(TrackScript),
     /// A service whose pool must have a usable server.
     Service(String),
-    /// A pool that must have a usable server, or the quorum that it requires.
+    /// A pool that must have a usable server, or the quorum that the pool requires.
     Pool(String),
-    /// The data plane, which must be able to forward.
+    /// The data plane, which must be able to forward packets.
     DataPlane,
 }
 
@@ -277,7 +278,7 @@ pub struct TrackScript {
     pub command: Vec<String>,
     /// Interval between runs.
     pub interval: Duration,
-    /// Maximum run time.
+    /// Time limit of a run.
     pub timeout: Duration,
     /// Consecutive successes required.
     pub rise: u32,
@@ -287,20 +288,20 @@ pub struct TrackScript {
     pub user: String,
 }
 
-/// Programs and arguments that are called on state changes; empty = no program.
+/// Programs to run on state changes, with arguments; empty = no program.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Notify {
-    /// Called on every change, with four additional arguments.
+    /// Runs on every change, with four additional arguments.
     pub all: Vec<String>,
-    /// Called when the director becomes active.
+    /// Runs when the director becomes active.
     pub active: Vec<String>,
-    /// Called when the director becomes backup.
+    /// Runs when the director becomes backup.
     pub backup: Vec<String>,
-    /// Called when the virtual router enters the fault state.
+    /// Runs when the virtual router enters the fault state.
     pub fault: Vec<String>,
-    /// Called when the virtual router stops.
+    /// Runs when the virtual router stops.
     pub stop: Vec<String>,
-    /// Called on every change of the group's state, once for the whole group.
+    /// Runs on every change of the group's state, once for the whole group.
     pub group: Vec<String>,
     /// A FIFO that receives a line for every change, in keepalived's format.
     pub fifo: Option<String>,

@@ -1,4 +1,4 @@
-//! Tests the output of `weir plan`, and that differences are complete.
+//! Tests the output of `weir plan`, and that it contains all differences.
 
 use std::net::IpAddr;
 use std::time::Duration;

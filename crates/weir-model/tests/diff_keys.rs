@@ -1,4 +1,4 @@
-//! Each key that differs is one edit with both values; credentials and long texts are not shown.
+//! Tests that each changed key results in one edit with both values, without credentials and long texts.
 
 #![expect(clippy::too_many_lines, reason = "tables of keys")]
 
@@ -81,7 +81,7 @@ fn service_tls() -> ServiceTls {
 /// A change to the configuration, and the expected line without the name of its table.
 type Case = (fn(&mut Desired), &'static str);
 
-/// Asserts that each change of the configuration is one line, `table: edit`.
+/// Asserts that each change to the configuration results in one line, `table: edit`.
 fn check(table: &str, cases: &[Case]) {
     let lines = |change: &fn(&mut Desired)| {
         let mut new = base();
@@ -194,7 +194,7 @@ fn changed_keys_of_checks_are_edits() {
             ),
             (|it| http(it).minor_version = 0, "check.version 1.1 -> 1.0"),
             (|it| http(it).host = some("h"), "check.host none -> h"),
-            // A different kind of check is shown as a whole.
+            // If the kind of check changes, the whole check is shown.
             (
                 |it| check_of(it).target.tls = None,
                 "check https every 2s -> http every 2s",

@@ -1,4 +1,4 @@
-//! Differences in authorization, scheme conditions, and TLS of a service.
+//! Tests differences in authorization, scheme conditions, and TLS of a service.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Differences in path rewrites, and in the maps of access logs.
+//! Tests differences in path rewrites and in the maps of access logs.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Queries over several objects of a configuration: ports and paths of checks, users of pools, covered routes.
+//! Tests queries over several objects of a configuration: ports and paths of checks, users of pools, covered routes.
 
 use std::net::IpAddr;
 
@@ -415,7 +415,7 @@ fn route_without_conditions_matches_all_requests_and_covers_all_routes() {
         for other in others {
             assert!(!conditional.covers(&other), "{conditional} and {other}");
         }
-        // A route with an additional condition matches less.
+        // A route with an additional condition matches fewer requests.
         if conditional.when.headers.is_empty() {
             let mut narrower = conditional.clone();
             narrower.when.headers = named("y", Some("1"));

@@ -1,4 +1,4 @@
-//! Texts in plans and in the status, and names in the configuration.
+//! Tests texts in plans and in the status, and names in the configuration.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! Reads, adds and removes addresses of devices.
 //!
-//! An address can be handed over between two of Weir's processes without being absent: the former owner marks it and
-//! limits its lifetime, the next owner takes it over. If there is no next owner, the kernel removes the address.
+//! One Weir process can hand over an address to another without removing the address: the former owner marks it and
+//! limits its lifetime, and the next owner takes it over. If there is no next owner, the kernel removes the address.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -30,15 +30,15 @@ pub struct Address {
     pub prefix: u8,
     /// IPv4 label, by default the device's name.
     pub label: Option<String>,
-    /// Whether duplicate address detection is running (IPv6), so that the address is not usable yet.
+    /// Whether duplicate address detection is running (IPv6). Until it ends, the address is not usable.
     pub tentative: bool,
-    /// Whether another machine has the address (IPv6), so that this machine does not use it.
+    /// Whether another machine has the address (IPv6). If so, this machine does not use it.
     pub duplicate: bool,
     /// Whether the kernel avoids the address as a source, because it has scope `host` (IPv4) or is deprecated (IPv6,
     /// RFC 6724 section 5, rule 3).
     pub destination_only: bool,
     /// Whether the former owner has handed the address over ([`Netlink::hand_over_address`]), and no process has taken
-    /// it over.
+    /// it over yet.
     pub handed_over: bool,
 }
 
@@ -127,9 +127,9 @@ impl Netlink {
             .await
     }
 
-    /// Adds an address like [`Netlink::add_address`], but so that the kernel does not select it as the source of this
-    /// machine's own connections: an IPv4 address has scope `host`, an IPv6 address is deprecated from the start (RFC
-    /// 4862 section 5.5.4). It is used for a VIP on a server, where replies set the source explicitly.
+    /// Adds an address like [`Netlink::add_address`], but prevents the kernel from selecting it as the source of this
+    /// machine's own connections: an IPv4 address gets scope `host`, and an IPv6 address is deprecated from the start
+    /// (RFC 4862 section 5.5.4). Use this for a VIP on a server, whose replies set the source explicitly.
     ///
     /// # Errors
     /// See [`Netlink::add_address`].
@@ -200,7 +200,7 @@ impl Netlink {
         .await
     }
 
-    /// Adds an address, or changes its lifetime in seconds and its protocol.
+    /// Adds an address, or changes the lifetime (in seconds) and the protocol of an existing address.
     async fn replace_address(
         &self,
         ifindex: u32,

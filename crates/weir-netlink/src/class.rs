@@ -1,9 +1,8 @@
-//! Divides destinations into classes; all route lookups in a class have the same result.
+//! Divides destinations into classes in which all route lookups have the same result.
 //!
 //! If a packet of this machine has neither a source nor a mark, only prefixes determine its route: the prefixes of
 //! rules, of routes in any table, and of the kernel's special addresses. All destinations between two adjacent
-//! boundaries of these prefixes have the same route. It is therefore sufficient to look up one destination of each
-//! class.
+//! boundaries of these prefixes have the same route. Looking up one destination of each class is therefore sufficient.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

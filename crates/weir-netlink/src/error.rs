@@ -19,7 +19,7 @@ pub enum Error {
         request: String,
         /// The kernel's error.
         source: io::Error,
-        /// The kernel's message, if there is one (extended acknowledgement), or what the kernel needs.
+        /// The kernel's message (extended acknowledgement), if there is one, or the kernel option that is missing.
         reason: Option<String>,
     },
     /// A table changed during each attempt to read it.

@@ -1,9 +1,9 @@
 //! Sends requests and receives replies on a netlink socket (RFC 3549).
 //!
-//! One request is outstanding at a time. Each request requests an acknowledgement or is a dump, so the end of the
+//! One request is outstanding at a time. Each request asks for an acknowledgement or is a dump, so the end of the
 //! replies is always marked. Replies to a request whose future was dropped have an old sequence number and are skipped.
-//! A message that this build cannot decode, such as one with an attribute of a newer kernel, is skipped and counted, so
-//! that the rest of a table is still read.
+//! Messages that this build cannot decode, for example because of an attribute of a newer kernel, are skipped and
+//! counted, so that the rest of a table is still read.
 
 use std::io;
 
@@ -18,7 +18,7 @@ use crate::{Error, Result};
 const HEADER_BYTES: usize = 16;
 const DUMP_ATTEMPTS: u32 = 5;
 /// Number of requests in a datagram. The default receive buffer (`net.core.rmem_default`) is several times larger than
-/// the replies to them.
+/// the replies to these requests.
 const BATCH_SIZE: usize = 64;
 /// Buffer size for a datagram of single replies; the kernel uses the same size for dumps.
 const REPLY_BYTES: usize = 1 << 15;
@@ -91,8 +91,8 @@ impl Exchange {
         })
     }
 
-    /// Sends many requests in batches. The kernel replies to each with one message or error. Returns the replies in the
-    /// order of the requests. `request` returns the description of a request by its index, for errors.
+    /// Sends many requests in batches. The kernel replies to each request with one message or error. Returns the
+    /// replies in the order of the requests. `request` returns the description of a request by its index, for errors.
     pub(crate) async fn transact_each<T>(
         &mut self,
         payloads: Vec<T>,

@@ -1,8 +1,8 @@
-//! Filters packets to addresses of this machine with an nf_tables table.
+//! Filters packets to this machine's addresses with an nf_tables table.
 //!
 //! The table has one chain at the input hook (linux/netfilter/nf_tables.h). It is created and replaced in one batch,
-//! which the kernel applies as a whole. Sets, limits and other hooks are not supported. Other tables are not read or
-//! changed; a packet that this table accepts may still be dropped by another table.
+//! which the kernel applies atomically. Sets, limits and other hooks are not supported. Other tables are not read or
+//! changed; another table can still drop a packet that this table accepts.
 
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
@@ -15,8 +15,8 @@ use rustix::net::{
 use crate::exchange::messages;
 use crate::{Change, Error, Netlink, Result};
 
-/// The packets that may reach some addresses; all other packets to these addresses are dropped. Packets from the
-/// machine itself, neighbour discovery and ICMP errors always pass.
+/// The packets that are allowed to reach the filtered addresses; all other packets to these addresses are dropped.
+/// Packets from the machine itself, neighbour discovery and ICMP errors always pass.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InputFilter {
     /// Name of the table, at most 255 bytes.
@@ -217,7 +217,7 @@ fn build_batch(filter: &InputFilter) -> Batch {
     batch
 }
 
-/// A batch of messages, which the kernel applies as a whole.
+/// A batch of messages, which the kernel applies atomically.
 struct Batch {
     bytes: Vec<u8>,
     sequence: u32,

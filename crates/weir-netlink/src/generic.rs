@@ -1,4 +1,4 @@
-//! Finds a family of generic netlink by name and sends requests to it.
+//! Finds a generic netlink family by name and sends requests to it.
 //!
 //! Supports only the features that [`crate::xdp_feature`] uses: requests with one attribute, and replies without nested
 //! attributes. Numbers are from `linux/genetlink.h`.

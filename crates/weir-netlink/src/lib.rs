@@ -6,8 +6,8 @@
 //! devices, tags and MAC addresses from it without I/O. Each change reports whether it had an effect, so that the
 //! caller can record what to revert; this crate keeps no records. `weir-engine` decides which changes to make.
 //!
-//! The crate does not use rtnetlink's handles for requests. Its own implementation repeats a dump that the kernel marks
-//! as interrupted, and a watch reports lost notifications, so that cached state remains correct while the network
+//! The crate does not use rtnetlink's handles for requests. Its own implementation repeats dumps that the kernel marks
+//! as interrupted, and its watches report lost notifications, so that cached state remains correct while the network
 //! changes.
 
 mod address;

@@ -7,7 +7,7 @@ use std::fmt;
 pub struct MacAddr(pub [u8; 6]);
 
 impl MacAddr {
-    /// Converts a link-layer address; `None` = it is not six bytes long, as on tunnels and InfiniBand devices.
+    /// Converts a link-layer address; `None` = the address is not six bytes long, as on tunnels and InfiniBand devices.
     pub fn from_slice(bytes: &[u8]) -> Option<Self> {
         bytes.try_into().ok().map(Self)
     }

@@ -76,7 +76,7 @@ pub struct Neighbour {
     pub ifindex: u32,
     /// The IP address.
     pub ip: IpAddr,
-    /// The Ethernet address, if known. It may be outdated in an invalid state.
+    /// The Ethernet address, if known. It can be outdated if the state is not valid.
     pub mac: Option<MacAddr>,
     /// The state of the entry.
     pub state: NeighbourState,
@@ -187,7 +187,7 @@ impl Netlink {
     /// # Errors
     /// Fails if the device does not exist or is down, or `CAP_NET_ADMIN` is missing.
     pub async fn ensure_managed(&self, ifindex: u32, ip: IpAddr) -> Result<ManageOutcome> {
-        // A permanent entry that is marked as managed would no longer be permanent (`__neigh_update` of
+        // Marking a permanent entry as managed would make it no longer permanent (`__neigh_update` of
         // net/core/neighbour.c).
         match self.neighbour(ifindex, ip).await? {
             Some(entry) if entry.state == NeighbourState::Permanent => {

@@ -18,7 +18,7 @@ use crate::{Result, Sysctl};
 pub enum Change {
     /// The object was added or removed.
     Made,
-    /// The object already existed, or did not exist.
+    /// The object to add already existed, or the object to remove did not exist.
     None,
 }
 
@@ -31,8 +31,8 @@ pub struct Netlink {
 }
 
 impl Netlink {
-    /// Opens the network of the calling thread's namespace. Must be called inside a tokio runtime. It is not `async`,
-    /// so that it runs on the calling thread.
+    /// Opens the network of the calling thread's namespace. Must be called inside a tokio runtime. Not `async`, so that
+    /// it runs on the calling thread.
     ///
     /// # Errors
     /// [`crate::Error::Socket`]: the netlink socket cannot be opened.

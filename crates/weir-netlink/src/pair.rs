@@ -1,4 +1,4 @@
-//! Creates the veth pair that packets with a firewall mark are routed to, so that XDP receives them.
+//! Creates the veth pair through which packets with a firewall mark are routed to XDP.
 
 use netlink_packet_route::link::{
     InfoData, InfoKind, InfoVeth, LinkAttribute, LinkFlags, LinkInfo, LinkMessage,

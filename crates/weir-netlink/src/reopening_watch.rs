@@ -2,7 +2,8 @@
 
 use crate::{Event, Netlink, Result, Watch};
 
-/// A [`Watch`] that can be reopened after a socket error. It reports the changes in between as [`Event::Lost`].
+/// A [`Watch`] that can be reopened after a socket error. It reports the changes between the error and the reopening as
+/// [`Event::Lost`].
 #[derive(Debug)]
 pub struct ReopeningWatch {
     netlink: Netlink,
@@ -44,7 +45,7 @@ impl ReopeningWatch {
         result
     }
 
-    /// Reopens a failed watch; the events in between are reported as lost. If this fails, a later call tries again.
+    /// Reopens a failed watch, which then reports the missed events as lost. If this fails, a later call tries again.
     pub fn reopen(&mut self) {
         if self.watch.is_none()
             && let Ok(watch) = self.netlink.watch()

@@ -89,7 +89,7 @@ impl RouteKind {
 pub struct NextHop {
     /// The output device.
     pub ifindex: u32,
-    /// The router, whose address family may differ from the destination's (IPv4 via IPv6, RFC 5549); `None` = the
+    /// The router, whose address family can differ from the destination's (IPv4 via IPv6, RFC 5549); `None` = the
     /// destination is on the segment.
     pub gateway: Option<IpAddr>,
     /// The weight among the next hops, 1 to 256.

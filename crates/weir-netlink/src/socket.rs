@@ -1,6 +1,6 @@
 //! Lists the TCP sockets of the namespace, with sock_diag(7).
 //!
-//! The dump is not a snapshot: a socket that is opened or closed in the meantime may be missing or listed twice.
+//! The dump is not a snapshot: a socket that is opened or closed during the dump can be missing or listed twice.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::OwnedFd;
@@ -15,7 +15,7 @@ use crate::{Error, Result};
 /// The state of a TCP socket; only the states that Weir uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TcpState {
-    /// Both ends may send.
+    /// Both ends can send.
     Established,
     /// A SYN-ACK was sent; the client's ACK has not been received.
     SynReceived,
@@ -40,7 +40,7 @@ impl TcpState {
         Self::Listen,
     ];
 
-    /// States in which a connection may still have data to send.
+    /// States in which a connection can still have data to send.
     pub const SENDING: [Self; 5] = [
         Self::Established,
         Self::SynReceived,
@@ -69,7 +69,7 @@ pub struct TcpSocket {
     pub state: TcpState,
     /// The local address, which is unspecified for a wildcard listener.
     pub local: SocketAddr,
-    /// A number that is unique since boot.
+    /// The socket's cookie, which is unique since boot.
     pub cookie: u64,
     /// For a listener: number of connections that have not been accepted yet.
     pub backlog: u32,
@@ -123,7 +123,7 @@ pub fn tcp_sockets(states: &[TcpState]) -> Result<Vec<TcpSocket>> {
 }
 
 fn request_failed(errno: Errno) -> Error {
-    // Without inet_diag the kernel does not know the request, without tcp_diag it does not know the protocol.
+    // Without inet_diag, the kernel does not support the request; without tcp_diag, it does not support the protocol.
     let is_missing = matches!(errno, Errno::OPNOTSUPP | Errno::NOENT);
     Error::Rejected {
         request: "list TCP sockets".to_owned(),
@@ -141,7 +141,7 @@ fn build_request(states: &[TcpState]) -> Vec<u8> {
     bytes.extend_from_slice(&length.to_ne_bytes());
     bytes.extend_from_slice(&TCPDIAG_GETSOCK.to_ne_bytes());
     bytes.extend_from_slice(&FLAGS.to_ne_bytes());
-    // Zeros match any port, address, device and cookie.
+    // Zero bytes match any port, address, device and cookie.
     bytes.resize(HEADER_LEN + STATES_OFFSET, 0);
     bytes.extend_from_slice(&mask.to_ne_bytes());
     bytes.resize(HEADER_LEN + REQUEST_LEN, 0);

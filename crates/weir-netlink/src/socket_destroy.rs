@@ -61,8 +61,8 @@ pub fn destroy_sockets(protocol: u8, cookies: &mut BTreeSet<u64>) -> Result<()> 
     Ok(())
 }
 
-/// Destroys the TCP connections of the calling thread's namespace whose local address is one of these, until `limit`
-/// has passed. The peers receive a reset, if the addresses are still on an interface. Returns the number of destroyed
+/// Destroys the TCP connections of the calling thread's namespace whose local address is in `addresses`, for at most
+/// `limit`. The peers receive a reset if the addresses are still on an interface. Returns the number of destroyed
 /// connections.
 ///
 /// # Errors
@@ -183,7 +183,7 @@ fn cookie_of(id: &[u8; ID_BYTES]) -> u64 {
     u64::from(high) << 32 | u64::from(low)
 }
 
-/// Returns the local address in a socket's identity. An IPv6 socket may have an IPv4 peer.
+/// Returns the local address in a socket's identity. An IPv6 socket can have an IPv4 peer.
 fn local_address_of(family: u8, id: &[u8; ID_BYTES]) -> IpAddr {
     let bytes: [u8; 16] = read_array(id, ADDRESS_OFFSET).unwrap_or_default();
     match (family, bytes) {

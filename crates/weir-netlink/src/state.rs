@@ -1,9 +1,9 @@
 //! Reads and updates the network state that next hops are computed from.
 //!
-//! [`Netlink::state`] reads it, and [`NetState::apply`] updates it with the events of a [`crate::Watch`]. [`resolve`]
-//! computes from it, without I/O, the device, the tag and the MAC addresses of frames for a server. The state contains
-//! the kernel's route lookup for each server instead of routes, because policy rules and VRFs also determine the
-//! result.
+//! [`Netlink::state`] reads the state, and [`NetState::apply`] updates it with the events of a [`crate::Watch`]. From
+//! the state, [`resolve`] computes the device, the tag and the MAC addresses of frames for a server without I/O. The
+//! state contains the kernel's route lookup for each server instead of routes, because policy rules and VRFs also
+//! determine the result.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -53,8 +53,8 @@ pub struct ResolvedPath {
     pub local: bool,
 }
 
-/// Returns the paths to `server`, in the route's order. Empty if there is no lookup for the server, it is unreachable,
-/// or all its devices are missing or down.
+/// Returns the paths to `server`, in the route's order. The result is empty if there is no lookup for the server, the
+/// server is unreachable, or all its devices are missing or down.
 pub fn resolve(server: IpAddr, state: &NetState) -> Vec<ResolvedPath> {
     let Some(found) = state.lookups.get(&server) else {
         return Vec::new();
@@ -95,7 +95,7 @@ fn resolve_next_hop(
     })
 }
 
-/// Follows VLAN devices to their lowest device. If XDP cannot push the tags, returns the device itself.
+/// Follows VLAN devices to their lowest device. Returns the device itself if XDP cannot push the tags.
 fn lowest_device_and_tag<'a>(device: &'a Link, state: &'a NetState) -> (&'a Link, Option<u16>) {
     let mut lowest = device;
     let mut tags = Vec::new();

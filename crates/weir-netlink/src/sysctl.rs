@@ -73,7 +73,7 @@ impl Sysctl {
         }
     }
 
-    /// Sets the value. Returns the previous value if it was different, so that the caller can restore it.
+    /// Sets the value. If the previous value was different, returns it for the caller to restore.
     ///
     /// # Errors
     /// Fails if the sysctl does not exist, is read-only (in a container), or does not accept the value.

@@ -13,8 +13,8 @@ use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 
 use crate::{Change, MacAddr, Netlink, Result};
 
-/// The creator of routes and rules: keepalived's number (linux/rtnetlink.h, `RTPROT_KEEPALIVED`), that other programs
-/// recognize VRRP routes and rules.
+/// The creator of routes and rules: keepalived's number (linux/rtnetlink.h, `RTPROT_KEEPALIVED`), by which other
+/// programs recognize VRRP routes and rules.
 const RTPROT_KEEPALIVED: u8 = 18;
 
 /// A unicast route.
@@ -65,7 +65,7 @@ const fn address(ip: IpAddr) -> RouteAddress {
     }
 }
 
-/// Clears the bits beyond the prefix, because the kernel rejects destinations in which any of them is set.
+/// Clears the bits beyond the prefix, because the kernel rejects destinations in which one of these bits is set.
 fn network(ip: IpAddr, prefix: u8) -> IpAddr {
     match ip {
         IpAddr::V4(ip) => {
@@ -186,8 +186,8 @@ impl Netlink {
     }
 
     /// Creates a macvlan device with a MAC address on another device. The new device is down. The mode is `bridge`: in
-    /// the mode `private`, the kernel does not pass multicast frames from this MAC address, which another machine may
-    /// also have, to the other device (`macvlan_handle_frame`).
+    /// the mode `private`, the other device does not receive multicast frames from this MAC address
+    /// (`macvlan_handle_frame`), which another machine can also have.
     ///
     /// # Errors
     /// Fails if the kernel has no macvlan, the other device does not support macvlans, or `CAP_NET_ADMIN` is missing.

@@ -1,8 +1,8 @@
 //! Reports changes to the network, in the kernel's order.
 //!
 //! A watch reports all changes since it was opened. If it is opened before the tables are read, no change is missed. If
-//! changes occur faster than they are read, the kernel drops some and reports this: after [`Event::Lost`] every table
-//! must be read again.
+//! changes occur faster than they are read, the kernel drops some of them and reports the loss: after [`Event::Lost`],
+//! every table must be read again.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -18,7 +18,8 @@ use rustix::io::Errno;
 use crate::exchange::messages;
 use crate::{Address, Error, Link, Neighbour, Netlink, Result, Route};
 
-/// Size of the receive buffer, for bursts such as a full routing table. The kernel may limit it (`net.core.rmem_max`).
+/// Size of the receive buffer, which must hold bursts such as a full routing table. The kernel may limit it
+/// (`net.core.rmem_max`).
 const RECEIVE_BUFFER_BYTES: u32 = 4 * 1024 * 1024;
 
 const GROUPS: [MulticastGroup; 6] = [
@@ -134,7 +135,7 @@ impl Watch {
             match self.socket.socket_ref().recv_from_full() {
                 Ok(_) => {}
                 Err(error) if is_overrun(&error) => {}
-                // The socket is empty, or it failed. In the latter case, the next wait returns the error.
+                // The socket is empty or has failed. If it has failed, the next wait returns the error.
                 Err(_) => return,
             }
         }

@@ -11,7 +11,7 @@ use crate::{Netlink, Result};
 const MODES: [u32; 2] = [1 << 1, 1 << 2];
 
 impl Netlink {
-    /// Returns the ID of the XDP program on a device, regardless of how it was attached.
+    /// Returns the ID of the XDP program on a device, regardless of how the program was attached.
     ///
     /// # Errors
     /// Fails if the kernel rejects the dump.

@@ -1,7 +1,7 @@
-//! Reads XDP features of drivers from the `netdev` family.
+//! Reads the XDP features of drivers from the generic netlink family `netdev`.
 //!
-//! Requires kernel 6.3 (`Documentation/netlink/specs/netdev.yaml`). The driver reports its current features. For
-//! example, veth reports transmission only while its peer has a program attached or GRO enabled.
+//! Requires kernel 6.3 (`Documentation/netlink/specs/netdev.yaml`). A driver reports its current features: veth, for
+//! example, reports transmission only while its peer has a program attached or GRO enabled.
 
 use rustix::io::Errno;
 

@@ -11,13 +11,13 @@ pub enum Error {
         /// The name of the pool.
         pool: String,
     },
-    /// There are more services than rows for them.
+    /// There are more services than service rows.
     #[error("more than {max} services: raise max_services in [node]")]
     TooManyServices {
         /// Maximum number.
         max: u32,
     },
-    /// There are more servers than rows for them. A server counts once for each service.
+    /// There are more servers than server rows. A server counts once for each service.
     #[error("more than {max} servers: raise max_servers in [node]")]
     TooManyServers {
         /// Maximum number.

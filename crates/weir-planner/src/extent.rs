@@ -1,7 +1,7 @@
 //! Builds the tables that a service's scheduler reads: header, list of servers, hash table and spread table.
 //!
-//! All tables of a service are one run of elements, so that one store publishes them and one call frees them. The
-//! caller selects the position of the run in the map.
+//! All tables of a service are in one run of elements, so one store publishes them and one call frees them. The caller
+//! selects the position of the run in the map.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -22,7 +22,7 @@ use crate::{Error, Result};
 /// Number of elements of the header.
 const HEADER_ELEMENTS: u32 = (size_of::<Extent>() / size_of::<Element>()) as u32;
 
-/// A service's tables, without a position in the map.
+/// A service's tables, without their position in the map.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tables {
     scheduler: Number,
@@ -49,11 +49,11 @@ pub struct Rule {
     pub scheduler: Scheduler,
     /// `strict_ipvs`.
     pub strict: bool,
-    /// The port of the service's only listener, otherwise 0: the port of servers that have none.
+    /// The port of the service's only listener, otherwise 0. Servers without a port use it.
     pub port: u16,
-    /// Number of server rows; rows of shared counts follow them.
+    /// Number of server rows; rows of shared counters follow them.
     pub dests: u32,
-    /// Whether no tree is used, because too many services share the pool's counts to update a tree for each of them.
+    /// Whether no tree is used, because too many services share the pool's counters to update a tree for each of them.
     pub is_tree_disabled: bool,
     /// Whether the director belongs to a group: the `maglev` table then depends only on values that are the same on all
     /// directors.
@@ -157,8 +157,8 @@ pub fn usable(slot: &ServiceSlot) -> Vec<&DestSlot> {
 /// Returns the table over the flow hash.
 ///
 /// In a group, the `maglev` table contains the servers and weights according to configuration and overrides, which are
-/// the same on all directors. An unusable server is skipped entry by entry, so that the directors' tables differ only
-/// in its entries.
+/// the same on all directors. An unusable server is skipped entry by entry, so the directors' tables differ only in its
+/// entries.
 ///
 /// # Errors
 /// Fails if there are more servers than the table has entries.
@@ -211,7 +211,7 @@ fn flags(rule: &Rule) -> u32 {
         | flag_if(mode == Mode::Fallback, EXTENT_FALLBACK)
 }
 
-/// Returns the inputs of `mh`'s table, the newest server first. A quiesced server keeps its entries.
+/// Returns the inputs of `mh`'s table, with the newest server first. A quiesced server keeps its entries.
 pub fn mh_entries(slot: &ServiceSlot, rule: &Rule) -> Vec<mh::Entry> {
     let newest_first = slot.dests.iter().rev();
     newest_first
@@ -225,8 +225,8 @@ pub fn mh_entries(slot: &ServiceSlot, rule: &Rule) -> Vec<mh::Entry> {
         .collect()
 }
 
-/// Returns the table before the last change, without skipping unusable servers. Entries of servers that no longer have
-/// a row are 0.
+/// Returns the table before the last change. Unusable servers are not skipped. Entries of servers that no longer have a
+/// row are 0.
 ///
 /// # Errors
 /// Fails if there are more servers than the table has entries.
@@ -261,7 +261,7 @@ fn dest_name_hash(dest: &DestSlot) -> u64 {
     name_hash(dest.address, dest.port)
 }
 
-/// Returns a hash of only address and port, so that all directors with the same servers build the same table.
+/// Returns a hash of only address and port, so all directors with the same servers build the same table.
 fn name_hash(address: IpAddr, port: Option<u16>) -> u64 {
     let bits = match address {
         IpAddr::V4(v4) => u128::from(v4.to_ipv6_mapped()),
@@ -294,7 +294,7 @@ impl Tables {
         self.former_at(first) + element_count(&self.former)
     }
 
-    /// Returns the header of a run that begins at element `first`, and the first elements of list, hash table and
+    /// Returns the header of a run that begins at element `first`, and the first elements of the list, hash table and
     /// spread table.
     #[must_use]
     pub fn header(&self, first: u32) -> (Extent, [u32; 3]) {
@@ -368,8 +368,8 @@ impl Tables {
         image
     }
 
-    /// Returns the nodes of the tree, with its rule in node 0; empty without a tree. `counts` and
-    /// `overloaded` take the row of counts.
+    /// Returns the nodes of the tree, with its rule in node 0; empty without a tree. `counts` and `overloaded` take the
+    /// row of the counters.
     #[must_use]
     pub fn tree(
         &self,
@@ -396,19 +396,19 @@ impl Tables {
         nodes
     }
 
-    /// Returns the hash table: server rows.
+    /// Returns the hash table, which contains server rows.
     #[must_use]
     pub fn hash(&self) -> &[u32] {
         &self.hash
     }
 
-    /// Returns the spread table before the last change: server rows; empty without a second hop.
+    /// Returns the spread table before the last change, which contains server rows; empty without a second hop.
     #[must_use]
     pub fn former(&self) -> &[u32] {
         &self.former
     }
 
-    /// Returns the spread table: server rows.
+    /// Returns the spread table, which contains server rows.
     #[must_use]
     pub fn spread(&self) -> &[u32] {
         &self.spread

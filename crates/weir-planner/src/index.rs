@@ -1,4 +1,4 @@
-//! Indexes the allocated rows: free rows, servers by address, services that wait for flows to end.
+//! Indexes the allocated rows: free rows, servers by address, and services that wait for flows to end.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -10,13 +10,13 @@ use crate::number::NumberAllocator;
 /// used.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Index {
-    /// Whether the index is built; false after a state file was read.
+    /// Whether the index is built; false after a state file has been read.
     pub(crate) is_built: bool,
     /// Free service rows.
     pub(crate) rows: NumberAllocator,
     /// Free server rows.
     pub(crate) ids: NumberAllocator,
-    /// Free rows of shared counts.
+    /// Free rows of shared counters.
     pub(crate) shared: NumberAllocator,
     /// Server rows by address.
     pub(crate) ids_by_address: BTreeMap<IpAddr, Vec<u32>>,
@@ -24,7 +24,7 @@ pub(crate) struct Index {
     pub(crate) with_removals: BTreeSet<String>,
 }
 
-/// The index is derived data, so it is ignored when two allocations are compared.
+/// The index is derived data, so comparisons of allocations ignore it.
 impl PartialEq for Index {
     fn eq(&self, _: &Self) -> bool {
         true
@@ -85,7 +85,7 @@ impl Index {
         }
     }
 
-    /// Adds a service to `with_removals`, or takes it out.
+    /// Adds a service to `with_removals`, or removes it.
     fn update_with_removals(&mut self, name: &str, slot: &ServiceSlot) {
         if slot.removed || slot.dests.iter().any(|dest| dest.removed.is_some()) {
             self.with_removals.insert(name.to_owned());

@@ -2,8 +2,8 @@
 //!
 //! [`allocation`] assigns rows to services and servers and keeps them while there are flows. [`rows`] plans one
 //! service, with its lists and hash tables from [`extent`] and flags from [`policy`]; [`row_set`] aggregates the rows
-//! of all services and returns which rows changed. Counts, cursors, weights, time and routes are arguments. weir-engine
-//! writes the rows into maps, in an order that is safe under traffic.
+//! of all services and returns which rows changed. Counters, cursors, weights, time and routes are arguments.
+//! weir-engine writes the rows into maps, in an order that is safe under traffic.
 
 pub mod allocation;
 mod error;

@@ -8,7 +8,7 @@ use weir_model::{Family, Mark};
 
 use crate::rows::ListenerKey;
 
-/// A mark: whether it is for IPv6, and its number.
+/// A mark: whether it applies to IPv6, and its number.
 pub type Key = (bool, u32);
 
 /// Returns the key of a mark.

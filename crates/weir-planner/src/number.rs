@@ -1,4 +1,4 @@
-//! Allocates numbers, the lowest free number first.
+//! Allocates numbers, lowest free number first.
 
 use std::collections::BTreeSet;
 

@@ -1,7 +1,7 @@
-//! Computes the row flags that depend on the IPVS settings, persistence and removal.
+//! Computes the row flags that depend on IPVS settings, persistence and removal.
 //!
-//! The flags determine which clients may still use a server, the effect of a SYN on an existing flow, and the handling
-//! of packets of a removed server.
+//! The flags determine which clients may still use a server, how a SYN affects an existing flow, and how packets of a
+//! removed server are handled.
 
 use weir_abi::{
     DEST_LIVE, DEST_RESCHEDULE, DEST_RESET, POLICY_DOWN, POLICY_EXPIRE, POLICY_PERSISTENT,
@@ -13,10 +13,10 @@ use weir_model::{Desired, Forward, Ipvs, LocalClient, Ports, Service};
 
 use crate::allocation::{DestSlot, Removal};
 
-/// Port of FTP's control connections. Data connections use other ports and must reach the same server.
+/// Port of FTP control connections. Data connections use other ports and must reach the same server.
 const FTP: u16 = 21;
 
-/// Persistence in a service's row.
+/// Persistence settings in a service's row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Template {
     /// Lifetime of a persistent client's entry, in ticks; 0 = no persistence.
@@ -25,7 +25,7 @@ pub struct Template {
     pub prefix4: u8,
     /// Prefix length of IPv6 clients.
     pub prefix6: u8,
-    /// `TEMPLATE_*`.
+    /// Scope of persistence: `TEMPLATE_*`.
     pub scope: u8,
 }
 
@@ -60,8 +60,8 @@ pub fn template(service: &Service) -> Template {
     }
 }
 
-/// Returns the `POLICY_*` of a configured server. Persistent clients may use even a server with weight 0, unless an
-/// operator drains it or it is down.
+/// Returns the `POLICY_*` flags of a configured server. Persistent clients may use even a server with weight 0, unless
+/// an operator drains it or it is down.
 pub fn policy(dest: &DestSlot, ipvs: &Ipvs) -> u8 {
     let quiesced = dest.quiesced && !ipvs.expire_quiescent_template;
     match dest {
@@ -80,8 +80,8 @@ pub struct RemovedFlags {
     pub policy: u8,
 }
 
-/// Returns the flags of a removed server's row. The kernel drops packets of a removed server, or ends its flows with
-/// `expire_nodest_conn`. Weir keeps the flows unless `strict` requires the kernel's behaviour.
+/// Returns the flags of a removed server's row. The kernel drops packets of a removed server or, with
+/// `expire_nodest_conn`, ends its flows. Weir keeps the flows unless `strict` requires the kernel's behaviour.
 pub fn removed_flags(removal: Removal, strict: bool, ipvs: &Ipvs) -> RemovedFlags {
     let (flags, policy) = match removal {
         Removal::Reset => (DEST_RESET, 0),
@@ -96,7 +96,7 @@ pub fn removed_flags(removal: Removal, strict: bool, ipvs: &Ipvs) -> RemovedFlag
     }
 }
 
-/// Returns the `SETTINGS_*` of `[ipvs]`.
+/// Returns the `SETTINGS_*` flags of `[ipvs]`.
 pub fn ipvs_settings(ipvs: &Ipvs) -> u32 {
     let flag_if = |flag: u32, condition: bool| if condition { flag } else { 0 };
     flag_if(SETTINGS_SLOPPY_TCP, ipvs.sloppy_tcp)
@@ -116,7 +116,7 @@ pub(crate) const fn drops_entries(ipvs: &Ipvs, memory_is_low: bool) -> bool {
     }
 }
 
-/// Returns the `SETTINGS_*` of checks: the tc programs look for probes only if there are checks through a service's
+/// Returns the `SETTINGS_*` flags of checks: the tc programs look for probes only if a check uses a service's
 /// forwarding method.
 pub fn probes(desired: &Desired) -> u32 {
     if desired.probes_paths() {

@@ -1,7 +1,7 @@
 //! Aggregates the rows of all services, and returns the changed rows when services are planned again.
 //!
-//! The cost depends only on the size of the planned services. Services share addresses, and addresses share bits of the
-//! filter, so both are reference-counted.
+//! The cost depends only on the size of the planned services. Services can share addresses, and addresses can share
+//! filter bits, so both are reference-counted.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -42,7 +42,7 @@ pub struct RowSet {
     inserted: HashMap<String, InsertedKeys>,
     /// The services' contributions to a VIP's row, by [`InsertedKeys::number`].
     contributions: BTreeMap<IpAddr, BTreeMap<u64, VipRow>>,
-    /// Server rows by the row of counts that they share.
+    /// Server rows by the row of the counters that they share.
     siblings: BTreeMap<u32, BTreeSet<u32>>,
     destination_bits: BitCounts,
     source_bits: BitCounts,
@@ -104,7 +104,7 @@ impl Changes {
     }
 }
 
-/// Number of addresses that set each bit in one direction of the filter.
+/// Number of addresses that set each bit, in one direction of the filter.
 #[derive(Debug)]
 struct BitCounts(Vec<u32>);
 
@@ -178,7 +178,7 @@ impl RowSet {
     /// Plans the rows of some services again and returns the rows that changed.
     ///
     /// # Errors
-    /// Fails if the tables of a service cannot be built. In this case nothing is changed.
+    /// Fails if the tables of a service cannot be built. In this case, nothing is changed.
     pub fn replan<'a>(
         &mut self,
         desired: &Indexed,
@@ -196,7 +196,7 @@ impl RowSet {
         }
         let mut changes = Changes::default();
         let mut rings = BTreeSet::new();
-        // A listener may move from one service to another, so all old rows are removed first.
+        // A listener can move from one service to another, so all old rows are removed first.
         for (name, _) in &planned {
             if let Some(inserted) = self.inserted.remove(*name) {
                 rings.extend(self.shared_count_rows(&inserted));
@@ -216,8 +216,8 @@ impl RowSet {
             self.merge_vip_row(*address);
         }
         self.link_siblings(rings, &mut changes);
-        // The share of sampled flows and the flag for synchronization are not part of the configuration: keep their
-        // current values.
+        // The share of sampled flows and the synchronization flag are not part of the configuration: keep their current
+        // values.
         let latency_sample = self.settings.latency_sample;
         let synchronized = self.settings.flags & SETTINGS_SYNC != 0;
         self.settings = weir_abi::Settings {
@@ -315,7 +315,7 @@ impl RowSet {
         inserted
     }
 
-    /// Returns the count rows that a service's servers share with other services.
+    /// Returns the rows of counters that a service's servers share with other services.
     fn shared_count_rows(&self, inserted: &InsertedKeys) -> Vec<u32> {
         let rows = inserted
             .dests
@@ -326,7 +326,7 @@ impl RowSet {
             .collect()
     }
 
-    /// Links the server rows that share a row of counts in a ring.
+    /// Links the server rows that share a row of counters in a ring.
     fn link_siblings(&mut self, rings: BTreeSet<u32>, changes: &mut Changes) {
         for live in rings {
             let Some(ring) = self.siblings.get(&live).filter(|ring| !ring.is_empty()) else {

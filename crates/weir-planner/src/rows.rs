@@ -1,4 +1,4 @@
-//! Plans the rows of one service, as values; [`super::row_set`] aggregates the rows of all services.
+//! Plans the rows of one service as plain values; [`super::row_set`] aggregates the rows of all services.
 //!
 //! Rows are a function of the desired state, the allocation and the network state. weir-engine determines next hops and
 //! the order in which rows are written.
@@ -24,7 +24,7 @@ use crate::extent::{Rule, Tables, tables};
 use crate::mark::{self, Pair};
 use crate::policy::{self, RemovedFlags, Template};
 
-/// Maximum number of ICMP errors that each CPU sends per second; the kernel's limit is 1000 per second too
+/// Maximum number of ICMP errors that each CPU sends per second. The kernel's limit is also 1000 per second
 /// (`icmp_msgs_per_sec`).
 const REJECTS_PER_SECOND: u32 = 1_000;
 
@@ -35,7 +35,7 @@ pub struct NetworkState {
     pub local: BTreeSet<IpAddr>,
     /// The source address of the director's own packets to each server.
     pub sources: BTreeMap<IpAddr, IpAddr>,
-    /// Whether an interface does not forward, so that the kernel returns no routes for its packets.
+    /// Whether an interface does not forward packets: the kernel then returns no routes for packets from it.
     pub learn_clients: bool,
     /// Whether XDP runs on an interface that receives packets with partial checksums.
     pub xdp_receives_partial_checksums: bool,
@@ -140,7 +140,7 @@ pub fn listener_key((address, port, proto): ListenerKey) -> weir_abi::Listener {
 /// The rows of one service, and its contributions to shared rows.
 #[derive(Debug, Default)]
 pub struct ServiceRows {
-    /// Its row, unless it is removed.
+    /// Its row; empty if the service is removed.
     pub services: BTreeMap<u32, ServiceRow>,
     /// Rows of its servers.
     pub dests: BTreeMap<u32, Dest>,
@@ -152,11 +152,11 @@ pub struct ServiceRows {
     pub listeners: BTreeMap<ListenerKey, u32>,
     /// Its contribution to each VIP's row.
     pub vips: BTreeMap<IpAddr, VipRow>,
-    /// Addresses that clients send packets to.
+    /// Addresses to which clients send packets.
     pub destinations: BTreeSet<IpAddr>,
     /// Addresses of servers whose replies pass through the director.
     pub sources: BTreeSet<IpAddr>,
-    /// Whether a nat server of the service has an address of the director.
+    /// Whether a nat server of the service has one of the director's addresses.
     pub local_nat: bool,
 }
 
@@ -195,7 +195,7 @@ pub fn service_rows(
     Ok(service_rows)
 }
 
-/// Returns the `DEST_*` for the flows of a removed or failed server.
+/// Returns the `DEST_*` flags for the flows of a removed or failed server.
 fn flow_end_flags(removal: Removal) -> u8 {
     match removal {
         Removal::Keep => 0,
@@ -287,7 +287,7 @@ impl ServiceRows {
     }
 
     fn add_listeners(&mut self, desired: &Indexed, service: &Service, row: u32) {
-        // Socket services: packets to the VIP pass, and the listeners are in a separate map (`crate::socket`).
+        // Packets to the VIP of a socket service pass; its listeners are in a separate map (`crate::socket`).
         if !service.forward.handles_packets() {
             return;
         }
@@ -343,8 +343,8 @@ pub fn rule(desired: &Indexed, service: &Service, dest_rows: u32) -> Rule {
     }
 }
 
-/// Returns whether servers of a service forward packets of unknown connections to a second hop: in a group, with GUE
-/// and `maglev`.
+/// Returns whether servers of a service forward packets of unknown connections to a second hop. They do so in a group,
+/// with GUE and `maglev`.
 pub(crate) fn has_second_hop(desired: &Indexed, service: &Service) -> bool {
     let Some(pool) = desired.pool(&service.pool) else {
         return false;
@@ -358,19 +358,19 @@ pub(crate) fn has_second_hop(desired: &Indexed, service: &Service) -> bool {
         && pool.servers.iter().any(is_gue)
 }
 
-/// Returns the range of source ports that this director assigns. Directors with `[sync]` divide the ports: each
-/// receives the ports of the other directors' flows only after some time, and may insert a flow from a peer at any
-/// time.
+/// Returns the range of source ports that this director assigns. Directors with `[sync]` divide the ports: a director
+/// learns which ports the others use only after a delay, and can receive a flow from a peer at any time.
 fn snat_ports(desired: &Indexed, snat: &Snat) -> (u16, u16) {
     match &desired.sync {
-        // A range that cannot be divided is a configuration error. Flows are then dropped with `drop_no_place`.
+        // A range that cannot be divided is a configuration error. In that case, flows are dropped with
+        // `drop_no_place`.
         Some(sync) => sync.own_ports(snat.ports).unwrap_or((1, 0)),
         None => snat.ports,
     }
 }
 
-/// Returns the addresses of the service's family: the configured addresses, or, without configured addresses, the
-/// director's source addresses for the servers.
+/// Returns the source addresses of the service's family: the configured addresses, or the director's own source
+/// addresses towards the servers if none are configured.
 fn snat_sources(
     configured_snat: &Snat,
     service: &Service,

@@ -1,7 +1,7 @@
 //! Maps schedulers to their numbers in the data plane and to the trees that they use.
 //!
-//! With a tree, a scheduler does not search a long list. weir-engine computes the nodes of trees from the counts in the
-//! maps.
+//! With a tree, a scheduler need not search a long list. weir-engine computes the nodes of trees from the counters in
+//! the maps.
 
 use weir_abi::{
     RULE_FO, RULE_LC, RULE_NQ, RULE_OVF, RULE_SED, RULE_SUM_ACTIVE, RULE_SUM_WEIGHT, RULE_WLC,
@@ -11,7 +11,7 @@ use weir_model::SchedulerKind;
 use weir_sched::load::Rule;
 use weir_sched::tournament::Tree;
 
-/// Returns the data plane's number of a scheduler; `None` = only proxy services support it.
+/// Returns the data plane's number for a scheduler; `None` = only proxy services support it.
 pub const fn number(kind: SchedulerKind) -> Option<Scheduler> {
     Some(match kind {
         SchedulerKind::Rr => Scheduler::Rr,
@@ -35,8 +35,8 @@ pub const fn number(kind: SchedulerKind) -> Option<Scheduler> {
     })
 }
 
-/// Returns the tree for a long list and its `RULE_*` for packets; `None` for a scheduler that does not search the whole
-/// list.
+/// Returns the tree for a long list, and the `RULE_*` that packets use to update it; `None` for a scheduler that does
+/// not search the whole list.
 #[must_use]
 pub const fn tree(scheduler: Scheduler, bounded: bool) -> Option<(Tree, u32)> {
     let (winner, rule) = match scheduler {
@@ -56,7 +56,7 @@ pub const fn tree(scheduler: Scheduler, bounded: bool) -> Option<(Tree, u32)> {
         | Scheduler::Sh
         | Scheduler::Mh
         | Scheduler::Maglev
-        // The costs change too often.
+        // The costs of servers change too often for a tree.
         | Scheduler::LeastTime => return None,
     };
     Some((Tree::Winners(winner), rule))

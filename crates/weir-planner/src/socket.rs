@@ -1,7 +1,8 @@
-//! Plans listeners for clients on this machine: socket services, and with `balance_own` all others.
+//! Plans listeners for clients on this machine: those of socket services and, with `balance_own`, of all other
+//! services.
 //!
-//! The map is a trie, so that the most specific listener is found: a range of ports becomes blocks of ports with a
-//! common prefix, and any port is the empty prefix.
+//! The map is a trie, so lookups find the most specific listener: a range of ports becomes blocks of ports with a
+//! common prefix, and the empty prefix matches any port.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -121,7 +122,7 @@ fn key(scope: u32, listener: &Listener, port: u16, bits: u32) -> Key {
     }
 }
 
-/// Divides ports into blocks: the first port and the number of common leading bits.
+/// Divides ports into blocks. Returns the first port of each block, and the number of common leading bits.
 fn blocks(ports: Ports) -> Vec<(u16, u32)> {
     let (mut first, last) = match ports {
         Ports::One(port) => (u32::from(port), u32::from(port)),

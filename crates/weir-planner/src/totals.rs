@@ -1,11 +1,11 @@
-//! Totals of servers and services.
+//! Defines the totals of servers and services.
 
 use serde::{Deserialize, Serialize};
 
-/// Totals that survive restart, crash, reload and upgrade.
+/// Totals that survive restarts, crashes, reloads and upgrades.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Totals {
-    /// Flows that were assigned to a server.
+    /// Flows assigned to a server.
     pub connections: u64,
     /// Flows forwarded by hash, without a flow table entry.
     pub stateless: u64,

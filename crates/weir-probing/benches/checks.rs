@@ -1,7 +1,7 @@
-//! `make bench`: one process checks ten thousand servers by HTTP every two seconds.
+//! Measures, in `make bench`, one process that checks ten thousand servers by HTTP every two seconds.
 //!
 //! Prints the CPU share of the checks, compared with a floor (a plain connection and exchange per check), and the delay
-//! of the probes. A separate process acts as all servers, on 127.0.0.0/8; its CPU time is not counted.
+//! of the probes' start. A separate process acts as all servers, on 127.0.0.0/8; its CPU time is not counted.
 //! `WEIR_BENCH_CHECKS` (default 10000) sets the number of servers, `WEIR_BENCH_SECONDS` (default 20) the duration.
 
 use std::error::Error;
@@ -148,7 +148,7 @@ fn floor(desired: &Desired, port: u16) -> Result<f64, Box<dyn Error>> {
     Ok((cpu_time() - before).as_secs_f64() / f64::from(EXCHANGES))
 }
 
-/// Runs the checks for a time. Returns their CPU share and counters.
+/// Runs the checks for the measured time. Returns their CPU share and counters.
 async fn measure(desired: &Desired, duration: Duration) -> (f64, ProbeStats) {
     let checks = Checks::start();
     checks.configure(desired, &SuspendedServers::new(), &|_, _| None, None);

@@ -1,4 +1,5 @@
-//! Opens the connections of probes: from the check's source address and interface, with a PROXY header if configured.
+//! Opens the connections of probes, from the check's source address and interface, and with a PROXY header if
+//! configured.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -31,7 +32,7 @@ impl From<io::Error> for ConnectError {
 }
 
 impl ConnectError {
-    /// Returns the probe's outcome: unknown if the director itself lacks a resource or permission, otherwise failed.
+    /// Returns the probe's outcome: unknown if the director itself lacks a resource or a permission, otherwise failed.
     pub(crate) fn outcome(&self) -> Outcome {
         const LOCAL_ERRORS: [Errno; 7] = [
             Errno::MFILE,
@@ -126,8 +127,8 @@ async fn connect_unix(path: &str, header: Option<ProxyHeader>) -> Result<Stream,
     Ok(Stream::Unix(stream))
 }
 
-/// Binds a socket to the check's source address. With `nat` without source translation, the source is the VIP, so that
-/// the server replies as it would to a client. If the director does not have the VIP, the kernel selects the source.
+/// Binds a socket to the check's source address. With `nat` without source translation, the source is the VIP, so the
+/// server replies as it would to a client. If the director does not have the VIP, the kernel selects the source.
 pub(crate) fn bind(context: &Context, socket: &Socket, target: &Target) -> io::Result<()> {
     let (source, is_optional) = local_address(context, target);
     let Some(source) = source else { return Ok(()) };
@@ -137,7 +138,8 @@ pub(crate) fn bind(context: &Context, socket: &Socket, target: &Target) -> io::R
     }
 }
 
-/// Returns the source address for [`bind`], and whether the director may lack it; `None` = the kernel selects one.
+/// Returns the source address for [`bind`], and whether the director may lack this address; `None` = the kernel selects
+/// one.
 pub(crate) fn local_address(context: &Context, target: &Target) -> (Option<IpAddr>, bool) {
     match (target.source, target.path) {
         (Some(address), _) => (Some(address), false),

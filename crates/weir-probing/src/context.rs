@@ -1,4 +1,4 @@
-//! The parts of the configuration that probes need in addition to their target.
+//! Stores the parts of the configuration that probes need in addition to their target.
 
 use std::collections::HashSet;
 use std::net::IpAddr;

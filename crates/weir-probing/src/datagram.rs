@@ -1,4 +1,4 @@
-//! Probes that send one datagram: DNS, UDP with a configured payload, ICMP echo.
+//! Runs probes that send one datagram: DNS, UDP with a configured payload, ICMP echo.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -24,7 +24,7 @@ static NEXT_ID: AtomicU16 = AtomicU16::new(1);
 /// Sends the request and waits for the reply. The caller enforces the deadline.
 ///
 /// # Errors
-/// Returns an error if the socket cannot be opened or used, or if the network reports the target as unreachable.
+/// Returns an error if the socket cannot be opened or used, or if the network reports that the target is unreachable.
 pub(crate) async fn probe(
     context: &Context,
     target: &Target,
@@ -85,7 +85,7 @@ async fn ping(context: &Context, target: &Target, id: u16) -> io::Result<Outcome
     }
 }
 
-/// Opens a connected socket, so that the kernel delivers only the target's replies and ICMP errors.
+/// Opens a connected socket, so the kernel delivers only the target's replies and ICMP errors.
 async fn open_socket(
     context: &Context,
     target: &Target,

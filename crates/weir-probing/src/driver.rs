@@ -1,11 +1,11 @@
-//! The task that waits for the monitor's next deadline.
+//! Runs the task that waits for the monitor's next deadline.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::shared::SharedState;
 
-/// Waiting time if there is no deadline.
+/// Time to wait if there is no deadline.
 const IDLE: Duration = Duration::from_secs(3600);
 
 /// Advances the monitor at each deadline and handles its outputs, until the task is aborted.

@@ -1,8 +1,8 @@
 //! Runs health checks: the driver of [`weir_health::Monitor`], and the probes.
 //!
 //! One task waits for the next deadline and starts each probe as a separate task, which reports its result and ends.
-//! State changes of servers are collected as [`HealthEvent`] until the caller takes them. This crate does not depend on
-//! the engine, weights or the kernel's tables.
+//! State changes of servers are collected as [`HealthEvent`]s until the caller takes them. This crate does not depend
+//! on the engine, weights or the kernel's tables.
 
 mod connect;
 mod context;
@@ -36,7 +36,7 @@ pub use post::{PostError, Poster};
 use context::lock;
 use shared::SharedState;
 
-/// Number of targets, and counters of their probes.
+/// Number of targets, and statistics about their probes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProbeStats {
     /// Number of targets that are probed.
@@ -79,8 +79,8 @@ impl Checks {
         self.shared.monitor().checkpoint()
     }
 
-    /// Applies a configuration like [`Self::configure`], for a rollback to `desired`: servers get the checkpoint's
-    /// states.
+    /// Applies a configuration like [`Self::configure`], for a rollback to `desired`: servers get the states in the
+    /// checkpoint.
     pub fn restore(
         &self,
         checkpoint: Checkpoint,

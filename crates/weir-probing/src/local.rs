@@ -1,4 +1,4 @@
-//! Checks that run on the director itself: a program's exit code, or a weight in a file.
+//! Runs checks on the director itself: a program's exit code, or a weight in a file.
 
 use std::io;
 use std::path::PathBuf;
@@ -98,8 +98,8 @@ impl Drop for ProcessGroup {
     }
 }
 
-/// Returns the outcome for an exit code; `None` = killed by a signal. With `dynamic`, codes of 2 and above are a
-/// weight plus 2.
+/// Returns the outcome for an exit code; `None` = killed by a signal. With `dynamic`, a code of 2 or above is a weight
+/// plus 2.
 fn evaluate_exit(code: Option<i32>, dynamic: bool) -> Outcome {
     let Some(code) = code else {
         return Outcome::failed("killed by a signal");
@@ -117,8 +117,8 @@ fn evaluate_exit(code: Option<i32>, dynamic: bool) -> Outcome {
 /// Maximum size of a file with a weight, in bytes.
 const FILE_MAX_BYTES: u64 = 4096;
 
-/// Reads the weight from a file. The file is written by another program, so a symbolic link out of the file's directory
-/// is not followed, and no content except the weight is reported.
+/// Reads the weight from a file. Another program writes the file, so a symbolic link out of the file's directory is not
+/// followed, and no content except the weight is reported.
 pub(crate) async fn read_weight(path: &str) -> Outcome {
     let (path, name) = (PathBuf::from(path), path.to_owned());
     let read = move || privileged::read_untrusted(&path, Owner::Any, FILE_MAX_BYTES);

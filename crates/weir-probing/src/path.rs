@@ -1,10 +1,10 @@
-//! Probes through a service's path: registers a probe's packets with the tc programs, and reads the programs'
+//! Runs probes through a service's path: registers a probe's packets with the tc programs, and reads the programs'
 //! observations.
 //!
-//! With `direct`, `tunnel` and `l3dsr` the socket uses the server's address. The tc programs rewrite outgoing packets
-//! so that they look like a client's, with the VIP as destination, and rewrite the source of replies from the VIP to
-//! the server's address. With `nat` the packets are already addressed to the server: the socket is bound to the VIP, so
-//! that the server's replies must return through the director.
+//! With `direct`, `tunnel` and `l3dsr`, the socket uses the server's address. The tc programs rewrite outgoing packets
+//! to look like a client's, with the VIP as destination, and rewrite the source of replies from the VIP to the server's
+//! address. With `nat`, the packets are already addressed to the server: the socket is bound to the VIP, so the
+//! server's replies must return through the director.
 
 use std::collections::HashSet;
 use std::io;
@@ -19,7 +19,7 @@ use crate::context::Context;
 use crate::path_table::{PathObservation, PathPackets, PathTable};
 use crate::source::source;
 
-/// A maximum segment size, in bytes, that fits into any tunnel with an MTU of 1500.
+/// A maximum segment size, in bytes, that fits in any tunnel with an MTU of 1500.
 const TUNNEL_MSS: u32 = 1200;
 
 /// A probe through a service's path. Dropping this removes the probe's map entry.
@@ -34,8 +34,8 @@ pub(crate) struct PathProbe {
 }
 
 impl PathProbe {
-    /// Creates the probe of a target whose path uses a forwarding method other than `nat`. Returns `None` for other
-    /// targets.
+    /// Creates the probe of a target with a path that uses a forwarding method other than `nat`. Returns `None` for
+    /// other targets.
     ///
     /// # Errors
     /// Returns the outcome of the probe if there is no data plane.
@@ -110,13 +110,13 @@ impl PathProbe {
         }
     }
 
-    /// Returns whether the server replies to ARP requests for the VIP, so that clients would bypass the director.
+    /// Returns whether the server replies to ARP requests for the VIP; if so, clients could bypass the director.
     async fn server_claims_vip(&self, packets: PathPackets) -> bool {
         let can_claim = self.path.vip.is_ipv4() && self.path.forward == Forward::Direct;
         can_claim && self.table.claims_vip(packets).await
     }
 
-    /// Explains a failed probe by the observed packets.
+    /// Explains a failed probe from the observed packets.
     fn failure_reason(&self, observed: &PathObservation, note: &str) -> String {
         let ProbePath { vip, port, .. } = self.path;
         if observed.answered > 0 {

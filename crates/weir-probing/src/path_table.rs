@@ -1,4 +1,4 @@
-//! The data plane's table of probes through a path: a map of this process or of another process.
+//! Accesses the data plane's table of probes through a path: a map of this process or of another process.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -43,7 +43,7 @@ pub struct PathObservation {
     pub error_code: u8,
 }
 
-/// A table of another process. All operations except `remove` block.
+/// A table of another process. All operations except `remove` can block.
 pub trait RemotePaths: std::fmt::Debug + Send + Sync {
     /// Starts forwarding the packets of a probe to a server.
     ///
@@ -74,7 +74,7 @@ pub enum PathTable {
     Remote(Arc<dyn RemotePaths>),
 }
 
-/// The error of another process that did not respond or rejected a request, so that the server's state is unknown.
+/// The error if another process does not respond or rejects a request: the server's state is then unknown.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct UnavailableError(io::Error);
@@ -161,7 +161,7 @@ pub fn path_entry(server: IpAddr, path: &ProbePath) -> Probe {
         vip: vip.into(),
         forward: abi_forward(forward) as u8,
         tunnel: abi_tunnel(tunnel.kind) as u8,
-        // Probes do not use remote checksum offload, because every tunnel endpoint accepts a complete checksum.
+        // Probes do not use remote checksum offload: every tunnel endpoint accepts a complete checksum.
         tunnel_flags: if tunnel.checksum == TunnelChecksum::None {
             0
         } else {
@@ -185,8 +185,8 @@ pub const fn path_observation(entry: &Probe) -> PathObservation {
     }
 }
 
-/// Returns whether the server of a probe with `direct` replies to ARP requests for the VIP, so that clients would
-/// bypass the director. Returns false if this process may not send ARP packets. Blocks.
+/// Returns whether the server of a probe with `direct` replies to ARP requests for the VIP; if so, clients could bypass
+/// the director. Returns false if this process may not send ARP packets. Blocks.
 pub fn claims_vip(observed: &Probe, local: IpAddr) -> bool {
     let (IpAddr::V4(vip), IpAddr::V4(local)) = (observed.vip.to_ip(), local) else {
         return false;
@@ -195,7 +195,7 @@ pub fn claims_vip(observed: &Probe, local: IpAddr) -> bool {
         && matches!(probe_arp(observed, local, vip), Ok(true))
 }
 
-/// Sends an ARP request for the VIP to the server only, and waits for its reply. Blocks.
+/// Sends an ARP request for the VIP to the server only. Blocks until it replies, or until the time limit.
 fn probe_arp(observed: &Probe, local: Ipv4Addr, vip: Ipv4Addr) -> Result<bool, weir_sys::Error> {
     let socket = FrameSocket::open_listener(observed.ifindex, ETHERTYPE_ARP)?;
     let (source_mac, destination_mac) = (

@@ -1,4 +1,4 @@
-//! POST requests to webhooks of notifications and to trace collectors.
+//! Sends POST requests to notification webhooks and trace collectors.
 //!
 //! Each request uses a new connection. Only the status line of the response is read.
 
@@ -21,7 +21,7 @@ const STATUS_LINE_MAX_BYTES: u64 = 1_024;
 #[derive(Debug)]
 pub struct Poster {
     receiver: HttpReceiver,
-    /// TLS configuration, built on first use.
+    /// TLS configuration; built on first use.
     tls: Option<Arc<ClientConfig>>,
 }
 
@@ -45,7 +45,7 @@ pub enum PostError {
 }
 
 impl PostError {
-    /// Returns whether the same request may succeed later (OTLP/HTTP, "Retryable Response Codes").
+    /// Returns whether the same request can succeed later (OTLP/HTTP, "Retryable Response Codes").
     pub const fn is_transient(&self) -> bool {
         match self {
             Self::Io(_) => true,

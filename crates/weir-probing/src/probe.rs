@@ -15,7 +15,7 @@ use crate::stream::Stream;
 use crate::tls::{Handshake, handshake};
 use crate::{datagram, local};
 
-/// Runs a probe until the deadline.
+/// Runs a probe, at most until its deadline.
 pub(crate) async fn run(context: &Context, target: &Target, deadline: Instant) -> Outcome {
     let started = Instant::now();
     let path = match PathProbe::for_target(target, context) {

@@ -1,4 +1,4 @@
-//! State shared by the health checks: the monitor, its results, and the probes that it requests.
+//! Manages the state that the health checks share: the monitor, its results, and the probes that it requests.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -26,13 +26,13 @@ pub(crate) struct SharedState {
     pub(crate) context: Context,
     /// Watched files of `file` checks.
     files: Watch,
-    /// Notifies the driver that the next deadline may be earlier than the one that it is waiting for.
+    /// Notifies the driver that the next deadline may be earlier than the current one.
     pub(crate) deadline_moved: Notify,
     /// Notifies [`crate::Checks::changed`] of new entries in `changes`.
     pub(crate) changes_pending: Notify,
 }
 
-/// Unix time that never goes backwards.
+/// A clock with Unix time that never goes backwards.
 #[derive(Debug)]
 pub(crate) struct Clock {
     started: Instant,

@@ -1,8 +1,7 @@
 //! Selects source addresses for probes. A VIP is not used unless it is the configured source.
 //!
 //! A server that has the VIP on its loopback interface cannot reply to a probe from the VIP. The kernel selects an IPv4
-//! source by the route. It selects an IPv6 source from all addresses of the interface (RFC 6724), so the source may be
-//! the VIP.
+//! source by the route, but an IPv6 source from all addresses of the interface (RFC 6724), which can be the VIP.
 
 use std::collections::HashSet;
 use std::io;
@@ -47,7 +46,7 @@ fn route_source(target: &Target) -> io::Result<IpAddr> {
     Ok(socket.local_addr()?.ip())
 }
 
-/// Returns the usable address in the kernel's table, other than VIPs, that shares the longest prefix with `server`.
+/// Returns the usable address in the kernel's table that shares the longest prefix with `server`, except VIPs.
 fn longest_match(table: &str, server: Ipv6Addr, vips: &HashSet<IpAddr>) -> Option<Ipv6Addr> {
     let usable_addresses = table.lines().filter_map(parse_address);
     usable_addresses

@@ -1,4 +1,4 @@
-//! The connection of a probe, over TCP or a unix socket.
+//! Implements the connection of a probe, over TCP or a unix socket.
 
 use std::io;
 use std::pin::Pin;
@@ -17,11 +17,11 @@ pub(crate) enum Stream {
 }
 
 impl Stream {
-    /// Makes a TCP connection end with a reset when it is closed. Otherwise each probe would leave a port in TIME_WAIT
-    /// for a minute.
+    /// Makes a TCP connection end with a reset when it is closed. Without the reset, each probe leaves a port in
+    /// TIME_WAIT for a minute.
     pub(crate) fn reset_on_close(&self) {
         match self {
-            // Fails only if the connection is already broken.
+            // This fails only if the connection is already broken.
             Self::Tcp(stream) => drop(stream.set_zero_linger()),
             Self::Unix(_) => {}
         }

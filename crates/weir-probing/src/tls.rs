@@ -1,6 +1,6 @@
-//! TLS for probes: verification of the server's certificate, and the handshake.
+//! Implements TLS for probes: the handshake, and verification of the server's certificate.
 //!
-//! The TLS configuration of a check is built once for all its probes, and again after each reload, because the files
+//! The TLS configuration of a check is built once for all its probes, and rebuilt after each reload, because the files
 //! may have changed.
 
 use std::collections::HashMap;
@@ -21,12 +21,12 @@ use crate::stream::Stream;
 /// TLS settings of a check, and whether it uses HTTP/2.
 type ConfigKey = (CheckTls, bool);
 
-/// Client configurations, built on first use.
+/// Client configurations; each is built on first use.
 #[derive(Debug, Default)]
 pub(crate) struct ClientConfigs(Mutex<HashMap<ConfigKey, Result<Arc<ClientConfig>, String>>>);
 
 impl ClientConfigs {
-    /// Removes all configurations, so that files are read again.
+    /// Removes all configurations, so the files are read again.
     pub(crate) fn clear(&self) {
         self.0
             .lock()
@@ -47,7 +47,7 @@ impl ClientConfigs {
 
 /// The outcome of a handshake.
 pub(crate) enum Handshake {
-    /// The handshake completed; the server was verified unless verification is disabled.
+    /// The handshake completed. The server was verified, unless verification is disabled.
     Done(Box<TlsStream<Stream>>),
     /// The handshake failed, for example because of the server's certificate.
     Failed(io::Error),

@@ -1,5 +1,5 @@
-//! Watches the files that `file` checks read, so that a changed file is read immediately. inotify(7) watches their
-//! directories. A file that cannot be watched is still read at the check's interval.
+//! Watches the directories of files that `file` checks read (inotify(7)), so a changed file is read immediately. A file
+//! that cannot be watched is still read at the check's interval.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -19,7 +19,7 @@ const BUFFER_BYTES: usize = 4096;
 
 /// Receives changes to files in watched directories.
 pub(crate) trait Observer: Send + Sync {
-    /// Handles a change to a file, which is not necessarily read by a check.
+    /// Handles a change to a file. Not every such file is read by a check.
     fn file_changed(&self, file: &Path);
 }
 
@@ -36,7 +36,7 @@ struct ActiveWatch {
 }
 
 impl Watch {
-    /// Starts watching a file. Must be called before the file is read, so that no change is missed.
+    /// Starts watching a file. Must be called before the file is read, so no change is missed.
     pub(crate) fn watch(&self, observer: Weak<dyn Observer>, file: &Path) {
         let mut open = lock(&self.0);
         if open.is_none() {

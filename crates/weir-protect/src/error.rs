@@ -1,4 +1,4 @@
-//! Errors of `weir protect`.
+//! Defines the errors of `weir protect`.
 
 use std::io;
 

@@ -1,8 +1,9 @@
 //! Prepares held frames for reinjection into the network stack.
 //!
-//! Packets that this host sent to itself or over a veth pair have a partial checksum, which a device would complete. A
-//! held frame has lost the flag that indicates this, so the checksum is completed here. Loopback frames are sent as new
-//! packets from this host, because the stack drops packets with loopback addresses that arrive on any other device.
+//! Packets that this host sent to itself or over a veth pair have a partial checksum, which a device is expected to
+//! complete. Holding a frame loses the flag that marks the checksum as partial, so this module completes it. Loopback
+//! frames are sent as new packets from this host, because the stack drops packets with loopback addresses that arrive
+//! on any other device.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -11,7 +12,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use weir_wire::IpProtocol;
 use weir_wire::checksum::pseudo_header;
 
-/// The loopback device's index, in every namespace.
+/// The index of the loopback device, which is the same in every namespace.
 pub(crate) const LOOPBACK: u32 = 1;
 
 /// Length of the Ethernet header.
@@ -20,7 +21,7 @@ const ETHERNET_LEN: usize = 14;
 const IPV6_LEN: usize = 40;
 /// Offset of the checksum in the TCP header.
 const TCP_CHECKSUM_OFFSET: usize = 16;
-/// With this protocol, the sender writes the IP header.
+/// A raw socket with this protocol sends packets whose IP header the caller provides.
 const IPPROTO_RAW: i32 = 255;
 
 /// Addresses and offsets of an Ethernet frame that contains a TCP segment.
@@ -34,7 +35,7 @@ struct Offsets {
     end: usize,
 }
 
-/// Returns `N` bytes at an offset.
+/// Returns the `N` bytes at an offset.
 fn array<const N: usize>(bytes: &[u8], offset: usize) -> Option<[u8; N]> {
     bytes.get(offset..offset + N)?.try_into().ok()
 }
@@ -61,8 +62,8 @@ fn parse_offsets(frame: &[u8]) -> Option<Offsets> {
     }
 }
 
-/// Completes a checksum that covers only the pseudo header (CHECKSUM_PARTIAL, include/linux/skbuff.h). Any other
-/// checksum is not changed, whether correct or not.
+/// Completes a checksum that covers only the pseudo header (CHECKSUM_PARTIAL, include/linux/skbuff.h). Leaves any other
+/// checksum unchanged, whether correct or not.
 pub(crate) fn complete_checksum(frame: &mut [u8]) {
     let Some(offsets) = parse_offsets(frame) else {
         return;
@@ -89,7 +90,7 @@ pub(crate) fn complete_checksum(frame: &mut [u8]) {
     }
 }
 
-/// Raw sockets that resend packets of the loopback device.
+/// Raw sockets that resend packets held on the loopback device.
 #[derive(Debug)]
 pub(crate) struct Loopback {
     ipv4: Socket,
@@ -110,7 +111,7 @@ impl Loopback {
         })
     }
 
-    /// Resends the packet of a frame.
+    /// Resends the packet in a frame.
     ///
     /// # Errors
     /// Fails if the route no longer exists, or the frame contains no IP packet.
@@ -143,7 +144,7 @@ mod tests {
         let correct = pseudo.bytes(&frame[ETHERNET_LEN + 20..]).checksum();
         let value = checksum(&pseudo.folded().to_be_bytes(), correct);
         frame[ETHERNET_LEN + 36..ETHERNET_LEN + 38].copy_from_slice(&value.to_be_bytes());
-        // Ethernet padding.
+        // Append Ethernet padding.
         frame.extend([0xee; 6]);
         frame
     }

@@ -1,4 +1,4 @@
-//! Holds frames: refreshes the deadline of the BPF programs, collects frames from the ring buffer, and finally
+//! Holds frames: refreshes the deadline of the BPF programs, collects frames from the ring buffer, and eventually
 //! reinjects them.
 
 use std::net::{IpAddr, SocketAddr};
@@ -13,16 +13,16 @@ use crate::error::{Error, io_error};
 use crate::frame::{self, Loopback};
 use crate::migration::ProtectionGuard;
 
-/// Interval at which the ring buffer is read and the deadline of the programs is refreshed; the buffer cannot fill up
-/// in this time.
+/// Interval at which the ring buffer is read and the deadline of the programs is refreshed. The interval is too short
+/// for the buffer to fill up.
 const REFRESH_INTERVAL: Duration = Duration::from_millis(20);
 /// How long the programs hold frames after a refresh.
 const HOLD_TIME: Duration = Duration::from_millis(500);
 
-/// Maximum number of held frames, because a server could not accept more connections at once.
+/// Maximum number of held frames; a server could not accept more connections at once.
 const MAX_FRAMES: usize = 1 << 17;
 
-/// The held connections: the attached programs, and the collected frames.
+/// The attached programs and the frames collected from them.
 #[derive(Debug)]
 pub(crate) struct HeldConnections {
     hold: Hold,
@@ -35,7 +35,7 @@ pub(crate) struct HeldConnections {
 }
 
 impl HeldConnections {
-    /// Attaches to every device that connections can arrive on. Holding starts with [`Self::begin`]. `guard` is dropped
+    /// Attaches to every device on which connections can arrive. [`Self::begin`] starts holding. `guard` is dropped
     /// when holding ends.
     ///
     /// # Errors
@@ -97,8 +97,8 @@ impl HeldConnections {
         Ok(self.hold.set_deadline(now_ns(Clock::Monotonic) + time)?)
     }
 
-    /// Holds connections while `work` runs. When the time limit expires, it releases the connections and continues to
-    /// wait for `work`.
+    /// Holds connections while `work` runs. When the time limit expires, releases the connections and continues to wait
+    /// for `work`.
     pub(crate) async fn hold_during<T>(&mut self, work: impl Future<Output = T>) -> T {
         let mut work = std::pin::pin!(work);
         let mut refreshes = interval(REFRESH_INTERVAL);
@@ -130,7 +130,7 @@ impl HeldConnections {
     fn release_early(&mut self, reason: &str) {
         tracing::warn!(reason, "released held connections before the command ended");
         self.release();
-        // The guard is dropped now, because the command may wait for another `weir protect`, or never exit.
+        // Drop the guard now, because the command may wait for another `weir protect`, or may never exit.
         self.guard = None;
     }
 
@@ -167,7 +167,7 @@ impl HeldConnections {
         if !self.is_released {
             self.release();
         }
-        // A program may still have been processing packets when its deadline was cleared.
+        // A program may still have been processing a packet when its deadline was cleared.
         if tokio::task::spawn_blocking(wait_for_packets).await.is_err() {
             tracing::warn!("failed to wait for packets in flight: some may be lost");
         }

@@ -1,13 +1,13 @@
 //! Holds new connections to a server while a command, such as a reload of the server, runs.
 //!
 //! `weir protect` holds a new connection at its first packet: BPF programs write the packet to a ring buffer instead of
-//! passing it to the stack, and it is reinjected after the command has exited. No connection is refused, and no client
-//! has to retransmit. The command starts after the server has accepted all earlier connections. Holding ends when its
-//! time limit expires or this process exits; clients whose packets were held then connect with their first
-//! retransmission.
+//! passing it to the stack, and `weir protect` reinjects it after the command has exited. No connection is refused, and
+//! no client has to retransmit. The command starts after the server has accepted all earlier connections. Holding ends
+//! when its time limit expires or this process exits; if this process dies, clients whose packets were held connect
+//! with their first retransmission.
 //!
-//! The command can be any program. After it has exited, connections are released as soon as there are new listening
-//! sockets and the replaced sockets are closed.
+//! The command can be any program. After it has exited, connections are released once there are listening sockets and
+//! the replaced sockets are closed.
 
 mod error;
 mod frame;
@@ -35,12 +35,12 @@ use migration::ProtectionGuard;
 pub use error::Error;
 pub use migration::restore;
 
-/// Lock file that allows one `weir protect` at a time: a second process would save the sysctl value set by the first
-/// one, and hold the packets released by the first one.
+/// Lock file that allows one `weir protect` at a time: a second process would save the sysctl value set by the first,
+/// and hold the packets that the first releases.
 const LOCK: &str = "protect.lock";
-/// Interval at which a lock held by another process is retried.
+/// Interval between attempts to take a lock that another process holds.
 const LOCK_RETRY_INTERVAL: Duration = Duration::from_millis(20);
-/// Time after which the wait for the lock is logged.
+/// Time after which waiting for the lock is logged.
 const LOCK_LOG_DELAY: Duration = Duration::from_secs(1);
 
 /// The options of the command line.
@@ -100,7 +100,7 @@ pub async fn protect(options: &Options) -> Result<ExitStatus, Error> {
     result
 }
 
-/// Waits for the lock, and acquires it.
+/// Waits for the lock and acquires it.
 async fn acquire_lock(options: &Options) -> Result<LockFile, Error> {
     let directory = &options.runtime_dir;
     weir_runtime_dir::prepare(directory)?;
@@ -120,7 +120,7 @@ async fn acquire_lock(options: &Options) -> Result<LockFile, Error> {
     }
 }
 
-/// Durations for the log: the wait until earlier connections were accepted, and the run time of the command.
+/// Durations for the log: the wait for earlier connections to be accepted, and the run time of the command.
 #[derive(Debug, Default)]
 struct Times {
     accept_wait: Duration,
@@ -155,7 +155,8 @@ async fn run(
     result
 }
 
-/// Adds the IPv4 wildcard for each IPv6 wildcard: such a socket also accepts IPv4, unless IPV6_V6ONLY is set.
+/// Adds the IPv4 wildcard for each IPv6 wildcard: a socket bound to the IPv6 wildcard also accepts IPv4 unless
+/// IPV6_V6ONLY is set.
 fn with_ipv4_wildcard(mut targets: Vec<SocketAddr>) -> Vec<SocketAddr> {
     let any6 = |address: &&SocketAddr| address.is_ipv6() && address.ip().is_unspecified();
     let mapped: Vec<SocketAddr> = targets
@@ -181,8 +182,8 @@ fn start(command: &[OsString]) -> Result<Child, Error> {
     })
 }
 
-/// Waits until the command exits. Forwards signals of this process to the command, except those that a terminal sends
-/// to both processes.
+/// Waits until the command exits. Forwards the signals that this process receives to the command, except those that a
+/// terminal sends to both processes.
 async fn wait_for_exit(child: &mut Child, signals: &mut Signals) -> Result<ExitStatus, Error> {
     let pid = child
         .id()
@@ -201,7 +202,7 @@ async fn wait_for_exit(child: &mut Child, signals: &mut Signals) -> Result<ExitS
     }
 }
 
-/// Handlers of the signals that terminate a process, installed while there is state to restore.
+/// Handlers for the signals that terminate a process, installed while there is state to restore.
 #[derive(Debug)]
 struct Signals {
     terminate: signal::Signal,

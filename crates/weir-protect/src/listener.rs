@@ -1,5 +1,4 @@
-//! Determines when a server can be replaced (no connection is between SYN and accept(2)), and when it has been
-//! replaced.
+//! Determines when a server can be replaced (no connection is between SYN and accept(2)) and when it has been replaced.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -15,10 +14,10 @@ const POLL_FRACTION: u32 = 8;
 const POLL_MIN: Duration = Duration::from_micros(500);
 const POLL_MAX: Duration = Duration::from_millis(10);
 
-/// Time within which a SYN that passed before holding started reaches its socket.
+/// Time within which a SYN that arrived before holding started reaches its socket.
 const SYN_ARRIVAL_TIME: Duration = Duration::from_millis(1);
 
-/// Time within which a replaced socket is expected to be closed: its owner has been signalled and only has to be
+/// Time within which a replaced socket is expected to close: its owner has received a signal and only needs to be
 /// scheduled.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -78,7 +77,7 @@ impl Listeners {
         Ok(current)
     }
 
-    /// Waits until the server has accepted every connection that has started, for at most `limit`. Ignores clients that
+    /// Waits for at most `limit` until the server has accepted every connection that has started. Ignores clients that
     /// do not complete their handshake within one second: they may never do so.
     pub(crate) async fn wait_until_accepted(&self, limit: Duration) -> Result<(), Error> {
         sleep(SYN_ARRIVAL_TIME).await;
@@ -92,8 +91,8 @@ impl Listeners {
     }
 
     /// Returns whether no connection is between SYN and accept(2). The order matters: a handshake that completes in the
-    /// meantime moves its connection to the accept queue, which is therefore read again. Reading the handshakes is
-    /// slow, because the kernel iterates over all connections of the host.
+    /// meantime moves its connection to the accept queue, so the queue is read again. Reading the handshakes is slow,
+    /// because the kernel iterates over all connections of the host.
     fn has_no_pending_connection(&self) -> Result<bool, Error> {
         Ok(self.accept_queues_are_empty()?
             && self.no_handshake_is_in_progress()?
@@ -110,7 +109,7 @@ impl Listeners {
         Ok(listening.iter().all(|socket| socket.backlog == 0))
     }
 
-    /// Waits until there are listening sockets, if there were any before, and until replaced sockets are closed: a
+    /// Waits until there are listening sockets, if there were any before, and until replaced sockets are closed. A
     /// socket is replaced if a new socket has the same address. Other sockets may belong to a program that keeps
     /// running.
     pub(crate) async fn wait_until_replaced(&self, limit: Duration) -> Result<(), Error> {
@@ -136,7 +135,7 @@ impl Listeners {
     }
 }
 
-/// Polls until `condition` returns true; returns whether it did within `limit`.
+/// Polls until `condition` returns true. Returns whether it did so within `limit`.
 async fn poll_until(
     limit: Duration,
     mut condition: impl FnMut() -> Result<bool, Error>,

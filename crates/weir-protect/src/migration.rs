@@ -1,7 +1,8 @@
-//! Enables `net.ipv4.tcp_migrate_req` while connections are held: the kernel then moves connections that a closing
-//! socket has not accepted to another socket with the same address.
+//! Enables `net.ipv4.tcp_migrate_req` while connections are held.
 //!
-//! The previous value is saved before it is changed, so that it is restored even after a crash.
+//! With this sysctl, when a listening socket closes, the kernel moves the connections that it has not accepted to
+//! another socket with the same address. The previous value is saved before it is changed, so that it can be restored
+//! even after a crash.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,7 +13,7 @@ use weir_sys::{LockFile, read_owned_file, replace_file};
 use crate::error::{Error, io_error};
 
 const SYSCTL: &str = "net/ipv4/tcp_migrate_req";
-/// File in the runtime directory with the previous value.
+/// File in the runtime directory that contains the previous value.
 const RECORD_FILE: &str = "protect.sysctl";
 
 /// The file that records the previous value of the sysctl.
@@ -30,7 +31,7 @@ pub(crate) struct ProtectionGuard {
 }
 
 impl ProtectionGuard {
-    /// Enables the sysctl. `lock` is held until the guard is dropped.
+    /// Enables the sysctl. The guard holds `lock` until it is dropped.
     pub(crate) fn begin(lock: LockFile, runtime_dir: &Path) -> Result<Self, Error> {
         Ok(Self {
             migration: Migration::begin(runtime_dir)?,
@@ -59,13 +60,13 @@ impl Migration {
         let file = &migration.file;
         replace_file(file, previous.as_bytes()).map_err(io_error(file.display().to_string()))?;
         if let Err(error) = sysctl.set("1") {
-            // Not permitted in a container; protection works without it.
+            // A container may not be permitted to set the sysctl; protection works without it.
             tracing::info!(%error, "failed to enable tcp_migrate_req: connections are not moved between sockets");
         }
         Ok(migration)
     }
 
-    /// Restores the previous value, if a file records one.
+    /// Restores the previous value if a file records one.
     fn restore(&self) {
         // The account of an unprivileged daemon can also write to the directory; its files are ignored.
         let recorded = read_owned_file(&self.file).map(String::from_utf8);
@@ -80,7 +81,7 @@ impl Migration {
     }
 }
 
-/// Restores the sysctl after `weir protect` was killed; for `weir clean`.
+/// Restores the sysctl for `weir clean` after `weir protect` was killed.
 pub fn restore(runtime_dir: &Path) {
     Migration {
         file: runtime_dir.join(RECORD_FILE),

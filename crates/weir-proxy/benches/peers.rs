@@ -1,5 +1,5 @@
-//! Compares CPU time per request, latency and memory with HAProxy and nginx. Each proxy has one worker on CPU 0; load
-//! and origin run on the other CPUs.
+//! Compares CPU time per request, latency and memory with HAProxy and nginx. Each proxy has one worker on CPU 0; the
+//! load generator and the origin server run on the other CPUs.
 //!
 //! Other work on the machine disturbs rates more than CPU time, but affects both: compare ratios, not nanoseconds.
 //!
@@ -64,8 +64,9 @@ fn main() {
     let _ = fs::remove_dir_all(&directory);
 }
 
-/// Compares the CPU time per request of two workers with that of one worker. Load and origin run on the same two CPUs
-/// in both cases, so caches and the kernel are shared equally, and the difference is caused by Weir.
+/// Compares the CPU time per request of two workers with that of one worker. The load generator and the origin server
+/// use the same two CPUs in both cases, so they share caches and the kernel equally, and any difference comes from
+/// Weir.
 fn two_workers(directory: &Path) {
     let candidates = [
         start_weir_on(directory, "one", "127.0.0.1:17083", "0"),
@@ -77,8 +78,7 @@ fn two_workers(directory: &Path) {
     });
 }
 
-/// Returns the latency of each response in microseconds, sorted, at a fixed rate of `rate` requests per second over 64
-/// connections.
+/// Sends `rate` requests per second over 64 connections. Returns the sorted response latencies in microseconds.
 fn paced_latencies(directory: &Path, url: &str, rate: u64) -> Vec<u32> {
     const CONNECTIONS: u64 = 64;
     let log = directory.join("latencies");
@@ -109,7 +109,7 @@ fn paced_latencies(directory: &Path, url: &str, rate: u64) -> Vec<u32> {
     elapsed
 }
 
-/// Compares latencies at 70 % of the maximum request rate of the first candidate.
+/// Compares latencies at 70 % of the first candidate's maximum request rate.
 fn compare_paced(name: &str, directory: &Path, candidates: &[Candidate], path: &str) {
     const SHARES: [(&str, f64); 3] = [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999)];
     if !is_wanted(name) {
@@ -154,7 +154,7 @@ fn measure_idle_memory(candidate: &Candidate) {
         assert!(read.is_ok_and(|bytes| response[..bytes].starts_with(b"HTTP/1.1 200")));
     };
     let connect = || TcpStream::connect(candidate.listen).expect("connect");
-    // The first clients cause one-time allocations that are not counted.
+    // The first clients cause one-time allocations, which must not be counted.
     (0..100).for_each(|_| fetch(&mut connect()));
     let before = memory(candidate.pid);
     let mut clients: Vec<TcpStream> = (0..IDLE).map(|_| connect()).collect();
@@ -167,7 +167,7 @@ fn measure_idle_memory(candidate: &Candidate) {
     );
 }
 
-/// Runs the proxy in the re-executed program.
+/// Runs the proxy. The benchmark re-executes itself for this.
 fn serve(listen: SocketAddr) {
     let mut service = Proxy::new("bench", ProxyProtocol::Http, "origin");
     service.listen.push(listen);
@@ -178,7 +178,7 @@ fn start_weir(directory: &Path) -> Candidate {
     start_weir_on(directory, "weir", "127.0.0.1:17083", "0")
 }
 
-/// Starts Weir with a worker for each CPU in the list.
+/// Starts Weir with one worker per CPU in the list.
 fn start_weir_on(
     directory: &Path,
     name: &'static str,

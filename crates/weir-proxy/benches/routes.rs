@@ -1,7 +1,7 @@
 //! Compares CPU time per request with HAProxy and nginx, for 1 000 routes, 1 000 regex routes, and a map of 100 000
-//! entries. Each proxy has one worker on CPU 0; load and origin run on CPU 1.
+//! entries. Each proxy has one worker on CPU 0; the load generator and the origin server run on CPU 1.
 //!
-//! The request matches the last route, or the last entry.
+//! Every request matches the last route or the last map entry.
 
 mod rig;
 
@@ -24,7 +24,7 @@ const ROUTES: usize = 1_000;
 const ENTRIES: usize = 100_000;
 const POOL: &str = "origin";
 
-/// The way in which the pool of a request is selected.
+/// How the proxy selects a request's pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Plain,
@@ -48,7 +48,7 @@ impl Kind {
         }
     }
 
-    /// Returns the paths in the map; the last one is requested.
+    /// Returns the paths in the map. Clients request the last one.
     fn keys() -> impl Iterator<Item = String> {
         let others = (1..ENTRIES).map(|index| format!("/entry/{index}"));
         others.chain(["/small".to_owned()])
@@ -87,7 +87,7 @@ fn main() {
     let _ = fs::remove_dir_all(&directory);
 }
 
-/// Runs the proxy in the re-executed program.
+/// Runs the proxy. The benchmark re-executes itself for this.
 fn serve(listen: SocketAddr) {
     let text = std::env::var(KIND).expect("kind is set");
     let found = Kind::ALL.iter().find(|(_, name, _)| *name == text);

@@ -63,7 +63,7 @@ fn main() {
     let _ = fs::remove_dir_all(&directory);
 }
 
-/// Creates a P-256 certificate. Returns the path of a file with chain and key.
+/// Creates a P-256 certificate. Returns the path of a file that contains the chain and the key.
 fn certificate(directory: &Path) -> String {
     let script = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 3 -subj /CN=bench \
                   -keyout key -out chain 2>/dev/null && cat chain key > bench.pem";
@@ -80,7 +80,7 @@ fn certificate(directory: &Path) -> String {
 
 /// Runs h2load, and returns the number of successful requests. Panics if a request failed.
 fn h2load(url: &str, connections: u32) -> u64 {
-    // Limits the requests instead of the time, because h2load with `-D` sometimes hangs.
+    // Limits the number of requests instead of the duration, because h2load sometimes hangs with `-D`.
     let requests = 20_000 * setting("WEIR_BENCH_SECONDS", 2);
     let mut command = command_on("1", "h2load");
     command.args([
@@ -103,7 +103,7 @@ fn h2load(url: &str, connections: u32) -> u64 {
     succeeded.unwrap_or(0)
 }
 
-/// Runs the proxy in the re-executed program.
+/// Runs the proxy. The benchmark re-executes itself for this.
 fn serve(certificate: &str) {
     let mut service = Proxy::new("bench", ProxyProtocol::Http, "origin");
     service

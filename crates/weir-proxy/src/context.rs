@@ -35,8 +35,8 @@ const SPARE_MAX: usize = 1024;
 const SPARE_BYTES_MAX: usize = 16 << 10;
 /// How long a request may take before its client is watched for disconnection, in milliseconds.
 const WATCH_MS: u64 = 50;
-/// How long a lingering connection is read at each wake-up before it is registered with epoll again, in milliseconds,
-/// and the maximum number of such connections.
+/// How long a lingering connection is read at each wake-up without being registered with epoll, in milliseconds, and
+/// the maximum number of such connections.
 pub(crate) const LINGER_BATCH_MS: u64 = 20;
 const LINGERING_MAX: usize = 32;
 /// Maximum number of spare large buffers, for data that slow clients have not received yet.
@@ -47,15 +47,15 @@ const LARGE_MAX: usize = 8;
 pub(crate) struct Readiness {
     pub(crate) readable: bool,
     pub(crate) writable: bool,
-    /// Whether the peer will send nothing more after the bytes that can be read.
+    /// Whether the peer has finished sending. Unread bytes may remain.
     pub(crate) read_closed: bool,
     /// Whether both directions are closed.
     pub(crate) broken: bool,
 }
 
 impl Readiness {
-    /// Updates the state after a read of `bytes` bytes into a buffer of `capacity` bytes. If the buffer was not filled,
-    /// nothing more can be read except for the end.
+    /// Updates the state after a read of `bytes` bytes into a buffer of `capacity` bytes. A read that did not fill the
+    /// buffer has consumed all available bytes; only the end of stream may follow.
     pub(crate) const fn after_read(&mut self, bytes: usize, capacity: usize) {
         if bytes < capacity && !self.read_closed {
             self.readable = false;
@@ -87,13 +87,13 @@ pub(crate) struct MirrorCopy {
     pub(crate) port: u16,
     /// The copy's slot among the copies in progress.
     pub(crate) slot: Slot,
-    /// Framing of the copy, as it was before the body.
+    /// Framing of the copy, in the state before the body.
     pub(crate) exchange: Exchange,
-    /// The head, and the part of the body that was received.
+    /// The head, and the part of the body received so far.
     pub(crate) bytes: Vec<u8>,
     /// Length of the head in bytes.
     pub(crate) head: usize,
-    /// Hash key for the scheduler `hash`.
+    /// Hash for the scheduler `hash`.
     pub(crate) hash: u64,
     /// For an authorization request: the session that receives the verdict.
     pub(crate) auth_request: Option<AuthRequest>,
@@ -107,13 +107,13 @@ pub(crate) struct Context {
     pub(crate) upstreams: Slab<Upstream>,
     /// Idle connections by target, the most recently used one last.
     idle: Vec<Vec<Key>>,
-    /// Receives unused connections for other workers; `None` = there are no other workers.
+    /// The pool of idle connections that workers share; `None` = there are no other workers.
     idle_pool: Option<Arc<IdlePool>>,
     pub(crate) wheel: Wheel,
     pub(crate) idle_wheel: Wheel,
     /// Timers of HTTP/2 connections from clients.
     pub(crate) h2_server_wheel: Wheel,
-    /// Timers for resuming reads from HTTP/2 clients that are paused.
+    /// Timers for resuming paused reads from HTTP/2 clients.
     pub(crate) resume_wheel: Wheel,
     /// HTTP/2 connections to servers; a slot is empty while its connection is being driven.
     pub(crate) h2_clients: Slab<Option<Box<H2ClientConn>>>,
@@ -158,7 +158,7 @@ pub(crate) struct Context {
     spare_log_records: Vec<Box<LogRecord>>,
 }
 
-/// Packs the kind and key of an epoll event's source into its 64 bits.
+/// Packs the kind and key of an epoll event's source into the event's 64 bits.
 pub(crate) mod token {
     use crate::slab::Key;
 
@@ -231,7 +231,7 @@ impl Context {
         }
     }
 
-    /// Restores the buffers that a session's turn had taken before it panicked.
+    /// Replaces the buffers that were lost when a session panicked during its turn.
     pub(crate) fn restore_buffers(&mut self) {
         self.scratch.resize(BODY_BUFFER_BYTES, 0);
         self.out.clear();
@@ -308,7 +308,7 @@ impl Context {
         }
     }
 
-    /// Returns whether to log a failure that may occur for every request: true at most once per second.
+    /// Returns whether to log a failure that can occur for every request: true at most once per second.
     pub(crate) const fn may_warn(&mut self) -> bool {
         let is_due = self.now >= self.warned_at + 1_000;
         if is_due {

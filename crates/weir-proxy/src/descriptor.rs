@@ -1,4 +1,4 @@
-//! Counts the file descriptors that the proxy uses and may use.
+//! Counts the proxy's file descriptors, and limits the number of clients accordingly.
 //!
 //! RLIMIT_NOFILE applies to the whole process, so the counts do too. Part of the limit is reserved for other uses: the
 //! API, health checks, log files, reloads. A client is accepted only if a descriptor for its connection to a server is
@@ -13,9 +13,9 @@ use crate::tls::Problem;
 
 /// Minimum and maximum number of reserved descriptors.
 const RESERVE: (usize, usize) = (32, 1024);
-/// Between these bounds, one of this many descriptors is reserved.
+/// Between these bounds, one in this many descriptors is reserved.
 const RESERVE_SHARE: usize = 8;
-/// Assumed number of descriptors of a process without clients, if they cannot be counted.
+/// Assumed number of descriptors that a process without clients uses, if they cannot be counted.
 const OTHERS_DEFAULT: usize = 64;
 /// How long workers close idle clients for a worker that has no idle clients itself, in milliseconds.
 const IDLE_CLOSE_MS: u64 = 500;
@@ -40,7 +40,7 @@ pub(crate) struct DescriptorTable {
     idle_close_until: AtomicU64,
 }
 
-/// A counter on its own cache line, because all workers change it.
+/// A counter on its own cache line, because all workers update it.
 #[derive(Debug)]
 #[repr(align(64))]
 struct PaddedCounter(AtomicUsize);
@@ -132,8 +132,9 @@ impl DescriptorTable {
         self.has_room_for(0, 2)
     }
 
-    /// Returns whether a connection to a server fits. Several workers may accept a client for the last free descriptor
-    /// at the same time. The server connections of these clients use the reserve, so no accepted client fails.
+    /// Returns whether a connection to a server fits. Several workers can each accept a client at the same time,
+    /// although only one descriptor is free. The server connections of these clients use the reserve, so no accepted
+    /// client fails.
     pub(crate) fn has_room_for_server(&self) -> bool {
         let slack = reserve(self.limit.load(Relaxed)) / 2;
         self.used_counts().iter().sum::<usize>() < self.usable.load(Relaxed).saturating_add(slack)
@@ -160,8 +161,8 @@ impl DescriptorTable {
         self.usable.store(usable, Relaxed);
     }
 
-    /// Counts the other open descriptors, and reads the current limit. Reserves a descriptor for a health check of each
-    /// of `checked` servers.
+    /// Counts the other open descriptors, and reads the current limit. Reserves one descriptor per health check, for
+    /// `checked` servers.
     pub(crate) fn count_open(&self, checked: usize) {
         // Workers open and close descriptors during the count, so the median of three counts is used.
         let mut counts: Vec<usize> = (0..3).filter_map(|_| self.count_others()).collect();
@@ -180,12 +181,12 @@ impl DescriptorTable {
         Some(open.saturating_sub(self.used_counts().iter().sum()))
     }
 
-    /// Requests that other workers close idle clients.
+    /// Makes other workers close idle clients.
     pub(crate) fn request_idle_close(&self, now_ms: u64) {
         self.idle_close_until.store(now_ms + IDLE_CLOSE_MS, Relaxed);
     }
 
-    /// Returns whether another worker has requested that idle clients are closed.
+    /// Returns whether another worker has requested that idle clients be closed.
     pub(crate) fn is_idle_close_requested(&self, now_ms: u64) -> bool {
         now_ms < self.idle_close_until.load(Relaxed) && !self.has_room_for_client()
     }
@@ -206,8 +207,8 @@ fn reserve(limit: usize) -> usize {
     (limit / RESERVE_SHARE).clamp(RESERVE.0, RESERVE.1)
 }
 
-/// Returns a problem for each service whose configured `limits.connections` exceeds the available descriptors. No
-/// warning is given for the default limit.
+/// Returns a problem for each service whose configured `limits.connections` exceeds the available descriptors. The
+/// default limit causes no problem.
 pub(crate) fn problems(desired: &Desired) -> Vec<Problem> {
     let Some(limit) = getrlimit(Resource::Nofile).maximum else {
         return Vec::new();
@@ -217,7 +218,7 @@ pub(crate) fn problems(desired: &Desired) -> Vec<Problem> {
     excessive_limits(desired, limit, clients_max)
 }
 
-/// Returns the same problems as [`problems`], for the known limit and descriptors of the running process.
+/// Like [`problems`], but with the running process's limit and descriptor counts.
 pub(crate) fn excessive_limits_now(desired: &Desired) -> Vec<Problem> {
     let usable = TABLE.usable.load(Relaxed);
     excessive_limits(desired, TABLE.limit.load(Relaxed), usable / 2)

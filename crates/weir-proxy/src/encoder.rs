@@ -53,10 +53,10 @@ impl Encoder {
         })
     }
 
-    /// Compresses `content`. If `flush` is true, the client can decode all of it without further input.
+    /// Compresses `content`. If `flush` is true, the client can decode all of `content` without further input.
     ///
     /// # Errors
-    /// Fails if the encoder fails, and its output is unusable.
+    /// Returns an error if the encoder fails. Its output is then unusable.
     pub(crate) fn write(&mut self, content: &[u8], flush: bool) -> io::Result<()> {
         let writer: &mut dyn Write = match self {
             Self::Gzip(encoder) => encoder,
@@ -81,7 +81,7 @@ impl Encoder {
     /// Appends the remaining output and the end of the chunked body to `out`.
     ///
     /// # Errors
-    /// Fails if the encoder fails, and its output is unusable.
+    /// Returns an error if the encoder fails. Its output is then unusable.
     pub(crate) fn finish(self, out: &mut Vec<u8>) -> io::Result<()> {
         let remaining = match self {
             Self::Gzip(encoder) => encoder.finish()?,

@@ -7,7 +7,7 @@ use rustix::io::Errno;
 /// A result with this crate's error.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Returns advice for an address that cannot be bound.
+/// Returns advice for the operator if an address cannot be bound.
 pub(crate) fn listen_advice(address: SocketAddr, error: Errno) -> String {
     if matches!(error, Errno::ACCESS | Errno::PERM) {
         return "run as root, or grant CAP_NET_BIND_SERVICE".to_owned();
@@ -16,7 +16,7 @@ pub(crate) fn listen_advice(address: SocketAddr, error: Errno) -> String {
     format!("`ss -ltnp 'sport = :{port}'` shows which program listens there")
 }
 
-/// A reason why the proxy cannot be prepared or started.
+/// Why the proxy cannot be prepared or started.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A listener cannot be opened.

@@ -1,4 +1,4 @@
-//! Describes client connections that another process takes over, and passes received ones to workers.
+//! Describes client connections that are handed over to another process, and passes received ones to workers.
 //!
 //! HTTP/1 clients that are idle between requests can be handed over, and so can tunnels with their buffered bytes. TLS
 //! and HTTP/2 connections cannot, because their state cannot leave the process; they finish in the old process.
@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::plan::SharedState;
 use crate::status::{self, ServiceStatus};
 
-/// Maximum number of buffered bytes of a connection that is handed over. A connection with more waits until fewer
-/// remain.
+/// Maximum number of buffered bytes of a connection that is handed over. A connection with more bytes is handed over
+/// later, once fewer remain.
 pub const HANDOVER_BUFFER_MAX: usize = 32 << 10;
 
 /// A client connection that is handed over from one process to another.
@@ -85,10 +85,10 @@ impl Inbox {
     }
 }
 
-/// The receiver of connections from another process, which distributes them to the workers.
+/// Receives connections from another process, and distributes them to the workers.
 #[derive(Debug)]
 pub struct Inlet {
-    /// As long as it exists, services that a reload removes remain available for connections that arrive later.
+    /// While this reference exists, services that a reload removes stay available for connections that arrive later.
     pub(crate) _open: Arc<()>,
     pub(crate) shared: Arc<SharedState>,
     pub(crate) wake_fds: Vec<Arc<OwnedFd>>,

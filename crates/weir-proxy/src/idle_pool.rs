@@ -1,7 +1,7 @@
-//! The pool of idle server connections that all workers share.
+//! Implements the pool of idle server connections that all workers share.
 //!
-//! An ordinary request accesses no shared state: a connection is moved here only after it was idle for [`UNUSED_MS`] in
-//! its worker's stack, and a worker looks here only if its own stack is empty.
+//! An ordinary request accesses no shared state: a connection moves here only after it has been idle for [`UNUSED_MS`]
+//! in its worker's stack, and a worker takes connections from here only if its own stack is empty.
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -15,8 +15,8 @@ use crate::tls::Channel;
 
 /// Idle time after which a worker offers a connection to other workers, in milliseconds.
 pub(crate) const UNUSED_MS: u64 = 1_000;
-/// Interval between searches for connections that servers have closed, in milliseconds. These connections are in no
-/// epoll set.
+/// Interval between searches for connections that servers have closed, in milliseconds. The connections of the pool are
+/// not in any epoll set.
 pub(crate) const SWEEP_MS: u64 = 1_000;
 
 /// An idle connection that any worker may take.
@@ -42,7 +42,7 @@ type Stacks = HashMap<(u32, u16), Vec<ParkedConnection>>;
 #[derive(Debug, Default)]
 pub(crate) struct IdlePool {
     stacks: Mutex<Stacks>,
-    /// Number of connections; if it is 0, the pool is not locked.
+    /// Number of connections. If it is 0, callers skip the lock.
     count: AtomicUsize,
     /// Time of the last sweep, in milliseconds on the worker clock.
     swept_at_ms: AtomicU64,

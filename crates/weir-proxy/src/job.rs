@@ -1,7 +1,7 @@
 //! Runs jobs that would block a worker (password verification, file reads) on other threads.
 //!
 //! A job's result is sent to the session that submitted it. Threads are started on demand, when jobs are submitted. The
-//! queue is bounded; the caller must handle a rejected job.
+//! queue is bounded, so a job can be rejected, which the caller must handle.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -56,7 +56,7 @@ impl JobPool {
         }
     }
 
-    /// Submits a job, whose result is sent through `inbox` to the session `key`. Returns false if the job was rejected.
+    /// Submits a job. Its result is sent through `inbox` to the session `key`. Returns false if the job was rejected.
     pub(crate) fn submit(
         &'static self,
         key: Key,

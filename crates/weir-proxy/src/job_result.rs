@@ -1,4 +1,4 @@
-//! Defines the results that jobs return to the sessions that submitted them.
+//! Defines the results that jobs send to their sessions.
 
 use std::io;
 
@@ -17,5 +17,5 @@ pub(crate) enum JobResult {
     Failed,
 }
 
-/// Identifies a session's job, because its result may arrive after the session has stopped waiting for it.
+/// Identifies a session's job. A result may arrive after the session has stopped waiting for it.
 pub(crate) type Ticket = u64;

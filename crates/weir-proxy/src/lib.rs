@@ -2,7 +2,7 @@
 //!
 //! Each worker has its own listeners (`SO_REUSEPORT`), epoll set, clients, server connections and timers. An ordinary
 //! request takes no lock and allocates nothing. Workers read an immutable plan once per wake-up ([`Proxy::prepare`],
-//! [`Proxy::commit`]); server weights and loads are shared atomics. weir-http parses messages; weir-select decides
+//! [`Proxy::commit`]). Server weights and loads are shared atomics. weir-http parses messages; weir-select decides
 //! which server receives a request, and what happens after a failure.
 //!
 //! The crate does not read the configuration, does not check servers' health, and does not access the kernel's data
@@ -61,7 +61,7 @@ pub use tls::{
     file_fingerprint, listener_tls, server_verifier,
 };
 
-/// Returns the problems with the files and limits that `desired` needs, as of `now`.
+/// Returns the problems with the files and limits that `desired` needs, at the time `now`.
 pub fn inspect(desired: &weir_model::Desired, now: std::time::SystemTime) -> Vec<Problem> {
     let mut problems = tls::inspect(desired, now);
     problems.extend(page::problems(desired));
@@ -72,7 +72,7 @@ pub fn inspect(desired: &weir_model::Desired, now: std::time::SystemTime) -> Vec
 }
 
 /// Returns a problem for each listen address of `desired`, including the API's, that cannot be bound. Skips addresses
-/// in `held`. The sockets do not listen. If `privileged` is false, a lack of permission is not reported.
+/// in `held`. The sockets do not listen. If `privileged` is false, missing permissions are not reported.
 pub fn inspect_listeners(
     desired: &weir_model::Desired,
     held: &BTreeSet<SocketAddr>,

@@ -1,6 +1,6 @@
-//! Writes access logs: workers buffer records, and one thread has weir-http format them.
+//! Writes access logs: workers buffer records, and one thread formats and writes them.
 //!
-//! For a worker, logging a record takes an uncontended lock and a short copy. If the writer is too slow, records are
+//! For a worker, logging a record costs an uncontended lock and a short copy. If the writer is too slow, records are
 //! dropped and counted.
 
 mod sink;
@@ -124,7 +124,7 @@ pub(crate) fn problems(desired: &Desired) -> Vec<Problem> {
     problems.collect()
 }
 
-/// Returns why no log file with this path can be written; `None` = nothing is wrong with its directory.
+/// Returns why a log file cannot be created at this path; `None` = no problem was found.
 fn unusable_directory(path: &Path) -> Option<String> {
     let directory = path.parent()?;
     let directory = if directory.as_os_str().is_empty() {
@@ -139,7 +139,7 @@ fn unusable_directory(path: &Path) -> Option<String> {
     }
 }
 
-/// Returns why messages cannot be sent to a log daemon's socket. The daemon recreates it when it restarts.
+/// Returns why messages cannot be sent to a log daemon's socket. The daemon recreates the socket when it restarts.
 fn missing_socket(path: &Path) -> Option<String> {
     let error = path.metadata().err()?;
     Some(format!("{}: {error}", path.display()))
@@ -208,7 +208,7 @@ impl Log {
         record: &LogRecord,
         summary: &ExchangeSummary<'_>,
     ) {
-        // A tap may have been opened when there were fewer workers.
+        // The tap may have been opened when there were fewer workers.
         let Some(buffer) = self.buffers.get(worker) else {
             return;
         };
@@ -253,7 +253,7 @@ impl Log {
         ];
         let texts = (0..5).map(|index| record.text(index));
         for part in names.into_iter().chain(texts) {
-            // All texts are shorter: a head has at most 64 KiB.
+            // The texts always fit: a head has at most 64 KiB.
             let len = u32::try_from(part.len()).unwrap_or(0);
             out.extend_from_slice(&len.to_le_bytes());
             out.extend_from_slice(part);
@@ -379,7 +379,7 @@ struct OpenLog {
 #[derive(Debug, Clone, Copy)]
 struct Outage {
     since: Instant,
-    /// When a warning was last logged, the number of lines lost since then, and in total.
+    /// When a warning was last logged, and the number of lines lost since then and in total.
     warned_at: Instant,
     lost_since_warning: u64,
     lost_total: u64,
@@ -448,7 +448,7 @@ fn run(logs: &Mutex<Vec<Weak<Log>>>, stop: &AtomicBool) {
                 entry.write(&out, count, Instant::now());
             }
         }
-        // No other references: the service was removed, and everything is written.
+        // There are no other references: the service was removed, and all its records are written.
         open.retain(|entry| Arc::strong_count(&entry.log) > 1);
         if is_last_round {
             return;
@@ -479,7 +479,7 @@ impl OpenLog {
         }
     }
 
-    /// Writes to the file, which is opened first if necessary.
+    /// Writes to the file. Opens it first if necessary.
     ///
     /// # Errors
     /// Returns the failed operation (`opened` or `written`) and the error.

@@ -1,11 +1,11 @@
 //! Decides which TLS requests are rejected with 421 because their host belongs to a service that requires client
 //! certificates.
 //!
-//! A client chooses the server name in its handshake (SNI), the address that it connects to and the host in its
-//! requests independently. If the servers distinguish hosts, a request for a guarded host through a service without
-//! client authentication would bypass the guard. The names in the services' certificates define which host belongs to
-//! which service. HTTP/2 clients use one connection for several hosts, and retry on a new connection after 421 (RFC
-//! 9110 section 15.5.20).
+//! A client can choose the server name in its handshake (SNI), the address that it connects to and the host in its
+//! requests independently. If two services share servers that distinguish hosts, a request through the service without
+//! client authentication could reach a host of the service that requires it. The names in the services' certificates
+//! define which host belongs to which service. HTTP/2 clients can use one connection for several hosts; after a 421,
+//! they retry on a new connection (RFC 9110 section 15.5.20).
 
 use std::collections::HashSet;
 use std::net::Ipv6Addr;
@@ -70,7 +70,7 @@ pub(crate) struct MisdirectRules {
 }
 
 impl MisdirectRules {
-    /// Builds the rules for a service with `tls` whose certificates contain `own_names`, given the other services.
+    /// Builds the rules for a service from its TLS settings, the names in its certificates, and the other services.
     /// Returns `None` if no request is rejected.
     pub(crate) fn new<'a>(
         tls: &ServiceTls,

@@ -11,7 +11,7 @@ use weir_model::{Desired, ErrorResponse, Proxy};
 use crate::error::{Error, Result};
 use crate::tls::Problem;
 
-/// Maximum size of a page in bytes. A page is sent as a whole, from memory.
+/// Maximum size of a page in bytes. A page is kept in memory and sent as a whole.
 const SIZE_MAX: u64 = 64 << 10;
 
 /// An error page, as read when the plan was built.
@@ -62,7 +62,7 @@ impl Page {
         pages.collect()
     }
 
-    /// Returns whether the connection is closed instead of a response.
+    /// Returns whether Weir closes the connection instead of sending a response.
     pub(crate) const fn is_close(&self) -> bool {
         matches!(self.content, Content::Close)
     }
@@ -93,7 +93,7 @@ fn read_page(file: &str) -> io::Result<(String, Vec<u8>)> {
     })
 }
 
-/// Parses a whole response, whose lines may end in LF or CR LF. Returns the media type and the body.
+/// Parses a whole response. Its lines may end in LF or CR LF. Returns the media type and the body.
 fn parse_response(text: &[u8]) -> Option<(String, Vec<u8>)> {
     const TYPE: &str = "content-type:";
     let (mut media_type, mut offset) = (None, 0);

@@ -1,8 +1,8 @@
 //! Reads the credentials of `basic_auth`, verifies passwords, and remembers the valid ones.
 //!
 //! A hash such as bcrypt takes tens of milliseconds by design. A valid password is remembered as a keyed hash of the
-//! password and of the user's entry in the list of users. Neither can be recovered from memory, and a changed entry is
-//! verified again.
+//! password and the user's entry in the user list. Neither can be recovered from memory. If the entry changes, the
+//! password is verified again.
 
 use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
@@ -68,7 +68,7 @@ pub(crate) fn is_remembered(hash: &str, password: &[u8]) -> bool {
         .contains(&keyed_hash)
 }
 
-/// Verifies a password, and remembers it if it is valid. Takes as long as the hash computation.
+/// Verifies a password, and remembers it if it is valid. Blocks while the hash is computed.
 pub(crate) fn verify(hash: &str, password: &[u8]) -> bool {
     let is_valid = matches(hash, password);
     if is_valid && let Some(remembered) = REMEMBERED.as_ref() {
@@ -77,7 +77,7 @@ pub(crate) fn verify(hash: &str, password: &[u8]) -> bool {
             .valid
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        // After clearing, each password must be verified again.
+        // Clearing the set is acceptable: each password is then verified once more.
         if valid.len() >= REMEMBERED_MAX {
             valid.clear();
         }

@@ -7,7 +7,8 @@ use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
 use crate::descriptor::{DescriptorGuard, DescriptorUse, TABLE};
 use crate::socket::{self, Read, Written};
 
-/// Minimum remaining size of a body that is spliced, in bytes. Below this, copying is as fast as two calls and a pipe.
+/// Minimum remaining size of a body that is spliced, in bytes. Below this, copying is as fast as two system calls and a
+/// pipe.
 pub(crate) const SPLICE_MIN: u64 = 64 << 10;
 /// Capacity of a pipe in bytes: the largest that the kernel grants to unprivileged processes.
 const PIPE_BYTES: usize = 1 << 20;
@@ -51,8 +52,8 @@ impl Pipe {
         read
     }
 
-    /// Splices the pipe's content to a socket. If fewer bytes are returned than the pipe contains, an event follows
-    /// when there is room.
+    /// Splices the pipe's content to a socket. If it returns fewer bytes than the pipe contains, an event follows when
+    /// the socket has room.
     pub(crate) fn drain(&mut self, destination: &OwnedFd) -> Written {
         match socket::splice(&self.read_end, destination, self.length) {
             Read::Some(bytes) => {

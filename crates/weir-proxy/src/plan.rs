@@ -1,5 +1,5 @@
 //! Defines the plan: an immutable snapshot of services, listeners, pools and servers for the workers. Each worker reads
-//! it once per wake-up. It contains the counters and loads that workers and the control thread share.
+//! it once per wake-up. The plan also holds the counters and loads that workers and the control thread share.
 //!
 //! Only numbers change within a snapshot: a server's weight and load, and the counters. All workers share the loads
 //! that schedulers compare.
@@ -45,7 +45,7 @@ pub(crate) use shared::SharedState;
 /// A server as used by one service.
 #[derive(Debug)]
 pub(crate) struct Target {
-    /// Index among all targets ever created; a worker stores its idle connections by it.
+    /// Index among all targets ever created. Workers store idle connections by this index.
     pub(crate) id: u32,
     pub(crate) name: String,
     pub(crate) address: IpAddr,
@@ -54,8 +54,8 @@ pub(crate) struct Target {
     /// Path of the unix socket to connect to instead of `address`.
     pub(crate) unix: Option<Arc<str>>,
     pub(crate) load: Arc<Load>,
-    /// Connection settings. A server with different TLS or HTTP/2 settings is a different target, so that connections
-    /// are not mixed.
+    /// Connection settings. A server with different TLS or HTTP/2 settings is a different target, so their connections
+    /// are never mixed.
     pub(crate) tls: Option<ServerTls>,
     pub(crate) http2: bool,
     /// Identifies the server in hashes; depends only on its name.
@@ -182,21 +182,21 @@ pub(crate) struct Listeners {
     pub(crate) workers: usize,
 }
 
-/// One service. The plan owns the sockets: if a client that outlives the service owned them, they would stay open and
-/// new clients would wait in a backlog that no worker accepts from.
+/// One service. The plan, not the service, owns the listening sockets. Clients can keep a removed service in memory; if
+/// it owned the sockets, they would stay open, and new clients would wait in a backlog that no worker accepts from.
 #[derive(Debug)]
 pub(crate) struct Service {
     pub(crate) name: String,
     pub(crate) protocol: ProxyProtocol,
-    /// `ADDRESS:PORT`, the host of a request without `Host`.
+    /// `ADDRESS:PORT`, used as the host of a request without `Host`.
     pub(crate) host: String,
     /// The service's own pool, then those of its routes.
     pub(crate) pools: Vec<Targets>,
     pub(crate) routes: Routes,
     /// For each route, the settings that override the service's; empty if no route has any.
     pub(crate) options: Vec<Option<Box<RouteOptions>>>,
-    /// Maximum body size in bytes, for requests whose route does not set a limit. 0 = no limit, or no route sets one,
-    /// so that `limits` contains it.
+    /// Maximum body size in bytes, for requests whose route does not set a limit. 0 = there is no limit, or no route
+    /// sets one and `limits` contains the service's.
     pub(crate) body_bytes: u64,
     /// The users of the service and of its routes; `None` = `basic_auth` is not used.
     pub(crate) auth: Option<ServiceUsers>,
@@ -208,7 +208,7 @@ pub(crate) struct Service {
     /// Limit on HTTP/2 stream resets.
     pub(crate) reset_limit: Option<Arc<ResetLimit>>,
     pub(crate) tls: Option<Arc<ServerConfig>>,
-    /// Expiry of its certificates, the earliest first.
+    /// Expiry dates of its certificates, earliest first.
     pub(crate) expiries: Vec<CertificateExpiry>,
     /// `None` = no request is rejected as misdirected.
     pub(crate) misdirect: Option<MisdirectRules>,
@@ -230,7 +230,7 @@ pub(crate) struct Service {
     /// Changes to the header of every request and every response.
     pub(crate) request_header: HeaderEdits,
     pub(crate) response_header: HeaderEdits,
-    /// Whether routes or texts use data of the client's TLS connection.
+    /// Whether routes or templates use data about the client's TLS connection.
     pub(crate) needs_tls: bool,
     /// Whether a request is aborted when the client half-closes its connection.
     pub(crate) abort_on_close: bool,
@@ -267,8 +267,8 @@ pub(crate) struct Service {
 }
 
 impl Service {
-    /// Returns the users who may send the requests of a route, or of no route if `route` is `None`. Returns `None` if
-    /// all clients may.
+    /// Returns the users who may send the requests of a route, or the requests without a route if `route` is `None`.
+    /// Returns `None` if all clients may send them.
     pub(crate) fn auth_for(&self, route: Option<usize>) -> Option<&BasicAuth> {
         let auth = self.auth.as_ref()?;
         let route_users = route.and_then(|index| auth.routes.get(index)?.as_ref());
@@ -335,7 +335,7 @@ impl Service {
     }
 }
 
-/// The users who may send requests.
+/// The users who may send requests to a service and to each of its routes.
 #[derive(Debug)]
 pub(crate) struct ServiceUsers {
     /// The service's users.
@@ -361,7 +361,7 @@ pub(crate) struct RouteOptions {
     pub(crate) x_forwarded: Option<RouteClientFields>,
     /// Mirrors that receive copies of its requests.
     pub(crate) mirrors: Vec<Arc<Mirror>>,
-    /// Name of the pool's server that receives the route's requests while it is usable.
+    /// Name of the server in the pool that receives the route's requests while that server is usable.
     pub(crate) server: Option<String>,
     /// Settings for the server that allows or rejects its requests.
     pub(crate) forward_auth: Option<Arc<ForwardAuth>>,
@@ -372,7 +372,7 @@ pub(crate) struct RouteOptions {
 pub(crate) struct ForwardAuth {
     /// The rules.
     pub(crate) rules: weir_model::ForwardAuth,
-    /// The form of authorization requests: copies without a body.
+    /// The settings for authorization requests, which are sent like copies without a body.
     pub(crate) mirror: Arc<Mirror>,
 }
 
@@ -381,17 +381,17 @@ pub(crate) struct ForwardAuth {
 pub(crate) struct Mirror {
     /// Index of the pool that receives the copies.
     pub(crate) pool: usize,
-    /// Share of the requests that is copied, in hundredths of a percent.
+    /// Share of the requests that are copied, in hundredths of a percent.
     pub(crate) share: u32,
     /// Maximum size of a copied body, in bytes; 0 = copies have no body.
     pub(crate) body_bytes: usize,
-    /// Path of the copies, instead of the request's.
+    /// Path of the copies; replaces the request's path.
     pub(crate) path: Option<String>,
     /// Counts the copies in progress.
     pub(crate) concurrent: Arc<ConcurrencyLimit>,
     /// Whether the copies are authorization requests, whose responses decide whether other requests are allowed.
     pub(crate) is_auth_request: bool,
-    /// Copies are not retried.
+    /// The policy for copies, which are never retried.
     pub(crate) retry: RetryPolicy,
     pub(crate) timeouts: Millis,
 }
@@ -404,10 +404,10 @@ pub(crate) struct Millis {
     pub(crate) client: u64,
     pub(crate) connect: u64,
     pub(crate) server: u64,
-    /// Until the first byte of a response.
+    /// Time to the first byte of a response.
     pub(crate) response: u64,
     pub(crate) tunnel: u64,
-    /// For a request with all its retries; 0 = no limit.
+    /// Time for a request with all its retries; 0 = no limit.
     pub(crate) total: u64,
 }
 

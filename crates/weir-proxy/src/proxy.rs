@@ -1,8 +1,8 @@
 //! Provides the proxy's interface: starts the workers, and prepares and activates their plans.
 //!
-//! A configuration is applied in two steps. [`Proxy::prepare`] does everything that can fail (sockets, threads) without
-//! any effect that clients could notice; [`Proxy::commit`] activates the result. Unchanged parts keep their sockets,
-//! loads and counters.
+//! A configuration is applied in two steps. [`Proxy::prepare`] does everything that can fail (sockets, threads) and has
+//! no effect on clients; [`Proxy::commit`] activates the result. Unchanged parts keep their sockets, loads and
+//! counters.
 
 mod service;
 
@@ -69,7 +69,7 @@ struct KnownState {
     next_target: u32,
 }
 
-/// Tables for the rate and for the concurrent requests of a route's clients.
+/// Tables that limit the request rate and the concurrent requests of a route's clients.
 type RouteTables = (Option<Arc<RateLimit>>, Option<Arc<ConcurrencyLimit>>);
 
 /// Ticket keys, and the client authentication under which tickets were issued.
@@ -122,7 +122,7 @@ pub struct Proxy {
     effective: HashMap<ServerName, u32>,
     /// The thread that writes access logs; `None` until a service has a log.
     writer: Option<Writer>,
-    /// Can be upgraded as long as another process may hand over clients; see [`Inlet`].
+    /// Can be upgraded while another process may still hand over clients; see [`Inlet`].
     inlet_open: Weak<()>,
     traces: Arc<TraceQueue>,
 }
@@ -158,8 +158,8 @@ impl Proxy {
         }
     }
 
-    /// Takes over listening sockets, with the clients in their backlogs, for the next configuration. Sockets that the
-    /// configuration does not need are closed.
+    /// Takes over listening sockets, including the clients in their backlogs, for the next configuration. Sockets that
+    /// it does not need are closed.
     pub fn adopt(&mut self, sockets: Vec<(SocketAddr, OwnedFd)>) {
         for (address, socket) in sockets {
             self.inherited.entry(address).or_default().push(socket);
@@ -182,8 +182,8 @@ impl Proxy {
         }
     }
 
-    /// Sets the key that signs the cookies of pools without a configured secret. Applies from the next configuration
-    /// on.
+    /// Sets the key that signs the cookies of pools without a configured secret. Takes effect with the next
+    /// configuration.
     pub fn set_cookie_key(&mut self, key: Secret) {
         self.known.cookie_key = Some(key);
     }
@@ -328,8 +328,7 @@ impl Proxy {
         }
     }
 
-    /// Returns the previous services that are not in `services`, as long as another process may hand over their
-    /// clients.
+    /// Returns the previous services that are not in `services`, if another process may still hand over their clients.
     fn removed_services(&self, services: &[Arc<Service>]) -> Vec<Arc<Service>> {
         if self.inlet_open.strong_count() == 0 {
             return Vec::new();
@@ -464,7 +463,7 @@ impl Proxy {
         &self.traces
     }
 
-    /// Returns the numbers of file descriptors that the proxy uses and may use.
+    /// Returns the proxy's file descriptor counts and limits.
     pub fn descriptors(&self) -> Descriptors {
         TABLE.status()
     }
@@ -526,8 +525,8 @@ impl Proxy {
         move || status::service_statuses(&shared.plan())
     }
 
-    /// Stops accepting clients and requests. Requests in progress may take up to `limit`; then all connections are
-    /// closed.
+    /// Stops accepting clients and requests. Requests in progress have up to `limit` to finish; then all connections
+    /// are closed.
     pub fn stop(self, limit: Duration) {
         let deadline = Instant::now() + limit;
         self.shared.draining.store(true, Ordering::Release);

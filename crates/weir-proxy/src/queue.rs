@@ -1,7 +1,7 @@
-//! Implements the queue of a pool whose servers are full: shared by all workers, first in, first out.
+//! Implements the queue of a pool whose servers are full: a FIFO that all workers share.
 //!
-//! When a slot becomes free, the first entry is called. New requests must not overtake that session, so they enter the
-//! queue as long as it is not empty.
+//! When a slot becomes free, the first entry is called. New requests must not overtake waiting sessions, so they enter
+//! the queue whenever it is not empty.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -39,7 +39,7 @@ impl Inbox {
 
     /// Takes the calls.
     pub(crate) fn take(&self) -> Vec<(Key, Call)> {
-        // The flag is cleared first, so that a call after the swap sets it again.
+        // The flag is cleared first, so a call that arrives after the swap sets it again.
         if self.has_calls.swap(false, Ordering::Acquire) {
             std::mem::take(&mut *lock(&self.calls))
         } else {
@@ -105,7 +105,7 @@ impl Queue {
     /// Removes an entry that has not been called.
     pub(crate) fn leave(&self, number: u64) {
         let mut waiters = lock(&self.waiters);
-        // Numbers are ascending. A binary search is used because thousands may leave at the same time.
+        // Numbers are ascending. A binary search is used because thousands of sessions can leave at the same time.
         if let Ok(index) = waiters.binary_search_by_key(&number, |waiter| waiter.number) {
             waiters.remove(index);
         }

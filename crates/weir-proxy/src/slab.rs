@@ -28,7 +28,7 @@ struct Slot<T> {
     value: Option<T>,
 }
 
-/// A collection of values with stable keys. A key is never reused for another value.
+/// A collection of values with stable keys that are never reused.
 #[derive(Debug)]
 pub(crate) struct Slab<T> {
     slots: Vec<Slot<T>>,

@@ -103,7 +103,7 @@ pub(crate) fn connect_unix(path: &str) -> rustix::io::Result<OwnedFd> {
     }
 }
 
-/// Returns whether the error was caused by the peer or the network, and not by a lack of resources on this host.
+/// Returns whether the error was caused by the peer or the network, rather than by a lack of resources on this host.
 pub(crate) const fn is_peer_error(error: Errno) -> bool {
     matches!(
         error,
@@ -157,7 +157,7 @@ pub(crate) fn write(socket: impl AsFd, bytes: &[u8]) -> Written {
     convert_written(rustix::net::send(socket, bytes, SendFlags::NOSIGNAL))
 }
 
-/// Writes the last bytes before [`finish`], which then sends them and the FIN in one segment.
+/// Writes the last bytes before [`finish`], which then sends these bytes and the FIN in one segment.
 pub(crate) fn write_last(socket: impl AsFd, bytes: &[u8]) -> Written {
     let flags = SendFlags::NOSIGNAL | SendFlags::MORE;
     convert_written(rustix::net::send(socket, bytes, flags))
@@ -217,8 +217,8 @@ pub(crate) fn watch(epoll: &OwnedFd, socket: impl AsFd, token: u64) -> rustix::i
     epoll::add(epoll, socket, EventData::new_u64(token), EVENTS)
 }
 
-/// Registers a writable socket for all events except those of its send buffer. Otherwise the kernel would report at
-/// once that it is writable.
+/// Registers a writable socket for all events except those of its send buffer. With them, the kernel would report at
+/// once that the socket is writable.
 pub(crate) fn watch_reading(
     epoll: &OwnedFd,
     socket: impl AsFd,

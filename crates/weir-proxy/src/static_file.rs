@@ -1,8 +1,8 @@
 //! Finds, opens and reads static files (a route's `files`), and determines the range and the response fields.
 //!
-//! Runs on separate threads ([`crate::job`]). Files are opened with openat2(2) relative to the root directory, so that
-//! neither `..` nor a symbolic link can leave it. Names that start with `.` are hidden, except `.well-known` at the top
-//! (RFC 8615).
+//! These functions run on separate threads ([`crate::job`]). Files are opened with openat2(2) relative to the root
+//! directory, so that neither `..` nor a symbolic link can leave the directory. Names that start with `.` are hidden,
+//! except `.well-known` at the top level (RFC 8615).
 
 use std::fs::File;
 use std::io;
@@ -192,7 +192,7 @@ fn open_beneath(root: &OwnedFd, path: &str, flags: OFlags) -> Result<Option<Owne
 
 /// Opens a regular file. Returns `None` if there is none.
 fn open(root: &OwnedFd, path: &str) -> Result<Option<File>, Errno> {
-    // NONBLOCK: opening a named pipe would block until there is a writer.
+    // NONBLOCK: without it, opening a named pipe would block until there is a writer.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
     let Some(fd) = open_beneath(root, path, flags)? else {
         return Ok(None);

@@ -40,7 +40,7 @@ pub struct ServiceStatus {
     pub queued: u64,
     /// Lines of the access log that were dropped.
     pub log_dropped: u64,
-    /// HTTP/2 streams that clients reset before the response, or that were reset because of a client's error.
+    /// HTTP/2 streams that clients reset before the response, or that were reset because of client errors.
     pub streams_reset: u64,
     /// HTTP/2 streams that were refused because the client had reset too many.
     pub streams_refused: u64,

@@ -14,7 +14,7 @@ pub enum Stage {
     Connect,
     /// From the established connection to the first byte of the response.
     Response,
-    /// From the complete request head to the end of the response. For a TCP service, the whole connection.
+    /// From the complete request head to the end of the response. For a TCP service, the duration of the connection.
     Total,
 }
 
@@ -86,7 +86,7 @@ impl ErrorKind {
         }
     }
 
-    /// Returns the kind for HAProxy's termination flags, which the access log contains. `None` = no error.
+    /// Returns the kind that corresponds to HAProxy's termination flags in the access log; `None` = no error.
     pub(crate) const fn from_termination_flags(flags: [u8; 2]) -> Option<Self> {
         Some(match flags {
             [b'C', _] => Self::ClientAbort,

@@ -1,8 +1,8 @@
 //! Decides which requests are traced, and buffers the finished ones for the daemon's exporter.
 //!
-//! Without `[tracing]`, a request costs a worker one test. With it, a request that is not recorded costs its trace
-//! context; a recorded one costs a few clock reads, copies of its texts, and an uncontended lock at its end. If the
-//! exporter is too slow, finished requests are dropped and counted.
+//! Without `[tracing]`, the cost per request is one comparison. With it, a request that is not recorded costs only the
+//! handling of its trace context; a recorded one also costs a few clock reads, copies of its texts, and an uncontended
+//! lock at its end. If the exporter is too slow, finished requests are dropped and counted.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,7 +22,7 @@ pub struct TracedRequest {
     pub trace_id: u128,
     /// Span of the client's request to Weir.
     pub span_id: u64,
-    /// Span of the client; 0 = the client sent none.
+    /// The client's span; 0 = the client sent none.
     pub parent_id: u64,
     /// The client's `tracestate`.
     pub trace_state: String,

@@ -2,7 +2,7 @@
 //! connection, whose socket several streams share.
 //!
 //! A transport may have accepted bytes that the socket has not accepted yet ([`Transport::has_unsent`]). It then
-//! accepts no more until the socket is writable; an empty write sends these bytes.
+//! accepts no more until the socket is writable. An empty write sends the pending bytes.
 
 use std::os::fd::OwnedFd;
 
@@ -162,7 +162,7 @@ impl Transport {
         }
     }
 
-    /// Continues the handshake of TLS or of the HTTP/2 connection.
+    /// Continues the TLS handshake, or the setup of the HTTP/2 connection.
     pub(crate) fn handshake(&mut self, ready: &mut Readiness) -> Handshake {
         match &mut self.kind {
             Kind::Plain(_) | Kind::Null => Handshake::Done,
@@ -197,7 +197,7 @@ impl Transport {
         self.channel()?.sni.as_deref()
     }
 
-    /// Returns the details of the TLS connection for routes and texts; `None` = no TLS.
+    /// Returns the details of the TLS connection for routes and templates; `None` = no TLS.
     pub(crate) fn tls_details(&self) -> Option<TlsDetails> {
         self.channel().map(Channel::details)
     }
@@ -280,7 +280,7 @@ impl Transport {
         }
     }
 
-    /// Returns the socket if there is no TLS over it, so that bytes may be spliced.
+    /// Returns the socket if there is no TLS over it, so that bytes can be spliced.
     pub(crate) const fn plain_socket(&self) -> Option<&OwnedFd> {
         match &self.kind {
             Kind::Plain(socket) => Some(socket),
@@ -288,8 +288,7 @@ impl Transport {
         }
     }
 
-    /// Returns the maximum number of bytes that are worth reading from elsewhere in order to write them to this
-    /// transport.
+    /// Returns the maximum number of bytes worth reading for a write to this transport.
     pub(crate) fn useful_read_size(&self) -> usize {
         match &self.kind {
             Kind::Plain(_) | Kind::Secure(..) | Kind::Null => usize::MAX,

@@ -1,4 +1,4 @@
-//! Defines the verdict of `forward_auth` on a request, and which session waits for it.
+//! Defines the verdict of `forward_auth` on a request, and the reference to the session that waits for the verdict.
 
 use std::sync::Arc;
 
@@ -22,7 +22,8 @@ pub(crate) enum Verdict {
     Failed,
 }
 
-/// An authorization request: the session that waits for the verdict, the ticket of its wait, and the rules.
+/// An authorization request: the session that waits for the verdict, the ticket that identifies the wait, and the
+/// rules.
 #[derive(Debug, Clone)]
 pub(crate) struct AuthRequest {
     pub(crate) session: Key,

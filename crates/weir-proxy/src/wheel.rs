@@ -1,10 +1,11 @@
 //! Implements a timer wheel with coarse, lazy deadlines.
 //!
-//! Setting a deadline only stores a number. The wheel changes only if the deadline moves to an earlier slot, or if a
-//! slot is due.
+//! Setting a deadline only stores a number. The wheel itself changes only if the deadline moves to an earlier slot, or
+//! when a slot is due.
 //!
-//! A connection has at most one valid entry. If the entry is due but the deadline was moved, the entry is inserted
-//! again. Deadlines beyond the wheel's span become due early, and are inserted again in the same way.
+//! A connection has at most one valid entry. If the deadline was moved in the meantime, the entry is inserted again
+//! when it is due. Entries for deadlines beyond the wheel's span become due early, and are inserted again in the same
+//! way.
 
 use crate::slab::{Key, Slab};
 
@@ -56,7 +57,7 @@ impl Wheel {
         self.entries += 1;
     }
 
-    /// Advances to `now_ms`, and removes expired deadlines, at most `limit`. Returns the keys of their connections.
+    /// Advances to `now_ms`, and removes at most `limit` expired deadlines. Returns the keys of their connections.
     /// `deadline_of` returns a connection's deadline. Deadlines beyond the limit stay due.
     pub(crate) fn take_expired<T>(
         &mut self,
@@ -91,8 +92,8 @@ impl Wheel {
         expired
     }
 
-    /// Returns whether the entry in `slot` is the valid entry of `deadline` and the deadline has passed. If it is valid
-    /// and the deadline has not passed, inserts it again.
+    /// Returns whether the entry in `slot` is the valid entry of `deadline` and the deadline has passed. If the entry
+    /// is valid but the deadline has not passed, inserts the entry again.
     fn has_expired(&mut self, deadline: &mut Deadline, key: Key, slot: u64, now_ms: u64) -> bool {
         if deadline.slot != slot {
             return false;
@@ -122,7 +123,7 @@ impl Wheel {
 mod tests {
     use super::*;
 
-    /// A wheel with connections that consist of a deadline.
+    /// A wheel and its connections, which have only a deadline.
     struct World {
         wheel: Wheel,
         connections: Slab<Deadline>,

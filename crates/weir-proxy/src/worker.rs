@@ -39,7 +39,7 @@ use crate::socket;
 
 /// Maximum number of events per call of epoll_wait(2).
 const EVENTS: usize = 256;
-/// Maximum number of clients that have closed their connections and are handled per wake-up.
+/// Maximum number of events per wake-up that are handled for clients that have closed their connections.
 const ENDED_MAX: usize = 32;
 /// Number of expired deadlines that are handled per wake-up, in addition to one for each event. Closing a TLS
 /// connection takes about 100 µs.
@@ -64,7 +64,7 @@ pub(crate) struct Worker {
     ended: VecDeque<(u64, EventFlags)>,
     /// Whether a listener is paused.
     has_paused_listener: bool,
-    /// Listeners are not resumed before this time, because descriptors were exhausted.
+    /// Listeners stay paused until this time, because descriptors were exhausted.
     resume_accept_at: u64,
     /// Idle clients that can be closed to make room for others.
     idle: IdleClients,
@@ -83,7 +83,7 @@ fn now_ms() -> u64 {
     now_ns(Clock::MonotonicCoarse) / 1_000_000
 }
 
-/// The parts of a worker that are created before its thread. Unlike the worker, it can move to that thread.
+/// The parts of a worker that are created before its thread. Unlike the worker, this value can move to that thread.
 #[derive(Debug)]
 pub(crate) struct WorkerConfig {
     /// Index of the worker.
@@ -155,7 +155,7 @@ impl WorkerConfig {
 }
 
 impl Worker {
-    /// Runs until the worker is stopped, or is draining and has no connections left.
+    /// Runs until the worker is stopped, or until it is draining and has no connections.
     pub(crate) fn run(mut self) {
         let mut events: Vec<Event> = Vec::with_capacity(EVENTS);
         loop {

@@ -131,7 +131,7 @@ impl Host {
     }
 }
 
-/// Applies and returns the steps from the actual to the desired state.
+/// Applies the steps from the actual to the desired state, and returns them.
 pub(crate) async fn reconcile(host: &Host, state: &mut State) -> Result<Vec<Step>> {
     let steps = plan::plan(
         &state.desired,

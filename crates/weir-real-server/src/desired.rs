@@ -1,5 +1,4 @@
-//! The desired state of a server: its VIPs, and the forwarding methods of packets for them. `up` adds VIPs, `down`
-//! removes them.
+//! Computes the desired state of a server: its VIPs and their forwarding methods. `up` adds VIPs, `down` removes them.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -19,7 +18,7 @@ const DEFAULT_DSCP: u8 = 1;
 pub struct DesiredState {
     /// The VIPs.
     pub entries: BTreeSet<Entry>,
-    /// Client networks (address, prefix length) whose replies are not rewritten.
+    /// Client networks (address, prefix length); replies to these clients are not rewritten.
     pub except: BTreeSet<(IpAddr, u8)>,
     /// Interfaces that packets arrive on; empty = every interface with an address.
     pub interfaces: BTreeSet<String>,
@@ -67,8 +66,8 @@ impl DesiredState {
         }
     }
 
-    /// Returns this state without `vips`; if `vips` is empty, removes all VIPs. A VIP without ports means all its
-    /// ports. If no VIP remains, `except` and `interfaces` are cleared as well.
+    /// Returns this state without `vips`; if `vips` is empty, removes all VIPs. A VIP without ports selects all its
+    /// ports. If no VIP remains, also clears `except` and `interfaces`.
     #[must_use]
     pub fn without(&self, vips: &[VipArgument]) -> Self {
         if vips.is_empty() {
@@ -88,7 +87,7 @@ impl DesiredState {
         }
     }
 
-    /// Returns the VIPs that must be on `lo`.
+    /// Returns the VIPs that must be addresses of `lo`.
     pub(crate) fn loopback_vips(&self) -> BTreeSet<IpAddr> {
         self.entries
             .iter()

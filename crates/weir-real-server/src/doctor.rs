@@ -1,8 +1,8 @@
 //! `weir real-server doctor`: reports problems that prevent this machine from serving its VIPs.
 //!
 //! Checks whether other programs have changed the settings made by `up`, and checks objects that `up` does not change:
-//! listening sockets, ARP, firewalls, settings that are lost at the next boot. With `fix`, makes the changes that `up`
-//! would make; otherwise makes no changes.
+//! listening sockets, ARP, firewalls, and settings that are lost at the next boot. With `fix`, makes the changes that
+//! `up` would make; without it, makes no changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -61,7 +61,7 @@ pub async fn doctor(options: &Options, fix: bool) -> Result<Vec<Diagnosis>> {
         findings.extend(firewall.unreadable);
         findings.extend(dropped_packets(&desired, &firewall.rules));
     }
-    // VIPs on `lo` may have been prepared by other means.
+    // The VIPs on `lo` may have been prepared without Weir.
     if desired.entries.is_empty() && unmanaged_vips.is_empty() {
         findings.push(
             Diagnosis::new(
@@ -74,7 +74,7 @@ pub async fn doctor(options: &Options, fix: bool) -> Result<Vec<Diagnosis>> {
     Ok(findings)
 }
 
-/// Reports VIPs that are not usable, will be removed, or may be the source of the machine's own packets.
+/// Reports VIPs that are not usable, will be removed, or can become the source of the machine's own packets.
 async fn vip_problems(desired: &DesiredState, actual: &ActualState) -> Result<Vec<Diagnosis>> {
     let netlink = Netlink::open()?;
     let addresses = netlink.addresses().await?;
@@ -191,7 +191,7 @@ fn missing_listeners(desired: &DesiredState) -> Vec<Diagnosis> {
     findings
 }
 
-/// Reports settings made by `up` that are lost at the next boot, unless a program that runs at boot calls `up`.
+/// Reports settings made by `up` that are lost at the next boot, unless a program calls `up` at boot.
 fn settings_lost_at_boot(record: &Record, root: &Path) -> Vec<Diagnosis> {
     let settings = record.sysctls.iter();
     let settings: BTreeMap<String, String> = settings
@@ -214,7 +214,7 @@ fn dropped_packets(desired: &DesiredState, rules: &Ruleset) -> Vec<Diagnosis> {
     let mut findings = Vec::new();
     for entry in &desired.entries {
         let has_vip = entry.role.needs_loopback_vip();
-        // If `lo` does not need the VIP, packets are addressed to the server's own address.
+        // If the VIP need not be on `lo`, packets are addressed to the server's own address.
         let port = entry
             .ports
             .and_then(|(first, last)| (first == last).then_some(first));

@@ -1,4 +1,4 @@
-//! A VIP of a server, and the forwarding method of packets for it.
+//! Defines a VIP of a server and its forwarding method.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -11,7 +11,7 @@ use crate::request::{TunnelArgument, VipArgument};
 
 const ALL_PORTS: Ports = (0, u16::MAX);
 
-/// The forwarding method of packets for a VIP, and the server's handling of them.
+/// The forwarding method of a VIP, and how the server handles the packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(tag = "forward", rename_all = "lowercase")]
 pub enum Role {

@@ -1,4 +1,4 @@
-//! Errors of `weir real-server`.
+//! Defines the errors of `weir real-server`.
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! `weir real-server`: prepares a server for `direct`, `tunnel` and `l3dsr`, shows the preparation, and reverts it.
+//! `weir real-server`: prepares a server for `direct`, `tunnel` and `l3dsr`, shows the changes, and reverts them.
 //!
 //! `up` adds VIPs to the state in the runtime directory, and `down` removes them. Both then apply a
 //! [`plan`](plan::plan) of changes to sysctls, BPF programs and addresses. If `up` fails, its changes are rolled back.
@@ -37,7 +37,8 @@ use weir_dataplane::real_server::object_id;
 /// steps taken; empty = no change was necessary.
 ///
 /// # Errors
-/// [`Error::Rejected`] before anything is changed; any other error after all changes of this call were rolled back.
+/// [`Error::Rejected`] if the request was rejected before anything was changed. Any other error is returned after all
+/// changes of this call have been rolled back.
 pub async fn up(options: &Options, request: &UpRequest) -> Result<Vec<Step>> {
     let mut state = State::open(options)?;
     let desired = state
@@ -56,7 +57,7 @@ pub async fn up(options: &Options, request: &UpRequest) -> Result<Vec<Step>> {
         Ok(steps) => Ok(steps),
         Err(error) => {
             state.desired = before;
-            // The first error is returned. Changes that cannot be rolled back remain recorded for `down`.
+            // Return the first error. Changes that cannot be rolled back remain recorded for `down`.
             if let Ok(host) = Host::open(options).await {
                 let _rolled_back = reconcile(&host, &mut state).await;
             }
@@ -66,8 +67,8 @@ pub async fn up(options: &Options, request: &UpRequest) -> Result<Vec<Step>> {
     }
 }
 
-/// Reverts the preparation for the VIPs of `request`, or for all VIPs. Returns the steps taken; empty = there was
-/// nothing to revert.
+/// Reverts the preparation for the VIPs of `request`, or for all VIPs. Returns the steps taken; empty = nothing had to
+/// be reverted.
 ///
 /// # Errors
 /// Fails if a step fails. The steps before it were taken; the others remain recorded.
@@ -104,7 +105,7 @@ pub async fn repair(options: &Options) -> Result<Vec<Step>> {
 /// Returns the settings made by [`up`], and which of them other programs have changed.
 ///
 /// # Errors
-/// Fails if the state or the host cannot be read.
+/// Fails if the state file or the host's state cannot be read.
 pub async fn show(options: &Options) -> Result<Report> {
     let (desired, record) = state::read_unlocked(options)?;
     let actual = Host::open(options).await?.read_state()?;

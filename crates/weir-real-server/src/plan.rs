@@ -1,13 +1,13 @@
 //! Plans the steps from the actual to the desired state of a server, without I/O.
 //!
-//! `up`, `down` and the repair of drift use the same plan. Only Weir's own changes ([`Record`]) are reverted.
+//! `up`, `down` and drift repair use the same plan. Only Weir's own changes ([`Record`]) are reverted.
 //!
-//! ARP is suppressed on `all`: its `arp_ignore` and `arp_announce` apply to every interface, including interfaces added
-//! later. A single interface that announces the VIP would interrupt the service. With `--interface`, the sysctls are
-//! set on the specified interfaces only, for hosts that need the defaults on others. A stricter value is kept. IPv6
-//! needs no setting: NDP does not answer on one interface for an address of another. Strict `rp_filter` drops a
-//! client's packet if the return route uses a different interface. The loose mode (2) on the receiving interface
-//! overrides `all`, so `all` is not changed.
+//! The plan suppresses ARP on `all`, because its `arp_ignore` and `arp_announce` apply to every interface, including
+//! interfaces added later. A single interface that announces the VIP would interrupt the service. With `--interface`,
+//! the sysctls are set on the specified interfaces only, for hosts that need the defaults on other interfaces. A
+//! stricter value is kept. IPv6 needs no setting: the kernel does not reply to neighbour solicitations on one interface
+//! for an address of another. Strict `rp_filter` drops a client's packet if the return route uses a different
+//! interface. The loose mode (2) on the receiving interface overrides `all`, so `all` is not changed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -31,7 +31,7 @@ pub struct ActualState {
     pub programs: InstalledState,
 }
 
-/// An interface and its addresses.
+/// An interface of the host, with its addresses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Interface {
     /// The index.
@@ -57,7 +57,7 @@ pub struct Record {
     pub object: Option<u64>,
 }
 
-/// The values of a changed sysctl.
+/// The values of a sysctl before and after Weir's change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChangedSysctl {
     /// The value before the change.
@@ -197,8 +197,8 @@ pub fn problems(desired: &DesiredState, actual: &ActualState, record: &Record) -
     problems
 }
 
-/// Returns the steps from `actual` to `desired`. Their order ensures that no VIP is announced, and that packets are
-/// accepted only after all other settings are made.
+/// Returns the steps from `actual` to `desired`. Their order ensures that no VIP is announced and that the host accepts
+/// packets only after all other settings are made.
 pub fn plan(
     desired: &DesiredState,
     actual: &ActualState,

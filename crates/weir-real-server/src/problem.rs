@@ -1,4 +1,4 @@
-//! Reasons to reject a request, each with a fix.
+//! Defines the reasons to reject a request, each with a fix.
 
 use std::net::IpAddr;
 
@@ -37,7 +37,7 @@ pub enum Problem {
         /// The value.
         dscp: u8,
     },
-    /// Two VIPs share a DSCP value and a port, so a packet could not be assigned to one of them.
+    /// Two VIPs share a DSCP value and a port, so the server could not tell their packets apart.
     #[error("{first} and {second} share a port: use a different --dscp for one of them")]
     SharedDscp {
         /// The first VIP.

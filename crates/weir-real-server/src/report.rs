@@ -1,4 +1,4 @@
-//! The output of `weir real-server show`.
+//! Formats the output of `weir real-server show`.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,7 +15,7 @@ use crate::plan::{ActualState, ChangedSysctl, Record, Step};
 pub struct Report {
     /// The VIPs and their roles.
     pub vips: Vec<Entry>,
-    /// Clients whose replies are not rewritten.
+    /// The client networks of `--except`: replies to them are not rewritten.
     pub except: Vec<String>,
     /// Sysctls that Weir changed.
     pub sysctls: Vec<SysctlReport>,

@@ -1,4 +1,5 @@
-//! The state file `RUNTIME_DIR/real-server.json`: the requested VIPs, Weir's changes, and the previous values.
+//! Reads and writes the state file `RUNTIME_DIR/real-server.json`: the requested VIPs, Weir's changes, and the previous
+//! values.
 //!
 //! The file is replaced before each change, so that no record is lost if the process is killed. Changes do not survive
 //! a reboot; the boot ID shows whether the file was written before the last boot.
@@ -30,7 +31,7 @@ struct Content {
     record: Record,
 }
 
-/// The content of the state file. The lock is held until this is dropped.
+/// The content of the state file. Holds the lock until it is dropped.
 #[derive(Debug)]
 pub(crate) struct State {
     path: PathBuf,
@@ -90,7 +91,7 @@ impl State {
     }
 }
 
-/// Returns whether the runtime directory records that this machine is prepared as a real server.
+/// Returns whether the runtime directory records that this machine has been prepared as a real server.
 pub fn is_recorded(runtime_dir: &Path) -> bool {
     runtime_dir.join(FILE).exists()
 }
@@ -131,7 +132,7 @@ fn accept(
 }
 
 /// Reads the file. Files that belong to the account of an unprivileged daemon, which can write to the directory, are
-/// ignored: root would otherwise change the machine as they specify.
+/// ignored, because they would let that account choose the changes that root makes.
 fn read(path: &Path) -> Result<Option<Content>> {
     let text = match read_owned_file(path) {
         Ok(text) => text,

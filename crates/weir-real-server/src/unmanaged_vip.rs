@@ -1,7 +1,8 @@
-//! Finds addresses on `lo` that `up` has not added, and that this machine would announce to other hosts by ARP.
+//! Finds addresses on `lo` that `up` did not add and that this machine would announce to other hosts by ARP.
 //!
-//! Such an address is usually a VIP that was added by hand or by another program. NDP does not answer for an IPv6
-//! address of another interface, so only the prefix length of IPv6 addresses is checked.
+//! Such an address is usually a VIP that was added by hand or by another program. The kernel does not reply to
+//! neighbour solicitations for an IPv6 address of another interface, so only the prefix length of IPv6 addresses is
+//! checked.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -12,7 +13,7 @@ use crate::desired::DesiredState;
 use crate::entry::host_prefix;
 use crate::plan::{ActualState, Record, is_link_local, receiving_interfaces, sysctl_name};
 
-/// Returns the addresses on `lo` that `up` has not added, except those that every host has.
+/// Returns the addresses on `lo` that `up` did not add, except those that every host has.
 pub(crate) fn unmanaged_vips(desired: &DesiredState, actual: &ActualState) -> BTreeSet<IpAddr> {
     let listed = desired.loopback_vips();
     let loopbacks = actual.interfaces.iter().filter(|it| it.loopback);
@@ -73,7 +74,7 @@ pub(crate) fn unprotected(
     findings
 }
 
-/// Settings of an interface that do not protect a VIP on `lo`: their effective values.
+/// The effective values of an interface's settings that do not protect a VIP on `lo`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Exposure {
     arp_ignore: Option<u32>,
@@ -92,7 +93,7 @@ impl Exposure {
         };
         let (arp_ignore, arp_announce) = (effective("arp_ignore"), effective("arp_announce"));
         Self {
-            // With 3, the kernel answers for addresses on `lo` of global scope; 4 to 7 have no meaning.
+            // With 3, the kernel replies for addresses of global scope on `lo`; 4 to 7 have no meaning.
             arp_ignore: (!matches!(arp_ignore, 1 | 2 | 8)).then_some(arp_ignore),
             arp_announce: (arp_announce < 2).then_some(arp_announce),
         }

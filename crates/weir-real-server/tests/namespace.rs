@@ -1,5 +1,5 @@
-//! `weir real-server` in namespaces: sockets on a prepared server, a director that forwards packets with the tested
-//! method, and a client that accepts replies from the VIP only. Requires root, but no tunnel module.
+//! Tests `weir real-server` in namespaces, with sockets on a prepared server, a director that forwards packets with the
+//! tested method, and a client that accepts replies only from the VIP. Requires root, but no tunnel module.
 
 #[path = "namespace/director.rs"]
 mod director;
@@ -248,7 +248,7 @@ fn l3dsr_without_mark_rewrites_replies() {
         echo(&connect_udp(&topology.client, vip, PORT), &[1400, 8000]);
         exchange_tcp(&topology.client, vip);
         drop(director);
-        // The director is in `except`: its checks receive replies from the server's own address.
+        // The director is in `except`: its health checks receive replies from the server's own address.
         exchange_tcp(&topology.director, target);
         exchange_udp(&topology.director, target);
     }
@@ -371,7 +371,7 @@ fn tunnel_accepts_only_configured_vip_port_and_protocol() {
     }
     let topology = Topology::new("foreign");
     topology.up(&request(Forward::Tunnel, &["192.0.2.10:8080"]));
-    // Sockets that must not be reachable through the tunnel: another address, another port, another tunnel protocol.
+    // These sockets must not be reachable through the tunnel: another address, another port, another tunnel protocol.
     serve(&topology.server, ip(SERVER[0]));
     serve(&topology.server, ip(VIP[0]));
     let (source, target) = (ip(DIRECTOR[0]), ip(SERVER[0]));
@@ -456,7 +456,7 @@ fn drift_is_shown_and_repaired_and_later_changes_are_kept() {
     assert_eq!(value.unwrap().trim(), "1");
 }
 
-/// In another network namespace, `show` would describe the settings of the wrong machine as changed.
+/// Tests that every command fails in another network namespace, where it would find the settings of the wrong machine.
 #[test]
 fn every_command_is_rejected_in_another_namespace() {
     if !is_root() {
@@ -516,7 +516,7 @@ fn failed_up_is_rolled_back() {
     topology.up(&request(Forward::Direct, &["2001:db8::10"]));
     let before = topology.server_state();
     let mut options = topology.options();
-    // No directory can be created there.
+    // Directories cannot be created below /proc.
     options.pin_dir = "/proc/nonexistent/bpf/weir".into();
     let error = topology
         .up_with(&options, &request(Forward::Tunnel, &["192.0.2.10"]))

@@ -1,4 +1,4 @@
-//! Removes the files that a failed start has created.
+//! Removes the files that a failed start created.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -10,7 +10,7 @@ use crate::kind::{DIRECTORY, expected_kind};
 /// The name of the lock file, which is removed last.
 const LOCK: &str = "lock";
 
-/// Records of changes in the kernel. If a failed start leaves one, `weir clean` and the next daemon need it.
+/// Records of kernel changes. If a failed start leaves one behind, `weir clean` and the next daemon need it.
 const CHANGE_RECORDS: &[&str] = &[
     "state.json",
     "state.journal",
@@ -21,7 +21,7 @@ const CHANGE_RECORDS: &[&str] = &[
     "protect.sysctl",
 ];
 
-/// What a runtime directory contained before a start.
+/// The contents of a runtime directory before a start.
 #[derive(Clone, Debug)]
 pub struct ContentBeforeStart {
     path: PathBuf,
@@ -42,17 +42,17 @@ impl ContentBeforeStart {
         }
     }
 
-    /// Records the other files. Must be called while the lock is held: another process that held it before may have
-    /// created some of them.
+    /// Records the other files. Must be called while the lock is held, because a previous holder may have created some
+    /// of them.
     pub fn record_files(&mut self) {
         let names = names(&self.path);
         self.files
             .extend(names.into_iter().filter(|name| name != LOCK));
     }
 
-    /// Removes Weir's files that did not exist before, and the directory if it did not exist. Must be called by the
-    /// holder of the lock, when no daemon is running. Removes nothing if a record of changes in the kernel was created.
-    /// Files that cannot be removed remain.
+    /// Removes those of Weir's files that did not exist before, and the directory if it did not exist either. The
+    /// caller must hold the lock, and no daemon may be running. Removes nothing if a record of kernel changes was
+    /// created. Skips files that cannot be removed.
     pub fn remove_created(&self) {
         let created: Vec<OsString> = names(&self.path)
             .into_iter()
@@ -77,7 +77,7 @@ impl ContentBeforeStart {
     }
 }
 
-/// Returns the names of the files in a directory; none if it cannot be read.
+/// Returns the names of the files in a directory, or none if the directory cannot be read.
 fn names(directory: &Path) -> Vec<OsString> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     entries.map(|entry| entry.file_name()).collect()

@@ -1,6 +1,6 @@
 //! Defines the names and kinds of Weir's files.
 
-/// Weir's regular files. `NAME.new` exists while a file is written.
+/// Weir's regular files. `NAME.new` exists while `NAME` is being written.
 pub(crate) const FILES: &[&str] = &[
     "lock",
     "network-namespace",
@@ -36,13 +36,13 @@ const SOCKETS: &[&str] = &[
     EDITS_SOCKET,
     UPGRADE_SOCKET,
 ];
-/// The engine process's socket, where a client authorizes the ipvsadm edits that it then requests from the daemon.
+/// The engine process's socket, on which a client authorizes ipvsadm edits before requesting them from the daemon.
 pub const EDITS_SOCKET: &str = "edits.sock";
-/// The keeper's socket, where root authorizes the executable for an upgrade.
+/// The keeper's socket, on which root authorizes the executable for an upgrade.
 pub const UPGRADE_SOCKET: &str = "upgrade.sock";
 /// The link to the active configuration.
 const LINKS: &[&str] = &["configuration", "configuration.new"];
-/// Directories whose files are named by process ID.
+/// Directories whose files are named after process IDs.
 const DIRECTORIES: &[&str] = &["draining"];
 
 pub(crate) const FILE: &str = "a regular file";
@@ -50,7 +50,7 @@ pub(crate) const SOCKET: &str = "a socket";
 pub(crate) const LINK: &str = "a symbolic link";
 pub(crate) const DIRECTORY: &str = "a directory";
 
-/// Returns the kind of Weir's file with this name; `None` = the file does not belong to Weir.
+/// Returns the kind of the file with this name; `None` = the file does not belong to Weir.
 pub(crate) fn expected_kind(name: &str) -> Option<&'static str> {
     let base = name.strip_suffix(".new").unwrap_or(name);
     let kinds = [

@@ -1,9 +1,10 @@
-//! Checks and sets owner and modes of the runtime directory, and defines the names of its files.
+//! Checks and sets the owner and modes of the runtime directory, and defines the names of its files.
 //!
 //! A user who can write to the directory controls Weir's state and token, and the files that root writes. The directory
 //! therefore belongs to root or to the user of the process, and other users cannot access it; members of
-//! `[node] socket_group` can access the socket in it. Files are created with mode 0600. Wider modes, set by earlier
-//! versions, are restricted; a directory of another user is rejected. This crate does not read the files' content.
+//! `[node] socket_group` can access the socket in it. Files are created with mode 0600. This crate restricts the wider
+//! modes that earlier versions set and rejects a directory that another user owns. It does not read the contents of the
+//! files.
 //!
 //! While an unprivileged daemon runs, the directory belongs to the daemon's account ([`ACCOUNT`]), except the locks and
 //! the records of changes that only root reverts.
@@ -37,8 +38,8 @@ const PRIVATE_MODE: u32 = 0o700;
 /// Mode of the directory with a socket group.
 const GROUP_MODE: u32 = 0o750;
 
-/// Files that [`remove_state_files`] keeps: locks, because a lock whose file was removed does not exclude the next
-/// process, and records of changes that have not been reverted.
+/// Files that [`remove_state_files`] keeps: records of changes that have not been reverted, and locks, because removing
+/// a lock file would let a second process take the lock.
 const KEPT_FILES: &[&str] = &[
     "lock",
     "real-server.lock",
@@ -59,7 +60,7 @@ pub enum RuntimeDirError {
         /// Name of the owner, or the number if the name is unknown.
         owner: String,
     },
-    /// A link, device or directory has the name of one of Weir's files.
+    /// A file of the wrong kind, such as a link, device or directory, has the name of one of Weir's files.
     #[error("{path} is {found}, but must be {expected}: remove it", path = path.display())]
     Kind {
         /// The path.
@@ -96,12 +97,12 @@ pub enum RuntimeDirError {
     },
 }
 
-/// Who may use the control socket in addition to its owner.
+/// The group that may use the control socket in addition to its owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SocketAccess {
     /// The group of the directory and of the socket; `None` = the group of the process.
     group: Option<u32>,
-    /// Whether that group may use the socket.
+    /// Whether the group may use the socket.
     group_may_use: bool,
 }
 
@@ -153,7 +154,8 @@ impl SocketAccess {
         Ok(())
     }
 
-    /// Checks that the group can enter a directory that root shares with this process: its mode is set only at startup.
+    /// Checks that the group can enter a directory that root shares with this process. The mode of the directory is set
+    /// only at startup.
     fn check_shared(self, path: &Path, metadata: &Metadata) -> Result<(), RuntimeDirError> {
         if self.group.is_none() || mode_of(metadata) & 0o001 != 0 {
             return Ok(());
@@ -164,7 +166,7 @@ impl SocketAccess {
         Err(failed(path)(source))
     }
 
-    /// Sets the group and mode of a socket. `change_group` sets the group if this process may not.
+    /// Sets the group and mode of a socket. `change_group` sets the group if this process is not permitted to.
     ///
     /// # Errors
     /// Fails if the process is neither root nor a member of that group, and `change_group` fails.
@@ -191,7 +193,7 @@ impl SocketAccess {
 }
 
 /// Creates the directory, or checks an existing one: rejects files of other users and restricts the modes of Weir's
-/// files. A group with access to the socket is kept.
+/// files. Preserves a group's access to the socket.
 ///
 /// # Errors
 /// See [`RuntimeDirError`].
@@ -215,7 +217,7 @@ pub fn prepare(path: &Path) -> Result<(), RuntimeDirError> {
         });
     }
     let mode = mode_of(&metadata);
-    // Root and the account that share the directory may both have other files there.
+    // Root and the account share the directory, and both may have other files there.
     let is_shared = metadata.uid() == 0
         && mode & 0o1000 != 0
         && (!geteuid().is_root() || sharing(path).is_some());
@@ -247,9 +249,9 @@ pub fn prepare(path: &Path) -> Result<(), RuntimeDirError> {
     Ok(())
 }
 
-/// Removes Weir's state from the directory: configuration, overrides, counters, check results, keys, the token,
-/// sockets. Locks, records of changes that have not been reverted, and other files are kept. Returns the number of
-/// removed entries. The caller must hold the daemon's lock.
+/// Removes Weir's state from the directory: configuration, overrides, counters, check results, keys, the token and
+/// sockets. Keeps locks, records of changes that have not been reverted, and files that do not belong to Weir. Returns
+/// the number of removed entries. The caller must hold the daemon's lock.
 ///
 /// # Errors
 /// Fails if the directory cannot be read or written.
@@ -271,7 +273,7 @@ pub fn remove_state_files(path: &Path) -> Result<usize, RuntimeDirError> {
     Ok(removed)
 }
 
-/// Checks one entry. Files that do not belong to Weir are ignored.
+/// Checks one entry. Ignores files that do not belong to Weir.
 fn check_entry(entry: &DirEntry, directory: &Path) -> Result<(), RuntimeDirError> {
     let (name, path) = (entry.file_name(), entry.path());
     let Some(expected) = name.to_str().and_then(expected_kind) else {
@@ -319,7 +321,7 @@ fn check_entry(entry: &DirEntry, directory: &Path) -> Result<(), RuntimeDirError
     restrict_mode(&path, &metadata)
 }
 
-/// Removes mode bits that are not allowed. Only the socket keeps the bits of its group.
+/// Clears mode bits that are not allowed. Only the socket keeps its group bits.
 fn restrict_mode(path: &Path, metadata: &Metadata) -> Result<(), RuntimeDirError> {
     let mode = mode_of(metadata);
     let allowed = if metadata.is_dir() {
@@ -338,8 +340,8 @@ fn restrict_mode(path: &Path, metadata: &Metadata) -> Result<(), RuntimeDirError
     }
 }
 
-/// Sets the mode of a file that was examined. If the daemon's account has replaced the file in the meantime, the
-/// function follows no link and does not change the new file.
+/// Sets the mode of an examined file. If the daemon's account has replaced the file in the meantime, this function
+/// follows no link and does not change the new file.
 fn set_mode_of(path: &Path, examined: &Metadata, mode: u32) -> io::Result<()> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let opened = openat(CWD, path, flags, Mode::empty())?;
@@ -347,12 +349,13 @@ fn set_mode_of(path: &Path, examined: &Metadata, mode: u32) -> io::Result<()> {
     if (current.st_dev, current.st_ino) != (examined.dev(), examined.ino()) {
         return Err(io::Error::other("it was replaced during the check"));
     }
-    // fchmod(2) rejects an O_PATH descriptor; this link refers to the opened file.
+    // fchmod(2) rejects an O_PATH descriptor; this path leads to the opened file.
     let link = format!("/proc/self/fd/{}", opened.as_raw_fd());
     fs::set_permissions(link, Permissions::from_mode(mode))
 }
 
-/// Rejects files that belong neither to root nor to the user of the process.
+/// Rejects files that belong neither to root nor to the user of the process. Root also accepts files of the daemon's
+/// account.
 fn check_owner(path: &Path, metadata: &Metadata) -> Result<(), RuntimeDirError> {
     let owner = metadata.uid();
     if owner == 0 || owner == geteuid().as_raw() || is_account(owner) {

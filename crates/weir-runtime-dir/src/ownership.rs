@@ -31,19 +31,20 @@ const ROOT_FILES: &[&str] = &[
     UPGRADE_SOCKET,
 ];
 
-/// Returns whether this process is root, and `owner` is the account of an unprivileged daemon.
+/// Returns whether this process runs as root and `owner` is the account of an unprivileged daemon.
 pub(crate) fn is_account(owner: u32) -> bool {
     geteuid().is_root() && weir_sys::account(ACCOUNT).is_some_and(|(user, _)| user == owner)
 }
 
 /// Mode of a directory that root and the account share: each can remove only its own files.
 const SHARED_MODE: u32 = 0o1770;
-/// Mode of a shared directory if a group may use the socket: all users may enter the directory, but not list or change
-/// it.
+/// Mode of a shared directory if a group may use the socket: all users may enter the directory, but may not list or
+/// change it.
 const SHARED_GROUP_MODE: u32 = 0o1771;
 const STICKY: u32 = 0o1000;
 
-/// Returns the account of an unprivileged daemon, if the directory belongs to the account or root shares it.
+/// Returns the account of an unprivileged daemon if the directory belongs to the account, or if root shares it with the
+/// account.
 pub fn account_that_owns(directory: &Path) -> Option<u32> {
     let metadata = fs::symlink_metadata(directory).ok()?;
     if is_shared(directory) {
@@ -72,7 +73,7 @@ fn is_shared(directory: &Path) -> bool {
     sharing(directory).is_some()
 }
 
-/// Shares a directory again after it temporarily had a different owner. Errors are logged.
+/// Shares a directory again after it temporarily had a different owner. Logs errors.
 pub fn restore_sharing(directory: &Path, Sharing { mode }: Sharing) {
     share(directory);
     let changed = match sharing(directory) {
@@ -87,8 +88,8 @@ pub fn restore_sharing(directory: &Path, Sharing { mode }: Sharing) {
 }
 
 /// Shares a directory of the account between root and the account. Both can write files, but the account can neither
-/// replace nor remove root's files. Files that only root may write are removed if they belong to the account. Does
-/// nothing if the directory does not belong to the account. Errors are logged. This process must be root.
+/// replace nor remove root's files. Removes files that only root may write if they belong to the account. Does nothing
+/// if the directory does not belong to the account. Logs errors. This process must run as root.
 pub fn share(directory: &Path) {
     let Some((user, group)) = weir_sys::account(ACCOUNT).filter(|_| geteuid().is_root()) else {
         return;
@@ -116,8 +117,8 @@ pub fn share(directory: &Path) {
 }
 
 /// Shares a directory of root with an account whose processes are unprivileged from the start (see [`share`]).
-/// `is_for_group`: other users may enter the directory, because a group may use the socket. Errors are logged. This
-/// process must be root.
+/// `is_for_group`: other users may enter the directory, because a group may use the socket. Logs errors. This process
+/// must run as root.
 pub fn share_from_start(directory: &Path, is_for_group: bool) {
     let Some((user, group)) = weir_sys::account(ACCOUNT).filter(|_| geteuid().is_root()) else {
         return;
@@ -151,7 +152,7 @@ pub fn chown_socket(directory: &Path, socket: &Path) -> io::Result<()> {
     }
 }
 
-/// Removes files that only root may write but that belong to another account, because root would trust their content.
+/// Removes files that only root may write but that belong to another account, because root would trust their contents.
 fn remove_untrusted_files(directory: &Path) -> io::Result<()> {
     for entry in entries(directory)? {
         let (name, path) = (entry.file_name(), entry.path());
@@ -174,8 +175,8 @@ fn end_sharing(directory: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes an account the owner of the directory and of Weir's files in it, except files that only root writes. Errors
-/// are logged. This process must be root.
+/// Makes an account the owner of the directory and of Weir's files in it, except files that only root writes. Logs
+/// errors. This process must run as root.
 pub fn give_to_account(directory: &Path, user: u32) {
     let result = end_sharing(directory)
         .and_then(|()| chown_files(directory, user))
@@ -186,8 +187,7 @@ pub fn give_to_account(directory: &Path, user: u32) {
 }
 
 /// Returns the directory to root if the account owns or shares it. Removes the sockets of root's processes, because
-/// earlier versions of Weir do not recognize them; a process that keeps running creates its socket again. Errors are
-/// logged.
+/// earlier versions of Weir do not recognize them; a process that keeps running creates its socket again. Logs errors.
 pub fn return_to_root(directory: &Path) {
     if account_that_owns(directory).is_none() {
         return;
@@ -211,7 +211,7 @@ fn chown_files(directory: &Path, user: u32) -> io::Result<()> {
             continue;
         };
         if ROOT_FILES.contains(&name.strip_suffix(".new").unwrap_or(name)) {
-            // Root would trust the file's content.
+            // Root would trust the file's contents.
             if user == 0 && fs::symlink_metadata(&path)?.uid() != 0 {
                 remove(&path)?;
             }
@@ -227,7 +227,7 @@ fn chown_files(directory: &Path, user: u32) -> io::Result<()> {
     Ok(())
 }
 
-/// Changes the owner of a file. Does not follow links. A file with several hard links keeps its owner, because another
+/// Changes the owner of a file. Does not follow links. Leaves a file with several hard links unchanged, because another
 /// directory may contain it.
 fn set_owner(path: &Path, user: u32) -> io::Result<()> {
     let metadata = match fs::symlink_metadata(path) {

@@ -1,15 +1,15 @@
-//! Calculates the resources that one director of a group needs, from measured costs.
+//! Calculates the resources that one director of a group needs from measured costs.
 
 use serde::Serialize;
 
 /// The traffic of the whole group.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Load {
-    /// Number of directors; at least 1.
+    /// Number of directors, at least 1.
     pub directors: u32,
-    /// Rate of each director's link in bits per second, fully used toward the clients.
+    /// Rate of each director's link, in bits per second. Client packets fill it.
     pub link: f64,
-    /// Mean length of client packets in bytes, with Ethernet header.
+    /// Mean length of client packets in bytes, including the Ethernet header.
     pub packet: f64,
     /// Concurrent flows.
     pub flows: f64,
@@ -17,10 +17,10 @@ pub struct Load {
     pub new_flows: f64,
 }
 
-/// Costs on one CPU. The defaults are those of docs/performance.md.
+/// Costs in CPU time and bytes. The defaults are from docs/performance.md.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Costs {
-    /// Nanoseconds for a packet of an established flow, with flows that do not fit into the CPU's cache.
+    /// Nanoseconds for a packet of an established flow, if the flow table does not fit into the CPU's cache.
     pub packet: f64,
     /// Nanoseconds for the first packet of a flow.
     pub new_flow: f64,
@@ -28,9 +28,9 @@ pub struct Costs {
     pub sync_send: f64,
     /// Nanoseconds to insert a flow that another director sent.
     pub sync_receive: f64,
-    /// Bytes of a flow in a datagram of `[sync]`.
+    /// Bytes that a flow occupies in a `[sync]` datagram.
     pub sync_bytes: f64,
-    /// Bytes of a slot of the flow table.
+    /// Size of a flow table slot, in bytes.
     pub slot: f64,
 }
 
@@ -58,11 +58,11 @@ pub struct Requirements {
     pub cpus_new_flows: f64,
     /// CPUs for `[sync]` with all other directors.
     pub cpus_sync: f64,
-    /// Bytes of a flow table for the director's own flows; half of its slots stay free.
+    /// Size of a flow table for the director's own flows, in bytes; half of its slots stay free.
     pub memory: f64,
-    /// Bytes of a flow table for the flows of all directors, as `[sync]` requires.
+    /// Size of a flow table for the flows of all directors, in bytes, as `[sync]` requires.
     pub memory_sync: f64,
-    /// Bits per second that `[sync]` sends, equal to those that it receives.
+    /// Bits per second that `[sync]` sends; it receives the same number.
     pub sync_bits: f64,
 }
 
@@ -72,7 +72,7 @@ pub fn requirements(load: &Load, costs: &Costs) -> Requirements {
     let directors = f64::from(load.directors.max(1));
     let packets = load.link / 8.0 / load.packet;
     let own_flows = load.new_flows / directors;
-    // Each flow is sent to each other director, so a director sends as many flows as it receives.
+    // A director sends each of its flows to all other directors, so it sends as many flows as it receives.
     let other_flows = load.new_flows - own_flows;
     let table = |flows: f64| flows * 2.0 * costs.slot;
     let seconds = |nanoseconds: f64| nanoseconds / 1e9;
@@ -104,7 +104,7 @@ mod tests {
         assert!((need.packets - 25e6).abs() < 1.0);
         assert!((need.cpus_packets - 6.35).abs() < 1e-9);
         assert!((need.cpus_new_flows - 0.005).abs() < 1e-9);
-        // 10 000 own flows to 63 directors, and 630 000 flows of these.
+        // It sends 10 000 flows to each of 63 directors, and receives 630 000 flows from them.
         assert!((need.cpus_sync - 1.89).abs() < 1e-9);
         assert!((need.memory - 164e6).abs() < 1.0);
         assert!((need.memory_sync - 64.0 * 164e6).abs() < 1.0);

@@ -1,4 +1,4 @@
-//! Defines the ways in which a director selects the server of a packet: stateless, or with a flow table.
+//! Defines how directors select the server for a packet: without state, or with a flow table.
 
 use serde::Serialize;
 
@@ -10,14 +10,14 @@ pub enum Design {
     Modulo,
     /// A Maglev table, stateless.
     Maglev,
-    /// A Maglev table, and each director stores its own flows: katran, and Weir without `[sync]`.
+    /// A Maglev table; each director stores its own flows: katran, and Weir without `[sync]`.
     FlowTable,
-    /// GLB: a table with two servers per row; directors are stateless. A server forwards packets of unknown flows to
-    /// the second server of the row.
+    /// GLB: a table with two servers per row, stateless. A server forwards packets of unknown flows to the second
+    /// server of the row.
     Glb,
-    /// Like `FlowTable`, and directors share their flows: Weir with `[sync]`.
+    /// Like `FlowTable`, but directors share their flows: Weir with `[sync]`.
     Sync,
-    /// Like `FlowTable`, and a server forwards packets of unknown flows to the server that the previous version of the
+    /// Like `FlowTable`, but a server forwards packets of unknown flows to the server that the previous version of the
     /// table selects: Weir with `tunnel` and `second_hop`.
     SecondHop,
 }
@@ -33,7 +33,7 @@ impl Design {
         Self::SecondHop,
     ];
 
-    /// Returns the name in result tables.
+    /// Returns the design's name in result tables.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

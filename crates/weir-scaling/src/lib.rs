@@ -1,9 +1,10 @@
-//! Simulates a group of directors behind an ECMP router, and counts connections that changes break.
+//! Simulates a group of directors behind an ECMP router, and counts the connections that changes break.
 //!
 //! [`router`] models how a router selects a director, [`design`] how a director selects a server. [`simulation`]
 //! changes servers and directors, and counts the sampled connections that reach a different server than before.
-//! [`capacity`] calculates packets, CPUs and memory of one director from measured costs. No I/O; the same seed gives
-//! the same result. `weir lab scaling` prints the results of both, and docs/scaling.md explains them.
+//! [`capacity`] calculates the packet rate, CPUs and memory of one director from measured costs. The crate does no I/O;
+//! the same seed gives the same result. `weir lab scaling` prints the results of the simulation and the calculation,
+//! and docs/scaling.md explains them.
 
 pub mod capacity;
 pub mod design;

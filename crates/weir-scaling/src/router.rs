@@ -3,7 +3,7 @@
 use serde::Serialize;
 use weir_sched::hash::mix_64;
 
-/// Number of buckets of a resilient group. Switches have hundreds to thousands; with fewer than 32 per director, shares
+/// Number of buckets in a resilient group. Switches have hundreds to thousands; with fewer than 32 per director, shares
 /// are uneven.
 const BUCKETS: usize = 4096;
 
@@ -11,11 +11,11 @@ const BUCKETS: usize = 4096;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Router {
-    /// The hash space is divided into regions of equal size, as Linux does for multipath routes. A change moves the
-    /// boundaries.
+    /// Each next hop has a region of the hash space, all of equal size, as in multipath routes on Linux. A change moves
+    /// the boundaries.
     Threshold,
-    /// A table of buckets. A change reassigns as few buckets as possible: resilient hashing of switches, and next hop
-    /// groups of type `resilient` on Linux.
+    /// A table of buckets. A change reassigns as few buckets as possible, as in the resilient hashing of switches and
+    /// in `resilient` next hop groups on Linux.
     Resilient,
 }
 
@@ -23,7 +23,7 @@ impl Router {
     /// Both kinds, in the order of the result tables.
     pub const ALL: [Self; 2] = [Self::Threshold, Self::Resilient];
 
-    /// Returns the name in result tables.
+    /// Returns the router's name in result tables.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -33,9 +33,9 @@ impl Router {
     }
 }
 
-/// Returns the share of flows that move to another director when the last of equal regions is removed, or a region is
-/// added after it (RFC 2992, section 2). `before` and `after` are numbers of directors, at least 1, and differ by at
-/// most 1.
+/// Returns the share of flows that move to another director when the last of several equal regions is removed, or a
+/// region is added after it (RFC 2992, section 2). `before` and `after` are the numbers of directors; both are at least
+/// 1 and differ by at most 1.
 #[must_use]
 pub fn share_moved_by_last_region(before: u32, after: u32) -> f64 {
     let (few, many) = (before.min(after).max(1), before.max(after).max(1));
@@ -52,14 +52,14 @@ pub fn share_moved_by_last_region(before: u32, after: u32) -> f64 {
 #[derive(Debug, Clone)]
 pub(crate) struct NextHops {
     router: Router,
-    /// Numbers of the directors, in the order of their addresses.
+    /// Director numbers, in the order of the directors' addresses.
     directors: Vec<u32>,
-    /// Director of each bucket of a resilient group.
+    /// The director of each bucket in a resilient group.
     buckets: Vec<u32>,
 }
 
 impl NextHops {
-    /// Distributes flows over this number of directors, at least one.
+    /// Distributes flows over this many directors, which must be at least 1.
     pub(crate) fn new(router: Router, directors: u32) -> Self {
         let mut next_hops = Self {
             router,
@@ -102,7 +102,7 @@ impl NextHops {
         }
     }
 
-    /// Removes the director at `position` in the router's order, unless it is the last one.
+    /// Removes the director at `position` in the router's order, unless it is the only one.
     pub(crate) fn remove(&mut self, position: usize) {
         if self.directors.len() < 2 {
             return;
@@ -116,7 +116,7 @@ impl NextHops {
         }
     }
 
-    /// Returns the director that has the most buckets, except `except`.
+    /// Returns the director with the most buckets, ignoring `except`.
     fn director_with_most_buckets(&self, except: u32) -> Option<u32> {
         let count = |id: u32| self.buckets.iter().filter(|bucket| **bucket == id).count();
         self.directors

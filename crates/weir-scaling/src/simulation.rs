@@ -29,7 +29,7 @@ pub enum Step {
     DirectorRemoved,
 }
 
-/// Changes that are made one after the other, before any connection ends.
+/// Changes made one after another, before any connection ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Scenario {
     /// The name in result tables.
@@ -84,9 +84,9 @@ pub struct Group {
     pub servers: u32,
     /// Number of simulated connections; 1 to 10 000 000.
     pub sample: u32,
-    /// Share of the connections that are too young to have been synchronized when a director changes.
+    /// Share of the connections that are too young to be synchronized when the set of directors changes.
     pub unsynced: f64,
-    /// Seed of the connections' hashes.
+    /// Seed for the hashes of the connections.
     pub seed: u64,
 }
 
@@ -129,7 +129,7 @@ impl Group {
 /// The results for a sample, as shares of all its connections.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Outcome {
-    /// Connections with a packet that reached a server without this connection.
+    /// Connections with a packet that reached a server that does not have the connection.
     pub broken: f64,
     /// Connections of servers that died.
     pub lost: f64,
@@ -147,7 +147,7 @@ struct Connection {
     failed: bool,
 }
 
-/// A sample of connections of one design, before any change.
+/// The sampled connections of one design before any change.
 #[derive(Debug)]
 pub struct Simulation {
     group: Group,
@@ -177,7 +177,7 @@ impl Simulation {
         })
     }
 
-    /// Makes the changes of a scenario and returns the outcome.
+    /// Applies the changes of a scenario and returns the outcome.
     #[must_use]
     pub fn run(&self, router: Router, scenario: &Scenario) -> Outcome {
         let initial_hops = NextHops::new(router, self.group.directors);
@@ -243,7 +243,7 @@ impl Simulation {
         }
     }
 
-    /// Returns whether the director has an entry of the connection.
+    /// Returns whether the director has an entry for the connection.
     fn has_entry(&self, connection: &Connection, director: u32, step: usize) -> bool {
         let is_young = pseudorandom(connection.hash, step) < self.group.unsynced;
         let is_synchronized = self.design == Design::Sync && !is_young;

@@ -1,7 +1,7 @@
-//! Defines what happens if a hash selects a server that accepts no new flows.
+//! Determines the server for a flow if a hash selects a server that accepts no new flows.
 //!
 //! `dh`, `sh` and `mh` select a server by address, whether or not it is available, so each needs a rule for unavailable
-//! servers. The rule is separate from the tables, because it is a property of the service and may change independently.
+//! servers. The rule is separate from the tables, because it is a property of the service and can change independently.
 
 /// The availability of a server for a new flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,8 +24,8 @@ pub enum Mode {
     Strict,
     /// Continues probing until a server is ready, like the kernel with `sh-fallback` and `mh-fallback`.
     Fallback,
-    /// Weir's default without a flag: skips quiesced servers in the order of `Fallback`, but rejects the flow if the
-    /// first server that is not quiesced is overloaded, like `Strict`.
+    /// Weir's default without a flag: skips quiesced servers in the same order as `Fallback`, but rejects the flow if
+    /// the first server that is not quiesced is overloaded, like `Strict`.
     Repair,
 }
 
@@ -38,7 +38,7 @@ enum Verdict {
     Reject,
     /// Continue the search.
     Skip,
-    /// Continue the search, and select the server if no other is taken.
+    /// Continue the search, and select this server if the search finds no other.
     LastResort,
 }
 

@@ -1,8 +1,9 @@
-//! Bounded load for hashing schedulers (Mirrokni, Thorup, Zadimoghaddam, SODA 2018): if a server is above its share,
-//! its next flows go to other servers.
+//! Implements bounded load for hashing schedulers (Mirrokni, Thorup, Zadimoghaddam, SODA 2018): if a server is above
+//! its share, its next flows go to other servers.
 //!
-//! A server's share is its part of the active flows by weight, including the new flow. A server is busy if one more
-//! flow would exceed `percent` of its share. With 100 percent or more, at least one server is not busy.
+//! A server's share is the fraction of the active flows, including the new flow, that corresponds to its weight. A
+//! server is busy if one more flow would exceed `percent` of its share. With 100 percent or more, at least one server
+//! is not busy.
 
 use crate::{Counts, Member};
 
@@ -15,7 +16,7 @@ pub struct Bound {
 }
 
 impl Bound {
-    /// Returns the bound for a service's members. Members of weight 0 are ignored; overloaded members are counted.
+    /// Returns the bound for a service's members. Members with weight 0 are ignored; overloaded members are counted.
     pub fn new(percent: u32, members: &[Member], counts: &dyn Fn(u32) -> Counts) -> Self {
         let weighted = || members.iter().filter(|member| member.weight > 0);
         Self {
@@ -27,8 +28,8 @@ impl Bound {
         }
     }
 
-    /// Returns whether a server with this weight and number of active flows is busy: its next flow then goes to another
-    /// server.
+    /// Returns whether a server with this weight and number of active flows is busy, so that its next flow goes to
+    /// another server.
     #[must_use]
     pub fn is_busy(&self, weight: u32, active: u32) -> bool {
         let scaled_load = u64::from(active)
@@ -62,7 +63,7 @@ mod tests {
 
     #[test]
     fn shares_are_weighted_and_rounded_up() {
-        // 10 active and one more: shares of 11 × 1.25 are 3.4, 6.9 and 3.4.
+        // 10 active flows and a new one: the shares of 11 × 1.25 flows are 3.4, 6.9 and 3.4.
         let members = members(&[1, 2, 1, 0]);
         let counts = [4, 3, 3, 90].map(|active| Counts {
             active,

@@ -1,4 +1,5 @@
-//! `dh` and `sh`: 256 buckets of servers, found by a hash of an address (net/netfilter/ipvs/ip_vs_{dh,sh}.c).
+//! Implements `dh` and `sh`: a hash of an address selects one of 256 buckets, each of which has an owner
+//! (net/netfilter/ipvs/ip_vs_{dh,sh}.c).
 //!
 //! The table of owners depends only on the list, and is rebuilt when the list changes. If the owner is unavailable, the
 //! [`Mode`] determines what happens; the kernel's probe order depends only on the first bucket. The kernel's `dh` has
@@ -8,14 +9,14 @@ use crate::Member;
 use crate::availability::{Availability, Mode};
 use crate::hash::hash_32_to_8;
 
-/// Number of buckets, `IP_VS_SH_TAB_SIZE` and `IP_VS_DH_TAB_SIZE`.
+/// Number of buckets: `IP_VS_SH_TAB_SIZE` and `IP_VS_DH_TAB_SIZE`.
 pub const BUCKETS: usize = 256;
 
 /// [`Member::dest`] of each bucket's owner; 0 = no owner.
 pub type Buckets = [u32; BUCKETS];
 
 /// Returns the owners for `sh`: in rounds that begin with the newest server, each server takes as many consecutive
-/// buckets as its weight. A server of weight 0 takes one bucket, because the kernel advances only after filling a
+/// buckets as its weight. A server with weight 0 takes one bucket, because the kernel advances only after filling a
 /// bucket.
 #[must_use]
 pub fn sh_owners(members: &[Member]) -> Buckets {
@@ -54,8 +55,8 @@ pub const fn dh_index(fold: u32) -> u8 {
 }
 
 /// Returns the bucket to try if the owner of bucket `index` is unavailable; `step` counts from 0 to 255. The kernel
-/// adds the first bucket to its own hash, so the first probe is at twice the index, not next to it. Over all steps,
-/// every bucket is tried once.
+/// adds the index of the first bucket to the hash that selected it, so the first probe is at twice the index, not next
+/// to it. Over all steps, every bucket is tried once.
 #[must_use]
 pub const fn probe(index: u8, step: u8) -> u8 {
     index.wrapping_mul(2).wrapping_add(step)

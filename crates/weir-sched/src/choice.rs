@@ -1,8 +1,8 @@
-//! A common interface to the stateless schedulers: all except `rr` and `wrr`, which have a cursor, and `lblc` and
-//! `lblcr`, which have a cache.
+//! Provides a common interface to the stateless schedulers: all except `rr` and `wrr`, which have a cursor, and `lblc`
+//! and `lblcr`, which have a cache.
 //!
-//! Slow: each choice builds the tables that are prebuilt for the data plane. Used for explanations, and as the
-//! reference in tests.
+//! It is slow, because each choice builds the tables that are prebuilt for the data plane. It is used for explanations,
+//! and as the reference in tests.
 
 use std::net::IpAddr;
 
@@ -26,9 +26,9 @@ pub struct Flags {
 pub struct Service<'a> {
     /// The scheduler.
     pub kind: Kind,
-    /// The action if a hash selects a server that accepts no new flows.
+    /// What to do if a hash selects a server that accepts no new flows.
     pub mode: Mode,
-    /// Whether the source port is part of the key. `fallback` is ignored; `mode` contains it.
+    /// The flags. Only `port` is used, because `mode` includes the effect of `fallback`.
     pub flags: Flags,
     /// Whether only the first three bytes of an IPv4 source are used.
     pub networks: bool,
@@ -56,8 +56,8 @@ pub struct Arrival {
 }
 
 impl Service<'_> {
-    /// Returns [`Member::dest`] of the server for a new flow. Returns `None` if no server accepts the flow, and for
-    /// schedulers that are stateful or supported only by the proxy.
+    /// Returns [`Member::dest`] of the server for a new flow. Returns `None` if no server accepts the flow, or if the
+    /// scheduler is stateful or supported only by the proxy.
     pub fn choose(
         &self,
         arrival: &Arrival,
@@ -67,7 +67,7 @@ impl Service<'_> {
         let dest_at = |index: Option<usize>| index.map(|index| self.members[index].dest);
         let best_by = |rule| dest_at(load::pick(rule, self.members, counts));
         match self.kind {
-            // `least-time` uses `lc` if there are no costs, and costs are not among the arguments.
+            // `least-time` behaves like `lc` if there are no costs, and this function receives no costs.
             Kind::Lc | Kind::LeastTime => best_by(Rule::Lc),
             Kind::Wlc => best_by(Rule::Wlc),
             Kind::Sed => best_by(Rule::Sed),
@@ -117,7 +117,7 @@ impl Service<'_> {
         }
     }
 
-    /// Returns the folded source address and the source port, without the parts that do not belong to the key.
+    /// Returns the folded source address and the source port. Parts that do not belong to the key are zero.
     fn key(&self, arrival: &Arrival) -> (u32, u16) {
         let fold = hash::fold(arrival.source);
         let uses_network = self.networks && arrival.source.is_ipv4();

@@ -1,7 +1,7 @@
-//! The hash functions of the hashing schedulers, identical to the kernel's.
+//! Implements the hash functions of the hashing schedulers, which are identical to the kernel's.
 //!
 //! They do not resist attacks: IPVS uses fixed keys, so a client that can choose its address can choose its server. All
-//! values are in host order; [`fold`] converts from network order.
+//! values are in host byte order; [`fold`] converts from network byte order.
 
 use std::net::IpAddr;
 
@@ -24,7 +24,7 @@ pub const fn hsiphash_1u32(value: u32, key: u64) -> u32 {
         0x6c79_6765_6e65_7261 ^ key,
         0x7465_6462_7974_6573 ^ key,
     ];
-    // The only block is the last one: the length is in the top byte, the word in the low bytes.
+    // The only block is the last one, with the length in the top byte and the word in the low bytes.
     let block = (4 << 56) | value as u64;
     state[3] ^= block;
     state = sip_round(state);

@@ -1,8 +1,9 @@
-//! `least-time`: selects the server with the lowest product of latency and load per weight.
+//! Implements `least-time`, which selects the server with the lowest product of latency and load per weight.
 //!
-//! The proxy has all latencies at each choice, and selects the lowest [`cost`]. At layer 4, the costs are published
-//! every few milliseconds as shares (weight per latency), and [`pick`] draws two servers by share, so that the flows
-//! between two updates do not all go to the same server. bpf/lib/schedule_time.h does the same.
+//! The proxy reads all latencies for each choice, and selects the server with the lowest [`cost`]. At layer 4, the
+//! costs are published every few milliseconds as shares (weight per latency), and [`pick`] draws two servers at random
+//! by share, so that the flows between two updates do not all go to the same server. bpf/lib/schedule_time.h does the
+//! same.
 
 use crate::load::random_below;
 use crate::{Counts, Member};
@@ -13,11 +14,11 @@ pub fn cost(latency_us: f64, active: u32, weight: u32) -> f64 {
     latency_us * (f64::from(active) + 1.0) / f64::from(weight.max(1))
 }
 
-/// Returns the index of the server for a new flow, or `None` if no server is available or has a share: the data plane
-/// then uses `lc`.
+/// Returns the index of the server for a new flow, or `None` if no server is available or no available server has a
+/// share. In this case, the data plane uses `lc`.
 ///
-/// One in `explore` flows is assigned only by weight. For the others, two servers are drawn by share, and the second is
-/// used if its cost is lower. If both are idle, the first is used.
+/// One in `explore` flows is assigned by weight alone. For the others, two servers are drawn by share, and the second
+/// is used if its cost is lower. If both are idle, the first is used.
 pub fn pick(
     members: &[Member],
     shares: &dyn Fn(u32) -> u32,

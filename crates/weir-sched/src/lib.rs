@@ -1,7 +1,7 @@
-//! Every scheduler as a pure function or a table builder.
+//! Implements every scheduler as a pure function or a table builder.
 //!
 //! A scheduler selects the server of a service for the next flow. All schedulers read the same [`Member`] list, in the
-//! kernel's order. They are divided into seven groups, which determine the data that the data plane needs:
+//! kernel's order. They form seven groups, which differ in the data that the data plane needs:
 //!
 //! | group | schedulers | inputs of a pick | module |
 //! |---|---|---|---|
@@ -13,16 +13,16 @@
 //! | maglev | `mh`, and Weir's own `maglev` | a table of prime size | [`mh`], [`maglev`] |
 //! | cache | `lblc lblcr` | the list, counters and an address cache | [`locality`] |
 //!
-//! Hashing schedulers may have a load bound: [`bound`]. Long lists have an additional tree of winners: [`tournament`].
+//! Hashing schedulers can have a load bound: [`bound`]. Long lists have an additional tree of winners: [`tournament`].
 //!
-//! The functions are the specification of the BPF code: same inputs, same arithmetic in 32 and 64 bits, bounded loops.
-//! [`reference`](mod@reference) implements `rr` and `wrr` a second time, step by step on a linked list like the
+//! The functions specify the BPF code: they have the same inputs, the same 32-bit and 64-bit arithmetic, and bounded
+//! loops. [`reference`](mod@reference) implements `rr` and `wrr` a second time, step by step, on a linked list like the
 //! kernel's; property tests compare both implementations.
 //!
 //! This crate reads no clock, draws no random numbers, counts no connections and does not depend on the layout of
 //! tables in maps. It depends only on weir-model.
 
-// A new scheduler or check kind must be handled in every place that handles the existing ones.
+// A new scheduler must be handled wherever the existing ones are handled.
 #![cfg_attr(not(test), warn(clippy::wildcard_enum_match_arm))]
 
 pub mod availability;
@@ -48,11 +48,11 @@ pub use weir_model::SchedulerKind as Kind;
 
 /// A server of a service, as used by the schedulers.
 ///
-/// A list of members is in the kernel's order: newest first, with strictly descending `seq`. Servers that accept no
-/// new flows remain in the list, because several schedulers assign positions to them anyway.
+/// A list of members is in the kernel's order: newest first, with strictly descending `seq`. Servers that accept no new
+/// flows remain in the list, because several schedulers assign positions to them too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Member {
-    /// Sequence number in the service: each added server gets a higher number than all earlier ones. Never 0.
+    /// Sequence number in the service: an added server gets a higher number than all earlier servers. Never 0.
     pub seq: u32,
     /// Number of the server in the data plane. Never 0, which means "none" in tables.
     pub dest: u32,
@@ -60,7 +60,8 @@ pub struct Member {
     pub weight: u32,
     /// Index of the server's counters.
     pub slot: u32,
-    /// Whether the server is below its upper connection threshold. Unlike a weight, this can change without a new list.
+    /// Whether the server is below its upper connection threshold. Unlike the weight, this can change without a new
+    /// list.
     pub usable: bool,
 }
 
@@ -71,7 +72,7 @@ impl Member {
         self.availability() == Availability::Ready
     }
 
-    /// Returns whether the server accepts new flows, and if not, why.
+    /// Returns whether the server accepts new flows, and if it does not, why.
     #[must_use]
     pub fn availability(&self) -> Availability {
         if self.weight == 0 {
@@ -87,7 +88,7 @@ impl Member {
 /// Why a table cannot be built.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// More servers than table entries; the kernel returns EINVAL.
+    /// There are more servers than table entries; the kernel returns EINVAL.
     #[error("{servers} servers do not fit into a table of {entries} entries")]
     TooManyServers {
         /// Number of servers in the list.
@@ -95,7 +96,7 @@ pub enum Error {
         /// Number of entries in the table.
         entries: usize,
     },
-    /// A table size that is not one of [`maglev::SIZES`].
+    /// The table size is not one of [`maglev::SIZES`].
     #[error("{size} is not a valid size of a Maglev table")]
     TableSize {
         /// The requested size.

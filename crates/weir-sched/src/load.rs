@@ -1,13 +1,14 @@
-//! The schedulers that compare live counters: `lc wlc sed nq fo ovf`, and `twos`, which compares two random candidates.
+//! Implements the schedulers that compare live counters: `lc wlc sed nq fo ovf`, and `twos`, which compares two random
+//! candidates.
 //!
-//! All iterate over the list once, starting with the newest server; of equal servers, the first is selected. Only the
-//! proxy uses [`pick_tied`], to choose among equal servers itself. Loads per weight are compared by 64-bit cross
-//! multiplication, as in net/netfilter/ipvs/ip_vs_{lc,wlc,sed,nq,fo,ovf,twos}.c. The caller provides counters and
+//! All iterate over the list once, starting with the newest server; among equal servers, the first is selected. Only
+//! the proxy uses [`pick_tied`], because it chooses among equal servers itself. Loads per weight are compared by 64-bit
+//! cross multiplication, as in net/netfilter/ipvs/ip_vs_{lc,wlc,sed,nq,fo,ovf,twos}.c. The caller provides counters and
 //! random numbers. The flow table defines which connections are active.
 
 use crate::Member;
 
-/// Current connections of one server.
+/// Connection counts of one server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counts {
     /// Number of connections that are established or being established.
@@ -74,8 +75,8 @@ pub fn pick_tied(
     }
 }
 
-/// Returns the better of two positions, or the first if they are equal. Returns `None` if neither exists and accepts
-/// the flow.
+/// Returns the better of two positions, or the first if they are equal. Returns `None` if neither position has a server
+/// that accepts the flow.
 pub(crate) fn better_position(
     rule: Rule,
     members: &[Member],
@@ -159,7 +160,7 @@ fn less_loaded(
 /// redraw.
 const REDRAWS_MAX: u32 = 8;
 
-/// Returns a random number below `ceiling`, computed like the kernel's `get_random_u32_below`.
+/// Returns a random number below `ceiling`, computed in the same way as by the kernel's `get_random_u32_below`.
 pub(crate) fn random_below(ceiling: u32, draw: &mut (impl FnMut() -> u32 + ?Sized)) -> u32 {
     let mut product = u64::from(ceiling) * u64::from(draw());
     for _ in 0..REDRAWS_MAX {
@@ -195,7 +196,8 @@ impl Candidate {
         let (cost, share) = match rule {
             Rule::Lc => (counts.overhead(), 1),
             Rule::Wlc => (counts.overhead(), weight),
-            // Cost 0 is better than any server with connections, and equal to any other idle server.
+            // With cost 0, an idle server is better than any server with connections and equal to any other idle
+            // server.
             Rule::Nq if counts.active == 0 => (0, weight),
             Rule::Sed | Rule::Nq => (counts.queue(), weight),
             Rule::Fo | Rule::Ovf => (1, weight),

@@ -1,9 +1,10 @@
-//! `lblc` and `lblcr`: flows to an address keep their server, or their set of servers, while these have capacity
+//! Implements `lblc` and `lblcr`: flows to an address keep their server, or their set of servers, while it has capacity
 //! (net/netfilter/ipvs/ip_vs_lblc.c, ip_vs_lblcr.c).
 //!
 //! There are three differences from the kernel, which do not matter in ordinary use: entries expire on time, not at the
 //! next half-hourly sweep; a set has at most [`SET_MAX`] servers; a server that was removed from the service is never
-//! dropped from a set as the most loaded. As in the kernel, `lblc` ignores the upper threshold of a cached server.
+//! dropped from a set for being the most loaded. As in the kernel, `lblc` ignores the upper threshold of a cached
+//! server.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -19,9 +20,9 @@ pub const SET_MAX: usize = 16;
 pub struct Entry {
     /// [`Member::dest`] of the servers, in the order in which they were added; one server for `lblc`.
     pub dests: Vec<u32>,
-    /// Time of the last flow to the address, in the unit of `now`; wraps.
+    /// Time of the last flow to the address, in the unit of `now`; it wraps around.
     pub last_use: u32,
-    /// Time of the last change to the set, in the unit of `now`; wraps.
+    /// Time of the last change to the set, in the unit of `now`; it wraps around.
     pub last_change: u32,
 }
 
@@ -142,7 +143,7 @@ impl Entry {
     }
 }
 
-/// Returns the position of a server whose weight is not 0, ignoring thresholds.
+/// Returns the position of a server if its weight is not 0, ignoring thresholds.
 fn position(members: &[Member], dest: u32) -> Option<usize> {
     members
         .iter()

@@ -1,8 +1,8 @@
-//! Weir's Maglev table, indexed by the 5-tuple hash: for `maglev` services, and for flows without an entry in the flow
-//! table.
+//! Implements Weir's Maglev table, which the 5-tuple hash indexes: for `maglev` services, and for flows without an
+//! entry in the flow table.
 //!
-//! The algorithm is from the paper (Eisenbud and others, NSDI 2016, section 3.4), with two differences. First,
-//! servers take turns according to a credit in proportion to their weight, so shares are correct for all weights, not
+//! The algorithm is from the paper (Eisenbud and others, NSDI 2016, section 3.4), with two differences. First, servers
+//! take turns according to a credit that is proportional to their weight, so shares are correct for all weights, not
 //! only for small ones. Second, servers are identified by a number derived from their address, which also determines
 //! their order, so neither file order nor history affects the table: directors with the same servers build the same
 //! tables. The table is not secret. Lookups for `maglev` services use an unkeyed hash, which is the same on every
@@ -27,12 +27,12 @@ const SPARE_ENTRIES_PER_SERVER: usize = 20;
 /// A server of the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entry {
-    /// Number that identifies the server: derived from its address and port, and the same on every director. Servers
-    /// with the same name share a permutation and take turns in the order of `dest`.
+    /// Number that identifies the server: it is derived from the server's address and port, and is the same on every
+    /// director. Servers with the same name share a permutation and take turns in the order of `dest`.
     pub name: u64,
     /// The server's value in the table, never 0.
     pub dest: u32,
-    /// Weight of the server. A server of weight 0 has no entries.
+    /// Weight of the server. A server with weight 0 has no entries.
     pub weight: u32,
 }
 
@@ -52,8 +52,8 @@ pub fn size_for(servers: usize) -> u32 {
         .unwrap_or(second_largest)
 }
 
-/// Returns a size like [`size_for`], for tables that are used only for flows without an entry in the flow table:
-/// coarser shares are acceptable, and ten thousand services may each have such a table.
+/// Returns a size, like [`size_for`], for tables that are used only for flows without an entry in the flow table:
+/// coarser shares are acceptable, and there can be ten thousand services with such a table.
 #[must_use]
 pub fn spare_size_for(servers: usize) -> u32 {
     let size = size_for(servers.div_ceil(ENTRIES_PER_SERVER / SPARE_ENTRIES_PER_SERVER));
@@ -157,7 +157,7 @@ impl Filler {
 
 /// Returns the server for a flow's hash: the owner of its entry, or of the next entry whose owner accepts the flow.
 ///
-/// The index is the upper half of `hash`, scaled to the size of the table, which needs no division. If the owner is
+/// The index is the upper half of `hash`, scaled to the size of the table without a division. If the owner is
 /// overloaded, the flow is rejected unless `mode` allows fallback, as with `mh`. Unavailable servers have no entry.
 pub fn lookup(
     table: &[u32],

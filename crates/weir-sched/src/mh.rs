@@ -1,14 +1,14 @@
-//! `mh`: the kernel's Maglev hashing (net/netfilter/ipvs/ip_vs_mh.c).
+//! Implements `mh`, the kernel's Maglev hashing (net/netfilter/ipvs/ip_vs_mh.c).
 //!
 //! The table depends on the servers' addresses, ports and *last* weights above 0: a quiesced server keeps its entries,
-//! and its clients are rejected or probe further. Unlike with `sh`, probing hashes the client's key again with an
+//! and its clients are rejected or probe further. Unlike `sh`, `mh` probes by hashing the client's key again with an
 //! offset, so the probed entries depend on the client and are computed for each flow.
 
 use crate::Error;
 use crate::availability::{Availability, Mode};
 use crate::hash::hsiphash_1u32;
 
-/// Number of entries of the table: the prime of the kernel's default `CONFIG_IP_VS_MH_TAB_INDEX` of 12.
+/// Number of entries in the table: the prime for the kernel's default `CONFIG_IP_VS_MH_TAB_INDEX` of 12.
 pub const SIZE: u32 = 4093;
 
 /// `IP_VS_MH_TAB_BITS`: weights are shifted to at most this many bits.

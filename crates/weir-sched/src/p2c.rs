@@ -1,12 +1,12 @@
-//! `p2c`, power of two choices: two different servers are drawn by weight, and the one with less load per weight is
-//! chosen.
+//! Implements `p2c`, power of two choices: draws two different servers by weight, and chooses the server with less load
+//! per weight.
 //!
-//! A draw is a uniformly random position. It is accepted with a probability of its weight divided by the largest
-//! weight, and only if its server accepts new flows. With equal weights, each draw needs one random number and reads
-//! one server. After [`TRIES`] draws the server is drawn by weight from the whole list instead, so the cost of a choice
-//! is bounded even if few servers accept flows. Accepted draws and draws from the whole list have the same
-//! probabilities, proportional to the weights of the usable servers. The number of failed draws is therefore
-//! irrelevant: equally loaded servers have shares exactly proportional to their weights. The share of an unusable
+//! A draw is a uniformly random position. The position is accepted only if its server accepts new flows, and then with
+//! a probability of the server's weight divided by the largest weight. With equal weights, each draw needs one random
+//! number and reads one server. After [`TRIES`] draws, the server is drawn by weight from the whole list instead, so
+//! the cost of a choice is bounded even if few servers accept flows. Accepted draws and draws from the whole list have
+//! the same probabilities, proportional to the weights of the usable servers. The number of failed draws is therefore
+//! irrelevant: the shares of equally loaded servers are exactly proportional to their weights. The share of an unusable
 //! server is distributed by weight to all others, not to the next server in the list.
 //!
 //! The data plane and the proxy use this algorithm: the proxy calls [`pick`] for its own list; bpf/lib/schedule_load.h
@@ -33,8 +33,8 @@ pub trait Servers {
 
 /// Returns the position of the server for the next flow, or `None` if no server accepts it.
 ///
-/// `draw` returns uniformly distributed 32-bit numbers. If two servers have equal load per weight, the one that was
-/// drawn first is chosen.
+/// `draw` returns uniformly distributed 32-bit numbers. If two servers have equal load per weight, the first one drawn
+/// is chosen.
 pub fn pick(servers: &impl Servers, draw: &mut impl FnMut() -> u32) -> Option<usize> {
     let count = u32::try_from(servers.count()).unwrap_or(u32::MAX);
     let (mut first, mut second) = (None, None);
@@ -99,7 +99,8 @@ fn draw_by_weight(
             break;
         }
     }
-    // If a server became full after the sum was computed, this is the last usable position.
+    // The position that reaches the target, or the last usable position if a server became full after the sum was
+    // computed.
     last
 }
 

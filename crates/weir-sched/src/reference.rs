@@ -1,11 +1,11 @@
-//! The kernel's `rr` and `wrr`: a circular linked list, a pointer into it, and step-by-step loops.
+//! Implements `rr` and `wrr` like the kernel: with a circular linked list, a pointer into it, and step-by-step loops.
 //!
 //! This is an executable form of net/netfilter/ipvs/ip_vs_rr.c and ip_vs_wrr.c. It has their structure and is not
-//! optimized, so that it can be compared with them line by line. [`table`](mod@crate::table) is used in production;
-//! tests check that both always agree. This module is only for tests: a choice with `wrr` may loop once per unit of
-//! weight.
+//! optimized, so that it can be compared with them line by line. Production code uses [`table`](mod@crate::table), and
+//! tests check that both always agree. This module is only for tests: a choice with `wrr` can take one iteration per
+//! unit of weight.
 //!
-//! It omits locks, reference counts, and concurrent readers of a changing list.
+//! The module omits locks, reference counts, and concurrent readers of a changing list.
 
 mod walk;
 
@@ -140,7 +140,7 @@ impl Service {
         }
     }
 
-    /// Sets whether a server is at its threshold. Schedulers are not notified of this. An unknown number is ignored.
+    /// Sets whether a server is at its threshold. Schedulers receive no notification. An unknown number is ignored.
     pub fn set_overloaded(&mut self, server: u32, overloaded: bool) {
         if let Some(node) = self.find(server) {
             self.list.nodes[node].overloaded = overloaded;

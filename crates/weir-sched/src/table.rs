@@ -1,17 +1,17 @@
-//! `rr` and `wrr` for a sorted list, as implemented in the data plane.
+//! Implements `rr` and `wrr` on a sorted list, like the data plane.
 //!
 //! The kernel keeps a pointer to the last chosen server, and adjusts it when that server is removed. Here the pointer
 //! is the server's `seq`: the walk continues with the first member whose `seq` is lower, whether or not the server
-//! still exists, so a list may be replaced while a cursor is active. Two cases cannot be expressed this way, and are
+//! still exists, so a list can be replaced while a cursor is active. Two cases cannot be expressed this way, and are
 //! published with the list as a [`Start`]: `wrr` restarts at every change, and an `rr` cursor beyond the first member
 //! means the head of the list, even if servers are added later.
 //!
 //! The packet path owns the [`Cursor`]; the publisher of lists owns the [`Start`]. [`rr::next_start`] and
 //! [`wrr::next_start`] compute the next `Start` from both, for one change (one added, edited or removed server) at a
 //! time, because the kernel's result for two changes differs from that for both at once. Cursor updates between reading
-//! and publishing are lost, without other effects.
+//! and publishing are lost, which has no other effect.
 //!
-//! [`reference`](mod@crate::reference) is a slow implementation with the same results.
+//! [`reference`](mod@crate::reference) is a slow implementation that returns the same results.
 
 pub mod rr;
 pub mod wrr;
@@ -35,9 +35,9 @@ pub struct Cursor {
 pub struct Start {
     /// Changes whenever cursors must restart. Never 0.
     pub generation: u32,
-    /// [`Cursor::last_seq`] for a cursor of another generation.
+    /// [`Cursor::last_seq`] for a cursor with another generation.
     pub last_seq: u32,
-    /// [`Cursor::pass_weight`] for a cursor of another generation.
+    /// [`Cursor::pass_weight`] for a cursor with another generation.
     pub pass_weight: u32,
     /// `wrr`: the weight of the first pass, which is the greatest weight minus `step - 1`; 0 if no server has weight.
     pub max_weight: u32,

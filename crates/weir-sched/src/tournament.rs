@@ -1,4 +1,5 @@
-//! Trees that replace the search of long lists. The data plane stores the same nodes in addition to a list.
+//! Builds and updates trees that replace the search of long lists. The data plane stores the same nodes in addition to
+//! a list.
 //!
 //! Leaves are the positions in the list. Node 1 is the root, and node `n` has the children `2n` and `2n + 1`. In a tree
 //! of winners, a node contains the position of the better of its children's winners, or the left one if they are equal.
@@ -7,14 +8,14 @@
 use crate::Member;
 use crate::load::{Counts, Rule, better_position};
 
-/// Content of a node in a tree of winners if no server below it accepts flows.
+/// Content of a node in a tree of winners if no server in its subtree accepts flows.
 pub const NONE: u32 = u32::MAX;
 
 /// Maximum length of lists that are searched without a tree: updating a tree whenever a counter changes would cost as
 /// much as it saves for new flows.
 pub const MAX_SEARCHED_LEN: usize = 16;
 
-/// The content of a tree's nodes.
+/// What the nodes of a tree contain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tree {
     /// The best server according to a rule.
@@ -26,8 +27,8 @@ pub enum Tree {
     Active,
 }
 
-/// Returns the number of leaves for a list: the smallest sufficient power of two, at least four, so that nodes fill map
-/// elements.
+/// Returns the number of leaves for a list: the smallest sufficient power of two, but at least four, so that the nodes
+/// fill map elements.
 #[must_use]
 pub fn width(servers: usize) -> u32 {
     u32::try_from(servers.next_power_of_two().max(4)).unwrap_or(1 << 31)
@@ -106,8 +107,8 @@ fn leaf_value(tree: Tree, member: &Member, counts: &dyn Fn(u32) -> Counts) -> u3
     }
 }
 
-/// Returns the first position, starting at `first`, whose server has at least `weight`, in a tree for [`Rule::Fo`]: for
-/// `rr` and `wrr`.
+/// Returns the first position, starting at `first`, whose server has at least `weight`, in a tree for [`Rule::Fo`];
+/// used by `rr` and `wrr`.
 #[must_use]
 pub fn seek(nodes: &[u32], members: &[Member], first: usize, weight: u32) -> Option<usize> {
     if first >= members.len() {
@@ -137,7 +138,7 @@ pub fn seek(nodes: &[u32], members: &[Member], first: usize, weight: u32) -> Opt
 }
 
 /// Returns the position at which the cumulative weight, from the head of the list, reaches `target`, in
-/// [`Tree::Weights`]: for `twos`.
+/// [`Tree::Weights`]; used by `twos`.
 #[must_use]
 pub fn position_by_weight(nodes: &[u32], members: &[Member], target: u32) -> Option<usize> {
     // A server without weight is never selected, even if `target` is 0.

@@ -1,6 +1,6 @@
-//! A second implementation of the scripted sequences of the data plane's tests: the rules of
-//! net/netfilter/ipvs/ip_vs_*.c in their simplest form over one list, sharing only the random numbers of `twos` with
-//! this crate. The expectations of the scripts must equal these choices. Lines that use Weir's extensions (repair,
+//! Checks the scripted sequences of the data plane's tests with a second implementation: the rules of
+//! net/netfilter/ipvs/ip_vs_*.c in their simplest form, on one list. It shares only the random numbers of `twos` with
+//! this crate. The scripts must expect the choices of this implementation. Lines that use Weir's extensions (repair,
 //! bounded load) are skipped.
 
 use std::collections::HashMap;
@@ -64,7 +64,7 @@ struct Service {
     pass: (i64, i64, i64),
     /// `dh`, `sh`, `mh`: owners by bucket.
     table: Vec<Option<u32>>,
-    /// `lblc`, `lblcr`: servers of an address; the one that was added last is first.
+    /// `lblc`, `lblcr`: servers of an address, the last one added first.
     sets: HashMap<u16, Vec<u32>>,
     draws: u32,
 }
@@ -171,7 +171,7 @@ impl Service {
         self.handle_change(true);
     }
 
-    /// Handles a change: a server was added or removed if `membership` is true, otherwise a weight was edited.
+    /// Handles a change: a server was added or removed if `membership` is true, otherwise a weight was changed.
     fn handle_change(&mut self, membership: bool) {
         match self.scheduler {
             "wrr" => self.restart_wrr(),
@@ -211,7 +211,7 @@ impl Service {
             return Choice::NoServer;
         }
         if !self.list.iter().any(Server::accepts_flows) {
-            // The position of the walk has an effect later, in the script of `wrr`.
+            // The walk's position after this affects later choices; the script of `wrr` covers it.
             return Choice::Undefined;
         }
         let mut index = self.position(self.cursor).map_or(0, |index| index + 1);
@@ -231,7 +231,7 @@ impl Service {
         }
     }
 
-    /// Returns the first server with the lowest cost. Costs are fractions, compared by products.
+    /// Returns the first server with the lowest cost. Costs are fractions, which are compared by cross multiplication.
     fn least_cost(&self, cost: impl Fn(&Server) -> (i64, i64)) -> Choice {
         let mut best: Option<&Server> = None;
         for server in self.list.iter().filter(|server| server.accepts_flows()) {
@@ -313,8 +313,8 @@ impl Service {
         };
     }
 
-    /// Fills 256 buckets in rounds over the list. Each server takes as many consecutive buckets as its share, at least
-    /// one.
+    /// Fills the 256 buckets in rounds over the list. Each server takes as many consecutive buckets as its share, at
+    /// least one.
     fn fill_buckets(&self, share: impl Fn(&Server) -> i64) -> Vec<Option<u32>> {
         if self.list.is_empty() {
             return vec![None; 256];
@@ -556,7 +556,8 @@ impl Script {
 
     fn arrive(&mut self) -> Option<()> {
         let flow = u16::try_from(self.flows.len() + 1).expect("number of flows fits into 16 bits");
-        // In the kernel, UDP flows are never active. In Weir they are, except with `strict`; the rules are the same.
+        // In the kernel, UDP flows are never active. In Weir they are, except with `strict`; the rules are otherwise
+        // the same.
         let active = !(self.service.options.udp && self.service.options.strict);
         let server = match self.service.choose(flow, self.vip) {
             Choice::Server(server) => Some(server),

@@ -1,5 +1,5 @@
-//! Properties of all schedulers: servers without weight are never chosen, equal flows get equal servers, shares are
-//! proportional to weights, and removing a server moves few clients of hashing schedulers.
+//! Tests properties of all schedulers: servers without weight are never chosen, equal flows get equal servers, shares
+//! are proportional to weights, and removing a server moves few clients of hashing schedulers.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -10,7 +10,7 @@ use weir_sched::locality::Cache;
 use weir_sched::table::{rr, wrr};
 use weir_sched::{Counts, Cursor, Flags, Kind, Member, Mode, Start, hash, maglev, mh};
 
-/// A service whose flows never end.
+/// A service with flows that never end.
 struct Fixture {
     kind: Kind,
     mode: Mode,
@@ -177,7 +177,7 @@ proptest! {
         }
     }
 
-    /// Tests that, with the new flow, a chosen server is not more loaded than any other would be.
+    /// Tests that a chosen server with the new flow is not more loaded than any other server would be with it.
     #[test]
     fn loads_are_balanced_by_weight(weights in prop::collection::vec(1_u32..9, 1..8), flows in 1_u32..200) {
         for (kind, weighted) in [(Kind::Wlc, true), (Kind::Lc, false), (Kind::Sed, true)] {

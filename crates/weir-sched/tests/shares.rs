@@ -1,8 +1,8 @@
-//! Tests the shares of four servers with every scheduler of the data plane, if 0, 1 or 2 of them are unavailable:
+//! Tests the shares of four servers with every scheduler of the data plane while 0, 1 or 2 of them are unavailable:
 //! quiesced, or at their thresholds.
 //!
 //! Deterministic schedulers must produce exact shares; random and hashing schedulers must pass a chi-square test. All
-//! random numbers are seeded, so the results are reproducible. With other seeds, a correct scheduler would fail one
+//! random numbers are seeded, so the results are reproducible. With other seeds, a correct scheduler would fail in one
 //! case in a million.
 
 use std::net::{IpAddr, Ipv4Addr};

@@ -1,8 +1,8 @@
 //! Selects the server for a request or connection, with weir-sched's algorithms and the loads that workers share.
 //!
-//! Each worker has its own cursor and tables per pool, which are rebuilt when a weight changes; there are no locks. All
-//! schedulers treat a server that already failed for a request as unusable, so retries are distributed like first
-//! attempts.
+//! Each worker has its own cursor and tables per pool, so there are no locks. The tables are rebuilt when a weight
+//! changes. All schedulers treat a server that has already failed for a request as unusable, so retries are distributed
+//! like first attempts.
 
 mod draw;
 mod least_time;
@@ -23,7 +23,7 @@ use crate::{Load, Pool, Server, TriedServers};
 /// One worker's state for one pool.
 #[derive(Debug)]
 pub struct Balancer {
-    /// [`Pool::version`] for which the other fields were built; `None` = they must be rebuilt.
+    /// The [`Pool::version`] that the other fields were built for; `None` = they must be rebuilt.
     version: Option<u32>,
     /// The primary servers in weir-sched's order: newest first. `dest` is the index in file order, plus one.
     members: Vec<Member>,
@@ -37,7 +37,7 @@ pub struct Balancer {
     table: Vec<u32>,
 }
 
-/// The unusable members that [`Member::usable`] currently marks.
+/// Whether [`Member::usable`] currently marks any members as unusable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum UnusableMarks {
     /// [`Member::usable`] is true for all members.
@@ -61,7 +61,7 @@ impl Default for Balancer {
     }
 }
 
-/// The inputs of a choice in addition to the pool.
+/// The inputs of a choice, apart from the pool.
 #[derive(Debug, Clone, Copy)]
 pub struct Criteria {
     /// The client's address.
@@ -70,7 +70,7 @@ pub struct Criteria {
     pub hash: u64,
     /// Index of the server that the client's cookie identifies.
     pub sticky_server: Option<usize>,
-    /// Servers that are excluded because they already failed for this request.
+    /// Servers that are excluded because they have already failed for this request.
     pub tried: TriedServers,
     /// Whether the request can wait for a full server. If so, backups and the sorry server do not replace full servers.
     pub can_wait: bool,
@@ -79,7 +79,7 @@ pub struct Criteria {
 }
 
 impl Balancer {
-    /// Returns the state for a changed list of servers: the cursor is kept, the tables are rebuilt.
+    /// Returns the state for a changed list of servers: keeps the cursor, and marks the tables to be rebuilt.
     #[must_use]
     pub fn invalidate_tables(self) -> Self {
         Self {
@@ -88,8 +88,8 @@ impl Balancer {
         }
     }
 
-    /// Returns the index of the server for the next request, or `None` if no server is usable, or if the request can
-    /// wait for one.
+    /// Returns the index of the server for the next request. Returns `None` if no server is usable, or if the request
+    /// can wait for a full server.
     pub fn pick<S: Server>(
         &mut self,
         pool: &Pool<'_, S>,
@@ -165,7 +165,7 @@ impl Balancer {
         })
     }
 
-    /// Rebuilds the tables if a weight or the list of servers changed.
+    /// Rebuilds the tables if a weight or the list of servers has changed.
     fn refresh<S: Server>(&mut self, pool: &Pool<'_, S>) {
         if self.version == Some(pool.version) {
             return;
@@ -192,7 +192,7 @@ impl Balancer {
         self.max_weight = weights.max().unwrap_or(0);
     }
 
-    /// Updates [`Member::usable`] if a server has a limit or was tried.
+    /// Updates [`Member::usable`] if a server has a limit or has been tried.
     fn update_usable<S: Server>(&mut self, servers: &[S], tried: TriedServers) {
         let is_limited = |server: &S| {
             let limit = &server.load().limit;
@@ -224,7 +224,7 @@ impl Balancer {
         let counts = |slot: u32| counts(pool.servers[slot as usize].load());
         let availability = |dest: u32| {
             let member = members.iter().find(|member| member.dest == dest);
-            // Hashing skips a server that was tried like a server that is down.
+            // Hashing skips a server that has been tried, as it skips a server that is down.
             member
                 .filter(|member| !tried.contains(member.slot as usize))
                 .map_or(Availability::Quiesced, Member::availability)
@@ -268,8 +268,7 @@ impl Balancer {
     }
 }
 
-/// Returns the folded address and the port of the client. The flags of `sh` and `mh` determine the parts that are
-/// included.
+/// Returns the client's folded address and port. The flags of `sh` and `mh` determine which parts are included.
 fn source_key(client: SocketAddr, flags: weir_model::SchedulerFlags) -> (u32, u16) {
     let address = match client.ip() {
         IpAddr::V4(v4) if flags.networks => {
@@ -299,8 +298,8 @@ fn build_table<S: Server>(pool: &Pool<'_, S>, members: &[Member]) -> Vec<u32> {
         .unwrap_or_default()
 }
 
-/// Selects a backup, or the sorry server if no backup is usable. A request that can wait for a full server of one tier
-/// gets no server of the next tier, as in HAProxy.
+/// Selects a backup, or the sorry server if no backup is usable. As in HAProxy, a request that can wait for a full
+/// server of one tier gets no server of the next tier.
 fn pick_reserve<S: Server>(
     pool: &Pool<'_, S>,
     criteria: &Criteria,

@@ -1,5 +1,5 @@
-//! The retry budget of a service. Retries must not add load to servers that fail because of overload. They are
-//! therefore limited to a share of the requests, plus ten per second for services with few requests.
+//! Implements the retry budget of a service. Retries must not add load to servers that fail because of overload. They
+//! are therefore limited to a share of the requests, plus ten per second for services with few requests.
 
 use std::cell::Cell;
 
@@ -7,7 +7,7 @@ use std::cell::Cell;
 const RETRY_COST: u64 = 100;
 /// Initial and maximum budget: 500 retries, for the requests that are in progress when a server fails.
 const SAVED_MAX: u64 = 500 * RETRY_COST;
-/// Interval of free retries, of which up to ten can be used at once.
+/// Interval between free retries, and how early a free retry can be used. Up to ten can be used at once.
 const FREE_EVERY_MS: u64 = 100;
 const FREE_BURST_MS: u64 = 900;
 

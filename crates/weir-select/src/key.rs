@@ -14,7 +14,7 @@ pub fn hash_of_client(client: SocketAddr) -> u64 {
 }
 
 /// Returns the hash of the part of the request that `key` specifies, or of the client's address if the request does not
-/// contain this part, or its sender may not set it ([`weir_http::mark_untrusted`]).
+/// contain this part or the client may not set it ([`weir_http::mark_untrusted`]).
 pub fn hash_of_request(
     key: &HashKey,
     client: SocketAddr,
@@ -43,8 +43,8 @@ pub fn hash_of_request(
     )
 }
 
-/// Computes MurmurHash2 with 32 bits and seed 0, as nginx does (ngx_murmurhash.c), so that the same text selects the
-/// same share.
+/// Computes MurmurHash2 with 32 bits and seed 0, as nginx does (ngx_murmurhash.c), so the same text selects the same
+/// share.
 pub(crate) fn murmur_hash(text: &[u8]) -> u32 {
     const M: u32 = 0x5bd1_e995;
     #[expect(
@@ -96,7 +96,7 @@ mod tests {
         const A: &str = "192.0.2.1:1000";
         let text = "GET /a?u=1&v=2 HTTP/1.1\r\nHost: h\r\nX-User: eve\r\nCookie: s=7; t=8\r\n\r\n";
         let name = |text: &str| text.to_owned();
-        // Key, and a value that differs in this part of the request.
+        // A key, and a request that differs in the part that the key specifies.
         for (key, part, other) in [
             (HashKey::Uri, "/a?u=1&v=2", "/a?u=1&v=3"),
             (HashKey::Path, "/a?", "/b?"),

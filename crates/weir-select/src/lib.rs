@@ -1,10 +1,10 @@
-//! The proxy's decisions for one request, without sockets: route, pool, server, queue, retry, limit, response.
+//! Makes the proxy's decisions for one request, without sockets: route, pool, server, queue, retry, limit, response.
 //!
 //! [`route`] maps a parsed request to a decision: a pool, a redirect or a response. [`Selection`] then selects the
-//! server: its outputs are to connect to a server, to queue the request, or to respond; its inputs are the results of
-//! connecting, sending and waiting. [`Balancer`] applies the pool's scheduler with the algorithms of weir-sched.
-//! [`Load`], [`limit`] and [`Budget`] contain the counters that limit load per server, requests per client, and
-//! retries.
+//! server: its outputs are instructions to connect to a server, to queue the request, or to respond; its inputs are the
+//! results of connecting, sending and waiting. [`Balancer`] applies the pool's scheduler with the algorithms of
+//! weir-sched. [`Load`], [`limit`] and [`Budget`] contain the counters that limit load per server, requests per client,
+//! and retries.
 //!
 //! ```text
 //! request -> route::decide -> Respond | Redirect | pool

@@ -1,31 +1,30 @@
-//! Limits per client for the request rate and for requests in progress, counted for all workers in tables of fixed
-//! size.
+//! Limits each client's request rate and requests in progress, with fixed-size tables that all workers share.
 //!
-//! A table is a 4-way set-associative array of atomic entries. An entry has a tag, which is a part of the hash of the
-//! client's key, and a value. If a new client's row is full, it replaces the client that has been idle the longest. If
-//! no entry of the row may be replaced, the client is not counted: a full table never rejects more requests, only
-//! fewer.
+//! A table is a 4-way set-associative array of atomic entries. An entry consists of a tag, which is a part of the hash
+//! of the client's key, and a value. If a new client's row is full, the new client replaces the client that has been
+//! idle the longest. If no entry of the row may be replaced, the new client is not counted: a full table rejects fewer
+//! requests, never more.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use weir_model::finalize_64;
 
-/// Number of entries of a table, a power of two.
+/// Number of entries in a table, a power of two.
 const ENTRIES: usize = 1 << 16;
-/// Number of entries of a route's table, a power of two. It is smaller because there may be many routes.
+/// Number of entries in a route's table, a power of two. It is smaller because there can be many routes.
 const ROUTE_ENTRIES: usize = 1 << 13;
 /// Number of entries in a row.
 const ROW_ENTRIES: usize = 4;
 /// Number of time units per second.
 const UNITS_PER_SECOND: u64 = 1 << 16;
 
-/// A table of entries that consist of tag and value.
+/// A table of entries, each of which consists of a tag and a value.
 #[derive(Debug)]
 pub struct Table(Box<[AtomicU64]>);
 
 impl Table {
-    /// Creates an empty table. `entries` must be a multiple of 4, and not 0.
+    /// Creates an empty table. `entries` must be a nonzero multiple of 4.
     pub fn new(entries: usize) -> Self {
         Self((0..entries).map(|_| AtomicU64::new(0)).collect())
     }
@@ -38,7 +37,7 @@ impl Table {
     }
 }
 
-/// Returns tag and value of an entry.
+/// Returns an entry's tag and value.
 pub const fn split(entry: u64) -> (u32, u32) {
     ((entry >> 32) as u32, entry as u32)
 }
@@ -69,8 +68,8 @@ impl RateLimit {
         )
     }
 
-    /// Limits each client like [`new`](Self::new), for the limit of a service, in requests per minute. `burst` is
-    /// limited as in [`for_route`](Self::for_route).
+    /// Like [`new`](Self::new), but for the limit of a service, in requests per minute. `burst` is limited as in
+    /// [`for_route`](Self::for_route).
     pub fn for_service(per_minute: u32, burst: u32) -> Self {
         Self::with_interval(
             60 * UNITS_PER_SECOND / u64::from(per_minute.max(1)),
@@ -79,9 +78,8 @@ impl RateLimit {
         )
     }
 
-    /// Limits each client like [`new`](Self::new), for the limit of a route, in requests per minute and with a smaller
-    /// table. `burst` must not exceed the number of requests that the rate allows in nine hours, because arrival times
-    /// wrap.
+    /// Like [`new`](Self::new), but for the limit of a route, in requests per minute and with a smaller table. `burst`
+    /// must not exceed the number of requests that the rate allows in nine hours, because arrival times wrap.
     pub fn for_route(per_minute: u32, burst: u32) -> Self {
         let interval = 60 * UNITS_PER_SECOND / u64::from(per_minute.max(1));
         Self::with_interval(interval, burst, ROUTE_ENTRIES)
@@ -104,7 +102,7 @@ impl RateLimit {
             let entries = row
                 .iter()
                 .map(|entry| (entry, entry.load(Ordering::Relaxed)));
-            // The client's entry, otherwise a free entry, otherwise the entry that has been idle the longest.
+            // The client's entry, else a free entry, else the entry that has been idle the longest.
             let chosen = entries.min_by_key(|(_, entry)| match split(*entry) {
                 (entry_tag, _) if entry_tag == tag => (0, 0),
                 (0, _) => (1, 0),
@@ -131,7 +129,7 @@ impl RateLimit {
         }
     }
 
-    /// Returns the number of seconds until a request from the client would be within its rate, rounded up; at least 1.
+    /// Returns the number of seconds until another request is within the client's rate, rounded up; at least 1.
     pub(crate) fn wait_s(&self, key: u64, now_ns: u64) -> u32 {
         let now = Self::to_units(now_ns);
         let (row, tag) = self.table.row(key);
@@ -164,7 +162,7 @@ pub struct ConcurrencyLimit {
     limit: u32,
 }
 
-/// A request that is counted as in progress until this is dropped.
+/// Counts a request as in progress until this value is dropped.
 #[derive(Debug)]
 pub struct Slot {
     limit: Arc<ConcurrencyLimit>,
@@ -197,7 +195,7 @@ impl ConcurrencyLimit {
         }
     }
 
-    /// Limits each client like [`new`](Self::new), with the smaller table of a route.
+    /// Like [`new`](Self::new), but with the smaller table of a route.
     pub fn for_route(limit: u32) -> Self {
         Self {
             table: Table::new(ROUTE_ENTRIES),
@@ -205,7 +203,7 @@ impl ConcurrencyLimit {
         }
     }
 
-    /// Limits the total number of requests in progress, of all clients. They must use the same key.
+    /// Limits the total number of requests in progress of all clients. Callers must use the same key for all clients.
     pub fn total(limit: u32) -> Self {
         Self {
             table: Table::new(ROW_ENTRIES),
@@ -285,7 +283,7 @@ mod tests {
             .count();
         assert!((95..=101).contains(&allowed), "{allowed}");
         assert!(rate.admit(2, start), "each client has its own limit");
-        // After a pause in which the time wraps, the client's burst is available again.
+        // After a pause in which the clock wraps, the client's burst is available again.
         assert!(rate.admit(1, start + 40_000 * SECOND));
     }
 

@@ -1,8 +1,9 @@
-//! Load and weight of one server, shared by all services and workers.
+//! Tracks the load and weight of one server for all services and workers.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-/// Time after which the measured latency of an idle server is halved, so that a server that was slow is retried.
+/// Time after which the measured latency of an idle server is halved, so that a previously slow server gets requests
+/// again.
 const HALF_LIFE_MS: u64 = 5_000;
 
 /// The state of a server that schedulers use.
@@ -20,9 +21,9 @@ pub struct Load {
     pub weight: AtomicU32,
     /// Limit of `active`; 0 = no limit.
     pub limit: AtomicU32,
-    /// Whether the server, if its weight is 0, still serves the clients whose cookies identify it.
+    /// Whether the server still serves the clients whose cookies identify it when its weight is 0.
     pub sticky_while_quiesced: AtomicBool,
-    /// Whether connections to the server are closed, because it was removed from a pool with `on_remove = "reset"`.
+    /// Whether connections to the server are closed because it was removed from a pool with `on_remove = "reset"`.
     pub close_connections: AtomicBool,
     /// Time to the first byte: microseconds in the low half, time of the measurement in milliseconds in the high half.
     latency: AtomicU64,
@@ -43,12 +44,12 @@ impl Load {
         self.weight() > 0 && !self.is_full()
     }
 
-    /// Returns whether the server accepts a request from a client that it served before.
+    /// Returns whether the server accepts a request from a client that it has served before.
     pub(crate) fn accepts_sticky(&self) -> bool {
         !self.is_withdrawn() && !self.is_full()
     }
 
-    /// Returns whether the server does not accept any clients; idle connections to it are then useless.
+    /// Returns whether the server accepts no clients. Idle connections to it are then useless.
     pub fn is_withdrawn(&self) -> bool {
         self.weight() == 0 && !self.sticky_while_quiesced.load(Ordering::Relaxed)
     }
@@ -93,8 +94,8 @@ impl Load {
         self.active.fetch_sub(1, Ordering::AcqRel);
     }
 
-    /// Records the time to a response's first byte. A longer time than the recorded one takes effect immediately, a
-    /// shorter one gradually.
+    /// Records the time to a response's first byte. A longer time than the recorded one takes effect immediately; a
+    /// shorter one takes effect gradually.
     pub fn record_latency(&self, us: u64, now_ms: u64) {
         let us = us.clamp(1, u64::from(u32::MAX));
         let recorded = self.latency_us(now_ms);

@@ -1,4 +1,4 @@
-//! A pool, as a service uses it.
+//! Defines a pool as the server selection uses it.
 
 use std::net::IpAddr;
 use std::ops::Range;
@@ -12,7 +12,7 @@ use crate::Load;
 pub trait Server {
     /// Returns the server's shared state.
     fn load(&self) -> &Load;
-    /// Returns the number that identifies the server in the scheduler `hash`. It depends only on the server's name.
+    /// Returns the number that identifies the server for the scheduler `hash`. It depends only on the server's name.
     fn hash_seed(&self) -> u64;
     /// Returns the server's address, which the scheduler `mh` hashes.
     fn address(&self) -> IpAddr;
@@ -63,7 +63,7 @@ impl<'a, S: Server> Pool<'a, S> {
         &self.servers[..self.tiers[0]]
     }
 
-    /// Returns whether a server is usable that was not tried.
+    /// Returns whether any server that has not been tried is usable.
     pub(crate) fn has_untried(&self, tried: TriedServers) -> bool {
         let mut untried = (0..self.servers.len()).filter(|index| !tried.contains(*index));
         untried.any(|index| self.servers[index].load().is_usable())
@@ -75,19 +75,19 @@ impl<'a, S: Server> Pool<'a, S> {
         [0..backups, backups..sorry, sorry..self.servers.len()]
     }
 
-    /// Returns whether a server would be usable if it were not full.
+    /// Returns whether any server is unusable only because it is full.
     pub(crate) fn is_saturated(&self) -> bool {
         self.has_full(0..self.servers.len())
     }
 
-    /// Returns whether one of these servers would be usable if it were not full.
+    /// Returns whether any of these servers is unusable only because it is full.
     pub(crate) fn has_full(&self, range: Range<usize>) -> bool {
         let mut loads = self.servers[range].iter().map(Server::load);
         loads.any(|load| load.weight() > 0 && load.is_full())
     }
 
-    /// Returns whether a request that waits would find a server. A request that can wait for a full server does not use
-    /// a backup or the sorry server instead.
+    /// Returns whether a waiting request would find a server. A request that can wait for a full server does not use a
+    /// backup or the sorry server instead.
     pub fn has_usable_for_queue(&self) -> bool {
         for range in self.ranges() {
             let mut loads = self.servers[range.clone()].iter().map(Server::load);
@@ -102,7 +102,8 @@ impl<'a, S: Server> Pool<'a, S> {
     }
 }
 
-/// The servers that already failed for a request, by index. Servers with an index of 64 or more are never excluded.
+/// The servers that have already failed for a request, by index. Servers with an index of 64 or more are never
+/// excluded.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TriedServers(pub(crate) u64);
 
@@ -153,7 +154,7 @@ mod tests {
 
     #[test]
     fn usable_untried_and_saturated_servers() {
-        // Servers; whether any is usable, whether any other than the first is usable, and whether any is full.
+        // Servers; whether any is usable, whether any except the first is usable, and whether any is full.
         for (servers, expected) in [
             (&[][..], (false, false, false)),
             (&[(1, 0, 9)], (true, false, false)),
@@ -187,7 +188,7 @@ mod tests {
     #[test]
     fn waiting_requests_use_a_backup_only_if_no_regular_server_is_full() {
         let (idle, full, down) = ((1, 0, 0), (1, 5, 5), (0, 0, 0));
-        // A regular server, a backup and the sorry server; whether a request that waits would find a server.
+        // A regular server, a backup and the sorry server; whether a waiting request would find a server.
         for (servers, expected) in [
             ([idle, idle, idle], true),
             ([full, idle, idle], false),

@@ -1,4 +1,4 @@
-//! Rules for retrying failed requests.
+//! Defines the rules for retrying failed requests.
 
 use weir_model::{RetryCondition, RetryOn};
 
@@ -9,7 +9,7 @@ pub enum Fault {
     Unreachable,
     /// The server closed the connection, timed out, or sent an invalid response.
     BadResponse,
-    /// The server returned a status of 500 or higher, or one for which the service retries.
+    /// The server returned a status of 500 or higher, or one that the service retries.
     ErrorStatus,
 }
 

@@ -50,8 +50,8 @@ impl Limits {
         }
     }
 
-    /// Checks a request against the limits. Returns its slot among the client's requests in progress, if these are
-    /// limited.
+    /// Checks a request against the limits. Returns its slot among the client's requests in progress, if their number
+    /// is limited.
     ///
     /// # Errors
     /// Returns the rejection, with status 413 or 429.
@@ -82,7 +82,7 @@ impl Limits {
         match self.concurrent.as_ref().map(|limit| limit.admit(key)) {
             Some(Admission::Rejected) => {
                 let rate = self.rate.as_ref();
-                // It is unknown when the client's other requests will end.
+                // The end of the client's other requests is not known.
                 Err(Rejection::too_many_requests(
                     rate.map_or(1, |rate| rate.wait_s(key, now_ns)),
                 ))
@@ -97,10 +97,10 @@ impl Limits {
 #[derive(Debug, Default)]
 pub struct Routes {
     table: RouteTable,
-    /// For each route, its pools and their weights; empty for a route that does not forward requests. For a route with
-    /// files, the pool for requests without a file.
+    /// For each route, its pools and their weights; empty for a route that does not forward requests. A route with
+    /// files has the pool for requests without a file.
     pools: Vec<Vec<(usize, u32)>>,
-    /// For each route, the pools of its map.
+    /// For each route, the pools of its map, if it has one.
     mapped: Vec<Option<MappedPools>>,
 }
 
@@ -179,13 +179,13 @@ impl Routes {
         self.table.choose(properties)
     }
 
-    /// Returns whether any route restarts route selection with a different path: [`Self::apply_restarts`] then
+    /// Returns whether any route restarts route selection with a different path. If so, [`Self::apply_restarts`]
     /// determines the path.
     pub const fn has_restarts(&self) -> bool {
         self.table.has_restarts()
     }
 
-    /// Determines the path that a route is selected for after restarts; see [`RouteTable::apply_restarts`].
+    /// Determines the path for route selection after restarts; see [`RouteTable::apply_restarts`].
     ///
     /// # Errors
     /// See [`RouteTable::apply_restarts`].
@@ -199,7 +199,7 @@ impl Routes {
             .apply_restarts(properties, rules, buffer, |_, _| ())
     }
 
-    /// Returns the index of the pool that a route's split selects for a text.
+    /// Returns the index of the pool that a route's split selects for a string.
     ///
     /// The shares are the same as with nginx's `split_clients` (ngx_http_split_clients_module.c): each pool has a part
     /// of the range of a 32-bit hash, in file order, and the last pool has the remainder.
@@ -221,8 +221,8 @@ impl Routes {
         chosen
     }
 
-    /// Returns the index of the pool that a route's map selects for a text, or 0, the service's pool, if the route has
-    /// no map.
+    /// Returns the index of the pool that a route's map selects for a string, or 0 (the service's pool) if the route
+    /// has no map.
     pub fn pool_of_text(&self, route: usize, text: &[u8]) -> usize {
         let action = self.get(route).map(|route| &route.action);
         let pools = self.mapped.get(route).and_then(Option::as_ref);
@@ -236,7 +236,7 @@ impl Routes {
         }
     }
 
-    /// Returns the index of the pool for requests without a file in a route with files.
+    /// For a route with files, returns the index of the pool for requests without a file.
     pub fn pool_without_file(&self, route: usize) -> Option<usize> {
         let (pool, _) = self.pools.get(route)?.first()?;
         Some(*pool)
@@ -287,7 +287,7 @@ impl Routes {
     }
 }
 
-/// The properties of a request that are known after its head was parsed.
+/// The properties of a request that are known once its head has been parsed.
 #[derive(Debug, Clone, Copy)]
 pub struct RequestProperties<'a> {
     /// The client's address.
@@ -304,7 +304,7 @@ pub struct RequestProperties<'a> {
     pub body_received: u64,
     /// Whether the host is allowed on this connection.
     pub host: HostCheck,
-    /// The TLS connection, if [`Routes::needs_tls`].
+    /// The TLS connection, if [`Routes::needs_tls`] returns true.
     pub tls: TlsProperties<'a>,
     /// Whether the client used TLS, to Weir or to a trusted proxy.
     pub secure: bool,
@@ -327,7 +327,7 @@ impl<'a> RequestProperties<'a> {
     }
 }
 
-/// The permission to use a TLS connection for a request's host.
+/// Whether a TLS connection may be used for a request's host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HostCheck {
     /// The connection may be used.
@@ -385,7 +385,7 @@ pub enum Decision {
         /// Index of the route.
         route: usize,
     },
-    /// A text of the request selects the pool, by the map or by the split of a route.
+    /// A string from the request selects the pool, by a route's map or split.
     Mapped {
         /// Index of the route.
         route: usize,
@@ -402,8 +402,8 @@ pub enum Decision {
     },
 }
 
-/// Decides about a request. The second value is the request's slot among its client's requests in progress, which is
-/// released when dropped. `now_ns` is used only if [`Limits::needs_time`] returns true.
+/// Decides about a request. The second value is the request's slot among its client's requests in progress. Dropping it
+/// releases the slot. `now_ns` is used only if [`Limits::needs_time`] returns true.
 pub fn decide(
     routes: &Routes,
     limits: &Limits,
@@ -433,7 +433,7 @@ pub fn decide(
         RouteAction::Mapped(_) => Decision::Mapped { route: index },
         RouteAction::Files(_) => Decision::Files { route: index },
         RouteAction::Close => Decision::Close { route: index },
-        // The request would need more restarts than are allowed.
+        // The request needs more restarts than are allowed.
         RouteAction::Restart(_) => Decision::Respond { route: index },
         RouteAction::Split(split) if split.by.is_some() => Decision::Mapped { route: index },
         RouteAction::Pool(_) | RouteAction::Split(_) => Decision::Forward {

@@ -12,7 +12,8 @@ use weir_model::{NoServer, RetryCondition, SplitMix64};
 
 use crate::{Balancer, Budget, Criteria, Fault, Pool, RetryPolicy, Server, TriedServers};
 
-/// Maximum number of HTTP/2 connections that may decline a request before its server counts as unreachable.
+/// Number of times that HTTP/2 connections may decline a request. After one more time, the server counts as
+/// unreachable.
 const DECLINED_MAX: u8 = 2;
 
 /// State of one request's selection.
@@ -45,7 +46,7 @@ enum Stage {
     Done,
 }
 
-/// The connections to a server that may be used.
+/// Which connections to a server may be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Connections {
     /// Idle connections and new ones.
@@ -54,7 +55,7 @@ pub enum Connections {
     New,
 }
 
-/// The permission to send a request again.
+/// Whether a request may be sent again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Replay {
     /// The request is idempotent and complete in memory, and no byte of the response has reached the client.
@@ -148,7 +149,7 @@ pub enum Failure {
     TotalTimeout,
 }
 
-/// A response that the service may replace with another server's.
+/// A response that a retry on another server may replace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UnwantedResponse {
     /// The response is malformed.
@@ -212,8 +213,8 @@ pub struct SelectionContext<'a, S> {
     pub now_ms: u64,
 }
 
-/// How often a selection is repeated when a slot becomes free in the meantime. A bound, because other workers may take
-/// each of these slots.
+/// Maximum number of times that a selection is repeated because a slot became free in the meantime. Other workers may
+/// take each of these slots.
 const REPETITIONS_MAX: u32 = 8;
 
 impl Default for Selection {
@@ -253,12 +254,12 @@ impl Selection {
         self.sticky_server
     }
 
-    /// Sets whether the request can be sent again.
+    /// Sets whether the request may be sent again.
     pub const fn set_replay(&mut self, replay: Replay) {
         self.replay = replay;
     }
 
-    /// Returns whether the request can be sent again.
+    /// Returns whether the request may be sent again.
     pub const fn replay(&self) -> Replay {
         self.replay
     }
@@ -268,13 +269,13 @@ impl Selection {
         self.server
     }
 
-    /// Returns whether a server selection was started; false between a repetition and the next selection if there was
-    /// no retry.
+    /// Returns whether server selection has started. Returns false between a repetition and the next selection if there
+    /// has been no retry.
     pub fn is_started(&self) -> bool {
         self.stage != Stage::Unselected || self.retries > 0
     }
 
-    /// Returns the number of retries, each on another server.
+    /// Returns the number of retries, each of which used another server.
     pub const fn retries(&self) -> u32 {
         self.retries
     }
@@ -296,8 +297,8 @@ impl Selection {
         }
     }
 
-    /// Selects a server for a queued request, because a slot may be free. Returns `None` if the request is not queued:
-    /// the driver must then wake up the next queued request.
+    /// Selects a server for a queued request when a slot may be free. Returns `None` if the request is not queued: the
+    /// driver must then wake up the next queued request.
     pub fn handle_queue_turn<S: Server>(
         &mut self,
         context: &mut SelectionContext<'_, S>,
@@ -378,8 +379,8 @@ impl Selection {
         }
     }
 
-    /// Handles an unwanted response. Returns `None` if the request is not retried: the response is then forwarded, or
-    /// ends the request if it is malformed.
+    /// Handles an unwanted response. Returns `None` if the request is not retried: the response is then forwarded or,
+    /// if it is malformed, ends the request.
     pub fn handle_unwanted<S: Server>(
         &mut self,
         response: UnwantedResponse,
@@ -458,7 +459,7 @@ impl Selection {
         }
     }
 
-    /// Handles a failure before anything was sent.
+    /// Handles a failure that occurred before anything was sent.
     fn handle_unreachable<S: Server>(
         &mut self,
         status: u16,
@@ -504,7 +505,7 @@ impl Selection {
         }
     }
 
-    /// Returns whether the request, which a server may have processed, can be sent again. If so, takes a retry from the
+    /// Returns whether a request that a server may have processed can be sent again. If so, takes a retry from the
     /// budget.
     fn try_retry<S: Server>(&self, context: &SelectionContext<'_, S>) -> bool {
         self.replay == Replay::Allowed
@@ -512,7 +513,7 @@ impl Selection {
             && context.budget.spend(context.now_ms)
     }
 
-    /// Returns whether the limit of retries and the pool allow another attempt.
+    /// Returns whether the retry limit and the pool allow another attempt.
     fn may_try_again<S: Server>(&self, context: &SelectionContext<'_, S>) -> bool {
         let mut tried = self.tried;
         if let Some(server) = self.server {

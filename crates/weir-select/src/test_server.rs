@@ -1,4 +1,4 @@
-//! A server for the unit tests of this crate.
+//! Provides a server for the unit tests of this crate.
 
 use std::net::IpAddr;
 
@@ -6,7 +6,7 @@ use weir_model::finalize_64;
 
 use crate::{Load, Server};
 
-/// The server 10.0.0.`number`, port 80.
+/// The server at 10.0.0.`number`, port 80.
 #[derive(Debug)]
 pub(crate) struct TestServer {
     pub(crate) number: u8,

@@ -1,9 +1,9 @@
-//! Simulation of a proxy service in virtual time, with seeded random requests, failures, drains, limits and reloads.
+//! Simulates a proxy service in virtual time, with seeded random requests, failures, drains, limits and reloads.
 //!
-//! For any order of events: a request is sent only to a server that is not drained, full or already tried; a request
-//! that must not be repeated is sent only once; retries stay within their limits; every request ends exactly once;
-//! every slot is released. The default is 1,000 runs; `WEIR_SOAK=1` selects 300,000 and `WEIR_RUNS=N` N runs;
-//! `WEIR_SEED=N` repeats one run.
+//! These rules must hold for any order of events: a request is sent only to a server that is not drained, full or
+//! already tried; a request that must not be repeated is sent only once; retries stay within their limits; every
+//! request ends exactly once; every slot is released. The default is 1,000 runs; `WEIR_SOAK=1` selects 300,000 runs,
+//! and `WEIR_RUNS=N` selects N. `WEIR_SEED=N` repeats one run.
 
 #![allow(
     clippy::disallowed_methods,
@@ -70,7 +70,7 @@ impl Server for TestServer {
     }
 }
 
-/// A request, and its state in the simulation.
+/// A request and its state in the simulation.
 struct Request {
     selection: Selection,
     client: u32,
@@ -80,7 +80,7 @@ struct Request {
     retries: u32,
     /// Whether a server may have received the request.
     sent: bool,
-    /// The server whose slot the request has, and whether its connection served other requests.
+    /// The server that the request holds a slot of, and whether the connection has served other requests.
     server: Option<(usize, bool)>,
     ticket: Option<u64>,
     slot: Option<Slot>,
@@ -117,7 +117,7 @@ struct Simulation {
     next_event: u64,
     arrived: u64,
     ended: u64,
-    /// Retries that were taken from the budget.
+    /// Number of retries that were taken from the budget.
     budget_retries: u64,
 }
 

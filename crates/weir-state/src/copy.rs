@@ -1,6 +1,7 @@
 //! Copies [`ServerStates`] to another process, which reads the states but does not change them.
 //!
-//! The owner sends the whole state once ([`ServerStates::copy`]) and then only changes ([`ServerStates::changes`]).
+//! The owner sends the whole state once ([`ServerStates::copy`]), and after that only changes
+//! ([`ServerStates::changes`]).
 
 use std::collections::BTreeMap;
 
@@ -13,22 +14,22 @@ use crate::record::HealthRecord;
 use crate::server_health::HealthEvent;
 use crate::states::ServerStates;
 
-/// The whole state, or changes to it. Overrides, ejections and percentages are always complete, because there are few
-/// of them.
+/// The whole state, or changes to it. Overrides, ejections and percentages are always sent in full, because there are
+/// few of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StateCopy {
     pub(crate) overrides: Overrides,
-    /// Pool, server and the combined result of its checks; `None` = the server no longer has a check.
+    /// Pool, server and the combined result of its checks; `None` = the server no longer has any checks.
     pub(crate) health_states: Vec<(String, String, Option<ServerHealth>)>,
     pub(crate) ejections: Vec<(EjectedServer, Ejection)>,
-    /// Percentages of weights, by layer 4 service and server.
+    /// The percentage of its weight that each server uses, by layer 4 service and server.
     pub(crate) adjusted: BTreeMap<String, BTreeMap<String, u32>>,
-    /// `Some` = this is the whole state, which replaces the previous state.
+    /// The mode of each pool; `Some` only in a copy of the whole state, which replaces the previous state.
     pub(crate) pool_modes: Option<BTreeMap<String, PoolMode>>,
 }
 
 impl StateCopy {
-    /// Returns whether the copy is the whole state, not only changes.
+    /// Returns whether this is the whole state rather than a set of changes.
     pub const fn is_whole(&self) -> bool {
         self.pool_modes.is_some()
     }
@@ -51,7 +52,7 @@ impl ServerStates {
         }
     }
 
-    /// Returns the changes, with these check results.
+    /// Returns the changes: these check results, and all overrides, ejections and percentages.
     pub fn changes(&self, events: Vec<HealthEvent>) -> StateCopy {
         let health_states = events.into_iter();
         StateCopy {
@@ -65,7 +66,8 @@ impl ServerStates {
         }
     }
 
-    /// Adopts a copy. The caller must call [`Self::update_pool`] for the changed pools. Returns the records to persist.
+    /// Applies a copy from another process. The caller must call [`Self::update_pool`] for the changed pools. Returns
+    /// the records to persist.
     pub fn adopt_copy(&mut self, copy: StateCopy) -> Vec<HealthRecord> {
         if let Some(pool_modes) = copy.pool_modes {
             *self = Self::default();

@@ -1,9 +1,9 @@
-//! Ejects servers that fail for clients while other servers of their pool do not, based on passive checks of both
+//! Ejects servers that fail client traffic while the rest of their pool does not, based on passive checks in both
 //! planes.
 //!
-//! The layer 4 plane counts handshakes in each service, the proxy counts requests over all of its services.
-//! [`Outliers`] evaluates both with the same rule, and also the responses that take longer than `max_latency`. Servers
-//! that are already down according to their checks are ignored.
+//! The layer 4 plane counts handshakes for each service, and the proxy counts requests across all its services.
+//! [`Outliers`] applies the same rule to both, and to responses that take longer than `max_latency`. Servers that are
+//! already down according to their checks are ignored.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::time::Duration;
@@ -16,7 +16,7 @@ use weir_model::Pool;
 pub enum Source {
     /// Handshakes with the servers of a layer 4 service.
     Handshakes,
-    /// Requests and connections of all proxy services.
+    /// Requests and connections to the servers of all proxy services.
     Requests,
     /// Responses of the servers of a layer 4 service: `answered` counts those within `max_latency`, `syns` counts all.
     Latencies,
@@ -27,14 +27,14 @@ pub enum Source {
 pub struct EjectedServer {
     /// The server's pool.
     pub pool: String,
-    /// The layer 4 service that it is ejected from; `None` = ejected from all proxy services.
+    /// The layer 4 service that the server is ejected from; `None` = ejected from all proxy services.
     pub service: Option<String>,
     /// The server's address, as in the configuration file.
     pub server: String,
 }
 
 impl EjectedServer {
-    /// Returns the name of the group that is searched for outliers.
+    /// Returns the name of the group of servers that this server is compared with.
     fn group(&self) -> &str {
         self.service.as_ref().unwrap_or(&self.pool)
     }
@@ -51,12 +51,12 @@ pub struct PoolSamples<'a> {
     pub samples: Vec<(String, Sample)>,
 }
 
-/// A server was ejected, or its ejection ended.
+/// The start or end of an ejection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EjectionEvent {
     /// The server.
     pub server: EjectedServer,
-    /// The start or the end of its ejection.
+    /// Whether the ejection started or ended.
     pub transition: Transition,
 }
 
@@ -77,7 +77,7 @@ struct SourceEjections {
 
 impl Ejections {
     pub(crate) fn get(&self, pool: &str, server: &str, service: Option<&str>) -> Option<&Ejection> {
-        // Usually there are no ejections: do not build a key.
+        // There are usually no ejections, so avoid building a key.
         self.all().next()?;
         let server = EjectedServer {
             pool: pool.to_owned(),
@@ -88,7 +88,7 @@ impl Ejections {
         sources.find_map(|source| source.ejected.get(&server))
     }
 
-    /// Creates a copy of the ejections of another process.
+    /// Creates a copy of another process's ejections.
     pub(crate) fn from_copy(ejected: Vec<(EjectedServer, Ejection)>) -> Self {
         let handshakes = SourceEjections {
             ejected: ejected.into_iter().collect(),
@@ -114,7 +114,7 @@ impl Ejections {
     }
 
     /// Applies all samples of one source. `is_down` returns whether a server is down according to its checks; `explain`
-    /// may replace the reason of an ejection.
+    /// can replace the reason for an ejection.
     pub(crate) fn observe(
         &mut self,
         source: Source,
@@ -174,7 +174,7 @@ impl Ejections {
         (events, changed)
     }
 
-    /// Ends the ejections that are not in `kept`. Returns the pools.
+    /// Ends the ejections that are not in `kept`. Returns the affected pools.
     pub(crate) fn end_all_but(&mut self, kept: &BTreeSet<EjectedServer>) -> BTreeSet<String> {
         let mut pools = BTreeSet::new();
         for source_ejections in [

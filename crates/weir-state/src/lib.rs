@@ -1,12 +1,13 @@
-//! Owns the run-time state of servers for both planes: overrides, health, ejection, slow start.
+//! Owns the run-time state of servers for both planes: overrides, health, ejections and slow start.
 //!
-//! [`ServerStates`] receives events (check results, operators' overrides, traffic samples, an applied
-//! configuration) and returns effective weights, the pools whose weights may have changed, and records to persist. The
-//! layer 4 plane and the proxy read weights here and keep no server state of their own. [`ServerStates::place_order`]
-//! changes an override: it is recorded first, then applied.
+//! [`ServerStates`] receives events (check results, overrides from operators, traffic samples, applied configurations).
+//! It returns effective weights, the pools whose weights may have changed, and the records to persist. The layer 4
+//! plane and the proxy read weights here and keep no server state of their own. [`ServerStates::place_order`] records a
+//! changed override before applying it.
 //!
-//! Time is an argument: a [`Duration`](std::time::Duration) since the Unix epoch. The crate opens no file; its
-//! persistent state is in serde types ([`OverrideFile`], [`SavedServers`]) that weir-control reads and writes.
+//! The caller passes the time as a [`Duration`](std::time::Duration) since the Unix epoch. The crate opens no files;
+//! its persistent state consists of serde types ([`OverrideFile`], [`SavedServers`]) that weir-control reads and
+//! writes.
 
 mod copy;
 mod ejection;

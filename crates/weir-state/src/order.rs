@@ -1,7 +1,7 @@
-//! Changes an override: records it in the owner file, applies it to both planes, then copies it.
+//! Changes an override: records it in the owner file, applies it to both planes, and then copies it to `state.json`.
 //!
-//! The owner file is replaced atomically. If the daemon is killed at any point, the next daemon applies the
-//! change in both planes or in neither; a change that cannot be recorded is not applied.
+//! The owner file is replaced atomically. If the daemon is killed at any point, the next daemon applies the change to
+//! both planes or to neither. A change that cannot be recorded is not applied.
 
 use std::fmt;
 use std::time::Duration;
@@ -12,23 +12,23 @@ use crate::states::ServerStates;
 
 /// Writes the files and applies weights to the planes.
 pub trait Driver {
-    /// Error of a file or a plane.
+    /// An error from a file or a plane.
     type Error;
 
     /// Replaces the owner file atomically.
     ///
     /// # Errors
-    /// Fails if the file cannot be written; it is unchanged.
+    /// Fails if the file cannot be written. The file is then unchanged.
     fn record(&mut self, overrides: &Overrides) -> Result<(), Self::Error>;
 
     /// Applies a pool's weights to both planes.
     ///
     /// # Errors
-    /// Fails if a plane failed; some of its weights may have changed.
+    /// Fails if a plane rejects a weight; some weights may already have changed.
     fn apply(&mut self, pool: &str, states: &mut ServerStates) -> Result<(), Self::Error>;
 
-    /// Adds the override to the copy that 0.1.0 reads. A failure is ignored: the whole copy is written when the next
-    /// daemon starts.
+    /// Adds the override to the copy that 0.1.0 reads. Failures are ignored, because the next daemon rewrites the whole
+    /// copy when it starts.
     fn copy(&mut self, record: &OverrideRecord);
 }
 
@@ -42,7 +42,7 @@ pub enum OrderError<E> {
     /// A plane did not apply the override, and the previous override could not be recorded: the new override is
     /// recorded, and the next daemon applies it.
     Halfway {
-        /// The plane's failure.
+        /// The error from the plane.
         cause: E,
         /// Why the previous override could not be recorded.
         rollback: E,
@@ -65,8 +65,8 @@ impl<E: fmt::Display> fmt::Display for OrderError<E> {
 impl<E: std::error::Error> std::error::Error for OrderError<E> {}
 
 impl ServerStates {
-    /// Sets or removes the override of a server in both planes. Returns whether the override changed. `now` becomes the
-    /// start of the server's state.
+    /// Sets or removes the override of a server in both planes. Returns whether the override changed. `now` is recorded
+    /// as the time at which the server entered its state.
     ///
     /// # Errors
     /// Fails if the driver fails; the previous override stays active.
@@ -90,7 +90,7 @@ impl ServerStates {
         if let Err(cause) = driver.apply(pool, self) {
             self.revert(pool, server, &before);
             let recorded = driver.record(self.overrides());
-            // If this fails as well, the pool's next event applies the previous weights.
+            // If this also fails, the next event of the pool applies the previous weights.
             let _ = driver.apply(pool, self);
             return Err(match recorded {
                 Ok(()) => OrderError::Apply(cause),

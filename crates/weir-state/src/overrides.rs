@@ -1,7 +1,7 @@
-//! Stores operators' server overrides; an override stays active across reloads until `ready` removes it.
+//! Stores operators' server overrides. An override stays active across reloads until `ready` removes it.
 //!
-//! Overrides are stored by the names in the configuration file, so that a server that is removed from the file and
-//! added again is still drained.
+//! Overrides are keyed by the names in the configuration file, so a server that is removed from the file and added
+//! again is still drained.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,12 +18,12 @@ pub enum Override {
     Drain,
     /// No new flows or requests, and no checks.
     Maint,
-    /// A weight that replaces the configured weight.
+    /// Use this weight instead of the configured weight.
     Weight(u32),
 }
 
 impl Override {
-    /// Returns whether the override, not the checks, determines the state that status shows.
+    /// Returns whether status shows the override's state instead of the state from the checks.
     pub const fn hides_checks(self) -> bool {
         matches!(self, Self::Drain | Self::Maint)
     }
@@ -47,9 +47,9 @@ impl fmt::Display for Override {
     }
 }
 
-/// An operator's request for a server: an override, or `None` = `ready`, which removes the override.
+/// An operator's request for a server: an override, or `None` for `ready`, which removes the override.
 ///
-/// Its JSON is the body of `POST /v1/servers/POOL/ADDRESS`: `{"state": "drain"}` or `{"weight": 3}`.
+/// Its JSON form is the body of `POST /v1/servers/POOL/ADDRESS`: `{"state": "drain"}` or `{"weight": 3}`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "UpdateJson", into = "UpdateJson")]
 pub struct ServerUpdate(pub Option<Override>);
@@ -109,7 +109,7 @@ impl Overrides {
         })
     }
 
-    /// Returns the weight of each server of a pool before its health is applied.
+    /// Returns the weight of each server in a pool, without regard to health.
     pub(crate) fn base(&self, pool: &Pool) -> impl Fn(&Server) -> u32 + use<'_> {
         let overrides = self.0.get(&pool.name);
         move |server| {

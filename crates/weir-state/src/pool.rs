@@ -1,24 +1,24 @@
-//! Tracks the state of each pool, which determines the servers that it uses.
+//! Tracks the state of each pool, which determines the servers that the pool uses.
 
 use std::collections::BTreeMap;
 
 use weir_health::PoolMode;
 
-/// The state of a pool, which determines the servers that it uses.
+/// The state of a pool, which determines the servers that the pool uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum PoolState {
-    /// The pool's servers, according to their states.
+    /// Uses the pool's servers according to their states.
     Up,
-    /// All servers, regardless of their states, because too many are down.
+    /// Uses all servers regardless of their states, because too many are down.
     Panic,
-    /// The sorry server, if there is one, because the total weight is below the quorum.
+    /// Uses the sorry server, if there is one, because the total weight is below the quorum.
     BelowQuorum,
-    /// No server, because none is usable.
+    /// Uses no server, because none is usable.
     Down,
 }
 
 impl PoolState {
-    /// Returns the name in logs, in the status and for notification programs.
+    /// Returns the name that logs, the status and notification programs use.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Up => "up",
@@ -28,7 +28,7 @@ impl PoolState {
         }
     }
 
-    /// Returns the cause, as text for operators.
+    /// Returns the cause of the state, as text for operators.
     pub const fn cause(self) -> &'static str {
         match self {
             Self::Up => "enough servers are up",
@@ -53,7 +53,7 @@ pub struct PoolChange {
     pub from: PoolState,
     /// New state.
     pub to: PoolState,
-    /// Whether clients were served in the previous state, and are served in the new state.
+    /// Whether clients were served in the previous state, and whether they are served in the new state.
     pub serves: (bool, bool),
 }
 
@@ -68,9 +68,10 @@ pub(crate) struct Checkpoint {
 /// The states of all pools.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pools {
-    /// Kept because the quorum has hysteresis; [`PoolMode::BelowQuorum`] is persisted.
+    /// Stored because the quorum has hysteresis. Only [`PoolMode::BelowQuorum`] is persisted.
     pub(crate) pool_modes: BTreeMap<String, PoolMode>,
-    /// State, and whether a sorry server is usable, of each pool whose state was determined since the daemon started.
+    /// For each pool whose state has been determined since the daemon started: the state, and whether a sorry server is
+    /// usable.
     states: BTreeMap<String, (PoolState, bool)>,
     changes: Vec<PoolChange>,
 }
@@ -80,7 +81,7 @@ impl Pools {
         self.pool_modes.get(pool).copied().unwrap_or_default()
     }
 
-    /// Sets a pool's mode, and records a change to its state.
+    /// Sets a pool's mode, and records the change if the pool's state differs.
     pub(crate) fn set(&mut self, pool: &str, mode: PoolMode, has_weight: bool, has_sorry: bool) {
         let before = self.mode(pool);
         if mode != before {
@@ -107,13 +108,13 @@ impl Pools {
         }
     }
 
-    /// Returns whether clients of a pool are served; `None` = not determined since the daemon started.
+    /// Returns whether clients of a pool are served; `None` = this has not been determined since the daemon started.
     pub(crate) fn serves(&self, pool: &str) -> Option<bool> {
         let (state, has_sorry) = self.states.get(pool)?;
         Some(state.serves(*has_sorry))
     }
 
-    /// Returns the parts of a pool's state that [`Self::set`] may change.
+    /// Returns the parts of a pool's state that [`Self::set`] can change.
     pub(crate) fn checkpoint(&self, pool: &str) -> Checkpoint {
         Checkpoint {
             mode: self.pool_modes.get(pool).copied(),
@@ -122,7 +123,7 @@ impl Pools {
         }
     }
 
-    /// Undoes the changes that [`Self::set`] made to a pool since the checkpoint.
+    /// Undoes the changes that [`Self::set`] has made to a pool since the checkpoint.
     pub(crate) fn revert(&mut self, pool: &str, checkpoint: &Checkpoint) {
         match checkpoint.mode {
             Some(mode) => drop(self.pool_modes.insert(pool.to_owned(), mode)),
@@ -172,7 +173,7 @@ mod tests {
         }
     }
 
-    /// Returns the changes to a pool in this sequence of mode, weight and sorry server.
+    /// Returns the state changes that result from these steps (mode, has weight, has sorry server).
     fn changes(steps: &[(PoolMode, bool, bool)]) -> Vec<(PoolState, PoolState, (bool, bool))> {
         let mut pools = Pools::default();
         for (mode, has_weight, has_sorry) in steps {

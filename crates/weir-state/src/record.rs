@@ -1,10 +1,10 @@
-//! Defines the formats in which server state is persisted.
+//! Defines the formats of the files in which server state is persisted.
 //!
-//! [`OverrideFile`] is `RUNTIME_DIR/proxy.json`, the owner of all overrides. `state.json` with its journal, which the
-//! layer 4 plane writes, contains a copy of them and the servers' health ([`SavedServers`]); `proxy-left.json` contains
-//! the health, too. The formats are those of 0.1.0, with a marker in `state.json` that 0.1.0 ignores and does not
-//! write. Each build can therefore read the other's files, and this build detects whether 0.1.0 has run a layer 4 plane
-//! since.
+//! [`OverrideFile`] is `RUNTIME_DIR/proxy.json`, the authoritative source of all overrides. The layer 4 plane writes
+//! `state.json` and its journal, which contain a copy of the overrides and the servers' health ([`SavedServers`]).
+//! `proxy-left.json` also contains the health. The formats are those of 0.1.0, except for a marker in `state.json` that
+//! 0.1.0 ignores and does not write. Each build can therefore read the other's files, and this build detects whether
+//! 0.1.0 has run a layer 4 plane in the meantime.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,15 +17,16 @@ use crate::overrides::{Override, Overrides};
 /// Pool, server, and the server's override; `None` = removed.
 pub type OverrideRecord = (String, String, Option<Override>);
 
-/// Pool, server, and the server's health; `None` = the server no longer has a check.
+/// Pool, server, and the server's health; `None` = the server no longer has any checks.
 pub type HealthRecord = (String, String, Option<SavedServerHealth>);
 
-/// `RUNTIME_DIR/proxy.json`: overrides, and the configuration's revision if no layer 4 plane counts it.
+/// `RUNTIME_DIR/proxy.json`: overrides, and the revision of the configuration while there is no layer 4 plane to count
+/// it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OverrideFile {
     /// Number of configurations that took effect without a layer 4 plane.
     pub revision: u64,
-    /// Identifies the configuration of `revision`.
+    /// The fingerprint of the configuration that `revision` counted last.
     pub fingerprint: u64,
     /// Overrides of all servers.
     #[serde(rename = "words")]
@@ -33,10 +34,10 @@ pub struct OverrideFile {
 }
 
 impl OverrideFile {
-    /// Reads the file's content.
+    /// Parses the content of the file.
     ///
     /// # Errors
-    /// Fails if the text is not JSON of this form.
+    /// Fails if the text is not valid JSON for this type.
     pub fn parse(text: &[u8]) -> Result<Self, serde_json::Error> {
         serde_json::from_slice(text)
     }
@@ -50,15 +51,15 @@ impl OverrideFile {
     }
 }
 
-/// The servers' part of `state.json` and its journal.
+/// The server state in `state.json` and its journal.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SavedServers {
     /// Overrides; a copy of [`OverrideFile::overrides`] if `is_copy`.
     pub overrides: Overrides,
-    /// Results of checks.
+    /// The check results.
     #[serde(rename = "standings")]
     pub health_states: SavedHealth,
-    /// Whether this build wrote the file. 0.1.0 writes the whole file when it starts, without this marker.
+    /// Whether this build wrote the file. When 0.1.0 starts, it rewrites the whole file without this marker.
     pub is_copy: bool,
 }
 
@@ -78,26 +79,26 @@ impl SavedServers {
     }
 }
 
-/// Results of checks, as they are stored. Reported weights and slow start are not stored, because checks report them
-/// again soon.
+/// Check results as they are stored. Weights that checks set, and the progress of slow start, are not stored, because
+/// the checks soon provide them again.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SavedHealth {
-    /// HealthStates by pool and server.
+    /// The health of each server, by pool and server.
     #[serde(default)]
     pub servers: BTreeMap<String, BTreeMap<String, SavedServerHealth>>,
-    /// Pools below their quorum, which has hysteresis.
+    /// Pools that are below their quorum. Stored because the quorum has hysteresis.
     #[serde(default)]
     pub below_quorum: Vec<String>,
 }
 
-/// A [`ServerHealth`] as it is stored.
+/// A [`ServerHealth`] in its stored form.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SavedServerHealth {
     state: StateName,
     since_ms: u64,
     reason: String,
     remove: bool,
-    /// HealthStates in services with separate paths.
+    /// The health in each service that checks the server through its own path.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     paths: BTreeMap<String, SavedServerHealth>,
 }

@@ -1,6 +1,7 @@
-//! Stores check results, by pool and server as written in the configuration file.
+//! Stores check results, by pool and server name as written in the configuration file.
 //!
-//! A server whose checks have no result yet is `starting`, so that a new server is not used before its first result.
+//! A server without a result from its checks is `starting`, so a new server receives no traffic before its first
+//! result.
 
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
@@ -17,11 +18,11 @@ pub struct HealthEvent {
     pub pool: String,
     /// The server's address, as in the configuration file.
     pub server: String,
-    /// `None` = the server no longer has a check.
+    /// `None` = the server no longer has any checks.
     pub server_health: Option<ServerHealth>,
 }
 
-/// HealthStates by pool and server.
+/// The health of each server, by pool and server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct HealthStates(pub(crate) BTreeMap<String, BTreeMap<String, ServerHealth>>);
 
@@ -48,7 +49,7 @@ impl HealthStates {
         records
     }
 
-    /// Removes servers that are in no pool.
+    /// Removes servers that do not belong to any pool.
     pub(crate) fn retain(&mut self, pools: &BTreeMap<&str, &Pool>) {
         self.0.retain(|pool, servers| {
             let pool = pools.get(pool.as_str());
@@ -67,13 +68,13 @@ pub(crate) fn is_checked(pool: &Pool, server: &Server) -> bool {
     !pool.checks_of(server).is_empty()
 }
 
-/// Returns the health of a server before the first result of its checks; `None` = it has no check.
+/// Returns the health of a server before the first result of its checks; `None` = the server has no checks.
 pub(crate) fn initial_health(pool: &Pool, server: &Server) -> Option<ServerHealth> {
     let state = state_before_first_result(pool, server)?;
     Some(ServerHealth::new(state, Duration::ZERO))
 }
 
-/// Returns the state of a server before the first result of its checks; `None` = it has no check.
+/// Returns the state of a server before the first result of its checks; `None` = the server has no checks.
 pub fn state_before_first_result(pool: &Pool, server: &Server) -> Option<State> {
     let checks = pool.checks_of(server).iter();
     let starts = checks.map(|check| match check.start {

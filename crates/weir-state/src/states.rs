@@ -18,22 +18,22 @@ use crate::server_health::{
 };
 use crate::weight::{PoolWeights, ServerWeight};
 
-/// The state of all servers: overrides, check results, ejections, and the pool states that follow from them.
+/// The state of all servers: overrides, check results, ejections, and the pool states that result from them.
 #[derive(Clone, Debug, Default)]
 pub struct ServerStates {
     overrides: Overrides,
     health_states: HealthStates,
     ejections: Ejections,
-    /// Percentages of weights by layer 4 service and server, if the latency changed them.
+    /// The percentage of its weight that each server uses because of its latency, by layer 4 service and server.
     adjusted: BTreeMap<String, BTreeMap<String, u32>>,
     pools: Pools,
-    /// Time at which servers of proxy services entered their override's state, since the Unix epoch.
+    /// When each server of a proxy service entered the state of its override, as the time since the Unix epoch.
     since: BTreeMap<String, BTreeMap<String, Duration>>,
 }
 
 /// Persistence.
 impl ServerStates {
-    /// Restores the state from the owner file and from an earlier daemon's proxy.
+    /// Restores the state from the owner file and from the state that an earlier daemon's proxy saved.
     pub fn restored(
         overrides: Overrides,
         health_states: SavedHealth,
@@ -48,10 +48,11 @@ impl ServerStates {
         states
     }
 
-    /// Adopts the servers' part of the layer 4 plane's state file; its health records take precedence. Overrides are
-    /// adopted only if the file is not a copy of the owner file, or if there is no owner file. In this case the state
-    /// file's overrides take precedence: 0.1.0 writes the state file first, and writes weights set by ipvsadm only
-    /// there. Returns whether overrides changed. If so, the owner file must be written before the state file.
+    /// Applies the server state from the layer 4 plane's state file. The file's health records take precedence. The
+    /// file's overrides are used only if the file is not a copy of the owner file, or if there is no owner file. In
+    /// these cases the file's overrides take precedence, because 0.1.0 writes the state file first, and records weights
+    /// set by ipvsadm only there. Returns whether any override changed. If so, the owner file must be written before
+    /// the state file.
     pub fn adopt(&mut self, saved: SavedServers, has_owner_file: bool) -> bool {
         let mut changed = false;
         if !saved.is_copy || !has_owner_file {
@@ -94,7 +95,7 @@ impl ServerStates {
         }
     }
 
-    /// Returns the servers' part of the layer 4 plane's state file.
+    /// Returns the server state for the layer 4 plane's state file.
     pub fn saved_servers(&self) -> SavedServers {
         SavedServers {
             overrides: self.overrides.clone(),
@@ -103,7 +104,7 @@ impl ServerStates {
         }
     }
 
-    /// Returns the times to persist: when servers of proxy services entered their override's state.
+    /// Returns the times to persist: when each server of a proxy service entered the state of its override.
     pub const fn since_times(&self) -> &BTreeMap<String, BTreeMap<String, Duration>> {
         &self.since
     }
@@ -111,13 +112,13 @@ impl ServerStates {
 
 /// Events.
 impl ServerStates {
-    /// Applies changed check results. Returns the records to persist; the caller must call [`Self::update_pool`]
-    /// for the pools of the events.
+    /// Applies changed check results. Returns the records to persist; the caller must call [`Self::update_pool`] for
+    /// the pools that the events name.
     pub fn handle_health(&mut self, events: Vec<HealthEvent>) -> Vec<HealthRecord> {
         self.health_states.apply(events)
     }
 
-    /// Applies new client traffic samples, for all pools of one source. `explain` may replace the reason of an
+    /// Applies new samples of client traffic for all pools of one source. `explain` can replace the reason for an
     /// ejection. Returns events to log, and the pools whose weights may have changed.
     pub fn handle_samples(
         &mut self,
@@ -134,8 +135,8 @@ impl ServerStates {
             .observe(source, pools, &is_down, explain, now)
     }
 
-    /// Sets the percentages of their weights that the servers of a layer 4 service use because of their latency. A
-    /// server that is not listed keeps its full weight.
+    /// Sets the percentage of its weight that each server of a layer 4 service uses because of its latency. A server
+    /// that is not listed keeps its full weight.
     pub fn handle_latency(&mut self, service: String, percent: BTreeMap<String, u32>) {
         if percent.is_empty() {
             self.adjusted.remove(&service);
@@ -149,7 +150,7 @@ impl ServerStates {
         self.ejections.end_all_but(kept)
     }
 
-    /// Removes servers that no pool of the applied configuration contains, except for their overrides.
+    /// Removes the state of servers that are in no pool of the applied configuration, except their overrides.
     pub fn handle_configuration<'a>(&mut self, pools: impl Iterator<Item = &'a Pool>) {
         let pools: BTreeMap<&str, &Pool> = pools.map(|pool| (pool.name.as_str(), pool)).collect();
         self.health_states.retain(&pools);
@@ -157,7 +158,7 @@ impl ServerStates {
         pools.values().for_each(|pool| self.update_pool(pool));
     }
 
-    /// Sets the servers that proxy services use, by pool and name.
+    /// Sets the servers that proxy services use, given by pool and name.
     pub fn handle_proxy_servers<'a>(
         &mut self,
         servers: impl Iterator<Item = (&'a str, &'a str)>,
@@ -181,7 +182,7 @@ impl ServerStates {
         self.pools.set(&pool.name, mode, has_weight, has_sorry);
     }
 
-    /// Takes the changes to pools since the last call.
+    /// Removes and returns the recorded changes to pools.
     pub fn take_pool_changes(&mut self) -> Vec<PoolChange> {
         self.pools.take_changes()
     }
@@ -227,7 +228,7 @@ impl ServerStates {
         self.overrides.set(pool, server, wanted);
     }
 
-    /// Sets the time at which a server of proxy services entered its state.
+    /// Sets the time at which a server of a proxy service entered its state.
     pub(crate) fn set_since(&mut self, pool: &str, server: &str, now: Duration) {
         let servers = self.since.get_mut(pool);
         if let Some(since) = servers.and_then(|servers| servers.get_mut(server)) {
@@ -252,7 +253,7 @@ impl ServerStates {
     }
 }
 
-/// The state before a change of an override, for a rollback.
+/// The state before an override changes, for a rollback.
 #[derive(Debug)]
 pub(crate) struct Checkpoint {
     pub(crate) active_override: Option<Override>,
@@ -277,12 +278,12 @@ impl ServerStates {
         self.health_states.get(pool, server)
     }
 
-    /// Like [`Self::server_health`], in a layer 4 service.
+    /// Like [`Self::server_health`], but for one layer 4 service.
     pub fn health_in(&self, pool: &str, server: &str, service: &str) -> Option<&ServerHealth> {
         Some(self.server_health(pool, server)?.in_service(service))
     }
 
-    /// Returns the state that new checks of a server start from.
+    /// Returns the state in which new checks of a server start.
     pub fn saved_state(&self, pool: &str, server: &str) -> Option<SavedState> {
         self.server_health(pool, server).map(SavedState::from)
     }
@@ -297,13 +298,13 @@ impl ServerStates {
         self.ejections.all().cloned().collect()
     }
 
-    /// Returns the time, since the Unix epoch, at which a server of proxy services was added or entered its override's
-    /// state.
+    /// Returns when a server of a proxy service was added or entered the state of its override, as the time since the
+    /// Unix epoch.
     pub fn since(&self, pool: &str, server: &str) -> Option<Duration> {
         self.since.get(pool)?.get(server).copied()
     }
 
-    /// Returns whether a server of the pool has checks without a result yet.
+    /// Returns whether any server of the pool is still waiting for its first check result.
     pub fn is_settling(&self, pool: &Pool) -> bool {
         pool.servers.iter().any(|server| {
             let active = self.overrides.get(&pool.name, &server.name);
@@ -314,12 +315,14 @@ impl ServerStates {
         })
     }
 
-    /// Returns whether a pool serves clients, by its servers or its sorry server; true for a pool without events.
+    /// Returns whether a pool serves clients with its servers or its sorry server; true if the pool's state has not
+    /// been determined yet.
     pub fn serves(&self, pool: &str) -> bool {
         self.pools.serves(pool).unwrap_or(true)
     }
 
-    /// Returns the state of a pool that does not use its servers according to their states; `None` = it does.
+    /// Returns the state of a pool that does not use its servers according to their states; `None` = it uses them
+    /// normally.
     pub fn exceptional_state(&self, pool: &str) -> Option<PoolState> {
         match self.pools.mode(pool) {
             PoolMode::Normal => None,
@@ -347,7 +350,7 @@ impl ServerStates {
                 && is_down(&self.health_states, &pool.name, &server.name, service),
         };
         let servers = pool.servers.iter().zip(weighed);
-        // A sorry server is the last resort: an override or a weight of 0 does not exclude it.
+        // A sorry server is the last resort, so neither an override nor a weight of 0 excludes it.
         let sorry = pool.sorry.as_ref().map(|server| {
             let serves = self.is_sorry_usable(pool, service);
             let effective = if serves { base(server).max(1) } else { 0 };
@@ -416,12 +419,12 @@ impl ServerStates {
     }
 }
 
-/// Maximum total weight of the servers that source hashing distributes: the number of its slots (`ip_vs_sh.c`).
+/// Maximum total weight of the servers with source hashing: the number of slots in its table (`ip_vs_sh.c`).
 const SH_SLOTS: u32 = 256;
-/// Maximum factor for adjusted weights, so that percentages of small weights are integers.
+/// Maximum factor by which adjusted weights are scaled. Scaling turns percentages of small weights into integers.
 const FACTOR_MAX: u32 = 100;
 
-/// Reduces weights to percentages, after multiplying all of them by the same factor.
+/// Multiplies all weights by the same factor, then reduces each to its percentage.
 fn adjust(pool: &Pool, weighed: &mut [ComputedWeight], percent: &BTreeMap<String, u32>) {
     if pool.adapt == Adapt::None {
         return;

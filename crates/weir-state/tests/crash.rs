@@ -1,7 +1,8 @@
-//! Simulates a daemon that is killed at any byte of its writes, or whose writes fail, with files in memory.
+//! Simulates, with files in memory, a daemon that is killed at any byte of its writes or whose writes fail.
 //!
-//! The files are those of weir-control: `proxy.json` is replaced by rename, `state.json` likewise when a daemon starts,
-//! `state.journal` is appended to. A plane is represented by the weights that were applied last; a kill loses them.
+//! The files are those of weir-control: `proxy.json` is replaced by rename, `state.json` is replaced in the same way
+//! when a daemon starts, and `state.journal` is appended to. A plane consists of the weights that were applied last;
+//! they are lost when the daemon is killed.
 
 mod previous;
 
@@ -73,7 +74,7 @@ impl Files {
         Ok(())
     }
 
-    /// Appends a line. If this fails, the partial line is removed, so that the next line does not continue it.
+    /// Appends a line. If this fails, the partial line is removed, so that the next line is not appended to it.
     fn append(&mut self, name: &'static str, line: &[u8]) -> Result<(), Fault> {
         let length = self.files.entry(name).or_default().len();
         let written = self.write(name, line);
@@ -285,7 +286,7 @@ fn wanted() -> impl Strategy<Value = (usize, Option<Override>)> {
     (0usize..2, order)
 }
 
-/// Returns the files of 0.1.0 after these changes; the last change is only in `state.json`.
+/// Returns the files that 0.1.0 leaves after these changes. Only `state.json` has the last change.
 fn files_of_0_1_0(orders: &[(usize, Option<Override>)]) -> Files {
     let mut files = Files::default();
     let overrides = |orders: &[(usize, Option<Override>)]| {
@@ -309,7 +310,7 @@ fn files_of_0_1_0(orders: &[(usize, Option<Override>)]) -> Files {
     files
 }
 
-/// Kills the daemon at every step of a change; the next daemon has applied it in both planes or in neither.
+/// Kills the daemon at every step of a change. The next daemon has applied the change to both planes or to neither.
 #[test]
 fn restart_after_a_kill_has_old_or_new_override_in_both_planes() {
     let mut daemon = restart(Files::default());
@@ -360,7 +361,7 @@ fn restart_after_a_kill_has_old_or_new_override_in_both_planes() {
     }
 }
 
-/// Kills the first start with files of 0.1.0 at every step: no override is lost.
+/// Kills the first daemon that starts with files of 0.1.0 at every step. No override is lost.
 #[test]
 fn kill_during_an_upgrade_loses_no_override() {
     let orders = [(0, Some(Override::Drain)), (1, Some(Override::Weight(5)))];
@@ -385,7 +386,7 @@ fn kill_during_an_upgrade_loses_no_override() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2 * ProptestConfig::default().cases))]
 
-    /// Makes random changes with a kill at a random step.
+    /// Makes random changes and kills the daemon at a random step.
     #[test]
     fn overrides_survive_a_kill(orders in proptest::collection::vec(wanted(), 1..12), kill_at in 0usize..4_000) {
         let mut daemon = restart(Files::default());
@@ -401,14 +402,14 @@ proptest! {
         let files = daemon.into_files();
         let next = restart(files.clone());
         prop_assert!(has_applied(&next, &before) || has_applied(&next, &after));
-        // After the new daemon has started, a downgrade finds the same overrides in both planes.
+        // A downgrade after the new daemon has started results in the same overrides in both planes.
         let files = next.into_files();
         let words = previous::layer_4(files.get(STATE).unwrap(), files.get(JOURNAL).unwrap());
         let proxy: previous::ProxyFile = serde_json::from_slice(files.get(OWNER_FILE).unwrap_or(NO_OVERRIDES)).unwrap();
         prop_assert_eq!(words, proxy.words);
     }
 
-    /// Makes random changes, one of which cannot be written: it changes neither plane, and the others are applied.
+    /// Makes random changes, one of which cannot be written. That change affects neither plane; the others are applied.
     #[test]
     fn failed_write_changes_neither_plane(
         orders in proptest::collection::vec(wanted(), 1..12),
@@ -422,7 +423,7 @@ proptest! {
             daemon.planes.rejects = rejects == Some(number);
             match daemon.set_override(server, wanted) {
                 Ok(_) => active[server] = wanted,
-                // Recorded, but not applied: the next start applies it.
+                // The change was recorded but not applied, so the next daemon applies it.
                 Err(OrderError::Halfway { .. }) => {
                     prop_assert!(has_applied(&daemon, &active));
                     active[server] = wanted;

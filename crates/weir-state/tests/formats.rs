@@ -1,7 +1,7 @@
-//! Tests that this build reads files of 0.1.0, and that 0.1.0's types read files of this build.
+//! Tests that this build can read files of 0.1.0, and that the types of 0.1.0 can read files of this build.
 //!
-//! The fixtures were written by 0.1.0 at run time: a layer 4 service and a proxy service, overrides for both and
-//! results of checks. weir-control's tests read the whole files; these tests read the servers' part.
+//! A running 0.1.0 wrote the fixtures, which contain a layer 4 service, a proxy service, overrides for both, and check
+//! results. weir-control's tests read the whole files; these tests read only the server state.
 
 mod previous;
 
@@ -24,7 +24,7 @@ fn words(overrides: &Overrides) -> Words {
     serde_json::from_slice(&text).unwrap()
 }
 
-/// Returns the servers' part of the layer 4 plane's files, as this build reads it.
+/// Returns the server state in the layer 4 plane's files, as read by this build.
 fn saved() -> SavedServers {
     #[derive(serde::Deserialize)]
     struct StateFile {
@@ -106,7 +106,8 @@ fn handover_of_0_1_0_is_read() {
     assert_eq!(reread, frozen.standings);
 }
 
-/// An override may be in only one file of 0.1.0: a weight set by ipvsadm, or a change that was interrupted by a kill.
+/// An override can be in only one file of 0.1.0 if ipvsadm set the weight, or if the daemon was killed during the
+/// change.
 #[test]
 fn overrides_of_both_files_of_0_1_0_are_merged() {
     let mut state = SavedServers::default();

@@ -1,5 +1,5 @@
-//! The items of a datagram: type number, two-byte length, content. Items with unknown type numbers, and bytes after the
-//! content that this version defines, are skipped.
+//! Encodes and decodes the items of a datagram: type number, two-byte length, content. Decoding skips items with
+//! unknown type numbers, and bytes after the content that this version defines.
 
 use crate::record::{Reader, Record};
 
@@ -8,7 +8,7 @@ const FLOW: u8 = 2;
 const ACK: u8 = 3;
 const COMPLETE: u8 = 4;
 
-/// Number of sequence numbers that an acknowledgement covers, from the highest downwards.
+/// Number of sequence numbers that an acknowledgement covers, counted down from the highest.
 pub(crate) const ACK_BITS: u64 = 512;
 const ACK_BYTES: usize = (ACK_BITS / 8) as usize;
 
@@ -23,7 +23,7 @@ pub(crate) enum Item {
         highest: u64,
         received: [u8; ACK_BYTES],
     },
-    /// Reports that the sender has sent its whole table.
+    /// The sender has sent its whole table.
     Complete,
 }
 

@@ -1,12 +1,12 @@
-//! Flow synchronization between directors, without I/O: time, datagrams and random bytes are arguments.
+//! Implements flow synchronization between directors without I/O: time, datagrams and random bytes are arguments.
 //!
-//! Two directors exchange datagrams over UDP. Every datagram is encrypted and authenticated (`seal`) with a key that
-//! is derived from the shared secret and the sender's session. A datagram contains items (`item`). A receiver
-//! skips unknown items, options and trailing bytes, so directors of different versions are compatible.
+//! Two directors exchange datagrams over UDP. Every datagram is encrypted and authenticated (`seal`) with a key derived
+//! from the shared secret and the sender's session. A datagram contains items (`item`). A receiver skips unknown items,
+//! options and trailing bytes, so directors of different versions are compatible.
 //!
 //! **Freshness.** Each side generates a challenge for each peer and sends it in its hellos. Datagrams carry the
-//! receiver's challenge, so that datagrams recorded before the receiver started are rejected. Within a session,
-//! sequence numbers and a window detect replays; a replaced session is never accepted again.
+//! receiver's challenge, so the receiver rejects those that were recorded before it started. Within a session, sequence
+//! numbers and a window detect replays; a session that has been replaced is never accepted again.
 //!
 //! **Delivery.** A [`Session`] queues indexes of flow table entries, not records: a record is built when it is sent, so
 //! it is never out of date. Datagrams with flows are acknowledged. The entries of a lost datagram are queued again.
@@ -24,7 +24,7 @@ pub use record::{Kind, Record, ServiceId};
 pub use seal::{Key, MAX_DATAGRAM, Seed};
 pub use session::{Counts, IgnoreReason, PeerState, Session, Source, Status};
 
-/// Decodes the items of a decrypted datagram and returns the number of records. For fuzzing.
+/// Decodes the items of a decrypted datagram, for fuzzing. Returns the number of records.
 pub fn decode_items(body: &[u8]) -> usize {
     item::items(body)
         .filter(|item| matches!(item, item::Item::Flow(_)))

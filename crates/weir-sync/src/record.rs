@@ -1,4 +1,4 @@
-//! A flow or a persistence template on the wire.
+//! Encodes and decodes a flow or a persistence template.
 //!
 //! ```text
 //!  0 kind, protocol, client's address family (4 or 6), TCP state, flags, reserved
@@ -9,7 +9,7 @@
 //!    options: number, length, value
 //! ```
 //!
-//! Services and servers are identified by addresses, ports and marks, never by numbers that are local to a director.
+//! Services and servers are identified by addresses, ports and marks, never by numbers that only one director uses.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -28,7 +28,7 @@ pub enum Kind {
 pub enum ServiceId {
     /// By one of its listeners: protocol number, address, port.
     Listener(u8, IpAddr, u16),
-    /// By a firewall mark and the family of its packets.
+    /// By a firewall mark and the address family of the marked packets.
     Mark(u32, u8),
 }
 
@@ -59,7 +59,7 @@ pub struct Record {
     pub snat: Option<(IpAddr, u16)>,
     /// A template's timeout in milliseconds.
     pub timeout_ms: Option<u32>,
-    /// Whether a template applies to all listeners of its service, independently of the VIP.
+    /// Whether a template applies to all listeners of its service, regardless of the VIP.
     pub whole_service: bool,
 }
 

@@ -1,13 +1,13 @@
-//! Replay protection of a session: a sliding window over sequence numbers (RFC 4303, section 3.4.3).
+//! Protects a session against replays with a sliding window over sequence numbers (RFC 4303, section 3.4.3).
 
-/// Size of the window: number of sequence numbers that are tracked, from the highest downwards.
+/// Size of the window: number of sequence numbers that are tracked, counted down from the highest.
 pub(crate) const WINDOW: u64 = 1024;
 const WORDS: usize = (WINDOW / 64) as usize;
 
-/// Records which sequence numbers of a session were received.
+/// The sequence numbers that a session has received.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Window {
-    /// The highest received number plus one; 0 = none.
+    /// The highest number received plus one; 0 = none.
     next: u64,
     received: [u64; WORDS],
 }
@@ -49,7 +49,7 @@ impl Window {
             && self.received[(number / 64) as usize % WORDS] & 1 << (number % 64) != 0
     }
 
-    /// Returns the highest number received, or `None` if there was none.
+    /// Returns the highest number received, or `None` if none was received.
     pub(crate) fn highest(&self) -> Option<u64> {
         self.next.checked_sub(1)
     }

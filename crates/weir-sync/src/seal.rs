@@ -1,4 +1,4 @@
-//! The datagram format: an authenticated header, and a body that is encrypted and authenticated.
+//! Implements the datagram format: an authenticated header, and a body that is encrypted and authenticated.
 //!
 //! ```text
 //!  0  magic "WRS", format version 1
@@ -16,7 +16,7 @@ use std::fmt;
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use aws_lc_rs::hkdf;
 
-/// Maximum size of a datagram, in bytes: fits into an Ethernet frame with IPv6 and tunnel headers.
+/// Maximum size of a datagram in bytes, which fits in an Ethernet frame with IPv6 and tunnel headers.
 pub const MAX_DATAGRAM: usize = 1400;
 
 const MAGIC: [u8; 4] = *b"WRS\x01";
@@ -25,7 +25,7 @@ pub(crate) const TAG_BYTES: usize = 16;
 /// Maximum length of the items, in bytes.
 pub(crate) const BODY_MAX: usize = MAX_DATAGRAM - HEADER_BYTES - TAG_BYTES;
 
-/// Random bytes that the sessions of a process are derived from. They must never be reused.
+/// Random bytes from which the sessions of a process are derived. They must never be reused.
 pub type Seed = [u8; 32];
 
 pub(crate) type SessionId = [u8; 16];
@@ -191,7 +191,7 @@ mod tests {
             bad[index] ^= 0x40;
             let opened = Header::parse(&bad)
                 .and_then(|header| cipher.open(&header, &mut bad).map(<[u8]>::to_vec));
-            // A receiver would select a different key for a changed session; this test keeps the cipher.
+            // A receiver would select a different key for a changed session, but this test keeps the cipher.
             assert_eq!(opened, None, "byte {index}");
         }
         for length in 0..sealed.len() {

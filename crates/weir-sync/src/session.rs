@@ -1,4 +1,4 @@
-//! The session with a peer.
+//! Implements the session with a peer.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -12,13 +12,13 @@ use crate::seal::{BODY_MAX, Cipher, Header, Key, Seed, SessionId, derive_bytes};
 const HELLO_INTERVAL: Duration = Duration::from_millis(500);
 /// Interval between hellos to a silent peer.
 const JOIN_INTERVAL: Duration = Duration::from_millis(200);
-/// Minimum interval between responses to hellos without this director's challenge. Such hellos may be replayed.
+/// Minimum interval between responses to hellos without this director's challenge. Such hellos can be replays.
 const RESPONSE_INTERVAL: Duration = Duration::from_millis(20);
 /// Time without a datagram after which a peer is silent.
 const SILENT_AFTER: Duration = Duration::from_secs(3);
 /// Time after which an unacknowledged datagram is considered lost.
 const LOST_AFTER: Duration = Duration::from_millis(500);
-/// An unacknowledged datagram is considered lost if its number is this far below the highest acknowledged one.
+/// An unacknowledged datagram is considered lost if its number is this far below the highest acknowledged number.
 const LOST_BEHIND: u64 = 64;
 /// Maximum number of unacknowledged datagrams.
 const IN_FLIGHT_MAX: usize = 256;
@@ -26,7 +26,7 @@ const IN_FLIGHT_MAX: usize = 256;
 const QUEUE_MAX: usize = 1 << 18;
 /// A transfer of the whole table queues more entries while fewer than this are queued.
 const TRANSFER_LOW_WATERMARK: usize = 512;
-/// An entry is prefetched this many entries before its export.
+/// How many entries ahead of its export an entry is prefetched.
 const PREFETCH_DISTANCE: usize = 8;
 /// Maximum number of replaced sessions to remember; when it is reached, the challenge changes and the list is cleared.
 const RETIRED_MAX: usize = 64;
@@ -119,11 +119,11 @@ pub struct Counts {
 pub struct Status {
     /// State of the peer.
     pub state: PeerState,
-    /// Age of the oldest change that the peer has not acknowledged.
+    /// Age of the oldest unacknowledged change.
     pub lag: Duration,
     /// Number of entries waiting to be sent.
     pub queued: usize,
-    /// Time since the last datagram from the peer; `None` if there was none.
+    /// Time since the last datagram from the peer; `None` if there has been none.
     pub silent_for: Option<Duration>,
     /// Whether the peer has sent its whole table.
     pub complete: bool,
@@ -168,11 +168,11 @@ pub struct Session {
     pending_response: Option<u64>,
     responded_at: Option<Duration>,
     hello_at: Duration,
-    /// Whether datagrams were received that have not been acknowledged.
+    /// Whether this director has received datagrams that it has not acknowledged.
     ack_pending: bool,
     queue: VecDeque<(u32, Duration)>,
     in_flight: BTreeMap<u64, InFlight>,
-    /// The entry at which the transfer of the whole table continues; `None` if there is no transfer.
+    /// The entry at which the transfer of the whole table continues; `None` if no transfer is in progress.
     transfer: Option<u32>,
     announce_complete: bool,
     counts: Counts,
@@ -234,7 +234,7 @@ impl Session {
         self.transfer = Some(0);
     }
 
-    /// Handles a datagram from the peer, decrypts it in place, and appends its records to `records`.
+    /// Handles a datagram from the peer: decrypts it in place, and appends its records to `records`.
     ///
     /// # Errors
     /// Returns the reason why the datagram was ignored. The reason is counted.
@@ -311,8 +311,8 @@ impl Session {
         Ok(())
     }
 
-    /// Schedules a response to a hello without this director's challenge, which sends the challenge to the peer. The
-    /// hello has no other effect.
+    /// Schedules a response to a hello that lacks this director's challenge; the response sends the challenge to the
+    /// peer. The hello has no other effect.
     fn respond_to_hello(&mut self, items: impl Iterator<Item = Item>) -> Result<(), IgnoreReason> {
         for item in items {
             if let Item::Hello { challenge } = item {

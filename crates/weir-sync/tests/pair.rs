@@ -1,4 +1,4 @@
-//! Two sessions over a network that loses, repeats and reorders datagrams.
+//! Tests two sessions over a network that loses, repeats and reorders datagrams.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr};
@@ -225,8 +225,8 @@ proptest! {
         }
         let until = now + Duration::from_secs(5);
         exchange(&mut a, &mut b, &mut now, until);
-        // A delayed datagram may carry an older version, which the data plane would reject by its time. Here, only the
-        // presence of the flow is certain.
+        // A delayed datagram may carry an older version, which the data plane would reject by its time. This test can
+        // only check that the flow is present.
         prop_assert_eq!(b.received.len(), a.table.0.len());
         prop_assert_eq!(a.session.status(now).queued, 0);
     }

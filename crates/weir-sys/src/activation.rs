@@ -1,4 +1,4 @@
-//! Takes the descriptors that the service manager passes: sd_listen_fds(3), with their names.
+//! Takes the descriptors that the service manager passes, with their names (sd_listen_fds(3)).
 
 #![allow(
     unsafe_code,
@@ -31,8 +31,8 @@ pub fn inherited_files() -> Vec<(String, OwnedFd)> {
     });
     let files: Vec<(String, OwnedFd)> = files.collect();
     for (_, file) in &files {
-        // Child processes must not inherit the descriptor. If this fails, the number is not a descriptor, and using it
-        // will fail.
+        // Child processes must not inherit the descriptor. This call fails only if the number is not a descriptor; any
+        // use of it then fails too.
         let _ = fcntl_setfd(file, FdFlags::CLOEXEC);
     }
     files

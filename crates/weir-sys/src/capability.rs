@@ -1,6 +1,6 @@
 //! Reads the effective capabilities of this process from `/proc/self/status`.
 //!
-//! Commands use them to report missing capabilities. The kernel still decides on each later call.
+//! Commands use the capabilities to report missing ones. The kernel still checks each later call.
 
 use std::fs;
 

@@ -33,7 +33,8 @@ impl Cgroup {
         Self::from_directory(directory, &path.display().to_string())
     }
 
-    /// Opens the root of the hierarchy. If the hierarchy is not mounted, creates a detached mount that no process sees.
+    /// Opens the root of the hierarchy. If the hierarchy is not mounted, creates a detached mount, which no process can
+    /// see.
     ///
     /// # Errors
     /// Fails if the hierarchy is not mounted, and the process lacks `CAP_SYS_ADMIN`.

@@ -1,7 +1,7 @@
 //! Sends messages with file descriptors between two processes on this machine, over a socket pair.
 //!
-//! A message is received completely or not at all, and is never empty. Received descriptors are close-on-exec, so that
-//! child processes do not inherit them.
+//! A message is received completely or not at all, and is never empty. Received descriptors are close-on-exec, so child
+//! processes do not inherit them.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;

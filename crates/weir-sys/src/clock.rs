@@ -1,7 +1,7 @@
 //! Reads the clocks that the data plane uses for its timestamps.
 //!
-//! Values are nanoseconds. They are comparable only with values of the BPF helper for the same clock. Pure crates take
-//! the time as an argument.
+//! Values are in nanoseconds, and are comparable only with values from the BPF helper for the same clock. Pure crates
+//! take the time as an argument.
 
 use std::fs;
 
@@ -12,9 +12,9 @@ use crate::{Error, Result};
 /// A kernel clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Clock {
-    /// Includes the time during which the machine is suspended; `bpf_ktime_get_boot_ns`.
+    /// Includes the time while the machine is suspended; `bpf_ktime_get_boot_ns`.
     Boottime,
-    /// Excludes the time during which the machine is suspended; `bpf_ktime_get_ns`.
+    /// Excludes the time while the machine is suspended; `bpf_ktime_get_ns`.
     Monotonic,
     /// [`Clock::Monotonic`] at the last tick; `bpf_ktime_get_coarse_ns`.
     MonotonicCoarse,
@@ -35,8 +35,8 @@ pub fn now_ns(clock: Clock) -> u64 {
     (now.tv_sec as u64) * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// Returns the random identifier of the current boot. A state file contains it, so that monotonic times from before a
-/// reboot are not used.
+/// Returns the random identifier of the current boot. A state file contains it to prevent the use of monotonic times
+/// from before a reboot.
 ///
 /// # Errors
 /// Fails if `/proc/sys/kernel/random/boot_id` cannot be read.

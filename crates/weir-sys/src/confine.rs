@@ -1,7 +1,7 @@
-//! Drops privileges permanently: account, capabilities, execution of programs, files, system calls.
+//! Drops privileges permanently: account, capabilities, program execution, file access, system calls.
 //!
-//! The functions apply to the calling thread and to the threads that it starts, so they must be called before there are
-//! other threads.
+//! The functions apply to the calling thread and to the threads that it starts, so they must be called before other
+//! threads exist.
 
 #![allow(
     unsafe_code,
@@ -32,8 +32,7 @@ pub use agent_call::restrict_to_agent_calls;
 pub use attempt::{ActionResults, try_forbidden_actions};
 pub use daemon_call::restrict_to_daemon_calls;
 
-/// Files that an unprivileged process reads: for name resolution, accounts, the state of the kernel. Missing files are
-/// ignored.
+/// Files that an unprivileged process reads, for name resolution, accounts and kernel state. Missing files are ignored.
 const SYSTEM_PATHS: &[&str] = &[
     "/etc",
     "/usr",
@@ -52,8 +51,8 @@ fn call_error<E: Into<std::io::Error>>(call: &'static str) -> impl FnOnce(E) -> 
     move |error| Error::call(call, "this process", error)
 }
 
-/// Switches to an account with supplementary groups, and drops all capabilities permanently. The kernel then resets the
-/// signal that the process gets when its parent ends, so the function sets this signal to `parent_end` again.
+/// Switches to an account with supplementary groups, and drops all capabilities permanently. The kernel then clears the
+/// signal that the process gets when its parent ends, so the function sets it to `parent_end` again.
 ///
 /// # Errors
 /// Fails if the process is not root.
@@ -76,8 +75,8 @@ pub fn become_account((user, group): (u32, u32), groups: &[u32], parent_end: Sig
         .map_err(call_error("PR_SET_PDEATHSIG"))
 }
 
-/// Drops all capabilities permanently, in a process that a service manager has started under an account. Capabilities
-/// that remain in the bounding set cannot be gained without executing a privileged program.
+/// Drops all capabilities permanently, in a process that a service manager started under an unprivileged account.
+/// Capabilities that remain in the bounding set cannot be gained without executing a privileged program.
 ///
 /// # Errors
 /// Fails if the kernel rejects the change.
@@ -92,8 +91,8 @@ pub fn drop_capabilities() -> Result<()> {
     set_no_new_privs(true).map_err(call_error("PR_SET_NO_NEW_PRIVS"))
 }
 
-/// Keeps those of `kept` that this process has, and permanently drops all other capabilities, for this process and for
-/// the programs that it executes.
+/// Keeps the capabilities in `kept` that this process has, and permanently drops all others, for this process and the
+/// programs that it executes.
 ///
 /// # Errors
 /// Fails if the kernel rejects the change.
@@ -110,8 +109,8 @@ fn keep_capabilities(kept: CapabilitySet) -> Result<()> {
     set_no_new_privs(true).map_err(call_error("PR_SET_NO_NEW_PRIVS"))
 }
 
-/// Keeps only the capabilities that the engine process needs: for bpf(2), the network, bpffs and namespaces, the memory
-/// of maps, and the runtime directory that it shares with the daemon.
+/// Keeps only the capabilities that the engine process needs: for bpf(2), the network, bpffs and namespaces, map
+/// memory, and the runtime directory that it shares with the daemon.
 ///
 /// # Errors
 /// Fails if the kernel rejects the change.
@@ -147,7 +146,7 @@ fn bound_capabilities(kept: CapabilitySet) -> Result<()> {
             unsafe { libc::prctl(libc::PR_CAPBSET_DROP, libc::c_ulong::from(number), 0, 0, 0) };
         if result != 0 {
             let error = std::io::Error::last_os_error();
-            // The kernel has no capability with this number or a higher number.
+            // The kernel has no capability with this or a higher number.
             if error.raw_os_error() == Some(libc::EINVAL) {
                 return Ok(());
             }

@@ -9,7 +9,7 @@ use crate::{Error, Result};
 const POSSIBLE: &str = "/sys/devices/system/cpu/possible";
 
 /// Returns the number of values per element of a per-CPU map: the highest possible CPU number plus one, whether or not
-/// the CPU is online.
+/// that CPU is online.
 ///
 /// # Errors
 /// Fails if sysfs is not mounted, or the list has an unexpected format.

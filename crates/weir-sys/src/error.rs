@@ -9,7 +9,7 @@ pub enum Error {
     /// A system call failed.
     #[error("{call} on {subject}: {source}")]
     Call {
-        /// The call, or the operation of a multiplexed call.
+        /// Name of the system call, or of the operation of a multiplexed system call.
         call: &'static str,
         /// The object of the call: an interface, a path, a namespace.
         subject: String,

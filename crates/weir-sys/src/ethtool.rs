@@ -1,8 +1,8 @@
 //! Reads and changes device features with the ethtool ioctl.
 //!
-//! Generic XDP runs after GRO, which passes packets larger than the MTU to it. GRO, LRO and hardware GRO are therefore
-//! disabled on such devices, and restored later. Names are resolved in the network namespace of the calling thread.
-//! This module keeps no state: [`Features::set`] returns the previous values. Structures and numbers are from
+//! Generic XDP runs after GRO, and would therefore receive packets larger than the MTU. Weir disables GRO, LRO and
+//! hardware GRO on such devices, and restores them later. Names are resolved in the network namespace of the calling
+//! thread. This module keeps no state: [`Features::set`] returns the previous values. Structures and numbers are from
 //! `linux/ethtool.h`.
 
 #![allow(unsafe_code, reason = "SIOCETHTOOL requires a pointer in ifreq")]
@@ -47,7 +47,7 @@ pub struct Feature {
     pub changeable: bool,
 }
 
-/// The features of a device at the time of reading, by the kernel's names (`net/ethtool/common.c`).
+/// The features of a device when they were read, by the kernel's names (`net/ethtool/common.c`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Features {
     interface: String,
@@ -140,7 +140,7 @@ impl Features {
 ///
 /// # Errors
 /// Fails if such an offload is enabled and cannot be disabled ([`Error::FixedFeature`]): generic XDP must not be used
-/// on this interface. Otherwise the same as for [`Features::set`].
+/// on this interface. All other errors are those of [`Features::set`].
 pub fn disable_receive_offloads(interface: &str) -> Result<Vec<(String, bool)>> {
     let features = Features::read(interface)?;
     let existing: Vec<_> = [GRO, LRO, GRO_HW]
@@ -195,7 +195,7 @@ pub fn mtu(interface: &str) -> Result<u32> {
     for (target, byte) in request.ifr_name.iter_mut().zip(interface.bytes()) {
         *target = byte as libc::c_char;
     }
-    // SAFETY: `request` is a live ifreq, in which the kernel writes an integer, and the socket is open.
+    // SAFETY: `request` is a live ifreq, the kernel writes an integer to it, and the socket is open.
     let status = unsafe {
         libc::ioctl(
             device.socket.as_raw_fd(),
@@ -212,7 +212,7 @@ pub fn mtu(interface: &str) -> Result<u32> {
     Ok(u32::try_from(mtu).unwrap_or(0))
 }
 
-/// An interface in the namespace in which the socket was opened.
+/// An interface in the network namespace of the socket.
 struct Device {
     socket: OwnedFd,
     interface: String,
@@ -237,7 +237,7 @@ impl Device {
     }
 
     fn feature_names(&self) -> Result<Vec<String>> {
-        // cmd, reserved, 64-bit mask of string sets, and a count for each requested set.
+        // The fields are: cmd, reserved, a 64-bit mask of string sets, and a count for each requested set.
         let mask = (1_u64 << ETH_SS_FEATURES).to_ne_bytes();
         let word = |offset: usize| {
             u32::from_ne_bytes([

@@ -16,11 +16,11 @@ pub(crate) const PRIVATE_MODE: u32 = 0o600;
 /// Mode of files that all users can read.
 const PUBLIC_MODE: u32 = 0o644;
 
-/// Flags of open(2): a symbolic link is not followed, and a pipe does not block.
+/// Flags of open(2): symbolic links are not followed, and opening a pipe does not block.
 pub(crate) const NO_LINK: i32 = (OFlags::NOFOLLOW.bits() | OFlags::NONBLOCK.bits()) as i32;
 
-/// Creates an empty file with mode 0600 for writing. An existing file or symbolic link with this name is removed and
-/// not written to. The mode is set at creation and does not depend on the umask.
+/// Creates an empty file with mode 0600 for writing. An existing file or symbolic link with this name is removed
+/// instead of being written to. The mode is set at creation and does not depend on the umask.
 ///
 /// # Errors
 /// Fails if the directory cannot be written, or another process created a file with this name at the same time.
@@ -35,11 +35,11 @@ pub fn create_private(path: &Path) -> io::Result<File> {
 }
 
 /// Creates a file with mode 0600 and the content `bytes`, or replaces it atomically: a reader gets either the complete
-/// old or the complete new content. The function does not wait for the disk, so the file may be empty after a power
-/// failure. There must not be two writers of the same file at the same time.
+/// old or the complete new content. The function does not wait for the disk, so the file can be empty after a power
+/// failure. Only one writer may replace a file at a time.
 ///
-/// The files exchange their names, because ext4 immediately writes out a file that is renamed over another file
-/// (`ext4_rename`, `auto_da_alloc`), which takes ten times as long as all other steps.
+/// The function exchanges the names of the two files, because ext4 immediately writes out a file that is renamed over
+/// another file (`ext4_rename`, `auto_da_alloc`), which takes ten times as long as all other steps.
 ///
 /// # Errors
 /// Fails if the directory cannot be written, or the file system is full; the file is unchanged.
@@ -47,8 +47,8 @@ pub fn replace_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
     replace_file_with(path, bytes, PRIVATE_MODE)
 }
 
-/// Replaces a file like [`replace_file`], with mode 0644. The mode is set on the open file, because the owner of the
-/// directory could exchange the file.
+/// Replaces a file like [`replace_file`], with mode 0644. The mode is set through the descriptor, because the owner of
+/// the directory could replace the file.
 ///
 /// # Errors
 /// See [`replace_file`].
@@ -91,8 +91,8 @@ fn replace_file_with(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
     fs::rename(staging, path)
 }
 
-/// Replaces a file like [`replace_file`], and waits for the disk: after a power failure the file has the old or the new
-/// content.
+/// Replaces a file like [`replace_file`], and waits for the disk: after a power failure, the file has either the old or
+/// the new content.
 ///
 /// # Errors
 /// Fails if the directory cannot be written, or the file system is full; the file is unchanged.
@@ -105,18 +105,18 @@ pub fn replace_file_durably(path: &Path, bytes: &[u8]) -> io::Result<()> {
     }
 }
 
-/// Reads a regular file that belongs to root or to the user of this process. Symbolic links are not followed. In a
-/// directory that another account can also write to, that account can neither create nor replace such a file.
+/// Reads a regular file that belongs to root or to the user of this process. Symbolic links are not followed. If
+/// another account can also write to the directory, it can neither create nor replace such a file.
 ///
 /// # Errors
-/// Fails if the file cannot be read. The error is also [`io::ErrorKind::NotFound`] if the file belongs to another user.
+/// Fails if the file cannot be read. If the file belongs to another user, the error is [`io::ErrorKind::NotFound`] too.
 pub fn read_owned_file(path: &Path) -> io::Result<Vec<u8>> {
     let mut options = OpenOptions::new();
     let mut file = options.read(true).custom_flags(NO_LINK).open(path)?;
     let metadata = file.metadata()?;
     let process_user = rustix::process::geteuid().as_raw();
     let is_trusted_owner = metadata.uid() == 0 || metadata.uid() == process_user;
-    // Another account may have created a hard link to a file of root (link(2)).
+    // Another account may have created a hard link to root's file (link(2)).
     if !metadata.is_file() || !is_trusted_owner || metadata.nlink() > 1 {
         return Err(io::ErrorKind::NotFound.into());
     }

@@ -1,12 +1,12 @@
-//! Opens a file whose path may contain directories of other accounts.
+//! Opens a file by a path that may contain directories of other accounts.
 //!
-//! If a privileged process follows a link of another account, it reads or writes a file that this account chose. Links
-//! are therefore followed only if no other account can have created them: in directories that only root and the
-//! process's own account can write to, or if root or this account owns the link. fs.protected_symlinks (proc(5)) does
-//! the same for directories such as `/tmp`. In a directory of another account, the file must also be a regular file
-//! without other hard links (link(2)).
+//! If a privileged process follows another account's link, it reads or writes a file that this account chose. Links are
+//! therefore followed only if no other account can have created them: in directories that only root and the process's
+//! own account can write to, or if root or the process's own account owns the link. fs.protected_symlinks (proc(5))
+//! does the same for directories such as `/tmp`. In a directory of another account, the file must also be a regular
+//! file without other hard links (link(2)).
 //!
-//! Directories are opened one after another, so that no component can be exchanged between its check and its use.
+//! Directories are opened one after another, so no component can be replaced between its check and its use.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -23,7 +23,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
-/// Maximum number of links that are followed in a path, the same as in path_resolution(7).
+/// Maximum number of links that are followed in a path, as in path_resolution(7).
 const LINKS_MAX: usize = 40;
 const DIRECTORY: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
@@ -38,7 +38,8 @@ pub fn open(path: &Path, flags: OFlags) -> io::Result<File> {
     open_last(path, flags | OFlags::RDONLY, Mode::empty())
 }
 
-/// Opens a file for appending, and creates it if it is missing. Does not block: a pipe must have a reader.
+/// Opens a file for appending, and creates it if it is missing. Does not block: opening a pipe fails if it has no
+/// reader.
 ///
 /// # Errors
 /// See [`open`].
@@ -46,7 +47,7 @@ pub fn append(path: &Path) -> io::Result<File> {
     let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE;
     // Opening a pipe without a reader must not block.
     let file = open_last(path, flags | OFlags::NONBLOCK, CREATED_MODE)?;
-    // Writes to a pipe wait for its reader.
+    // A write to a pipe waits for the reader.
     fcntl_setfl(&file, fcntl_getfl(&file)? - OFlags::NONBLOCK)?;
     Ok(file)
 }
@@ -58,7 +59,7 @@ fn open_last(path: &Path, flags: OFlags, mode: Mode) -> io::Result<File> {
         flags |= OFlags::NOFOLLOW;
     }
     if last.directory.is_writable_by_others() {
-        // Opening a pipe of the other account would block.
+        // Opening the other account's pipe would block.
         flags |= OFlags::NONBLOCK;
     }
     let name = std::mem::take(&mut last.name);
@@ -91,8 +92,7 @@ fn permission_denied(reason: String) -> io::Error {
 struct Directory {
     opened: OwnedFd,
     stat: Stat,
-    /// Whether the links in the directory are created by the kernel (`/proc/self/fd`), so that their text is not a
-    /// path.
+    /// Whether the kernel creates the links in the directory (`/proc/self/fd`): their text is then not a path.
     has_kernel_links: bool,
 }
 
@@ -176,8 +176,8 @@ fn resolve(path: &Path) -> io::Result<ResolvedPath> {
     }
 }
 
-/// Prepends the components of a path to the remaining components. Returns the directory where they begin: the root, or
-/// `current`.
+/// Prepends the components of a path to the remaining components. Returns the directory that the path starts from: the
+/// root or `current`.
 fn prepend(
     path: &Path,
     remaining: &mut VecDeque<OsString>,
@@ -294,7 +294,7 @@ mod tests {
         }
         assert_eq!(directory.secret(), "secret");
         assert!(!directory.0.join("own/new").exists());
-        // In a directory that all users can write to, links of root are followed, but links of other users are not.
+        // In a directory that all users can write to, root's links are followed, but other users' links are not.
         fs::set_permissions(directory.0.join("own"), fs::Permissions::from_mode(0o1777)).unwrap();
         let link = directory.link("secret", "own/link", OTHER);
         assert!(read_text(&link).is_err());
@@ -312,7 +312,7 @@ mod tests {
         append(&log).unwrap().write_all(b"one ").unwrap();
         append(&log).unwrap().write_all(b"two").unwrap();
         assert_eq!(read_text(&log).unwrap(), "one two");
-        // Links as created by certbot, and a link of root in another account's directory.
+        // Links as certbot creates them, and root's link in another account's directory.
         let link = directory.link("../own/./../own/secret", "own/live", 0);
         assert_eq!(read_text(&link).unwrap(), "secret");
         let target = directory.0.join("own");

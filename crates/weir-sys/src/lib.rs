@@ -1,9 +1,9 @@
 //! Wraps kernel interfaces other than netlink and bpf(2): namespaces, device features, mounts, capabilities, clocks,
 //! CPUs, lock files, atomically replaced files, and the service manager.
 //!
-//! Each function reads state or makes one change for the calling thread or process. This crate has no policy and keeps
-//! no state between calls. Routes and addresses are handled by `weir-netlink`, BPF objects by `weir-dataplane`; both
-//! use this crate. `unsafe` is limited to the few calls without a safe wrapper ([`ethtool`], [`NetNs`],
+//! Each function reads state or makes one change for the calling thread or process. This crate contains no policy and
+//! keeps no state between calls. `weir-netlink` handles routes and addresses, and `weir-dataplane` handles BPF objects;
+//! both use this crate. `unsafe` is limited to the few calls without a safe wrapper ([`ethtool`], [`NetNs`],
 //! [`FrameSocket`], [`names`]).
 
 mod activation;

@@ -13,7 +13,7 @@ use crate::{Error, Result};
 /// The open-file limit at the start of the process.
 static NOFILE: OnceLock<Rlimit> = OnceLock::new();
 
-/// Raises the soft open-file limit to the hard limit. The usual soft limit of 1024 is for programs that use
+/// Raises the soft open-file limit to the hard limit. The usual soft limit of 1024 exists for programs that use
 /// select(2).
 ///
 /// # Errors
@@ -51,7 +51,7 @@ pub fn restore_nofile(command: &mut Command) {
 /// Removes the locked-memory limit. Kernels before 5.11 account BPF maps against it; later kernels use the memory
 /// cgroup instead.
 ///
-/// If the hard limit cannot be raised, the soft limit is raised to the hard limit.
+/// If the hard limit cannot be raised, only the soft limit is raised, to the hard limit.
 ///
 /// # Errors
 /// Fails if the soft limit cannot be changed.
@@ -82,7 +82,7 @@ pub fn set_not_dumpable() -> Result<()> {
         .map_err(|error| Error::call("prctl", "PR_SET_DUMPABLE", error))
 }
 
-/// Returns freed memory to the system, which the C library would otherwise keep.
+/// Returns freed memory, which the C library keeps, to the system.
 #[allow(unsafe_code, reason = "malloc_trim(3)")]
 pub fn trim_heap() {
     #[cfg(target_env = "gnu")]

@@ -1,6 +1,6 @@
-//! Locks a file, so that only one process at a time uses a runtime directory.
+//! Locks a file so that only one process at a time can use a runtime directory.
 //!
-//! Uses flock(2): the kernel releases the lock when the process ends, so a stale file never blocks another process.
+//! The lock uses flock(2): the kernel releases it when the process ends, so a stale file never blocks another process.
 //! The process ID in the file is used only for messages.
 
 use std::fs::{File, OpenOptions, TryLockError};
@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 use crate::file::{NO_LINK, PRIVATE_MODE};
 use crate::{Error, Result};
 
-/// An exclusive lock, held until it is dropped. Only its holder may remove the file: a process that has opened the file
-/// before then does not lock it, but the next file with this name.
+/// An exclusive lock, held until it is dropped. Only its holder may remove the file: a process that opened the file
+/// before its removal locks the next file with this name instead.
 #[derive(Debug)]
 pub struct LockFile {
     path: PathBuf,
@@ -31,7 +31,7 @@ impl LockFile {
         Self::acquire_for(path, std::process::id())
     }
 
-    /// Takes the lock like [`Self::acquire`], for another process, which receives the descriptor.
+    /// Takes the lock like [`Self::acquire`], on behalf of another process, which receives the descriptor.
     ///
     /// # Errors
     /// See [`Self::acquire`].
@@ -88,21 +88,21 @@ impl LockFile {
         }
     }
 
-    /// Returns whether a process holds the lock at `path`, without taking it, so that a process that starts at the same
+    /// Returns whether a process holds the lock at `path`. Does not take the lock, so a process that starts at the same
     /// time can take it. Also returns `false` if /proc/locks does not show the lock (proc_locks(5)).
     pub fn is_held(path: &Path) -> bool {
         Self::number(path).is_some_and(|number| Self::holder(&number).is_some())
     }
 
-    /// Returns the device and inode of the file at `path`, as in /proc/locks, which identify a lock in every mount
-    /// namespace; `None` = the file cannot be read.
+    /// Returns the device and inode of the file at `path`, in the format of /proc/locks. They identify the lock in
+    /// every mount namespace; `None` = the file cannot be read.
     pub fn number(path: &Path) -> Option<String> {
         let file = std::fs::symlink_metadata(path).ok()?;
         let (major, minor) = (libc::major(file.dev()), libc::minor(file.dev()));
         Some(format!("{major:02x}:{minor:02x}:{}", file.ino()))
     }
 
-    /// Returns the ID of the process that took the lock with a [`Self::number`]; `None` = the lock is free, or
+    /// Returns the ID of the process that took the lock with this [`Self::number`]; `None` = the lock is free, or
     /// /proc/locks does not show it.
     pub fn holder(number: &str) -> Option<u32> {
         let locks = std::fs::read_to_string("/proc/locks").ok()?;

@@ -1,7 +1,7 @@
 //! Reports mounts of bpffs, sysfs and cgroups, and mounts bpffs.
 //!
-//! `ip netns exec` runs a process in a separate mount namespace, in which `/sys` is a new sysfs without bpffs and
-//! cgroups. This module reports the mounts and mounts bpffs at a given path; the caller decides whether to do so.
+//! `ip netns exec` runs a process in a separate mount namespace, where `/sys` is a new sysfs without bpffs and cgroups.
+//! This module reports the mounts and mounts bpffs at a given path; the caller decides whether to do so.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -21,7 +21,7 @@ const SYSFS_MAGIC: u64 = 0x6265_6572;
 /// The file system at a path where bpffs is expected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bpffs {
-    /// A bpffs, in which objects can be pinned.
+    /// The path is on a bpffs, where objects can be pinned.
     Mounted,
     /// The path is on another file system.
     NotMounted {
@@ -61,7 +61,7 @@ pub fn mount_bpffs(path: impl AsRef<Path>) -> Result<()> {
 pub struct MountView {
     /// Whether `/sys` is a sysfs.
     pub sysfs: bool,
-    /// Whether a file system of control groups, of version 1 or 2, is mounted on `/sys/fs/cgroup`.
+    /// Whether a cgroup file system, of version 1 or 2, is mounted on `/sys/fs/cgroup`.
     pub cgroups: bool,
     /// Whether this is the mount namespace of process 1; `None` = it cannot be read (`hidepid`, missing privileges).
     pub is_init_namespace: Option<bool>,
@@ -90,15 +90,16 @@ impl MountView {
     }
 
     /// Returns whether the mounts look like those of `ip netns exec`: `/sys` is a new sysfs, and the mount namespace is
-    /// not known to be the host's. A bpffs that is mounted in it is not visible on the host.
+    /// not known to be the host's. A bpffs that is mounted in such a namespace is not visible on the host.
     pub fn resembles_ip_netns_exec(&self) -> bool {
         self.is_init_namespace != Some(true) && self.sysfs && !self.cgroups
     }
 }
 
-/// Returns whether objects that are pinned at `path` are lost when the mount namespace ends: it looks like that of
-/// `ip netns exec`, and `path` is on a bpffs of this namespace only, or on none, so that Weir mounts one. Requires
-/// root. Returns `false` for a bpffs outside /sys if the mounts of process 1 cannot be read.
+/// Returns whether objects that are pinned at `path` are lost when the mount namespace ends: the namespace looks like
+/// that of `ip netns exec`, and `path` is on a bpffs that only this namespace has, or on none, in which case Weir
+/// mounts one. The caller must be root. Returns `false` for a bpffs outside /sys if the mounts of process 1 cannot be
+/// read.
 ///
 /// # Errors
 /// Fails if statfs(2) fails for an existing path, or the current directory is unknown.
@@ -168,7 +169,7 @@ mod tests {
         }
     }
 
-    /// Mounts in a separate mount namespace, so that the host is not affected.
+    /// Mounts in a separate mount namespace, so the host is not affected.
     #[test]
     #[allow(unsafe_code, reason = "unshare(2)")]
     fn mounted_bpffs_is_found() {

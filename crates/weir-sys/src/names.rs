@@ -1,4 +1,4 @@
-//! Looks up names of addresses, ports, users and groups in the resolver and in `/etc`.
+//! Looks up hosts, ports, users and groups by name, and names by address, port or ID, with the resolver and in `/etc`.
 
 #![allow(unsafe_code, reason = "getnameinfo(3) has no safe wrapper")]
 
@@ -127,11 +127,11 @@ pub fn service_of(port: u16, protocol: &str) -> Option<String> {
 struct Entry<'a> {
     port: u16,
     protocol: &'a str,
-    /// The official name, then aliases.
+    /// The official name, followed by aliases.
     names: Vec<&'a str>,
 }
 
-/// Parses the lines of services(5). Invalid lines are skipped.
+/// Parses the lines of services(5), and skips invalid lines.
 fn parse_services(text: &str) -> impl Iterator<Item = Entry<'_>> {
     text.lines().filter_map(|line| {
         let mut words = line.split('#').next()?.split_whitespace();

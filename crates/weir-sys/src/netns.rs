@@ -1,8 +1,8 @@
 //! Opens, creates and identifies network namespaces, and runs code in them.
 //!
 //! A namespace is a property of a thread: sockets are opened and programs attached in the namespace of the calling
-//! thread. [`NetNs::enter`] changes it until its guard is dropped, and [`NetNs::run`] runs a closure on a new thread.
-//! Async code must use `run`, because a task may continue on another thread.
+//! thread. [`NetNs::enter`] changes the namespace until its guard is dropped, and [`NetNs::run`] runs a closure on a
+//! new thread. Async code must use `run`, because a task may continue on another thread.
 
 #![allow(
     unsafe_code,
@@ -76,7 +76,7 @@ impl NetNs {
         Self::open(Path::new(NAMED_NETNS).join(name))
     }
 
-    /// Creates a namespace without a name. It exists until no file, socket or thread refers to it.
+    /// Creates a namespace without a name. The namespace exists while a file, socket or thread refers to it.
     ///
     /// # Errors
     /// Fails if the process lacks `CAP_SYS_ADMIN`, or the namespace limit is reached.
@@ -110,7 +110,7 @@ impl NetNs {
         })
     }
 
-    /// Returns the namespace's cookie, which is unique since boot, and which `bpf_get_netns_cookie` also returns.
+    /// Returns the namespace's cookie, which is unique since boot. `bpf_get_netns_cookie` returns the same value.
     ///
     /// # Errors
     /// Fails if the namespace cannot be entered, or the kernel is older than 5.14.
@@ -185,19 +185,19 @@ impl AsFd for NetNs {
     }
 }
 
-/// Guard of a thread in a different network namespace. Dropping it returns the thread to the previous namespace.
+/// Guard of a thread that has entered a network namespace. Dropping it returns the thread to the previous namespace.
 #[derive(Debug)]
 #[must_use = "the thread leaves the namespace when this is dropped"]
 pub struct NetNsGuard {
     previous: NetNs,
-    /// The guard must be dropped on the same thread.
+    /// The guard must be dropped on the thread that created it.
     not_send: PhantomData<*const ()>,
 }
 
 impl Drop for NetNsGuard {
     fn drop(&mut self) {
         if let Err(error) = self.previous.set_current() {
-            // Continuing would change the network of the wrong namespace.
+            // Continuing could change the wrong namespace.
             eprintln!("failed to return to the previous network namespace: {error}");
             std::process::abort();
         }

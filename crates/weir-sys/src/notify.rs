@@ -1,7 +1,8 @@
 //! Notifies the service manager of startup, reload and stop (sd_notify(3)).
 //!
-//! Each notification is a datagram to the socket in `NOTIFY_SOCKET`. Without this variable there is no service manager,
-//! and a [`Notifier`] does nothing. The variable is not removed, because that is not safe in a process with threads.
+//! Each notification is a datagram to the socket in `NOTIFY_SOCKET`. Without this variable, there is no service
+//! manager, and a [`Notifier`] does nothing. The variable is not removed, because removing it is not safe in a process
+//! with threads.
 
 use std::env;
 use std::ffi::OsStr;
@@ -20,8 +21,8 @@ use rustix::net::{
 use crate::clock::{Clock, now_ns};
 use crate::{Error, Result};
 
-/// Time limit for sending. The manager's queue holds a few messages (net.unix.max_dgram_qlen), a starting service may
-/// send thousands of descriptors, and a manager that does not receive `READY=1` stops the service.
+/// Time limit for sending. The manager's queue holds only a few messages (net.unix.max_dgram_qlen), a starting service
+/// can send thousands of descriptors, and the manager stops a service that does not send `READY=1`.
 const SEND_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A notification to the service manager.
@@ -90,7 +91,7 @@ impl Notifier {
     /// Sends one notification.
     ///
     /// # Errors
-    /// Fails if the manager's socket is closed, or its queue was full until the time limit. The caller should log the
+    /// Fails if the manager's socket is closed, or its queue stays full until the time limit. The caller should log the
     /// error and continue.
     pub fn send(&self, notification: Notification<'_>) -> Result<()> {
         let Some(manager) = &self.manager else {
@@ -100,8 +101,8 @@ impl Notifier {
         Self::send_text(manager, &message)
     }
 
-    /// Stores a descriptor in the manager's file descriptor store, for the next start of this service. It replaces a
-    /// stored descriptor with the same name. The name must not contain a colon.
+    /// Stores a descriptor in the manager's file descriptor store, for the next start of this service. The descriptor
+    /// replaces a stored one with the same name. The name must not contain a colon.
     ///
     /// # Errors
     /// See [`Notifier::send`].
@@ -153,7 +154,7 @@ impl Notifier {
     }
 }
 
-/// Opens a socket whose send calls wait while the manager's queue is full.
+/// Opens a socket that blocks in send calls while the manager's queue is full.
 fn socket_with_timeout() -> std::io::Result<UnixDatagram> {
     let socket = UnixDatagram::unbound()?;
     socket.set_write_timeout(Some(SEND_TIMEOUT))?;

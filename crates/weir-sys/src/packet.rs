@@ -1,8 +1,8 @@
 //! Sends and receives raw frames with AF_PACKET, for ARP, neighbour discovery and probes.
 //!
 //! A socket for sending receives nothing, so the kernel copies no packets to it. A listening socket receives the frames
-//! of one protocol from one interface. Interfaces belong to the network namespace in which the socket was opened. The
-//! caller builds and parses the frames.
+//! of one protocol from one interface. Interface indexes refer to the network namespace that the socket was opened in.
+//! The caller builds and parses the frames.
 
 #![allow(
     unsafe_code,
@@ -69,8 +69,8 @@ impl FrameSocket {
         Ok(Self { socket })
     }
 
-    /// Receives the next frame, including the link header, on a listening socket. Returns its length, truncated to the
-    /// length of the buffer; 0 if there turns out to be no frame, or if a signal interrupted the call; or `None` after
+    /// Receives the next frame, including the link header, on a listening socket. Returns the length of the frame, at
+    /// most that of the buffer; 0 if there is no frame after all, or a signal interrupted the call; or `None` after
     /// `limit`.
     ///
     /// # Errors

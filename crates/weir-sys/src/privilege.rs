@@ -15,10 +15,10 @@ use rustix::thread::{
 
 use crate::{Error, Result};
 
-/// Sets real-time priority (SCHED_FIFO) for the calling thread; its future children are not affected.
+/// Sets real-time priority (SCHED_FIFO) for the calling thread; children that it creates later are not affected.
 ///
 /// # Errors
-/// Fails if the process lacks `CAP_SYS_NICE`, or its control group does not allow real-time scheduling.
+/// Fails if the process lacks `CAP_SYS_NICE`, or its cgroup does not allow real-time scheduling.
 pub fn run_in_real_time(priority: i32) -> Result<()> {
     set_scheduler(libc::SCHED_FIFO, priority, "SCHED_FIFO")
 }
@@ -26,7 +26,7 @@ pub fn run_in_real_time(priority: i32) -> Result<()> {
 /// Returns the calling thread to normal priority (SCHED_OTHER) after [`run_in_real_time`].
 ///
 /// # Errors
-/// None that the kernel documents for a thread that lowers its priority.
+/// The kernel documents no errors for a thread that lowers its priority.
 pub fn run_at_normal_priority() -> Result<()> {
     set_scheduler(libc::SCHED_OTHER, 0, "SCHED_OTHER")
 }
@@ -45,10 +45,10 @@ fn set_scheduler(policy: i32, priority: i32, name: &'static str) -> Result<()> {
 }
 
 /// Prevents this thread, its children and the programs that they execute from gaining privileges through setuid bits or
-/// file capabilities (PR_SET_NO_NEW_PRIVS). Must be called before other threads exist.
+/// file capabilities (PR_SET_NO_NEW_PRIVS). The function must be called before other threads exist.
 ///
 /// # Errors
-/// None that the kernel documents.
+/// The kernel documents no errors for this call.
 pub fn forbid_new_privileges() -> Result<()> {
     let call_error = |errno| Error::call("PR_SET_NO_NEW_PRIVS", "this process", errno);
     rustix::thread::set_no_new_privs(true).map_err(call_error)
@@ -67,9 +67,9 @@ pub fn account(name: &str) -> Option<(u32, u32)> {
 /// The `PATH` of programs that run under an account.
 const ACCOUNT_PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// Prepares a program to run as a user and group, in its own process group, in `/`, with an environment that consists
-/// of `PATH`, without input and output. A process that is not root cannot change the account, and runs the program with
-/// its own account.
+/// Prepares a program to run as a user and group, in its own process group and in `/`. Its environment contains only
+/// `PATH`, and it has no input and output. A process that is not root cannot change the account, and runs the program
+/// under its own account.
 pub fn account_command(program: &str, arguments: &[String], (user, group): (u32, u32)) -> Command {
     let mut command = Command::new(program);
     command
@@ -88,7 +88,7 @@ pub fn account_command(program: &str, arguments: &[String], (user, group): (u32,
 }
 
 /// Returns whether this process may give a directory to another account, change to that account and drop its
-/// capabilities. Root in a container may lack the capabilities for this.
+/// capabilities. Root in a container can lack the capabilities for this.
 pub fn may_change_account() -> bool {
     let needed = CapabilitySet::CHOWN
         | CapabilitySet::SETGID
@@ -97,8 +97,8 @@ pub fn may_change_account() -> bool {
     capabilities(None).is_ok_and(|sets| sets.effective.contains(needed))
 }
 
-/// Keeps only `CAP_NET_RAW`, and changes to another account if one is given. Applies to the calling thread and the
-/// threads that it starts, so it must be called before there are other threads.
+/// Keeps only `CAP_NET_RAW`, and changes to another account if one is given. The change applies to the calling thread
+/// and the threads that it starts, so the function must be called before other threads exist.
 ///
 /// # Errors
 /// Fails if the process is not root.
@@ -187,7 +187,7 @@ pub fn set_process_name(name: &std::ffi::CStr) -> Result<()> {
         .map_err(|errno| Error::call("PR_SET_NAME", "this process", errno))
 }
 
-/// Creates a file in memory, which several processes can write.
+/// Creates a file in memory that several processes can write.
 ///
 /// # Errors
 /// Fails if the kernel rejects the request.

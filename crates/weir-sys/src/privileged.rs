@@ -1,8 +1,8 @@
 //! Opens files and sockets and runs programs for an unprivileged process, with the help of a privileged process.
 //!
 //! An unprivileged process registers a [`PrivilegedHelper`] once. The functions of this module first try with the
-//! privileges of the process, and send a request to the helper if the kernel denies access. Without a helper they are
-//! plain system calls. No link of another account is followed (`guarded_path`).
+//! privileges of the process, and send a request to the helper if the kernel denies access. Without a helper, they only
+//! make the system calls. They follow no link of another account (`guarded_path`).
 
 use std::fmt;
 use std::fs::{self, File};
@@ -50,22 +50,23 @@ pub enum Program {
         /// The reason.
         reason: String,
     },
-    /// The program of a notifier. Program, arguments and account are taken from the helper's configuration.
+    /// The program of a notifier. The helper takes the program, arguments and account from its configuration.
     Notifier {
         /// The notifier.
         notifier: String,
-        /// A line for each change of state, without control characters.
+        /// One line for each change of state, without control characters.
         lines: Vec<String>,
         /// Number of changes that were omitted.
         lost: u64,
     },
 }
 
-/// Called when a program ends, with its exit code, `None` if a signal killed it, or the error if it could not be run.
+/// A callback for the end of a program. Its argument is the exit code, `None` if a signal killed the program, or the
+/// error if the program could not be run.
 pub type ExitCallback = Box<dyn FnOnce(io::Result<Option<i32>>) + Send>;
 
-/// A process that opens files and sockets and runs programs for this process, if its policy permits it. The error of a
-/// rejected request has the kind [`io::ErrorKind::PermissionDenied`].
+/// A process that opens files and sockets and runs programs for this process, if the helper's policy permits this. The
+/// error of a rejected request has the kind [`io::ErrorKind::PermissionDenied`].
 pub trait PrivilegedHelper: fmt::Debug + Send + Sync {
     /// Opens a regular file for reading.
     ///
@@ -131,7 +132,7 @@ pub fn helper() -> Option<&'static dyn PrivilegedHelper> {
     HELPER.get().map(AsRef::as_ref)
 }
 
-/// Returns the helper if access was denied, because the helper may have access.
+/// Returns the helper if access was denied, because the helper may be permitted.
 fn helper_for(error: &io::Error) -> Option<&'static dyn PrivilegedHelper> {
     match error.kind() {
         io::ErrorKind::PermissionDenied => helper(),
@@ -235,9 +236,9 @@ pub fn read_untrusted(path: &Path, owner: Owner, max_bytes: u64) -> Result<Strin
     }
 }
 
-/// Binds a nonblocking TCP socket that can share its address with other sockets of the same user (SO_REUSEPORT), and
-/// whose address need not currently exist on this machine (IP_FREEBIND). If there is a helper, it binds all sockets, so
-/// that they have the same user. If the helper rejects a request, this process binds the socket itself.
+/// Binds a nonblocking TCP socket. The socket can share its address with other sockets of the same user (SO_REUSEPORT),
+/// and the address need not currently exist on this machine (IP_FREEBIND). If there is a helper, it binds all sockets,
+/// so they belong to the same user. If the helper rejects a request, this process binds the socket itself.
 ///
 /// # Errors
 /// Fails if the kernel rejects the request.
@@ -289,11 +290,11 @@ pub enum PingSocket {
     /// process never gets one.
     Raw(OwnedFd),
     /// A socket connected to the helper, which owns the raw socket and forwards only echo requests and replies. A
-    /// packet of [`PING_ERROR_BYTES`] is an error ([`ping_error`]). End-of-file means that the helper has exited.
+    /// packet of [`PING_ERROR_BYTES`] bytes is an error ([`ping_error`]). End of file means that the helper has exited.
     Relayed(OwnedFd),
 }
 
-/// Length of an error of a relayed socket, in bytes; ICMP messages are longer.
+/// Length of an error packet of a relayed socket, in bytes; ICMP messages are longer.
 pub const PING_ERROR_BYTES: usize = 4;
 
 /// Returns the error in a packet of a relayed socket; `None` = the packet is a reply.
@@ -305,7 +306,7 @@ pub fn ping_error(packet: &[u8]) -> Option<io::Error> {
 /// Opens a socket for echo requests.
 ///
 /// # Errors
-/// Fails if the process lacks `CAP_NET_RAW`, and the helper rejects the request; or the target cannot be reached.
+/// Fails if the process lacks `CAP_NET_RAW` and the helper rejects the request, or if the target cannot be reached.
 pub fn ping_socket(target: &PingTarget) -> io::Result<PingSocket> {
     match ping_socket_without_helper(target) {
         Err(error) => match helper_for(&error) {
@@ -316,8 +317,8 @@ pub fn ping_socket(target: &PingTarget) -> io::Result<PingSocket> {
     }
 }
 
-/// Opens a raw ICMP socket for echo requests, without the helper. The socket is connected, so that the kernel delivers
-/// only packets and ICMP errors from the target.
+/// Opens a raw ICMP socket for echo requests, without the helper. The socket is connected, so the kernel delivers only
+/// packets and ICMP errors from the target.
 ///
 /// # Errors
 /// Fails if the kernel rejects the request, or the target cannot be reached.
@@ -350,7 +351,7 @@ const fn family(is_ipv6: bool) -> AddressFamily {
     }
 }
 
-/// Returns whether a path is absolute and contains no `.` or `..`, so that a policy can compare it as text.
+/// Returns whether a path is absolute and contains no `.` or `..`, so a policy can compare it as text.
 pub fn is_normalized(path: &Path) -> bool {
     let bytes = path.as_os_str().as_encoded_bytes();
     let mut parts = bytes.split(|byte| *byte == b'/');

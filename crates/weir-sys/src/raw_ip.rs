@@ -1,6 +1,6 @@
 //! Sends and receives packets of one IP protocol, such as VRRP, on one interface.
 //!
-//! Each received packet has its addresses and its TTL or hop limit, which the protocol must verify.
+//! Each received packet includes its addresses and its TTL or hop limit, which the protocol must verify.
 
 #![allow(
     unsafe_code,
@@ -16,8 +16,8 @@ use socket2::{Domain, InterfaceIndexOrAddress, Protocol, SockAddr, Socket, Type}
 
 use crate::{Error, Result};
 
-/// Maximum length of a received packet, in bytes. Longer packets are truncated, and the length check of the protocol
-/// rejects them.
+/// Maximum length of a received packet, in bytes. Longer packets are truncated, so the protocol's length check rejects
+/// them.
 const PACKET_MAX: usize = 4096;
 const HEADER_V4: usize = 20;
 /// Class selector 6, network control (RFC 2474).
@@ -117,7 +117,7 @@ impl RawIpSocket {
         Ok(())
     }
 
-    /// Sends a packet, with TTL or hop limit 255 to a multicast group.
+    /// Sends a packet. To a multicast group, the TTL or hop limit is 255.
     ///
     /// # Errors
     /// Fails if the interface is down, there is no route, or the buffer is full.

@@ -1,7 +1,7 @@
 //! Connects an unprivileged account to a privileged service, through a socket in a directory that belongs to root.
 //!
-//! Only root can create the socket. Each end gets the identity of the other from the kernel (SO_PEERCRED), because an
-//! attacker could make the account connect to a different socket, and other members of its group can connect to this
+//! Only root can create the socket. Each end gets the identity of the other from the kernel (SO_PEERCRED): an attacker
+//! could make the account connect to a different socket, and other members of the account's group can connect to this
 //! socket.
 
 use std::fs::{self, DirBuilder, Permissions};
@@ -23,9 +23,9 @@ use rustix::net::{
 
 use crate::{Channel, Error, Result};
 
-/// Maximum number of connections that wait for [`ServiceSocket::accept`].
+/// Maximum number of connections waiting for [`ServiceSocket::accept`].
 const BACKLOG: i32 = 16;
-/// Pause after an error of a socket.
+/// Pause after a socket error.
 const ERROR_PAUSE: Duration = Duration::from_millis(100);
 /// Mode of the directory: only the group can reach the socket.
 const DIRECTORY_MODE: u32 = 0o750;
@@ -64,11 +64,11 @@ fn peer_of(socket: &OwnedFd) -> rustix::io::Result<Peer> {
 }
 
 impl ServiceSocket {
-    /// Listens at `path`, whose directory is created with mode 0750 if it is missing. Members of `group` can connect;
-    /// the socket has mode 0660. An old socket with this name is replaced.
+    /// Listens at `path`. Creates its directory with mode 0750 if it is missing. Members of `group` can connect; the
+    /// socket has mode 0660. An old socket with this name is replaced.
     ///
     /// # Errors
-    /// Fails if the directory belongs to another user, other users can write to it, or a system call failed.
+    /// Fails if the directory belongs to another user, other users can write to it, or a system call fails.
     pub fn listen(path: &Path, group: u32) -> Result<Self> {
         let call_error = |error: io::Error| Error::file(path, error);
         let directory = path.parent().unwrap_or_else(|| Path::new("/"));
@@ -79,7 +79,7 @@ impl ServiceSocket {
         }
         let bind_socket = || -> io::Result<OwnedFd> {
             let socket = packet_socket()?;
-            // bind(2) gives the file the mode of the socket, so that the file never has a wider mode.
+            // bind(2) gives the file the mode of the socket, so the file never has wider permissions.
             fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
             bind(&socket, &SocketAddrUnix::new(path)?)?;
             chown(path, None, Some(group))?;
@@ -98,11 +98,11 @@ impl ServiceSocket {
     }
 
     /// Listens at `path` in a directory that another account may also write to, with mode 0600, or 0660 for `group`.
-    /// Replaces an existing file with this name. The mode is private from the start, and group and mode are changed
-    /// through the opened file, because the account may replace the file.
+    /// Replaces an existing file with this name. The file is private from the start; group and mode are changed through
+    /// its descriptor, because the account could replace the file.
     ///
     /// # Errors
-    /// Fails if a system call failed, or the file was replaced.
+    /// Fails if a system call fails, or the file was replaced.
     pub fn listen_in_shared(path: &Path, group: Option<u32>) -> Result<Self> {
         let call_error = |error: io::Error| Error::file(path, error);
         match fs::remove_file(path) {
@@ -139,8 +139,8 @@ impl ServiceSocket {
         })
     }
 
-    /// Replies to the first message on each connection, one connection after another, until [`Self::stop`]. `limit` is
-    /// the maximum time until a client has sent its message. Blocks.
+    /// Replies to the first message on each connection, one connection after another. Blocks until [`Self::stop`] is
+    /// called. `limit` is the maximum time that a client has to send its message.
     pub fn serve(&self, limit: Duration, respond: impl Fn(&Channel, Peer, &[u8]) -> Vec<u8>) {
         while !self.is_stopped.load(Ordering::Relaxed) {
             let Ok((channel, peer)) = self.accept() else {
@@ -157,7 +157,7 @@ impl ServiceSocket {
         }
     }
 
-    /// Ends [`Self::serve`] and rejects connections. The file remains.
+    /// Ends [`Self::serve`] and rejects connections. Does not remove the file.
     pub fn stop(&self) {
         self.is_stopped.store(true, Ordering::Relaxed);
         let _ = shutdown(&self.socket, Shutdown::Both);
@@ -172,7 +172,7 @@ impl ServiceSocket {
     /// Waits for a connection.
     ///
     /// # Errors
-    /// Fails if the open-file limit is reached, or a system call failed.
+    /// Fails if the open-file limit is reached, or a system call fails.
     pub fn accept(&self) -> Result<(Channel, Peer)> {
         let call_error = |errno: Errno| Error::file(&self.path, errno);
         let socket = loop {
@@ -201,7 +201,7 @@ pub fn create_private_listener(path: &Path, backlog: i32) -> io::Result<UnixList
     Ok(socket.into())
 }
 
-/// Connects to the socket at `path`; the peer is the process that listens.
+/// Connects to the socket at `path`. The returned peer is the listening process.
 ///
 /// # Errors
 /// Fails if no process listens at `path`, or this process may not connect.
@@ -216,7 +216,7 @@ pub fn connect_to_service(path: &Path) -> Result<(Channel, Peer)> {
 }
 
 impl Channel {
-    /// Limits how long [`Self::receive`] waits; `None` = without limit.
+    /// Limits how long [`Self::receive`] waits; `None` = no limit.
     ///
     /// # Errors
     /// Fails if setsockopt(2) fails.

@@ -1,10 +1,9 @@
 //! Reads a file that another program writes.
 //!
-//! The daemon may run as root while the writer does not. The path is therefore not trusted, and the open descriptor is
-//! checked. The configured directory is opened by its path, and links in this path are followed, because the operator
-//! specified it. The file must be inside the directory, even if it is reached through links (`..data -> ..2026_01` of a
-//! Kubernetes volume), and must be a regular file of an expected owner. Error messages never contain content of the
-//! file.
+//! The daemon may run as root while the writer does not, so the path is not trusted, and the open descriptor is
+//! checked. The configured directory is opened by its path, following links, because the operator specified the path.
+//! The file must be inside the directory, even if links lead to it (`..data -> ..2026_01` of a Kubernetes volume), and
+//! must be a regular file of an expected owner. Error messages never contain content of the file.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -19,7 +18,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
-/// Open flags: a terminal does not become the controlling terminal, and a pipe does not block.
+/// Open flags: a terminal does not become the controlling terminal, and opening a pipe does not block.
 const FLAGS: OFlags = OFlags::RDONLY
     .union(OFlags::NONBLOCK)
     .union(OFlags::NOCTTY)
@@ -39,8 +38,8 @@ pub enum Owner {
 /// Reads the text of the regular file at the absolute path `path`.
 ///
 /// # Errors
-/// Fails if the file does not meet these conditions or is larger than `max_bytes`. The message is one line without the
-/// path.
+/// Fails if the file does not meet the conditions of this module or is larger than `max_bytes`. The message is one line
+/// without the path.
 pub fn read(path: &Path, owner: Owner, max_bytes: u64) -> Result<String, String> {
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
         return Err("not a regular file".to_owned());
@@ -58,7 +57,7 @@ pub fn read(path: &Path, owner: Owner, max_bytes: u64) -> Result<String, String>
     let mut bytes = Vec::new();
     let result = File::from(file).take(max_bytes + 1).read_to_end(&mut bytes);
     result.map_err(|error| error.to_string())?;
-    // A truncated list could contain a truncated, wrong address.
+    // A truncated list could end with a truncated address.
     if bytes.len() as u64 > max_bytes {
         return Err(format!("it is larger than {max_bytes} bytes"));
     }
@@ -84,7 +83,7 @@ fn open_inside(directory: &OwnedFd, parent: &Path, name: &OsStr) -> Result<Owned
             let inside = absolute_inside(directory, parent, name).ok_or(OUTSIDE)?;
             open_beneath(directory, &inside).map_err(error_message)
         }
-        // The kernel is older than 5.6, or a seccomp filter rejects openat2: links are not followed.
+        // The kernel is older than 5.6, or a seccomp filter rejects openat2. Do not follow links.
         Err(Errno::NOSYS | Errno::PERM) => {
             let flags = FLAGS | OFlags::NOFOLLOW;
             openat(directory, name, flags, Mode::empty()).map_err(error_message)
@@ -121,7 +120,7 @@ fn check_owner(file: &Stat, directory: &Stat) -> Result<(), String> {
             directory.st_uid
         ));
     }
-    // The owner of the directory may have created a hard link to a file of another user (link(2)).
+    // The owner of the directory may have created a hard link to another user's file (link(2)).
     if file.st_nlink > 1 && owner != directory.st_uid {
         return Err(format!(
             "it has several hard links and belongs to user {owner}, not to the owner of its directory ({})",
@@ -259,7 +258,7 @@ mod tests {
             chown(&file, Some(file_owner), None).unwrap();
             read(&file, Owner::Expected, MAX_BYTES)
         };
-        // The directory belongs to a discovery program, the file to the same user or to root.
+        // The directory belongs to a discovery program. The file belongs to the same user or to root.
         assert!(read_owned_by(65_534, 65_534).is_ok());
         assert!(read_owned_by(65_534, 0).is_ok());
         assert!(read_owned_by(0, 0).is_ok());
@@ -271,7 +270,7 @@ mod tests {
             );
         }
         assert!(read(&file, Owner::Any, MAX_BYTES).is_ok());
-        // A hard link to a file of root.
+        // A hard link to root's file.
         chown(&file, Some(0), None).unwrap();
         fs::hard_link(&file, inside.join("second")).unwrap();
         let reason = read(&inside.join("second"), Owner::Expected, MAX_BYTES).unwrap_err();

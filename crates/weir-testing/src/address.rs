@@ -1,14 +1,15 @@
-//! Loopback addresses for programs under test, which bind them some time after the test has chosen them.
+//! Chooses free loopback addresses for programs under test, which bind them some time later.
 //!
-//! The kernel may assign a port that it chose for a socket to another socket as soon as the first one is closed. Ports
-//! therefore come from a range that the kernel does not assign from, and each test process locks a block of it.
+//! A port that the kernel has assigned to a socket can be assigned to another one once the first socket is closed.
+//! These ports therefore come from a range that the kernel does not assign from, and each test process locks a block of
+//! the range.
 
 use std::fs::{self, File};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
-/// Ports of all blocks: below the kernel's default range for sockets without a port (32768 to 60999).
+/// Ports of all blocks: below the kernel's default range for automatically assigned ports (32768 to 60999).
 const PORTS: Range<u16> = 10_000..32_000;
 
 /// Number of ports in a block. A process that needs more ports locks another block.
@@ -22,7 +23,7 @@ struct Block {
     _lock: File,
 }
 
-/// Returns an address of 127.0.0.1 without a listener. No two calls return the same address, even in two processes.
+/// Returns an address on 127.0.0.1 that has no listener. No two calls return the same address, even in two processes.
 ///
 /// # Panics
 /// All blocks are locked, or a lock file cannot be created.
@@ -36,7 +37,7 @@ pub fn free_address() -> SocketAddr {
             continue;
         };
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-        // A program that is not a test may listen on this port.
+        // A program that is not a test may be listening on this port.
         if TcpListener::bind(address).is_ok() {
             return address;
         }
@@ -62,7 +63,7 @@ fn lock_block() -> Block {
     panic!("all ports of {PORTS:?} below {first} are locked by other tests");
 }
 
-/// Returns the first port of the range that the kernel assigns ports from.
+/// Returns the first port that the kernel assigns automatically.
 fn first_ephemeral_port() -> u16 {
     let range = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
     let first = range.split_whitespace().next();

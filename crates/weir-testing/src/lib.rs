@@ -1,7 +1,7 @@
-//! Functions that the tests of all crates share: required privileges, free addresses, programs, statistics.
+//! Provides functions that the tests of all crates share: required privileges, free addresses, programs, statistics.
 //!
-//! A test whose requirement is not met is skipped on a developer's machine and fails in CI ([`REQUIRE`]), so that CI
-//! passes only if every test ran. Not part of the product.
+//! A test whose requirement is not met is skipped on a developer's machine and fails in CI ([`REQUIRE`]), so CI passes
+//! only if every test ran. This crate is not part of the product.
 
 mod address;
 mod program;

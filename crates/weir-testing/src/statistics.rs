@@ -1,4 +1,4 @@
-//! Statistics for tests of random choices.
+//! Computes statistics for tests of random choices.
 
 use statrs::distribution::{ChiSquared, ContinuousCDF};
 
@@ -22,7 +22,7 @@ pub fn p_value(observed: &[u64], shares: &[f64]) -> f64 {
         deviation += (*observed as f64 - expected).powi(2) / expected;
     }
     match shares.iter().filter(|share| **share > 0.0).count() {
-        // The only server receives everything, so every sample agrees with the shares.
+        // There is only one server, so every sample agrees with the shares.
         1 => 1.0,
         servers => {
             let distribution = ChiSquared::new((servers - 1) as f64);

@@ -1,5 +1,5 @@
-//! The agent's loop. It passes packets, timeouts, network changes, the helper's responses and requests to the state
-//! machine, and executes the state machine's outputs through sockets and the helper.
+//! Runs the agent's event loop. It passes packets, timeouts, network changes, requests and the helper's responses to
+//! the state machine, and executes the state machine's outputs through sockets and the helper.
 
 mod election;
 mod handover;
@@ -33,9 +33,9 @@ use handover::Handover;
 use port::Port;
 use reply_receiver::ReplyReceiver;
 
-/// Priority above all processes that are not real-time, below the kernel's threads.
+/// Real-time priority, below that of the kernel's threads.
 const REAL_TIME_PRIORITY: i32 = 10;
-/// Maximum number of packets from a socket that are handled before timers are checked.
+/// Maximum number of packets to handle from a socket before checking timers.
 const BATCH_MAX: usize = 256;
 /// Interval between attempts to open sockets that could not be opened.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
@@ -49,7 +49,7 @@ enum Purpose {
     Remove(String),
     /// See [`Request::Retire`].
     Retire(String),
-    /// The removal of addresses that another program has added.
+    /// The removal of addresses that another program added.
     Vacate(String),
     /// See [`Request::Keep`].
     Keep(String),
@@ -72,7 +72,7 @@ struct Agent {
     handover: Handover,
     /// The daemon's last report on tracked services, pools and the data plane.
     observed: Option<ObservedState>,
-    /// Whether the virtual routers that stop are no longer configured.
+    /// Whether virtual routers are being stopped because they are no longer configured.
     is_reconfiguring: bool,
 }
 
@@ -96,14 +96,14 @@ async fn wait_as_standby() -> Result<bool, Error> {
     Ok(is_activated)
 }
 
-/// Sets the name of the process in process lists.
+/// Sets the process name that process lists show.
 fn set_name(name: &std::ffi::CStr) {
     let _ = weir_sys::set_process_name(name);
 }
 
-/// Runs the agent until SIGTERM. The helper is the peer of `channel`. If `standby` is true, first waits for SIGUSR1.
-/// Standard output must be the state file of the `handover` module. Must be called in a single-threaded tokio runtime
-/// while the process has no other threads, because it drops privileges.
+/// Runs the agent until SIGTERM. `channel` leads to the helper. If `standby` is true, the agent first waits for
+/// SIGUSR1. Standard output must be the state file of the `handover` module. Call this function in a single-threaded
+/// tokio runtime while the process has no other threads, because it drops privileges.
 ///
 /// # Errors
 /// Returns an error if the helper exits or a socket cannot be opened.
@@ -202,7 +202,7 @@ impl Agent {
         poll_fn(|context| {
             let mut ready = false;
             for socket in self.ports.iter().filter_map(Port::socket) {
-                // Cleared before the packets are received, so that a later packet makes the socket ready again.
+                // Clear readiness before receiving packets, so that a later packet makes the socket ready again.
                 if let Poll::Ready(Ok(mut guard)) = socket.poll_read_ready(context) {
                     guard.clear_ready();
                     ready = true;
@@ -217,8 +217,8 @@ impl Agent {
         .await;
     }
 
-    /// Handles received packets. Must be called before timers are handled, because the packets may show that another
-    /// director is active. Returns whether there may be more packets.
+    /// Handles received packets. Call it before handling timers, because the packets can show that another director is
+    /// active. Returns whether more packets may be waiting.
     fn receive(&mut self) -> bool {
         let mut has_more = false;
         for (index, port) in self.ports.iter().enumerate() {
@@ -274,7 +274,7 @@ impl Agent {
         self.restore_active()
     }
 
-    /// Requests the addresses of active routers from which another program has removed some.
+    /// Requests the addresses of active routers again if another program has removed some of them.
     fn restore_active(&mut self) -> Result<(), Error> {
         for router in self.active_routers() {
             let is_pending = |it: &Purpose| matches!(it, Purpose::Add(name) if *name == router);
@@ -297,7 +297,7 @@ impl Agent {
         Ok(())
     }
 
-    /// Returns an address of a virtual router that no interface has.
+    /// Returns an address of a virtual router that is missing from all interfaces.
     fn missing_address(&self, router: &str) -> Option<IpAddr> {
         let settings = self.settings.iter().find(|it| it.name == router)?;
         let present = &self.network.addresses;
@@ -305,8 +305,8 @@ impl Agent {
         managed.find(|address| !present.iter().any(|it| it.ip == *address))
     }
 
-    /// Opens the sockets of virtual routers that have none or whose interface or source address has changed, and
-    /// evaluates tracked interfaces. If `changed` is true, the state machine is always updated.
+    /// Opens a socket for each virtual router that has none, or whose interface or source address has changed, and
+    /// evaluates tracked interfaces. If `changed` is true, passes every source address to the state machine.
     fn attach(&mut self, changed: bool) {
         for (index, port) in self.ports.iter_mut().enumerate() {
             let settings = &self.settings[index];
@@ -430,7 +430,7 @@ impl Agent {
         Ok(())
     }
 
-    /// Makes virtual routers that were active in the previous agent continue as active.
+    /// Keeps virtual routers active that were active in the previous agent.
     fn continue_active_routers(&mut self) {
         for (index, settings) in self.settings.iter().enumerate() {
             if let Some(last_sent) = self.handover.last_sent(&settings.name) {
@@ -461,7 +461,7 @@ impl Agent {
             .collect()
     }
 
-    /// Requests the addresses of active routers again: the helper may have been restarted, and requests may be lost.
+    /// Requests the addresses of active routers again, because a restart of the helper may have lost requests.
     fn add_addresses_again(&mut self) -> Result<(), Error> {
         for router in self.active_routers() {
             let request = Request::Add {
@@ -586,8 +586,8 @@ impl Agent {
         )
     }
 
-    /// Requests the group's notification for a state change of the member that reports for the group: the one with the
-    /// program, or the first one. All members have the same state.
+    /// Requests the group's notification if this member reports for the group. The first member with a program reports,
+    /// or the first member if none has a program. All members have the same state.
     fn notify_group(&mut self, index: usize, state: NotifyState) -> Result<(), Error> {
         let settings = &self.settings[index];
         if settings.group.is_none()
@@ -595,7 +595,7 @@ impl Agent {
         {
             return Ok(());
         }
-        // If no member has a program, the first member reports to the FIFO.
+        // The first member reports to the FIFO.
         let is_member = |it: &VirtualRouter| it.group == settings.group;
         let reporter = self.settings.iter().find(|it| is_member(it));
         let with_program = self
@@ -651,8 +651,8 @@ impl Agent {
         }
     }
 
-    /// Stops all virtual routers and waits until the addresses are removed, at most [`STOP_TIMEOUT`]. Before that,
-    /// applies a configuration that was requested: without virtual routers, their addresses may have another owner.
+    /// Stops all virtual routers and waits at most [`STOP_TIMEOUT`] until their addresses are removed. First applies a
+    /// requested configuration: if it has no virtual routers, their addresses may have a new owner.
     async fn stop(mut self, replies: &ReplyReceiver) -> Result<(), Error> {
         let deadline = Instant::now() + STOP_TIMEOUT;
         let is_policy = |purpose: &Purpose| matches!(purpose, Purpose::Policy);

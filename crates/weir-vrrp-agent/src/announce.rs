@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use weir_sys::FrameSocket;
 use weir_wire::{MacAddr, announcement_frame};
 
-/// Announces each address `repeat` times. Logs the first error and stops there.
+/// Announces each address `repeat` times. Stops at the first error and logs it.
 pub(crate) fn send(
     socket: &FrameSocket,
     ifindex: u32,

@@ -1,4 +1,4 @@
-//! The control socket: the request is one line of JSON, and so is the response.
+//! Serves the control socket and sends requests to it. A request and its response are one line of JSON each.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -25,11 +25,11 @@ const CLIENTS_MAX: usize = 64;
 const REQUEST_MAX_BYTES: u64 = 4 << 20;
 /// Maximum size of a response, in bytes.
 const RESPONSE_MAX_BYTES: u64 = 4 << 20;
-/// Maximum time for a client's request and the response.
+/// Time limit for a client to send a request and receive the response.
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(2);
-/// Maximum time that the daemon waits for the status.
+/// Time limit for each read or write when the daemon reports or asks for the status.
 const STATUS_TIMEOUT: Duration = Duration::from_millis(500);
-/// Maximum time that a command waits for a response.
+/// Time limit for each read or write of a command.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A request to the agent.
@@ -38,7 +38,7 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
 pub enum ControlRequest {
     /// Return the status of all virtual routers.
     Status,
-    /// Make a virtual router stop being active until `Resume`.
+    /// Prevent a virtual router from being active until `Resume`.
     Release {
         /// Name of the virtual router.
         router: String,
@@ -83,7 +83,7 @@ pub(crate) enum Response {
     Rejected(String),
 }
 
-/// A request, and the channel for its response.
+/// A request and the channel for its response.
 pub(crate) type PendingControlRequest = (ControlRequest, oneshot::Sender<Response>);
 
 /// Creates the socket. Only its owner can connect: this user, or the daemon's account.
@@ -148,8 +148,8 @@ async fn respond(
     writer.write_all(&text).await
 }
 
-/// Sends a request to the agent of a runtime directory and returns the virtual routers after it. Blocks for at most
-/// five seconds per read or write.
+/// Sends a request to the agent of a runtime directory and returns the resulting state of the virtual routers. Blocks
+/// for at most five seconds per read or write.
 ///
 /// # Errors
 /// Returns an error if no agent responds, or if it rejects the request.

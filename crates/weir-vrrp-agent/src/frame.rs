@@ -1,11 +1,11 @@
-//! Builds advertisements whose source is the virtual MAC address: complete Ethernet frames to a multicast group.
+//! Builds multicast advertisements that are sent from the virtual MAC address, as complete Ethernet frames.
 
 use std::net::IpAddr;
 
 use weir_vrrp::{HOP_LIMIT, PROTOCOL};
 use weir_wire::{MacAddr, checksum};
 
-/// IPv4 TOS and IPv6 traffic class: class selector 6, the same as keepalived's.
+/// IPv4 TOS and IPv6 traffic class: class selector 6, as in keepalived.
 const TRAFFIC_CLASS: u8 = 0xc0;
 
 /// Returns the Ethernet frame of a packet to a multicast group. `source` and `group` must be of the same address

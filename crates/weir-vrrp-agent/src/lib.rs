@@ -1,12 +1,11 @@
-//! `weir vrrp-agent`: the process that runs the virtual routers of `[vrrp.NAME]`.
+//! Runs the virtual routers of `[vrrp.NAME]` in a separate process, `weir vrrp-agent`.
 //!
-//! The agent is a separate process, so that a reload, upgrade or crash of the daemon never delays an advertisement. It
-//! sends and receives packets and announces addresses, which requires only `CAP_NET_RAW`. The helper (`weir-helper`)
-//! changes addresses and runs programs for the agent, and sends it the virtual routers: the agent reads no
-//! configuration.
+//! A reload, upgrade or crash of the daemon therefore never delays an advertisement. The agent sends and receives
+//! packets and announces addresses, which requires only `CAP_NET_RAW`. The helper (`weir-helper`) changes addresses and
+//! runs programs for the agent, and sends it the list of virtual routers. The agent does not read the configuration.
 //!
-//! `weir-vrrp` implements the protocol. This crate drives it, and serves the socket `RUNTIME_DIR/vrrp.sock` for
-//! `weir vrrp` and for the daemon's status.
+//! `weir-vrrp` implements the protocol. This crate drives that state machine and serves the socket
+//! `RUNTIME_DIR/vrrp.sock`, which `weir vrrp` and the daemon's status use.
 
 mod agent;
 mod announce;
@@ -34,7 +33,7 @@ pub enum Error {
     /// The helper did not send a list of virtual routers.
     #[error("the helper sent no virtual routers: {reason}")]
     Policy {
-        /// The helper's reply, or why there is none.
+        /// The helper's reply, or the reason why there is none.
         reason: String,
     },
     /// A netlink request failed.

@@ -22,8 +22,8 @@ pub(crate) struct Network {
 }
 
 impl Network {
-    /// Returns the attachment of a virtual router. Returns `None` if the interface is missing or has no source address,
-    /// or if it is down and `track_interface` is set.
+    /// Returns the attachment of a virtual router; `None` if the interface is missing or has no source address, or if
+    /// the interface is down and `track_interface` is set.
     pub(crate) fn attachment(&self, router: &VirtualRouter) -> Option<Attachment> {
         let link = match (&router.interface, router.source) {
             (Some(name), _) => self.links.iter().find(|link| link.name == *name)?,
@@ -46,7 +46,7 @@ impl Network {
     }
 
     /// Returns the configured source address if the interface has it. If none is configured, returns the interface's
-    /// first address that is not virtual; for IPv6, the first link-local one (RFC 9568 section 5.1.2.1).
+    /// first address that is not virtual, which for IPv6 must be link-local (RFC 9568 section 5.1.2.1).
     fn source(&self, router: &VirtualRouter, ifindex: u32) -> Option<IpAddr> {
         let v4 = router.is_ipv4();
         let is_virtual = |ip: IpAddr| {
@@ -73,7 +73,7 @@ impl Network {
         }
     }
 
-    /// Returns the addresses that a virtual router manages and that are on its interfaces, other than the source of its
+    /// Returns the virtual router's managed addresses that are on its interfaces, except the source address of its
     /// packets.
     pub(crate) fn addresses_of<'a>(
         &'a self,

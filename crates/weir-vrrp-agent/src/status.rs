@@ -1,4 +1,4 @@
-//! The status of virtual routers, as reported by the agent.
+//! Defines the status of virtual routers that the agent reports.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

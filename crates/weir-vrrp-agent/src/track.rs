@@ -1,4 +1,4 @@
-//! Tracked objects: the times of their checks, and the number of results that change a state.
+//! Schedules the checks of tracked objects, and determines their states from the results.
 
 use std::collections::HashMap;
 use std::fs;
@@ -8,7 +8,7 @@ use weir_helper::TrackedOutcome;
 use weir_model::{Track, TrackObject, VirtualRouter};
 use weir_vrrp::{Effect, TrackConfig, TrackedState};
 
-/// Interval between process and file checks, and before a failed check is retried.
+/// Interval between process and file checks, and delay before a check is retried.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A tracked object of a virtual router.
@@ -19,7 +19,8 @@ pub(crate) struct TrackedObject {
     /// Index among the virtual router's tracked objects.
     pub(crate) object: usize,
     pub(crate) kind: TrackObject,
-    /// When to check the object; `None` while a result is pending, and for objects that the daemon or netlink reports.
+    /// When to check the object; `None` while a result is pending, and for objects whose state the daemon or netlink
+    /// reports.
     due: Option<Duration>,
     /// Number of consecutive results that contradict the state.
     contradictions: u32,
@@ -86,7 +87,7 @@ pub(crate) fn tracked_objects(routers: &[VirtualRouter], now: Duration) -> Vec<T
 }
 
 impl TrackedObject {
-    /// Returns when the next check is due, or `None` if there is none to start.
+    /// Returns when the next check is due, or `None` if no check is scheduled.
     pub(crate) const fn due(&self) -> Option<Duration> {
         self.due
     }
@@ -96,7 +97,7 @@ impl TrackedObject {
         self.due = None;
     }
 
-    /// Applies the result of a check and returns the state.
+    /// Applies the result of a check and returns the new state.
     pub(crate) fn finish(&mut self, outcome: TrackedOutcome, now: Duration) -> TrackedState {
         let (rise, fall) = match &self.kind {
             TrackObject::Script(script) => {
@@ -126,13 +127,13 @@ impl TrackedObject {
         self.state
     }
 
-    /// Schedules another check after one that failed without a result.
+    /// Schedules another check after a check that produced no result.
     pub(crate) fn retry(&mut self, now: Duration) {
         self.due = Some(now + CHECK_INTERVAL);
     }
 }
 
-/// Returns the number of processes with each name: the kernel's name (`comm`), or the file name of the first argument.
+/// Counts the processes by name. A name is the kernel's name (`comm`) or the file name of the first argument.
 pub(crate) fn process_names() -> HashMap<String, usize> {
     let mut names = HashMap::new();
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();

@@ -1,8 +1,9 @@
-//! The authentication trailer of keepalived 2.4.2 and newer (`auth_hmac`, draft-cassen-vrrp-auth-hmac): 28 bytes after
-//! the message, with a sequence number derived from the time, and an HMAC-SHA256 truncated to 128 bits.
+//! Signs and verifies packets with the authentication trailer of keepalived 2.4.2 and newer (`auth_hmac`,
+//! draft-cassen-vrrp-auth-hmac): 28 bytes after the message, with a sequence number derived from the time, and an
+//! HMAC-SHA256 truncated to 128 bits.
 //!
 //! The HMAC covers a pseudo header (family, version, router ID, source), the message with a zero checksum, the trailer
-//! up to the HMAC, and 16 zero bytes. The destination is not covered, so all unicast peers get the same trailer.
+//! up to the HMAC, and 16 zero bytes. It does not cover the destination, so all unicast peers receive the same trailer.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -19,7 +20,7 @@ const TYPE_SHA256: u8 = 1;
 const BLOCK_BYTES: usize = 64;
 /// Byte range of the checksum in the message.
 const CHECKSUM_RANGE: std::ops::Range<usize> = 6..8;
-/// Maximum number of senders whose last sequence number is remembered; the least recent sender is replaced.
+/// Maximum number of senders whose last sequence number is stored; a new sender replaces the least recent one.
 const SENDERS_MAX: usize = 16;
 
 /// Permitted length of a key, in bytes.
@@ -90,14 +91,14 @@ const fn is_after(a: u64, b: u64) -> bool {
     a.wrapping_sub(b).cast_signed() > 0
 }
 
-/// Returns the sequence number for a time: seconds in the upper 32 bits, a 16-bit fraction, and a 16-bit counter that
-/// is zero.
+/// Returns the sequence number for a time: seconds in the upper 32 bits, then a 16-bit fraction and a 16-bit counter,
+/// which is zero.
 fn sequence_from_time(unix: Duration) -> u64 {
     let fraction = (u64::from(unix.subsec_nanos()) << 16) / 1_000_000_000;
     (unix.as_secs() << 32) | (fraction << 16)
 }
 
-/// Returns the distance in whole seconds between a time and a sequence number's time, computed modulo 2^32.
+/// Returns the difference between a time and the time of a sequence number in whole seconds, computed modulo 2^32.
 fn seconds_between(unix: Duration, sequence: u64) -> u64 {
     let now = (unix.as_secs() & u64::from(u32::MAX)) as u32;
     let sent = (sequence >> 32) as u32;
@@ -129,7 +130,7 @@ impl Hmac {
             return Vec::new();
         }
         let clock = sequence_from_time(unix);
-        // After the clock was set back, receivers would reject a continued sequence.
+        // After the clock has been set back, receivers would reject the old sequence if it continued.
         let is_outside_window = seconds_between(unix, self.sent) > self.config.window.as_secs();
         self.sent = if is_after(clock, self.sent) || is_outside_window {
             clock
@@ -174,7 +175,7 @@ impl Hmac {
             .iter()
             .fold(0_u64, |all, byte| (all << 8) | u64::from(*byte));
         let window = self.config.window.as_secs();
-        // Checked before the HMAC is computed, so that replayed packets do not each cost a hash computation.
+        // The time is checked before the HMAC, so that an old replayed packet does not cost a hash computation.
         if seconds_between(unix, sequence) > window {
             return Err(IgnoreReason::Replay);
         }
@@ -202,7 +203,7 @@ impl Hmac {
     }
 }
 
-/// Compares in constant time, so that the time does not reveal the position of the first difference.
+/// Compares two HMACs in constant time, so that the duration does not reveal the position of the first difference.
 fn is_equal(left: &[u8], right: &[u8]) -> bool {
     let differences = left.iter().zip(right).fold(0, |all, (a, b)| all | (a ^ b));
     left.len() == right.len() && differences == 0
@@ -352,7 +353,7 @@ mod tests {
         assert_eq!(result, Ok(()));
     }
 
-    /// The expected value was computed with Python's hmac module over the bytes that the module documentation lists.
+    /// The expected value was computed with Python's hmac module over the bytes listed in the module documentation.
     #[test]
     fn digest_matches_reference_implementation() {
         let key = [0x0b_u8; 32];

@@ -1,8 +1,8 @@
-//! The state machine of one virtual router (RFC 9568 section 6.4), with keepalived's additions: preemption delay,
-//! tracked objects and a fault state.
+//! Implements the state machine of one virtual router (RFC 9568 section 6.4), with keepalived's additions: preemption
+//! delay, tracked objects and a fault state.
 //!
-//! If a router's timer fires so late that another router may have become active, the router does not continue as
-//! active. It becomes backup and first listens for a full active down interval.
+//! If an active router's timer fires so late that another router may have become active, the router becomes backup and
+//! listens for a full active down interval.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -13,7 +13,7 @@ use crate::settings::{Announcements, Config, Effect, MISSED_ADVERTS, TrackConfig
 
 /// Priority of the address owner.
 const OWNER_PRIORITY: u8 = 255;
-/// Minimum interval between announcements caused by packets with a lower priority.
+/// Minimum interval between announcements that packets with a lower priority trigger.
 const ANNOUNCE_MIN_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The state of a virtual router.
@@ -61,8 +61,8 @@ pub enum Output {
         /// Frames per address.
         repeat: u32,
     },
-    /// Announce the source address of sent packets once. While this director was unreachable, unicast peers may have
-    /// lost its MAC address, and their advertisements would be delayed by address resolution.
+    /// Announce the source address of sent packets once. While this director was unreachable, its MAC address may have
+    /// expired on unicast peers. Without the announcement, address resolution would delay their advertisements.
     AnnounceSource,
 }
 
@@ -75,7 +75,8 @@ pub struct ActivePeer {
     pub priority: u8,
 }
 
-/// Another router that advertises an address of this virtual router with a different ID, so that both are active.
+/// Another router that advertises an address of this virtual router with a different virtual router ID. Both routers
+/// can then be active.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IdConflict {
     /// The source address of its advertisements.
@@ -96,18 +97,18 @@ pub struct Instance {
     /// Source address of sent packets.
     source: Option<IpAddr>,
     tracked: Vec<TrackedState>,
-    /// Why an operator or the driver prevents the router from being active.
+    /// Why an operator or the driver keeps the router from being active.
     block_reason: Option<&'static str>,
-    /// The reason, if another member of the group is in fault.
+    /// The reason for the fault of another member of the group, if there is one.
     group_fault: Option<String>,
     /// Weights of objects that only other members of the group track.
     group_weight: i32,
-    /// The reason, if the router waits for the other members of its group to become active.
+    /// The reason for becoming active, if the router is waiting for the other members of its group.
     wants_active: Option<String>,
     /// Whether a packet with a lower priority was received in state `Active`.
     received_lower_priority: bool,
     active_peer: Option<ActivePeer>,
-    /// The last conflict of IDs, and when it is forgotten.
+    /// The last ID conflict, and when it expires.
     id_conflict: Option<(IdConflict, Duration)>,
     /// The active router's advertisement interval, which a backup adopts in version 3.
     active_interval: Duration,
@@ -122,8 +123,8 @@ pub struct Instance {
     announce_at: Option<Duration>,
     refresh_at: Option<Duration>,
     announced_at: Option<Duration>,
-    /// When to announce the addresses once more after a packet with a lower priority: Linux ignores announcements that
-    /// it receives within a second of the other router's announcement (`locktime`, arp(7)).
+    /// When to announce the addresses again after a packet with a lower priority. Linux ignores an announcement that
+    /// arrives within a second after another router's announcement (`locktime`, arp(7)).
     assert_at: Option<Duration>,
     checksum: ChecksumForm,
     /// Number of packets whose list of addresses differs from the configured one.
@@ -186,30 +187,31 @@ impl Instance {
         self.since
     }
 
-    /// Returns whether the router has not been active yet, nor in fault, and has received no advertisement of an active
-    /// router since it was created.
+    /// Returns whether, since its creation, the router has been neither active nor in fault, and has received no
+    /// advertisement from an active router.
     pub const fn is_first_election(&self) -> bool {
         self.is_first_election
     }
 
-    /// Returns the reason why the state was entered, or the event that the router waits for.
+    /// Returns why the router entered its state, or what it is waiting for.
     pub fn reason(&self) -> &str {
         &self.reason
     }
 
-    /// Returns the active router if it is another router and known.
+    /// Returns the active router, if it is known and is not this router.
     pub const fn active_peer(&self) -> Option<ActivePeer> {
         self.active_peer
     }
 
-    /// Returns the conflict of IDs, if the other router has not been silent for several of its intervals.
+    /// Returns the ID conflict, if the other router's last advertisement is recent: less than three of its intervals
+    /// ago.
     pub fn id_conflict(&self, now: Duration) -> Option<IdConflict> {
         let (conflict, _) = self.id_conflict.filter(|(_, end)| now < *end)?;
         Some(conflict)
     }
 
-    /// Handles an advertisement with the ID of another virtual router. It is a conflict if it lists an address of this
-    /// one.
+    /// Handles an advertisement with the ID of another virtual router. Records a conflict if the advertisement lists an
+    /// address of this virtual router.
     pub(crate) fn handle_other_id(
         &mut self,
         advertisement: &Advertisement,
@@ -234,12 +236,12 @@ impl Instance {
         self.mismatches
     }
 
-    /// Returns the checksum form of sent packets: that of the last received packet, or the configured one.
+    /// Returns the checksum form of sent packets: the form of the last received packet, or the configured form.
     pub const fn checksum(&self) -> ChecksumForm {
         self.checksum
     }
 
-    /// Returns the tracked objects and their last known states, in the order of the configuration.
+    /// Returns the tracked objects and their last known states, in configuration order.
     pub fn tracked(&self) -> impl Iterator<Item = (&TrackConfig, TrackedState)> {
         self.config.tracked.iter().zip(self.tracked.iter().copied())
     }
@@ -275,8 +277,8 @@ impl Instance {
         self.evaluate(now);
     }
 
-    /// Reports that the previous process of this director was active and sent its last advertisement at `last_sent`. If
-    /// this router starts before another router may have become active, it continues as active.
+    /// Records that the previous process of this director was active and sent its last advertisement at `last_sent`.
+    /// The router continues as active if it starts before another router can have become active.
     pub fn continue_from(&mut self, last_sent: Duration) {
         if self.state == State::Init {
             self.previous_last_sent = Some(last_sent);
@@ -299,13 +301,13 @@ impl Instance {
         }
     }
 
-    /// Prevents the router from being active for the given reason, or with `None` permits it again.
+    /// Keeps the router from being active, for the given reason; `None` allows it again.
     pub fn handle_block(&mut self, reason: Option<&'static str>, now: Duration) {
         self.block_reason = reason;
         self.evaluate(now);
     }
 
-    /// Replaces the settings. Name, version, ID and addresses must be unchanged.
+    /// Replaces the settings. The name, version, ID and addresses must not change.
     pub fn handle_config(&mut self, config: Config, now: Duration) {
         let former = std::mem::replace(&mut self.config, config);
         if former.tracked != self.config.tracked {
@@ -315,7 +317,7 @@ impl Instance {
         if former.interval != interval {
             self.apply_interval(now);
         }
-        // The router may no longer be in a group.
+        // The router may have left its group.
         if self.wants_active.take().is_some() {
             self.timer = Some(now);
         }
@@ -339,12 +341,12 @@ impl Instance {
         }
     }
 
-    /// Stops the router: requests a last advertisement if the router is active, and enters state `Init`.
+    /// Stops the router: requests a final advertisement if the router is active, and enters state `Init`.
     pub fn stop(&mut self, now: Duration) {
         self.leave(State::Init, "stopped".to_owned(), now);
     }
 
-    /// Starts the router, or enters or leaves state `Fault`, depending on the current conditions.
+    /// Starts the router, enters state `Fault` or leaves it, depending on the current conditions.
     fn evaluate(&mut self, now: Duration) {
         if let Some(fault) = self.fault_reason() {
             if self.state != State::Fault {
@@ -363,7 +365,7 @@ impl Instance {
         }
     }
 
-    /// Returns why the router cannot be active, not considering its group; `None` if it can.
+    /// Returns why the router cannot be active, regardless of its group; `None` if it can.
     fn fault_reason(&self) -> Option<String> {
         if let Some(reason) = self.block_reason {
             return Some(reason.to_owned());
@@ -379,7 +381,7 @@ impl Instance {
             .then(|| "the interface is down or has no source address".to_owned())
     }
 
-    /// Returns the event that the router waits for before it starts; `None` if it can start or has started.
+    /// Returns what the router is waiting for before it starts; `None` if it can start or has started.
     fn wait_reason(&self, now: Duration) -> Option<String> {
         // `Fault` is included, so that a link that fails and recovers does not shorten the start delay.
         if !matches!(self.state, State::Init | State::Fault) || self.previous_last_sent.is_some() {
@@ -394,7 +396,7 @@ impl Instance {
         unknown.map(|(tracked, _)| format!("waiting for the first result of {}", tracked.name))
     }
 
-    /// Returns whether the router is in fault for its own reasons, not only because of its group.
+    /// Returns whether the router is in fault for a reason of its own, not only because of its group.
     pub(crate) fn has_own_fault(&self) -> bool {
         self.state == State::Fault && self.fault_reason().is_some()
     }
@@ -424,7 +426,8 @@ impl Instance {
         matches!(self.state, State::Active) || self.wants_active.is_some()
     }
 
-    /// Becomes active if the router was waiting for its group. Called when all members of the group are ready.
+    /// Becomes active if the router was waiting for its group. The caller ensures that all members of the group are
+    /// ready.
     pub(crate) fn follow_active(&mut self, now: Duration) {
         if let Some(reason) = self.wants_active.take() {
             self.become_active(reason, now);
@@ -436,7 +439,7 @@ impl Instance {
         std::mem::replace(&mut self.received_lower_priority, false)
     }
 
-    /// Becomes backup because another member of the group did.
+    /// Becomes backup because another member of the group became backup.
     pub(crate) fn follow_backup(&mut self, leader: &str, now: Duration) {
         if self.state == State::Active {
             self.yield_to_other(format!("{leader} of the same group became backup"), now);
@@ -504,7 +507,7 @@ impl Instance {
     }
 
     /// Becomes active, or waits for the other members of its group. Without the wait, a member that receives
-    /// advertisements would make all of them backup again (keepalived's `vrrp_sync_can_goto_master`).
+    /// advertisements would make all members backup again (keepalived's `vrrp_sync_can_goto_master`).
     fn take_over(&mut self, reason: String, now: Duration) {
         if self.config.group.is_none() {
             return self.become_active(reason, now);
@@ -535,9 +538,9 @@ impl Instance {
         self.restart_down_timer(now);
     }
 
-    /// Becomes backup because another router is active. Clients may have cached this router's MAC address, and the
-    /// other router announces the addresses again only when it receives an advertisement from this one. Therefore a
-    /// last one is sent (keepalived's `vrrp_higher_prio_send_advert`).
+    /// Becomes backup because another router is active. Sends a final advertisement, because clients may have cached
+    /// this router's MAC address, and the other router announces the addresses again only when it receives an
+    /// advertisement (keepalived's `vrrp_higher_prio_send_advert`).
     fn yield_to_other(&mut self, reason: String, now: Duration) {
         if !self.is_stalled(now) {
             let priority = self.priority();
@@ -546,7 +549,7 @@ impl Instance {
         self.become_backup(reason, now);
     }
 
-    /// Leaves the current state. An active router sends a last advertisement, so that another router takes over
+    /// Leaves the current state. An active router sends a final advertisement, so that another router takes over
     /// immediately.
     fn leave(&mut self, to: State, reason: String, now: Duration) {
         if self.state == State::Active && !self.is_stalled(now) {
@@ -573,7 +576,7 @@ impl Instance {
         self.outputs.push_back(Output::Announce { repeat });
     }
 
-    /// Returns whether this director was paused for so long that another router may have become active.
+    /// Returns whether this director was paused so long that another router may have become active.
     fn is_stalled(&self, now: Duration) -> bool {
         // At least 2, because the timer of an active router expires only after one interval.
         let missed = self.config.down_adverts.clamp(2, MISSED_ADVERTS);
@@ -689,7 +692,7 @@ impl Instance {
             self.active_peer = Some(active_peer(advertisement, sender));
             return self.yield_to_other(format!("{sender} has {advantage}"), now);
         }
-        // Assert the active state to the sender and to bridges (RFC 9568 section 6.4.3).
+        // Asserts the active state to the sender and to bridges (RFC 9568 section 6.4.3).
         self.send(now);
         self.received_lower_priority = true;
         self.assert_addresses(now);

@@ -1,8 +1,7 @@
 //! Implements VRRP 2 (RFC 3768) and 3 (RFC 9568) without I/O: packets, virtual routers, and groups of them.
 //!
-//! Time is an argument: a [`Duration`](std::time::Duration) since an origin that the caller selects. The crate does not
-//! send packets or change addresses. It requests this through [`Output`]; a driver sends packets, and adds, removes and
-//! announces addresses.
+//! Time is an argument: a [`Duration`](std::time::Duration) since an origin that the caller selects. The crate itself
+//! does not send packets or change addresses. It requests these actions through [`Output`], and a driver executes them.
 
 mod hmac;
 mod instance;

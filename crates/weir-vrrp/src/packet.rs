@@ -1,4 +1,4 @@
-//! VRRPv2 (RFC 3768 section 5) and VRRPv3 (RFC 9568 section 5) packets, without the IP header.
+//! Encodes and decodes VRRPv2 (RFC 3768 section 5) and VRRPv3 (RFC 9568 section 5) packets, without the IP header.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
@@ -16,10 +16,10 @@ pub const HOP_LIMIT: u8 = 255;
 
 /// Length of keepalived's authentication trailer, in bytes.
 pub(crate) const TRAILER_BYTES: usize = 28;
-/// Maximum length of a packet including its Ethernet header, in bytes; the same as keepalived's.
+/// Maximum length of a packet including its Ethernet header, in bytes, as in keepalived.
 const FRAME_MAX_BYTES: usize = 1500;
 const HEADER_BYTES: usize = 8;
-/// Length of the authentication data in version 2, which are always present.
+/// Length of the authentication data in bytes; in version 2, it is always present.
 const AUTHENTICATION_BYTES: usize = 8;
 const TYPE_ADVERTISEMENT: u8 = 1;
 /// Authentication type of a simple text password (RFC 2338 section 5.3.6.2).
@@ -37,7 +37,7 @@ pub enum Version {
 }
 
 impl Version {
-    /// Returns the version number in packets.
+    /// Returns the number that packets contain.
     pub const fn number(self) -> u8 {
         match self {
             Self::V2 => 2,
@@ -55,8 +55,8 @@ pub enum ChecksumForm {
     Plain,
     /// The message and a pseudo header; the default of keepalived and FRR.
     PseudoHeader,
-    /// In unicast packets: the message and a pseudo header whose destination is the multicast group, as sent by
-    /// keepalived until 1.3.6 (`old_unicast_checksum`).
+    /// In unicast packets: the message and a pseudo header with the multicast group as destination, as sent by
+    /// keepalived up to 1.3.6 (`old_unicast_checksum`).
     GroupPseudoHeader,
 }
 
@@ -106,7 +106,7 @@ pub struct ReceivedPacket<'a> {
 pub struct DecodedPacket {
     /// The packet's content.
     pub advertisement: Advertisement,
-    /// Checksum form of the packet; only meaningful for version 3 over IPv4.
+    /// Checksum form of the packet; meaningful only for version 3 over IPv4.
     pub checksum: ChecksumForm,
     /// Length of the message in bytes; any remaining bytes are keepalived's authentication trailer.
     pub length: usize,
@@ -115,7 +115,7 @@ pub struct DecodedPacket {
 /// Why a packet was ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum IgnoreReason {
-    /// The TTL or hop limit is not 255, or in unicast is lower than the configured minimum.
+    /// The TTL or hop limit is not 255, or is below the configured minimum in a unicast packet.
     HopLimit,
     /// The version differs from the configured one.
     Version,
@@ -123,15 +123,15 @@ pub enum IgnoreReason {
     Type,
     /// The length does not match the content.
     Length,
-    /// Wrong checksum.
+    /// The checksum is wrong.
     Checksum,
     /// No virtual router with this ID and family.
     RouterId,
-    /// The interval is zero, or in version 2 differs from the configured one.
+    /// The interval is zero, or differs from the configured interval in version 2.
     Interval,
-    /// Wrong authentication type, password or HMAC.
+    /// The authentication type, password or HMAC is wrong.
     Authentication,
-    /// Sent by this director.
+    /// This director sent the packet.
     Own,
     /// The sender is not a configured peer, or the packet is multicast although unicast is configured, or vice versa.
     Peer,
@@ -243,8 +243,8 @@ fn sum(bytes: &[u8], source: IpAddr, destination: IpAddr, form: ChecksumForm) ->
     checksum::pseudo_header(source, destination, IpProtocol(PROTOCOL), bytes.len()).bytes(bytes)
 }
 
-/// Returns the maximum number of addresses in a packet: as many as fit into an Ethernet frame, at most 255. The limit
-/// is the same as keepalived's.
+/// Returns the maximum number of addresses in a packet: as many as fit into an Ethernet frame, at most 255. keepalived
+/// has the same limit.
 pub const fn listed_max(is_ipv4: bool, has_trailer: bool) -> usize {
     let (headers, size) = if is_ipv4 {
         (14 + 20 + HEADER_BYTES + AUTHENTICATION_BYTES, 4)
@@ -334,8 +334,8 @@ fn address(bytes: &[u8]) -> Option<IpAddr> {
     Some(Ipv6Addr::from(address).into())
 }
 
-/// Returns the form of a valid checksum. The checksum excludes the trailer, except over IPv6, where the sender's kernel
-/// includes it.
+/// Returns the form of the checksum if the checksum is valid. It does not cover the trailer, except over IPv6, where
+/// the sender's kernel includes the trailer.
 fn checksum_form(
     arrival: &ReceivedPacket<'_>,
     length: usize,
@@ -357,8 +357,8 @@ fn checksum_form(
     }
 }
 
-/// Appends a trailer to an encoded packet. Over IPv6, updates the checksum: receivers' kernels verify it over the whole
-/// packet.
+/// Appends a trailer to an encoded packet. Over IPv6, updates the checksum, because receivers' kernels verify it over
+/// the whole packet.
 pub(crate) fn append_trailer(
     bytes: &mut Vec<u8>,
     trailer: &[u8],
@@ -405,7 +405,7 @@ mod tests {
         }
     }
 
-    /// Captured from keepalived 2.2.7.
+    /// A packet captured from keepalived 2.2.7.
     #[test]
     fn keepalived_packets_are_decoded_and_reproduced() {
         let v2 = [
@@ -506,7 +506,7 @@ mod tests {
         );
     }
 
-    /// Sent by keepalived until 1.3.6 in unicast, and by newer versions with `old_unicast_checksum`.
+    /// A unicast packet as sent by keepalived up to 1.3.6, and by newer versions with `old_unicast_checksum`.
     #[test]
     fn old_unicast_checksum_is_accepted_and_recognized() {
         let peer = IpAddr::V4(Ipv4Addr::new(10, 77, 0, 2));

@@ -1,7 +1,7 @@
-//! All virtual routers of a director. Members of a group change state together, as in keepalived's `vrrp_sync_group`:
-//! they become active and backup together, and a fault of one member is a fault of all. They become active only when
-//! every member is ready. Otherwise a group whose peer is active on one of two links would flap.
-//! The weight of an object tracked by one member changes the priorities of all members.
+//! Runs all virtual routers of a director and keeps the members of each group in the same state, as in keepalived's
+//! `vrrp_sync_group`: they become active and backup together, and a fault of one member is a fault of all. They become
+//! active only when every member is ready. Otherwise a group would flap if its peer is active on one of two links. The
+//! weight of an object that one member tracks changes the priorities of all members.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
@@ -17,7 +17,7 @@ use crate::settings::{Config, TrackedState};
 pub struct Counters {
     /// Accepted packets.
     pub received: u64,
-    /// Advertisements sent; one to several unicast peers counts once.
+    /// Advertisements sent; an advertisement to several unicast peers counts once.
     pub sent: u64,
     /// Ignored packets, by reason.
     pub ignored: BTreeMap<IgnoreReason, u64>,
@@ -58,8 +58,9 @@ impl Router {
         self.instances.get(index).map(|(instance, _)| instance)
     }
 
-    /// Returns whether a virtual router is in its first election ([`Instance::is_first_election`]), and every other
-    /// member of its group is too, or is active. The group becomes active only if no member receives advertisements.
+    /// Returns whether a virtual router is in its first election ([`Instance::is_first_election`]) and every other
+    /// member of its group is in its first election or active. The group becomes active only if no member receives
+    /// advertisements.
     pub fn is_first_election(&self, index: usize) -> bool {
         let Some(instance) = self.instance(index) else {
             return false;
@@ -170,8 +171,8 @@ impl Router {
         handled
     }
 
-    /// Announces the addresses of the other members. Their peers were active too, and become backup together with the
-    /// first member, without receiving another packet.
+    /// Announces the addresses of the other members of the group. Their peers were also active, and become backup with
+    /// the peer of `leader` without sending another packet.
     fn assert_group(&mut self, leader: usize, group: Option<&str>, now: Duration) {
         let Some(group) = group else {
             return;
@@ -245,7 +246,7 @@ impl Router {
     }
 
     /// Replaces the configuration. Virtual routers with the same name, version, ID and addresses continue; others are
-    /// removed or created. Returns, for each virtual router in `configs`, whether it continues.
+    /// removed or created. Returns whether each virtual router in `configs` continues.
     pub fn handle_configs(&mut self, configs: Vec<Config>, now: Duration) -> Vec<bool> {
         let mut previous = std::mem::take(&mut self.instances);
         let mut hmacs = std::mem::take(&mut self.hmacs);
@@ -314,7 +315,7 @@ impl Router {
         changes
     }
 
-    /// Applies state changes to the other members of the groups until no state changes.
+    /// Applies state changes to the other members of the groups until no member changes its state.
     fn propagate_changes(&mut self, now: Duration) {
         loop {
             self.spread_faults(now);
@@ -412,7 +413,7 @@ impl Router {
     }
 }
 
-/// Returns whether both configurations describe the same virtual router, so that it continues after a reload.
+/// Returns whether both configurations describe the same virtual router, which then continues after a reload.
 fn is_same_router(old: &Config, new: &Config) -> bool {
     (&old.name, old.version, old.vrid, &old.addresses)
         == (&new.name, new.version, new.vrid, &new.addresses)

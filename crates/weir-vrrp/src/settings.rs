@@ -1,4 +1,4 @@
-//! Settings of a virtual router, and the objects that it tracks.
+//! Defines the settings of a virtual router and the objects that it tracks.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -47,7 +47,7 @@ pub struct Config {
     pub priority: u8,
     /// Interval between advertisements.
     pub interval: Duration,
-    /// Addresses that are listed in advertisements.
+    /// Addresses that advertisements list.
     pub addresses: Vec<IpAddr>,
     /// Whether this router takes over from an active router with a lower priority.
     pub preempt: bool,
@@ -59,13 +59,14 @@ pub struct Config {
     pub down_adverts: u32,
     /// Minimum accepted TTL or hop limit of unicast packets; 255 accepts only packets that no router has forwarded.
     pub unicast_min_ttl: u8,
-    /// Checksum form of sent packets until a packet is received; then the form of the last received packet is used.
+    /// Checksum form of sent packets before the first packet is received; afterwards, the form of the last received
+    /// packet is used.
     pub checksum: ChecksumForm,
     /// When addresses are announced.
     pub announcements: Announcements,
     /// Simple text password (version 2 only).
     pub password: Option<[u8; 8]>,
-    /// Settings of the authentication trailer; `None` if it is not used.
+    /// Settings of the authentication trailer; `None` if packets have no trailer.
     pub hmac: Option<HmacConfig>,
     /// Name of the group; its virtual routers change state together.
     pub group: Option<String>,
@@ -112,7 +113,7 @@ pub struct TrackConfig {
 /// The effect of a tracked object's state on a virtual router.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// A failure puts the router in fault: the addresses are released.
+    /// A failure puts the router in fault, which releases the addresses.
     Fault,
     /// Added to the priority on success, and subtracted on failure.
     Weight {

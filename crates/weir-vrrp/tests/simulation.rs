@@ -1,7 +1,7 @@
-//! Simulations with virtual time: virtual routers, and groups of them, on networks that lose and delay packets and
-//! become partitioned.
+//! Simulates virtual routers and groups of them with virtual time, on networks that lose and delay packets and become
+//! partitioned.
 //!
-//! `WEIR_VRRP_SCHEDULES` sets the number of schedules, `WEIR_VRRP_SEED` the first seed. A failure prints its seed.
+//! `WEIR_VRRP_SCHEDULES` sets the number of schedules, `WEIR_VRRP_SEED` the first seed. A failed test prints the seed.
 
 #[path = "simulation/group.rs"]
 mod group;

@@ -1,4 +1,4 @@
-//! Link addresses.
+//! Defines link addresses.
 
 use std::fmt;
 
@@ -24,7 +24,7 @@ impl MacAddr {
         self.0
     }
 
-    /// Returns whether the group bit is set, which includes broadcast.
+    /// Returns whether the group bit is set, as in multicast and broadcast addresses.
     #[must_use]
     pub const fn is_multicast(self) -> bool {
         self.0[0] & 1 == 1

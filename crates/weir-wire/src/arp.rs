@@ -1,4 +1,4 @@
-//! ARP for IPv4 over Ethernet (RFC 826). Other hardware and protocol types are rejected.
+//! Parses and builds ARP packets for IPv4 over Ethernet (RFC 826). Other hardware and protocol types are rejected.
 
 use std::net::Ipv4Addr;
 
@@ -10,16 +10,16 @@ use crate::protocol::EtherType;
 /// The operation of an ARP packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ArpOperation {
-    /// Request for the link address of the target address.
+    /// A request for the link address of the target address.
     Request,
-    /// Reply with the sender's link address.
+    /// A reply with the sender's link address.
     Reply,
 }
 
 /// An ARP packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ArpPacket {
-    /// Request or reply.
+    /// Whether this is a request or a reply.
     pub operation: ArpOperation,
     /// Link address of the sender.
     pub sender_mac: MacAddr,

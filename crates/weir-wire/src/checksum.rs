@@ -1,4 +1,4 @@
-//! The Internet checksum (RFC 1071), pseudo headers, and incremental update (RFC 1624).
+//! Computes the Internet checksum (RFC 1071) with pseudo headers, and updates it incrementally (RFC 1624).
 //!
 //! Sums are computed over 16-bit words in network order; the checksum field contains the complement. Packets whose
 //! checksum field contains a partial sum for offload (CHECKSUM_PARTIAL) are not supported, except for GUE remote
@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::protocol::IpProtocol;
 
-/// A running ones' complement sum. Added pieces may have odd lengths: the next piece then continues in the middle of a
+/// A running ones' complement sum. Added pieces can have odd lengths: the next piece then continues in the middle of a
 /// word.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Sum {
@@ -159,7 +159,7 @@ pub const fn update_u128(checksum: u16, old: u128, new: u128) -> u16 {
 }
 
 /// Updates a checksum like [`update_u16`], for an address that it covers, directly or in a pseudo header. `old` and
-/// `new` may differ in family.
+/// `new` can differ in family.
 #[must_use]
 pub fn update_address(checksum: u16, old: IpAddr, new: IpAddr) -> u16 {
     let bits = |address| match address {
@@ -204,7 +204,7 @@ mod tests {
 
     #[test]
     fn update_equals_the_example_of_rfc1624_where_equation_2_fails() {
-        // Equation 2 results in 0xffff here; equation 3 must result in zero.
+        // Equation 2 gives 0xffff here; equation 3 must give zero.
         assert_eq!(update_u16(0xdd2f, 0x5555, 0x3285), 0x0000);
     }
 

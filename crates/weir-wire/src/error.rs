@@ -1,4 +1,4 @@
-//! Parse errors: the layer and the cause.
+//! Defines parse errors, which contain the layer and the cause.
 
 use std::fmt;
 
@@ -41,7 +41,7 @@ impl fmt::Display for Layer {
     }
 }
 
-/// The length field that is inconsistent with the packet.
+/// A length field that is inconsistent with the packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "the names are the fields'")]
 pub enum LengthField {

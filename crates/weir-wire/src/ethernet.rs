@@ -1,4 +1,4 @@
-//! Ethernet II with up to two VLAN tags (IEEE 802.1Q, 802.1ad).
+//! Parses and builds Ethernet II frames with up to two VLAN tags (IEEE 802.1Q, 802.1ad).
 //!
 //! A third tag is treated as payload. 802.3 frames, which contain a length instead of a type, are treated as frames of
 //! an unknown type.

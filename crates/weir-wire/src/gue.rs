@@ -1,4 +1,5 @@
-//! GUE variant 0 (draft-ietf-intarea-gue) in the layout of Linux's fou module (`include/net/gue.h`), inside UDP.
+//! Parses and builds GUE variant 0 (draft-ietf-intarea-gue) in the layout of Linux's fou module (`include/net/gue.h`),
+//! inside UDP.
 //!
 //! One option is supported: remote checksum offload, with the private flags word. Control messages, variant 1 and other
 //! flags are rejected, as fou does.
@@ -27,13 +28,14 @@ pub struct RemoteChecksum {
 }
 
 impl RemoteChecksum {
-    /// Writes the complete checksum to the inner packet, like the receiver. Does nothing if the field is past the end.
+    /// Writes the complete checksum to the inner packet, as the receiver does. Does nothing if the field is past the
+    /// end.
     pub fn complete(self, inner: &mut [u8]) {
         let sum = checksum(tail(inner, self.start.into()));
         put(inner, self.offset.into(), &sum.to_be_bytes());
     }
 
-    /// Replaces the checksum of a packet with the sum of the pseudo header, like the sender.
+    /// Replaces the checksum of a packet with the sum of the pseudo header, as the sender does.
     pub fn defer(self, inner: &mut [u8], pseudo_header: Sum) {
         put(
             inner,

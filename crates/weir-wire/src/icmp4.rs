@@ -1,7 +1,7 @@
-//! ICMP for IPv4 (RFC 792): echo, and the errors that quote a packet.
+//! Parses and builds ICMP messages for IPv4 (RFC 792): echo, and the errors that quote a packet.
 //!
-//! For other messages, the type, the code and the second word are kept. A quoted packet is kept as bytes, which
-//! `Packet::parse` parses.
+//! For other messages, only the type, the code and the second word are kept. A quoted packet is kept as bytes, which
+//! `Packet::parse` can parse.
 
 use std::net::Ipv4Addr;
 

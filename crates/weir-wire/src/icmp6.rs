@@ -1,6 +1,7 @@
-//! ICMPv6 (RFC 4443): echo, and the errors that quote a packet. Neighbour discovery is in [`crate::NeighbourMessage`].
+//! Parses and builds ICMPv6 messages (RFC 4443): echo, and the errors that quote a packet. Neighbour discovery is in
+//! [`crate::NeighbourMessage`].
 //!
-//! For other messages, the type, the code and the second word are kept.
+//! For other messages, only the type, the code and the second word are kept.
 
 use crate::bytes::{array_at, put, require, tail, u8_at};
 use crate::checksum::Sum;
@@ -138,7 +139,8 @@ impl Icmpv6Message {
         matches!(self.kind_and_code().0, 1..=4)
     }
 
-    /// Appends the message with its data. `pseudo_header` must have been computed with the length of both.
+    /// Appends the message with its data. `pseudo_header` must have been computed with the length of the message
+    /// including its data.
     pub fn emit(self, payload: &[u8], pseudo_header: Sum, out: &mut Vec<u8>) {
         let start = out.len();
         let rest = match self {

@@ -1,4 +1,4 @@
-//! IPv4 (RFC 791): header, options as opaque bytes, fragment fields.
+//! Parses and builds IPv4 headers (RFC 791), with options as opaque bytes and fragment fields.
 //!
 //! A view ends at the total length, so link-layer padding is not part of the payload. Options are not interpreted.
 
@@ -44,8 +44,8 @@ impl<'a> Ipv4View<'a> {
         })
     }
 
-    /// Checks the same as [`Self::new`] in a packet that an ICMP error quotes. The packet may be truncated: the total
-    /// length may exceed the number of bytes.
+    /// Performs the checks of [`Self::new`] for a packet that an ICMP error quotes. The packet can be truncated, so the
+    /// total length can exceed the number of bytes.
     ///
     /// # Errors
     /// See [`Self::new`].
@@ -289,7 +289,7 @@ impl Ipv4Header {
     }
 }
 
-/// Computes and writes the checksum of an IPv4 header, which consists of exactly these bytes.
+/// Computes and writes the checksum of an IPv4 header. The bytes must contain only the header.
 pub(crate) fn rewrite_checksum(header: &mut [u8]) {
     put(header, 10, &[0, 0]);
     let checksum = Sum::new().bytes(header).checksum();

@@ -1,4 +1,4 @@
-//! IPv6 (RFC 8200): the fixed header. Extension headers are in [`extension`].
+//! Parses and builds the fixed IPv6 header (RFC 8200). Extension headers are in [`extension`].
 //!
 //! Jumbograms (RFC 2675) are not supported: a payload length of zero is an empty payload.
 
@@ -39,7 +39,7 @@ impl<'a> Ipv6View<'a> {
         })
     }
 
-    /// Checks the version of a packet that an ICMP error quotes. The packet may be truncated: the payload length may
+    /// Checks the version of a packet that an ICMP error quotes. The packet can be truncated, so the payload length can
     /// exceed the number of bytes.
     ///
     /// # Errors

@@ -1,9 +1,9 @@
 //! Parses and builds packets: Ethernet, ARP, IPv4, IPv6, TCP, UDP, ICMP, NDP, and the tunnels IP-in-IP, GUE and GRE.
 //!
-//! There are two interfaces, both with pure functions over byte slices:
+//! The crate has two interfaces, both with pure functions on byte slices:
 //!
 //! * For each protocol, a checked **view** of bytes (`Ipv4View`: its constructor verifies all lengths, so its accessors
-//!   cannot fail) and a small **header** value (`Ipv4Header`) with only valid field values and with `emit`.
+//!   cannot fail) and a small **header** value (`Ipv4Header`) that contains only valid field values and has `emit`.
 //! * For complete packets, [`Packet`]: a fluent builder, which computes lengths and checksums unless they are
 //!   overridden, and a decoder, which returns [`ParsedFrame`]; [`describe`] formats it as text.
 //!
@@ -81,7 +81,7 @@ pub use tcp::{TcpHeader, TcpView};
 pub use tuple::FiveTuple;
 pub use udp::{UdpHeader, UdpView};
 
-/// UDP port assigned to GUE by IANA; [`Packet::parse`] expects GUE on it.
+/// UDP port assigned to GUE by IANA; [`Packet::parse`] expects GUE on this port.
 pub const GUE_PORT: u16 = 6080;
 
 /// Entry point of the builder and of the decoder.

@@ -1,7 +1,8 @@
-//! Neighbour discovery (RFC 4861): solicitation and advertisement, with the link address option.
+//! Parses and builds neighbour discovery messages (RFC 4861): solicitation and advertisement, with the link address
+//! option.
 //!
 //! Other options are skipped. Router messages and redirects are not parsed. The hop limit, which must be 255, is a
-//! field of the IPv6 header and not checked here.
+//! field of the IPv6 header and is not checked here.
 
 use std::net::Ipv6Addr;
 
@@ -31,7 +32,7 @@ pub enum NeighbourMessage {
     Advertisement {
         /// The advertised address.
         target: Ipv6Addr,
-        /// Link address of the target; may be `None` in a reply to a unicast solicitation.
+        /// Link address of the target; can be `None` in a reply to a unicast solicitation.
         target_mac: Option<MacAddr>,
         /// Whether the sender is a router.
         router: bool,

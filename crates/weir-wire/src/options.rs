@@ -1,11 +1,11 @@
-//! Options of an IPv4 or TCP header, as opaque bytes.
+//! Defines the options of an IPv4 or TCP header as opaque bytes.
 
 use crate::error::ParseError;
 
 /// Up to 40 bytes of options, always a multiple of four bytes.
 ///
-/// IPv4 (RFC 791) and TCP (RFC 9293) headers both have 20 fixed bytes and a 4-bit length field in words, so this type
-/// is used for both.
+/// IPv4 (RFC 791) and TCP (RFC 9293) headers both have 20 fixed bytes and a 4-bit length field in words, so both use
+/// this type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct HeaderOptions {
     bytes: [u8; Self::MAX_LEN],

@@ -1,4 +1,4 @@
-//! Registered protocol numbers, and TCP flags.
+//! Defines registered protocol numbers and TCP flags.
 
 use std::fmt;
 use std::ops::{BitOr, BitOrAssign};

@@ -1,4 +1,4 @@
-//! The TCP header (RFC 9293 section 3.1). Options are opaque bytes. TCP states are in `weir-flow`.
+//! Parses and builds TCP headers (RFC 9293 section 3.1). Options are opaque bytes. TCP states are in `weir-flow`.
 
 use crate::bytes::{put, require, tail, u8_at, u16_at, u32_at};
 use crate::checksum::Sum;

@@ -1,4 +1,4 @@
-//! The five-tuple of a flow.
+//! Defines the five-tuple of a flow.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};

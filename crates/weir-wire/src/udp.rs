@@ -1,5 +1,5 @@
-//! The UDP header (RFC 768). A checksum of zero means that there is none; over IPv6, only tunnels may omit the checksum
-//! (RFC 6935).
+//! Parses and builds UDP headers (RFC 768). A checksum of zero means that there is none; over IPv6, only tunnels may
+//! omit the checksum (RFC 6935).
 
 use crate::bytes::{put, require, tail, u16_at};
 use crate::checksum::{Sum, udp_checksum_field};
@@ -36,7 +36,7 @@ impl<'a> UdpView<'a> {
         }
     }
 
-    /// Checks that the header of a truncated datagram is complete. The length field may exceed the number of bytes.
+    /// Checks that the header of a truncated datagram is complete. The length field can exceed the number of bytes.
     ///
     /// # Errors
     /// [`ParseError::TooShort`].
@@ -101,8 +101,8 @@ pub struct UdpHeader {
 }
 
 impl UdpHeader {
-    /// Appends header and data. The checksum is computed with `pseudo_header`, which must have been computed with the
-    /// datagram's length, or omitted if it is `None`. A length above 65535 is written as 65535.
+    /// Appends header and data. Computes the checksum with `pseudo_header`, which must have been computed with the
+    /// datagram's length; `None` = no checksum. A length above 65535 is written as 65535.
     pub fn emit(&self, payload: &[u8], pseudo_header: Option<Sum>, out: &mut Vec<u8>) {
         let start = out.len();
         let length = u16::try_from(UdpView::HEADER_LEN + payload.len()).unwrap_or(u16::MAX);

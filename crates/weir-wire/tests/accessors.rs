@@ -173,7 +173,7 @@ fn fragments_are_sent_in_frames() {
             assert_eq!(&frame[14..], part.as_slice());
         }
     }
-    // No content fits, or the packet is already a fragment.
+    // Either no content fits, or the packet is already a fragment.
     for packet in [
         Packet::ipv6(V6_SRC, V6_DST)
             .udp(1, 2)

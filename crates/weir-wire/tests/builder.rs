@@ -1,4 +1,4 @@
-//! Tests that each fault of the builder changes only its field.
+//! Tests that each fault that the builder adds changes only one field.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -47,7 +47,7 @@ fn bytes_of_a_syn_match_the_rfcs() {
     #[rustfmt::skip]
     let expected = [
         2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x81, 0, 0, 10, 8, 0,
-        // The checksums are constants here, so that an error that builder and decoder share is detected.
+        // The checksums are constants here, so that the test detects an error that the builder and the decoder share.
         0x45, 0x2e, 0, 46, 0x12, 0x34, 0x40, 0, 63, 6, 0xa5, 0x5c, 192, 0, 2, 1, 192, 0, 2, 10,
         0x9c, 0x40, 0, 80, 1, 2, 3, 4, 0, 0, 0, 0, 0x60, 2, 4, 0, 0x07, 0x19, 0, 0, 2, 4, 5, 0xb4, b'h', b'i',
     ];

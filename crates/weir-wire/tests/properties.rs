@@ -1,4 +1,4 @@
-//! Tests properties for any input: no parser panics, built packets are parsed to the same fields, and fragments are
+//! Tests properties with random input: no parser panics, built packets are parsed to the same fields, and fragments are
 //! reassembled to the original packet.
 
 use std::net::IpAddr;
@@ -42,7 +42,7 @@ fn packets() -> impl Strategy<Value = Vec<u8>> {
                     .options(&options)
                     .payload(&payload)
                     .build(),
-                // Port 6080 would be parsed as GUE.
+                // A datagram to port 6080 would be parsed as GUE.
                 1 => ip.udp(a, b & 0x0fff).payload(&payload).build(),
                 2 => ip
                     .udp(a, b & 0x0fff)
@@ -293,8 +293,8 @@ proptest! {
     }
 }
 
-/// Returns whether packets are equal, except that a UDP checksum may be zero instead of all ones as sent: the receiver
-/// of a remote checksum writes a completed checksum of zero as zero.
+/// Returns whether packets are equal, except that a UDP checksum may be zero instead of the all ones that were sent:
+/// the receiver of a remote checksum writes a completed checksum of zero as zero.
 fn equal_but_for_udp_zero(received: &[u8], packet: &[u8], original: &Datagram) -> bool {
     if received == packet {
         return true;

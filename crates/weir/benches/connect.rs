@@ -1,7 +1,7 @@
-//! Measures the cost of connect(), send() and sendto() with `forward = "socket"`, compared with the same calls to the
-//! address of a server, in CPU time of the calling thread and in elapsed time. The values are medians of rounds that
-//! alternate, so that the load of the machine affects both. No hook runs for packets of a connected socket: their row
-//! must show no difference.
+//! Measures the cost of connect(), send() and sendto() with `forward = "socket"`, in CPU time of the calling thread and
+//! in elapsed time, and compares it with the same calls to a server's own address. The values are medians of rounds
+//! that alternate between the two addresses, so that the load of the machine affects both equally. No hook runs for
+//! packets of a connected socket, so their row must show no difference.
 
 use std::fs;
 use std::io;
@@ -15,7 +15,7 @@ use rustix::time::{ClockId, clock_gettime};
 const ROUNDS: u32 = 15;
 const VIP: &str = "198.51.100.77";
 
-/// A daemon with its own directories and mounts of cgroup2 and bpffs.
+/// A daemon with its own directories and its own mounts of cgroup2 and bpffs.
 struct Rig {
     directory: PathBuf,
     daemon: Option<Child>,
@@ -92,7 +92,7 @@ fn main() -> io::Result<()> {
     });
     print_row("socket, connect, close, TCP", [server, vip], 1_000, |to| {
         let stream = TcpStream::connect(to)?;
-        // Closes with a reset. Otherwise thousands of connections in TIME_WAIT would occupy the local ports, and the
+        // Close with a reset. Otherwise, thousands of connections in TIME_WAIT would occupy the local ports, and the
         // kernel's search for a free port would dominate the cost.
         rustix::net::sockopt::set_socket_linger(&stream, Some(Duration::ZERO))?;
         Ok(())

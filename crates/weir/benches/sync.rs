@@ -1,13 +1,14 @@
-//! Measures the cost of `[sync]` outside the data plane, and how many flows are missing when a director fails: two
-//! directors run in network namespaces, and the first one receives new flows at a steady rate.
+//! Measures the cost of `[sync]` outside the data plane, and how many flows are missing when a director fails. Two
+//! directors run in network namespaces, and the first receives new flows at a steady rate.
 //!
-//! A flow is a SYN and an ACK that the pinned program processes in test runs, so that no client or server network stack
-//! is involved. The CPU time is the time used by the daemon threads while the flows begin, minus the time used in an
-//! equal period without flows. At the end, SIGSTOP stops the sender's daemon: the other director receives only what the
-//! daemon has sent by then. The rows "direct, sync" of the packet benchmark measure the cost in the data plane.
+//! A flow consists of a SYN and an ACK that the pinned program processes in test runs, so no client or server network
+//! stack is involved. The CPU time is the time that the daemon's threads use while the flows begin, minus the time that
+//! they use in an equal period without flows. At the end, SIGSTOP stops the sender's daemon, so the other director has
+//! only what the daemon had sent by then. The rows "direct, sync" of the packet benchmark measure the cost in the data
+//! plane.
 //!
 //! `WEIR_BENCH_FLOWS` sets the flows per second, `WEIR_BENCH_SECONDS` the duration of a round, and `WEIR_BENCH_ROUNDS`
-//! the number of rounds. Requires root.
+//! the number of rounds. The benchmark requires root.
 
 #[path = "../tests/world/mod.rs"]
 mod world;
@@ -40,7 +41,8 @@ fn number_from_environment(name: &str, default: u32) -> u32 {
 /// A printed figure: text, unit, goal and value.
 type Figure = (&'static str, &'static str, f64, fn(&Round) -> f64);
 
-/// The result of a round: CPU time per flow of sender and receiver, and missing flows in milliseconds of traffic.
+/// The result of a round: CPU time per flow on the sender and on the receiver, and missing flows in milliseconds of
+/// traffic.
 #[derive(Clone, Copy, Debug)]
 struct Round {
     sender_us: f64,
@@ -202,7 +204,7 @@ fn run_round(forward: &str, rate: u32, seconds: u32) -> Round {
 
     let cpu_before = pids.map(cpu_time);
     let sent = start_flows(&world, rate, time);
-    // The sender sends nothing from now on, as if its links were cut.
+    // From now on the sender sends nothing, as if its links had been cut.
     let sender = Pid::from_raw(pids[0].cast_signed()).expect("process id is not zero");
     kill_process(sender, Signal::STOP).expect("send a signal to the process");
     let sender_cpu = cpu_time(pids[0]) - cpu_before[0];
@@ -224,7 +226,7 @@ fn run_round(forward: &str, rate: u32, seconds: u32) -> Round {
     }
 }
 
-/// Waits until the second director receives no more flows. Returns the number of its flows.
+/// Waits until the second director stops receiving flows. Returns the number of its flows.
 fn wait_for_last_flows(world: &World) -> usize {
     let mut last = count_flows(world, "second");
     wait_for("the last flows", TIMEOUT, || {
@@ -242,7 +244,7 @@ fn clean(world: &World) {
     world::remove_tree(&world.pin_dir("second"));
 }
 
-/// Starts flows at the first director for `time`. Returns their number.
+/// Starts flows through the first director for `time`. Returns their number.
 fn start_flows(world: &World, rate: u32, time: Duration) -> u32 {
     let pins = world.pin_dir("director");
     let name = world.namespace("director");
@@ -291,7 +293,8 @@ fn start_flows(world: &World, rate: u32, time: Duration) -> u32 {
 const SYN: u8 = 2;
 const ACK: u8 = 16;
 
-/// Returns a frame to `mac` with a client's TCP segment without payload. The checksums are correct, as a client's are.
+/// Returns a frame to `mac` with a TCP segment from a client. The segment has no payload, and its checksums are
+/// correct.
 fn packet(mac: &[u8], flow: u32, flags: u8) -> Vec<u8> {
     let [high, low] = ((FIRST_PORT as u32 + flow % PORTS) as u16).to_be_bytes();
     let client = Ipv4Addr::new(10, 71, 1, 1 + (flow / PORTS) as u8);
@@ -312,7 +315,7 @@ fn packet(mac: &[u8], flow: u32, flags: u8) -> Vec<u8> {
     frame
 }
 
-/// Returns the sum of the 16-bit words.
+/// Returns the sum of the 16-bit words in `bytes`.
 fn sum_words(bytes: &[u8]) -> u32 {
     let pairs = bytes.chunks_exact(2);
     pairs

@@ -1,4 +1,4 @@
-//! Definition of the command line.
+//! Defines the command line.
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -68,7 +68,7 @@ pub(crate) struct GlobalOptions {
 }
 
 impl GlobalOptions {
-    /// Returns the configuration file; by default [`DEFAULT_CONFIG`].
+    /// Returns the path of the configuration file; the default is [`DEFAULT_CONFIG`].
     pub(crate) fn config(&self) -> &Path {
         self.config.as_deref().unwrap_or(Path::new(DEFAULT_CONFIG))
     }
@@ -85,8 +85,8 @@ impl GlobalOptions {
         }
     }
 
-    /// Returns the options of this director's directories, for a command line in a message; empty for the default
-    /// directories.
+    /// Returns the options that select this director's directories, for a command line in a message. The text is empty
+    /// for the default directories.
     pub(crate) fn directory_options(&self) -> String {
         let option = |name: &str, path: &Path, default: &str| match path == Path::new(default) {
             true => String::new(),
@@ -96,7 +96,7 @@ impl GlobalOptions {
             + &option("--pin-dir", &self.pin_dir, DEFAULT_PIN_DIR)
     }
 
-    /// Returns the absolute path of the configuration file, for another process; `None` = no file was specified.
+    /// Returns the absolute path of the configuration file, to pass to another process; `None` = no file was specified.
     pub(crate) fn absolute_config(&self) -> Result<Option<PathBuf>, Failure> {
         let absolute = self.config.as_deref().map(std::path::absolute);
         Ok(absolute.transpose()?)
@@ -256,7 +256,7 @@ pub(crate) enum Command {
     },
 }
 
-/// Returns [`GlobalOptions`] for a command on which they have no effect: they are accepted, but its help does not list
+/// Returns [`GlobalOptions`] for a command that ignores them: the command accepts them, but its help does not list
 /// them.
 fn hidden_global_options() -> [Arg; 3] {
     let hidden = |id: &'static str, long: &'static str| {
@@ -548,9 +548,9 @@ pub(crate) enum ServerForward {
     L3dsr,
 }
 
-/// Splits at the last slash: pool names created by ipvsadm contain a slash, addresses do not.
+/// Splits the text at the last slash: pool names created by ipvsadm contain a slash, but addresses do not.
 fn parse_server_name(text: &str) -> Result<ServerName, String> {
-    // The path of a unix socket contains slashes too.
+    // The path of a unix socket also contains slashes.
     let unix_socket = text
         .find("/unix:/")
         .map(|index| (&text[..index], &text[index + 1..]));

@@ -1,4 +1,4 @@
-//! Reports the failures of commands: the message on stderr and the exit code.
+//! Reports the failures of commands with a message on stderr and an exit code.
 
 use std::error::Error;
 use std::io;
@@ -18,25 +18,25 @@ pub(crate) enum Failure {
         /// One line.
         message: String,
     },
-    /// A file is invalid; the message consists of the diagnostics.
+    /// A file is invalid. The message consists of the diagnostics.
     #[error("{findings}")]
     Findings {
         /// Rendered diagnostics.
         findings: String,
     },
-    /// Wrong use of the command line.
+    /// The command line is invalid.
     #[error("{message}")]
     Usage {
         /// One line.
         message: String,
     },
-    /// Failure of a command that otherwise exits with the code of the program that it runs; the codes of its own
-    /// failures must be different.
+    /// A command failed that normally exits with the code of the program that it runs. The codes of its own failures
+    /// must be distinct.
     #[error("{message}")]
     Wrapper {
         /// One line.
         message: String,
-        /// 125 to 127, like env(1) and timeout(1); or 128 plus the number of a signal.
+        /// 125 to 127, as in env(1) and timeout(1), or 128 plus the number of a signal.
         code: u8,
     },
     /// No daemon is running, or the daemon does not reply.

@@ -1,4 +1,4 @@
-//! Limits the log lines of the HTTP/2 library to one per second: the library may log a warning for each hostile frame,
+//! Limits the log lines of the HTTP/2 library to one per second. The library may log a warning for each hostile frame,
 //! and a flood of frames would fill the disk. The next line reports how many lines were suppressed.
 
 use std::fmt;
@@ -20,8 +20,8 @@ const LIBRARY_TARGET: &str = "h2";
 static SUPPRESSED: AtomicU64 = AtomicU64::new(0);
 static LAST: Mutex<Option<Instant>> = Mutex::new(None);
 
-/// Returns whether the limit applies to an event. Levels `debug` and `trace`, which an operator enables, are not
-/// limited.
+/// Returns whether the limit applies to an event. It does not apply to the levels `debug` and `trace`, which only an
+/// operator enables.
 fn is_limited(event: &Event<'_>) -> bool {
     let metadata = event.metadata();
     let module = metadata.target().split("::").next();
@@ -45,7 +45,7 @@ impl<S: Subscriber> Layer<S> for RateLimit {
         if !is_limited(event) {
             return true;
         }
-        // If the lock is taken, another thread is logging a line now.
+        // If the lock is taken, another thread is logging a line at this moment.
         let due = LAST
             .try_lock()
             .is_ok_and(|mut last| is_due(&mut last, Instant::now()));
@@ -56,7 +56,7 @@ impl<S: Subscriber> Layer<S> for RateLimit {
     }
 }
 
-/// Appends the number of suppressed lines to the lines of another format.
+/// Appends the number of suppressed lines to a line of the inner format.
 pub(crate) struct WithSuppressedCount<F>(pub(crate) F);
 
 impl<S, N, F> FormatEvent<S, N> for WithSuppressedCount<F>

@@ -1,7 +1,7 @@
-//! Parses the command line of the weir program, and runs its commands.
+//! Parses the command line and runs the command.
 //!
-//! A command converts its arguments to a call to another crate, such as weir-control or weir-lab, and the result to
-//! text and an exit code. This crate makes no decisions.
+//! A command converts its arguments into a call to another crate, such as weir-control or weir-lab, and converts the
+//! result into text and an exit code. This crate makes no decisions.
 
 mod arguments;
 mod command;
@@ -33,7 +33,7 @@ const CONFIGURATION_TIP: &str =
     "`-c FILE` selects the configuration file: `weir check -c FILE`, `weir run -c FILE`";
 
 /// Arguments of nginx, HAProxy, ipvsadm and service scripts that operators may type out of habit, and the equivalent
-/// Weir command.
+/// Weir commands.
 const EQUIVALENTS: [(&[&str], &str); 9] = [
     (
         &["-t", "-T", "test", "configtest", "validate", "verify"],
@@ -70,7 +70,7 @@ const EQUIVALENTS: [(&[&str], &str); 9] = [
     ),
 ];
 
-/// Adds the equivalent Weir command as a tip to the error about an unknown argument.
+/// Adds the equivalent Weir command as a tip to an error about an unknown argument.
 fn with_tip(mut error: clap::Error) -> clap::Error {
     let kind = match error.kind() {
         ErrorKind::UnknownArgument => ContextKind::InvalidArg,
@@ -96,7 +96,7 @@ fn with_tip(mut error: clap::Error) -> clap::Error {
     error
 }
 
-/// Removes suggestions of commands that are hidden because only `weir run` starts them.
+/// Removes suggestions of hidden commands, which only `weir run` starts.
 fn without_hidden_suggestions(mut error: clap::Error) -> clap::Error {
     if let Some(ContextValue::Strings(names)) = error.get(ContextKind::SuggestedSubcommand) {
         let commands = Arguments::command();

@@ -1,4 +1,4 @@
-//! Writes results, messages and the log: with colours on a terminal; exits silently if the reader of stdout has exited.
+//! Writes results, messages and the log, with colours on a terminal. Exits silently if the reader of stdout has exited.
 
 use std::env;
 use std::io::{self, IsTerminal, Write};
@@ -10,7 +10,7 @@ use weir_control::log_filter;
 
 use crate::log_rate_limit::{RateLimit, WithSuppressedCount};
 
-/// Returns whether to use colours on stderr: stderr is a terminal, and the user has not disabled colours.
+/// Returns whether to use colours on stderr: stderr must be a terminal, and the user must not have disabled colours.
 pub(crate) fn color() -> bool {
     io::stderr().is_terminal() && wants_color()
 }
@@ -20,14 +20,14 @@ pub(crate) fn wants_color() -> bool {
     env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
-/// Writes results to stdout. Exits with 0 if the reader closed the pipe, as `head` does.
+/// Writes results to stdout. Exits with 0 if the reader, such as `head`, has closed the pipe.
 ///
 /// # Errors
 /// Fails if writing to stdout fails, for example because the disk is full.
 pub(crate) fn print(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        // The reader needs no more output.
+        // The reader does not need more output.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => std::process::exit(0),
         other => other,
     }

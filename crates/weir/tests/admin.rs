@@ -1,4 +1,4 @@
-//! Tests of the API over TCP (`[node] admin`): which clients are accepted, and their responses.
+//! Tests the API over TCP (`[node] admin`): which clients it accepts, and how it responds.
 
 #[path = "admin/browser.rs"]
 mod browser;
@@ -79,7 +79,7 @@ fn submitted_text_is_planned_applied_and_quoted() {
     assert!(planned.contains("pool more"), "{planned}");
     let applied = daemon.post("/v1/reload", Some(&token), &body(&more));
     assert!(applied.starts_with("HTTP/1.1 200"), "{applied}");
-    // The file has not changed, and a reload activates it again.
+    // The file has not changed, so a reload would activate it again.
     let (_, printed) = daemon.weir(&["plan"]);
     assert!(printed.contains("- pool more"), "{printed}");
     let json = serde_json::json!({
@@ -163,8 +163,8 @@ fn foreign_host_or_origin_is_rejected() {
     assert!(metrics.contains(counted), "{metrics}");
 }
 
-/// Opens a connection from each address, sends `request` on it and keeps it open. Returns the response to a request for
-/// the metrics while the connections are open.
+/// Opens a connection from each address, sends `request` on it and keeps it open. Requests the metrics while the
+/// connections are open, and returns the response.
 fn metrics_during(
     daemon: &AdminDaemon,
     last_bytes: impl Iterator<Item = u8>,
@@ -280,7 +280,7 @@ fn removed_token_is_rejected_after_reload() {
     daemon.write("tokens", "# none\n");
     assert!(daemon.weir(&["reload"]).0);
     assert_eq!(code(), 401);
-    // A file that others may write is rejected, and the active tokens do not change.
+    // The daemon rejects a file that other users may write, and the active tokens do not change.
     let tokens = daemon.directory.join("tokens");
     fs::set_permissions(&tokens, fs::Permissions::from_mode(0o660)).expect("set the file mode");
     let (reloaded, printed) = daemon.weir(&["reload"]);
@@ -309,7 +309,7 @@ fn non_loopback_listener_requires_tls() {
     }
 }
 
-/// The unix socket is used by a program of another user, for example a member of `socket_group`.
+/// A program of another user, such as a member of `socket_group`, uses the unix socket.
 #[test]
 fn socket_rejects_file_paths_from_other_users() {
     if !privileged() {

@@ -1,4 +1,4 @@
-//! Tests of VIPs announced by BGP, with BIRD on a router and on the director, where Weir controls BIRD.
+//! Tests VIPs announced over BGP, with BIRD on a router and on the director, where Weir controls it.
 
 mod world;
 
@@ -16,7 +16,7 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 const SESSION: &str =
     "  hold time 9;\n  connect delay time 1;\n  connect retry time 2;\n  error wait time 1, 5;\n";
 
-/// A segment whose client is a router, with BIRD on the router and on the director.
+/// A segment on which the client is a router. BIRD runs on the router and on the director.
 struct Fabric {
     world: World,
 }
@@ -51,7 +51,7 @@ impl Fabric {
         fabric
     }
 
-    /// Returns the path of a file of a host's BIRD.
+    /// Returns the path of a file that belongs to a host's BIRD.
     fn path(&self, host: &str, name: &str) -> PathBuf {
         let directory = self.world.path(&format!("bird-{host}"));
         fs::create_dir_all(&directory).expect("create a directory");
@@ -102,7 +102,7 @@ impl Fabric {
         wait_for(what, TIMEOUT, || self.has_route() == expected);
     }
 
-    /// Waits for state and reason in the status document, which may lag by half a second.
+    /// Waits for a state and reason in the status document, which may lag by half a second.
     fn wait_for_state(&self, state: &str, reason: &str) {
         wait_for(reason, TIMEOUT, || {
             let status = self.world.status();
@@ -156,7 +156,7 @@ fn route_follows_health_drain_and_stop() {
         reply.is_ok(),
         "VIP must be reachable through the route: {reply:?}"
     );
-    // The VIP is routed to the director, so it need not be on an interface.
+    // Routes send the VIP to the director, so it need not be on an interface.
     for command in ["check", "doctor"] {
         let mut weir = fabric.world.weir("director");
         let file = fabric.world.write_config(&config);
@@ -171,7 +171,7 @@ fn route_follows_health_drain_and_stop() {
         assert!(!printed.contains("on no interface"), "{printed}");
     }
 
-    // The last server fails and recovers.
+    // Make the last server fail and recover.
     fabric.world.kill_nginx(0);
     fabric.world.kill_nginx(1);
     fabric.wait_for_route(false);
@@ -179,7 +179,7 @@ fn route_follows_health_drain_and_stop() {
     fabric.world.start_nginx_on("server0", 0, "");
     fabric.wait_for_route(true);
 
-    // A drained node first makes its route the least preferred one, then withdraws it.
+    // A drained node first makes its route the least preferred, and then withdraws it.
     fabric.world.run_weir(&["node", "drain"]);
     wait_for("the community", TIMEOUT, || {
         let route = fabric.birdc("client", &format!("show route {VIP}/32 all"));
@@ -204,7 +204,7 @@ fn route_follows_health_drain_and_stop() {
             .contains("weir_announced{vip=\"192.0.2.10\"} 1")
     );
 
-    // Without `[announce]`, nothing is announced. The route is also withdrawn if the daemon hangs.
+    // Without `[announce]`, Weir announces nothing. It also withdraws the route if the daemon hangs.
     let (without_announce, _) = config
         .split_once("[announce]")
         .expect("text contains the table");
@@ -245,7 +245,7 @@ fn routes_are_kept_for_withdraw_after_when_processes_crash() {
     }
     fabric.world.wait_for_daemon();
 
-    // Without keeper and daemon, the announcer keeps the route for `withdraw_after`, then withdraws it.
+    // Without the keeper and the daemon, the announcer keeps the route for `withdraw_after`, and then withdraws it.
     let announcer = child(keeper, "announcer");
     let daemon = child(keeper, "weir run");
     kill(keeper);
@@ -258,7 +258,7 @@ fn routes_are_kept_for_withdraw_after_when_processes_crash() {
     });
 }
 
-/// BIRD's configuration has a syntax error outside of Weir's file. Weir reports it, and recovers.
+/// BIRD's configuration has a syntax error outside Weir's file. Weir reports the error, and recovers once it is fixed.
 #[test]
 fn bird_errors_are_reported_and_retried() {
     if !privileged() {

@@ -1,4 +1,4 @@
-//! Runs a short `weir-lab attack` against Weir only. Asserts that no abandoned request remains at the server.
+//! Runs a short `weir-lab attack` against Weir only, and asserts that no abandoned request remains at the server.
 
 mod world;
 

@@ -1,4 +1,4 @@
-//! Tests output and exit codes of commands that need neither privileges nor a daemon.
+//! Tests the output and exit codes of commands that need neither privileges nor a daemon.
 
 use std::fs;
 use std::path::PathBuf;
@@ -38,7 +38,7 @@ impl Scratch {
         self.command(line).output().unwrap()
     }
 
-    /// Runs a command. Returns exit code, stdout and stderr as one text.
+    /// Runs a command. Returns the exit code, stdout and stderr as one text.
     fn run(&self, line: &str) -> String {
         let output = self.output(line);
         let text = format!(
@@ -145,7 +145,7 @@ fn doctor_on_a_real_server_names_the_command_for_servers() {
     );
 }
 
-/// A machine without a daemon: only the error and the missing daemon are found.
+/// The machine has no daemon: the doctor finds only the error and the missing daemon.
 #[test]
 fn doctor_with_an_invalid_file_examines_the_rest() {
     let scratch = Scratch::new(INVALID);
@@ -279,7 +279,7 @@ fn colours_require_a_terminal() {
     assert!(!output.stderr.contains(&0x1b));
 }
 
-/// Runs a command in a separate network namespace in which no name server responds. Returns its output and duration.
+/// Runs a command in a separate network namespace without a reachable name server. Returns its output and duration.
 fn run_without_name_servers(scratch: &Scratch, line: &str) -> (Output, std::time::Duration) {
     let script = "ip link set lo up && ip route add 192.0.2.53/32 dev lo && mount --bind resolv.conf /etc/resolv.conf \
      && exec \"$@\"";
@@ -295,7 +295,7 @@ fn run_without_name_servers(scratch: &Scratch, line: &str) -> (Output, std::time
     (command.output().unwrap(), started.elapsed())
 }
 
-/// Writes a file for each program, with servers specified by name.
+/// Writes a file for each program, in which servers are specified by name.
 fn write_files_with_names(scratch: &Scratch) {
     let servers: String = (1..=5)
         .map(|n| format!("    server s{n} host{n}.example.net:80\n"))
@@ -346,8 +346,8 @@ fn import_waits_two_seconds_for_dns_in_total() {
     ] {
         let (output, elapsed) = run_without_name_servers(&scratch, &format!("import {line}"));
         let printed = String::from_utf8_lossy(&output.stderr).into_owned();
-        // Names in the hosts file need no name server. The limit is two seconds plus the time that this machine needs
-        // for everything else.
+        // Names in the hosts file need no name server. Resolution is limited to two seconds; the rest allows for a slow
+        // machine.
         assert!(
             elapsed < std::time::Duration::from_secs(4),
             "{line} took {elapsed:?}: {printed}"
@@ -363,7 +363,7 @@ fn import_waits_two_seconds_for_dns_in_total() {
             }
             continue;
         }
-        // Layer 4 servers without an address are dropped.
+        // The import drops layer 4 servers without an address.
         assert_eq!(output.status.code(), Some(1), "{printed}");
         for n in 1..=5 {
             let name = format!("host{n}.example.net");
@@ -575,7 +575,7 @@ fn commands_of_other_programs_suggest_weirs_command() {
             "{printed}"
         );
     }
-    // Only the first argument is compared with other programs' commands.
+    // Weir compares only the first argument with other programs' commands.
     let printed = scratch.run("status -t");
     assert!(!printed.contains("weir check"), "{printed}");
 }
@@ -639,7 +639,7 @@ fn import_that_drops_access_rule_fails() {
     assert_eq!(output.status.code(), Some(0));
 }
 
-/// For each program, one line with an effect on clients, and one without.
+/// For each program, one line that affects clients and one that does not.
 const IMPORTED: &[(&str, &str, &str, &str)] = &[
     (
         "ipvsadm",

@@ -1,4 +1,4 @@
-//! Tests of directors that share state in a real etcd.
+//! Tests directors that share state in a real etcd.
 
 #[path = "cluster/clock.rs"]
 mod clock;
@@ -38,16 +38,16 @@ fn host_number(n: usize) -> u16 {
     u16::try_from(number).expect("number fits in 16 bits")
 }
 
-/// Etcd members, directors and servers on one segment.
+/// A group: etcd members, directors and servers on one segment.
 struct Group {
     world: World,
     etcd: Vec<Option<Child>>,
     directors: Vec<Option<Child>>,
     /// Whether etcd requires client certificates and passwords: see [`etcd_security`].
     is_secured: bool,
-    /// Whether the directors have services of their own, in addition to published ones.
+    /// Whether the directors have local services in addition to the published ones.
     has_local_services: bool,
-    /// `lease` of the directors, in seconds.
+    /// The directors' `lease`, in seconds.
     lease_s: u64,
     /// The port that the directors use for etcd.
     etcd_port: u16,
@@ -92,7 +92,7 @@ impl Group {
         group
     }
 
-    /// Returns the data directory of an etcd member. It is on tmpfs, because etcd waits for the disk at each write.
+    /// Returns the data directory of an etcd member. It is on tmpfs, because etcd waits for the disk on each write.
     fn data_dir(&self, n: usize) -> PathBuf {
         PathBuf::from(format!(
             "/dev/shm/{}",
@@ -164,7 +164,8 @@ impl Group {
         });
     }
 
-    /// Returns a director's local configuration. With only a proxy service, nothing is loaded into the kernel.
+    /// Returns a director's local configuration. It contains only a proxy service, so the director loads nothing into
+    /// the kernel.
     fn local_config(&self, n: usize) -> String {
         let endpoints = self.endpoints(self.etcd_port);
         let lease_s = self.lease_s;
@@ -215,7 +216,7 @@ impl Group {
         self.world.path(&format!("state-{}", DIRECTORS[n]))
     }
 
-    /// Starts all directors and waits until each of them reports all others as present.
+    /// Starts all directors and waits until each reports that all of them are present.
     fn start_all(&mut self) {
         for n in 0..self.directors.len() {
             self.start(n);
@@ -254,7 +255,7 @@ impl Group {
         serde_json::from_slice(&self.weir(n, &["status", "--json"]).stdout).unwrap_or_default()
     }
 
-    /// Returns the part about the group from a director's status.
+    /// Returns the part of a director's status that describes the group.
     fn group(&self, n: usize) -> Value {
         self.status(n)["cluster"].clone()
     }
@@ -368,7 +369,7 @@ fn publication_is_applied_by_all_directors_or_rolled_back() {
         "{metrics}"
     );
 
-    // The next publication makes servers fail: the first director rolls it back, and no other one applies it.
+    // The next publication makes servers fail: the first director rolls it back, and no other director applies it.
     let rejected = group.publish(1, &config(8080, &["10.71.0.20:81", "10.71.0.21:81"]), "3s");
     let errors = String::from_utf8_lossy(&rejected.stderr);
     assert!(
@@ -380,7 +381,7 @@ fn publication_is_applied_by_all_directors_or_rolled_back() {
         assert!(group.serves(n, 8080), "director {n}");
     }
 
-    // A publication is limited by `[cluster.publish]` of each director's file, and errors have positions.
+    // `[cluster.publish]` in each director's file limits what can be published, and errors have positions.
     let script = format!(
         "{}[check.x]\nkind = \"script\"\ncommand = [\"/bin/true\"]\nuser = \"daemon\"\n",
         config(8080, &SERVERS)
@@ -398,7 +399,7 @@ fn publication_is_applied_by_all_directors_or_rolled_back() {
         );
     }
 
-    // Overrides and added servers are shared.
+    // The directors share overrides and added servers.
     group.run_weir(2, &["server", "web/10.71.0.20:80", "drain"]);
     for n in 0..3 {
         wait_for("the override", TIMEOUT, || {
@@ -421,7 +422,7 @@ fn publication_is_applied_by_all_directors_or_rolled_back() {
     fs::remove_file(group.state_dir(2).join("cluster.json")).expect("remove the record");
     group.start(2);
     wait_for("the configuration", TIMEOUT, || group.serves(2, 8080));
-    // A large configuration is published in several chunks.
+    // The command publishes a large configuration in several chunks.
     let large = format!("{}# {}\n", config(8081, &SERVERS), "x".repeat(300_000));
     let published = group.publish(2, &large, "0s");
     assert!(published.status.success(), "{published:?}");
@@ -440,7 +441,7 @@ fn loss_of_etcd_or_its_data_does_not_affect_service() {
     assert!(published.status.success(), "{published:?}");
     let load = Load::start(&group);
 
-    // Each etcd member fails once; the group stays connected to the others.
+    // Each etcd member fails once; the group stays connected through the others.
     for n in 0..3 {
         group.kill_etcd(n);
         group.run_weir(
@@ -463,7 +464,7 @@ fn loss_of_etcd_or_its_data_does_not_affect_service() {
         group.wait_for_etcd();
     }
 
-    // Without a majority, commands are delayed, nothing is removed, and a director starts with its saved state.
+    // Without a majority, commands are delayed, no server is removed, and a director starts from its saved state.
     group.kill_etcd(0);
     group.kill_etcd(1);
     for n in 0..2 {
@@ -485,7 +486,7 @@ fn loss_of_etcd_or_its_data_does_not_affect_service() {
         assert!(group.serves(n, 8080), "director {n}");
     }
 
-    // All data of etcd is lost: the directors restore it.
+    // etcd loses all its data, and the directors restore it.
     group.kill_etcd(2);
     for n in 0..3 {
         fs::remove_dir_all(group.data_dir(n)).expect("remove the data");
@@ -512,7 +513,7 @@ fn loss_of_etcd_or_its_data_does_not_affect_service() {
     });
     load.assert_nothing_failed();
 
-    // A director starts without etcd, even after a reboot.
+    // A director can start without etcd, even after a reboot.
     for n in 0..3 {
         group.kill_etcd(n);
     }
@@ -526,7 +527,7 @@ fn loss_of_etcd_or_its_data_does_not_affect_service() {
     assert_eq!(group.state(1, "10.71.0.21:80"), "maint");
 }
 
-/// Requests to port 8080 of the first two directors.
+/// A load of requests to port 8080 of the first two directors.
 struct Load {
     stop: Arc<AtomicBool>,
     failed: Arc<AtomicU64>,
@@ -574,7 +575,7 @@ impl Load {
     }
 }
 
-/// Sends a request on a new connection.
+/// Sends a request over a new connection.
 fn send_request(address: &str) -> std::io::Result<()> {
     use std::io::{Error, Read, Write};
     let address = address.parse().map_err(Error::other)?;

@@ -1,4 +1,4 @@
-//! Tests of fragmented datagrams, and of echo requests to a VIP.
+//! Tests fragmented datagrams, and echo requests to a VIP.
 
 mod world;
 
@@ -16,7 +16,7 @@ fn config(family: Family, forward: &str, extra: &str) -> String {
     )
 }
 
-/// Asserts that fragmented datagrams pass in both directions, with both servers.
+/// Asserts that fragmented datagrams pass in both directions, to and from both servers.
 fn assert_fragments_pass(family: Family, forward: &str, extra: &str) {
     if !privileged() {
         return;
@@ -75,7 +75,7 @@ fn fragments_pass_l3dsr_v6() {
     assert_fragments_pass(Family::V6, "l3dsr", "");
 }
 
-/// The director replies to echo requests for a VIP, whether the VIP is one of its addresses or only routed to it.
+/// The director replies to echo requests for a VIP, whether the VIP is one of its addresses or is only routed to it.
 #[test]
 fn icmp_echo_to_vip_is_answered() {
     if !privileged() {

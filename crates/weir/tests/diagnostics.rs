@@ -1,4 +1,4 @@
-//! Tests that status, log and counters report each fault, name its cause, and report nothing else.
+//! Tests that the status, the log and the counters report each fault, name its cause, and report nothing else.
 
 mod world;
 
@@ -19,7 +19,7 @@ use std::time::Duration;
 
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Returns the service of this name from a status document.
+/// Returns the service with this name from a status document.
 fn service<'a>(status: &'a serde_json::Value, name: &str) -> &'a serde_json::Value {
     let services = status["services"].as_array().expect("services is an array");
     let found = services.iter().find(|service| service["name"] == name);

@@ -30,8 +30,8 @@ fn config(forward: &str) -> String {
     )
 }
 
-/// Returns a command that runs a program on a host with a separate `/etc/sysctl.d`, and with the `keepalived.conf` that
-/// the test has written below `keepalived`.
+/// Returns a command that runs a program on a host with a separate `/etc/sysctl.d` and with the `keepalived.conf` that
+/// the test wrote to `keepalived`.
 fn local_command(world: &World, host: &str, program: &str) -> Command {
     let directory = world.path(&format!("sysctl.d-{host}"));
     std::fs::create_dir_all(&directory).expect("create a directory");
@@ -81,8 +81,8 @@ fn run_shell(world: &World, host: &str, line: &str) {
     assert!(output.status.success(), "{line}: {output:?}");
 }
 
-/// Returns the fix command of the finding with this text: empty if an operator must decide, `None` if there is no such
-/// finding.
+/// Returns the fix command of the finding with this text. The command is empty if the operator must decide. Returns
+/// `None` if there is no such finding.
 fn fix_command(world: &World, host: &str, arguments: &[&str], seen: &str) -> Option<String> {
     let mut arguments = arguments.to_vec();
     arguments.push("--json");
@@ -97,7 +97,7 @@ fn fix_command(world: &World, host: &str, arguments: &[&str], seen: &str) -> Opt
     Some(finding["mend"].as_str().unwrap_or_default().to_owned())
 }
 
-/// Asserts that the finding is reported, and that it is gone after its fix command was executed.
+/// Asserts that the doctor reports the finding, and that its fix command removes the finding.
 fn assert_fixed_by_command(world: &World, host: &str, arguments: &[&str], seen: &str) {
     let command = fix_command(world, host, arguments, seen);
     let command = command.unwrap_or_else(|| {
@@ -246,7 +246,7 @@ fn director_faults_are_reported_and_fixed() {
     );
 }
 
-/// Segments with a wrong checksum increase the counter, and the doctor reports their source.
+/// Segments with a wrong checksum increment the counter, and the doctor reports their source.
 #[test]
 fn wrong_checksums_at_server_are_reported() {
     if !privileged() {

@@ -1,4 +1,5 @@
-//! Tests that Weir's kernel objects that another program changes are restored under traffic, reported once and counted.
+//! Tests that after another program changes Weir's kernel objects, Weir restores them under traffic, and logs and
+//! counts each repair once.
 
 mod world;
 
@@ -33,8 +34,8 @@ fn repair_count(world: &World, what: &str) -> u64 {
         .unwrap_or_else(|| panic!("{label} is not in {metrics}"))
 }
 
-/// Changes an object with `break_it` and waits until the object is restored. Asserts that clients are served, and that
-/// the repair is counted and logged once.
+/// Changes an object with `break_it` and waits until Weir restores it. Asserts that clients are served, and that Weir
+/// counts and logs the repair once.
 fn assert_restored(world: &World, what: &str, message: &str, break_it: impl FnOnce()) {
     assert!(is_reachable(world), "before {message}");
     let (before, logged) = (
@@ -74,7 +75,7 @@ fn bpftool(arguments: &str) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Returns the path of the pin whose name ends with this text.
+/// Returns the path of the pin with this name.
 fn find_pin(world: &World, name: &str) -> String {
     let output = Command::new("find")
         .arg(world.pin_dir("director"))
@@ -177,7 +178,7 @@ fn drifted_objects_are_restored() {
     assert!(load.is_running(), "the load must not fail");
 }
 
-/// One of thousands of listeners is removed, changed or added.
+/// The test removes, changes or adds one of thousands of listeners.
 #[test]
 fn large_table_elements_are_restored() {
     if !privileged() {
@@ -329,7 +330,8 @@ fn replaced_program_is_restored() {
             .lines()
             .next()
             .unwrap_or_else(|| panic!("no link of XDP: {text}"));
-        // The daemon is stopped during this: otherwise it could repair the link before the other program is attached.
+        // The daemon is stopped in the meantime; otherwise, it could repair the link before the other program is
+        // attached.
         let command = format!(
             "daemon=$(pgrep -P {keeper}); kill -STOP $daemon; trap \"kill -CONT $daemon\" EXIT
              bpftool link detach pinned {link}

@@ -1,4 +1,4 @@
-//! Tests of the paths to servers and back: unresolved neighbours, a device that XDP cannot send to, servers behind
+//! Tests the paths to servers and back: unresolved neighbours, a device to which XDP cannot send, servers behind
 //! routers, and a kernel with and without forwarding.
 
 mod world;
@@ -32,7 +32,7 @@ fn set_forwarding(world: &World, is_enabled: bool) {
     ));
 }
 
-/// Asserts that the first connection to each server works after all neighbour entries were removed.
+/// Asserts that the first connection to each server works after all neighbour entries are removed.
 fn assert_flushed_neighbours_resolved(family: Family, forward: &str, extra: &str) {
     if !privileged() {
         return;
@@ -69,7 +69,7 @@ fn assert_flushed_neighbours_resolved_in_mode(
             world.status()
         );
     }
-    // At tc, the program itself uses the stack's neighbour table.
+    // Only XDP passes packets with an unresolved next hop to tc, where the program uses the stack's neighbour table.
     let uses_tc = world.packet_count("pass_to_tc") > 0;
     assert_eq!(uses_tc, mode.is_some(), "{:#}", world.status());
 }
@@ -89,7 +89,8 @@ fn flushed_neighbours_are_resolved_tunnel_v4() {
     assert_flushed_neighbours_resolved(Family::V4, "tunnel", "");
 }
 
-/// The data plane itself has the kernel resolve neighbours, and does not drop packets because of an unknown length.
+/// The data plane itself makes the kernel resolve neighbours, and an unknown packet length does not make it drop
+/// packets.
 #[test]
 fn neighbours_are_resolved_while_daemon_is_stopped() {
     if !privileged() {
@@ -204,7 +205,7 @@ fn assert_egress_through_bridge(mode: Option<&'static str>) {
     assert_eq!(uses_tc, mode.is_some(), "{:#}", world.status());
 }
 
-/// Servers are in another network behind two routers, with routes of equal cost. Then one router fails.
+/// The servers are in another network behind two routers with routes of equal cost. Then one router fails.
 #[test]
 fn failure_of_one_of_two_gateways_breaks_nothing() {
     if !privileged() {

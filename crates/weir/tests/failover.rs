@@ -1,5 +1,5 @@
-//! Tests which open connections survive when a VIP moves between two directors with the same configuration, for each of
-//! two schedulers, and tests the keepalived setup in the text of the manual.
+//! Tests which open connections survive when a VIP moves between two directors with the same configuration, with each
+//! of two schedulers, and tests the manual's keepalived setup.
 
 mod world;
 
@@ -16,7 +16,7 @@ use world::{World, privileged, wait_for};
 const HELD_CONNECTIONS: usize = 40;
 const VIP: &str = "10.0.0.10";
 
-/// One switch with two directors, four servers and a client, with the manual's addresses.
+/// Two directors, four servers and a client on one switch, with the manual's addresses.
 struct Pair {
     world: World,
     directors: [&'static str; 2],
@@ -32,7 +32,7 @@ impl Pair {
         }
     }
 
-    /// Starts both daemons and waits until all servers are up for both.
+    /// Starts both daemons and waits until both report all servers as up.
     fn start(&mut self, config: &str) {
         let path = self.world.write_config(config);
         for host in self.directors {
@@ -47,7 +47,7 @@ impl Pair {
         }
     }
 
-    /// Opens connections and sends a first request on each.
+    /// Opens connections and sends the first request on each.
     fn open_connections(&self) -> Vec<TcpStream> {
         let opened = self.world.spawn_on("client", || {
             let open = |_| {
@@ -72,7 +72,7 @@ impl Pair {
         })
     }
 
-    /// Removes the pins of the second director; [`World`] removes those of the first.
+    /// Removes the pins of the second director. [`World`] removes the pins of the first.
     fn clean(&self) {
         let _ = self
             .world
@@ -155,7 +155,7 @@ fn count_survivors_of_move(scheduler: &str) -> usize {
         "client",
         &format!("neigh replace {VIP} lladdr {mac} dev eth0"),
     );
-    // New connections must be served, so that failures of old ones are not caused by the network.
+    // New connections must be served, to show that the network does not cause failures of the old ones.
     let new = pair.open_connections();
     assert_eq!(new.len(), HELD_CONNECTIONS);
     count_served(&mut held)
@@ -182,7 +182,7 @@ fn maglev_connections_survive_vip_move() {
     }
 }
 
-/// Returns a file of the manual's recipe: a fenced block whose first line contains the name.
+/// Returns a file of the manual's recipe, which is a fenced block whose first line contains the file name.
 fn recipe_file(name: &str) -> String {
     let manual = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/manual/failover.md");
     let manual = fs::read_to_string(manual).expect("read the manual");
@@ -205,7 +205,8 @@ fn keepalived_recipe_keeps_every_connection() {
     let keepalived = recipe_file("/etc/keepalived/keepalived.conf");
     let mut processes: Vec<(&str, PathBuf)> = Vec::new();
     for (host, priority) in [("director", "priority 100"), ("second", "priority 90")] {
-        // Use this test's directories. A shell script, because keepalived's scripts get no environment.
+        // Use this test's directories. A wrapper script sets them, because keepalived runs its scripts without an
+        // environment.
         let script = pair.world.path(&format!("status-{host}"));
         let weir = env!("CARGO_BIN_EXE_weir");
         let (run, pins) = (
@@ -250,7 +251,7 @@ fn keepalived_recipe_keeps_every_connection() {
         pair.world.kill_on_drop(child);
         processes.push((host, pid));
         if host == "director" {
-            // The second one starts later, so that it is the standby regardless of the machine's load.
+            // Start the second one later, so that it is the standby regardless of the machine's load.
             wait_for("the VIP", Duration::from_secs(30), || {
                 pair.vip_holder() == Some("director")
             });

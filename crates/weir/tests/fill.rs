@@ -1,5 +1,5 @@
 //! Tests a nearly full flow table: with `nat`, no client is rejected while less than 90 % of the slots are in use, and
-//! `status` shows fill level and rejections.
+//! `status` shows the fill level and the rejections.
 
 mod world;
 
@@ -77,7 +77,7 @@ fn nat_accepts_clients_up_to_90_percent_full() {
     let large = 16_384 / 20 * 9;
     send_from(&world, first + small..first + large);
     assert_all_flows_have_entries(&world, large.into());
-    // A full table rejects flows, which is reported.
+    // A full table rejects flows, and the status reports this.
     send_from(&world, first + large..first + large + 1500);
     let has_rejected = || world.packet_count("drop_no_place") > 0;
     wait_for("rejected flows", Duration::from_secs(20), has_rejected);

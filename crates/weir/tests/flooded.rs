@@ -1,6 +1,6 @@
-//! Tests two directors with the same configuration on a hub: a bridge that floods every frame to every port. A director
-//! must not forward frames to the other's MAC address, nor to a virtual MAC address that the other has. If both
-//! forwarded such frames, the frames would be sent back and forth.
+//! Tests two directors with the same configuration on a hub, that is, a bridge that floods every frame to every port. A
+//! director must not forward frames addressed to the other director's MAC address or virtual MAC address. If both
+//! directors forwarded such frames, the frames would go back and forth.
 
 mod world;
 
@@ -31,7 +31,7 @@ struct Hub {
 }
 
 impl Hub {
-    /// Starts both directors: `director` has both addresses, `second` is the backup.
+    /// Starts both directors. `director` has both addresses, and `second` is the backup.
     fn new(attach: &str) -> Self {
         let mut world = World::with_two_directors(1, 1024);
         sh(&format!(
@@ -87,7 +87,7 @@ impl Hub {
         row.and_then(|row| row["packets"].as_u64()).unwrap_or(0)
     }
 
-    /// Sends requests. Asserts that `forwarder` forwards them, and that `other` receives them, but forwards none.
+    /// Sends requests. Asserts that `forwarder` forwards them, and that `other` receives them but forwards none.
     fn assert_forwarded_by(&self, address: &str, forwarder: &str, other: &str) {
         let before = [self.connections(forwarder), self.connections(other)];
         let ignored_before = self.ignored_frames(other);
@@ -139,7 +139,7 @@ fn assert_only_addressed_director_forwards(attach: &str) {
     let vmac = "00:00:5e:00:01:33";
     assert!(hub.neighbour(VIRTUAL).contains(vmac) && !hub.neighbour(REGULAR).contains(vmac));
 
-    // The other director takes over the virtual MAC address; the client's neighbour entry does not change.
+    // The second director takes over the virtual MAC address; the client's neighbour entry does not change.
     hub.json("director", &["vrrp", "outside", "release"]);
     hub.wait_for_state("second", "active");
     wait_for("the second director to have the address", TIMEOUT, || {

@@ -1,6 +1,6 @@
-//! Tests of generic XDP with `attach = "xdp"`: the director's address is on a bridge, whose driver has no XDP support.
-//! Packets that the kernel merged would be too large to send, so Weir disables GRO on the bridge and below it, and
-//! `clean` enables it again.
+//! Tests generic XDP with `attach = "xdp"`: the director's address is on a bridge, whose driver has no XDP support.
+//! Packets that the kernel has merged would be too large to send, so Weir disables GRO on the bridge and on its ports,
+//! and `clean` enables it again.
 
 mod world;
 
@@ -8,7 +8,7 @@ use world::{Family, World, bracketed, privileged};
 
 const MIB: usize = 1 << 20;
 
-/// Returns whether the kernel merges packets that the director receives on `device` (GRO).
+/// Returns whether the kernel merges the packets that the director receives on `device` (GRO).
 fn has_gro(world: &World, device: &str) -> bool {
     let output = world.output("director", &format!("ethtool -k {device}"));
     let text = String::from_utf8_lossy(&output.stdout);

@@ -1,5 +1,5 @@
-//! Tests of health checks: a server that dies under load is removed and returns automatically. No reload, restart or
-//! change of the order in the file makes a dead server usable.
+//! Tests health checks: Weir stops using a server that dies under load, and uses it again after it recovers. No reload,
+//! restart or change of the order in the file makes a dead server usable.
 
 mod world;
 
@@ -13,7 +13,7 @@ use world::{Family, World, privileged, wait_for};
 
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Returns a configuration with the servers in this order, with this check.
+/// Returns a configuration with the servers in this order and with this check.
 fn config(order: &[usize], pool: &str, check: &str) -> String {
     let servers: Vec<String> = order
         .iter()
@@ -66,7 +66,7 @@ fn start_ab(world: &World, requests: u32) -> Child {
         .expect("start ab")
 }
 
-/// Waits for `ab`. Returns the numbers of completed and of failed requests.
+/// Waits for `ab`. Returns the numbers of completed and failed requests.
 fn request_counts(ab: Child) -> (u32, u32) {
     let output = ab.wait_with_output().expect("wait for ab");
     let text = String::from_utf8_lossy(&output.stdout);
@@ -79,7 +79,7 @@ fn request_counts(ab: Child) -> (u32, u32) {
     (number("Complete requests:"), number("Failed requests:"))
 }
 
-/// Returns the number of lines of the daemon's log that are about a server and contain `words`.
+/// Returns the number of lines in the daemon's log that contain a server's address and `words`.
 fn count_log_lines(world: &World, n: usize, words: &str) -> usize {
     let server = Family::V4.server(n).to_string();
     let lines = world.log();
@@ -133,8 +133,8 @@ fn dead_server_is_removed_and_returns_under_load() {
     let (complete, failed) = request_counts(ab);
     assert_eq!(complete, 20_000);
     assert!(failed < 20_000 / 2, "{failed} failed");
-    // A client may reuse the port of a connection that was established when the server died. The director never saw the
-    // end of that connection.
+    // A client may reuse the port of a connection that was open when the server died. The director never saw the end of
+    // that connection.
     let (complete, failed) = request_counts(start_ab(&world, 2000));
     assert_eq!(complete, 2000);
     let open_at_once = 4;
@@ -325,7 +325,7 @@ fn notify_programs_run_for_pools_and_services() {
     });
 }
 
-/// While a server returns, `weir explain` shows the last result of its check, not the reason for which it went down.
+/// While a server recovers, `weir explain` shows the last result of its check, not the reason why it went down.
 #[test]
 fn explanation_of_returning_server_has_last_result() {
     if !privileged() {

@@ -1,5 +1,5 @@
-//! Tests every kind of check with every kind of hostile server: no probe takes longer than its timeout, and all servers
-//! are down.
+//! Tests every kind of check against every kind of hostile server: no probe takes longer than its timeout, and all
+//! servers are down.
 
 mod world;
 
@@ -11,7 +11,7 @@ use world::{Family, World, privileged, wait_for};
 
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Kind of check, the keys that it requires, and the first bytes of a good server's response.
+/// The kind of check, the keys that it requires, and the first bytes of a good server's response.
 const STREAMS: [(&str, &str, &[u8]); 9] = [
     ("http", "", b"HTTP/1.1 200 OK\r\nServer: ha"),
     ("https", "verify = false", &[22, 3, 3, 0, 122, 2, 0, 0, 118]),
@@ -40,17 +40,17 @@ const DATAGRAMS: [(&str, &str, &[u8]); 2] = [
 /// Behaviour of a hostile server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Behaviour {
-    /// Does not listen on the port.
+    /// The server does not listen on the port.
     Refused,
-    /// Sends no data.
+    /// The server sends no data.
     Silent,
-    /// Sends the beginning of a good response, and closes the connection.
+    /// The server sends the beginning of a good response and closes the connection.
     Truncated,
-    /// Sends data until the probe closes the connection; 200 datagrams over UDP.
+    /// The server sends data until the probe closes the connection, or 200 datagrams over UDP.
     Endless,
-    /// Sends bytes that are no response.
+    /// The server sends bytes that are not a valid response.
     Garbage,
-    /// Sends the beginning of a good response slowly and repeatedly; nothing over UDP.
+    /// The server sends the beginning of a good response slowly and repeatedly, or nothing over UDP.
     Drip,
 }
 

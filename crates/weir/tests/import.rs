@@ -1,4 +1,5 @@
-//! Tests that the configuration that `weir import` writes balances, checks and fails over like the original program.
+//! Tests that Weir, with the configuration that `weir import` writes, balances, checks and fails over like the original
+//! program.
 
 mod world;
 
@@ -132,7 +133,7 @@ fn imported_ldirectord_file_balances_and_fails_over() {
     assert_balances_and_fails_over("ldirectord", LDIRECTORD);
 }
 
-/// Sends a request to the director's proxy. Returns the body, followed by the status code.
+/// Sends a request to the director's proxy. Returns the body followed by the status code.
 fn fetch(world: &World, host: &str, path: &str) -> String {
     let line = format!(
         "curl -s -m 5 -w %{{http_code}} -H Host:{host} http://{}:8080{path}",

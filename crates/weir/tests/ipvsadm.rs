@@ -1,5 +1,5 @@
-//! Tests of the program under the name `ipvsadm`: its services balance packets, survive the daemon, and coexist with
-//! the services of the file.
+//! Tests the program under the name `ipvsadm`: its services balance packets, outlive the daemon, and coexist with the
+//! services of the file.
 
 mod world;
 
@@ -13,7 +13,7 @@ use world::{Family, World, privileged, wait_for};
 
 const NODE: &str = "[node]\ninterfaces = [\"eth0\"]\nmax_flows = 65536\n";
 
-/// Exit code, standard output, standard error.
+/// Exit code, standard output and standard error.
 type CommandResult = (i32, String, String);
 
 /// Runs `ipvsadm LINE` on the director.
@@ -56,7 +56,7 @@ fn run_ipvsadm(world: &World, line: &str) -> String {
     output
 }
 
-/// Runs a line and asserts that it is rejected with this code and text.
+/// Runs a line and asserts that it fails with this exit code and text.
 fn assert_rejected(world: &World, line: &str, code: i32, text: &str) {
     let (actual_code, output, errors) = ipvsadm(world, line);
     assert!(errors.contains(text), "{line}: {errors}");
@@ -111,7 +111,7 @@ fn ipvsadm_service_balances_and_survives_daemon() {
             .contains("\"origin\":\"ipvsadm\"")
     );
 
-    // `-Z` resets only the counters of the listing.
+    // `-Z` resets only the counters that the listing shows.
     run_ipvsadm(&world, "-Z");
     let listed = run_ipvsadm(&world, "-L -n --stats --exact");
     let line = listed
@@ -129,7 +129,7 @@ fn ipvsadm_service_balances_and_survives_daemon() {
     let only: Vec<String> = (0..4).map(|_| responding_server(&world)).collect();
     assert!(only.iter().all(|name| *name == only[0]), "{only:?}");
     run_ipvsadm(&world, "--set 100 0 50");
-    // Concurrent calls wait for each other.
+    // Concurrent invocations wait for each other.
     std::thread::scope(|calls| {
         for _ in 0..3 {
             calls.spawn(|| run_ipvsadm(&world, "-Z"));
@@ -164,7 +164,7 @@ fn ipvsadm_service_balances_and_survives_daemon() {
     );
     world.run_weir(&["server", &name, "ready"]);
 
-    // Without a scheduler no new flow begins.
+    // Without a scheduler, no new flow begins.
     run_ipvsadm(&world, &format!("-E {service} -s none"));
     let url = format!("http://{}/name", Family::V4.vip());
     assert!(world.get_within(2, &url).is_err());
@@ -318,7 +318,7 @@ fn configured_services_are_listed_and_read_only() {
     assert_eq!(run_ipvsadm(&world, "-L --daemon"), "");
     assert_eq!(run_ipvsadm(&world, "-S -n"), before);
 
-    // A changed weight is an override. Setting the weight of the file removes the override.
+    // A changed weight is an override. Setting the weight that the file specifies removes the override.
     run_ipvsadm(&world, &format!("-e {web} -r 10.71.0.20 -w 0"));
     assert_eq!(
         world.server_status("10.71.0.20".parse().expect("parse the address"))["override"],
@@ -329,7 +329,7 @@ fn configured_services_are_listed_and_read_only() {
         world.server_status("10.71.0.20".parse().expect("parse the address"))["override"].is_null()
     );
 
-    // A file that defines a service of ipvsadm is rejected.
+    // Weir rejects a file that defines a service that ipvsadm has created.
     let claim = world.path("claim.toml");
     let text = format!("{NODE}{FILE}").replace("\"10.71.0.10:80\"", "\"udp/10.71.0.10:53\"");
     fs::write(&claim, text).expect("write the file");
@@ -365,8 +365,8 @@ fn proxy_file(listen: &str) -> String {
     )
 }
 
-/// Runs `weir SUBCOMMAND -c FILE` on the director, and asserts that the file is rejected because of the service of
-/// ipvsadm at the VIP.
+/// Runs `weir SUBCOMMAND -c FILE` on the director and asserts that it rejects the file because of the ipvsadm service
+/// at the VIP.
 fn assert_conflict(world: &World, subcommand: &str, file: &str) {
     let output = world
         .weir("director")
@@ -429,7 +429,8 @@ fn proxy_service_and_service_of_ipvsadm_cannot_have_the_same_address() {
     assert_proxy_address_is_taken(&world);
 }
 
-/// Earlier versions accepted both. The daemon does not start, but the error's command removes the service.
+/// Earlier versions accepted both services. The daemon does not start, but the command in the error message removes the
+/// service.
 #[test]
 fn service_at_the_address_of_a_proxy_service_can_be_deleted_without_a_daemon() {
     if !privileged() {
@@ -468,7 +469,7 @@ fn restore_continues_after_rejections_and_stops_at_syntax_errors() {
     assert_eq!(restore(&saved).0, 0);
     assert_eq!(run_ipvsadm(&world, "-S -n"), saved, "after a round trip");
 
-    // A rejected line is reported, and the next one is executed; the exit code is that of the last line.
+    // A rejected line is reported and the next one is executed. The exit code is that of the last line.
     let (code, _, errors) = restore("-A -t 10.71.0.11:80 -s nope\nipvsadm -A -t 10.71.0.12:80\n");
     assert_eq!(
         (code, errors.as_str()),
@@ -479,7 +480,7 @@ fn restore_continues_after_rejections_and_stops_at_syntax_errors() {
     let (code, _, errors) = restore("-L -q\n-A -t 10.71.0.13:80\n");
     assert_eq!((code, errors.as_str()), (0, "-q: unknown option\n"));
 
-    // A syntax error ends the run. The effects of the lines before it remain.
+    // A syntax error ends the run. The effects of the preceding lines remain.
     let (code, _, errors) = restore("-A -t 10.71.0.14:80\n-A -t 10.71.0.15\n-A -t 10.71.0.16:80\n");
     assert_eq!(
         (code, errors.as_str()),
@@ -595,8 +596,8 @@ fn imported_table_is_valid_configuration() {
     assert!(lost.contains("\n  line 7: "), "{notes}");
     assert_eq!(notes.matches("line ").count(), 2, "{notes}");
     let text = String::from_utf8(output.stdout).expect("text is valid UTF-8");
-    // Neither ipvsadm nor the file adds the address. The warning about the file reports this, and the setting with
-    // which Weir adds it.
+    // Neither ipvsadm nor the file adds the address. The warning about the file reports this and names the setting that
+    // makes Weir add the address.
     let first = text.lines().next().expect("output has a first line");
     assert_eq!(
         first,
@@ -614,7 +615,7 @@ fn imported_table_is_valid_configuration() {
         .lines()
         .filter(|line| !line.contains("sctp") && !line.contains("--pe"))
         .collect();
-    // Flags are saved in a fixed order.
+    // `-S` prints flags in a fixed order.
     let imported = imported
         .join("\n")
         .replace("sh-port,sh-fallback", "sh-fallback,sh-port")

@@ -1,7 +1,7 @@
 //! Runs random valid and invalid ipvsadm command lines: no command crashes the director, no rejected command changes
 //! the table, and the table always equals a model.
 //!
-//! The model does not use the parser: each line is generated together with its effect, and the table is kept as the
+//! The model does not use the parser: the test generates each line together with its effect, and keeps the table as the
 //! text that `-S` must print.
 
 mod world;
@@ -29,11 +29,11 @@ impl RandomSource {
     }
 }
 
-/// Maps each service, written as `-S` prints it, to the text after `-s` and to its servers. Maps the address of a
-/// server to the text after it.
+/// Maps each service, written as `-S` prints it, to the text after `-s` and to its servers, and maps the address of
+/// each server to the text after the address.
 type Model = BTreeMap<&'static str, (String, BTreeMap<String, String>)>;
 
-/// Services, in listing order.
+/// The services in listing order.
 const SERVICES: [&str; 6] = [
     "-t 10.71.0.10:80",
     "-t 10.71.0.11:443",
@@ -48,7 +48,8 @@ fn port(service: &str) -> &str {
     port
 }
 
-/// Returns a syntactically valid line, and the model after it, or `None` if the line must be rejected.
+/// Returns a syntactically valid line and the model after it, or `None` instead of the model if the line must be
+/// rejected.
 fn random_line(random: &mut RandomSource, model: &Model) -> (String, Option<Model>) {
     let service = random.pick(&SERVICES);
     let service_exists = model.contains_key(service);
@@ -105,7 +106,7 @@ fn random_line(random: &mut RandomSource, model: &Model) -> (String, Option<Mode
     }
 }
 
-/// Returns a service's options as given and as printed, and whether they are valid.
+/// Returns a service's options as given on the command line and as printed, and whether they are valid.
 fn service_options(random: &mut RandomSource, service: &str) -> (String, String, bool) {
     let v6 = service.contains('[');
     let is_udp = service.starts_with("-u");
@@ -146,14 +147,15 @@ fn service_options(random: &mut RandomSource, service: &str) -> (String, String,
     (given, printed, valid)
 }
 
-/// Returns a server's address with port, its options as given and as printed, and whether they are valid.
+/// Returns a server's address and port, its options as given on the command line and as printed, and whether they are
+/// valid.
 fn server_options(random: &mut RandomSource, service: &str) -> (String, String, String, bool) {
     let v6 = service.contains('[');
     let server_is_v6 = if random.below(8) == 0 { !v6 } else { v6 };
     let host = 20 + random.below(3);
     let method = random.pick(&["-g", "-i", "-m", ""]);
     let masquerade_port = random.pick(&["8080", port(service)]);
-    // Only masquerading supports a server port other than the service's.
+    // Only masquerading allows the server's port to differ from the service's.
     let port = if method == "-m" {
         masquerade_port
     } else {
@@ -239,7 +241,7 @@ fn invalid_line(random: &mut RandomSource) -> String {
     format!("{} --no-such", tail.join(" "))
 }
 
-/// Returns the expected lines of `-S -n`, sorted, because other tests cover the order.
+/// Returns the expected lines of `-S -n`, sorted because other tests cover the order.
 fn expected_listing(model: &Model) -> Vec<String> {
     let mut lines = Vec::new();
     for (service, (options, servers)) in model {
@@ -332,7 +334,7 @@ fn table_matches_model_at_length() {
         accepted > steps / 10 && rejected > steps / 10,
         "{accepted} accepted, {rejected} rejected"
     );
-    // Without a daemon, the table is read from the pinned data plane.
+    // Without a daemon, the program reads the table from the pinned data plane.
     world.kill_director(pid);
     let (_, listed, _) = run_line("-S -n");
     let mut listed: Vec<&str> = listed.lines().collect();

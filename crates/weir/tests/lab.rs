@@ -1,5 +1,5 @@
-//! Runs a short form of the lab's reload experiment: peers and Weir are reloaded under load, and Weir's clients see no
-//! error.
+//! Runs the short form of the lab's reload experiment, which reloads the peers and Weir under load: Weir's clients must
+//! see no errors.
 
 mod world;
 
@@ -56,7 +56,7 @@ fn reloads_upgrades_and_kills_fail_no_request_at_length() {
             row["latency_ms"]["100"].as_f64() >= row["latency_ms"]["50"].as_f64(),
             "{row}"
         );
-        // Failed requests are permitted for the peers, and shown.
+        // The peers' requests may fail; the test shows the failures.
         let peer = method.starts_with("haproxy")
             && (method != "haproxy-protect" || work.starts_with("keep-alive"));
         if !peer {

@@ -1,4 +1,4 @@
-//! Tests `weir lab run … --fail`: a server stops under load and returns.
+//! Tests `weir lab run … --fail`, in which a server stops under load and returns.
 
 mod world;
 
@@ -18,7 +18,7 @@ fn assert_experiment_succeeds(experiment: &str, method: &str) {
         .output()
         .expect("run weir");
     let _ = std::fs::remove_dir_all(&report);
-    // The command fails if a request failed that must succeed.
+    // The command fails if a request that must succeed has failed.
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success(), "{errors}");
     let status: serde_json::Value =

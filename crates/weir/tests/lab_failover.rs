@@ -1,4 +1,4 @@
-//! Runs the lab's experiments in which a director fails, in a short form, and in full length with `WEIR_SOAK`.
+//! Runs the lab's experiments in which a director fails, in a short form, or at full length with `WEIR_SOAK`.
 
 mod world;
 
@@ -32,7 +32,7 @@ fn run(name: &str, options: &[&str]) -> Value {
     serde_json::from_slice(&output.stdout).expect("output is valid JSON")
 }
 
-/// During a partition both directors are active, and flows continue through either of them.
+/// During a partition, both directors are active, and flows continue through either of them.
 #[test]
 fn partition_of_two_directors_breaks_no_flow() {
     if !privileged() {
@@ -72,7 +72,7 @@ fn every_pair_completes_every_fault_at_length() {
     }
 }
 
-/// After a failure of the cluster's active node, another node takes over and the application is served again.
+/// After the cluster's active node fails, another node takes over and serves the application.
 #[test]
 fn cluster_under_pacemaker_survives_failure_of_active_node_at_length() {
     if !is_soak() || !privileged() {

@@ -1,4 +1,4 @@
-//! Runs the lab's experiment with a group of directors, in a short form, and in full length with `WEIR_SOAK`.
+//! Runs the lab's experiment with a group of directors, in a short form, or at full length with `WEIR_SOAK`.
 
 mod world;
 
@@ -37,7 +37,7 @@ fn run(options: &[&str]) -> Vec<Value> {
 }
 
 /// The second hop keeps connections whose director fails right after the servers change. Stateless rules, which keep no
-/// previous table, lose most of them: this shows that the test causes the failures.
+/// previous table, lose most of these connections, which shows that the test causes the failures.
 #[test]
 fn connections_survive_director_failure_after_server_change() {
     if !privileged() {
@@ -64,7 +64,7 @@ fn connections_survive_director_failure_after_server_change() {
     assert!(rows[1]["outage_ms"].is_u64(), "{rows:?}");
 }
 
-/// The command that drains a server returns when all directors have entries for the moved flows, so a director that
+/// The command that drains a server returns once all directors have entries for the moved flows, so a director that
 /// joins right afterwards breaks no flow.
 #[test]
 fn connections_survive_director_that_joins_after_drain() {
@@ -89,8 +89,8 @@ fn connections_survive_director_that_joins_after_drain() {
     );
 }
 
-/// All directors insert the flows of a removed server, whichever of them removes it first, including one that had no
-/// flows and one that starts afterwards.
+/// All directors insert the flows of a removed server, no matter which director removes it first. This includes a
+/// director that had no flows and one that starts afterwards.
 #[test]
 fn connections_to_removed_server_survive_change_of_directors() {
     if !privileged() {
@@ -117,13 +117,14 @@ fn connections_to_removed_server_survive_change_of_directors() {
     }
 }
 
-/// The router removes the path to a disconnected director when BFD detects it, long before the hold time of BGP (9 s).
+/// The router removes the path to a disconnected director when BFD detects the failure, long before BGP's hold time of
+/// 9 s expires.
 #[test]
 fn router_detects_disconnected_director_by_bfd() {
     if !privileged() {
         return;
     }
-    // The peer's directors use the same BIRD, and start immediately.
+    // The peer's directors also use BIRD, and start immediately.
     let options = [
         "--directors",
         "2",
@@ -144,8 +145,8 @@ fn router_detects_disconnected_director_by_bfd() {
     );
 }
 
-/// Returns 10 000, or the number of connections that the open-file limit allows, because client and servers are in
-/// the same process.
+/// Returns 10 000, or fewer if the open-file limit does not allow that many connections: the client and the servers are
+/// in the same process.
 fn many_connections() -> String {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     let max_connections = limit.maximum.unwrap_or(u64::MAX) / 2;
@@ -179,7 +180,7 @@ fn director_changes_break_no_connection_at_length() {
     }
 }
 
-/// The most difficult cases: with the second hop and with synchronization, no connection breaks. With tables only, at
+/// In the most difficult cases, no connection breaks with the second hop and with synchronization. With tables only, at
 /// most the moved flows of changed slots break.
 #[test]
 fn server_and_director_changes_break_at_most_the_goal_at_length() {

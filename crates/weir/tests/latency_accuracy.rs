@@ -1,9 +1,9 @@
-//! Compares the estimated latency with the latency measured on the server's own interface, for real programs and
+//! Compares the estimated latency with the latency measured on the server's own interface, for real programs with
 //! `direct`.
 //!
-//! Prints both for each workload. On a loaded machine, the estimate includes the time that packets wait between
-//! director and server, so only large errors fail the test. With `WEIR_ACCURACY=1`, for an idle machine, the mean must
-//! be within 5 % or 0.15 ms.
+//! Prints both for each workload. On a loaded machine, the estimate includes the time that packets wait between the
+//! director and the server, so the test fails only on large errors. With `WEIR_ACCURACY=1`, which requires an idle
+//! machine, the mean must be within 5 % or 0.15 ms.
 
 mod world;
 
@@ -27,9 +27,9 @@ struct Workload {
     min_payload: &'static str,
     /// Number of exchanges to skip at the start of a connection.
     skipped: &'static str,
-    /// Payload lengths that are not requests.
+    /// Payload lengths of packets that are not requests.
     ignored: &'static [&'static str],
-    /// Command that runs on the client's host; `VIP` and `FILE` are replaced.
+    /// Command to run on the client's host, in which `VIP` and `FILE` are replaced.
     load: &'static str,
 }
 
@@ -44,8 +44,8 @@ const fn plain_workload(name: &'static str, port: u16, load: &'static str) -> Wo
     }
 }
 
-/// Workloads of at least 60 connections each, which start at different times. With a clock of 1 ms, the samples of a
-/// connection are wrong by up to 0.5 ms on average, and those of connections that start together by the same amount.
+/// Workloads of at least 60 connections each, which start at different times. With a 1 ms clock, the samples of a
+/// connection are off by up to 0.5 ms on average, and connections that start together are off by the same amount.
 const WORKLOADS: [Workload; 9] = [
     plain_workload("nginx", 80, "ab -q -n NUMBER -c 4 http://VIP:80/page"),
     Workload {
@@ -111,11 +111,11 @@ const REPEAT: &str = "at_once=$1; shift; seq 60 | xargs -P $at_once -I{} \"$@\" 
 
 /// Number of requests of `ab`.
 const REQUESTS: u32 = 400;
-/// Number of requests of `ab` on the host of a distant client.
+/// Number of requests of `ab` on a distant client's host.
 const DISTANT_REQUESTS: u32 = 240;
 
-/// Workloads that also run with a distant client. Small responses over TLS are excluded: the client acknowledges them
-/// together with a session ticket that was sent before the request, so their latency is unknown.
+/// Workloads that also run with a distant client. They do not include small responses over TLS: the client acknowledges
+/// those together with a session ticket that the server sent before the request, so their latency is unknown.
 const DISTANT_WORKLOADS: [&str; 4] = ["nginx", "tls", "http2", "redis"];
 
 fn config() -> String {
@@ -193,7 +193,7 @@ fn start_servers(world: &mut World) {
     }
 }
 
-/// Returns the estimated latency of a service's server.
+/// Returns the estimated latency of a server.
 fn latency(world: &World, name: &str) -> Value {
     let status = world.status();
     let services = status["services"].as_array().expect("services is an array");
@@ -237,7 +237,7 @@ fn measure_true_latency(world: &World, workload: &Workload, requests: u32) -> Va
     serde_json::from_str(&line).expect("output is valid JSON")
 }
 
-/// Starts a director with one server that has all services.
+/// Starts a director with one server that provides all services.
 fn start_world() -> World {
     let mut world = World::new(1);
     start_servers(&mut world);
@@ -255,7 +255,7 @@ fn start_world() -> World {
     world
 }
 
-/// Returns the counters of the estimator.
+/// Returns the estimator's counters.
 fn counters(world: &World) -> BTreeMap<String, u64> {
     let status = world.status();
     let listed = status["latency"].as_array().cloned().unwrap_or_default();
@@ -266,7 +266,7 @@ fn counters(world: &World) -> BTreeMap<String, u64> {
     listed.iter().map(counter).collect()
 }
 
-/// Runs a workload and compares the estimated with the true latency.
+/// Runs a workload and compares the estimated latency with the true latency.
 fn compare(world: &World, workload: &Workload, requests: u32, client: &str) {
     let before = counters(world);
     let truth = measure_true_latency(world, workload, requests);

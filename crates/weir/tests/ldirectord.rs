@@ -1,5 +1,5 @@
-//! Tests Debian's unmodified ldirectord: in a separate mount namespace, Weir is mounted over the ipvsadm that
-//! ldirectord calls, and forwards according to ldirectord's checks.
+//! Tests Debian's unmodified ldirectord: in a separate mount namespace, the test mounts Weir over the ipvsadm that
+//! ldirectord calls, and Weir forwards according to ldirectord's checks.
 
 mod world;
 
@@ -12,7 +12,7 @@ use world::{Family, World, privileged, wait_for};
 
 const NODE: &str = "[node]\ninterfaces = [\"eth0\"]\nmax_flows = 65536\n";
 
-/// The paths that ldirectord tries; with a merged /usr, both are the same file.
+/// The paths that ldirectord tries. With a merged /usr, both refer to the same file.
 const IPVSADM_PATHS: [&str; 2] = ["/sbin/ipvsadm", "/usr/sbin/ipvsadm"];
 
 /// Returns a configuration from a user's report, with a shorter interval.
@@ -28,7 +28,7 @@ fn configuration(world: &World) -> String {
     )
 }
 
-/// ldirectord with all of its children, which are killed with the process namespace.
+/// ldirectord with all its children, which are killed with the process namespace.
 struct Ldirectord(Child);
 
 impl Ldirectord {
@@ -127,6 +127,6 @@ fn ldirectord_removes_dead_server_and_restores_it() {
     });
     world.start_nginx_on("server0", 0, "");
     wait_for_table(&world, "both servers again", |table| table == both);
-    // The restored server gets the next connections, because it has fewer than the other one.
+    // The restored server gets the next connections, because it has fewer connections than the other server.
     assert!(world.responding_servers().contains(&"server0".to_owned()));
 }

@@ -1,4 +1,4 @@
-//! Tests of `least-time` with `direct`: the director receives no replies, but still measures server latency and sends
+//! Tests `least-time` with `direct`: the director receives no replies, but still measures server latency and sends
 //! fewer connections to a slow server.
 
 mod world;
@@ -34,7 +34,7 @@ fn config_with(node: &str, pool: &str) -> String {
     )
 }
 
-/// Servers, one on every host, that respond to a request of any length after a delay that the test can change.
+/// One server per host, which responds to a request of any length after a delay that the test can change.
 struct Servers {
     delays_us: Vec<Arc<AtomicU64>>,
     stop: Arc<AtomicBool>,
@@ -161,7 +161,7 @@ fn connections(world: &World) -> Vec<u64> {
         .collect()
 }
 
-/// Returns the server's share of the next `count` connections, in percent.
+/// Returns a server's share of the next `count` connections, in percent.
 fn share(world: &World, server: usize, count: u64) -> f64 {
     let before = connections(world);
     let mut current = Vec::new();
@@ -230,7 +230,7 @@ fn slow_server_gets_fewer_connections_with_direct() {
     servers.stop();
 }
 
-/// Starts a network with servers and clients that uses `direct`.
+/// Starts a network with servers and clients. The service uses `direct`.
 fn start_world(node: &str, pool: &str) -> (World, Servers, Clients) {
     let mut world = World::new(SERVERS);
     let servers = Servers::start(&world);
@@ -326,7 +326,7 @@ fn latency_estimation_can_be_disabled() {
     for n in 0..SERVERS {
         assert!(latency(&world, n).is_null());
     }
-    // No packet must have been sampled.
+    // No packet may have been sampled.
     let metrics = world.metrics();
     let counted = metrics
         .lines()

@@ -1,4 +1,4 @@
-//! Tests of `forward = "socket"` and `balance_own`: unmodified programs on the director's host are clients.
+//! Tests `forward = "socket"` and `balance_own` with unmodified programs on the director's host as clients.
 
 #[path = "local_clients/programs.rs"]
 mod programs;
@@ -25,7 +25,7 @@ fn script(name: &str) -> PathBuf {
 /// A network whose clients run on the director, in a cgroup.
 struct Fixture {
     world: World,
-    /// A separate mount of cgroup2, because the machine may use version 1.
+    /// A separate mount of cgroup2, because the machine may use cgroup version 1.
     mount: PathBuf,
     cgroup: PathBuf,
 }
@@ -62,7 +62,7 @@ impl Fixture {
             .read_line(&mut line)
             .expect("read the line `ready`");
         assert_eq!(line, "ready\n");
-        // The server is killed with the namespace.
+        // The server process is killed with the namespace.
         std::mem::forget(child);
     }
 
@@ -70,7 +70,7 @@ impl Fixture {
         Client::start(&self.world, &self.cgroup)
     }
 
-    /// Returns the active connections of each server of a service.
+    /// Returns the number of active connections of each server of a service.
     fn active_connections(&self, service: &str) -> Vec<u64> {
         let status = self.world.status();
         let services = status["services"].as_array().expect("services is an array");
@@ -88,7 +88,7 @@ impl Fixture {
             .collect()
     }
 
-    /// Returns the active connections of all servers of a service.
+    /// Returns the total number of active connections of a service's servers.
     fn total_connections(&self, service: &str) -> u64 {
         self.active_connections(service).iter().sum()
     }
@@ -113,12 +113,12 @@ impl Drop for Fixture {
                 std::thread::sleep(Duration::from_millis(10));
             }
         }
-        // The daemon may still have the cgroup open.
+        // Unmount lazily: the daemon may still have the cgroup open.
         let _ = Command::new("umount").arg("-l").arg(&self.mount).status();
     }
 }
 
-/// Returns the path of a second cgroup, next to the first one.
+/// Returns the path of a second cgroup, a sibling of the first.
 fn second_cgroup(cgroup: &Path) -> PathBuf {
     cgroup.with_extension("other")
 }
@@ -197,7 +197,7 @@ fn config(cgroup: &Path, pool: &str, extra: &str) -> String {
     )
 }
 
-/// Returns the server's name, which is the same for both families.
+/// Returns the server's name from a reply. It is the same for both address families.
 fn name(reply: &Value) -> &str {
     reply[0].as_str().unwrap_or_else(|| panic!("{reply}"))
 }
@@ -230,7 +230,7 @@ fn addresses_are_translated_both_ways() {
     }
     let refused = client.call(&format!("get {VIP} 81"));
     assert_eq!(refused["error"], "ECONNREFUSED");
-    // Only open sockets are counted.
+    // Weir counts only open sockets.
     assert_eq!(
         (
             fixture.total_connections("web"),
@@ -248,7 +248,7 @@ fn addresses_are_translated_both_ways() {
         ),
         (0, 0, 0)
     );
-    // Test another program, and one outside the cgroup.
+    // Test another program, first inside and then outside the cgroup.
     let joined = format!(
         "echo $$ > {}/cgroup.procs; exec curl -sS -m 5 {VIP}:8090",
         fixture.cgroup.display()
@@ -355,7 +355,7 @@ fn sockets_of_removed_server_are_closed() {
     assert_eq!(name(&stream.call(&format!("get {VIP} 80"))), "server1");
     assert!(stream.call("receive")["error"].is_string());
     assert!(datagrams.call("send")["error"].is_string());
-    // An unconnected socket is not closed, but gets another server.
+    // An unconnected socket stays open and gets another server.
     assert_eq!(
         unconnected.call(&format!("again {VIP} 53")),
         json!(["server1", [VIP, 53]])
@@ -441,7 +441,7 @@ fn reload_moves_attachment_to_new_cgroup() {
         .world
         .reload(&config(&second, "scheduler = \"sh\"\n", ""));
     after.call(&format!("hold {VIP} 80"));
-    // An open socket of the previous cgroup is still counted and translated.
+    // Weir still counts and translates an open socket of the previous cgroup.
     assert_eq!(fixture.total_connections("web"), 2);
     before.call("close");
     assert_eq!(fixture.total_connections("web"), 1);
@@ -534,7 +534,8 @@ fn connected_udp_socket_moves_from_dead_server() {
     let mut client = fixture.client();
     let first = name(&client.call(&format!("connected {VIP} 53"))).to_owned();
     let dead = usize::from(first == "server1");
-    // The host is down: it sends no replies, not even errors. A resolver that keeps its socket would always time out.
+    // The host is down, so it sends no replies, not even errors. A resolver that keeps its socket would always time
+    // out.
     fixture.world.ip(&first, "link set dev eth0 down");
     wait_for("the server to be down", TIMEOUT, || !is_up(&fixture, dead));
     assert!(client.call("send")["error"].is_string());

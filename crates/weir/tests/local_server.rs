@@ -1,4 +1,4 @@
-//! Tests of servers on the director itself, and on a host that is also a client.
+//! Tests servers on the director itself, and on a host that is also a client.
 
 mod world;
 
@@ -16,7 +16,7 @@ fn config(family: Family, servers: &str, forward: &str, extra: &str) -> String {
     )
 }
 
-/// Asserts that another host and the director itself serve requests in turn, and that a large file arrives intact.
+/// Asserts that another host and the director itself serve requests alternately, and that a large file arrives intact.
 fn assert_director_serves(family: Family, forward: &str, port_suffix: &str) {
     if !privileged() {
         return;
@@ -72,7 +72,8 @@ fn direct_v4_reaches_a_local_server() {
     assert_director_serves(Family::V4, "direct", "");
 }
 
-/// A server is also a client of the service. With `nat` and `snat`, both servers respond to it, including itself.
+/// A server is also a client of the service. With `nat` and `snat`, it gets responses from both servers, including
+/// itself.
 #[test]
 fn server_connects_to_its_own_vip() {
     if !privileged() {
@@ -105,7 +106,7 @@ fn server_connects_to_its_own_vip() {
     }
 }
 
-/// Weir does not handle packets of the director's own programs, so their connections to a server also work.
+/// Weir does not handle packets from the director's own programs, so their connections to a server also work.
 #[test]
 fn director_connects_to_its_own_vip() {
     if !privileged() {

@@ -252,7 +252,7 @@ fn assert_upgrades_fail_no_request(mode: Option<&'static str>) {
         );
         last_count = connections.unwrap_or(0);
         world.run_weir(&["upgrade"]);
-        // If the daemon exited within 250 ms several times, the keeper would exit.
+        // Wait, because the keeper exits if the daemon exits within 250 ms of its start several times.
         std::thread::sleep(Duration::from_millis(500));
         // Kill the daemon, which is the keeper's child.
         world::sh(&format!("pkill -KILL -P {keeper}"));

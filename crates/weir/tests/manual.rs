@@ -1,4 +1,4 @@
-//! Tests that the manual's generated pages are up to date, and that the commands of its pages work as printed.
+//! Tests that the manual's generated pages are up to date, and that the commands on its pages work as printed.
 
 mod world;
 
@@ -85,7 +85,7 @@ fn every_command_has_a_man_page() {
     fs::remove_dir_all(&directory).expect("remove the directory");
 }
 
-/// Returns the blocks of a page that a reader pastes into a shell.
+/// Returns the blocks of a page that a reader would paste into a shell.
 fn shell_blocks(name: &str) -> String {
     let text = fs::read_to_string(page(name)).expect("read the page");
     let blocks = text.split("\n```sh\n").skip(1);
@@ -93,7 +93,7 @@ fn shell_blocks(name: &str) -> String {
     blocks.collect::<Vec<_>>().join("\n")
 }
 
-/// Runs in separate network and mount namespaces, as on a machine without any configuration.
+/// Runs in separate network and mount namespaces, which look like a machine without any configuration.
 #[test]
 fn quick_start_in_namespaces_works_as_printed() {
     if !privileged() {
@@ -129,7 +129,7 @@ fn quick_start_in_namespaces_works_as_printed() {
                 &script,
             ]),
     );
-    // While the first server is drained, the other one sends two more replies.
+    // While the first server is drained, the second sends two more replies.
     for (server, replies) in [("this is server1", 2), ("this is server2", 4)] {
         assert_eq!(message.matches(server).count(), replies, "{message}");
     }
@@ -144,8 +144,8 @@ fn quick_start_in_namespaces_works_as_printed() {
     fs::remove_dir_all(&directory).expect("remove the directory");
 }
 
-/// Configuration with a service of each plane, a route, a virtual router, a peer, announced VIPs, and histograms for
-/// each server.
+/// A configuration with a service of each plane, a route, a virtual router, a peer, announced VIPs, and per-server
+/// histograms.
 const EVERY_FAMILY: &str = r#"
 [node]
 metrics = "full"
@@ -191,7 +191,7 @@ etcd = ["http://127.0.0.1:1"]
 name = "manual"
 "#;
 
-/// Labels of metric families whose series appear with the first event, which this test does not cause.
+/// Labels of metric families that have no series until the first event, which this test does not cause.
 const LABELS: [(&str, &[&str]); 6] = [
     (
         "weir_certificate_not_after_timestamp_seconds",
@@ -204,7 +204,8 @@ const LABELS: [(&str, &[&str]); 6] = [
     ("weir_vrrp_ignored_total", &["reason", "router"]),
 ];
 
-/// Returns the page of metrics, generated from a daemon's response: name, type, labels and help of each family.
+/// Returns the page of metrics, generated from a daemon's response, with the name, type, labels and help text of each
+/// family.
 fn metrics_page(metrics: &str) -> String {
     let mut families: BTreeMap<&str, (&str, &str, BTreeSet<&str>)> = BTreeMap::new();
     for line in metrics.lines() {
@@ -250,7 +251,7 @@ fn metrics_page(metrics: &str) -> String {
     out
 }
 
-/// Asserts that promtool only reports deprecated names, and that the manual lists each of them with its replacement.
+/// Asserts that promtool reports only deprecated names, and that the manual lists each of them with its replacement.
 fn assert_names_are_valid(metrics: &str) {
     let mut promtool = Command::new("promtool");
     promtool.args(["check", "metrics"]);
@@ -293,7 +294,7 @@ fn metrics_page_matches_running_daemon() {
     });
     let url = format!("http://{}:81/name", bracketed(family.vip()));
     wait_for("a latency", Duration::from_secs(60), || {
-        // The server may not be up yet.
+        // The server may not yet be up.
         let _ = world.get_within(1, &url);
         metrics().contains("weir_server_latency_seconds{")
     });

@@ -1,6 +1,6 @@
-//! Tests of services that listen on firewall marks: an nft rule marks packets to an address of the director, or to one
-//! that is routed to it. Weir routes them to its device and balances them, with and without a daemon, and removes its
-//! rules, devices and routes afterwards.
+//! Tests services that listen on firewall marks. An nft rule marks packets to an address of the director, or to an
+//! address that is routed to the director. Weir routes the packets to its device and balances them, with and without a
+//! daemon, and removes its rules, devices and routes afterwards.
 
 mod world;
 
@@ -13,7 +13,7 @@ const TIMEOUT: Duration = Duration::from_secs(15);
 const BIG_BYTES: usize = 1 << 20;
 const FAMILIES: [Family; 2] = [Family::V4, Family::V6];
 
-/// Returns an address that is on no interface; a route sends packets for it to the director.
+/// Returns an address that is on no interface. A route sends packets for the address to the director.
 fn routed_vip(family: Family) -> std::net::IpAddr {
     let text = match family {
         Family::V4 => "198.51.100.7",
@@ -35,8 +35,8 @@ fn config(forward: &str, more: &str) -> String {
     text
 }
 
-/// Returns a network with two servers, and a director that forwards packets, and sets mark 7 on packets to ports 80 and
-/// 81 of the VIPs.
+/// Returns a network with two servers and a director. The director forwards packets and sets mark 7 on packets to ports
+/// 80 and 81 of the VIPs.
 fn prepared_world() -> World {
     let mut world = World::new(2);
     world.start_nginx(BIG_BYTES);
@@ -146,7 +146,7 @@ fn marked_packets_are_balanced_with_nat() {
     let during = network_state(&world);
     assert_eq!(during.matches("fwmark 0x7 ").count(), 2, "{during}");
 
-    // Without the services, no packet is routed to the device. After they are added again, all are.
+    // Without the services, no packet is routed to the device. After they are added again, all packets are.
     world.reload("[node]\ninterfaces = [\"eth0\"]\nmax_flows = 65536\n");
     world.reload(&text);
     assert_serves(&world, Family::V4.vip());
@@ -216,7 +216,7 @@ fn mark_without_server_is_rejected_and_other_marks_pass() {
     assert!(error.contains("(7)"), "{error}");
 }
 
-/// The usual purpose of marks in IPVS: a client's flows to several ports go to the same server.
+/// This is the usual purpose of marks in IPVS: a client's flows to several ports go to the same server.
 #[test]
 fn ipvsadm_mark_groups_ports_of_client() {
     if !privileged() {
@@ -301,7 +301,7 @@ fn cache_bypass_passes_packets_without_usable_server() {
     let mut world = prepared_world();
     let mut servers = Vec::new();
     for family in FAMILIES {
-        // An address of another host, behind the first server.
+        // The VIP is an address of another host behind the first server.
         let (vip, prefix) = (routed_vip(family), full_prefix(family));
         world.ip("server0", &format!("addr add {vip}/{prefix} dev lo"));
         let flag = if family == Family::V6 { "-6 " } else { "" };
@@ -341,7 +341,7 @@ fn cache_bypass_passes_packets_without_usable_server() {
     );
 }
 
-/// Changes rules, routes and devices like `networkctl reconfigure`, a script, or an operator's mistake.
+/// Changes rules, routes and devices as `networkctl reconfigure`, a script, or an operator's mistake would.
 #[test]
 fn mark_rules_routes_and_devices_are_restored() {
     if !privileged() {

@@ -1,4 +1,4 @@
-//! Tests of the OCF agent `ocf:weir:weir` for Pacemaker.
+//! Tests the OCF agent `ocf:weir:weir` for Pacemaker.
 
 mod world;
 

@@ -1,5 +1,5 @@
-//! Tests with offloads enabled, as on a real machine: the sender leaves checksums and segmentation to its device. Bulk
-//! transfers run in both directions through every forwarding method, over veth and a bridge with ethtool's defaults.
+//! Tests every forwarding method with offloads enabled, as on a real machine, where the sender leaves checksums and
+//! segmentation to its device. Bulk transfers run in both directions over veth and a bridge with ethtool's defaults.
 //! One hop computes checksums in software, because receivers accept partial checksums, which would hide errors.
 
 #[path = "offload/bulk.rs"]
@@ -35,11 +35,11 @@ const XDP: &str = "attach = \"xdp\"\n";
 enum Offloads {
     /// ethtool's defaults, but the director computes the checksums of the packets that it sends.
     Defaults,
-    /// The same with GRO on every veth, as container networks use it for bulk transfers over a bridge.
+    /// The same, with GRO on every veth, as in container networks with bulk transfers over a bridge.
     Merging,
 }
 
-/// Enables the default offloads on the segment's devices, which [`World`] disables.
+/// Enables the default offloads, which [`World`] disables, on the segment's devices.
 fn set_offloads(world: &World, servers: usize, offloads: Offloads) {
     let wire = world.namespace("wire");
     let gro = if offloads == Offloads::Merging {
@@ -105,7 +105,7 @@ fn is_soak() -> bool {
     std::env::var_os("WEIR_SOAK").is_some()
 }
 
-/// Returns the number of bytes to transfer, and the MTUs of the links.
+/// Returns the number of bytes to transfer and the MTUs of the links.
 fn size_and_mtus() -> (usize, &'static [usize]) {
     if is_soak() {
         (LONG_BYTES, &[1500, 9000])
@@ -114,8 +114,8 @@ fn size_and_mtus() -> (usize, &'static [usize]) {
     }
 }
 
-/// Measures the same path with the director as a router, before Weir runs there; `make soak` compares with it. Returns
-/// `None` in the short form.
+/// Measures the same path with the director as a plain router, before Weir runs there. `make soak` compares the
+/// transfers with this baseline. Returns `None` in the short form.
 fn transfer_without_weir(
     world: &World,
     family: Family,
@@ -157,8 +157,8 @@ fn transfer_without_weir(
     Some(bulk)
 }
 
-/// Runs a transfer in each direction between a host and the server. Asserts that no checksum is wrong: neither by the
-/// stacks' counters, nor in the director's captured frames, if GRO allows frames to be captured unchanged.
+/// Runs a transfer in each direction between a host and the server. Asserts that no checksum is wrong, according to the
+/// stacks' counters and, unless GRO changes the frames, in frames captured from the director.
 fn assert_transfer(
     world: &World,
     family: Family,
@@ -206,7 +206,7 @@ fn assert_transfer(
     }
 }
 
-/// Runs a transfer in each direction in a separate network; in `make soak`, longer ones with both MTUs.
+/// Runs a transfer in each direction in a separate network. `make soak` runs longer transfers, with both MTUs.
 fn run_transfer(forward: &str, family: Family, node: &str, offloads: Offloads) -> Option<World> {
     if !privileged() {
         return None;
@@ -239,7 +239,7 @@ fn run_both_families(forward: &str, offloads: Offloads) -> Option<[World; 2]> {
     ])
 }
 
-/// Native XDP leaves single packets with partial checksums to tc. At tc, all packets are balanced.
+/// Native XDP leaves single packets with partial checksums to tc, which balances all packets.
 #[test]
 fn bulk_transfer_works_with_nat_at_length() {
     let Some([default_mode, xdp]) = run_both_families("nat", Offloads::Defaults) else {

@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use world::{Family, World, privileged, wait_for};
 
-/// Time limit: much longer than any step of these tests, and much shorter than the lifetime of a closed flow.
+/// Time limit of a step. It is much longer than any step of these tests takes, and much shorter than the lifetime of a
+/// closed flow.
 const TIMEOUT: Duration = Duration::from_secs(40);
 
 fn config(forward: &str, more: &str) -> String {
@@ -134,7 +135,7 @@ fn drain_waits_for_open_flows_but_not_closed_ones() {
         message,
         format!("{name} is drained: no new connections, no open connection\n")
     );
-    // The drain waits for a connection that a client keeps open.
+    // The drain waits for a connection that the client keeps open.
     let to = SocketAddr::new(Family::V4.vip(), 80);
     let (close_sender, close_receiver) = std::sync::mpsc::channel::<()>();
     let (connected_sender, connected_receiver) = std::sync::mpsc::channel();
@@ -155,7 +156,7 @@ fn drain_waits_for_open_flows_but_not_closed_ones() {
         assert!(message.contains(expected), "{message}");
     };
     assert_waits();
-    // Also after the service was renamed: its flows continue.
+    // The drain also waits after the service is renamed, because its flows continue.
     let renamed = config("nat", "").replace("[service.web]", "[service.www]");
     let file = world.write_config(&renamed);
     let (code, message) = weir(&world, &["reload", "-c", &file.display().to_string()]);
@@ -199,14 +200,14 @@ fn failed_start_pins_nothing_and_names_conflicting_program() {
     if !privileged() {
         return;
     }
-    // The attach modes of the first director and of the second one.
+    // The arguments are the attach modes of the first and the second director.
     assert_second_director_rejected(None, None, "tc program: weir_skb");
     assert_second_director_rejected(None, Some("xdp"), "tc program: weir_skb");
     assert_second_director_rejected(Some("xdp"), None, "XDP program: weir_xdp");
     assert_second_director_rejected(Some("xdp"), Some("xdp"), "XDP program: weir_xdp");
 }
 
-/// Files of the runtime directory that existed before remain; those that the start created are removed.
+/// Files that existed in the runtime directory before remain; those that the start created are removed.
 #[test]
 fn failed_start_leaves_no_files() {
     if !privileged() {
@@ -296,7 +297,7 @@ fn assert_second_director_rejected(
         "pinned by a start that failed: {:?}",
         std::fs::read_dir(world.pin_dir("second")).map(|all| all.flatten().collect::<Vec<_>>())
     );
-    // A configuration that needs no XDP is accepted.
+    // The second director accepts a configuration that needs no XDP.
     let proxied = world.write_config(&proxy_config("0.0.0.0:8080"));
     let log = std::fs::File::create(world.path("second.log")).expect("create the log file");
     let mut daemon = second(&["run"])
@@ -346,7 +347,7 @@ fn missing_interface_is_rejected_with_its_position() {
     ["check", "plan", "run"]
         .iter()
         .for_each(|command| assert_rejected(command));
-    // The same with a running daemon.
+    // The same applies with a running daemon.
     let mut world = world;
     world.start_director("[node]\ninterfaces = [\"eth0\"]\n");
     let path = world.path("bad.toml");
@@ -382,12 +383,12 @@ fn plan_rejects_the_same_files_as_reload() {
             }
         }
     };
-    // A file that is not a certificate.
+    // Test a file that is not a certificate.
     std::fs::write(world.path("bad.pem"), "nothing\n").expect("write the file");
     let bad = world.path("bad.pem").display().to_string();
     let tls = proxy_config("0.0.0.0:443") + &format!("tls = {{ certificates = \"{bad}\" }}\n");
     assert_rejected(&tls, &["next.toml:8:1", "bad.pem"]);
-    // An address that another program listens on.
+    // Test an address on which another program listens.
     let address = SocketAddr::new(Family::V4.director(), 9000);
     let listener = world.spawn_on("director", move || std::net::TcpListener::bind(address));
     let _listener = listener
@@ -398,7 +399,7 @@ fn plan_rejects_the_same_files_as_reload() {
         &proxy_config(&address.to_string()),
         &["Address already in use"],
     );
-    // The daemon's own listener is no conflict.
+    // The daemon's own listener is not a conflict.
     std::fs::write(&path, proxy_config(&listen)).expect("write the file");
     let (code, message) = weir(&world, &["plan", "-c", &file]);
     assert_eq!(code, Some(0), "{message}");
@@ -443,7 +444,7 @@ fn hung_daemon_is_reported_and_pinned_state_is_shown() {
         message.contains("showing the pinned data plane"),
         "{message}"
     );
-    // A command that needs the daemon reports that it is waiting.
+    // A command that needs the daemon reports that it is waiting for the daemon.
     let packet = format!("tcp {}:40000 {}:80", Family::V4.client(), Family::V4.vip());
     let mut explain = world
         .weir("director")

@@ -16,7 +16,7 @@ use daemon::AdminDaemon;
 use world::{Family, World, privileged};
 
 const SECRET: &str = "TOPSECRET-sticky-0123456789";
-/// Value of a header field that authenticates a CDN to its origin.
+/// Value of a header field that authenticates a CDN to the origin.
 const SECRET_FIELD: &str = "TOPSECRET-field-0123456789";
 
 /// Requests that change something, and requests with a file path.
@@ -90,8 +90,8 @@ fn paths_below(directory: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Returns the sorted paths below a directory, without temporary files. Contents are not compared, because the daemon
-/// may change its files at any time.
+/// Returns the sorted paths below a directory, without temporary files. It omits the contents, because the daemon may
+/// change its files at any time.
 fn sorted_paths(directory: &Path) -> Vec<PathBuf> {
     let mut paths = paths_below(directory);
     paths.retain(|path| path.extension().is_none_or(|it| it != "new"));
@@ -258,7 +258,7 @@ fn root_does_not_follow_links_of_directory_owner() {
         !reloaded && printed.contains("a link of user 65534"),
         "{printed}"
     );
-    // A link that root created is followed.
+    // The daemon follows a link that root created.
     assert!(
         as_other_user("rm", &[&format!("{account_directory}/404.html")])
             .status
@@ -295,7 +295,7 @@ fn remote_client_without_token_is_rejected() {
     let reads =
         ["/v1/caller", "/v1/status", "/metrics", "/v1/explain"].map(|path| ("GET", path, ""));
     for (method, path, body) in reads.into_iter().chain(CHANGES) {
-        // Without a token, with the runtime directory's token, and with a guessed one.
+        // Try without a token, with the runtime directory's token, and with a guessed one.
         for token in ["", runtime_token.trim(), "0123456789abcdef0123456789abcdef"] {
             let mut command = world.command("client", "curl");
             command.args(["-sS", "--max-time", "20", "--cacert", &authority.ca()]);

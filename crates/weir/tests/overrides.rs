@@ -1,4 +1,4 @@
-//! Tests that operators' commands are applied to both planes or to neither.
+//! Tests that Weir applies operators' commands to both planes or to neither.
 
 mod world;
 
@@ -18,7 +18,7 @@ fn config() -> String {
     )
 }
 
-/// Returns override and effective weight of the first server, for each service of a status document.
+/// Returns the override and the effective weight of the first server of each service in a status document.
 fn overrides_and_weights(report: &Value) -> Vec<(Option<String>, u64)> {
     let services = report["services"].as_array().expect("services is an array");
     let first = services.iter().map(|service| &service["servers"][0]);
@@ -57,7 +57,7 @@ fn command_that_cannot_be_persisted_changes_neither_plane() {
     }
     let mut world = World::new(2);
     let daemon = world.start_director(&config());
-    // The temporary file that would replace proxy.json cannot be created.
+    // This directory prevents the daemon from creating the temporary file that would replace proxy.json.
     let obstacle = world.path("run-director").join("proxy.json.new");
     std::fs::create_dir_all(obstacle.join("full")).expect("create a directory");
     let (succeeded, printed) = change_server(&world, "drain");

@@ -1,6 +1,6 @@
-//! Tests of the Debian packages. apt installs them from a signed repository in a copy-on-write view of this machine,
-//! with the commands of the manual's page for new users: contents, first request, upgrade under traffic, removal and
-//! purge. Packages and container image must be reproducible, and the image's program must run in its root file system.
+//! Tests the Debian packages: contents, first request, upgrade under traffic, removal and purge. apt installs them from
+//! a signed repository in a copy-on-write view of this machine, with the commands from the manual's page for new users.
+//! The packages and the container image must be reproducible, and the image's program must run in its root file system.
 //! `tools/release-check.sh --only packages` does the same on fresh systems.
 
 mod world;
@@ -41,7 +41,7 @@ fn packages_install_upgrade_and_purge_cleanly() {
     if !privileged() {
         return;
     }
-    // Provides a directory and a namespace, which are removed at the end with all processes in the namespace.
+    // The world provides a directory and a namespace, which are removed at the end with all processes in the namespace.
     let world = World::new(0);
     let (packages, repository) = (world.path("packages"), world.path("repository"));
     let crate_directory = Path::new(CRATE);
@@ -92,14 +92,14 @@ fn packages_install_upgrade_and_purge_cleanly() {
     }
 }
 
-/// Returns the lines that the release check requires from the script that the test above runs too.
+/// Returns the lines that the release check requires from the script that the test above also runs.
 fn lines_required_by_release_check() -> Vec<String> {
     let path = Path::new(CRATE).join("../../tools/release-check/packages.sh");
     let check = std::fs::read_to_string(path).expect("read the script");
     let (_, rest) = check.split_once("for line in ").expect("find the list");
     let (list, _) = rest.split_once("; do").expect("find the end of the list");
     let mut lines = Vec::new();
-    // Every second part was in quotation marks.
+    // Every other part was in quotation marks.
     for (index, part) in list.split('\'').enumerate() {
         if index % 2 == 1 {
             lines.push(part.to_owned());
@@ -112,7 +112,7 @@ fn lines_required_by_release_check() -> Vec<String> {
     lines
 }
 
-/// Needs no root, unlike the comparison with the script's output.
+/// Unlike the comparison with the script's output, this test does not need root.
 #[test]
 fn release_check_requires_lines_that_the_script_prints() {
     let path = Path::new(CRATE).join("tests/package.sh");
@@ -126,7 +126,7 @@ fn release_check_requires_lines_that_the_script_prints() {
     }
 }
 
-/// Returns whether a new user needs at most twelve steps, according to a line `steps: N, …`.
+/// Returns whether a line `steps: N, …` reports that a new user needs at most twelve steps.
 fn has_few_steps(line: &str) -> bool {
     let count = line
         .strip_prefix("steps: ")
@@ -162,11 +162,11 @@ fn lintian(packages: &Path) {
     );
 }
 
-/// Beginnings of the paths of programs.
+/// Path prefixes of programs.
 const PROGRAMS: [&str; 3] = ["./usr/bin/weir", "./usr/sbin/ipvsadm-", "./usr/lib/ocf/"];
 
-/// Asserts that files belong to root, that only root may write them, that only programs are executable, and that the
-/// packages contain the licences.
+/// Asserts that the files belong to root, that only root may write them, that only programs are executable, and that
+/// the packages contain the licences.
 fn assert_files_are_well_formed(packages: &[PathBuf]) {
     let mut all = String::new();
     for package in packages {
@@ -187,7 +187,7 @@ fn assert_files_are_well_formed(packages: &[PathBuf]) {
     assert!(document("THIRD-PARTY.gz") && document("CHANGELOG.md.gz") && document("copyright"));
 }
 
-/// The licence file lists all crates in the bill of materials, and contains the licence texts of all but three at most.
+/// The licence file lists all crates in the bill of materials and contains the licence texts of all but at most three.
 #[test]
 fn licences_cover_bill_of_materials() {
     let tools = Path::new(CRATE).join("../../tools");
@@ -227,7 +227,7 @@ fn licences_cover_bill_of_materials() {
         "{missing} of {} crates have no text",
         bundled.len()
     );
-    // C code that is compiled into the program.
+    // C code that the build compiles into the program.
     assert!(texts.contains("Meta Platforms") && texts.contains("Google"));
 }
 
@@ -265,7 +265,7 @@ fn packages_and_image_are_reproducible() {
     std::fs::remove_dir_all(&root).expect("remove the directory");
 }
 
-/// Runs the image's root file system with a container's capabilities: the compose file's proxy, and a director.
+/// Runs the compose file's proxy and a director in the image's root file system with a container's capabilities.
 fn run_image(image: &Path) {
     let tool = Path::new(CRATE).join("../../tools/release-check/program.py");
     let message = successful_output(Command::new(tool).arg("image").arg(image));

@@ -1,4 +1,4 @@
-//! Tests that servers that accept no connections are detected from client packets, without a check.
+//! Tests that Weir detects servers that accept no connections from client packets alone, without a check.
 
 mod world;
 
@@ -87,9 +87,9 @@ fn assert_ejected_and_returns(family: Family, forward: &str, fault: &str, repair
     );
     assert!(world.metrics().contains("weir_server_ejected{"));
     let log = world.log();
-    // On a slow machine, the server may have failed its retry in the meantime, and be ejected for longer.
+    // On a slow machine, the server may have failed its retry in the meantime and have been ejected for longer.
     assert_eq!(log.matches("seconds=10\n").count(), 1, "{log}");
-    // The other servers are never ejected, and this one returns automatically.
+    // Weir never ejects the other servers, and the ejected server returns automatically.
     sh(repair);
     let before = world.server_status(family.server(1))["connections"].as_u64();
     wait_for("the return of the server", TIMEOUT, || {

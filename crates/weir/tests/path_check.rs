@@ -1,5 +1,5 @@
-//! Tests of checks through a service's own forwarding method: they detect a server that responds to direct probes, but
-//! whose clients would get no reply, and report the reason.
+//! Tests checks through a service's own forwarding method: if a server responds to direct probes but its clients would
+//! get no reply, the check detects this and reports the reason.
 
 mod world;
 
@@ -47,8 +47,8 @@ fn sysctl(world: &World, host: &str, assignment: &str) {
     assert!(output.status.success(), "{assignment}: {output:?}");
 }
 
-/// Removes the VIP from the server, asserts that this is reported, and adds the VIP again. Only for forwarding methods
-/// whose servers reply directly.
+/// Removes the VIP from the server, asserts that Weir reports this, and adds the VIP again. Applies only to forwarding
+/// methods whose servers reply directly.
 fn assert_missing_vip_reported(family: Family, forward: &str, options: &[&str]) {
     if !privileged() {
         return;
@@ -77,7 +77,7 @@ fn assert_missing_vip_reported(family: Family, forward: &str, options: &[&str]) 
     world.ip("server0", &format!("addr add {address} dev lo{nodad}"));
     wait_for_reason(&world, family, "up", "http 200");
 
-    // If the server itself is down, the path is not reported as the reason.
+    // If the server itself is down, Weir does not report the path as the reason.
     world.kill_nginx(0);
     wait_for_reason(&world, family, "down", "connection refused");
     let status = world.server_status(family.server(0));
@@ -317,7 +317,8 @@ fn missing_vip_affects_only_its_service() {
     wait_for_states(&world, ["up", "down"]);
 }
 
-/// If a path fails in one of two services, `notify` runs with server and service, and again when the path recovers.
+/// If a path fails in one of two services, `notify` runs with the server and the service, and again when the path
+/// recovers.
 #[test]
 fn path_change_runs_the_notify_program() {
     if !privileged() {

@@ -1,5 +1,5 @@
-//! Tests checks against the server programs that they are made for, in Debian's builds. Each program runs as a process
-//! of the test.
+//! Tests checks against Debian's builds of the server programs for which they were made. The test starts each program
+//! itself.
 
 #[path = "peers/grpc.rs"]
 mod grpc;
@@ -20,7 +20,7 @@ fn config(checks: &[(&str, impl AsRef<str>)]) -> String {
     checks::config(checks, "2s")
 }
 
-/// Waits until a pool's server is in this state, with a reason that contains this text.
+/// Waits until a pool's server is in this state with a reason that contains this text.
 fn wait_for_state(world: &World, name: &str, state: &str, reason: &str) {
     let deadline = Instant::now() + TIMEOUT;
     loop {
@@ -37,7 +37,7 @@ fn wait_for_state(world: &World, name: &str, state: &str, reason: &str) {
     }
 }
 
-/// Starts a program on server 0. It is killed when the network is removed.
+/// Starts a program on server 0. The program is killed when the network is removed.
 fn start(world: &mut World, program: &str, arguments: &[&str]) {
     let log = std::fs::File::create(world.path("peer.log")).expect("create the log file");
     let child = world
@@ -96,7 +96,8 @@ fn mariadb_checks_do_not_block_the_host() {
     let directory = format!("--datadir={data}");
     let socket = format!("--socket={data}/socket");
     let pid = format!("--pid-file={data}/pid");
-    // MariaDB blocks only hosts whose names it can resolve, so the director gets a name that only this server resolves.
+    // MariaDB blocks only hosts whose names it can resolve, so the director gets a name that only this server can
+    // resolve.
     let accounts = world.path("accounts");
     std::fs::write(&accounts, "CREATE USER probe@'%';\n").expect("write the SQL file");
     let hosts = world.path("hosts");
@@ -243,7 +244,7 @@ fn http_body_check_passes_with_nginx() {
         format!("kind = \"http\"\nport = 80\npath = \"/name\"\nexpect = {{ {expect} }}")
     };
     let wrong = http("digest = \"9eb5c9f0a0d7fd1f9e2d2b4e1c7a6c11\"");
-    // Digests of "server0" and a newline.
+    // These are the digests of "server0" and a newline.
     let digest = Command::new("sh")
         .args(["-c", "printf 'server0\\n' | md5sum | cut -c -32; printf 'server0\\n' | sha256sum | cut -c -64"])
         .output()
@@ -282,7 +283,7 @@ fn file_check_follows_changes() {
     let file = world.path("weight");
     std::fs::write(&file, "42\n").expect("write the file");
     let check = format!("kind = \"file\"\nfile = \"{}\"", file.display());
-    // The interval is longer than the test, so only the file's change can cause a probe.
+    // The interval is longer than the test, so only a change of the file can cause a probe.
     let config = config(&[("file", &check)]).replace("\"300ms\"", "\"10m\"");
     world.start_director(&config);
     let wait_for_weight = |weight: u64| {
@@ -349,7 +350,7 @@ fn sorry_server_has_its_own_check() {
     wait_for_sorry_server(&world, "up", 1);
     world.kill_nginx(1);
     wait_for_sorry_server(&world, "down", 0);
-    // No server is available: clients are rejected immediately.
+    // No server is available, so Weir rejects clients immediately.
     let output = world.output("client", &format!("curl -sS -m 2 http://{vip}/name"));
     let printed = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(

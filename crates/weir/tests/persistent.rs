@@ -1,4 +1,4 @@
-//! Tests of persistence and of one-packet services with real servers: several ports, reloads, weights, a killed daemon.
+//! Tests persistence and one-packet services with real servers: several ports, reloads, weights and a killed daemon.
 
 mod world;
 
@@ -154,7 +154,7 @@ fn readded_server_regains_its_clients() {
     assert_eq!(responding_servers(&world, family), BTreeSet::from([first]));
 }
 
-/// Without persistence, the datagrams of one socket are sent to every server in turn.
+/// Without persistence, Weir sends the datagrams of one socket to every server in turn.
 #[test]
 fn one_packet_services_schedule_every_datagram() {
     if !privileged() {
@@ -236,7 +236,7 @@ fn sorry_server_takes_over() {
     assert_eq!(responding(world), both);
 }
 
-/// Servers accept connections up to their thresholds, counted over all services of the pool.
+/// Servers accept connections up to their thresholds, counted across all services of the pool.
 #[test]
 fn upper_threshold_limits_connections() {
     if !privileged() {
@@ -258,7 +258,7 @@ fn upper_threshold_limits_connections() {
     world.start_director(&text(3, 2));
     let address = |port| SocketAddr::new(family.vip(), port);
     assert_eq!(world.open_connections(address(80), 4), 4);
-    // A closed connection is counted until its entry expires, in the other service too.
+    // A closed connection also counts in the other service until its entry expires.
     assert_eq!(
         world.open_connections(address(81), 4),
         1,

@@ -1,5 +1,5 @@
-//! Tests upgrades and downgrades between two builds under traffic, by `weir upgrade` and after a crash. `WEIR_OLDER` is
-//! the path of the other build's program; without it, the current build replaces itself.
+//! Tests upgrades and downgrades between two builds under traffic, with `weir upgrade` and after a crash. `WEIR_OLDER`
+//! is the path of the other build's program; if it is unset, the current build replaces itself.
 
 #[path = "previous_build/failed_upgrade.rs"]
 mod failed_upgrade;
@@ -69,7 +69,7 @@ fn upgrade_and_downgrade_keep_state_with_nat() {
     }
 }
 
-/// Downgrades to the older build, which has not created any state before.
+/// Downgrades to an older build that has not previously created any state.
 fn assert_downgrades_keep_state(setup: &Setup) {
     let older = older_program();
     let (mut director, _) = DirectorUnderLoad::start(setup, program_under_test());
@@ -95,7 +95,7 @@ fn downgrade_keeps_state_with_nat() {
     }
 }
 
-/// An older build does not remove `PIN_DIR/owner`. The link does not block any build.
+/// An older build does not remove the link `PIN_DIR/owner`, which must not prevent any build from starting.
 #[test]
 fn clean_of_previous_build_does_not_block_a_start() {
     if !privileged() {

@@ -11,7 +11,7 @@ use world::{Family, World, checks, privileged, wait_for};
 
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Returns state, effective weight and reason of a pool's server.
+/// Returns the state, effective weight and reason of a pool's server.
 fn check_result(world: &World, name: &str) -> (String, u64, String) {
     let server = checks::server(world, name);
     let text = |key: &str| server[key].as_str().unwrap_or_default().to_owned();
@@ -230,7 +230,7 @@ fn probes_of_hostile_peers_fail_without_delaying_others() {
     });
 }
 
-/// Creates a key and a certificate for `www.example` and server 0's address with openssl. Returns their paths.
+/// Creates a key and a certificate for `www.example` and the address of server 0 with openssl. Returns their paths.
 fn certificate(world: &World) -> (String, String) {
     let (key, certificate) = (world.path("key.pem"), world.path("cert.pem"));
     let output = std::process::Command::new("openssl")

@@ -1,5 +1,5 @@
-//! Tests of `weir protect` during another program's reload: HAProxy's plain `-sf` under load, with clients on another
-//! host and on the same one. Also tests that held connections are released if the command takes too long or Weir dies.
+//! Tests `weir protect` during another program's reload: HAProxy's plain `-sf` under load, with clients on another host
+//! and on the same host. Also tests that held connections are released if the command takes too long or Weir dies.
 
 mod world;
 
@@ -65,7 +65,7 @@ impl Balancer {
         balancer
     }
 
-    /// Returns the reload command of a user's report: a new process opens the addresses and makes the old one exit.
+    /// Returns the reload command from a user's report: a new process binds the addresses and makes the old one exit.
     fn reload_line(&self) -> String {
         let path = |name: &str| self.world.path(name).display().to_string();
         let (file, pid) = (path("haproxy.cfg"), path("haproxy.pid"));
@@ -80,7 +80,7 @@ impl Balancer {
         command
     }
 
-    /// Returns the protected reload command. Without `listen`, the listening addresses are detected.
+    /// Returns the protected reload command. Without `listen`, `weir protect` detects the listening addresses.
     fn protected_reload_command(&self, listen: &[&str]) -> Command {
         let mut command = self.world.weir("director");
         command.arg("protect");
@@ -91,7 +91,7 @@ impl Balancer {
         command
     }
 
-    /// Reloads every 100 ms while `ab` runs. Returns the numbers of failed requests and of reloads.
+    /// Reloads every 100 ms while `ab` runs. Returns the numbers of failed requests and reloads.
     fn reload_under_load(
         &self,
         host: &str,
@@ -121,7 +121,8 @@ impl Balancer {
                 "{}",
                 String::from_utf8_lossy(&output.stderr)
             );
-            // Weir warns about connections that it could not wait for or hold, which may explain failures.
+            // Weir warns about connections for which it could not wait or that it could not hold. The warnings may
+            // explain failures.
             print!("{}", String::from_utf8_lossy(&output.stderr));
             reloads += 1;
             std::thread::sleep(Duration::from_millis(100));
@@ -133,7 +134,7 @@ impl Balancer {
             let line = text.lines().find_map(|line| line.split_once(label));
             line?.1.split_whitespace().next()?.parse().ok()
         };
-        // After some refused connections, ab aborts; its remaining requests also count as failed.
+        // `ab` aborts after some refused connections; its remaining requests also count as failed.
         let completed = number("Complete requests:").or_else(|| number("Total of"));
         let failed = requests - completed.unwrap_or(0) + number("Failed requests:").unwrap_or(0);
         let longest_request = text.lines().find(|line| line.contains("(longest request)"));
@@ -181,7 +182,7 @@ fn protected_reload_refuses_no_connection_at_length() {
         return;
     }
     let balancer = Balancer::start();
-    // For comparison: the same reload without protection, until a request has failed.
+    // For comparison, reload without protection until a request fails.
     let mut unprotected_failures = 0;
     for _ in 0..20 {
         let url = balancer.url("client", Family::V4);
@@ -192,7 +193,8 @@ fn protected_reload_refuses_no_connection_at_length() {
             break;
         }
     }
-    // Whether the closed queue contains a SYN depends on timing. The number of failures is printed, but not asserted.
+    // Whether the closed queue contains a SYN depends on timing, so the test prints the number of failures but does not
+    // assert it.
     println!("unprotected: {unprotected_failures} requests failed");
 
     let requests = if is_soak() { 50_000 } else { 5_000 };
@@ -216,7 +218,7 @@ fn protected_reload_refuses_no_connection_at_length() {
     assert_eq!(sysctl.stdout, b"0\n");
 }
 
-/// A listener on the director, and a `weir protect` whose command waits for a file, and which holds the first packets.
+/// A listener on the director, and a `weir protect` that holds the first packets while its command waits for a file.
 struct HeldConnection {
     world: World,
     to: SocketAddr,
@@ -257,7 +259,7 @@ impl HeldConnection {
         }
     }
 
-    /// Starts a client that connects, and returns the duration of its connect().
+    /// Starts a client that connects and returns the duration of its connect().
     fn connect(&self) -> std::thread::JoinHandle<Duration> {
         let to = self.to;
         self.world.spawn_on("client", move || {
@@ -283,7 +285,7 @@ fn held_connections_are_released_and_exit_code_is_passed_on() {
     let client = held.connect();
     std::thread::sleep(Duration::from_millis(300));
     assert!(!client.is_finished(), "the connection was not held");
-    // A second `weir protect` waits for the first.
+    // A second `weir protect` waits for the first one.
     let mut second = held
         .world
         .weir("director")
@@ -313,7 +315,7 @@ fn timeout_releases_held_connections() {
         return;
     }
     let mut held = HeldConnection::start(&["--max", "700ms"]);
-    // Held until the time limit, then released; later packets are not held.
+    // The connection is held until the time limit and then released; later packets are not held.
     held.connect().join().expect("client thread panicked");
     assert!(
         held.protect
@@ -341,7 +343,7 @@ fn killed_weir_releases_held_connections() {
     assert!(!client.is_finished(), "the connection was not held");
     held.protect.kill().expect("send a signal to the process");
     held.protect.wait().expect("wait for the process");
-    // The held connection is established by its retransmitted SYN, a new one immediately.
+    // The retransmitted SYN establishes the held connection; a new connection is established immediately.
     client.join().expect("client thread panicked");
     held.connect().join().expect("client thread panicked");
     let value = || {
@@ -396,7 +398,7 @@ fn nested_protection_does_not_deadlock() {
         return;
     }
     let world = World::new(0);
-    // Like a unit whose reload command is itself protected.
+    // This resembles a systemd unit whose reload command is itself protected.
     let mut inner = world.weir("director");
     inner.args([
         "protect",

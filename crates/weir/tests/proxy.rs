@@ -1,5 +1,5 @@
-//! Tests proxy services with a real `weir` on loopback: requests, reloads and failing servers under load, upgrades,
-//! and shutdown.
+//! Tests proxy services with a real `weir` on loopback: requests, reloads and failing servers under load, upgrades and
+//! shutdown.
 
 #[path = "proxy/basic_auth.rs"]
 mod basic_auth;
@@ -148,7 +148,7 @@ use weir_testing::free_address;
 
 static NEXT_ID: AtomicU32 = AtomicU32::new(0);
 
-/// A running daemon with its own directory. Stops the daemon and removes the directory on drop.
+/// A running daemon with its own directory. Dropping it stops the daemon and removes the directory.
 struct Proxy {
     directory: PathBuf,
     child: Child,
@@ -168,13 +168,13 @@ fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// Returns the program that `Proxy::start` runs: `WEIR_OLDER`, the path of another build, or the program under test.
-/// With `WEIR_OLDER`, upgrades alternate between the two.
+/// Returns the program that `Proxy::start` runs: the build at the path in `WEIR_OLDER` if it is set, otherwise the
+/// program under test. With `WEIR_OLDER`, upgrades alternate between the two.
 fn first_program() -> String {
     std::env::var("WEIR_OLDER").unwrap_or_else(|_| PROGRAM.to_owned())
 }
 
-/// Returns a configuration with the service `s` and its pool `p`. `service_lines` are added to the service.
+/// Returns a configuration with the service `s` and its pool `p`. The service contains `service_lines`.
 fn configuration(
     listen: SocketAddr,
     protocol: &str,
@@ -215,7 +215,7 @@ impl Proxy {
         proxy
     }
 
-    /// Starts `weir run` with its log in the directory.
+    /// Starts `weir run`, which writes its log to a file in the directory.
     fn run(directory: &std::path::Path) -> Child {
         let log = fs::File::create(directory.join("log")).expect("create log file");
         let mut command = Command::new(first_program());
@@ -269,7 +269,7 @@ impl Proxy {
         )
     }
 
-    /// Upgrades the daemon. With `WEIR_OLDER`, alternates between the two programs. Returns whether `weir upgrade`
+    /// Upgrades the daemon. With `WEIR_OLDER`, alternates between the two builds. Returns whether `weir upgrade`
     /// succeeded, and its output.
     fn upgrade(&self) -> (bool, String) {
         match self.upgrades.fetch_add(1, Ordering::Relaxed) % 2 {
@@ -333,8 +333,8 @@ impl Client {
         self.0.write_all(request.as_bytes()).expect("write");
     }
 
-    /// Reads one response: the head, and the number of body bytes that its Content-Length announces (without the
-    /// field, none). Returns `None` if the connection ended before the response began.
+    /// Reads one response: the head, and as many body bytes as Content-Length announces (none without this field).
+    /// Returns `None` if the connection ended before the response began.
     fn read_response(&mut self) -> std::io::Result<Option<(String, Vec<u8>)>> {
         let mut head = Vec::new();
         let mut byte = [0u8; 1];

@@ -1,7 +1,7 @@
-//! Runs the README's quick start as printed: a file and commands, taken from its text, on unprepared hosts.
+//! Runs the README's quick start as printed, with the file and the commands from its text, on unprepared hosts.
 //!
 //! Each host is a network namespace with a separate mount namespace, so that `/etc/weir`, `/run` and bpffs are at the
-//! README's paths. The package's unit for servers is executed as a service manager would.
+//! README's paths. The test executes the package's unit for servers as a service manager would.
 
 mod world;
 
@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use world::{World, privileged, wait_for};
 
-/// Shell script that mounts a host's separate file systems: /etc, /run, /usr/sbin, /usr/local/sbin and bpffs. `$2` is
-/// the built program.
+/// Shell script that mounts a host's own file systems: /etc, /run, /usr/sbin, /usr/local/sbin and bpffs. `$2` is the
+/// built program.
 const MOUNT_SCRIPT: &str = "\
     mount --make-rprivate / && mount -t tmpfs tmpfs \"$1\" && cd \"$1\" && \
     mkdir etc etc-work sbin sbin-work local local-work home && \
@@ -32,7 +32,7 @@ fn repository(path: &str) -> PathBuf {
         .join(path)
 }
 
-/// A host and the process that keeps its mounts.
+/// A host and the process that keeps the host's mounts.
 struct Machine {
     holder: Child,
     home: PathBuf,
@@ -126,7 +126,7 @@ fn blocks(readme: &str, heading: &str) -> Vec<String> {
         .collect()
 }
 
-/// Returns host and command of each line of a block with the form `HOST# COMMAND`.
+/// Returns the host and the command of each line in a block that has the form `HOST# COMMAND`.
 fn commands(block: &str) -> Vec<(String, String)> {
     let lines = block.lines().filter(|line| !line.is_empty());
     lines
@@ -176,7 +176,7 @@ fn readme_quick_start_works_as_printed() {
     let mut world = World::new(2);
     world.start_nginx(1 << 20);
     for n in 0..2 {
-        // The file that the check requests.
+        // Create the file that the check requests.
         let page = world.path(&format!("www{n}/html/index.html"));
         fs::write(page, "hello\n").expect("write the page");
     }
@@ -203,7 +203,7 @@ fn readme_quick_start_works_as_printed() {
                 world.kill_on_drop(child.spawn().expect("start the process"));
             }
             "director" => {
-                // A reader repeats this command until the checks have results.
+                // A reader would repeat this command until the checks have results.
                 wait_for("two servers to be up", Duration::from_secs(120), || {
                     let output = director.run(&command);
                     String::from_utf8_lossy(&output.stdout)
@@ -272,7 +272,7 @@ fn readme_quick_start_works_as_printed() {
     );
 }
 
-/// Returns a unit's commands for an instance, expanded like systemd does: `%i`, Environment=, EnvironmentFile=, words.
+/// Returns a unit's commands for an instance. Expands `%i`, Environment=, EnvironmentFile= and words as systemd does.
 fn unit_commands(unit: &str, instance: &str, machine: &Machine) -> Vec<(String, String)> {
     let unit = unit.replace("%i", instance);
     let settings = unit.lines().filter_map(|line| line.split_once('='));
@@ -281,7 +281,8 @@ fn unit_commands(unit: &str, instance: &str, machine: &Machine) -> Vec<(String, 
         let matching = settings.iter().filter(move |(key, _)| *key == name);
         matching.map(|(_, value)| *value).collect::<Vec<_>>()
     };
-    // The shell splits unquoted variables into words as systemd does, and its assignments have the form of the file's.
+    // The shell splits unquoted variables into words as systemd does, and its assignments have the same form as those
+    // in the file.
     let mut assignments = String::new();
     for value in values_of("Environment") {
         assignments += &format!("for it in {value}; do export \"$it\"; done; ");

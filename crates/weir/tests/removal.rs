@@ -1,4 +1,4 @@
-//! Tests of servers that are removed while they have connections: `on_remove`, weight 0, and overrides.
+//! Tests servers that are removed while they have connections: `on_remove`, weight 0, and overrides.
 
 mod world;
 
@@ -34,7 +34,7 @@ fn responding_server(world: &World) -> String {
     String::from_utf8_lossy(&body).trim().to_owned()
 }
 
-/// Starts a download that takes some seconds, and waits for its first bytes.
+/// Starts a download that takes a few seconds and waits for its first bytes.
 fn slow_download(world: &World) -> Child {
     let child = world
         .command("client", "curl")
@@ -50,7 +50,7 @@ fn slow_download(world: &World) -> Child {
     child
 }
 
-/// Starts a download from the first server, and then replaces this server with the second one. Returns the network,
+/// Starts a download from the first server and then replaces this server with the second one. Returns the network,
 /// curl's output, and whether the download is complete.
 fn replace_server_during_download(on_remove: &str) -> (World, std::process::Output, bool) {
     let mut world = prepared_world(12 * MIB);
@@ -103,7 +103,7 @@ fn reset_aborts_downloads() {
     );
 }
 
-/// Returns an address that is routed to the director, but is not configured there.
+/// Returns an address that is routed to the director but is not configured there.
 fn routed_vip(family: Family) -> IpAddr {
     match family {
         Family::V4 => Ipv4Addr::new(10, 99, 0, 10).into(),
@@ -250,7 +250,7 @@ fn reschedule_moves_flows_to_another_server() {
         return;
     }
     let (world, output, is_complete) = replace_server_during_download("reschedule");
-    // The other server does not have the connection and resets it.
+    // The second server does not have the connection, so it resets the connection.
     assert!(
         !output.status.success() && !is_complete,
         "{:#}",

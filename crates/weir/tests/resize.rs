@@ -1,4 +1,4 @@
-//! Tests that a change of the flow table's size or layout loses no packet while connections begin, continue and end.
+//! Tests that a change of the flow table's size or layout loses no packets while connections begin, continue and end.
 
 mod world;
 
@@ -53,7 +53,7 @@ fn resized_table_loses_no_packet_with_nat_at_length() {
     }
 }
 
-/// Converts the pinned table to the layout of the previous release, as that release would have left it.
+/// Converts the pinned table to the previous release's layout, as that release would have left it.
 fn convert_to_previous_layout(world: &World) {
     let pins = world.pin_dir("director");
     let opened = world.spawn_on("director", move || {
@@ -78,7 +78,7 @@ fn current_layout() -> u32 {
     OpenOptions::new("").flow_layout
 }
 
-/// Returns the prefix of the directory names of tables with this layout.
+/// Returns the prefix of directory names for tables with this layout.
 fn directory_prefix(layout: u32) -> String {
     format!("flows-{layout}-")
 }

@@ -1,4 +1,4 @@
-//! Tests of privilege separation: when root starts Weir, the processes that read client data are unprivileged.
+//! Tests privilege separation: when root starts Weir, the processes that read client data are unprivileged.
 
 #[path = "world/attempts.rs"]
 mod attempts;
@@ -24,7 +24,7 @@ impl SharedDirectory {
         Self(path)
     }
 
-    /// Runs a script in separate namespaces. Returns its output and the daemon's log with the lost requests.
+    /// Runs a script in separate namespaces. Returns the script's output, and the daemon's log with the lost requests.
     fn run(&self, script: &str, more: &[&str]) -> (String, String) {
         let output = Command::new("unshare")
             .args(["--mount", "--net", "--propagation", "private", "sh"])

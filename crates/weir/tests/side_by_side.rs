@@ -1,6 +1,7 @@
-//! Compares haproxy and nginx with Weir running the imported file: clients and servers must observe the same behaviour.
+//! Compares HAProxy and nginx with Weir, which runs the imported file: clients and servers must observe the same
+//! behaviour.
 //!
-//! The files in `side_by_side/` are written for this test; `make corpus ARGS=--run` compares real files.
+//! The files in `side_by_side/` were written for this test; `make corpus ARGS=--run` compares real files.
 
 use std::path::Path;
 use std::process::Command;

@@ -1,4 +1,4 @@
-//! Tests of status with and without a daemon, metrics, the API, explanations, and the VIPs that Weir adds and removes.
+//! Tests the status with and without a daemon, metrics, the API, explanations, and the VIPs that Weir adds and removes.
 
 mod world;
 

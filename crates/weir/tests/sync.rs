@@ -1,4 +1,4 @@
-//! Tests of flow synchronization between two directors: when the active one is cut off and the VIP moves, open
+//! Tests flow synchronization between two directors: when the active director is cut off and the VIP moves, open
 //! connections continue. Director 1 is 10.0.0.3, director 2 is 10.0.0.4; clients reach the VIP on the same switch.
 
 mod world;
@@ -22,7 +22,7 @@ use world::{World, privileged, wait_for};
 const HELD_CONNECTIONS: usize = 40;
 const SERVERS: u8 = 4;
 const VIP: &str = "10.0.0.10";
-/// Loading a director's BPF programs takes most of this time on a slow machine.
+/// Time limit of each wait. On a slow machine, loading a director's BPF programs takes most of this time.
 const TIMEOUT: Duration = Duration::from_secs(120);
 const ADDRESSES: [(&str, &str); 2] = [("director", "10.0.0.3"), ("second", "10.0.0.4")];
 
@@ -59,7 +59,7 @@ impl Pair {
         Self::with_setup(Setup { forward, ..DIRECT }, 1024)
     }
 
-    /// Creates the hosts for a setup. Servers have a file of `bytes` bytes.
+    /// Creates the hosts for a setup. Each server has a file of `bytes` bytes.
     fn with_setup(setup: Setup, bytes: usize) -> Self {
         let forward = setup.forward;
         let world = World::with_two_directors(SERVERS, bytes);
@@ -160,7 +160,7 @@ impl Pair {
         self.status(host)["sync"]["peers"][0].clone()
     }
 
-    /// Returns the active and inactive connections of each server.
+    /// Returns the numbers of active and inactive connections of each server.
     fn counts(&self, host: &str) -> Vec<(u64, u64)> {
         let status = self.status(host);
         let servers = status["services"][0]["servers"]
@@ -186,10 +186,10 @@ impl Pair {
             .sum()
     }
 
-    /// Moves the VIP, and the gateway and `snat` addresses if there are any, from one director to another.
+    /// Moves the VIP, and the gateway and `snat` addresses if there are any, from one director to the other.
     fn move_to(&self, host: &str, previous: Option<&str>) {
         if let Some(previous) = previous {
-            // The links of the old director are cut: it neither sends nor receives.
+            // Cut the links of the old director: it neither sends nor receives.
             self.world.ip("wire", &format!("link set {previous} down"));
         }
         self.world.ip(host, &format!("addr add {VIP}/32 dev eth0"));
@@ -250,7 +250,7 @@ impl Drop for Pair {
     }
 }
 
-/// An open connection, and the name of its server.
+/// An open connection and the name of its server.
 struct Connection {
     stream: TcpStream,
     server: String,
@@ -294,7 +294,7 @@ fn request_server_name(stream: &mut TcpStream) -> Option<String> {
     }
 }
 
-/// Returns the number of connections that continue with their server after the failover. Asserts before the failover
+/// Returns the number of connections that continue with the same server after the failover. Asserts before the failover
 /// that both directors have the same counts.
 fn count_surviving_connections(setup: Setup) -> usize {
     let mut pair = Pair::new(setup.forward);
@@ -312,7 +312,7 @@ fn count_surviving_connections(setup: Setup) -> usize {
         .iter_mut()
         .map(|it| usize::from(it.reaches_same_server()))
         .sum();
-    // New connections must be served, so that failures of old ones are not caused by a broken network.
+    // New connections must be served, to show that a broken network does not cause failures of the old ones.
     assert_eq!(pair.open_connections(4).len(), 4);
     continued
 }
@@ -357,7 +357,7 @@ fn maglev_connections_continue_after_server_change() {
     wait_for("an established peer", TIMEOUT, || {
         pair.peer("director")["state"] == "established"
     });
-    // The second director computes the servers, so it needs no flow.
+    // The second director computes the servers, so it needs no flows.
     assert_eq!(pair.total("second"), 0);
     let drained = pair.counts("director")[0].0;
     assert!(drained > 0, "the first server must have connections");
@@ -424,7 +424,7 @@ fn persistent_client_keeps_its_server() {
         pair.total("second") >= 3
     });
     drop(held);
-    // The second director has no connections of other clients: without synchronization, wlc would choose the first
+    // The second director has no connections of other clients, so without synchronization, wlc would choose the first
     // server.
     pair.move_to("second", Some("director"));
     assert!(
@@ -441,7 +441,7 @@ fn forged_replayed_and_truncated_datagrams_are_counted_and_ignored() {
         return;
     }
     let mut pair = Pair::new("direct");
-    // This test acts as director 2: it sends only invalid or copied datagrams.
+    // This test acts as director 2 and sends only invalid or copied datagrams.
     pair.start("director", &DIRECT);
     let target: SocketAddr = "10.0.0.3:8482".parse().expect("parse the address");
     let sender = pair.world.spawn_on("second", move || {

@@ -1,4 +1,4 @@
-//! Tests of `weir top` and `weir status` in a tmux terminal: output, keys, and exit.
+//! Tests `weir top` and `weir status` in a tmux terminal: output, keys and exit.
 
 mod world;
 
@@ -18,12 +18,12 @@ struct Tmux {
 }
 
 impl Tmux {
-    /// Runs a shell line in a window of 130 columns. The window shows the exit code at the end.
+    /// Runs a shell line in a window with 130 columns. The window shows the exit code at the end.
     fn new(world: &World, line: &str) -> Self {
         Self::with_size(world, "tmux", ("130", "30"), line)
     }
 
-    /// Like [`Self::new`], with window size. `name` must be unique, because an old server's socket remains.
+    /// Like [`Self::new`], but with a window size. `name` must be unique, because an old server's socket remains.
     fn with_size(world: &World, name: &str, (columns, rows): (&str, &str), line: &str) -> Self {
         let tmux = Self {
             socket: world.path(&format!("{name}.sock")),
@@ -79,7 +79,7 @@ impl Drop for Tmux {
     }
 }
 
-/// Returns the shell line of `weir top` for the network's director, run outside of its namespace.
+/// Returns a shell line that runs `weir top` for the network's director from outside the director's namespace.
 fn top_command(world: &World) -> String {
     let (program, dir) = (
         world::program::program_under_test(),
@@ -179,7 +179,7 @@ fn missing_daemon_or_terminal_is_reported() {
     assert!(text.contains("top requires a terminal"), "{text}");
 }
 
-/// Runs `weir status` of a pool in a window of 80 columns. Returns the lines without wrapping.
+/// Runs `weir status` for a pool in a window with 80 columns. Returns the lines without wrapping.
 fn status_lines(world: &World, name: &str, arguments: &str) -> Vec<String> {
     let (program, dir) = (
         world::program::program_under_test(),
@@ -252,7 +252,7 @@ fn assert_head_stays_on_small_screen(world: &World) {
         dir.display()
     );
     let tmux = Tmux::with_size(world, "watch", ("80", "8"), &line);
-    // Rates are shown from the second page on.
+    // The second and later pages show rates.
     tmux.wait_for_text("requests/s");
     let text = tmux.text();
     let lines: Vec<&str> = text.lines().collect();

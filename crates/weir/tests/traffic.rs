@@ -1,4 +1,4 @@
-//! Tests that every forwarding method carries real traffic in a network, in both families.
+//! Tests that every forwarding method carries real traffic in a network, in both address families.
 
 mod world;
 
@@ -23,8 +23,8 @@ fn config(family: Family, forward: &str, extra: &str) -> String {
     )
 }
 
-/// Asserts the traffic that every method must support: both servers respond in turn, a large download and upload arrive
-/// intact, UDP works in both directions, and a path with a small MTU works.
+/// Asserts that a method carries all traffic that it must support: both servers respond in turn, a large download and a
+/// large upload arrive intact, UDP works in both directions, and a path with a small MTU works.
 fn assert_carries_traffic(world: &mut World, family: Family) {
     let vip = family.vip();
     let url = format!("http://{}", bracketed(vip));

@@ -1,4 +1,4 @@
-//! Tests of the package's systemd units: unprivileged keeper and daemon, and a privileged service.
+//! Tests the package's systemd units: an unprivileged keeper and daemon, and a privileged service.
 
 #[path = "world/attempts.rs"]
 mod attempts;
@@ -56,7 +56,7 @@ const ATTEMPTS: &[(&str, &str)] = &[
     ("attempt to permit an edit", "cannot reach the socket"),
 ];
 
-/// Runs a script of this directory in separate network and mount namespaces, with an empty directory.
+/// Runs a script from the tests directory in separate network and mount namespaces, with an empty directory.
 fn run_script(script: &str) -> (SharedDirectory, Output) {
     let directory = std::env::temp_dir().join(format!("weir-{script}-{}", std::process::id()));
     let _ = fs::remove_dir_all(&directory);
@@ -160,7 +160,7 @@ fn single_root_unit_and_split_units_replace_each_other_without_lost_request() {
     );
 }
 
-/// The units, each with its maximum permitted exposure level (systemd-analyze security).
+/// The units, each with its maximum permitted exposure level (`systemd-analyze security`).
 const UNITS: &[(&str, f64)] = &[
     ("weir.service", 1.6),
     ("weir-helper.service", 4.5),

@@ -1,4 +1,5 @@
-//! Tests of VIPs of proxy services: added by `vip_interface`, announced and removed, with and without a layer 4 engine.
+//! Tests VIPs of proxy services: Weir adds them with `vip_interface`, announces them and removes them, with and without
+//! a layer 4 engine.
 
 mod world;
 
@@ -53,7 +54,7 @@ fn proxy_vip_is_added_announced_and_removed() {
     }
     let mut world = World::new(1);
     world.start_nginx(1024);
-    // Only the announcement can correct a wrong MAC address in the client's neighbour table.
+    // Only Weir's announcement can correct the wrong MAC address in the client's neighbour table.
     for vip in [V4, V6] {
         world.ip(
             "client",
@@ -76,14 +77,14 @@ fn proxy_vip_is_added_announced_and_removed() {
     assert_eq!(vip_state(&world, "www"), "added");
     let pins = world.pin_dir("director");
     assert!(!pins.exists(), "a proxy must need no data plane");
-    // An address that another program removes is restored.
+    // Weir restores an address that another program removes.
     world.ip("director", &format!("addr del {V4}/32 dev eth0"));
     wait_for(
         "the address to be restored",
         Duration::from_secs(10),
         || has_address(&world, V4),
     );
-    // The address of a removed service is removed. An address that existed before is kept.
+    // Weir removes the address of a removed service, but keeps an address that existed before.
     world.reload(&config(&other_service("10.71.0.10:80")));
     assert!(
         !has_address(&world, V4) && !has_address(&world, V6),
@@ -104,7 +105,7 @@ fn proxy_vip_is_added_announced_and_removed() {
     assert!(has_address(&world, "10.71.0.10"));
 }
 
-/// Clients may have learned another MAC address while no daemon ran, and traffic confirms the wrong entry.
+/// While no daemon was running, clients may have learned another MAC address, and traffic confirms the wrong entry.
 #[test]
 fn present_vip_is_announced_when_daemon_starts() {
     if !privileged() {
@@ -145,7 +146,7 @@ fn present_vip_is_announced_when_daemon_starts() {
     }
 }
 
-/// Clients would use the machine whose reply or announcement they received last.
+/// If two machines had the VIP, clients would use the one whose reply or announcement they received last.
 #[test]
 fn vip_of_another_machine_is_logged_at_startup() {
     if !privileged() {
@@ -183,8 +184,8 @@ fn run_in_other_namespace(world: &World, arguments: &[&str]) -> (Option<i32>, St
     )
 }
 
-/// Interfaces are recorded by name. A command in another namespace must not change interfaces with the same names
-/// there, and must not delete the record.
+/// Weir records interfaces by name. A command in another namespace must neither change interfaces with the same names
+/// there nor delete the record.
 #[test]
 fn clean_in_another_namespace_is_refused() {
     if !privileged() {
@@ -197,7 +198,7 @@ fn clean_in_another_namespace_is_refused() {
         proxy_service()
     )));
     world.kill_director(pid);
-    // The same address on an interface of the same name, which Weir has not added.
+    // Add the same address to an interface with the same name in the other namespace; Weir did not add this address.
     world.ip("client", "addr add 10.71.0.12/32 dev eth0");
     let run = |arguments: &[&str]| run_in_other_namespace(&world, arguments);
     let client_has_address = || {
@@ -217,7 +218,7 @@ fn clean_in_another_namespace_is_refused() {
         code == Some(1) && printed.contains("weir doctor --runtime-dir"),
         "{printed}"
     );
-    // Nor does another director adopt what is there.
+    // Nor does another director adopt the existing objects.
     let file = world.path("weir.toml");
     let (code, printed) = run(&["run", "-c", file.to_str().expect("path is valid UTF-8")]);
     assert!(code == Some(1) && printed.contains(&command), "{printed}");
@@ -259,7 +260,7 @@ fn open_connection_keeps_its_vip() {
         stream
     });
     let mut stream = client.join().expect("thread panicked");
-    // A request is in progress: a reload does not abort it.
+    // A request is in progress, and a reload does not abort it.
     world.reload(&config(&other_service(&format!("[{V6}]:80"))));
     assert!(
         has_address(&world, V4),
@@ -297,7 +298,7 @@ fn layer_4_engine_takes_over_vips() {
         bracketed(V4.parse().expect("parse the address"))
     );
     world.get(&url).unwrap_or_else(|error| panic!("{error}"));
-    // A restarted daemon still has the list of added VIPs.
+    // A restarted daemon still has the list of VIPs that Weir added.
     world.kill_director(pid);
     let pid = world.start_director(&config(layer_4));
     wait_for(
@@ -354,7 +355,7 @@ fn missing_proxy_vip_is_reported() {
     );
 }
 
-/// Runs `weir ARGUMENTS`. Returns its output on both streams.
+/// Runs `weir ARGUMENTS`. Returns its output from both streams.
 fn weir_output(world: &World, arguments: &[&str]) -> String {
     let output = world.weir("director").args(arguments).output();
     let output = output.expect("run weir");
@@ -386,7 +387,7 @@ fn assert_warned_about_removed_vips(services: &str, vips: &[&str]) {
         assert!(check.contains(&address), "{check}");
         assert!(check.contains("will be removed from eth0"), "{check}");
     }
-    // The addresses are actually removed, as the warnings state.
+    // The reload does remove the addresses, as the warnings state.
     world.reload(&format!("{POOL}{services}"));
     wait_for(
         "the removal of the addresses",

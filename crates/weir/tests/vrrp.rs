@@ -1,4 +1,4 @@
-//! Tests of VRRP: addresses move between two directors, and between a director and keepalived.
+//! Tests VRRP: addresses move between two directors, and between a director and keepalived.
 
 mod world;
 
@@ -40,7 +40,7 @@ use serde_json::Value;
 use std::time::Duration;
 use world::privileged;
 
-/// A process that exits within this time of its start is not replaced immediately.
+/// The keeper does not immediately replace a process that exits within this time of its start.
 const MIN_PROCESS_AGE: Duration = Duration::from_millis(1500);
 
 fn config(priority: u8, more: &str) -> String {
@@ -83,8 +83,7 @@ fn vip_moves_on_release_stop_and_link_failure() {
     pair.weir("director", &["vrrp", "outside", "resume"]);
     pair.wait_for_holder("director");
 
-    // The active director's link is cut, but its carrier remains up: the director cannot detect this and keeps the
-    // address.
+    // Cut the active director's link but keep its carrier up: the director cannot detect this and keeps the address.
     pair.disconnect("director");
     pair.wait_for("the second director", || pair.holds("second", VIP));
     pair.wait_for("the client to use the second director", || {
@@ -94,7 +93,7 @@ fn vip_moves_on_release_stop_and_link_failure() {
     });
     pair.reconnect("director");
     pair.wait_for_holder("director");
-    // This director was active all the time, but clients have the other one's MAC address.
+    // This director was active all the time, but clients have the other director's MAC address.
     pair.wait_for("the client to use the director", || {
         pair.resolves_vip_to("client", "director")
     });
@@ -154,8 +153,8 @@ fn crashed_process_keeps_vip_and_paused_agent_loses_it() {
     let log = std::fs::read_to_string(pair.path("director.log")).expect("read the log");
     assert!(log.contains("this director was paused or stalled"), "{log}");
 
-    // A standby process takes over from a killed agent, and the next helper adopts the addresses.
-    // With an interval of one second, a slow machine has three seconds for this.
+    // A standby process takes over from a killed agent, and the next helper adopts the addresses. An interval of one
+    // second gives a slow machine three seconds for this.
     for (host, priority) in [("director", 140), ("second", 100)] {
         pair.reload(host, &config(priority, "").replace("100ms", "1s"));
     }

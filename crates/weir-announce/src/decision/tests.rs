@@ -35,7 +35,7 @@ fn daemon_report(vips: &[(IpAddr, bool)], is_draining: bool) -> DaemonReport {
     }
 }
 
-/// Decisions with a virtual clock in milliseconds.
+/// [`Decisions`] with a virtual clock in milliseconds.
 struct Run {
     decisions: Decisions,
     now: Duration,
@@ -60,8 +60,8 @@ impl Run {
             .handle_daemon_report(&daemon_report(vips, is_draining), now);
     }
 
-    /// Advances the clock, handles each deadline exactly when it is due, and sends the report each second unless `vips`
-    /// is empty.
+    /// Advances the clock. Handles each deadline exactly when it is due, and sends the report every second unless
+    /// `vips` is empty.
     fn advance(&mut self, milliseconds: u64, vips: &[(IpAddr, bool)], is_draining: bool) {
         for _ in 0..milliseconds {
             self.now += Duration::from_millis(1);
@@ -157,7 +157,7 @@ fn routes_of_drained_node_are_last_resort_before_withdrawal() {
 
 #[test]
 fn routes_are_withdrawn_if_daemon_is_silent_for_withdraw_after() {
-    // A new announcer keeps the routes that the previous one has announced.
+    // A new announcer keeps the routes that the previous announcer announced.
     let mut run = Run::new(&[A]);
     run.advance(9_999, &[], false);
     assert_eq!(run.routes(), [(A, Quality::Normal)]);
@@ -169,7 +169,7 @@ fn routes_are_withdrawn_if_daemon_is_silent_for_withdraw_after() {
         state == "withdrawn" && reason.contains("withdraw_after"),
         "{reason}"
     );
-    // The report of a daemon that starts later is applied immediately.
+    // A report from a daemon that starts later is applied immediately.
     run.send(&[(A, true)], false);
     assert_eq!(run.routes(), [(A, Quality::Normal)]);
 }
@@ -191,10 +191,10 @@ fn new_vip_waits_for_first_check_results() {
         "servers are being checked"
     );
     assert!(handle_daemon_report(&mut run, false));
-    // A new server that has no check result does not withdraw an announced VIP.
+    // A new server without a check result does not cause an announced VIP to be withdrawn.
     assert!(handle_daemon_report(&mut run, true));
 
-    // The VIP does not wait longer than the limit for check results.
+    // The VIP is announced after the time limit, even without check results.
     let mut run = Run::new(&[]);
     assert!(!handle_daemon_report(&mut run, true));
     for second in 1..=10 {

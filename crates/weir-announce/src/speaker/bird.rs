@@ -1,6 +1,8 @@
-//! Driver of BIRD 2 and 3: writes an include file with two `static` protocols, and sends `configure` to the socket.
+//! Drives BIRD 2 and 3: writes an include file with two `static` protocols, and sends `configure` to BIRD's control
+//! socket.
 //!
-//! bird.conf is never changed. It must include the file at its top level, and export the routes of `weir4` and `weir6`.
+//! Weir never changes bird.conf. It must include the file at top level and export the routes of the protocols `weir4`
+//! and `weir6`.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -17,15 +19,15 @@ use crate::error::Result;
 /// Maximum length of a reply.
 const REPLY_MAX_BYTES: usize = 64 * 1024;
 
-/// Writes the include file if its content changes, and makes BIRD read its configuration.
+/// Writes the include file if its content has changed, and makes BIRD read its configuration.
 pub(super) async fn apply(socket: &Path, include: &Path, change: &Change<'_>) -> Result<()> {
     let failed = |source| Error::File {
         path: include.to_owned(),
         source,
     };
     let text = render(change);
-    // BIRD runs as a separate user, so the file must be readable by all users. BIRD may own the directory, so any
-    // object with the file's name is replaced unless it is a regular file with this content.
+    // BIRD runs as a separate user, so the file must be world-readable. BIRD may own the directory, so anything other
+    // than a regular file with this content is replaced.
     let current = untrusted_file::read(include, Owner::Any, text.len() as u64);
     if current.as_ref() != Ok(&text) {
         weir_sys::replace_public_file(include, text.as_bytes()).map_err(failed)?;
@@ -59,7 +61,7 @@ pub(super) fn render(change: &Change<'_>) -> String {
     text
 }
 
-/// Sends `configure`. A reply consists of lines `CCCC-text` and a last line `CCCC text`.
+/// Sends `configure`. A reply consists of lines of the form `CCCC-text`, followed by a last line `CCCC text`.
 async fn configure(socket: &Path) -> Result<()> {
     let failed = |source| Error::File {
         path: socket.to_owned(),
@@ -86,13 +88,13 @@ async fn configure(socket: &Path) -> Result<()> {
     read_reply().await
 }
 
-/// Parses the outcome in the last line of a reply; `None` = another line follows.
+/// Parses the result from a line of a reply; `None` = this is not the last line.
 pub(super) fn parse_outcome(line: &str) -> Option<Result<()>> {
     let (code, text) = line.split_at_checked(4)?;
     let code: u16 = code.parse().ok()?;
     let text = text.strip_prefix(' ')?;
     Some(match code {
-        // Codes below 8000 mean success, or that BIRD is still reconfiguring other protocols.
+        // A code below 8000 means success, or that BIRD is still reconfiguring other protocols.
         0..8000 => Ok(()),
         _ => Err(rejection(text)),
     })

@@ -1,4 +1,4 @@
-//! Drivers of GoBGP and FRR, which run their command-line tools.
+//! Drives GoBGP and FRR through their command-line tools.
 
 use std::net::IpAddr;
 use std::process::Stdio;
@@ -10,10 +10,10 @@ use super::{COMMAND_TIMEOUT, Change, prefix};
 use crate::error::Result;
 use crate::{Error, Quality};
 
-/// Maximum length of a quoted reply in an error.
+/// Maximum length of the part of a reply that an error quotes.
 const REPLY_MAX_CHARS: usize = 200;
 
-/// Runs the `gobgp` commands of a change.
+/// Runs the `gobgp` commands for a change.
 pub(super) async fn apply_gobgp(command: &[String], change: &Change<'_>) -> Result<()> {
     for arguments in gobgp_commands(change) {
         run_command("gobgp", command, &arguments).await?;
@@ -21,7 +21,7 @@ pub(super) async fn apply_gobgp(command: &[String], change: &Change<'_>) -> Resu
     Ok(())
 }
 
-/// Returns the arguments of each call of `gobgp`.
+/// Returns the arguments for each call of `gobgp`.
 pub(super) fn gobgp_commands(change: &Change<'_>) -> Vec<Vec<String>> {
     let arguments = |action: &str, vip: IpAddr| {
         let family = if vip.is_ipv4() { "ipv4" } else { "ipv6" };
@@ -33,7 +33,7 @@ pub(super) fn gobgp_commands(change: &Change<'_>) -> Vec<Vec<String>> {
     let added = change.added_routes().map(|(vip, quality)| {
         let mut words = arguments("add", *vip);
         let next_hop = if vip.is_ipv4() { "0.0.0.0" } else { "::" };
-        // The default origin is "incomplete". Routers use several paths only if their origins are equal.
+        // The default origin is "incomplete". Routers use multiple paths only if their origins are equal.
         let attributes = ["origin", "igp", "nexthop", next_hop];
         words.extend(attributes.into_iter().map(str::to_owned));
         let communities: Vec<String> = change
@@ -48,14 +48,14 @@ pub(super) fn gobgp_commands(change: &Change<'_>) -> Vec<Vec<String>> {
     removed.chain(added).collect()
 }
 
-/// Runs vtysh with the configuration commands of a change.
+/// Runs vtysh with the configuration commands for a change.
 pub(super) async fn apply_frr(command: &[String], asn: u32, change: &Change<'_>) -> Result<()> {
     let arguments = frr_arguments(asn, change);
     run_command("frr", command, &arguments).await
 }
 
-/// Returns the arguments of one call of vtysh: route maps that set communities, and `network` statements. Each VIP also
-/// gets a blackhole route, because FRR announces only networks with a route.
+/// Returns the arguments for one call of vtysh: route maps that set communities, and `network` statements. Each VIP
+/// also gets a blackhole route, because FRR announces only networks with a route.
 pub(super) fn frr_arguments(asn: u32, change: &Change<'_>) -> Vec<String> {
     let mut lines = vec!["configure terminal".to_owned()];
     for (name, quality) in [
@@ -117,7 +117,7 @@ pub(super) fn frr_arguments(asn: u32, change: &Change<'_>) -> Vec<String> {
         .collect()
 }
 
-/// Runs a program without a shell. Returns an error if it fails or reports one.
+/// Runs a program without a shell. Fails if the program fails or prints an error message.
 async fn run_command(
     speaker: &'static str,
     command: &[String],
@@ -142,7 +142,7 @@ async fn run_command(
         })?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned()
         + &String::from_utf8_lossy(&output.stderr);
-    // vtysh reports an unknown command with a line that begins with a percent sign, and may still exit with 0.
+    // For an unknown command, vtysh prints a line that begins with a percent sign, but can still exit with 0.
     let error_line = text.lines().find(|line| line.starts_with('%'));
     if output.status.success() && error_line.is_none() {
         return Ok(());

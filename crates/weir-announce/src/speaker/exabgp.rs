@@ -1,4 +1,4 @@
-//! Driver of ExaBGP: writes commands to ExaBGP's named pipe.
+//! Drives ExaBGP: writes commands to ExaBGP's named pipe.
 
 use std::fs::OpenOptions;
 use std::io::Write as _;
@@ -12,7 +12,7 @@ use super::{Change, prefix};
 use crate::error::Result;
 use crate::{Error, Quality};
 
-/// Writes the commands of a change to the pipe.
+/// Writes the commands for a change to the pipe.
 pub(super) fn apply(pipe: &Path, change: &Change<'_>) -> Result<()> {
     let failed = |source| Error::File {
         path: pipe.to_owned(),
@@ -21,7 +21,7 @@ pub(super) fn apply(pipe: &Path, change: &Change<'_>) -> Result<()> {
     let flags = OFlags::NONBLOCK | OFlags::NOFOLLOW;
     let mut options = OpenOptions::new();
     options.write(true).custom_flags(flags.bits().cast_signed());
-    // Fails if no process reads the pipe, such as if ExaBGP is not running.
+    // This fails if no process reads the pipe, for example because ExaBGP is not running.
     let mut file = options.open(pipe).map_err(failed)?;
     if !file.metadata().map_err(failed)?.file_type().is_fifo() {
         return Err(failed(std::io::Error::other("this is not a named pipe")));
@@ -32,7 +32,7 @@ pub(super) fn apply(pipe: &Path, change: &Change<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Returns the commands of a change, one per line. Lines are shorter than `PIPE_BUF`, so each write is atomic.
+/// Returns the commands for a change, one per line. Lines are shorter than `PIPE_BUF`, so each write is atomic.
 pub(super) fn commands(change: &Change<'_>) -> Vec<String> {
     let removed = change.removed_vips();
     let removed = removed.map(|vip| format!("withdraw route {}\n", route(*vip)));

@@ -25,7 +25,7 @@ fn routes(routes: &[(&str, Quality)]) -> Routes {
         .collect()
 }
 
-/// Runs `test` with a change from two VIPs to three: one VIP is withdrawn, one is drained, and two are new.
+/// Runs `test` with a change from two VIPs to three: one VIP is withdrawn, one is drained and two are added.
 fn with_change<R>(test: impl FnOnce(&Change<'_>) -> R) -> R {
     let previous = routes(&[
         ("192.0.2.9", Quality::Normal),

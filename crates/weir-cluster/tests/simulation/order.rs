@@ -1,4 +1,4 @@
-//! Tests the order in which directors apply a configuration: one by one with a guard; without a guard, first one
+//! Tests the order in which directors apply a configuration: with a guard, one by one; without a guard, first one
 //! director and then all others at the same time.
 
 use std::collections::BTreeSet;
@@ -80,7 +80,7 @@ impl Group {
         }
     }
 
-    /// Ends a director's application of the configuration with this result.
+    /// Reports the result of applying the configuration on a director.
     fn finish(&mut self, n: usize, result: Result<(), String>) {
         assert!(
             self.applying.remove(&n),
@@ -102,7 +102,7 @@ impl Group {
         }
     }
 
-    /// Executes requests and reports changes until there are none.
+    /// Executes requests and reports changes until none remain.
     fn settle(&mut self) {
         let mut is_busy = true;
         while is_busy {
@@ -184,7 +184,7 @@ impl Group {
             .collect()
     }
 
-    /// Makes the only director that is applying the configuration succeed.
+    /// Reports success for the only director that is applying the configuration.
     fn finish_one(&mut self) {
         let applying: Vec<usize> = self.applying.iter().copied().collect();
         assert_eq!(applying.len(), 1, "{applying:?}");

@@ -1,4 +1,4 @@
-//! A simulated etcd.
+//! Simulates etcd.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -20,7 +20,7 @@ pub(crate) struct StoredValue {
 pub(crate) struct Store {
     pub(crate) keys: BTreeMap<String, StoredValue>,
     pub(crate) revision: i64,
-    /// Events with their revisions, starting at `compacted`.
+    /// Events with their revisions, starting at revision `compacted`.
     pub(crate) history: Vec<(i64, Event)>,
     pub(crate) compacted: i64,
     /// Expiry times of leases, by ID.
@@ -87,7 +87,7 @@ impl Store {
         }
     }
 
-    /// Ends expired leases and deletes their keys.
+    /// Removes expired leases and deletes their keys.
     pub(crate) fn expire(&mut self, now: Duration) {
         if !self.has_majority {
             // A new leader extends all leases.

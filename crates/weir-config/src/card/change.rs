@@ -1,4 +1,4 @@
-//! Tests that every changed key appears in `weir plan` with meaningful values.
+//! Tests that `weir plan` shows every changed key with meaningful values.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -29,8 +29,8 @@ const HIDDEN: &[&str] = &[
 /// Replaces the example of `listen`, which contains an address that the only server of the file cannot serve.
 const LISTEN: &str = "listen = [\"192.0.2.10:80\", \"udp/192.0.2.10:53\"]";
 
-/// Keys without a second value: they refer to an object of which the file has only one, or are tables whose keys are
-/// tested one by one.
+/// Keys without a second value: the file has only one object that they can refer to, or they are tables and their keys
+/// are tested one by one.
 const WITHOUT_OTHER_VALUE: &[(&str, &str)] = &[
     ("route", "pool"),
     ("route", "service"),
@@ -46,7 +46,7 @@ const WITHOUT_OTHER_VALUE: &[(&str, &str)] = &[
     ("service", "x_forwarded"),
 ];
 
-/// Returns a hash of the content; source positions are ignored.
+/// Returns a hash of the content that ignores source positions.
 fn content(desired: &Desired) -> u64 {
     let mut hasher = DefaultHasher::new();
     desired.hash(&mut hasher);
@@ -60,8 +60,8 @@ fn example(key: &Key) -> &'static str {
     }
 }
 
-/// Returns lines with variations of a key's value, not all of them valid: another digit, choice or flag, or an
-/// additional letter.
+/// Returns lines with variations of a key's value: another digit, choice or flag, or an additional letter. Some of them
+/// are invalid.
 fn variations(key: &Key) -> Vec<String> {
     let mut lines = Vec::new();
     let (name, value) = example(key).split_once(" = ").expect("a key and a value");
@@ -98,7 +98,7 @@ fn value_words(kind: &Kind) -> Vec<&'static str> {
     }
 }
 
-/// Parses the key in each kind of service that supports it, and together with keys that it requires.
+/// Parses the key in each kind of service that supports it, together with the keys that it requires.
 fn parsed(section: &Section, line: &str) -> [Option<Desired>; 3] {
     let plain = around(section, line);
     let protocol = match line {
@@ -132,7 +132,7 @@ fn edits(change: &Change) -> &[Edit] {
     }
 }
 
-/// Returns the edits between two configurations that have no meaningful values.
+/// Returns those edits between two configurations that have no meaningful values.
 fn meaningless_edits(old: &Desired, new: &Desired) -> Vec<String> {
     let changes = diff(old, new);
     if changes.is_empty() {
@@ -152,7 +152,7 @@ fn meaningless_edits(old: &Desired, new: &Desired) -> Vec<String> {
 fn every_changed_key_appears_in_diff_with_values() {
     let mut found: Vec<String> = Vec::new();
     for section in catalog::PAGES {
-        // Plans show these sections as a whole, and maps with the routes that use them; defaults appear in other
+        // Plans show these sections as a whole, show maps with the routes that use them, and show defaults in other
         // sections.
         let is_whole = section.page.starts_with("vrrp");
         if is_whole

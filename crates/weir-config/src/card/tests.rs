@@ -79,7 +79,7 @@ fn service(forward: &str, extra: &str) -> String {
     )
 }
 
-/// A line to put into a file, and its key, to omit other lines with the same key.
+/// A line to add to a file, and its key: other lines with the same key are omitted.
 struct Frame<'a> {
     key: &'a str,
     line: &'a str,
@@ -94,7 +94,7 @@ impl Frame<'_> {
             .collect()
     }
 
-    /// Returns the content of an inline table: the lines of `base` with other keys, and the line itself.
+    /// Returns the content of an inline table: the line, and the lines of `base` with other keys.
     fn inline(&self, base: &[&str]) -> String {
         let mut parts = self.others(base);
         parts.extend((!self.line.is_empty()).then_some(self.line));
@@ -354,7 +354,7 @@ impl Frame<'_> {
 fn check_file(key: &str, line: &str) -> String {
     let mut kinds = catalog::CheckKind::ALL.into_iter();
     let kind = match catalog::CheckKind::is_kind_specific(key) {
-        // For `user`: a script's account on the director, not a database user.
+        // `user` is a script's account on the director here, not a database user.
         true if key == "user" => Some(catalog::CheckKind::Script),
         true => kinds.find(|kind| kind.allows(key)),
         false => kinds.next(),
@@ -434,7 +434,7 @@ fn explicit_defaults_equal_omitted_keys() {
             );
             let mut pair = [&without_key, &with_key]
                 .map(|text| parse(text, &Host::default()).unwrap().desired);
-            // Adding a line changes positions, but nothing else.
+            // Adding a line changes only positions.
             for desired in &mut pair {
                 desired.pools.iter_mut().for_each(|pool| {
                     pool.source = weir_model::Source::default();

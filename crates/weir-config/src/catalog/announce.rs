@@ -1,4 +1,4 @@
-//! `[announce]`: VIPs announced by BGP. Run by `weir announcer`.
+//! Defines the keys of `[announce]`: VIPs that `weir announcer` announces with BGP.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ fn required_services() -> Choices {
     }
 }
 
-/// `[announce]`.
+/// Keys of `[announce]`.
 pub(crate) static ANNOUNCE: Section = Section {
     path: "announce",
     page: "announce",

@@ -1,9 +1,9 @@
-//! `basic_auth` of services and routes.
+//! Defines the keys of `basic_auth` in services and routes.
 
 use super::*;
 use weir_model::BasicAuth;
 
-/// `basic_auth`.
+/// Keys of `basic_auth`.
 pub(crate) static BASIC_AUTH: Section = Section {
     path: "route.basic_auth",
     page: "basic-auth",

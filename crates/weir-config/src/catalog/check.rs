@@ -1,4 +1,4 @@
-//! Keys of health checks. All kinds share one table; `choice` lists the keys that are valid for each kind.
+//! Defines the keys of health checks. All kinds share one table; `choice` lists the keys that are valid for each kind.
 
 mod choice;
 
@@ -12,10 +12,10 @@ use crate::key::{Key, Kind, Presence, Section};
 
 use Presence::{Absent, Default};
 
-/// A program, or a program with arguments.
+/// Type of a program, with or without arguments.
 pub(super) const COMMAND: Kind = Kind::Either(&Kind::List(&Kind::Text), &Kind::Text);
 
-/// The `check` of a pool or a server.
+/// Type of `check` in a pool or a server.
 pub(super) const CHECKS: Kind = Kind::Either(
     &Kind::CheckName,
     &Kind::Either(
@@ -36,7 +36,7 @@ const TIMEOUT: Kind = Kind::Duration {
 
 const COUNT: Kind = integer(Timing::COUNT);
 
-/// `[check.NAME]`, and the `check` of a pool or a server as a table.
+/// Keys of `[check.NAME]`, and of `check` in a pool or a server in table form.
 pub(crate) static CHECK: Section = Section {
     path: "check.NAME",
     page: "check",
@@ -361,7 +361,7 @@ pub(crate) static CHECK: Section = Section {
     ],
 };
 
-/// A step of a check's `exchange`.
+/// Keys of a step of a check's `exchange`.
 pub(crate) static EXCHANGE: Section = Section {
     path: "check.NAME.exchange",
     page: "exchange",
@@ -398,7 +398,7 @@ pub(crate) static EXCHANGE: Section = Section {
     ],
 };
 
-/// A check's `expect`.
+/// Keys of a check's `expect`.
 pub(crate) static EXPECT: Section = Section {
     path: "check.NAME.expect",
     page: "expect",

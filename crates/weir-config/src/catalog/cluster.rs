@@ -1,4 +1,4 @@
-//! `[cluster]`: state that directors share in etcd.
+//! Defines the keys of `[cluster]`: state that directors share in etcd.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ pub(crate) const MARK: Kind = Kind::Integer {
 
 const PATH: Kind = Kind::DescribedText("an absolute path");
 
-/// `[cluster]`.
+/// Keys of `[cluster]`.
 pub(crate) static CLUSTER: Section = Section {
     path: "cluster",
     page: "cluster",
@@ -130,7 +130,7 @@ pub(crate) static CLUSTER: Section = Section {
     ],
 };
 
-/// `[cluster.publish]`.
+/// Keys of `[cluster.publish]`.
 pub(crate) static CLUSTER_PUBLISH: Section = Section {
     path: "cluster.publish",
     page: "cluster-publish",

@@ -1,4 +1,4 @@
-//! Conditions of routes.
+//! Defines the condition keys of routes.
 
 use super::*;
 use weir_model::{Scheme, TlsVersion};
@@ -177,7 +177,7 @@ macro_rules! with_conditions {
 }
 pub(super) use with_conditions;
 
-/// A route's `not`.
+/// Keys of a route's `not`.
 pub(crate) static ROUTE_NOT: Section = Section {
     path: "route.not",
     page: "route-not",
@@ -188,7 +188,7 @@ pub(crate) static ROUTE_NOT: Section = Section {
     keys: with_conditions!([], []),
 };
 
-/// A file with networks.
+/// Keys of a `source` that is a file with networks.
 pub(crate) static ADDRESS_FILE: Section = Section {
     path: "route.source",
     page: "address-file",
@@ -208,7 +208,7 @@ pub(crate) static ADDRESS_FILE: Section = Section {
     .known_as(&["path"])],
 };
 
-/// A file with hosts.
+/// Keys of a `host` that is a file with hosts.
 pub(crate) static HOST_FILE: Section = Section {
     path: "route.host",
     page: "host-file",

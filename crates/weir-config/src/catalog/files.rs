@@ -1,8 +1,8 @@
-//! A route's `files`.
+//! Defines the keys of a route's `files`.
 
 use super::*;
 
-/// `files` as a table.
+/// Keys of `files` in table form.
 pub(crate) static FILES: Section = Section {
     path: "route.files",
     page: "files",

@@ -1,4 +1,4 @@
-//! `forward_auth` of routes.
+//! Defines the keys of a route's `forward_auth`.
 
 use super::*;
 use weir_model::ForwardAuth;
@@ -15,7 +15,7 @@ pub(super) const ROUTE_KEY: Key = Key::new(
 )
 .known_as(&["auth_request", "forwardAuth", "ext_authz", "external_auth"]);
 
-/// `forward_auth`.
+/// Keys of `forward_auth`.
 pub(crate) static FORWARD_AUTH: Section = Section {
     path: "route.forward_auth",
     page: "forward-auth",

@@ -1,8 +1,8 @@
-//! IPVS settings.
+//! Defines the keys of `[ipvs]`.
 
 use super::*;
 
-/// `[ipvs]`.
+/// Keys of `[ipvs]`.
 pub(crate) static IPVS: Section = Section {
     path: "ipvs",
     page: "ipvs",

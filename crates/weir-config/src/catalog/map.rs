@@ -1,4 +1,4 @@
-//! `[map.NAME]`, and a route's `pool` selected by a map.
+//! Defines the keys of `[map.NAME]`, and of the map form of a route's `pool`.
 
 use super::*;
 use weir_model::{MapKind, ValueMap};
@@ -17,7 +17,7 @@ fn map_kinds() -> Choices {
     }
 }
 
-/// `[map.NAME]`.
+/// Keys of `[map.NAME]`.
 pub(crate) static MAP: Section = Section {
     path: "map.NAME",
     page: "map",
@@ -80,7 +80,7 @@ pub(crate) static MAP: Section = Section {
     ],
 };
 
-/// A route's `pool` as a table.
+/// Keys of a route's `pool` in table form.
 pub(crate) static ROUTE_POOL: Section = Section {
     path: "route.pool",
     page: "route-pool",

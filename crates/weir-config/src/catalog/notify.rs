@@ -1,4 +1,4 @@
-//! `[notify.NAME]`: messages about state changes.
+//! Defines the keys of `[notify.NAME]`: messages about state changes.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ fn states() -> Choices {
 /// The new state of a server, a pool or a service.
 pub(crate) const STATE: Kind = Kind::OneOf(states);
 
-/// `[notify.NAME]`.
+/// Keys of `[notify.NAME]`.
 pub(crate) static NOTIFY: Section = Section {
     path: "notify.NAME",
     page: "notify",

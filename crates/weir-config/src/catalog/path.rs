@@ -1,9 +1,9 @@
-//! Path normalization: `normalize_path`.
+//! Defines the keys of path normalization: `normalize_path`.
 
 use super::*;
 use weir_model::{EncodedSlash, ForwardedPath};
 
-/// `normalize_path` as a table.
+/// Keys of `normalize_path` in table form.
 pub(crate) static NORMALIZE_PATH: Section = Section {
     path: "service.NAME.normalize_path",
     page: "normalize-path",

@@ -1,8 +1,8 @@
-//! Pools, their servers and their scheduler.
+//! Defines the keys of pools, their servers and their scheduler.
 
 use super::*;
 
-/// `[pool.NAME]`.
+/// Keys of `[pool.NAME]`.
 pub(crate) static POOL: Section = Section {
     path: "pool.NAME",
     page: "pool",
@@ -230,7 +230,7 @@ pub(crate) static POOL: Section = Section {
     ],
 };
 
-/// A table in `servers`.
+/// Keys of a table in `servers`.
 pub(crate) static SERVER: Section = Section {
     path: "pool.NAME.servers",
     page: "server",
@@ -327,7 +327,7 @@ fn servers_records() -> Choices {
     }
 }
 
-/// `servers_dns`.
+/// Keys of `servers_dns`.
 pub(crate) static SERVERS_DNS: Section = Section {
     path: "pool.NAME.servers_dns",
     page: "servers-dns",
@@ -402,7 +402,7 @@ pub(crate) static SERVERS_DNS: Section = Section {
     ],
 };
 
-/// `scheduler` as a table.
+/// Keys of `scheduler` in table form.
 pub(crate) static SCHEDULER: Section = Section {
     path: "pool.NAME.scheduler",
     page: "scheduler",

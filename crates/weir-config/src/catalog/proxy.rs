@@ -1,10 +1,10 @@
-//! Sections for proxy services: timeouts, limits, logs, cookies.
+//! Defines the keys of tables in proxy services: timeouts, limits, logs, cookies.
 
 use weir_model::{RetryCondition, StickyMode, SyslogFormat};
 
 use super::*;
 
-/// A proxy service's `timeouts`.
+/// Keys of a proxy service's `timeouts`.
 pub(crate) static PROXY_TIMEOUTS: Section = Section {
     path: "service.NAME.timeouts",
     page: "proxy-timeouts",
@@ -85,7 +85,7 @@ pub(crate) static PROXY_TIMEOUTS: Section = Section {
     ],
 };
 
-/// A proxy service's `limits`.
+/// Keys of a proxy service's `limits`.
 pub(crate) static PROXY_LIMITS: Section = Section {
     path: "service.NAME.limits",
     page: "proxy-limits",
@@ -248,7 +248,7 @@ fn syslog_formats() -> Choices {
     }
 }
 
-/// `access_log` as a table.
+/// Keys of `access_log` in table form.
 pub(crate) static ACCESS_LOG: Section = Section {
     path: "service.NAME.access_log",
     page: "access-log",
@@ -305,7 +305,7 @@ pub(crate) static ACCESS_LOG: Section = Section {
     ],
 };
 
-/// A pool's `sticky`.
+/// Keys of a pool's `sticky`.
 pub(crate) static STICKY: Section = Section {
     path: "pool.NAME.sticky",
     page: "sticky",

@@ -1,9 +1,9 @@
-//! Response settings of proxy services: error pages and compression.
+//! Defines the response keys of proxy services: error pages, compression and `x_forwarded`.
 
 use super::*;
 use weir_model::{Coding, FieldRule};
 
-/// An entry of `error_pages`.
+/// Keys of an entry of `error_pages`.
 pub(crate) static ERROR_PAGE: Section = Section {
     path: "service.NAME.error_pages",
     page: "error-pages",
@@ -59,7 +59,7 @@ fn codings() -> Choices {
     }
 }
 
-/// `compression` as a table.
+/// Keys of `compression` in table form.
 pub(crate) static COMPRESSION: Section = Section {
     path: "service.NAME.compression",
     page: "compression",
@@ -111,7 +111,7 @@ fn field_rules() -> Choices {
 const FIELD_RULE: Kind = Kind::OneOf(field_rules);
 const AS_FORWARDED: Presence = Absent("as `forwarded` specifies");
 
-/// A service's `x_forwarded`.
+/// Keys of a service's `x_forwarded`.
 pub(crate) static X_FORWARDED: Section = Section {
     path: "service.NAME.x_forwarded",
     page: "x-forwarded",

@@ -1,4 +1,4 @@
-//! `[[route]]`: routing rules, and changes to requests and responses.
+//! Defines the keys of `[[route]]`: routing rules, and changes to requests and responses.
 
 use weir_model::RestartAt;
 
@@ -101,7 +101,7 @@ pub(super) const REPLACE_RESPONSE_HEADER: Key = Key::new(
 )
 .known_as(&["replace-header", "proxy_redirect"]);
 
-/// An entry of `replace_response_header`.
+/// Keys of an entry of `replace_response_header`.
 pub(crate) static HEADER_REPLACEMENT: Section = Section {
     path: "route.replace_response_header",
     page: "header-replacement",
@@ -140,7 +140,7 @@ pub(crate) static HEADER_REPLACEMENT: Section = Section {
     ],
 };
 
-/// An entry of `set_response_header` and `add_response_header`.
+/// Keys of an entry of `set_response_header` and `add_response_header`.
 pub(crate) static RESPONSE_HEADER: Section = Section {
     path: "route.set_response_header",
     page: "response-header",
@@ -175,7 +175,7 @@ pub(crate) static RESPONSE_HEADER: Section = Section {
     ],
 };
 
-/// `[[route]]`.
+/// Keys of `[[route]]`.
 pub(crate) static ROUTE: Section = Section {
     path: "route",
     page: "route",
@@ -393,7 +393,7 @@ pub(crate) static ROUTE: Section = Section {
     ]),
 };
 
-/// A route's `rewrite` as a table.
+/// Keys of a route's `rewrite` in table form.
 pub(crate) static ROUTE_REWRITE: Section = Section {
     path: "route.rewrite",
     page: "route-rewrite",
@@ -424,7 +424,7 @@ pub(crate) static ROUTE_REWRITE: Section = Section {
     ],
 };
 
-/// A route's `mirror` as a table.
+/// Keys of a route's `mirror` in table form.
 pub(crate) static ROUTE_MIRROR: Section = Section {
     path: "route.mirror",
     page: "route-mirror",
@@ -484,7 +484,7 @@ const ROUTE_TIMEOUT: Kind = Kind::Duration {
     max: ProxyTimeouts::BOUNDS.1,
 };
 
-/// A route's `timeouts`.
+/// Keys of a route's `timeouts`.
 pub(crate) static ROUTE_TIMEOUTS: Section = Section {
     path: "route.timeouts",
     page: "route-timeouts",
@@ -539,7 +539,7 @@ pub(crate) static ROUTE_TIMEOUTS: Section = Section {
     ],
 };
 
-/// A route's `limits`.
+/// Keys of a route's `limits`.
 pub(crate) static ROUTE_LIMITS: Section = Section {
     path: "route.limits",
     page: "route-limits",

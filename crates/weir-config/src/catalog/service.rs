@@ -1,9 +1,9 @@
-//! Services and their sub-tables.
+//! Defines the keys of services and their sub-tables.
 
 use super::proxy::retry_conditions;
 use super::*;
 
-/// `[service.NAME]`.
+/// Keys of `[service.NAME]`.
 pub(crate) static SERVICE: Section = Section {
     path: "service.NAME",
     page: "service",
@@ -312,7 +312,7 @@ pub(crate) static SERVICE: Section = Section {
     ],
 };
 
-/// `persistence` as a table.
+/// Keys of `persistence` in table form.
 pub(crate) static PERSISTENCE: Section = Section {
     path: "service.NAME.persistence",
     page: "persistence",
@@ -358,7 +358,7 @@ pub(crate) static PERSISTENCE: Section = Section {
     ],
 };
 
-/// `tunnel` as a table.
+/// Keys of `tunnel` in table form.
 pub(crate) static TUNNEL: Section = Section {
     path: "service.NAME.tunnel",
     page: "tunnel",
@@ -382,7 +382,7 @@ pub(crate) static TUNNEL: Section = Section {
     ],
 };
 
-/// `snat` as a table.
+/// Keys of `snat` in table form.
 pub(crate) static SNAT: Section = Section {
     path: "service.NAME.snat",
     page: "snat",

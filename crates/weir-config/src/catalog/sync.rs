@@ -1,10 +1,10 @@
-//! `[sync]`: flow synchronization between directors.
+//! Defines the keys of `[sync]`: flow synchronization between directors.
 
 use crate::key::{Key, Kind, Presence, Section};
 
 use Presence::Required;
 
-/// `[sync]`.
+/// Keys of `[sync]`.
 pub(crate) static SYNC: Section = Section {
     path: "sync",
     page: "sync",

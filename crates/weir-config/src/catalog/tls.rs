@@ -1,4 +1,4 @@
-//! TLS of proxy services, for clients and for servers.
+//! Defines the TLS keys of proxy services, for clients and for servers.
 
 use super::*;
 use weir_model::{CipherSuite, ClientAuth, SniHost, TlsGroup, TlsVersion};
@@ -56,7 +56,7 @@ const PATH: Kind = Kind::DescribedText("the path of a directory or a file");
 const CERTIFICATES: Kind = Kind::Either(&PATH, &Kind::List(&PATH));
 const FILE: Kind = Kind::DescribedText("the path of a file");
 
-/// The `tls` section of a proxy service.
+/// Keys of a proxy service's `tls`.
 pub(crate) static SERVICE_TLS: Section = Section {
     path: "service.NAME.tls",
     page: "service-tls",
@@ -162,7 +162,7 @@ pub(crate) static SERVICE_TLS: Section = Section {
     ],
 };
 
-/// The `tls` section of a pool.
+/// Keys of a pool's `tls`.
 pub(crate) static SERVER_TLS: Section = Section {
     path: "pool.NAME.tls",
     page: "pool-tls",
@@ -217,7 +217,7 @@ pub(crate) static SERVER_TLS: Section = Section {
     ],
 };
 
-/// Source of a secret, instead of its text.
+/// Keys of the source of a secret, which replaces the text of the secret.
 pub(crate) static SECRET: Section = Section {
     path: "secret",
     page: "secret",

@@ -1,4 +1,4 @@
-//! `[tracing]`: traces of proxied requests.
+//! Defines the keys of `[tracing]`: traces of proxied requests.
 
 use weir_model::{ParentTrace, Tracing};
 
@@ -14,7 +14,7 @@ fn parents() -> Choices {
     }
 }
 
-/// `[tracing]`.
+/// Keys of `[tracing]`.
 pub(crate) static TRACING: Section = Section {
     path: "tracing",
     page: "tracing",

@@ -1,4 +1,4 @@
-//! `[vrrp.NAME]`: VIPs that move between directors. Run by `weir vrrp-agent`.
+//! Defines the keys of `[vrrp.NAME]`: VIPs that `weir vrrp-agent` moves between directors.
 
 use std::time::Duration;
 
@@ -36,7 +36,7 @@ fn hmac_modes() -> Choices {
 
 const COMMAND: Kind = Kind::List(&Kind::Text);
 
-/// `[vrrp.NAME]`.
+/// Keys of `[vrrp.NAME]`.
 pub(crate) static VRRP: Section = Section {
     path: "vrrp.NAME",
     page: "vrrp",
@@ -362,7 +362,7 @@ pub(crate) static VRRP: Section = Section {
     ],
 };
 
-/// `hmac`.
+/// Keys of `hmac`.
 pub(crate) static VRRP_HMAC: Section = Section {
     path: "vrrp.NAME.hmac",
     page: "vrrp-hmac",
@@ -408,7 +408,7 @@ pub(crate) static VRRP_HMAC: Section = Section {
     ],
 };
 
-/// An entry of `hmac.keys`.
+/// Keys of an entry of `hmac.keys`.
 pub(crate) static VRRP_HMAC_KEY: Section = Section {
     path: "vrrp.NAME.hmac.keys",
     page: "vrrp-hmac-key",
@@ -438,7 +438,7 @@ const TABLE: Kind = Kind::Integer {
     max: u32::MAX,
 };
 
-/// An entry of `other_interfaces`.
+/// Keys of an entry of `other_interfaces`.
 pub(crate) static VRRP_INTERFACE: Section = Section {
     path: "vrrp.NAME.other_interfaces",
     page: "vrrp-interface",
@@ -464,7 +464,7 @@ pub(crate) static VRRP_INTERFACE: Section = Section {
     ],
 };
 
-/// An entry of `routes`.
+/// Keys of an entry of `routes`.
 pub(crate) static VRRP_ROUTE: Section = Section {
     path: "vrrp.NAME.routes",
     page: "vrrp-route",
@@ -517,7 +517,7 @@ pub(crate) static VRRP_ROUTE: Section = Section {
     ],
 };
 
-/// An entry of `rules`.
+/// Keys of an entry of `rules`.
 pub(crate) static VRRP_RULE: Section = Section {
     path: "vrrp.NAME.rules",
     page: "vrrp-rule",
@@ -567,7 +567,7 @@ pub(crate) static VRRP_RULE: Section = Section {
     ],
 };
 
-/// An entry of `track`: one object, and its effect.
+/// Keys of an entry of `track`: one object, and its effect.
 pub(crate) static VRRP_TRACK: Section = Section {
     path: "vrrp.NAME.track",
     page: "vrrp-track",

@@ -1,4 +1,4 @@
-//! A proxy service's `access_log`.
+//! Lowers a proxy service's `access_log`.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -115,12 +115,12 @@ pub(super) fn maps(sink: &Sink<'_>, log: Option<&AccessLog>) -> Vec<Arc<ValueMap
     names.filter_map(find_map).collect()
 }
 
-/// Returns the name of the field of request identifiers.
+/// Returns the name of the header field for request IDs.
 pub(super) fn request_id(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<String> {
     field_name(sink, view, "request_id", "X-Request-Id")
 }
 
-/// Returns the name of the field in which trusted proxies send the client's address, in lower case.
+/// Returns the name of the header field that trusted proxies use for the client's address, in lower case.
 pub(super) fn client_ip_header(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<String> {
     let name = field_name(sink, view, "client_ip_header", "X-Forwarded-For")?;
     if view.get("trusted").is_none()
@@ -140,7 +140,7 @@ pub(super) fn client_ip_header(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Opti
     Some(name.to_ascii_lowercase())
 }
 
-/// Returns whether trusted proxies in `client_ip_header` are skipped.
+/// Returns whether the addresses of trusted proxies in `client_ip_header` are skipped.
 pub(super) fn client_ip_recursive(sink: &mut Sink<'_>, view: &View<'_, '_>) -> bool {
     let is_recursive = view.flag(sink, "client_ip_recursive").unwrap_or(true);
     if view.get("client_ip_header").is_none()

@@ -1,4 +1,4 @@
-//! `admin` of `[node]`: an address, or a table.
+//! Lowers `[node] admin`: an address or a table.
 
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
@@ -78,8 +78,8 @@ pub(super) fn admin(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Admin> {
     })
 }
 
-/// Returns whether an address has TLS or does not need it; reports an address that needs TLS, because tokens could be
-/// read on the network.
+/// Returns whether an address has TLS or does not need it. Reports an address that needs TLS: without TLS, tokens could
+/// be read on the network.
 fn check_encryption(
     sink: &mut Sink<'_>,
     listen: SocketAddr,

@@ -1,4 +1,4 @@
-//! `[announce]`.
+//! Lowers `[announce]`.
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -19,7 +19,7 @@ const SPEAKER_KEYS: [(&str, &[&str]); 4] = [
     ("frr", &["command", "asn"]),
 ];
 
-/// Lowers the table, and returns the services that it names with their positions; `None` = the table contains a
+/// Lowers the table. Also returns the services that it names, with their positions; `None` = the table contains a
 /// reported error.
 pub(super) fn announce(
     sink: &mut Sink<'_>,
@@ -153,7 +153,7 @@ fn path(
         return Some(default.into());
     };
     let path = PathBuf::from(written);
-    // The path is not written to a file, but a line break in it would be a mistake.
+    // The path is not written to a file, but a line break in it is certainly a mistake.
     if path.is_absolute() && !written.contains(char::is_control) {
         return Some(path);
     }

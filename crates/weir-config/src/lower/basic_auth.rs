@@ -1,4 +1,4 @@
-//! `basic_auth` of services and routes.
+//! Lowers `basic_auth` of services and routes.
 
 use std::ops::Range;
 
@@ -101,7 +101,7 @@ fn parse_user(text: &str) -> Result<(String, String), &'static str> {
     let Some((name, hash)) = text.split_once(':') else {
         return Err("expected NAME:HASH");
     };
-    // Apache's files may have further fields.
+    // Lines of Apache's files can have further fields.
     let hash = hash.split(':').next().unwrap_or_default().trim();
     match (name.is_empty(), PasswordHash::of(hash)) {
         (true, _) => Err("the user name is empty"),

@@ -1,4 +1,4 @@
-//! `[check.NAME]`, and `check` of pools and servers.
+//! Lowers `[check.NAME]`, and `check` of pools and servers.
 
 mod probe;
 
@@ -154,7 +154,7 @@ fn report_foreign_keys(sink: &mut Sink<'_>, view: &View<'_, '_>, kind: CheckKind
     }
 }
 
-/// Reports keys that the kind requires and that are missing.
+/// Reports missing keys that the kind requires.
 fn report_missing_keys(
     sink: &mut Sink<'_>,
     view: &View<'_, '_>,

@@ -1,4 +1,4 @@
-//! `[cluster]`.
+//! Lowers `[cluster]`.
 
 use std::ops::Range;
 
@@ -130,7 +130,7 @@ fn publish(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Publish> {
     })
 }
 
-/// Reports an empty list: it could be mistaken for the default, which permits more.
+/// Reports an empty list, which could be mistaken for the default: the default permits more.
 fn check_not_empty(sink: &mut Sink<'_>, view: &View<'_, '_>, key: &str) {
     if let Some((entry, _)) = view.get(key)
         && matches!(&entry.item.value, Value::List(items) if items.is_empty())
@@ -157,7 +157,7 @@ fn ports(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Vec<(u16, u16)> {
     ports
 }
 
-/// Returns the layer 4 methods, and whether `proxy` is listed.
+/// Returns the layer 4 forwarding methods, and whether `proxy` is listed.
 fn forwards(sink: &mut Sink<'_>, view: &View<'_, '_>) -> (Vec<Forward>, bool) {
     let Some((_, Kind::List(kind))) = view.get("forwards") else {
         return (Publish::FORWARDS.to_vec(), true);
@@ -199,7 +199,7 @@ fn marks(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Vec<u32> {
     marks
 }
 
-/// Reports a key that has no effect without another one.
+/// Reports a key that has no effect without another key.
 fn check_requirement(sink: &mut Sink<'_>, view: &View<'_, '_>, key: &str, other: &str) {
     if let Some((entry, _)) = view.get(key)
         && view.get(other).is_none()

@@ -112,7 +112,8 @@ fn lower_entry(
     })
 }
 
-/// Returns the value of the sticky cookie. Lists of servers, in which it is stored, contain comments after `#`.
+/// Returns the value of the sticky cookie. It must not contain `#`, which starts a comment in the server lists that
+/// store the value.
 fn cookie(sink: &mut Sink<'_>, view: &View<'_, '_>, has_sticky: bool) -> Option<String> {
     let (entry, _) = view.get("cookie")?;
     let value = sticky::cookie_value(sink, view)?;

@@ -1,4 +1,4 @@
-//! `[ipvs]`: the same numbers as the kernel's sysctls.
+//! Lowers `[ipvs]`, which has the same numbers as the kernel's sysctls.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Files with one entry per line: networks, hosts, users, map entries.
+//! Reads files with one entry per line: networks, hosts, users, map entries.
 
 use std::ops::Range;
 
@@ -7,7 +7,8 @@ use crate::diagnostic::Diagnostic;
 use crate::view::Sink;
 
 /// Returns the content of a list file; empty if files are not read. Messages call its entries `what`. A file that
-/// cannot be read is an error, because the wrong requests would match; `None` = the error was reported.
+/// cannot be read is an error, because without the list, the wrong requests would match; `None` = the error was
+/// reported.
 pub(super) fn read(
     sink: &mut Sink<'_>,
     path: &str,
@@ -39,7 +40,7 @@ pub(super) fn read(
     }
 }
 
-/// Returns the numbers, from 1, and the text of the lines with an entry. Comments occupy whole lines and are skipped.
+/// Returns the lines with an entry: number, from 1, and text. Comments occupy whole lines and are skipped.
 pub(super) fn lines(content: &str) -> impl Iterator<Item = (usize, &str)> {
     let lines = (1..).zip(content.lines().map(str::trim));
     lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'))

@@ -1,4 +1,4 @@
-//! `[map.NAME]`.
+//! Lowers `[map.NAME]`.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::key::Kind;
 use crate::tree::{Entry, Table};
 use crate::view::{Sink, View, text};
 
-/// The variables that a key may use: variables of the request, but not of maps.
+/// The variables that a key may use: those of the request, but not maps.
 const SCOPE: Scope<'static> = Scope {
     server: false,
     route: None,

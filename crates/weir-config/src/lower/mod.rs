@@ -1,7 +1,7 @@
 //! Converts the tree into the model, section by section, and validates single values.
 //!
-//! [`crate::verify`] then checks the combination of several settings; spans are kept for its messages. An object with
-//! an error is omitted or keeps its default, and lowering continues.
+//! [`crate::verify`] then checks combinations of settings; spans are kept for its messages. An object with an error is
+//! omitted or keeps its default, and lowering continues.
 
 mod access_log;
 mod admin;
@@ -57,7 +57,7 @@ use crate::view::{Sink, View, keyword, text, wrong_type};
 /// Default account for programs.
 pub(in crate::lower) const SCRIPT_USER: &str = "nobody";
 
-/// The configuration with the positions needed by verification.
+/// The configuration with the positions that verification needs.
 pub(crate) struct LoweredConfig {
     pub(crate) node: Node,
     pub(crate) timeouts: Timeouts,
@@ -72,7 +72,7 @@ pub(crate) struct LoweredConfig {
     pub(crate) pools: Vec<LoweredPool>,
     pub(crate) services: Vec<LoweredService>,
     pub(crate) proxies: Vec<LoweredProxy>,
-    /// In file order; assigned to their services after verification.
+    /// Routes in file order; they are assigned to their services after verification.
     pub(crate) routes: Vec<LoweredRoute>,
     pub(crate) vrrp: Vec<VirtualRouter>,
     pub(crate) announce: Option<Announce>,
@@ -102,7 +102,7 @@ pub(crate) struct LoweredPool {
     pub(crate) http2: Option<Range<usize>>,
     /// Positions of the checks.
     pub(crate) checks: Vec<Range<usize>>,
-    /// Whether `check` contains a reported error, so that the checks are unknown.
+    /// Whether `check` contains a reported error. If so, the checks are unknown.
     pub(crate) check_is_wrong: bool,
     pub(crate) slow_start: Option<Range<usize>>,
     pub(crate) adapt: Option<Range<usize>>,
@@ -224,7 +224,7 @@ fn listeners(lowered: &LoweredConfig) -> Vec<Listener> {
     packets.copied().chain(streams).collect()
 }
 
-/// Lowers the tables that refer to other machines: other directors, routers, notification receivers.
+/// Lowers the tables that configure communication with other directors, routers and notification receivers.
 fn lower_remote_settings(sink: &mut Sink<'_>, view: &View<'_, '_>, lowered: &mut LoweredConfig) {
     let routers = named_tables(sink, view, "vrrp", &catalog::VRRP);
     let layer_4 = lowered.services.iter().map(|it| it.service.name.as_str());

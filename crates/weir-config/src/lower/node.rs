@@ -1,4 +1,4 @@
-//! `[node]` and `[timeouts]`.
+//! Lowers `[node]` and `[timeouts]`.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -27,7 +27,7 @@ pub(super) fn node(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Node {
             .and_then(|(name, span)| interface(sink, name, span))
             .map(str::to_owned),
         admin: super::admin::admin(sink, view),
-        // If a group is set, its members have access by default.
+        // If a group is set, its members have access to the socket by default.
         socket_mode: socket_mode.unwrap_or(match socket_group {
             Some(_) => SocketMode::Group,
             None => SocketMode::Owner,
@@ -102,7 +102,7 @@ pub(super) fn interfaces(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Vec
     Some(names)
 }
 
-/// Returns every interface that must exist, with its position. Invalid values were already reported.
+/// Returns every interface that must exist, with its position. Invalid values have already been reported.
 pub(super) fn named_interfaces(view: &View<'_, '_>) -> Vec<(String, Range<usize>)> {
     let listed = view.get("interfaces").map(|(entry, _)| &entry.item);
     let listed = listed.into_iter().flat_map(|item| match &item.value {

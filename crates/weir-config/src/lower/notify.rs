@@ -1,4 +1,4 @@
-//! `[notify.NAME]`.
+//! Lowers `[notify.NAME]`.
 
 use std::ops::Range;
 

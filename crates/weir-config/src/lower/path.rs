@@ -1,4 +1,4 @@
-//! A proxy service's `normalize_path`, and its effect on route paths.
+//! Lowers a proxy service's `normalize_path`, and applies it to route paths.
 
 use std::ops::Range;
 
@@ -41,8 +41,7 @@ pub(super) fn normalize_path(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option
     })
 }
 
-/// Normalizes route paths like their service does, and reports paths and expressions that cannot match a
-/// normalized path.
+/// Normalizes route paths as their service does, and reports paths and expressions that cannot match a normalized path.
 pub(super) fn adapt_to_services(
     sink: &mut Sink<'_>,
     proxies: &[LoweredProxy],

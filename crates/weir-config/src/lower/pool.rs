@@ -1,4 +1,4 @@
-//! `[pool.NAME]` and its servers.
+//! Lowers `[pool.NAME]` and its servers.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -98,7 +98,7 @@ pub(super) fn pool(
     lowered
 }
 
-/// Returns the `Host` for the servers.
+/// Returns the `Host` field to send to the servers.
 fn host(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Template> {
     let (text, span) = view.text(sink, "host")?;
     let scope = Scope {
@@ -122,7 +122,7 @@ fn host(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Template> {
     Some(host)
 }
 
-/// Lowers the keys of external server lists, whose content is not part of the configuration.
+/// Lowers the keys of external server lists. The content of these lists is not part of the configuration.
 fn external_lists(sink: &mut Sink<'_>, view: &View<'_, '_>, lowered: &mut LoweredPool) {
     if let Some((path, span)) = view.text(sink, "servers_file") {
         check_absolute(sink, path, span);
@@ -249,7 +249,7 @@ fn server(
                 checks.map(|(check, _)| check).collect()
             });
             let (server, span) = server?;
-            // A server with an invalid value would cause misleading diagnostics elsewhere.
+            // Omit a server with an invalid value, which would cause misleading diagnostics elsewhere.
             (sink.pushed() == pushed_before && !sink.is_full()).then(|| {
                 (
                     Server {
@@ -274,7 +274,7 @@ fn server(
     }
 }
 
-/// Returns the upper and the lower threshold. As in the kernel, the lower threshold must not be above the upper one.
+/// Returns the upper and the lower threshold. As in the kernel, the lower threshold must not exceed the upper one.
 fn thresholds(sink: &mut Sink<'_>, view: &View<'_, '_>) -> (u32, u32) {
     let mut number = |name: &'static str| view.integer(sink, name).unwrap_or(0);
     let (max_connections, min_connections) = (number("max_connections"), number("min_connections"));
@@ -311,7 +311,7 @@ fn parse_server(sink: &mut Sink<'_>, text: &str, span: &Range<usize>) -> Option<
         }
         Err(mut error) => {
             error.fix = suggest_servers_dns(text).or(error.fix);
-            // Each message quotes a different server, so the group contains no quoted text.
+            // Each message quotes a different server, so the merge group contains no quoted text.
             let fix = error.fix.as_deref().unwrap_or("");
             let group = remove_quoted_parts(&error.message) + &remove_quoted_parts(fix);
             sink.push(error_diagnostic(span, error).merge_group(group));
@@ -336,7 +336,7 @@ fn unix_server(sink: &mut Sink<'_>, path: &str, span: &Range<usize>) -> Option<S
     })
 }
 
-/// Returns a fix that suggests `servers_dns` for a host name.
+/// Returns the fix for a host name, which suggests `servers_dns`.
 fn suggest_servers_dns(text: &str) -> Option<String> {
     let (name, port) = address::server_name(text)?;
     let port = port.map_or_else(String::new, |port| format!(", port = {port}"));

@@ -1,6 +1,6 @@
-//! Notes about interfaces and programs that do not exist on this machine.
+//! Adds notes about interfaces and programs that do not exist on this machine.
 //!
-//! They may exist on the director that the file is for, or be created later: a virtual router waits for its
+//! They may exist on the director that the file is written for, or be created later: a virtual router waits for its
 //! interface.
 
 use std::ops::Range;

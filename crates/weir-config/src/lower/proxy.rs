@@ -1,4 +1,4 @@
-//! `[service.NAME]` with `forward = "proxy"`.
+//! Lowers `[service.NAME]` with `forward = "proxy"`.
 
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -27,7 +27,7 @@ const LAYER_4: [&str; 7] = [
     "one_packet",
     "persistence",
 ];
-/// Keys that are only for proxy services, of both protocols.
+/// Keys that are only for proxy services of either protocol.
 const PROXY: [&str; 8] = [
     "tls",
     "protocol",

@@ -1,4 +1,4 @@
-//! A proxy service's `forwarded`, `error_pages` and `compression`.
+//! Lowers a proxy service's `forwarded`, `error_pages` and `compression`.
 
 use std::ops::Range;
 
@@ -106,7 +106,7 @@ fn error_page(sink: &mut Sink<'_>, item: &Item<'_>, table: &Table<'_>) -> Option
     })
 }
 
-/// The file of HAProxy's `errorfile` for "no response".
+/// The file that means "no response" in HAProxy's `errorfile`.
 const NO_RESPONSE: &str = "/dev/null";
 
 fn page_file(sink: &mut Sink<'_>, file: &str, span: &Range<usize>) -> Option<ErrorResponse> {

@@ -1,4 +1,4 @@
-//! A proxy service's `retry_on`.
+//! Lowers a proxy service's `retry_on`.
 
 use weir_model::{RetryCondition, RetryOn};
 
@@ -35,7 +35,7 @@ pub(super) fn retry_on(sink: &mut Sink<'_>, view: &View<'_, '_>) -> RetryOn {
     retry
 }
 
-/// Returns whether an item is a status or a list of statuses; the other conditions do not start with a digit.
+/// Returns whether an item is a status or a list of statuses; other conditions do not start with a digit.
 fn is_status(item: &Item<'_>) -> bool {
     match &item.value {
         Value::Text(text) => text.starts_with(|first: char| first.is_ascii_digit()),

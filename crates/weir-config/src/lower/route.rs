@@ -1,4 +1,4 @@
-//! `[[route]]`.
+//! Lowers `[[route]]`.
 
 mod action;
 mod condition;
@@ -32,7 +32,7 @@ pub(crate) struct LoweredRoute {
     pub(crate) complete: bool,
     /// Name of the service, and its position.
     pub(crate) service: (String, Range<usize>),
-    /// The conditions as written; those in `route` are adapted to the service.
+    /// The conditions as written; the conditions in `route` are adapted to the service.
     pub(crate) when: LoweredConditions,
     pub(crate) not: Option<LoweredConditions>,
     /// Position of its pool.
@@ -60,7 +60,8 @@ pub(super) fn routes(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Vec<LoweredRou
 }
 
 fn route(sink: &mut Sink<'_>, item: &Item<'_>, table: &Table<'_>) -> Option<LoweredRoute> {
-    // Diagnostics for a table are shown at its first key, because the span of a table is its header or its braces.
+    // Diagnostics for a table are shown at its first key, because the span of the table covers its header or its
+    // braces.
     let location = table
         .entries
         .first()

@@ -1,4 +1,4 @@
-//! A pool's `scheduler`, with the names that HAProxy and nginx use.
+//! Lowers a pool's `scheduler`, which can have the names that HAProxy and nginx use.
 
 use weir_model::{HashKey, Scheduler, SchedulerFlags, SchedulerKind};
 
@@ -16,7 +16,7 @@ pub(crate) struct Alias {
     fallback: bool,
     /// Whether the scheduler hashes networks instead of addresses.
     networks: bool,
-    /// Whether the first of several equally suitable servers is selected, not the last.
+    /// Whether the first of several equally suitable servers is selected instead of the last.
     file_order: bool,
 }
 
@@ -82,7 +82,7 @@ pub(super) fn scheduler(sink: &mut Sink<'_>, entry: &Entry<'_>, kind: &Kind) -> 
     }
 }
 
-/// Lowers the key of the scheduler `hash`.
+/// Lowers the hash key of the `hash` scheduler.
 pub(super) fn key(sink: &mut Sink<'_>, entry: &Entry<'_>) -> HashKey {
     let Value::Table(table) = &entry.item.value else {
         return HashKey::default();
@@ -170,7 +170,7 @@ fn scheduler_with_flags(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Sche
     scheduler.map(|scheduler| Scheduler { flags, ..scheduler })
 }
 
-/// Applies `max_load`, which only hash schedulers support; the others always consider the load.
+/// Applies `max_load`, which only hash schedulers support; the other schedulers always consider the load.
 fn with_max_load(
     sink: &mut Sink<'_>,
     view: &View<'_, '_>,

@@ -1,4 +1,4 @@
-//! Secrets: text, or a source to read from.
+//! Lowers secrets: text, or a source to read the text from.
 
 use weir_model::{Secret, SecretSource};
 

@@ -1,4 +1,4 @@
-//! `[service.NAME]`.
+//! Lowers `[service.NAME]`.
 
 use std::net::IpAddr;
 use std::ops::Range;

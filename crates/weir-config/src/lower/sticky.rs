@@ -1,4 +1,4 @@
-//! A pool's `sticky`.
+//! Lowers a pool's `sticky`.
 
 use std::ops::Range;
 
@@ -16,14 +16,14 @@ fn is_plain(byte: u8) -> bool {
     byte.is_ascii_graphic() && !b"()<>@,;:\\\"/[]?={}".contains(&byte)
 }
 
-/// Returns whether a server's `cookie` is valid as a value of the cookie of `sticky` (`cookie-value` in RFC 6265
-/// section 4.1.1). It does not contain the `~` that ends it with `mode = "prefix"`.
+/// Returns whether a server's `cookie` is a valid value of the sticky cookie (`cookie-value` in RFC 6265 section
+/// 4.1.1). `~` is not allowed, because it ends the value with `mode = "prefix"`.
 pub(crate) fn is_cookie_value(value: &str) -> bool {
     let is_allowed = |byte: u8| byte.is_ascii_graphic() && !b"\",;\\~".contains(&byte);
     !value.is_empty() && value.bytes().all(is_allowed)
 }
 
-/// Returns the `cookie` of a server: the value of the cookie of `sticky`.
+/// Returns a server's `cookie`: its value of the sticky cookie.
 pub(super) fn cookie_value(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<String> {
     let (value, span) = view.text(sink, "cookie")?;
     if !is_cookie_value(value) {

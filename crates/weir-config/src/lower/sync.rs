@@ -1,4 +1,4 @@
-//! `[sync]`.
+//! Lowers `[sync]`.
 
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
@@ -28,7 +28,7 @@ pub(super) fn sync(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<FlowSync>
     })
 }
 
-/// Reports a `listen` address that belongs to a virtual router: it moves to another director.
+/// Reports a `listen` address that belongs to a virtual router, because the address can move to another director.
 pub(super) fn reject_moving_address(
     sink: &mut Sink<'_>,
     view: &View<'_, '_>,

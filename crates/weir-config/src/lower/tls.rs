@@ -1,4 +1,4 @@
-//! `tls` of services and of pools.
+//! Lowers `tls` of services and pools.
 
 use std::ops::Range;
 
@@ -102,8 +102,8 @@ fn listed_values<T: PartialEq>(
     found
 }
 
-/// Reports cipher suites of TLS versions that `minimum` excludes, and groups that TLS 1.2 cannot use although `minimum`
-/// allows it.
+/// Reports cipher suites of TLS versions that `minimum` excludes. If `minimum` allows TLS 1.2, also reports groups that
+/// TLS 1.2 cannot use.
 fn check_versions(sink: &mut Sink<'_>, view: &View<'_, '_>, tls: &ServiceTls) {
     let requires_tls13 = tls.minimum == TlsVersion::V13;
     let excluded = tls.ciphers.iter().find(|it| it.version() < tls.minimum);

@@ -1,4 +1,4 @@
-//! `[tracing]`, and the URLs of receivers.
+//! Lowers `[tracing]`, and the URLs of receivers.
 
 use weir_model::{HttpReceiver, ParentTrace, Tracing};
 
@@ -24,7 +24,7 @@ pub(super) fn tracing(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Tracin
     })
 }
 
-/// Returns the receiver with the URL in `key` and the file of CA certificates in `ca_key`.
+/// Returns the receiver with the URL in `key` and the CA certificate file in `ca_key`.
 pub(super) fn receiver(
     sink: &mut Sink<'_>,
     view: &View<'_, '_>,

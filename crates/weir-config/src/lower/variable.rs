@@ -1,4 +1,4 @@
-//! Variables, `{name}`, in texts that are expanded for each request.
+//! Parses variables, `{name}`, in texts that are expanded for each request.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -10,14 +10,14 @@ use crate::diagnostic::Diagnostic;
 use crate::suggest::nearest;
 use crate::view::Sink;
 
-/// Properties of a text that decide which variables it may use.
+/// Properties of a text that determine which variables it may use.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Scope<'a> {
     /// Whether the server is selected before the text is expanded.
     pub(crate) server: bool,
     /// The route's conditions, which define `{1}` to `{9}` and `{rest}`; `None` = the text belongs to a service.
     pub(crate) route: Option<&'a Conditions>,
-    /// The expression of `rewrite`, whose groups replace those of the conditions.
+    /// The expression of `rewrite`. Its groups replace those of the conditions.
     pub(crate) regex: Option<&'a TextRegex>,
 }
 
@@ -29,7 +29,7 @@ pub(crate) fn template(
     scope: Scope<'_>,
 ) -> Option<Template> {
     let parsed = Template::parse(text).and_then(|template| {
-        // A map with an error was already reported; an empty map replaces it.
+        // A map with an error has already been reported; an empty map replaces it.
         let empty = || Arc::new(ValueMap::empty());
         template.with_maps(|name| {
             let found = sink.maps.iter().find(|(map, _)| map == name);

@@ -1,4 +1,4 @@
-//! `[vrrp.NAME]`.
+//! Lowers `[vrrp.NAME]`.
 
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
@@ -22,10 +22,10 @@ use crate::lower::secret;
 use crate::tree::{Entry, Item, Table, Value};
 use crate::view::{Sink, View, text, wrong_type};
 
-/// Maximum interval of version 3: 12 bits, in centiseconds.
+/// Maximum advertisement interval of version 3: 12 bits, in centiseconds.
 const INTERVAL_MAX_V3: Duration = Duration::from_millis(40_950);
 
-/// Maximum number of addresses in an advertisement: the number is one byte (RFC 9568, section 5.2.5).
+/// Maximum number of addresses in an advertisement: the count is one byte (RFC 9568, section 5.2.5).
 const LISTED_ADDRESSES_MAX: usize = 255;
 
 /// Maximum length of a password of version 2, in bytes.
@@ -35,12 +35,12 @@ const MAIN_TABLE: u32 = 254;
 
 type Entries<'a, 't> = [(&'a Entry<'t>, &'a Table<'t>)];
 
-/// The objects that virtual routers may reference: the services and pools of the configuration.
+/// The objects that virtual routers can refer to: the services and pools of the configuration.
 pub(super) struct KnownObjects<'a> {
     pub(super) has_layer_4_services: bool,
     pub(super) services: HashSet<&'a str>,
     pub(super) pools: HashSet<&'a str>,
-    /// Listeners of all services; an unspecified address is every address.
+    /// Listeners of all services; an unspecified address includes every address.
     pub(super) listeners: Vec<Listener>,
 }
 
@@ -93,8 +93,8 @@ pub(super) fn routers(
     routers
 }
 
-/// Returns whether the virtual router runs. A disabled one is not part of the model, so another one may have its
-/// addresses and its ID.
+/// Returns whether the virtual router is enabled. A disabled router is not part of the model, so another router may
+/// have its addresses and its ID.
 fn is_enabled(sink: &mut Sink<'_>, view: &View<'_, '_>) -> bool {
     view.flag(sink, "enabled").unwrap_or(true)
 }
@@ -185,7 +185,7 @@ fn accept(
         return Accept::All;
     }
     let ports = router.managed_addresses().flat_map(|network| {
-        // A socket of [::] may receive IPv4 too.
+        // A socket bound to [::] may receive IPv4 packets too.
         let matches = |listener: &&Listener| {
             listener.address == network.address
                 || listener.address.is_unspecified()
@@ -282,7 +282,7 @@ fn verify(
     }
 }
 
-/// Verifies the number of addresses, and that `unicast_peers` does not contain `source`.
+/// Checks the number of addresses, and that `unicast_peers` does not contain `source`.
 fn verify_addresses_and_peers(
     sink: &mut Sink<'_>,
     router: &VirtualRouter,
@@ -306,7 +306,7 @@ fn verify_addresses_and_peers(
     }
 }
 
-/// Verifies that version, address family and interval are compatible.
+/// Checks that version, address family and interval are compatible.
 fn verify_interval(
     sink: &mut Sink<'_>,
     router: &VirtualRouter,
@@ -404,7 +404,7 @@ fn is_unusable(address: IpAddr) -> bool {
     address.is_unspecified() || address.is_multicast() || is_broadcast
 }
 
-/// An entry of `other_interfaces`: the interface, and its addresses with their spans.
+/// An entry of `other_interfaces`: an interface, and its addresses with their spans.
 type OtherInterface = (String, Vec<(IpAddr, Range<usize>)>);
 
 fn other_interface(
@@ -422,7 +422,7 @@ fn other_interface(
     Some((interface_of_key(sink, view)?, addresses))
 }
 
-/// Lowers `other_interfaces`. Each address must belong to the virtual router, and to only one interface.
+/// Lowers `other_interfaces`. Each address must belong to the virtual router and to exactly one interface.
 fn other_interfaces(
     sink: &mut Sink<'_>,
     view: &View<'_, '_>,
@@ -689,7 +689,7 @@ fn rule(sink: &mut Sink<'_>, view: &View<'_, '_>, item: &Item<'_>) -> Option<Vir
 
 fn tracks(sink: &mut Sink<'_>, view: &View<'_, '_>, known: &KnownObjects<'_>) -> Vec<Track> {
     let mut tracks = Vec::new();
-    // A director that cannot forward must not have the addresses, unless an entry sets `data_plane`.
+    // A director that cannot forward packets must not have the addresses, unless an entry sets `data_plane`.
     let mut tracks_data_plane = known.has_layer_4_services;
     for item in view.list(sink, "track").unwrap_or_default() {
         match &item.value {

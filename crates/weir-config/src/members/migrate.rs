@@ -1,5 +1,4 @@
-//! Converts lists stored by earlier versions, in which an entry could have every key that a server has in the
-//! configuration.
+//! Converts lists stored by earlier versions, which allowed every key of a configured server in an entry.
 
 use serde_json::{Map, Value};
 
@@ -20,8 +19,8 @@ pub struct MigratedMembers {
 
 /// Removes keys that are no longer allowed from a list.
 ///
-/// A server with its own check is kept without the check, so that an upgrade does not remove the server from its pool.
-/// A server with `forward`, `tunnel` or `backup` is removed: without that key, the server would receive packets that it
+/// A server with its own check is kept without the check, so an upgrade does not remove the server from its pool. A
+/// server with `forward`, `tunnel` or `backup` is removed: without that key, the server would receive packets that it
 /// cannot process.
 pub fn migrate_members(text: &str) -> MigratedMembers {
     if members(text).is_ok() {

@@ -66,7 +66,7 @@ fn invalid_lists_are_rejected() {
     }
 }
 
-/// Every key of a server is either allowed or rejected by name, so that a new key must be classified.
+/// Every key of a server is either allowed or rejected by name, so every new key must be classified.
 #[test]
 fn disallowed_server_keys_are_rejected() {
     for key in catalog::SERVER.keys {

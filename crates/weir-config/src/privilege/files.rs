@@ -1,4 +1,4 @@
-//! The files that a configuration names, for a process that opens them on behalf of another process.
+//! Lists the files that a configuration names, for a process that opens them on behalf of another process.
 
 use super::{Privilege, UseCollector};
 use crate::catalog;
@@ -10,7 +10,7 @@ use crate::tree::{Entry, Table, Value};
 pub enum FileUse {
     /// The file is read.
     Read,
-    /// The file is a list that is read again when it changes.
+    /// The file is a list, and is read again when it changes.
     List,
     /// The file contains certificates, or is a directory of such files.
     Certificates,
@@ -37,11 +37,11 @@ pub fn named_files(text: &str) -> Vec<NamedFile> {
     files
 }
 
-/// Pages of the sections in which `file` is a list.
+/// Pages of the sections where `file` names a list.
 const LISTS: [&str; 4] = ["address-file", "host-file", "basic-auth", "map"];
 
 impl UseCollector {
-    /// Collects the files of a privileged key.
+    /// Collects the files that a privileged key names.
     pub(super) fn collect_files(
         &mut self,
         section: &'static Section,

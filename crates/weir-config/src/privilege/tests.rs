@@ -6,7 +6,7 @@ use crate::{Host, parse};
 const ORDINARY: &[(&str, &str)] = &[
     ("pool", "host"),
     ("server", "cookie"),
-    // Only a file may include other files, and the content of these files is compared.
+    // Only a file can include other files, and the content of those files is compared.
     ("", "include"),
     ("access-log", "format"),
     ("check", "body"),
@@ -113,7 +113,7 @@ const ORDINARY: &[(&str, &str)] = &[
 ];
 
 /// Returns whether a key of this kind could contain a program, an account, a file or an access control address. The
-/// match has no wildcard, so that new kinds must be classified.
+/// match has no wildcard arm, so every new kind must be classified.
 fn could_be_privileged(kind: &Kind) -> bool {
     match kind {
         Kind::Text | Kind::DescribedText(_) | Kind::SocketAddress => true,
@@ -261,7 +261,7 @@ fn new_or_changed_privileged_keys_are_rejected() {
                 name
             };
             let names_key = |it: &String| it.contains(&format!("`{key}` of ["));
-            // A new key, with the required keys of its section.
+            // Add a new key, with the required keys of its section.
             let count = if active.is_empty() {
                 found.len().max(1)
             } else {

@@ -1,4 +1,4 @@
-//! Verifies health checks together with servers and listeners.
+//! Verifies health checks against servers and listeners.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -62,7 +62,7 @@ fn exact_ports(lowered: &LoweredConfig) -> HashMap<&str, Vec<u16>> {
     listening
 }
 
-/// Verifies the target port of each check; a check of the pool is reported once for all servers without a port.
+/// Verifies the target port of each check. Reports a pool's check once for all servers without a port.
 fn check_target_ports(sink: &mut Sink<'_>, listening: &[u16], pool: &LoweredPool) {
     for (index, check) in pool.pool.checks.iter().enumerate() {
         let server = pool.pool.servers.iter().find(|server| {
@@ -87,7 +87,7 @@ fn all_servers(pool: &LoweredPool) -> impl Iterator<Item = (&Server, &Range<usiz
     pool.pool.servers.iter().zip(&pool.servers).chain(sorry)
 }
 
-/// Reports a check whose port is unknown, or that probes only one of several ports.
+/// Reports a check that has no known port, or that probes only one of several ports.
 fn report_port(
     sink: &mut Sink<'_>,
     check: &Check,
@@ -172,7 +172,7 @@ fn check_forwarding_paths(sink: &mut Sink<'_>, lowered: &LoweredConfig, pool: &L
     }
 }
 
-/// Reports a pool that has no check, if one of its servers does not have its own check.
+/// Reports a pool without a check, if one of its servers has no check of its own.
 fn report_unchecked(sink: &mut Sink<'_>, pool: &LoweredPool) {
     let has_no_check = |server: &Server| server.checks.as_deref().is_none_or(<[Check]>::is_empty);
     let has_no_pool_check = pool.pool.checks.is_empty() && !pool.check_is_wrong;

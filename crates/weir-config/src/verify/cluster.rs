@@ -1,6 +1,6 @@
 //! Rejects settings that would make the directors of a group select different servers for a connection.
 //!
-//! Without flow synchronization all directors must select the same server. The table of `maglev` depends only on data
+//! Without flow synchronization, all directors must select the same server. The `maglev` table depends only on data
 //! that all directors share, so settings that make a director compute its own weights are rejected.
 
 use std::collections::HashMap;

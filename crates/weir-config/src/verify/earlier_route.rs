@@ -1,7 +1,7 @@
-//! Finds routes that no request reaches, because an earlier route matches all of their requests.
+//! Finds routes that no request can reach, because an earlier route matches all of their requests.
 //!
-//! A route covers only routes with its host, its path or prefix, and its expression. With an index of these, not all
-//! pairs of routes must be compared.
+//! A route covers only routes with the same host, the same path or prefix, and the same expression. An index of these
+//! avoids comparing all pairs of routes.
 
 use std::collections::HashMap;
 
@@ -64,15 +64,15 @@ fn only_host(route: &LoweredRoute) -> Option<&str> {
     }
 }
 
-/// Routes with their numbers in the order of the file.
+/// Routes, with their numbers in file order.
 type Numbered<'a> = Vec<(usize, &'a LoweredRoute)>;
 
-/// Routes by their paths and expressions. Each route is in one of the maps.
+/// Routes by their paths and expressions. Each route has at least one entry.
 #[derive(Default)]
 struct RouteIndex<'a> {
     /// By each path of the route, as written.
     by_path: HashMap<&'a str, Numbered<'a>>,
-    /// By each path that ends with its only `*`, without it.
+    /// By each path that has a single `*`, at its end; the key does not include the `*`.
     by_prefix: HashMap<&'a str, Numbered<'a>>,
     by_regex: HashMap<&'a str, Numbered<'a>>,
     /// Routes with neither paths nor expressions.
@@ -105,7 +105,7 @@ impl<'a> RouteIndex<'a> {
     fn first_covering(&self, route: &LoweredRoute) -> Option<(usize, &'a LoweredRoute)> {
         let when = &route.route.when;
         let mut lists: Vec<&Numbered<'a>> = vec![&self.others];
-        // A route with paths must cover all paths of the other, also the first one.
+        // A route with paths must cover all paths of the other route, including the first one.
         if let Some(path) = when.paths.first() {
             lists.extend(self.by_path.get(path.as_str()));
             let ends = path.char_indices().map(|(end, _)| end).chain([path.len()]);

@@ -1,4 +1,4 @@
-//! Reports settings without effect that depend on the estimated latency of layer 4 servers.
+//! Reports settings that depend on the estimated latency of layer 4 servers but have no effect.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,4 @@
-//! Reports proxy features used by layer 4 services.
+//! Reports proxy features that layer 4 services use.
 
 use crate::code::Code;
 use crate::diagnostic::Diagnostic;

@@ -7,7 +7,7 @@ use crate::diagnostic::Diagnostic;
 use crate::lower::{LoweredConfig, LoweredService};
 use crate::view::Sink;
 
-/// Reports listeners with the same address, port and precedence. A more specific listener may overlap a less specific
+/// Reports listeners with the same address, port and precedence. A more specific listener can overlap a less specific
 /// one.
 pub(super) fn verify(sink: &mut Sink<'_>, lowered: &LoweredConfig) {
     let mut all: Vec<(&LoweredService, usize, Listener)> = lowered

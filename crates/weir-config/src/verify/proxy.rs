@@ -1,4 +1,4 @@
-//! Verifies proxy services together with pools and the node.
+//! Verifies proxy services against pools and the node.
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::SocketAddr;
@@ -157,7 +157,7 @@ fn verify_preferred_server(
         return;
     };
     let mut servers = pool.pool.servers.iter();
-    // Servers from lists and DNS are not known here.
+    // Servers from lists and DNS are unknown at this point.
     if pool.complete && !servers.any(|known| known.name == server) {
         let near = nearest(server, pool.pool.servers.iter().map(|it| it.name.as_str()));
         let fix = near.map_or_else(
@@ -190,7 +190,7 @@ fn verify_routes(
             Some(proxy) if proxy.proxy.protocol == ProxyProtocol::Http => {
                 report_unseen_headers(sink, proxy, route);
             }
-            // Only the SNI and the client's address are known there.
+            // Only the SNI and the client's address are known at that point.
             Some(_) if route.route.is_valid_for_tcp() => {}
             Some(proxy) => sink.push(
                 Diagnostic::new(
@@ -226,8 +226,8 @@ fn verify_routes(
     }
 }
 
-/// Verifies the pool of `forward_auth`: it must exist, and its servers must not be services with `forward_auth`, which
-/// could send authorization requests to each other endlessly.
+/// Verifies the pool of `forward_auth`. It must exist, and its servers must not be services with `forward_auth`,
+/// because they could send authorization requests to each other endlessly.
 fn verify_forward_auth(
     sink: &mut Sink<'_>,
     lowered: &LoweredConfig,
@@ -269,7 +269,7 @@ fn verify_forward_auth(
     }
 }
 
-/// Reports duplicate listen addresses, among proxies, with layer 4 services, and with `admin`.
+/// Reports listen addresses of proxies that duplicate those of other proxies, layer 4 services, or `admin`.
 fn verify_listeners(sink: &mut Sink<'_>, lowered: &LoweredConfig) {
     let mut first: HashMap<SocketAddr, (Range<usize>, String)> = HashMap::new();
     for service in &lowered.services {
@@ -314,7 +314,7 @@ fn verify_listeners(sink: &mut Sink<'_>, lowered: &LoweredConfig) {
     }
 }
 
-/// Reports a pool without servers. A service whose routes respond to or redirect every request needs no servers.
+/// Reports a pool without servers. A service needs no servers if its routes respond to or redirect every request.
 fn report_no_servers(
     sink: &mut Sink<'_>,
     lowered: &LoweredConfig,
@@ -349,7 +349,7 @@ fn report_no_servers(
     );
 }
 
-/// Reports the first server of a pool that gets plain HTTP or TCP at the TLS port of the service.
+/// Reports the first server of a pool that would get plain HTTP or TCP on the service's TLS port.
 fn report_plain_to_tls_port(sink: &mut Sink<'_>, proxy: &LoweredProxy, pool: &LoweredPool) {
     if proxy.proxy.tls.is_none() || pool.pool.tls.is_some() {
         return;

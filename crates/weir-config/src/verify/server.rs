@@ -103,7 +103,7 @@ fn listener_problem(forward: Forward, server: &Server, listener: &Listener) -> O
     None
 }
 
-/// Reports keys of the service that belong to a forwarding method that none of its servers uses.
+/// Reports keys of a service that have no effect, because none of its servers uses their forwarding method.
 pub(super) fn report_keys_without_effect(
     sink: &mut Sink<'_>,
     service: &LoweredService,

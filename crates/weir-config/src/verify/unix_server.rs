@@ -9,7 +9,7 @@ use crate::diagnostic::Diagnostic;
 use crate::lower::{LoweredPool, LoweredService};
 use crate::view::Sink;
 
-/// Reports servers of a layer 4 service that are on unix sockets.
+/// Reports servers of layer 4 services that are on unix sockets.
 pub(super) fn report_in_layer_4(sink: &mut Sink<'_>, service: &LoweredService, pool: &LoweredPool) {
     let Some(method) = &service.forward else {
         return;

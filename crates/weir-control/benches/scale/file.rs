@@ -1,4 +1,4 @@
-//! Generates the configuration that the benchmark loads: each service has its own address and pool.
+//! Generates the configuration that the benchmark loads. Each service has its own address and pool.
 
 use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr};
@@ -23,7 +23,7 @@ pub(crate) fn server(pool: usize, index: usize) -> String {
     address(10, pool * 64 + index).to_string()
 }
 
-/// Returns a server that is in no pool. `index` must be below 256.
+/// Returns the name of a server that is in no pool. `index` must be below 256.
 pub(crate) fn unused_server(index: usize) -> Server {
     let address = IpAddr::V4(Ipv4Addr::new(10, 255, 0, index as u8));
     Server::new(address.to_string(), address, None)

@@ -1,4 +1,4 @@
-//! Measures the time and memory that a start with a flow table of ten million slots takes.
+//! Measures the time and memory needed to start with a flow table of ten million slots.
 
 use weir_engine::clean;
 use weir_model::Desired;
@@ -21,7 +21,7 @@ fn available_memory() -> Outcome<u64> {
         << 10)
 }
 
-/// Measures the start of a director without services.
+/// Measures the time and memory that a director without services needs to start.
 pub(crate) fn run(testbed: &Testbed, table: &mut Table) -> Outcome<()> {
     let mut desired = Desired::default();
     desired.node.max_flows = SLOTS;

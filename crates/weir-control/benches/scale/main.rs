@@ -1,9 +1,9 @@
-//! `make bench`: measures the control plane with ten thousand services, and a flow table of ten million slots.
+//! Measures the control plane with ten thousand services and with a flow table of ten million slots (`make bench`).
 //!
 //! Each row contains the median, minimum and maximum of several rounds, and the goal. The CPU time of the process shows
 //! the effect of other load on the machine. Requires root privileges: the benchmark creates its own namespaces and does
 //! not change anything outside them. `WEIR_BENCH_SERVICES` (10000), `WEIR_BENCH_SERVERS` per service (10) and
-//! `WEIR_BENCH_ROUNDS` (5) set the size. An argument selects the rows whose name contains it.
+//! `WEIR_BENCH_ROUNDS` (5) set the size. If an argument is given, only rows whose names contain it are measured.
 
 #[path = "../../../weir-engine/tests/engine/director.rs"]
 mod director;
@@ -30,7 +30,7 @@ use file::Size;
 use report::{Durations, Stopwatch, Table};
 use testbed::Testbed;
 
-/// Every error ends the benchmark with a message.
+/// The result of a step; any error ends the benchmark with a message.
 pub(crate) type Outcome<T> = Result<T, Box<dyn Error>>;
 
 const MILLISECOND: Duration = Duration::from_millis(1);
@@ -44,7 +44,7 @@ fn parse_setting(name: &str, default: usize) -> Outcome<usize> {
     }
 }
 
-/// Runs `operation` this many times and returns the durations.
+/// Runs `operation` once per round and returns the durations.
 fn rounds<T>(
     rounds: usize,
     mut operation: impl FnMut(usize) -> Outcome<T>,
@@ -104,7 +104,7 @@ async fn measure_starts(
     Err("WEIR_BENCH_ROUNDS must be above 0".into())
 }
 
-/// Measures reloads that each change one server, from the parsed file to the effect.
+/// Measures reloads that each change one server, from the parsed file until the change takes effect.
 async fn measure_reloads(
     engine: &mut Director,
     desired: &Desired,

@@ -34,7 +34,7 @@ impl Stopwatch {
     }
 }
 
-/// A table that is printed row by row; the head is printed before the first row.
+/// A table that is printed row by row, with a header before the first row.
 pub(crate) struct Table {
     filter: String,
     has_head: bool,
@@ -50,7 +50,7 @@ fn format_ms(time: Duration) -> String {
 }
 
 impl Table {
-    /// Creates a table that shows only the rows whose name contains `filter`.
+    /// Creates a table that shows only rows whose names contain `filter`.
     pub(crate) fn new(filter: String) -> Self {
         Self {
             filter,

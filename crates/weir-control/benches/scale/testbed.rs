@@ -1,4 +1,4 @@
-//! A testbed for a director, in its own network namespaces: one device, and servers behind a router.
+//! Creates a testbed for a director in its own network namespaces: one device, and servers behind a router.
 
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use weir_sys::NetNs;
 
 use crate::Outcome;
 
-/// Two namespaces that a veth pair connects, and a directory. Dropping the value removes them.
+/// Two network namespaces connected by a veth pair, and a directory. Dropping the value removes them.
 pub(crate) struct Testbed {
     director: NetNs,
     _router: NetNs,
@@ -46,7 +46,7 @@ impl Testbed {
             ),
         )?;
         run_ip(&router, "link set r0 up\naddr add 203.0.113.1/24 dev r0")?;
-        // The state of directors is stored in memory.
+        // Store the directors' state in memory, so that disk I/O does not affect the measurement.
         let directory = Path::new("/dev/shm").join(format!("weir-scale-{}", std::process::id()));
         std::fs::create_dir_all(&directory)?;
         Ok(Self {

@@ -1,7 +1,7 @@
-//! The client that sent a request, and its permissions.
+//! Defines the client that sent a request, and its permissions.
 //!
-//! On the unix socket, the kernel identifies the peer's process (SO_PEERCRED). Over TCP, a token identifies the client.
-//! The caller is attached to each HTTP request, and to the daemon requests that depend on it.
+//! On the unix socket, the kernel provides the peer's credentials (SO_PEERCRED). Over TCP, a token identifies the
+//! client. The caller is attached to each HTTP request, and to the commands that depend on it.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -13,11 +13,11 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
-    /// May read the status and metrics, and use explain.
+    /// The client may read the status and metrics, and use explain.
     Read,
-    /// May also change the state and weight of servers.
+    /// The client may also change the state and weight of servers.
     Operate,
-    /// May also change the configuration, the members of pools, and services created with ipvsadm.
+    /// The client may also change the configuration, the servers of pools, and services created with ipvsadm.
     Write,
 }
 
@@ -38,7 +38,7 @@ impl fmt::Display for Role {
     }
 }
 
-/// The error for a text that is not the name of a role.
+/// The error for text that is not the name of a role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the role must be `read`, `operate` or `write`")]
 pub struct UnknownRole;
@@ -53,10 +53,11 @@ impl FromStr for Role {
     }
 }
 
-/// The client at the other end of a connection.
+/// The client of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Caller {
-    /// A process on this machine, as the kernel recorded it when it connected to the unix socket.
+    /// A process on this machine, with the credentials that the kernel recorded when the process connected to the unix
+    /// socket.
     Unix {
         /// Effective user ID.
         uid: u32,
@@ -65,7 +66,7 @@ pub enum Caller {
         /// Process ID; absent if its PID namespace is not visible.
         pid: Option<i32>,
     },
-    /// A client over TCP.
+    /// A client that connected over TCP.
     Tcp {
         /// The client's address and port.
         peer: SocketAddr,
@@ -75,7 +76,7 @@ pub enum Caller {
 }
 
 impl Caller {
-    /// Returns the daemon itself, for reloads by a signal.
+    /// Returns the daemon itself as the caller, for reloads that a signal triggers.
     pub(crate) fn this_process() -> Self {
         Self::Unix {
             uid: rustix::process::geteuid().as_raw(),
@@ -84,8 +85,8 @@ impl Caller {
         }
     }
 
-    /// Returns whether the caller is root or the daemon's user, on the unix socket. Only such an owner may specify
-    /// files and programs, change privileged keys, and see quoted lines of files.
+    /// Returns whether the caller is root or the daemon's user on the unix socket. Only these owners may specify files
+    /// and programs, change privileged keys, and see lines quoted from files.
     pub fn is_owner(&self) -> bool {
         match self {
             Self::Unix { uid, .. } => *uid == 0 || *uid == rustix::process::geteuid().as_raw(),
@@ -94,7 +95,7 @@ impl Caller {
     }
 
     /// Returns the caller's role. Every client of the unix socket has the highest role, because the socket's mode
-    /// restricts its clients.
+    /// already restricts access.
     pub const fn role(&self) -> Role {
         match self {
             Self::Unix { .. } => Role::Write,

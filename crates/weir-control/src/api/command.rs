@@ -1,7 +1,7 @@
 //! Passes requests to the task that owns the engine.
 //!
-//! Requests wait in a queue and are executed one at a time, so reloads never overlap. The result is sent through a
-//! channel in the command. A client that disconnects does not cancel its request.
+//! Requests wait in a queue and are executed one at a time, so reloads never overlap. Each command contains a channel
+//! for its result. A request is executed even if its client disconnects.
 
 use tokio::sync::{mpsc, oneshot};
 
@@ -18,7 +18,7 @@ use crate::ipvsadm_message as ipvsadm;
 use crate::plan::Plan;
 use crate::status::{Group, Report};
 
-/// Capacity of the queue; further requests wait to be queued.
+/// Capacity of the queue. When it is full, further requests wait.
 const QUEUE_CAPACITY: usize = 64;
 
 /// The channel for the result of a command.
@@ -29,11 +29,11 @@ pub type Reply<T> = oneshot::Sender<Result<T, ApiError>>;
 pub enum Command {
     /// Return the status document.
     Status(Reply<Report>),
-    /// Return the totals of the last 15 minutes, for a service or for all services together.
+    /// Return the totals of the last 15 minutes for a service, or for all services together.
     History(Option<String>, Reply<HistoryReport>),
-    /// Apply a configuration, within the permissions of the caller.
+    /// Apply a configuration, within the caller's permissions.
     Reload(FileRequest, Caller, Reply<ReloadResponse>),
-    /// Upgrade to a new program.
+    /// Start a new version of the program and hand over to it.
     Upgrade(UpgradeRequest, Reply<UpgradeResponse>),
     /// Return the changes that applying a configuration would make.
     Plan(FileRequest, Caller, Reply<Plan>),
@@ -45,30 +45,30 @@ pub enum Command {
         address: String,
         /// The new override.
         request: ServerUpdate,
-        /// The resulting state of the server.
+        /// The reply with the resulting state of the server.
         reply: Reply<ServerStatus>,
     },
     /// Return the current state of a server.
     ServerStatus {
-        /// Pool.
+        /// The server's pool.
         pool: String,
-        /// Address as in the file.
+        /// The server's address, as in the file.
         address: String,
-        /// The state of the server.
+        /// The reply with the state of the server.
         reply: Reply<ServerStatus>,
     },
     /// Add a server to a pool, or change or remove an added server.
     Member {
-        /// Pool.
+        /// The server's pool.
         pool: String,
-        /// Address as in a file.
+        /// The server's address, as in a file.
         address: String,
         /// The keys of a list entry; `None` = remove the server.
         keys: Option<serde_json::Map<String, serde_json::Value>>,
-        /// Success or failure.
+        /// The reply that reports success or failure.
         reply: Reply<()>,
     },
-    /// Drain this director, or end the drain.
+    /// Drain this director, or make it ready again.
     Node(NodeUpdate, Reply<NodeUpdate>),
     /// Return the status of the group of directors.
     Cluster(Reply<Group>),
@@ -82,13 +82,13 @@ pub enum Command {
     ExplainRequest(Request, Reply<ExplainResponse>),
 }
 
-/// The sending end of the command queue.
+/// The sender of the command queue.
 #[derive(Clone, Debug)]
 pub struct CommandSender {
     queue: mpsc::Sender<Command>,
 }
 
-/// Creates a queue of commands. Returns its two ends.
+/// Creates a queue of commands. Returns its sender and its receiver.
 pub fn command_queue() -> (CommandSender, mpsc::Receiver<Command>) {
     let (queue, receiver) = mpsc::channel(QUEUE_CAPACITY);
     (CommandSender { queue }, receiver)

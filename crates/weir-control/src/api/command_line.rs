@@ -1,6 +1,6 @@
-//! Serves HAProxy's commands: one line on the unix socket, instead of an HTTP request.
+//! Serves HAProxy's commands. A command is one line on the unix socket instead of an HTTP request.
 //!
-//! The status document comes from the router, so the same permissions apply as for `GET /v1/status`.
+//! The commands get the status document from the router, so the same permissions apply as for `GET /v1/status`.
 
 use std::io::{Error, ErrorKind, Result};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -21,11 +21,11 @@ use crate::haproxy_commands::{LINE_BYTES_MAX, is_command, reply};
 use crate::metrics::uptime_s;
 use crate::status::Report;
 
-/// Maximum number of bytes that are read after the line, and the time limit.
+/// Maximum number of bytes to read and discard after the line, and the time limit for reading them.
 const REST_BYTES_MAX: u64 = 64 << 10;
 const REST_DEADLINE: Duration = Duration::from_secs(1);
 
-/// Returns whether the first byte, which must arrive within `deadline`, starts a command and not an HTTP request.
+/// Returns whether the first byte, which must arrive within `deadline`, starts a command rather than an HTTP request.
 /// Leaves the byte unread.
 pub(super) async fn starts_with_command(stream: &UnixStream, deadline: Duration) -> Result<bool> {
     let mut first = [0_u8; 1];
@@ -40,11 +40,11 @@ pub(super) async fn starts_with_command(stream: &UnixStream, deadline: Duration)
         }
     };
     let length = timeout(deadline, peek).await??;
-    // If the client closed the connection without sending a byte, the HTTP server handles the connection.
+    // If the client closed the connection without sending a byte, let the HTTP server handle the connection.
     Ok(length == 1 && is_command(first[0]))
 }
 
-/// Responds to one line and closes the connection, like HAProxy outside its interactive mode.
+/// Responds to one line and closes the connection, as HAProxy does outside its interactive mode.
 pub(super) async fn serve(
     mut stream: impl AsyncRead + AsyncWrite + Unpin,
     router: Router,
@@ -63,12 +63,13 @@ pub(super) async fn serve(
             let since = now.duration_since(UNIX_EPOCH).unwrap_or_default();
             reply(&line, &report, (since.as_secs(), uptime_s(now)))
         }
-        // An error response, which is JSON.
+        // The router returned an error response, which is JSON.
         Err(_) => String::from_utf8_lossy(&body).into_owned() + "\n\n",
     };
     stream.write_all(text.as_bytes()).await?;
     stream.shutdown().await?;
-    // If a connection is closed with unread input, the kernel resets it, and the response would be lost.
+    // Read the remaining input: the kernel resets a connection that is closed with unread input, and the response would
+    // be lost.
     let mut unread = stream.take(REST_BYTES_MAX);
     let _ = timeout(
         REST_DEADLINE,

@@ -1,8 +1,9 @@
 //! Limits the number of API connections, in total and per client.
 //!
-//! At a limit, a connection that waits for its client (for a request, a body or a slow reader) is closed to admit the
-//! new one. Of the connections of the client with the most connections, the one that has waited longest is closed. A
-//! connection with a request in progress is never closed. Idle clients therefore cannot block others.
+//! At a limit, the listener admits a new connection by closing one that is waiting for its client to send a request or
+//! a body, or to read a response. It closes the connection that has waited longest among those of the client with the
+//! most connections. A connection whose request is being executed is never closed. Idle clients therefore cannot block
+//! others.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -13,22 +14,22 @@ use tokio::sync::Notify;
 
 use super::Caller;
 
-/// Maximum number of connections to a listener.
+/// Maximum numbers of connections to a listener.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
-    /// In total.
+    /// Maximum number in total.
     pub(super) total: usize,
-    /// Per client: a user on the unix socket, an IPv4 address or an IPv6 /64 over TCP.
+    /// Maximum number per client: a user on the unix socket, or an IPv4 address or IPv6 /64 over TCP.
     pub(super) per_client: usize,
 }
 
 impl Limits {
-    /// Limits of the unix socket, whose mode already restricts clients.
+    /// Limits for the unix socket, whose mode already restricts clients.
     pub(super) const UNIX: Self = Self {
         total: 64,
         per_client: 48,
     };
-    /// Limits of a TCP listener.
+    /// Limits for a TCP listener.
     pub(super) const TCP: Self = Self {
         total: 128,
         per_client: 16,
@@ -81,7 +82,7 @@ impl Progress {
         *self.phase() = Phase::Executing;
     }
 
-    /// Records that the client must read the response or send another request.
+    /// Records that the connection is waiting for the client to read the response or send another request.
     pub(super) fn set_waiting(&self) {
         *self.phase() = Phase::Waiting(Instant::now());
     }
@@ -113,8 +114,8 @@ struct Table {
 }
 
 impl Table {
-    /// Closes a waiting connection if necessary for a new connection of `client`. Returns `false` if no connection can
-    /// be closed.
+    /// Closes a waiting connection if a new connection of `client` would exceed a limit. Returns `false` if no
+    /// connection can be closed.
     fn make_room(&mut self, client: Client, limits: Limits) -> bool {
         let mut counts: HashMap<Client, usize> = HashMap::new();
         for entry in &self.connections {
@@ -151,7 +152,7 @@ impl Table {
     }
 }
 
-/// The connections of a listener.
+/// The connection limits of a listener, and its current connections.
 #[derive(Clone, Debug)]
 pub(super) struct ConnectionLimit {
     limits: Limits,
@@ -170,7 +171,7 @@ impl ConnectionLimit {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns a slot for a connection of `caller`, valid until dropped; `None` = no connection can be closed.
+    /// Returns a slot for a connection of `caller`; `None` = a limit is reached and no connection can be closed.
     pub(super) fn acquire(&self, caller: &Caller) -> Option<Slot> {
         let client = Client::from_caller(caller);
         let mut table = self.table();
@@ -196,7 +197,7 @@ impl ConnectionLimit {
     }
 }
 
-/// A slot of a connection; dropping it releases the slot.
+/// A connection's slot, which is released when this value is dropped.
 #[derive(Debug)]
 pub(super) struct Slot {
     number: u64,

@@ -1,4 +1,4 @@
-//! Responses: JSON documents, and errors with their status codes.
+//! Creates the responses: JSON documents, and errors with their status codes.
 
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::http::{StatusCode, header};
@@ -16,7 +16,8 @@ impl Failure {
     }
 }
 
-/// An error from the daemon is a client error, such as an invalid file, name or packet, unless the daemon is stopping.
+/// An error from the daemon is reported as a client error, such as an invalid file, name or packet, unless the daemon
+/// is stopping.
 impl From<ApiError> for Failure {
     fn from(error: ApiError) -> Self {
         let status = if error.is_stopping {
@@ -28,7 +29,7 @@ impl From<ApiError> for Failure {
     }
 }
 
-/// Converts the error for a path with an escape that is not UTF-8.
+/// Converts the error for a path that is not valid UTF-8 after decoding.
 impl From<PathRejection> for Failure {
     fn from(rejection: PathRejection) -> Self {
         Self::new(rejection.status(), rejection.body_text())

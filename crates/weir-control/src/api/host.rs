@@ -1,9 +1,9 @@
-//! Checks `Host` and `Origin` of requests.
+//! Checks the `Host` and `Origin` fields of requests.
 //!
-//! A web page in an operator's browser can send requests to this server under a name that the page's DNS server
+//! A web page in an operator's browser can send requests to this server under a name that the attacker's DNS server
 //! resolves to this address (DNS rebinding). `Host` then contains that name. Accepted names must therefore be
-//! configured, and an `Origin` must equal the host. Changes require a token in a header field that pages of other
-//! origins cannot set.
+//! configured, and `Origin`, if present, must equal the host. Changes require a token in a header field that pages of
+//! other origins cannot set.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -21,8 +21,8 @@ pub(super) enum WrongHost {
     Origin,
 }
 
-/// Checks that a request that was received at `local` is intended for this server; `names` are the configured names, in
-/// lower case.
+/// Checks that a request that was received at the address `local` is intended for this server. `names` are the
+/// configured names, in lower case.
 pub(super) fn check(
     (version, uri, headers): (Version, &Uri, &HeaderMap),
     names: &[String],
@@ -31,7 +31,7 @@ pub(super) fn check(
     let mut fields = headers.get_all(header::HOST).iter();
     let host = match (fields.next(), fields.next()) {
         (Some(field), None) => Some(field.as_bytes()),
-        // Browsers do not send HTTP/1.0 requests.
+        // HTTP/1.0 does not require `Host`, and browsers do not send HTTP/1.0 requests.
         (None, _) if version == Version::HTTP_10 => None,
         _ => return Err(WrongHost::Malformed),
     };
@@ -64,7 +64,7 @@ pub(super) fn check(
 }
 
 /// Checks a request on the unix socket. `Host` must be an address or a name without a dot, which public DNS servers do
-/// not resolve. An `Origin` must equal `Host`.
+/// not resolve. `Origin`, if present, must equal `Host`.
 pub(super) fn check_socket(headers: &HeaderMap) -> Result<(), WrongHost> {
     let mut fields = headers.get_all(header::HOST).iter();
     let host = match (fields.next(), fields.next()) {
@@ -116,7 +116,7 @@ fn is_accepted(authority: &Authority, names: &[String], local: SocketAddr) -> bo
     if is_listed {
         return true;
     }
-    // Without a port, the default port of the scheme applies.
+    // If there is no port, the default port of the scheme applies.
     let is_port_accepted =
         port.unwrap_or(80) == local.port() || port.is_none() && local.port() == 443;
     let address = name.trim_start_matches('[').trim_end_matches(']');

@@ -1,4 +1,4 @@
-//! Requests and responses of the API, except documents that have modules of their own.
+//! Defines the requests and responses of the API, except documents that have their own modules.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -12,18 +12,18 @@ use crate::group_configuration::GroupConfiguration;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct FileRequest {
-    /// Absolute path of the file, which only the owner may specify; absent = the active file.
+    /// Absolute path of the file, which only the owner may specify; absent = the path of the active file.
     pub path: Option<PathBuf>,
     /// The configuration itself, instead of a file: JSON if it begins with `{`, otherwise TOML.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
     /// Whether diagnostics are rendered in colour.
     pub color: bool,
-    /// Duration of the probation of a reload, in milliseconds. The response is sent at its end. The reload is rolled
-    /// back if it made things worse. Absent = no probation.
+    /// Duration of the reload's probation, in milliseconds. The response is sent when the probation ends. A reload that
+    /// caused a regression is rolled back. Absent = no probation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub guard_ms: Option<u64>,
-    /// A configuration of the group to use instead of the active one. Only the daemon itself sets this field.
+    /// The group configuration to use instead of the active one. Only the daemon itself sets this field.
     #[serde(skip)]
     pub group: Option<Arc<GroupConfiguration>>,
 }
@@ -34,8 +34,8 @@ pub struct FileRequest {
 pub struct PublishRequest {
     /// The configuration: JSON if it begins with `{`, otherwise TOML.
     pub text: String,
-    /// How long each director observes the configuration before the next director applies it, in milliseconds; 0 = no
-    /// observation.
+    /// Duration of the probation on each director before the next director applies the configuration, in milliseconds;
+    /// 0 = no probation.
     pub guard_ms: u64,
     /// Whether diagnostics are rendered in colour.
     pub color: bool,
@@ -44,7 +44,7 @@ pub struct PublishRequest {
 /// A configuration that is being rolled out.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PublishResponse {
-    /// Version of the configuration.
+    /// The version of the configuration.
     pub version: u64,
 }
 
@@ -59,7 +59,7 @@ pub struct UpgradeRequest {
 /// A completed upgrade.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UpgradeResponse {
-    /// Process ID of the new active daemon.
+    /// The process ID of the new active daemon.
     pub pid: u32,
 }
 
@@ -74,7 +74,7 @@ pub struct ReloadResponse {
     pub findings: String,
 }
 
-/// The current state of a server: the response of `GET` and `POST /v1/servers/POOL/ADDRESS`.
+/// The current state of a server: the response to `GET` and `POST /v1/servers/POOL/ADDRESS`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ServerStatus {
@@ -90,10 +90,10 @@ pub struct ServerStatus {
     pub weight: u32,
     /// The weight that the scheduler uses.
     pub effective_weight: u32,
-    /// The active override, as passed to `weir server`.
+    /// The active override, in the form that `weir server` accepts; absent = none.
     #[serde(rename = "override", skip_serializing_if = "Option::is_none")]
     pub overridden: Option<String>,
-    /// Number of connections that can still carry data, and of requests in progress.
+    /// Number of connections that can still carry data, plus requests in progress.
     pub open_connections: u64,
     /// Number of connections that both sides have closed and whose flow table entries have not expired.
     pub closed_connections: u64,
@@ -121,12 +121,12 @@ pub struct ExplainRequest {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{error}")]
 pub struct ApiError {
-    /// The error in one line.
+    /// The error, in one line.
     pub error: String,
     /// Findings about a configuration, rendered as text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub diagnostics: Option<String>,
-    /// Whether the daemon no longer executes requests; its successor may.
+    /// Whether the daemon no longer executes requests. A successor may execute them.
     #[serde(
         rename = "leaving",
         default,
@@ -161,12 +161,12 @@ pub struct NodeUpdate {
     pub state: NodeState,
 }
 
-/// Whether a director performs the work that another director could take over.
+/// Whether a director does the work that other directors could take over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NodeState {
     /// The director announces VIPs and runs virtual routers.
     Ready,
-    /// The director moves its work to the other directors: it withdraws routes and releases virtual routers.
+    /// The director leaves the work to other directors: it withdraws its routes and releases its virtual routers.
     Drain,
 }

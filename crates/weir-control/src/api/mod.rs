@@ -1,10 +1,10 @@
-//! The HTTP API: `/` (the dashboard), `/v1/caller`, `/v1/ipvsadm`, `/v1/status`, `/v1/history`, `/metrics`,
+//! Implements the HTTP API: `/` (the dashboard), `/v1/caller`, `/v1/ipvsadm`, `/v1/status`, `/v1/history`, `/metrics`,
 //! `/v1/reload`, `/v1/plan`, `/v1/explain`, `/v1/node`, `/v1/cluster`, `/v1/cluster/publish`, `/v1/log`,
 //! `/v1/tap/SERVICE`, `/v1/servers/POOL/ADDRESS`.
 //!
-//! Requests are converted to [`Command`]s; responses are JSON. Bodies are limited in size and time. On the unix socket,
-//! the kernel identifies the caller; over TCP, [`Policy`] checks `Host` and token. Only the owner of the daemon may
-//! specify files and programs, see [`Caller::is_owner`].
+//! Requests are converted to [`Command`]s; responses are JSON. The size of a body and the time to receive it are
+//! limited. On the unix socket, the kernel identifies the caller; over TCP, [`Policy`] checks `Host` and token. Only
+//! the owner of the daemon may specify files and programs (see [`Caller::is_owner`]).
 
 mod body;
 mod caller;
@@ -56,12 +56,12 @@ pub use serve::{Listener, serve};
 pub use token::{NamedToken, Token, TokenFileError, Tokens, add_token, named_tokens};
 pub use weir_state::{Override, ServerUpdate};
 
-/// The access restriction of a listener.
+/// The way in which access to a listener is restricted.
 #[derive(Clone, Debug)]
 pub enum Access {
-    /// By the mode of the unix socket.
+    /// The mode of the unix socket restricts access.
     Unix,
-    /// By the policy of a TCP listener.
+    /// The policy of the TCP listener restricts access.
     Tcp(SharedPolicy),
 }
 
@@ -119,9 +119,9 @@ pub fn router(
         .with_state(api)
         .layer(from_fn(serve::receive_body));
     match access {
-        // A browser may reach the socket through a forwarded port, without a token.
+        // A browser can reach the socket through a forwarded port without a token.
         Access::Unix => router.layer(from_fn(policy::socket_gate)),
-        // This is the outermost layer, so that the body of a rejected request is not read.
+        // This layer is outermost, so the body of a rejected request is not read.
         Access::Tcp(policy) => {
             let gate = Gate {
                 policy: policy.clone(),
@@ -134,8 +134,8 @@ pub fn router(
 
 type HandlerResult = Result<Response, Failure>;
 
-/// Returns the status. Readers do not see configuration changes, which may contain confidential values, such as header
-/// values.
+/// Returns the status. Callers with the read role do not see configuration changes, which can contain confidential
+/// values such as header values.
 async fn status(
     State(commands): State<CommandSender>,
     Extension(caller): Extension<Caller>,
@@ -157,7 +157,7 @@ async fn status(
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct HistoryQuery {
-    /// Name of a service; absent = all services together.
+    /// The name of a service; absent = all services together.
     service: Option<String>,
 }
 
@@ -279,7 +279,7 @@ async fn server_status(State(commands): State<CommandSender>, server: ServerPath
     Ok(json(&commands.send(command).await?))
 }
 
-/// Adds or changes a server. The body contains the keys of a list entry; an empty body selects default values.
+/// Adds or changes a server. The body contains the keys of a list entry; an empty body selects the defaults.
 async fn add(
     State(commands): State<CommandSender>,
     server: ServerPath,
@@ -322,7 +322,8 @@ async fn node(State(commands): State<CommandSender>, body: Body) -> HandlerResul
     Ok(json(&commands.send(command).await?))
 }
 
-/// Returns only the group. The status of many services takes much longer, and clients poll the group during a rollout.
+/// Returns only the group's status. Clients poll it during a rollout, and the full status takes much longer if there
+/// are many services.
 async fn cluster(State(commands): State<CommandSender>) -> HandlerResult {
     Ok(json(&commands.send(Command::Cluster).await?))
 }
@@ -350,7 +351,7 @@ async fn set_log(body: Body) -> HandlerResult {
     Ok(json(&filter))
 }
 
-/// Sends lines until the client disconnects.
+/// Sends a tap's lines until the client disconnects.
 async fn tap(
     service: Result<Path<String>, PathRejection>,
     RawQuery(query): RawQuery,
@@ -399,8 +400,8 @@ async fn wrong_method() -> Failure {
     Failure::new(StatusCode::METHOD_NOT_ALLOWED, "method not allowed")
 }
 
-/// Parses a [`FileRequest`]. An empty body selects the active file. The daemon reads the file with its own privileges,
-/// which the caller may not have.
+/// Parses a [`FileRequest`]. An empty body selects the active file. Only owners may specify a path, because the daemon
+/// reads the file with its own privileges.
 async fn file_request(body: Body, caller: &Caller) -> Result<FileRequest, Failure> {
     let bytes = collect(body, MAX_TEXT_BODY_BYTES).await?;
     if bytes.is_empty() {
@@ -430,7 +431,7 @@ async fn read<T: DeserializeOwned>(body: Body) -> Result<T, Failure> {
     parse(&collect(body, MAX_BODY_BYTES).await?)
 }
 
-/// Parses a JSON object. Rejects a list, whose items serde would use as the fields of a struct.
+/// Parses a JSON object. Rejects a list, because serde would use its items as the fields of the struct.
 fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Failure> {
     if bytes.trim_ascii_start().starts_with(b"[") {
         let error = "invalid body: expected an object, found a list";

@@ -1,5 +1,5 @@
-//! The access policy of a TCP listener: names, tokens and roles. After a reload, the new policy applies from the next
-//! request on every connection.
+//! Defines the access policy of a TCP listener: names, tokens and roles. After a reload, the new policy applies to the
+//! next request on every connection.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -21,17 +21,17 @@ use super::token::{Tokens, bearer};
 pub struct Policy {
     /// The certificates of `tls`, in order of expiry.
     pub certificates: Vec<weir_proxy::CertificateExpiry>,
-    /// Tokens with their roles.
+    /// The tokens, with their roles.
     pub tokens: Tokens,
     /// Whether reading requires a token.
     pub read_requires_token: bool,
     /// Accepted values of `Host` in addition to the address, in lower case.
     pub hosts: Vec<String>,
-    /// `None` = plain HTTP.
+    /// The TLS configuration; `None` = plain HTTP.
     pub tls: Option<Arc<ServerConfig>>,
 }
 
-/// The active policy of a listener.
+/// The active policy of a listener, which a reload can replace.
 #[derive(Clone, Debug)]
 pub struct SharedPolicy(Arc<RwLock<Arc<Policy>>>);
 
@@ -52,7 +52,7 @@ impl SharedPolicy {
     }
 }
 
-/// Properties of a TCP connection.
+/// The properties of a TCP connection.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ConnectionInfo {
     /// The address that the client connected to.
@@ -68,8 +68,8 @@ pub(super) struct Gate {
     pub(super) rejections: Arc<RejectionCounters>,
 }
 
-/// Returns the role that a request requires. Unlisted routes are treated as changes. A tap requires more than the read
-/// role, because paths and queries of clients may contain secrets.
+/// Returns the role that a request requires. Unlisted routes require the role for changes. A tap requires more than the
+/// read role, because the paths and queries in clients' requests can contain secrets.
 pub(super) fn required_role(method: &Method, path: &str) -> Role {
     if path.starts_with("/v1/tap/") {
         return Role::Operate;
@@ -84,7 +84,8 @@ pub(super) fn required_role(method: &Method, path: &str) -> Role {
     Role::Write
 }
 
-/// Accepts requests that are intended for this server and have the required role. Runs before the body is read.
+/// Accepts requests that are intended for this server and whose callers have the required role. Runs before the body is
+/// read.
 pub(super) async fn gate(
     State(gate): State<Gate>,
     Extension(info): Extension<ConnectionInfo>,
@@ -108,7 +109,7 @@ pub(super) async fn gate(
 }
 
 /// Rejects requests on the unix socket that come from a page of another origin or use a public DNS name. A browser can
-/// reach the socket through a port that an operator forwards to it.
+/// reach the socket through a port that an operator forwards to the socket.
 pub(super) async fn socket_gate(request: Request, next: Next) -> Response {
     match host::check_socket(request.headers()) {
         Ok(()) => next.run(request).await,
@@ -136,7 +137,7 @@ fn check(
     host::check(parts, &policy.hosts, info.local).map_err(misdirected)?;
     let method = request.method();
     let required = required_role(method, request.uri().path());
-    // A browser sends no token when it opens the page, and the page contains no data.
+    // The page needs no token: a browser cannot send one when it opens the page, and the page contains no data.
     let is_page = required == Role::Read && request.uri().path() == "/";
     let Some(authorization) = request.headers().get(header::AUTHORIZATION) else {
         if is_page || required == Role::Read && !policy.read_requires_token {

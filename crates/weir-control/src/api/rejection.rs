@@ -1,11 +1,11 @@
-//! Counts requests and connections that were rejected before processing, by reason, and logs them at a limited rate.
+//! Counts requests and connections that are rejected before processing, by reason. Logs them at a limited rate.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Minimum interval between log lines.
+/// The minimum interval between log lines.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The reason for a rejection.
@@ -53,7 +53,7 @@ impl Reason {
     }
 }
 
-/// The counters of a daemon's listeners.
+/// The rejection counters of all the daemon's listeners.
 #[derive(Debug, Default)]
 pub struct RejectionCounters {
     counts: [AtomicU64; Reason::ALL.len()],
@@ -67,7 +67,7 @@ struct Log {
 }
 
 impl Log {
-    /// Returns the number of lines suppressed since the last logged line; `None` = this line must be suppressed.
+    /// Returns the number of lines suppressed since the last logged line; `None` = the caller must suppress this line.
     fn permits(&mut self, now: Instant) -> Option<u64> {
         if self.last.is_some_and(|last| now < last + LOG_INTERVAL) {
             self.suppressed += 1;

@@ -1,7 +1,7 @@
-//! Serves API connections, with limits on their number, time and cost.
+//! Serves API connections, and limits their number, duration and cost.
 //!
-//! A connection is closed if the client sends no complete header in time, is idle for too long, or does not read the
-//! response. [`connection_limit`](super::connection_limit) decides which connections are closed to admit others.
+//! A connection is closed if the client does not send a complete header in time, is idle for too long, or does not read
+//! the response. [`connection_limit`](super::connection_limit) selects the connections that are closed to admit others.
 
 use std::io;
 use std::net::SocketAddr;
@@ -40,13 +40,13 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time limit for a client that does not read the response.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Pause after an error from accept(2), usually a lack of descriptors.
+/// Pause after an error from accept(2), which is usually caused by a lack of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// A listening socket.
 #[derive(Debug)]
 pub enum Listener {
-    /// The socket of the runtime directory.
+    /// The unix socket in the runtime directory.
     Unix(UnixListener),
     /// The TCP socket of `[node] admin`.
     Tcp {
@@ -217,7 +217,8 @@ async fn serve_connection(
     }
 }
 
-/// Receives the whole body before the request is executed, so that a request in progress never waits for its client.
+/// Receives the whole body before the request is executed, so that a request never waits for its client while it is
+/// executed.
 pub(super) async fn receive_body(
     Extension(progress): Extension<Arc<Progress>>,
     request: Request,

@@ -1,4 +1,4 @@
-//! The parameters and the body of `/v1/tap/SERVICE`.
+//! Parses the parameters of `/v1/tap/SERVICE`, and creates the response body.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -14,10 +14,10 @@ use weir_proxy::tap::{Match, Tap};
 /// Interval at which a tap is read.
 const TAP_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Maximum number of body parts that wait for the client.
+/// Maximum number of body parts that are queued for the client.
 const TAP_PARTS_MAX: usize = 4;
 
-/// Returns the lines of a tap as a body, until the client disconnects or the service is removed.
+/// Returns a body with the lines of a tap. The body ends when the client disconnects or the service is removed.
 pub(super) fn body(tap: Tap) -> Body {
     let (sender, parts) = mpsc::channel(TAP_PARTS_MAX);
     tokio::spawn(copy(tap, sender));
@@ -42,7 +42,7 @@ pub(super) fn parse(query: &str) -> Result<(bool, Vec<Match>), String> {
     Ok((is_json, matches))
 }
 
-/// Sends the lines of a tap until the client disconnects or the service is removed.
+/// Sends the lines of a tap to the body until the client disconnects or the service is removed.
 async fn copy(mut tap: Tap, sender: mpsc::Sender<Bytes>) {
     loop {
         let mut lines = Vec::new();
@@ -60,7 +60,7 @@ async fn copy(mut tap: Tap, sender: mpsc::Sender<Bytes>) {
     }
 }
 
-/// A body of unknown length.
+/// A response body of unknown length.
 struct Parts(mpsc::Receiver<Bytes>);
 
 impl hyper::body::Body for Parts {

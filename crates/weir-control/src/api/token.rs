@@ -1,7 +1,8 @@
-//! Tokens for the API over TCP. The token in `Authorization: Bearer` (RFC 6750, section 2.1) determines the role.
+//! Checks the tokens of API clients over TCP. The token in `Authorization: Bearer` (RFC 6750 section 2.1) determines
+//! the role.
 //!
-//! Only hashes are stored. A token is random and has at least 128 bits, so a plain SHA-256 hash of it cannot be
-//! inverted by brute force.
+//! Only hashes are stored. A token is random and has at least 128 bits, so its plain SHA-256 hash cannot be inverted by
+//! brute force.
 
 mod file;
 
@@ -14,7 +15,7 @@ use super::Role;
 
 pub use file::{TokenFileError, add_token, named_tokens};
 
-/// SHA-256.
+/// A SHA-256 hash.
 type Hash = [u8; 32];
 
 fn hash(text: &[u8]) -> Hash {
@@ -23,15 +24,15 @@ fn hash(text: &[u8]) -> Hash {
     hash
 }
 
-/// The hash of the token in the runtime directory, for clients on loopback.
+/// The hash of the token in the runtime directory, which is valid for clients on loopback.
 #[derive(Clone)]
 pub struct Token(Hash);
 
 impl Token {
-    /// Minimum length in characters.
+    /// Minimum length of the token, in characters.
     pub const LENGTH_MIN: usize = 16;
 
-    /// Creates a token; `None` = the text is too short, or not valid in a header.
+    /// Creates a token; `None` = the text is too short or is not valid in a header.
     pub fn new(text: &str) -> Option<Self> {
         let is_valid =
             text.len() >= Self::LENGTH_MIN && text.bytes().all(|byte| byte.is_ascii_graphic());
@@ -39,7 +40,7 @@ impl Token {
     }
 }
 
-/// Hides the hash, which must not appear in logs.
+/// Omits the hash, which must not appear in logs.
 impl fmt::Debug for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Token")
@@ -62,10 +63,10 @@ impl fmt::Debug for NamedToken {
     }
 }
 
-/// The tokens of a listener.
+/// The tokens that a listener accepts.
 #[derive(Clone, Debug, Default)]
 pub struct Tokens {
-    /// The token of the runtime directory.
+    /// The token in the runtime directory.
     pub runtime_dir_token: Option<Token>,
     /// The tokens from the token file.
     pub named: Vec<NamedToken>,
@@ -75,9 +76,9 @@ impl Tokens {
     /// Minimum length of a token from the file, in characters: 128 bits in base64.
     pub const LENGTH_MIN: usize = 22;
 
-    /// Returns the name and the role of a client's token; `None` = the token is unknown. The token of the runtime
-    /// directory is valid only on loopback. The time taken depends on the number of tokens and the length of the
-    /// client's token, but not on its characters.
+    /// Returns the name and the role of a client's token; `None` = the token is unknown. The token in the runtime
+    /// directory is valid only on loopback. The time that this takes depends on the number of tokens and on the length
+    /// of the client's token, but not on the token's characters.
     pub fn find(&self, presented: &[u8], loopback: bool) -> Option<(&str, Role)> {
         let presented_hash = hash(presented);
         let is_presented = |known: &Hash| verify_slices_are_equal(known, &presented_hash).is_ok();
@@ -97,7 +98,7 @@ impl Tokens {
     }
 }
 
-/// Returns the token in an `Authorization` field value.
+/// Returns the token in the value of an `Authorization` field.
 pub(super) fn bearer(value: &[u8]) -> Option<&[u8]> {
     let (scheme, token) = value.split_at_checked(7)?;
     scheme

@@ -1,4 +1,4 @@
-//! A connection with a write timeout, so that a client that does not read cannot occupy a slot indefinitely.
+//! Wraps a connection with a write timeout, so that a client that does not read cannot occupy a slot indefinitely.
 
 use std::future::Future as _;
 use std::io;
@@ -9,16 +9,16 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
-/// A stream whose writes fail if they make no progress in time.
+/// A stream on which a write fails if it makes no progress within the time limit.
 pub(super) struct WriteTimeout<S> {
     stream: S,
     limit: Duration,
-    /// Armed while a write is pending.
+    /// The timer, which runs while a write is pending.
     timer: Option<Pin<Box<Sleep>>>,
 }
 
 impl<S> WriteTimeout<S> {
-    /// Wraps a stream. `limit` is the maximum time without write progress.
+    /// Wraps a stream. `limit` is the maximum time that a write may go without progress.
     pub(super) fn new(stream: S, limit: Duration) -> Self {
         Self {
             stream,

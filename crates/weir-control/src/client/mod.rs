@@ -1,4 +1,4 @@
-//! The API client of the commands: sends one request per connection to the daemon's unix socket.
+//! Implements the API client that the commands use. It opens a connection to the daemon's unix socket for each request.
 
 mod tap;
 
@@ -30,7 +30,7 @@ use crate::plan::Plan;
 use crate::runtime_dir::SOCKET;
 use crate::status::{Group, Report};
 
-/// Maximum size of a response, in bytes; enough for a hundred thousand servers.
+/// Maximum size of a response in bytes, enough for a hundred thousand servers.
 const MAX_RESPONSE_BYTES: usize = 256 << 20;
 
 /// Why a request failed.
@@ -65,13 +65,13 @@ pub enum Error {
     /// The daemon accepted the connection, but did not respond in time.
     #[error("the daemon does not respond{}", stopped_process(*.stopped))]
     Silent {
-        /// The daemon's process ID, if a signal or a debugger has stopped the process.
+        /// The daemon's process ID if a signal or a debugger has stopped the process.
         stopped: Option<u32>,
     },
     /// The daemon closed the connection, or its response is invalid.
     #[error("the daemon closed the connection: {reason}")]
     Broken {
-        /// The protocol error.
+        /// A description of the error.
         reason: String,
     },
 }
@@ -90,7 +90,7 @@ impl Error {
     }
 }
 
-/// A client of the daemon of a runtime directory.
+/// A client of the daemon that uses a runtime directory.
 #[derive(Clone, Debug)]
 pub struct Client {
     socket: PathBuf,
@@ -133,7 +133,7 @@ impl Client {
     /// Replaces the daemon with a new program and waits until it is ready.
     ///
     /// # Errors
-    /// See [`Error`]; the daemon continues.
+    /// See [`Error`]. The daemon continues to run.
     pub async fn upgrade(&self, request: &UpgradeRequest) -> Result<UpgradeResponse, Error> {
         self.send(Method::POST, "/v1/upgrade", request).await
     }
@@ -158,7 +158,7 @@ impl Client {
         self.send(Method::POST, "/v1/explain", &request).await
     }
 
-    /// Explains how a request with these header lines would be handled. `address` = the client's address, if known.
+    /// Explains how a request with these header lines would be handled. `address` is the client's address, if known.
     ///
     /// # Errors
     /// See [`Error`].
@@ -200,7 +200,7 @@ impl Client {
         self.send(Method::GET, &path, &()).await
     }
 
-    /// Drains this director, or makes it ready again.
+    /// Drains the director, or makes it ready again.
     ///
     /// # Errors
     /// See [`Error`].
@@ -208,7 +208,7 @@ impl Client {
         self.send(Method::POST, "/v1/node", &request).await
     }
 
-    /// Returns the group of directors.
+    /// Returns the status of the group of directors.
     ///
     /// # Errors
     /// See [`Error`].
@@ -249,10 +249,10 @@ impl Client {
         self.send(Method::POST, "/v1/log", filter).await
     }
 
-    /// Sends a request. Repeats the request if the daemon did not execute it because its successor has taken over.
+    /// Sends a request. Repeats the request if the daemon did not execute it because a successor has taken over.
     ///
-    /// A killed daemon may drop a connection with an unread request. If no daemon is running any longer, the error is
-    /// the same as for a later request.
+    /// If the daemon is killed, the connection can break before the request is read. If no daemon is running by then,
+    /// the error is the same as for a later request.
     async fn send<T: DeserializeOwned>(
         &self,
         method: Method,
@@ -271,12 +271,12 @@ impl Client {
         }
     }
 
-    /// Returns the ID of the process that serves the socket, if a signal has stopped it.
+    /// Returns the ID of the process that serves the socket if a signal or a debugger has stopped the process.
     async fn stopped_daemon(&self) -> Option<u32> {
         let stream = self.connect().await.ok()?;
         let pid = stream.peer_cred().ok()?.pid()?;
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        // The state follows the name, which is in parentheses and may contain any character.
+        // The state follows the process name, which is in parentheses and can contain any character.
         let state = stat.rsplit_once(')')?.1.trim_start().chars().next()?;
         let pid = u32::try_from(pid).ok()?;
         matches!(state, 'T' | 't').then_some(pid)
@@ -311,7 +311,7 @@ impl Client {
         let stream = self.connect().await?;
         let connected = http1::handshake(TokioIo::new(stream)).await;
         let (mut sender, connection) = connected.map_err(Error::broken)?;
-        // Errors of the connection are also returned by the request.
+        // The request returns the connection's errors, too.
         let driver = tokio::spawn(connection);
         let body = if method == Method::GET {
             Bytes::new()
@@ -356,14 +356,14 @@ impl Client {
     }
 }
 
-/// The characters to escape: all except the unreserved ones (RFC 3986 section 2.3).
+/// The characters to escape: all except the unreserved characters (RFC 3986 section 2.3).
 const RESERVED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'.')
     .remove(b'_')
     .remove(b'~');
 
-/// Encodes a text as one path segment.
+/// Encodes text as one path segment.
 fn segment(text: &str) -> impl fmt::Display {
     utf8_percent_encode(text, RESERVED)
 }

@@ -1,4 +1,4 @@
-//! `weir tap`: a request with an endless response.
+//! Implements the request of `weir tap`, which has an endless response.
 
 use http_body_util::{BodyExt, Empty};
 use hyper::body::Bytes;
@@ -13,7 +13,7 @@ impl Client {
     /// Calls `show` with the lines of a service's exchanges, until the service is removed or the daemon exits.
     ///
     /// # Errors
-    /// See [`Error`]. It is also an error if the daemon exits.
+    /// See [`Error`]. The exit of the daemon is also an error.
     pub async fn tap<E: From<Error>>(
         &self,
         service: &str,

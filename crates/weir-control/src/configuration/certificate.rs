@@ -1,5 +1,5 @@
-//! Checks the files that a configuration references: certificates (unreadable, mismatched, expired or about to expire)
-//! and tokens.
+//! Checks the files that a configuration references: tokens, and certificates that are unreadable, mismatched, expired
+//! or about to expire.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -12,7 +12,7 @@ use weir_proxy::Problem;
 use super::{Finding, Loaded, Rejected};
 use crate::api::{TokenFileError, named_tokens};
 
-/// Returns the problems with the files that `desired` references, and with certificates that will expire soon.
+/// Returns the problems with the files that `desired` references, including certificates that will expire soon.
 pub fn certificate_problems(desired: &Desired) -> Vec<Problem> {
     let mut problems = weir_proxy::inspect(desired, SystemTime::now());
     problems.extend(token_problem(desired));
@@ -22,7 +22,7 @@ pub fn certificate_problems(desired: &Desired) -> Vec<Problem> {
 fn token_problem(desired: &Desired) -> Option<Problem> {
     let admin = desired.node.admin.as_ref()?;
     let error = named_tokens(Path::new(admin.tokens.as_ref()?)).err()?;
-    // These may not be errors for the daemon, which may run as another user.
+    // The daemon can run as another user, so these errors may not occur there.
     let fatal = !matches!(
         error,
         TokenFileError::Owner { .. } | TokenFileError::File { .. }
@@ -36,7 +36,7 @@ fn token_problem(desired: &Desired) -> Option<Problem> {
     })
 }
 
-/// Returns an error if files that the configuration references would make startup or a reload fail. `path` is the
+/// Returns an error if a file that the configuration references would cause startup or a reload to fail. `path` is the
 /// configuration file.
 ///
 /// # Errors
@@ -46,8 +46,8 @@ pub fn with_usable_files(loaded: Loaded, path: &Path) -> Result<Loaded, Rejected
     reject_if_fatal(loaded, problems, path)
 }
 
-/// Returns an error if other programs use addresses of the configuration. `own_listeners` are the daemon's current
-/// listeners.
+/// Returns an error if other programs listen on addresses in the configuration. `own_listeners` are the daemon's
+/// current listeners.
 ///
 /// # Errors
 /// Reports every such address, with the position of its service.

@@ -1,7 +1,7 @@
 //! Finds services whose connections end when another director takes over their VIP.
 //!
-//! They are reported only if a virtual router of the configuration, or the configuration of keepalived or Pacemaker on
-//! this machine, contains the VIP.
+//! These services are reported only if a virtual router of the configuration, or the configuration of keepalived or
+//! Pacemaker on this machine, contains the VIP.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,13 +9,13 @@ use std::net::IpAddr;
 
 use weir_model::{Desired, FailoverLoss, Source, VirtualRouter};
 
-/// The directory of keepalived's configuration file and of the files that it usually includes.
+/// The directory with keepalived's configuration file and the files that it usually includes.
 const KEEPALIVED: &str = "/etc/keepalived";
 
-/// The file with Pacemaker's resources.
+/// The file that defines Pacemaker's resources.
 const PACEMAKER: &str = "/var/lib/pacemaker/cib/cib.xml";
 
-/// A service whose connections end at a failover.
+/// A service whose connections end on a failover.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failover {
     /// The service.
@@ -29,7 +29,7 @@ pub struct Failover {
 }
 
 impl Failover {
-    /// Returns the finding in one line.
+    /// Returns a one-line description of the finding.
     pub fn message(&self) -> String {
         format!(
             "connections of service {} end when another director takes over {}",
@@ -44,7 +44,7 @@ impl Failover {
     }
 }
 
-/// Returns each service whose connections end at a failover. No service is returned twice.
+/// Returns each service whose connections end on a failover. No service is returned twice.
 pub fn failovers(desired: &Desired) -> Vec<Failover> {
     if desired.services.is_empty() {
         return Vec::new();
@@ -53,7 +53,7 @@ pub fn failovers(desired: &Desired) -> Vec<Failover> {
 }
 
 /// Returns the addresses of virtual routers, and the addresses in the files of keepalived and Pacemaker on this
-/// machine. On a standby director, these addresses are not on an interface.
+/// machine. On a standby director, these addresses are not on any interface.
 pub fn moving_vips(desired: &Desired) -> BTreeSet<IpAddr> {
     let entries = fs::read_dir(KEEPALIVED).into_iter().flatten().flatten();
     let files = entries.map(|entry| entry.path());
@@ -88,7 +88,8 @@ fn find_failovers(desired: &Desired, moving: &BTreeSet<IpAddr>) -> Vec<Failover>
     found.collect()
 }
 
-/// Returns the words in keepalived's file that are addresses, without prefix lengths. Comments begin with `#` or `!`.
+/// Returns the words in a keepalived file that are addresses, without their prefix lengths. Comments begin with `#` or
+/// `!`.
 fn keepalived_addresses(text: &str) -> BTreeSet<IpAddr> {
     let lines = text.lines().map(|line| line.split(['#', '!']).next());
     let words = lines.flatten().flat_map(str::split_whitespace);

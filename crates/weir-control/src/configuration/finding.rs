@@ -1,4 +1,4 @@
-//! Findings in the form that `weir check --json` prints, and the text form of findings about this machine.
+//! Defines findings in the form that `weir check --json` prints, and their text form.
 
 use serde::Serialize;
 use weir_config::{Code, Diagnostic, FileError, Occurrence, Severity};
@@ -18,7 +18,7 @@ pub struct Location {
     /// Column in characters, from 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub column: Option<u32>,
-    /// A description of the text at the position; empty if the message contains it.
+    /// A description of the text at this position; empty if the message already describes it.
     pub label: String,
 }
 
@@ -36,7 +36,7 @@ impl Location {
 /// A finding: message, severity, position, cause and fix.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// A code such as `E003`; absent if the finding is about this machine and not the file.
+    /// A code such as `E003`; absent if the finding is about this machine rather than the file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub code: Option<&'static str>,
     /// `error`, `warning` or `note`.
@@ -46,7 +46,7 @@ pub struct Finding {
     /// The position.
     #[serde(flatten)]
     pub location: Location,
-    /// Other positions that are related to the finding.
+    /// Related positions.
     pub related: Vec<Location>,
     /// The cause.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -56,7 +56,7 @@ pub struct Finding {
     pub fix: Option<String>,
     /// Number of positions with this problem.
     pub count: usize,
-    /// The positions after the first position, in file order; incomplete if `count` is above 100 000.
+    /// The positions after the first position, in file order; incomplete if `count` exceeds 100 000.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub further: Vec<FurtherPosition>,
 }
@@ -68,12 +68,12 @@ pub struct FurtherPosition {
     pub line: u32,
     /// Column in characters, from 1.
     pub column: u32,
-    /// The message for this position; absent if it equals the message of the finding.
+    /// The message for this position; absent if it is the same as the finding's message.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }
 
-/// Returns the positions of findings, without any text from the file, because values, keys and lines may be secrets.
+/// Returns the positions of findings, without any text from the file, because values, keys and lines can be secret.
 pub(super) fn locations(found: &[Finding]) -> String {
     let mut text = String::new();
     for finding in found {
@@ -106,7 +106,7 @@ impl FurtherPosition {
 }
 
 impl Finding {
-    /// Maximum number of further positions in the text form.
+    /// Maximum number of further positions that the text form lists.
     const FURTHER_SHOWN_MAX: usize = 10;
 
     /// Merges findings with the same code, severity, cause and fix. The positions of the merged findings are added to
@@ -175,7 +175,7 @@ impl Finding {
         text + "\n"
     }
 
-    /// Converts the diagnostics of the configuration `text`, which was read from `file` and the files that it includes.
+    /// Converts the diagnostics of the configuration `text`, which was read from `file` and its included files.
     pub(super) fn all(diagnostics: &[Diagnostic], text: &str, file: &str) -> Vec<Self> {
         let files = weir_config::files(text);
         let name = |source: Source| match files.get(source.file as usize) {
@@ -225,7 +225,7 @@ impl Finding {
         }
     }
 
-    /// Returns the finding for a file or address that clients or the daemon would reject.
+    /// Returns the finding for a file that clients or the daemon would reject, or for an address that cannot be used.
     pub fn from_problem(problem: &Problem, file: &str) -> Self {
         let severity = if problem.fatal {
             Severity::Error

@@ -14,8 +14,8 @@ pub(super) enum Unpublishable {
     },
 }
 
-/// Adds the group's published configuration to a director's own configuration, if the director belongs to this group.
-/// The published part gains no privileges: it may refer only to programs and files that the director's own part
+/// Adds the group's published configuration to a director's own configuration if the director belongs to this group.
+/// The published part cannot gain privileges: it may refer only to programs and files that the director's own part
 /// references.
 pub(super) fn with_published<'t>(
     own_text: &'t str,
@@ -30,7 +30,7 @@ pub(super) fn with_published<'t>(
     if group != published.group {
         return Ok(own_text.into());
     }
-    // The recorded active configuration already contains a published part.
+    // The text may be the recorded active configuration, which already contains a published part.
     let own_text = weir_config::own_part(own_text, &group);
     if !weir_config::is_publishable(&published.text) {
         return Err(Unpublishable::ControlCharacters);
@@ -43,7 +43,7 @@ pub(super) fn with_published<'t>(
     Ok(bundle.into())
 }
 
-/// Returns the director's own part of an active text.
+/// Returns the director's own part of the active configuration's text.
 pub(crate) fn own_part<'t>(text: &'t str, published: Option<&GroupConfiguration>) -> &'t str {
     match published {
         Some(published) => weir_config::own_part(text, &published.group),
@@ -51,8 +51,8 @@ pub(crate) fn own_part<'t>(text: &'t str, published: Option<&GroupConfiguration>
     }
 }
 
-/// Returns the director's own part of a configuration that includes a published part of its group; `None` = nothing was
-/// published, or the director's own part is not valid on its own.
+/// Returns the director's own part of a configuration that includes its group's published part; `None` = nothing is
+/// published, or the director's own part is not valid by itself.
 pub(crate) fn own_desired(text: &str, desired: &Desired) -> Option<Desired> {
     let group = &desired.cluster.as_ref()?.name;
     weir_config::published_part(text, group)?;

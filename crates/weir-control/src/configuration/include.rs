@@ -1,4 +1,4 @@
-//! Reads the files of a configuration.
+//! Reads the files of a configuration from disk.
 
 use std::cell::Cell;
 use std::io::{self, Read};
@@ -9,9 +9,9 @@ use weir_config::{FileError, Files, MAX_FILE_BYTES};
 use weir_runtime_dir::ACCOUNT;
 use weir_sys::privileged;
 
-/// A reader of this machine's files. Included files are read like the main file.
+/// A reader of this machine's files. It reads included files in the same way as the main file.
 pub(super) struct Disk {
-    /// Union of the permission bits of all files read so far.
+    /// The union of the permission bits of all files read so far.
     mode: Cell<u32>,
 }
 
@@ -80,7 +80,7 @@ pub(super) fn read(path: &Path) -> Result<(Vec<u8>, u32), FileError> {
         return Err(FileError::TooLarge { bytes: size });
     }
     let mut bytes = Vec::new();
-    // Only regular files report their size, so the limit is checked again.
+    // Check the limit again, because only regular files report their size.
     file.take(MAX_FILE_BYTES + 1)
         .read_to_end(&mut bytes)
         .map_err(failed)?;

@@ -1,8 +1,8 @@
-//! Loads configuration files for the daemon and the commands: reads them with a size limit, parses them and renders
-//! findings.
+//! Loads configuration files for the daemon and the commands: reads them with a size limit, parses them, and renders
+//! the findings.
 //!
-//! weir-config implements the format. This module handles the file and queries this machine. A file whose name ends in
-//! `.json` is parsed as JSON, any other file as TOML.
+//! weir-config implements the format. This module reads the files and queries this machine. A file whose name ends in
+//! `.json` is parsed as JSON; any other file is parsed as TOML.
 
 mod certificate;
 mod failover;
@@ -49,7 +49,7 @@ pub struct Loaded {
     pub desired: Desired,
     /// The text of the configuration, with included files.
     pub text: String,
-    /// Warnings and notes, rendered; empty for none.
+    /// Warnings and notes, rendered; empty = none.
     pub findings: String,
     /// The same findings, structured.
     pub found: Vec<Finding>,
@@ -61,7 +61,7 @@ pub struct Loaded {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{summary}")]
 pub struct Rejected {
-    /// One line, for a log.
+    /// A one-line summary, for logs.
     pub summary: String,
     /// All findings, rendered as `weir check` shows them.
     pub diagnostics: String,
@@ -101,7 +101,7 @@ pub fn load(path: &Path, color: bool) -> Result<Loaded, Rejected> {
     load_with(path, color, Secrets::Read)
 }
 
-/// Loads a file like [`load`], with secrets from a different source.
+/// Loads a file like [`load`], but takes secrets from `secrets`.
 ///
 /// # Errors
 /// See [`load`].
@@ -117,7 +117,7 @@ pub(crate) fn load_own(path: &Path, color: bool) -> Result<Loaded, Rejected> {
     load_with(path, color, Secrets::Unread)
 }
 
-/// Loads a file like [`load_with`], with the published configuration of the director's group, if the file belongs to
+/// Loads a file like [`load_with`], and adds the published configuration of the director's group if the file belongs to
 /// that group.
 ///
 /// # Errors
@@ -153,11 +153,11 @@ pub(crate) fn load_in_group(
     check_text(text, is_json, &machine, &name, color)
 }
 
-/// Checks a configuration that is not a file, with the published configuration of the director's group. Text that
-/// begins with `{` is JSON, any other text is TOML.
+/// Checks a configuration that is not a file, together with the published configuration of the director's group. Text
+/// that begins with `{` is parsed as JSON; any other text is parsed as TOML.
 ///
 /// # Errors
-/// Fails if the configuration has an error, or the published part would gain privileges.
+/// Fails if the configuration has an error, or if the published part would gain privileges.
 pub(crate) fn load_text_in_group(
     text: &str,
     color: bool,
@@ -180,7 +180,7 @@ pub(crate) fn load_text_in_group(
     )
 }
 
-/// Rereads the list files of a valid configuration. Uses the secrets in `remembered`.
+/// Rereads the list files of a valid configuration, with the secrets in `remembered`.
 ///
 /// # Errors
 /// Fails if a list cannot be used.
@@ -194,8 +194,8 @@ pub(crate) fn reload_lists(text: &str, remembered: &RememberedSecrets) -> Result
 }
 
 /// Checks whether a caller who is not the owner may apply `text`. `active` is the text of the active configuration.
-/// Must be called before the text is loaded, because loading reads the secret files that the text references, and its
-/// errors reveal whether they exist.
+/// Must be called before the text is loaded, because loading reads the secret files that the text references, and
+/// errors reveal whether these files exist.
 ///
 /// # Errors
 /// Fails if the text, unlike the active configuration, would run a program, read or write a file, or change access to
@@ -258,7 +258,7 @@ fn rejected(text: &str, name: &str, found: &[Diagnostic], color: bool) -> Reject
     }
 }
 
-/// Queries the kernel about this machine.
+/// Provides weir-config with information about this machine, from the kernel and the file system.
 #[derive(Debug, Default)]
 struct ThisMachine<'a> {
     secrets: Secrets<'a>,
@@ -314,8 +314,8 @@ impl Machine for ThisMachine<'_> {
         Some(names::group_id(name).is_some())
     }
 
-    /// Returns whether the thread's network namespace has the interface; `None` = unknown, if the caller only reads the
-    /// configuration.
+    /// Returns whether the thread's network namespace has the interface; `None` = unknown, for example because the
+    /// caller only reads the configuration.
     fn has_interface(&self, name: &str) -> Option<bool> {
         if matches!(self.secrets, Secrets::Unread) {
             return None;
@@ -341,7 +341,8 @@ impl Machine for ThisMachine<'_> {
         }
     }
 
-    /// Returns whether the file exists and is executable; `None` = unknown, if this user cannot access the directory.
+    /// Returns whether the file exists and is executable; `None` = unknown, for example because this user cannot access
+    /// the directory.
     fn has_program(&self, path: &str) -> Option<bool> {
         if matches!(self.secrets, Secrets::Unread) {
             return None;
@@ -404,7 +405,7 @@ fn summary(name: &str, text: &str, found: &[Diagnostic]) -> String {
     }
 }
 
-/// Returns the numbers of services, pools and servers: `2 services, 1 pool, 4 servers`.
+/// Returns the number of services, pools and servers as text: `2 services, 1 pool, 4 servers`.
 pub fn object_counts(desired: &Desired) -> String {
     let servers = desired.pools.iter().map(|pool| pool.servers.len()).sum();
     let counted = |count: usize, word: &str| counted(count as u64, word);

@@ -1,5 +1,5 @@
-//! Reads secrets from their sources, and stores the secrets of the active configuration for the daemon that starts
-//! after a crash.
+//! Reads secrets from their sources, and saves the active configuration's secrets for the daemon that starts after a
+//! crash.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -13,10 +13,10 @@ use weir_config::{LIST_BYTES_MAX, SecretValue};
 use weir_model::{Desired, Secret, SecretSource};
 use weir_sys::{privileged, sealed_file};
 
-/// The environment variable with the directory of a unit's credentials (systemd.exec(5)).
+/// The environment variable with the directory of a unit's credentials (see systemd.exec(5)).
 const CREDENTIALS: &str = "CREDENTIALS_DIRECTORY";
 
-/// Reads a secret; `None` = it is in the configuration itself.
+/// Reads a secret; `None` = the secret is in the configuration itself.
 pub(super) fn read(source: &SecretSource) -> Option<Result<SecretValue, String>> {
     let describe = |error: io::Error| error.to_string();
     let value_read = match source {
@@ -54,7 +54,7 @@ pub(super) fn read(source: &SecretSource) -> Option<Result<SecretValue, String>>
 
 /// Opens a regular file for reading.
 fn open(path: &Path) -> io::Result<File> {
-    // Opening a pipe without O_NONBLOCK would block until there is a writer.
+    // Without O_NONBLOCK, opening a pipe would block until there is a writer.
     let file = privileged::open_nonblocking(path)?;
     if !file.metadata()?.is_file() {
         return Err(io::Error::other("it is not a regular file"));
@@ -62,7 +62,7 @@ fn open(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Reads a file with one entry per line, or returns the reason why it cannot be read.
+/// Reads a file with one entry per line, or returns why it cannot be read.
 pub(super) fn list_file(path: &Path) -> Result<String, String> {
     let read = || {
         let mut text = String::new();
@@ -89,7 +89,7 @@ fn read_secret_file(path: &Path) -> io::Result<SecretValue> {
     })
 }
 
-/// Secrets by their sources, for the next daemon. Secrets in the text of the configuration are not included.
+/// Secrets by source, for the next daemon. Secrets in the text of the configuration are omitted.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct RememberedSecrets(BTreeMap<String, Vec<u8>>);
 
@@ -101,7 +101,7 @@ impl std::fmt::Debug for RememberedSecrets {
 }
 
 impl RememberedSecrets {
-    /// Collects the secrets of a configuration.
+    /// Collects the secrets that a configuration references.
     pub fn of(desired: &Desired) -> Self {
         let external = desired
             .secrets()
@@ -121,12 +121,13 @@ impl RememberedSecrets {
     /// Writes the secrets to a sealed memfd and returns it.
     ///
     /// # Errors
-    /// Fails if there is not enough memory, or too many files are open.
+    /// Fails if there is not enough memory, or if too many files are open.
     pub fn write(&self) -> io::Result<OwnedFd> {
         sealed_file("weir-secrets", &serde_json::to_vec(&self.0)?)
     }
 
-    /// Reads what [`Self::write`] wrote. Returns no secrets if another version wrote the file in an unknown format.
+    /// Reads the secrets that [`Self::write`] wrote. Returns no secrets if the file has an unknown format because
+    /// another version wrote it.
     pub fn read(file: OwnedFd) -> Self {
         use std::io::Seek;
         let mut file = File::from(file);

@@ -1,5 +1,5 @@
-//! Finds VIPs that are on no interface of this machine, or that a reload will remove from their interface. This is
-//! valid, because VIPs may be routed to this machine, but usually a mistake.
+//! Finds VIPs that are on no interface of this machine, or that a reload will remove from their interface. Such a
+//! configuration is valid, because VIPs can be routed to this machine, but it is usually a mistake.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -12,18 +12,18 @@ use weir_netlink::Netlink;
 pub struct AbsentVip {
     /// The address.
     pub address: IpAddr,
-    /// The first service that listens on it.
+    /// The first service that listens on the address.
     pub service: String,
     /// The position of that service in the file.
     pub source: Source,
-    /// Whether only proxy services listen on it.
+    /// Whether only proxy services listen on the address.
     pub proxied: bool,
-    /// The interface that Weir added the VIP to and will remove it from when the file becomes active.
+    /// The interface to which Weir added the VIP, and from which Weir will remove it when the file becomes active.
     pub added_to: Option<String>,
 }
 
 impl AbsentVip {
-    /// Returns the finding in one line.
+    /// Returns a one-line description of the finding.
     pub fn message(&self) -> String {
         let Self {
             address, service, ..
@@ -61,9 +61,10 @@ impl AbsentVip {
     }
 }
 
-/// Returns the VIPs of `desired` that are on no interface of this network namespace, or are on one only because Weir
-/// has `added` them. Empty if `vip_interface` is set, because Weir then adds the VIPs. Excludes VIPs that keepalived or
-/// Pacemaker moves, and VIPs of layer 4 services that `[announce]` covers, because these are routed to this machine.
+/// Returns the VIPs of `desired` that are on no interface of this network namespace, or are on an interface only
+/// because Weir has `added` them. Empty if `vip_interface` is set, because Weir then adds the VIPs. Excludes VIPs that
+/// keepalived or Pacemaker moves, and VIPs of layer 4 services that `[announce]` covers, because these are routed to
+/// this machine.
 ///
 /// # Errors
 /// Fails if the addresses cannot be read.

@@ -1,4 +1,5 @@
-//! The TCP listener of the API, `[node] admin`. A reload may change its address, clients and certificates.
+//! Runs the TCP listener of the API (`[node] admin`). A reload can change its address, accepted names, certificates and
+//! tokens.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -27,7 +28,7 @@ const BACKLOG: i32 = 1024;
 /// ALPN protocols.
 const PROTOCOLS: &[&[u8]] = &[b"http/1.1"];
 
-/// Listens on the address. If this process lacks the permission to bind it, the privileged helper does.
+/// Listens on the address. If this process lacks the permission to bind the socket, the privileged helper binds it.
 async fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
     match TcpListener::bind(address).await {
         Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
@@ -43,17 +44,17 @@ async fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
 #[derive(Debug)]
 pub struct Admin {
     commands: CommandSender,
-    /// The token of the runtime directory.
+    /// The token in the runtime directory.
     token: Token,
     rejections: Arc<RejectionCounters>,
     policy: SharedPolicy,
     listening: Option<(SocketAddr, JoinHandle<()>)>,
     keeper: Link,
-    /// Listening sockets from the previous daemon.
+    /// Listening sockets that the previous daemon left.
     inherited: Vec<(SocketAddr, OwnedFd)>,
 }
 
-/// Prepared settings. Committing them cannot fail.
+/// Settings that are ready to commit. Committing them cannot fail.
 #[derive(Debug)]
 pub struct PreparedAdmin {
     /// The new policy; `None` = no admin listener is configured.
@@ -65,7 +66,7 @@ pub struct PreparedAdmin {
 enum ListenerChange {
     /// The address is unchanged.
     Keep,
-    /// Listens on a different address, or on no address.
+    /// The listener moves to a different address, or is closed.
     Replace(Option<(SocketAddr, TcpListener)>),
 }
 
@@ -96,7 +97,7 @@ impl Admin {
     }
 
     /// Reads certificates and tokens, and binds the new address. Must be called before any other part of a
-    /// configuration is applied, since it can fail.
+    /// configuration is applied, because it can fail.
     ///
     /// # Errors
     /// [`Error::Admin`], [`Error::AdminTls`], [`Error::AdminTokens`].
@@ -158,7 +159,7 @@ impl Admin {
         })
     }
 
-    /// Returns the certificates of the listener, in order of expiry.
+    /// Returns the listener's certificates, in order of expiry.
     pub fn certificates(&self, now: SystemTime) -> Vec<Certificate> {
         let policy = self.policy.get();
         let certificates = policy.certificates.iter();
@@ -167,7 +168,7 @@ impl Admin {
             .collect()
     }
 
-    /// Stops accepting connections. The socket itself stays open in a different process.
+    /// Stops accepting connections. The socket itself stays open in the keeper.
     pub fn stop(self) {
         if let Some((_, task)) = self.listening {
             task.abort();

@@ -1,13 +1,13 @@
-//! Warns at daemon startup if another machine replies to ARP or NDP requests for a VIP of this machine.
+//! Warns at daemon startup if another machine replies to ARP or NDP requests for one of this machine's VIPs.
 
 use weir_model::Desired;
 
 use crate::configuration;
 
-/// Queries the network segments on a separate thread, because waiting for replies must not delay startup. Without the
-/// capability to send frames, nothing is reported.
+/// Queries the network segments on a separate thread, because waiting for replies must not delay startup. Reports
+/// nothing if the process lacks the capability to send frames.
 pub(super) fn warn_in_background(desired: Desired) {
-    // The thread has its own runtime, because a stopping daemon does not wait for the thread.
+    // The thread has its own runtime, so that a stopping daemon need not wait for the thread.
     let spawned = std::thread::Builder::new()
         .name("contested-vips".to_owned())
         .spawn(move || {

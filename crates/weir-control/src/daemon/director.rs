@@ -1,6 +1,6 @@
 //! Implements the task that owns the engine and executes requests one at a time.
 //!
-//! Owns the active configuration and the path of its file. Does not handle sockets or signals.
+//! The task owns the active configuration and the path of its file. It does not handle sockets or signals.
 
 mod group;
 mod members;
@@ -49,16 +49,16 @@ use probation::Probation;
 pub(super) use upgrade::DrainingDaemon;
 
 /// Name under which the keeper stores secrets from files and the environment. After a crash, the active configuration
-/// is used again, although its secret files may have been changed or removed.
+/// is used again, even if its secret files have been changed or removed.
 pub(super) const SECRETS: &str = "secrets";
 
-/// The owner of the planes and the active configuration, which executes requests one at a time.
+/// Owns the planes and the active configuration, and executes requests one at a time.
 #[derive(Debug)]
 pub struct Director<P> {
     plane: P,
     /// The active configuration: the configuration file with the servers from server lists.
     desired: Desired,
-    /// The active configuration without the servers from server lists.
+    /// The active configuration, without the servers from server lists.
     configured: Desired,
     membership: Membership,
     file: PathBuf,
@@ -70,12 +70,12 @@ pub struct Director<P> {
     /// Number of daemon crashes since the keeper started, and the cause of the last crash.
     crashes: (u32, Option<String>),
     keeper: Link,
-    /// Whether the pins are lost when this process's mount namespace ends, and whether this was logged.
+    /// Whether the pins are lost when this process's mount namespace ends, and whether this has been logged.
     pins_are_temporary: bool,
     has_warned_of_pins: bool,
-    /// The secrets that the keeper holds.
+    /// The secrets that the keeper stores.
     kept_secrets: Option<RememberedSecrets>,
-    /// Process ID of the successor, and the channel to it.
+    /// The successor's process ID, and the channel to the successor.
     successor: Option<(u32, Channel)>,
     probation: Option<Probation>,
     real_server: LocalRealServer,
@@ -84,7 +84,7 @@ pub struct Director<P> {
     node: Node,
     sync: FlowSynchronizer,
     group: Group,
-    /// Whether servers of the active configuration may have no check result yet.
+    /// Whether some servers of the active configuration may still have no check result.
     is_settling: bool,
     certificates: FileWatch,
     lists: FileWatch,
@@ -92,7 +92,7 @@ pub struct Director<P> {
     list_files: Vec<PathBuf>,
 }
 
-/// Returns the list files that a configuration names.
+/// Returns the list files that a configuration references.
 fn list_files(text: &str) -> Vec<PathBuf> {
     let files = weir_config::named_files(text).into_iter();
     let lists = files.filter(|file| file.used == FileUse::List);
@@ -175,7 +175,8 @@ impl<P: Plane> Director<P> {
         }
     }
 
-    /// Makes the keeper start the processes that the active configuration needs, and stop all others.
+    /// Makes the keeper start the VRRP processes and the announcer if the active configuration needs them, and stop
+    /// them otherwise.
     fn configure_processes(&mut self) {
         self.keeper.configure_vrrp(!self.configured.vrrp.is_empty());
         self.keeper
@@ -183,7 +184,7 @@ impl<P: Plane> Director<P> {
         self.announce();
     }
 
-    /// Reports to the announcer whether each VIP can serve, if this has changed.
+    /// Reports to the announcer which VIPs can serve, if this has changed.
     pub fn announce(&mut self) {
         let is_draining = self.node.is_draining();
         let settling = match self.is_settling && self.desired.cluster.is_some() {
@@ -207,7 +208,7 @@ impl<P: Plane> Director<P> {
         self.group.leave();
     }
 
-    /// Stores the secrets of the active configuration in the keeper, for a daemon that starts after a crash.
+    /// Stores the active configuration's secrets in the keeper, for a daemon that starts after a crash.
     fn pass_secrets(&mut self) {
         let secrets = RememberedSecrets::of(&self.configured);
         if self.kept_secrets.as_ref() == Some(&secrets) {
@@ -233,7 +234,7 @@ impl<P: Plane> Director<P> {
         self.real_server.repair().await;
     }
 
-    /// Warns once if the active configuration has pins that are lost when this process's mount namespace ends.
+    /// Warns once if the active configuration needs pins that are lost when this process's mount namespace ends.
     fn warn_of_temporary_pins(&mut self) {
         if self.pins_are_temporary && needs_engine(&self.desired) && !self.has_warned_of_pins {
             self.has_warned_of_pins = true;
@@ -279,10 +280,10 @@ impl<P: Plane> Director<P> {
     /// Applies check results.
     ///
     /// # Errors
-    /// Returns the plane's error. The next results cause a retry.
+    /// Returns the plane's error. The results are applied again with the next results.
     pub(crate) async fn apply_check_results(&mut self) -> Result<(), P::Error> {
         let events = self.checks.take_results();
-        // A reload that takes a server down is rolled back before clients lose that server.
+        // If the reload on probation has taken a server down, roll the reload back before clients lose that server.
         if let Some(regression) = self.regression_in(&events) {
             self.roll_back(&regression).await;
             return Ok(());
@@ -305,7 +306,7 @@ impl<P: Plane> Director<P> {
         self.sync.step(self.plane.engine())
     }
 
-    /// Returns whether a table change moved flows that were not yet sent to every `[sync]` peer.
+    /// Returns whether a table change moved flows that have not yet been sent to every `[sync]` peer.
     pub(super) fn is_moving_flows(&mut self) -> bool {
         match self.plane.synchronizes() {
             true => self.plane.is_moving_flows(),
@@ -313,7 +314,7 @@ impl<P: Plane> Director<P> {
         }
     }
 
-    /// Returns whether flows of `[sync]` peers are still missing here.
+    /// Returns whether this director has not yet received all flows of its `[sync]` peers.
     fn is_joining_peers(&mut self) -> bool {
         match self.plane.synchronizes() {
             true => self.plane.is_joining_peers(),
@@ -347,7 +348,7 @@ impl<P: Plane> Director<P> {
         &mut self.plane
     }
 
-    /// Executes a request, even if its client disconnects.
+    /// Executes a request, even if its client has disconnected.
     pub async fn execute(&mut self, command: Command) {
         match command {
             Command::Status(reply) => {
@@ -467,7 +468,7 @@ impl<P: Plane> Director<P> {
         if !with_servers && !tracked().any(|track| track.object == TrackObject::DataPlane) {
             return;
         }
-        // A snapshot takes time proportional to the number of servers and flows, so it is taken only if servers are
+        // A snapshot takes time proportional to the number of servers and flows, so take one only if servers are
         // tracked.
         let observed = if with_servers {
             self.plane.snapshot().map_or_else(
@@ -519,8 +520,8 @@ impl<P: Plane> Director<P> {
         Ok(explanation)
     }
 
-    /// Loads the requested configuration within the permissions of `caller`. A request with text instead of a path
-    /// keeps the active path.
+    /// Loads the requested configuration, within the permissions of `caller`. If the request contains text instead of a
+    /// path, the active path is kept.
     fn load(&self, request: &FileRequest, caller: &Caller) -> Result<(PathBuf, Loaded), ApiError> {
         let group = request.group.as_ref().or_else(|| self.group.active());
         let group = group.map(AsRef::as_ref);
@@ -560,7 +561,7 @@ impl<P: Plane> Director<P> {
         Ok((path.to_owned(), loaded))
     }
 
-    /// Applies a configuration. On an error, nothing changes.
+    /// Applies a configuration. If this fails, nothing changes.
     ///
     /// # Errors
     /// Fails if the configuration has an error or cannot be applied on this host.
@@ -579,7 +580,7 @@ impl<P: Plane> Director<P> {
                     changes = reloaded.changes.len(),
                     "reloaded"
                 );
-                // A new reload confirms the previous one.
+                // A new reload confirms the reload on probation.
                 self.end_probation();
             }
             Err(error) => tracing::error!(error = %error, "reload failed"),
@@ -614,8 +615,8 @@ impl<P: Plane> Director<P> {
             .set_loaded(weir_proxy::file_fingerprint(&self.list_files));
     }
 
-    /// Applies lists (networks, hosts, users, maps) whose files have changed. If a file cannot be used, all previous
-    /// lists remain in use.
+    /// Applies lists (networks, hosts, users, maps) if their files have changed. If any file cannot be used, all
+    /// previous lists stay in use.
     pub(crate) async fn watch_lists(&mut self) {
         if self.list_files.is_empty() {
             return;
@@ -659,13 +660,13 @@ impl<P: Plane> Director<P> {
         Ok(())
     }
 
-    /// Loads certificates and lists whose files have changed.
+    /// Loads certificates and lists if their files have changed.
     pub(crate) async fn watch_files(&mut self) {
         self.watch_certificates().await;
         self.watch_lists().await;
     }
 
-    /// Loads certificate files that have changed. If a file cannot be used, all previous certificates remain in use.
+    /// Loads certificate files that have changed. If any file cannot be used, all previous certificates stay in use.
     pub(crate) async fn watch_certificates(&mut self) {
         let fingerprint = weir_proxy::certificate_fingerprint(&self.desired);
         if !self.certificates.poll(fingerprint) {

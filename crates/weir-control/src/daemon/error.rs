@@ -1,4 +1,4 @@
-//! Errors from the daemon.
+//! Defines the errors of the daemon.
 
 use std::io;
 use std::net::SocketAddr;
@@ -46,10 +46,10 @@ pub enum Error {
         /// The kernel's error.
         source: io::Error,
     },
-    /// An error from capabilities, locks or the service manager.
+    /// An error related to capabilities, locks or the service manager.
     #[error(transparent)]
     System(#[from] weir_sys::Error),
-    /// The watch of links, addresses and routes failed.
+    /// Watching links, addresses and routes failed.
     #[error(transparent)]
     Network(#[from] weir_netlink::Error),
     /// The planes cannot be opened.

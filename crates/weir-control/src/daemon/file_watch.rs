@@ -1,25 +1,25 @@
-//! Decides when changed files (certificates, lists) are loaded: once they have been unchanged for one interval, so that
-//! a certificate and its key are not loaded while only one of them has been replaced.
+//! Decides when to load changed files (certificates, lists): once they have been unchanged for one interval, so that a
+//! certificate and its key are not loaded while only one of them has been replaced.
 
 use std::time::Duration;
 
-/// Interval at which the files are compared. A change takes effect after at most three intervals.
+/// Interval at which the files are checked. A change takes effect after at most three intervals.
 pub(super) const INTERVAL: Duration = Duration::from_secs(2);
 
-/// Fingerprints (`weir_proxy::certificate_fingerprint`, `weir_proxy::file_fingerprint`) that determine when changed
-/// files are loaded.
+/// The fingerprints of a set of files (`weir_proxy::certificate_fingerprint`, `weir_proxy::file_fingerprint`), which
+/// determine when changed files are loaded.
 #[derive(Debug, Default)]
 pub(super) struct FileWatch {
     /// Fingerprint of the files in use.
     loaded: Option<u64>,
-    /// Fingerprint at the last comparison.
+    /// Fingerprint at the last check.
     last_compared: u64,
     /// Fingerprint of the files that could not be used, and the reason.
     failed: Option<(u64, String)>,
 }
 
 impl FileWatch {
-    /// Compares the files with the last comparison, and returns whether they should be loaded; `current` is their
+    /// Compares the files with their state at the last check, and returns whether to load them. `current` is their
     /// current fingerprint.
     pub(super) fn poll(&mut self, current: u64) -> bool {
         let is_stable = self.last_compared == current;
@@ -50,7 +50,7 @@ impl FileWatch {
         self.failed = Some((fingerprint, reason));
     }
 
-    /// Returns the reason why the files on disk are not in use.
+    /// Returns why the files on disk are not in use; `None` = they are in use.
     pub(super) fn problem(&self) -> Option<&str> {
         self.failed.as_ref().map(|(_, reason)| reason.as_str())
     }

@@ -1,11 +1,11 @@
-//! Executes ipvsadm's requests about flow synchronization in this process.
+//! Executes ipvsadm's requests about flow synchronization if this process synchronizes flows.
 
 use weir_engine_host::FlowSynchronizer;
 
 use crate::ipvsadm_message::{Request, Response};
 
-/// Returns the response to a request about synchronization daemons; `None` = the request has a different subject, or
-/// this process does not synchronize flows.
+/// Returns the response to a request about synchronization daemons; `None` = this is a different request, or this
+/// process does not synchronize flows.
 pub(super) fn ipvsadm(sync: &mut FlowSynchronizer, request: &Request) -> Option<Response> {
     match request {
         Request::Daemons => sync.daemons().map(Response::Daemons),

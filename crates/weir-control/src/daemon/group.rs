@@ -1,7 +1,7 @@
-//! `[cluster]`: connects the daemon to its group's state machine, and saves to disk the state that the daemon needs
-//! while etcd is unavailable.
+//! Connects the daemon to its group's state machine (`[cluster]`), and saves the state that the daemon needs while etcd
+//! is unavailable.
 //!
-//! The state machine runs on its own thread, so etcd never delays the daemon. A [`record`] contains the last
+//! The state machine runs on its own thread, so a slow etcd never delays the daemon. A [`record`] contains the last
 //! configuration of the group and the shared overrides. A daemon that starts without etcd uses them, even after a
 //! reboot.
 
@@ -35,11 +35,11 @@ pub(super) use record::{prepare_state_directory, state_directory};
 pub(super) use settling::PendingReply;
 use settling::Settling;
 
-/// Minimum interval between updates of this director's member record: building it visits every server.
+/// Minimum interval between updates of this director's member record. Building the record visits every server.
 const MEMBER_RECORD_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Maximum delay of the report that a configuration was applied, while the flows that it moved are sent to the `[sync]`
-/// peers, and the interval between checks.
+/// Maximum time to delay the report that a configuration was applied while moved flows are sent to the `[sync]` peers,
+/// and the interval between checks.
 const FLOW_SYNC_TIMEOUT: Duration = Duration::from_secs(2);
 const FLOW_SYNC_POLL_INTERVAL: Duration = Duration::from_millis(10);
 
@@ -48,11 +48,11 @@ const FLOW_SYNC_POLL_INTERVAL: Duration = Duration::from_millis(10);
 pub(super) enum GroupEvent {
     /// A command from the state machine.
     Command(GroupOutput),
-    /// It is time to check whether flows were sent, or a delayed reply has timed out.
+    /// It is time to check whether flows have been sent, or a delayed reply has timed out.
     Settling,
     /// The reload that a command started has finished.
     Applied(Result<ReloadResponse, ApiError>),
-    /// It is time to retry a failed write of the record.
+    /// It is time to retry writing the record.
     RetrySave,
 }
 
@@ -60,26 +60,26 @@ pub(super) enum GroupEvent {
 struct Inbox {
     commands: Option<UnboundedReceiver<GroupOutput>>,
     applying: Option<oneshot::Receiver<Result<ReloadResponse, ApiError>>>,
-    /// A delayed result, and the time at which to report it.
+    /// A delayed result, and the time at which to handle it.
     delayed: Option<(tokio::time::Instant, Result<ReloadResponse, ApiError>)>,
     /// Changes from the group to retry.
     retries: VecDeque<(SharedKey, Value)>,
 }
 
-/// The daemon's membership in a group; does nothing without `[cluster]`.
+/// The daemon's membership in a group. Does nothing if `[cluster]` is not configured.
 #[derive(Debug)]
 pub(super) struct Group {
     store: Store,
     record: Record,
     config: Option<Cluster>,
     driver: Option<Driver>,
-    /// Why the driver could not be started.
+    /// Why the driver was not started.
     error: Option<String>,
     inbox: Mutex<Inbox>,
     settling: Settling,
     /// The configuration that is being applied.
     candidate: Option<Arc<GroupConfiguration>>,
-    /// Time at which the delay of the candidate's result began.
+    /// When the candidate's result was first delayed.
     delayed_since: Option<Instant>,
     /// The group's active configuration.
     active: Option<Arc<GroupConfiguration>>,
@@ -89,7 +89,7 @@ pub(super) struct Group {
     verdicts: Verdicts,
     /// Results of this director's own checks.
     health_states: BTreeMap<(String, String), ServerHealth>,
-    /// Changes from the group that do not apply to the active configuration.
+    /// Changes from the group that could not be applied.
     inapplicable: BTreeMap<SharedKey, Value>,
     record_built_at: Option<Instant>,
     replies: BTreeMap<u64, Reply<PublishResponse>>,
@@ -133,7 +133,7 @@ impl Group {
     /// Applies `[cluster]`. Restarts the state machine only if the section changed or the driver is not running.
     pub(super) fn configure(&mut self, config: Option<&Cluster>) {
         if self.config.as_ref() == config && (self.driver.is_some() || config.is_none()) {
-            // The server of a pending change may exist now.
+            // The server that a pending change needs may exist now.
             let pending = std::mem::take(&mut self.inapplicable).into_iter();
             self.inbox.get_mut().retries.extend(pending);
             return;
@@ -281,7 +281,7 @@ impl Group {
         (candidate, reply)
     }
 
-    /// Returns whether the report of success may still be delayed.
+    /// Returns whether the report of success may be delayed further.
     pub(super) fn may_delay_result(&self) -> bool {
         self.delayed_since
             .is_none_or(|since| since.elapsed() < FLOW_SYNC_TIMEOUT)
@@ -294,8 +294,8 @@ impl Group {
         self.inbox.get_mut().delayed = Some((until, result));
     }
 
-    /// Handles the result of applying the configuration. A success is saved to disk before it is reported to the group,
-    /// if the disk has space: a full disk must not prevent changes.
+    /// Handles the result of applying the configuration. A success is saved to disk before it is reported to the group.
+    /// It is reported even if saving fails, because a full disk must not prevent changes.
     pub(super) fn finish_apply(&mut self, result: Result<ReloadResponse, ApiError>) {
         self.delayed_since = None;
         let candidate = self.candidate.take();
@@ -311,8 +311,8 @@ impl Group {
         self.send(Input::Applied(result));
     }
 
-    /// Publishes a configuration for an operator. `guard_ms` is the duration of the guarded reload in milliseconds; 0 =
-    /// without a guard.
+    /// Publishes a configuration for an operator. `guard_ms` is the duration of the reload's probation in milliseconds;
+    /// 0 = no probation.
     pub(super) fn publish(&mut self, text: String, guard_ms: u64, reply: Reply<PublishResponse>) {
         if self.driver.is_none() {
             let reason = self.error.clone();
@@ -352,7 +352,7 @@ impl Group {
         self.send(Input::Changed { key, value });
     }
 
-    /// Starts waiting until the flows that server changes up to `revision` moved have been sent to the peers.
+    /// Starts waiting until all flows that server changes up to `revision` moved have been sent to the peers.
     pub(super) fn await_flow_sync(&mut self, revision: i64) {
         self.settling.begin(revision, tokio::time::Instant::now());
     }
@@ -376,7 +376,7 @@ impl Group {
     }
 
     /// Delays a reply until the group has settled the change. Returns the reply if it must be sent now, because this
-    /// director is not connected to the group or the server was created with ipvsadm.
+    /// director is not connected to the group or because the server was created with ipvsadm.
     pub(super) fn defer_reply(
         &mut self,
         key: SharedKey,
@@ -394,7 +394,7 @@ impl Group {
         None
     }
 
-    /// Records whether a change from another director could be applied.
+    /// Records whether a change from another director was applied.
     pub(super) fn record_change(&mut self, key: SharedKey, value: Value, is_applied: bool) {
         if is_applied {
             self.inapplicable.remove(&key);
@@ -506,7 +506,7 @@ impl Group {
         self.send(Input::LocalState(local_state));
     }
 
-    /// Returns the group's state for the status document; `None` = `[cluster]` is not configured.
+    /// Returns the group's status for the status document; `None` = `[cluster]` is not configured.
     pub(super) fn status(&self) -> Option<GroupStatus> {
         let config = self.config.as_ref()?;
         let status = match &self.driver {
@@ -529,8 +529,8 @@ impl Group {
         self.store.save(&mut self.record);
     }
 
-    /// Retries a failed write of the record. After a success, also retries the changes from the group that could not be
-    /// applied, because the directory may have been full.
+    /// Retries writing the record. If this succeeds, also retries the changes from the group that could not be applied,
+    /// because a full disk may have been the cause.
     pub(super) fn retry_save(&mut self) {
         self.store.retry_save(&self.record);
         if self.store.retry_at().is_none() {

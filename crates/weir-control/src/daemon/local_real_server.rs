@@ -1,17 +1,17 @@
-//! Maintains the settings of `weir real-server` if this host is a server of another director.
+//! Maintains the settings of `weir real-server` if this host is also a server of another director.
 
 use std::path::Path;
 
 use weir_real_server::Options;
 
-/// The maintainer of this host's `weir real-server` settings, which other programs may change.
+/// Maintains this host's `weir real-server` settings, which other programs can change.
 #[derive(Debug, Default)]
 pub(super) struct LocalRealServer {
     /// `None` = this daemon does not maintain the settings.
     options: Option<Options>,
     /// Number of repaired settings.
     repaired: u64,
-    /// Whether the last repair failed, and the failure was logged.
+    /// Whether the last repair failed. The failure has been logged.
     failed: bool,
 }
 

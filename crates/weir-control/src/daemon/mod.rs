@@ -1,8 +1,9 @@
-//! `weir run`: starts the director, then handles API requests, signals and network events until it is stopped.
+//! Runs the daemon (`weir run`): starts the director, then handles API requests, signals and network events until it is
+//! stopped.
 //!
 //! One task owns the engine and executes one request at a time; API tasks only send requests to it. Stopping changes
-//! nothing in the kernel: pinned and attached programs continue to forward, unless the mount namespace that has the
-//! pins ends, as below `ip netns exec`.
+//! nothing in the kernel. Pinned and attached programs continue to forward, unless the mount namespace that contains
+//! the pins ends, as it does under `ip netns exec`.
 
 mod admin;
 mod contested_vip;
@@ -51,22 +52,22 @@ pub use error::Error;
 pub use group::last_group_configuration;
 pub use separation::separate;
 
-/// Interval of the plane's periodic maintenance, which detects changes without an event.
+/// Interval of the plane's periodic maintenance, which detects changes that cause no event.
 const TICK: Duration = Duration::from_secs(1);
 
 /// Interval at which changes that other programs made in the kernel are detected and reverted.
 const DRIFT_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Interval at which handshake counters are read for passive checks. It grows with the number of servers, up to one
-/// [`TICK`], so that reading takes at most 1/[`HANDSHAKE_CPU_SHARE`] of a CPU's time.
+/// Interval at which handshake counters are read for passive checks. The interval grows with the number of servers, up
+/// to one [`TICK`], so that reading takes at most 1/[`HANDSHAKE_CPU_SHARE`] of one CPU's time.
 const HANDSHAKE_INTERVAL: Duration = Duration::from_millis(250);
 const HANDSHAKE_CPU_SHARE: u32 = 20;
 
 /// Interval at which a draining daemon checks for remaining clients.
 const DRAIN_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Delay before check results are applied: the weights of a pool with thousands of servers are computed once, not once
-/// per result.
+/// Delay before check results are applied, so that the weights of a pool with thousands of servers are computed once
+/// rather than once per result.
 const CHECK_BATCH_DELAY: Duration = Duration::from_millis(20);
 
 /// Command-line options of `weir run`.
@@ -74,16 +75,16 @@ const CHECK_BATCH_DELAY: Duration = Duration::from_millis(20);
 pub struct Options {
     /// Absolute path of the configuration file.
     pub config: PathBuf,
-    /// `--runtime-dir`.
+    /// The runtime directory (`--runtime-dir`).
     pub runtime_dir: PathBuf,
-    /// `--pin-dir`; also needed to maintain the settings of `weir real-server`.
+    /// The pin directory (`--pin-dir`), which is also needed to maintain the settings of `weir real-server`.
     pub pin_dir: PathBuf,
     /// Whether diagnostics are printed in colour.
     pub color: bool,
 }
 
-/// Protects keys and secrets in memory from core files and from debuggers of the same user. ssh-agent does the same;
-/// for HAProxy and nginx, the kernel does this when they change their user.
+/// Protects keys and secrets in memory from core files and from debuggers of the same user. ssh-agent does the same.
+/// For HAProxy and nginx, the kernel does this when they change their user ID.
 pub fn hide_memory() {
     if let Err(error) = weir_sys::set_not_dumpable() {
         tracing::warn!(%error, "failed to disable core files for this process: a core file would contain its secrets");
@@ -91,10 +92,10 @@ pub fn hide_memory() {
 }
 
 /// Runs the daemon until SIGTERM or SIGINT, with the plane that `open` creates for the configuration. After a crash,
-/// and as a successor, it uses the configuration that was active, even if the file has changed.
+/// and as a successor, the daemon uses the configuration that was active before, even if the file has changed.
 ///
 /// # Errors
-/// Fails if the daemon cannot start; no part of the configuration was applied.
+/// Fails if the daemon cannot start. In this case, no part of the configuration has been applied.
 #[expect(clippy::too_many_lines, reason = "wires the daemon together")]
 pub async fn run<P: Plane>(
     options: &Options,
@@ -115,7 +116,7 @@ pub async fn run<P: Plane>(
     if traffic::needs_engine(&loaded.desired) && keeper_state.engine.is_none() {
         traffic::check_capabilities()?;
     }
-    // Each proxied connection, running probe, map, program and link holds a descriptor.
+    // Each proxied connection, running probe, map, program and link needs descriptors.
     if let Err(error) = weir_sys::raise_nofile() {
         tracing::warn!(%error, "failed to raise the open-file limit: few connections and probes are possible");
     }
@@ -146,7 +147,7 @@ pub async fn run<P: Plane>(
     let mut membership = Membership::new(&options.runtime_dir);
     membership.resolve_new(&loaded.desired).await;
     let lists = membership.read_for_start(&loaded.desired);
-    // All steps that can fail come first, because an open plane accepts clients.
+    // Perform all other steps that can fail first, because an open plane accepts clients.
     let listener = runtime_dir.listen()?;
     let wanted = WantedConfiguration {
         desired: &lists.added_to(&loaded.desired),
@@ -201,7 +202,7 @@ pub async fn run<P: Plane>(
     Ok(())
 }
 
-/// Returns the added VIPs for the log, such as `10.0.0.10 on eth0`; `None` omits the field.
+/// Returns the added VIPs for the log, such as `10.0.0.10 on eth0`; `None` = there are none.
 fn vips(added: &[(String, IpAddr)]) -> Option<String> {
     let vips = added.iter().map(|(name, vip)| format!("{vip} on {name}"));
     (!added.is_empty()).then(|| vips.collect::<Vec<_>>().join(", "))
@@ -229,7 +230,7 @@ async fn drain<P: Plane>(director: Director<P>, signals: &mut Signals) {
                 }
                 record.update(|| plane.clients());
             }
-            // The signal arrived during the upgrade.
+            // The signal was sent to this process during the upgrade.
             _ = signals.reload.recv() => forward_signal(Signal::HUP, successor),
             _ = signals.terminate.recv() => {
                 plane.close(limit).await;
@@ -251,7 +252,7 @@ fn forward_signal(signal: Signal, process: u32) {
     }
 }
 
-/// Returns the path of the configuration file, and the file that its text is read from.
+/// Returns the path of the configuration file, and the file to read its text from.
 fn configuration_to_load(options: &Options, keeper_state: &KeeperState) -> (PathBuf, PathBuf) {
     let recorded = (
         last_configuration(&options.runtime_dir),
@@ -339,7 +340,7 @@ async fn serve<P: Plane>(
     }
 }
 
-/// Reloads after a signal. A signal has no response, so the diagnostics are written to stderr.
+/// Reloads after a signal. There is no response to a signal, so the diagnostics are written to stderr.
 async fn reload_by_signal(director: &mut Director<impl Plane>, notifier: &Notifier) {
     notify(notifier, Notification::Reloading);
     let (request, caller) = (FileRequest::default(), Caller::this_process());
@@ -382,7 +383,7 @@ fn publish_latency(director: &mut Director<impl Plane>) -> Instant {
     Instant::now() + pause.unwrap_or(TICK)
 }
 
-/// Completes at `instant`; never completes if it is `None`.
+/// Completes at `instant`; never completes if `instant` is `None`.
 async fn sleep_until_some(instant: Option<Instant>) {
     match instant {
         Some(instant) => sleep_until(instant).await,
@@ -396,7 +397,7 @@ fn ticker(period: Duration) -> Interval {
     ticks
 }
 
-/// Notifies the service manager. A failure is logged, not fatal.
+/// Notifies the service manager. Failures are logged but are not fatal.
 fn notify(notifier: &Notifier, notification: Notification<'_>) {
     if let Err(error) = notifier.send(notification) {
         tracing::warn!(%error, "failed to notify the service manager");

@@ -1,8 +1,8 @@
 //! Decides whether a reload on probation has caused a regression and must be rolled back.
 //!
-//! A regression is a server that fails its checks and did not before, or a larger share of requests that failed or had
-//! a 5xx response. The input is the status document. Layer 4 services have no request counters, so only the checks of
-//! their servers are considered.
+//! A regression is a server that fails its checks and did not do so before, or an increased share of requests that
+//! failed or had a 5xx response. The input is the status document. Layer 4 services have no request counters, so for
+//! them only the checks of their servers count.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -13,27 +13,27 @@ use crate::status::Report;
 
 /// Minimum number of failed requests; fewer failures are ignored.
 const FAILURES_MIN: u64 = 10;
-/// The share of failed requests may grow by 1/`GROWTH`.
+/// The share of failed requests may grow by at most 1/`GROWTH`.
 const GROWTH: u64 = 100;
 
-/// Failing servers and failed requests at one point in time.
+/// The failing servers and the failed requests at one point in time.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Health {
     /// Request or connection counters by service.
     services: BTreeMap<String, Requests>,
-    /// Servers that fail their checks, with the service in which they fail; the value is the reason.
+    /// The servers that fail their checks, each with the service in which it fails; the value is the reason.
     down: BTreeMap<(String, String), String>,
     /// Names of all services, including layer 4 services.
     service_names: BTreeSet<String>,
 }
 
-/// Counters of requests. The two kinds of failure are independent.
+/// Request counters. The two failure counters are independent of each other.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Requests {
     total: u64,
-    /// Requests for which Weir generated the response, or no server responded.
+    /// Number of requests for which Weir generated the response or no server responded.
     failed: u64,
-    /// Responses with a status of 5xx, from Weir or a server.
+    /// Number of responses with a 5xx status, from Weir or from a server.
     server_errors: u64,
 }
 
@@ -67,7 +67,7 @@ impl Health {
     }
 }
 
-/// Compares the time after a reload on probation with the time before.
+/// Compares the state after a reload on probation with the state before the reload.
 #[derive(Debug)]
 pub(super) struct Guard {
     before: Health,
@@ -91,7 +91,7 @@ impl Guard {
     /// Returns a description of a regression; `None` = no regression.
     pub(super) fn regression(&self, now: &Health) -> Option<String> {
         let before = &self.before;
-        // In a new service, a server that was down before is not a regression.
+        // If a server was already down, its failure in a new service is not a regression.
         let was_down = |(server, service): &(String, String)| {
             let mut all = before.down.keys();
             before.down.contains_key(&(server.clone(), service.clone()))
@@ -103,7 +103,7 @@ impl Guard {
         }
         now.services.iter().find_map(|(name, now)| {
             let before = self.before.services.get(name).copied();
-            // Counters that were reset start from zero.
+            // Counters that were reset start at zero.
             let before = before
                 .filter(|before| before.total <= now.total)
                 .unwrap_or_default();
@@ -125,7 +125,7 @@ impl Guard {
     }
 }
 
-/// Returns whether the share of failures exceeds the previous share by more than 1/`GROWTH`, in integer arithmetic.
+/// Returns whether the share of failures exceeds the previous share by more than 1/`GROWTH`. Uses integer arithmetic.
 fn is_worse((total, failed): (u64, u64), (before_total, before_failed): (u64, u64)) -> bool {
     let (total, failed) = (u128::from(total.max(failed)), u128::from(failed));
     let before_total = u128::from(before_total.max(before_failed).max(1));
@@ -200,7 +200,7 @@ mod tests {
         );
         let found = regression(health(1_000, 0, &[]), health(2_000, 20, &[]));
         assert_eq!(found, "20 of 1000 requests of service s failed");
-        // Responses of servers are counted too.
+        // Responses from servers are counted, too.
         let mut failing = health(2_000, 0, &[]);
         for total in failing.services.values_mut() {
             total.server_errors = 500;

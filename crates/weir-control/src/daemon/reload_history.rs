@@ -1,4 +1,4 @@
-//! The last reloads, for the status.
+//! Stores the last reloads for the status.
 
 use std::collections::VecDeque;
 use std::time::SystemTime;
@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use crate::api::{ApiError, ReloadResponse};
 use crate::status::{Reload, ReloadCounts, rfc3339};
 
-/// Maximum number of reloads that are kept, and of changes in each.
+/// Maximum number of reloads to keep, and maximum number of changes in each.
 const RELOADS_MAX: usize = 20;
 const CHANGES_MAX: usize = 50;
 
@@ -45,12 +45,12 @@ impl ReloadHistory {
         self.reloads.push_back(reload);
     }
 
-    /// Returns the kept reloads, oldest first.
+    /// Returns the last reloads, oldest first.
     pub(super) fn all(&self) -> Vec<Reload> {
         self.reloads.iter().cloned().collect()
     }
 
-    /// Returns the number of all reloads in this process, including those that are no longer kept.
+    /// Returns the number of reloads in this process, including those that are no longer stored.
     pub(super) const fn counts(&self) -> ReloadCounts {
         self.counts
     }

@@ -1,9 +1,9 @@
 //! Drops root privileges before the daemon reads data from other users or hosts.
 //!
-//! The daemon changes to the account [`ACCOUNT`], without capabilities. A privileged helper
+//! The daemon switches to the account [`ACCOUNT`] and drops its capabilities. A privileged helper
 //! (`weir_helper::serve_daemon`) executes privileged operations that the configuration file permits. Another process
-//! owns the layer 4 engine (`weir_engine_host`). A daemon whose configuration needs other privileges keeps running as
-//! root.
+//! owns the layer 4 engine (`weir_engine_host`). If the configuration needs other privileges, the daemon keeps running
+//! as root.
 
 #[cfg(debug_assertions)]
 mod attempt;
@@ -28,7 +28,7 @@ use crate::configuration::{self, Secrets};
 use crate::keeper::KeeperState;
 use crate::traffic::{needs_engine, root_reason};
 
-/// Records of changes that only root can revert. The daemon maintains these changes.
+/// Files that record changes to this host. The daemon maintains these changes, and only root can revert them.
 const RECORDS: &[&str] = &["real-server.json", "vips.json"];
 
 /// Drops root privileges. Must be called before the process has other threads. Returns whether the privileges were
@@ -78,7 +78,8 @@ pub fn separate(options: &Options, keeper_state: &mut KeeperState) -> Result<boo
     let (_, text) = configuration_to_load(options, keeper_state);
     let loaded = configuration::load_with(&text, false, Secrets::Unread).ok();
     let desired = loaded.map(|loaded| loaded.desired);
-    // An unprivileged daemon may have written the recorded text, which must not cause the next daemon to run as root.
+    // An unprivileged daemon may have written the recorded text. That text must not cause the next daemon to run as
+    // root.
     let is_written_by_root = fs::metadata(&text).is_ok_and(|metadata| metadata.uid() == 0);
     if let Some(reason) =
         host_root_reason(options, desired.as_ref(), engine.is_some(), keeper_state)
@@ -94,7 +95,7 @@ pub fn separate(options: &Options, keeper_state: &mut KeeperState) -> Result<boo
     let state = state_directory(options, desired.as_ref());
     let groups = groups(desired.as_ref());
     keeper_state.pinned = engine.is_some() && weir_engine::is_pinned(&paths(options));
-    // Raise the hard limit too, which only root can do.
+    // Also raise the hard limit, which only root can do.
     let _ = weir_sys::raise_nofile();
     weir_runtime_dir::give_to_account(&options.runtime_dir, account.0);
     if let Some(state) = &state {
@@ -111,7 +112,8 @@ pub fn separate(options: &Options, keeper_state: &mut KeeperState) -> Result<boo
     Ok(true)
 }
 
-/// Returns whether the pins are lost when this mount namespace ends. An unprivileged process cannot determine this.
+/// Returns whether the pins are lost when this mount namespace ends. Returns false in an unprivileged process, which
+/// cannot determine this.
 fn pins_are_temporary(options: &Options) -> bool {
     if !geteuid().is_root() {
         return false;
@@ -136,20 +138,20 @@ fn state_directory(options: &Options, desired: Option<&Desired>) -> Option<PathB
     state.filter(|directory| group::prepare_state_directory(directory))
 }
 
-/// Returns the supplementary groups of the account: the control socket's group.
+/// Returns the account's supplementary groups: only the group of the control socket.
 fn groups(desired: Option<&Desired>) -> Vec<u32> {
     let name = desired.and_then(|desired| desired.node.socket_group.as_deref());
     name.and_then(names::group_id).into_iter().collect()
 }
 
-/// Returns the directories of the routes that serve files. The account must be able to read them.
+/// Returns the directories from which routes serve files. The account must be able to read them.
 fn file_roots(desired: &Desired) -> Vec<String> {
     let routes = desired.proxies.iter().flat_map(|proxy| &proxy.routes);
     let files = routes.filter_map(weir_model::Route::files);
     files.map(|files| files.root.clone()).collect()
 }
 
-/// Returns why the daemon must run as root; `None` = root is not required.
+/// Returns why the daemon must run as root; `None` = it need not run as root.
 fn host_root_reason(
     options: &Options,
     desired: Option<&Desired>,
@@ -172,7 +174,7 @@ fn host_root_reason(
     if weir_engine::is_pinned(&paths(options)) && !has_engine {
         return Some("a data plane is pinned");
     }
-    // The engine maintains the recorded addresses.
+    // The engine process maintains the recorded addresses.
     let belongs_to_engine =
         |name: &&&str| **name == "vips.json" && needs_engine(desired) && has_engine;
     if RECORDS

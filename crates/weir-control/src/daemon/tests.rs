@@ -1,4 +1,4 @@
-//! Tests the daemon over a real unix socket, with an engine that only records its calls.
+//! Tests the daemon over a real unix socket, with a plane that only records its calls.
 
 use std::cell::RefCell;
 use std::fs;
@@ -45,7 +45,7 @@ impl Plane for FakePlane {
     type Error = io::Error;
 
     async fn apply(&mut self, wanted: WantedConfiguration<'_>) -> Result<u64, io::Error> {
-        // Yields, like the real plane: requests must still be executed one at a time.
+        // Yield as the real plane does. Requests must still be executed one at a time.
         tokio::task::yield_now().await;
         let mut calls = self.0.borrow_mut();
         if calls.reject {
@@ -133,7 +133,7 @@ impl Plane for FakePlane {
     }
 }
 
-/// A daemon with its runtime directory. It stops with the test's runtime.
+/// A daemon with its runtime directory. The daemon stops when the test's runtime stops.
 struct TestDaemon {
     directory: PathBuf,
     client: Client,
@@ -264,7 +264,7 @@ async fn invalid_file_changes_nothing_and_returns_findings() {
         assert!(error.error.contains("bad.toml:2:1: "), "{error}");
         assert!(error.diagnostics.unwrap().contains("servers"));
         assert!(daemon.calls.0.borrow().applied.is_empty());
-        // The first file is still active.
+        // The first file must still be active.
         assert!(
             daemon
                 .client

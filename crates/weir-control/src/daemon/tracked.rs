@@ -6,7 +6,7 @@ use weir_vrrp_agent::ObservedState;
 use crate::snapshot::Snapshot;
 use crate::status::Report;
 
-/// Returns only the state of the data plane. It must be attached if there are layer 4 services.
+/// Returns only the state of the data plane, which must be attached if there are layer 4 services.
 pub(crate) fn data_plane(is_attached: bool, desired: &Desired) -> ObservedState {
     let needs_data_plane = desired
         .services
@@ -30,11 +30,11 @@ pub(crate) fn observe(snapshot: &Snapshot, desired: &Desired) -> ObservedState {
                 .iter()
                 .any(|server| server.effective_weight > 0);
         observed.services.insert(service.name.clone(), is_usable);
-        // Results of path checks may differ between the services of a pool.
+        // The results of path checks can differ between the services that use a pool.
         let pool = observed.pools.entry(service.pool.clone()).or_default();
         *pool |= is_usable;
     }
-    // The servers of a pool without a service are not checked.
+    // The servers of a pool that no service uses are not checked.
     for pool in &desired.pools {
         let has_servers = !pool.servers.is_empty();
         observed
@@ -45,7 +45,7 @@ pub(crate) fn observe(snapshot: &Snapshot, desired: &Desired) -> ObservedState {
     observed
 }
 
-/// Returns the state if the data plane does not respond: nothing can serve.
+/// Returns the state to report if the data plane does not respond: no service can serve.
 pub(crate) fn all_failed(desired: &Desired) -> ObservedState {
     let services = desired.services.iter().map(|service| service.name.clone());
     let proxied = desired.proxies.iter().map(|proxy| proxy.name.clone());

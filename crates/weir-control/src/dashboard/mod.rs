@@ -1,8 +1,8 @@
-//! `GET /`: the dashboard, a single page without external resources. Its data comes from the API, mainly from
+//! Serves the dashboard (`GET /`), a single page without external resources. Its data comes from the API, mainly from
 //! `/v1/status`.
 //!
-//! The page contains no confidential data, so it requires no token. Its policy allows only its own script and style, by
-//! their hashes, and connections to this server.
+//! The page contains no confidential data, so it requires no token. Its Content Security Policy allows only its own
+//! script and style, identified by their hashes, and connections to this server.
 
 use std::sync::OnceLock;
 
@@ -13,7 +13,7 @@ const PAGE: &str = include_str!("index.html");
 const STYLE: &str = include_str!("style.css");
 const SCRIPT: &str = include_str!("app.js");
 
-/// The page and the headers of the response.
+/// The dashboard page, and the headers of its response.
 #[derive(Debug)]
 pub struct Dashboard {
     /// The HTML text.
@@ -48,7 +48,7 @@ pub fn dashboard() -> &'static Dashboard {
     })
 }
 
-/// Returns the SHA-256 hash in base64 (RFC 4648), as in a Content Security Policy.
+/// Returns the SHA-256 hash in base64 (RFC 4648), the form used in a Content Security Policy.
 fn hash(text: &str) -> String {
     const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let digest = digest(&SHA256, text.as_bytes());
@@ -75,7 +75,7 @@ mod tests {
 
     #[test]
     fn hash_equals_examples_in_recommendation() {
-        // Content Security Policy Level 3, the example of section 8.3 in another spelling: the hash of "".
+        // The hash of "", a variant of the example in section 8.3 of Content Security Policy Level 3.
         assert_eq!(hash(""), "47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=");
         assert_eq!(
             hash("alert('Hello, world.');"),
@@ -90,7 +90,7 @@ mod tests {
         for external in ["http://", "https://", "src=", "@import", "url(", "href=\"/"] {
             assert!(!page.contains(external), "{external}");
         }
-        // The policy allows neither inline handlers nor style attributes, and text never becomes markup.
+        // The policy forbids inline handlers and style attributes, and the script never inserts text as markup.
         for inline in [
             " onclick",
             " style=",

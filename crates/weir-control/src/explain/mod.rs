@@ -1,6 +1,6 @@
-//! `weir explain`: the result and its text.
+//! Implements the result of `weir explain`.
 //!
-//! For a packet, the engine computes the result from the map rows that the data plane uses.
+//! For a packet, the engine computes the result from the same map rows that the data plane uses.
 
 mod request;
 
@@ -17,17 +17,17 @@ pub use request::{Request, RequestError};
 pub struct ExplainResponse {
     /// The packet or request.
     pub packet: String,
-    /// The service that handles it; absent = none.
+    /// The service that handles the packet or request; absent = none.
     pub service: Option<String>,
-    /// Where the service is defined, FILE:LINE.
+    /// Where the service is defined: `FILE:LINE`.
     pub at: Option<String>,
-    /// The pool of the server.
+    /// The server's pool.
     pub pool: Option<String>,
-    /// The server that would receive it, by its address in the file.
+    /// The server that would receive the packet or request, by its address in the file.
     pub server: Option<String>,
     /// The steps of the decision, one per line.
     pub steps: Vec<String>,
-    /// A description of the outcome, if service and server do not imply it.
+    /// A description of the outcome, if the service and the server do not imply it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<String>,
 }
@@ -39,7 +39,7 @@ pub struct ServerInService<'a> {
     pub service: &'a str,
     /// The name of its pool.
     pub pool: &'a str,
-    /// The address as in the file.
+    /// The server's address, as in the file.
     pub server: &'a str,
 }
 

@@ -1,8 +1,8 @@
-//! `weir explain --request`: explains the outcome of an HTTP request from the active configuration and the states of
-//! servers.
+//! Explains, for `weir explain --request`, what would happen to an HTTP request with the active configuration and the
+//! current server states.
 //!
-//! The request is parsed by the same code as in the workers. Decisions that depend on a worker's state (cursors, random
-//! numbers) are described as rules.
+//! The workers' own code parses the request. Decisions that depend on a worker's state (cursors, random numbers) are
+//! described as rules.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -22,22 +22,22 @@ use weir_model::{
 use super::ExplainResponse;
 use crate::status::Report;
 
-/// Address of the client if the command line does not specify one.
+/// The client address that is used if the command line does not specify one.
 const UNKNOWN_CLIENT: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
-/// Number of addresses with a service that are shown if no service matches.
+/// Maximum number of listening addresses to show if no service matches.
 const LISTENING_SHOWN: usize = 8;
 
-/// A request from the command line: `GET http://host[:port]/path`, and header lines.
+/// A request as given on the command line: `GET http://host[:port]/path`, and header lines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
     text: String,
-    /// Host and port in the URL, which the client connects to.
+    /// The host and port in the URL, to which the client connects.
     authority: String,
     port: u16,
-    /// The request's head as a client sends it.
+    /// The request's head in the form that a client sends.
     head: String,
-    /// Address of the client; [`UNKNOWN_CLIENT`] = unknown.
+    /// The client's address; [`UNKNOWN_CLIENT`] = unknown.
     client: IpAddr,
     /// See [`Self::for_reader`].
     is_public: bool,
@@ -46,13 +46,13 @@ pub struct Request {
 /// A request that cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
-    /// The text is not a method and a URL.
+    /// The text does not consist of a method and a URL.
     #[error("expected 'GET http://host/path', found {text:?}")]
     Form {
         /// The argument.
         text: String,
     },
-    /// A header is not `Name: value`.
+    /// A header does not have the form `Name: value`.
     #[error("{text:?} is not 'Name: value'")]
     Header {
         /// The argument.
@@ -61,7 +61,7 @@ pub enum RequestError {
 }
 
 impl Request {
-    /// Parses a method with a URL, and header lines of the form `Name: value`.
+    /// Parses a method and a URL, and header lines of the form `Name: value`.
     ///
     /// # Errors
     /// Fails if the text or a header is malformed.
@@ -113,7 +113,7 @@ impl Request {
         })
     }
 
-    /// Sets the address of the client that sends the request; `None` = unknown.
+    /// Sets the address of the client; `None` = unknown.
     #[must_use]
     pub fn from_client(self, address: Option<IpAddr>) -> Self {
         Self {
@@ -122,8 +122,7 @@ impl Request {
         }
     }
 
-    /// Restricts the explanation for a caller with the read role: values of conditions that may be secrets are not
-    /// shown.
+    /// Restricts the explanation for a caller with the read role: condition values that can be secret are not shown.
     #[must_use]
     pub(crate) fn for_reader(self) -> Self {
         Self {
@@ -132,8 +131,8 @@ impl Request {
         }
     }
 
-    /// Explains the request. `file` is the configuration file; `report` contains the states of servers. `None` = the
-    /// states are unknown, because the daemon does not use this configuration.
+    /// Explains the request. `file` is the configuration file. `report` contains the states of servers; `None` = they
+    /// are unknown, because the daemon does not use this configuration.
     pub fn explain(
         &self,
         desired: &Desired,
@@ -212,7 +211,8 @@ impl Request {
         explanation
     }
 
-    /// Returns the client's address: that in the field of a trusted proxy, if the request may come from one.
+    /// Returns the client's address. Uses the address in the header field of a trusted proxy if the request could come
+    /// from such a proxy.
     fn client_of(&self, proxy: &Proxy, head: &[u8], fields: &[Field]) -> IpAddr {
         let is_unknown = self.client == UNKNOWN_CLIENT;
         let mut trusted = proxy.trusted.iter();
@@ -224,8 +224,8 @@ impl Request {
         sent.unwrap_or(self.client)
     }
 
-    /// Chooses a route, and chooses again for each new path from a route with `restart`. `path` is a buffer for the
-    /// last path.
+    /// Chooses a route. If a route with `restart` rewrites the path, chooses again for the new path. `path` is a buffer
+    /// for the last path.
     fn choose<'a>(
         &self,
         proxy: &Proxy,
@@ -254,8 +254,8 @@ impl Request {
         Ok(ChosenRoute { route, restarted })
     }
 
-    /// Shows for each route whether it matches, and if not, the value that its condition requires and the value in the
-    /// request. Returns the position of the first matching route.
+    /// For each route, shows whether it matches. If it does not, shows the value that its condition requires and the
+    /// value in the request. Returns the position of the first matching route.
     fn examine<'a>(
         &self,
         proxy: &Proxy,
@@ -316,7 +316,7 @@ impl Request {
         first
     }
 
-    /// Returns why no service gets the request, with the ports that accept requests.
+    /// Returns why no service receives the request, and the addresses that accept requests.
     fn no_service(&self, desired: &Desired) -> String {
         let http = desired.proxies.iter();
         let http = http.filter(|proxy| proxy.protocol == ProxyProtocol::Http);
@@ -341,7 +341,7 @@ impl Request {
         text
     }
 
-    /// Returns the address in the URL; `None` = the URL contains a name.
+    /// Returns the IP address in the URL; `None` = the URL contains a name.
     fn address(&self) -> Option<IpAddr> {
         let socket = self
             .authority
@@ -352,7 +352,7 @@ impl Request {
     }
 
     /// Returns the service that listens on the URL's address, or on all addresses of that port. If the URL contains a
-    /// name, which does not determine the address that a client connects to, returns the first service on the port.
+    /// name, the address is unknown, so the first service on the port is returned.
     fn service<'a>(&self, desired: &'a Desired, steps: &mut Vec<String>) -> Option<&'a Proxy> {
         let http = desired.proxies.iter();
         let http = http.filter(|proxy| proxy.protocol == ProxyProtocol::Http);
@@ -392,14 +392,14 @@ impl Request {
     }
 }
 
-/// Marks the fields that keys and conditions ignore. Without `trusted`, no client is trusted; otherwise the client is
-/// assumed to be one of these proxies.
+/// Marks the fields that keys and conditions must ignore. If `trusted` is empty, no client is trusted; otherwise the
+/// client is assumed to be one of the trusted proxies.
 fn mark_untrusted_fields(proxy: &Proxy, head: &[u8], fields: &mut [Field]) {
     let removes_others = proxy.forwarded != Forwarded::Off && proxy.trusted.is_empty();
     mark_untrusted(head, fields, Some(&proxy.x_forwarded), removes_others);
 }
 
-/// Explains the outcome of the route at position `chosen`, or of the service if no route matches.
+/// Explains what the route at position `chosen` does, or what the service does if no route matches.
 fn decide(
     proxy: &Proxy,
     chosen: Option<usize>,
@@ -460,7 +460,7 @@ fn decide(
     }
 }
 
-/// The position of the route for a request, and the path from routes with `restart`.
+/// The position of a request's route, and the path that routes with `restart` produced.
 struct ChosenRoute {
     route: Option<usize>,
     restarted: Option<RestartedPath>,
@@ -472,7 +472,7 @@ fn rejected(mut explanation: ExplainResponse, refusal: &ParseError) -> ExplainRe
     explanation
 }
 
-/// Returns the path that routes compare. Shows both forms if they differ.
+/// Returns the path that routes are matched against. Shows both the received and the normalized path if they differ.
 fn compared_path<'a>(
     proxy: &Proxy,
     received: &'a [u8],
@@ -501,7 +501,7 @@ fn compared_path<'a>(
     Ok(target)
 }
 
-/// Returns the path after the routes that rewrite it and choose again. Shows each new path.
+/// Returns the path after all routes with `restart` have rewritten it. Shows each new path.
 fn restart_routing(
     proxy: &Proxy,
     route_input: &RouteInput<'_>,
@@ -530,7 +530,7 @@ fn is_forwarded_normal(proxy: &Proxy) -> bool {
     rules.is_some_and(|rules| rules.forward == ForwardedPath::Normalized)
 }
 
-/// Shows the users and limits that apply to the request.
+/// Shows the authentication and the limits that apply to the request.
 fn show_limits(proxy: &Proxy, chosen: Option<usize>, steps: &mut Vec<String>) {
     let route = chosen.and_then(|index| proxy.routes.get(index));
     let options = route.and_then(|route| route.options.as_deref());
@@ -730,7 +730,7 @@ status  = 403
         assert!(!unknown.contains(refusal), "{unknown}");
         assert!(explain("", "X: y", Some("192.0.2.7")).contains(refusal));
         assert!(!explain("", "X: y", Some("198.51.100.7")).contains(refusal));
-        // A trusted proxy sends the address.
+        // A trusted proxy sends the client's address.
         let keys = "trusted = [\"10.0.0.0/8\"]\nclient_ip_header = \"X-Forwarded-For\"";
         let sent = "X-Forwarded-For: 192.0.2.7";
         for (client, refuses) in [

@@ -1,5 +1,5 @@
-//! HAProxy's runtime commands `show stat`, `show info` and `help` on the control socket, for scripts and exporters
-//! that were written for HAProxy.
+//! Implements HAProxy's runtime commands `show stat`, `show info` and `help` on the control socket, for scripts and
+//! exporters that were written for HAProxy.
 //!
 //! The commands only show data from the status document. The response to an unsupported command contains the equivalent
 //! Weir commands.
@@ -16,15 +16,16 @@ pub(crate) const LINE_BYTES_MAX: usize = 1024;
 /// Maximum number of commands in a line.
 const COMMANDS_MAX: usize = 16;
 
-/// Returns whether a connection that begins with this byte sends commands: HTTP methods are in upper case.
+/// Returns whether a connection that begins with this byte sends commands. HTTP methods begin with an upper-case
+/// letter; commands do not.
 pub(crate) const fn is_command(first: u8) -> bool {
     !first.is_ascii_uppercase()
 }
 
-/// Returns the response to a line of commands that are separated by `;`. An empty line ends the output of each command,
-/// as in HAProxy.
+/// Returns the response to a line of commands separated by `;`. An empty line ends the output of each command, as in
+/// HAProxy.
 ///
-/// `now_s` is the current time in seconds since 1970; `uptime_s` is the run time of the daemon in seconds.
+/// `now_s` is the current time in seconds since 1970; `uptime_s` is the daemon's uptime in seconds.
 pub(crate) fn reply(line: &str, report: &Report, (now_s, uptime_s): (u64, u64)) -> String {
     let mut out = String::new();
     for command in line.split(';').take(COMMANDS_MAX) {

@@ -1,7 +1,7 @@
-//! `show stat`: the CSV format of HAProxy 2.6 and later. `docs/manual/haproxy-statistics.md` lists the Weir value in
-//! each field. Other fields are empty, like fields that do not apply in HAProxy.
+//! Writes the response to `show stat`: the CSV format of HAProxy 2.6 and later. `docs/manual/haproxy-statistics.md`
+//! lists the Weir value in each field. All other fields are empty, which is how HAProxy marks fields that do not apply.
 //!
-//! A service is a frontend, and a pool is a backend. The numbers of a pool that several services use are summed.
+//! A service is a frontend, and a pool is a backend. If several services use a pool, its numbers are summed.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use crate::status::exchanges::{Exchanges, Time};
 use crate::status::{ProxyServiceDetails, Report, Server, Service, parse_seconds};
 
-/// The fields in HAProxy's order, because programs may access them by index.
+/// The fields in HAProxy's order, because programs can access them by index.
 const FIELDS: [&str; 77] = [
     "pxname",
     "svname",
@@ -97,7 +97,7 @@ const CLASSES: [&str; 5] = ["hrsp_1xx", "hrsp_2xx", "hrsp_3xx", "hrsp_4xx", "hrs
 struct Line {
     texts: HashMap<&'static str, String>,
     numbers: HashMap<&'static str, u64>,
-    /// Count and sum in microseconds, for computing the mean in milliseconds.
+    /// The count, and the sum in microseconds, from which the mean in milliseconds is computed.
     times: HashMap<&'static str, (u64, u64)>,
 }
 
@@ -170,7 +170,7 @@ impl Line {
     }
 }
 
-/// Writes a text, quoted if it contains a separator, a quotation mark or a line break (RFC 4180).
+/// Writes text, quoted if it contains a separator, a quotation mark or a line break (RFC 4180).
 fn quote(out: &mut String, text: &str) {
     if !text.contains([',', '"', '\n', '\r']) {
         out.push_str(text);
@@ -180,7 +180,7 @@ fn quote(out: &mut String, text: &str) {
     for character in text.chars() {
         match character {
             '"' => out.push_str("\"\""),
-            // Line breaks are replaced, so that each server has one line.
+            // Line breaks are replaced, so that each server occupies one line.
             '\n' | '\r' => out.push(' '),
             other => out.push(other),
         }
@@ -188,7 +188,7 @@ fn quote(out: &mut String, text: &str) {
     out.push('"');
 }
 
-/// A pool with its servers in file order.
+/// A pool and its servers, in file order.
 struct Backend {
     line: Line,
     servers: Vec<(String, Line)>,
@@ -284,7 +284,7 @@ fn backend(pool: &str, service: &Service, number: u64) -> Backend {
     line.set("sid", 0);
     line.set("act", 0);
     line.set("bck", 0);
-    // In a service with several pools, the waiting clients may be waiting for any of these pools.
+    // If the service has several pools, it is unknown which pool its clients are waiting for.
     if let Some(proxy) = service
         .proxy
         .as_ref()
@@ -343,7 +343,7 @@ impl Backend {
     }
 }
 
-/// Returns the line of a server with the values that are not summed, from the first service that uses the server.
+/// Returns a server's line with the values that are not summed. They come from the first service that uses the server.
 fn server_line(server: &Server, now_s: u64) -> Line {
     let mut line = Line::new("", &server.address, 2);
     line.set_text("status", state(server));
@@ -377,7 +377,8 @@ fn server_line(server: &Server, now_s: u64) -> Line {
     line
 }
 
-/// Returns HAProxy's name for the protocol; `tcp` for layer 4 services, which do not parse connections.
+/// Returns HAProxy's name for the protocol; `tcp` for layer 4 services, because they do not parse the data of
+/// connections.
 fn mode(service: &Service) -> &str {
     let protocol = service.proxy.as_ref().map(|proxy| proxy.protocol.as_str());
     protocol.unwrap_or("tcp")
@@ -406,7 +407,7 @@ fn add_counters(line: &mut Line, server: &Server) {
         line.add("lbtot", proxy.requests);
         line.add("econ", proxy.connect_failures);
         line.add("eresp", proxy.response_failures);
-        // Use the maximum, because the sum of peaks would exceed any real peak.
+        // Use the maximum, because the sum of the peaks can exceed the actual peak.
         if is_server {
             line.set_max("smax", proxy.active_max);
             line.set_max("rate_max", proxy.connections_per_second_max);

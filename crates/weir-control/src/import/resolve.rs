@@ -1,4 +1,4 @@
-//! Resolves host names with the system's resolver, concurrently and within a deadline.
+//! Resolves host names with the system's resolver, concurrently and with a deadline.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, ToSocketAddrs};
@@ -6,11 +6,11 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread;
 use std::time::Instant;
 
-/// Maximum number of concurrent lookups. The resolver blocks for the time that `resolv.conf` sets.
+/// Maximum number of concurrent lookups. Each lookup can block for as long as `resolv.conf` specifies.
 const CONCURRENT_LOOKUPS_MAX: usize = 64;
 
 /// Returns the addresses of each name that was resolved before the deadline; the list is empty if a name does not
-/// exist. Threads that are still waiting end after their lookup or with the process.
+/// exist. Threads that are still waiting at the deadline end after their lookup, or with the process.
 pub(super) fn resolve_all(
     names: &BTreeSet<String>,
     deadline: Instant,
@@ -52,7 +52,7 @@ fn resolve(name: String) -> (String, Option<Vec<IpAddr>>) {
     let resolved = (name.as_str(), 0).to_socket_addrs();
     let addresses = match resolved {
         Ok(resolved) => Some(resolved.map(|address| address.ip()).collect()),
-        // The standard library has no error kind for EAI_AGAIN, only this text (netdb.h).
+        // The standard library has no error kind for EAI_AGAIN (netdb.h), so the message must be compared.
         Err(error) if error.to_string().contains("emporary failure") => None,
         Err(_) => Some(Vec::new()),
     };

@@ -13,7 +13,7 @@ use crate::runtime_dir::{self, RuntimeDir, active_config_file, last_configuratio
 use crate::traffic::Offline;
 use weir_engine::{Paths, PinnedEngine};
 
-/// Maximum wait for other calls that hold the lock, and the interval between attempts.
+/// Maximum time to wait for other calls that hold the lock, and the interval between attempts.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 const LOCK_RETRY_INTERVAL: Duration = Duration::from_millis(20);
 
@@ -21,7 +21,7 @@ const LOCK_RETRY_INTERVAL: Duration = Duration::from_millis(20);
 #[derive(Debug)]
 pub(super) struct Direct {
     paths: Paths,
-    /// The last active configuration file.
+    /// The configuration file that was active last.
     file: PathBuf,
     configured: Desired,
     engine: Option<(RuntimeDir, Offline)>,
@@ -31,7 +31,7 @@ impl Direct {
     /// Opens the pinned data plane.
     ///
     /// # Errors
-    /// Returns a message if nothing is pinned or the last active configuration is not recorded.
+    /// Returns a message if nothing is pinned, or if the last active configuration is not recorded.
     pub(super) fn open(paths: &Paths) -> Result<Self, String> {
         weir_dataplane::open_readonly(&weir_dataplane::PinDir::new(&paths.pin_dir))
             .map_err(|error| error.to_string())?;
@@ -50,12 +50,12 @@ impl Direct {
     /// Executes a request.
     ///
     /// # Errors
-    /// Returns a message if the data plane cannot be read or opened, or a daemon was started.
+    /// Returns a message if the data plane cannot be read or opened, or if a daemon has been started.
     pub(super) async fn send(&mut self, request: &Request) -> Result<Response, String> {
         if let Request::Edits(edits) = request {
             return Ok(Response::Edits(self.edit(edits).await?));
         }
-        // Edits in this session have changed the data, so read it again.
+        // Edits in this session may have changed the data, so read it again.
         self.engine = None;
         let pinned =
             PinnedEngine::open(&self.paths, &self.configured).map_err(|error| error.to_string())?;
@@ -85,7 +85,7 @@ impl Direct {
     }
 }
 
-/// Acquires the lock of a runtime directory. Retries, because other calls hold it only briefly.
+/// Acquires the lock of a runtime directory. Retries, because other calls hold the lock only briefly.
 async fn acquire_lock(runtime_dir: &Path) -> Result<RuntimeDir, String> {
     let deadline = Instant::now() + LOCK_TIMEOUT;
     loop {

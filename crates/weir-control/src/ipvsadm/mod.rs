@@ -1,8 +1,8 @@
-//! `weir ipvsadm`: executes command lines of ipvsadm through the daemon, or on the pinned data plane if no daemon is
-//! running.
+//! Implements `weir ipvsadm`: executes ipvsadm command lines through the daemon, or on the pinned data plane if no
+//! daemon is running.
 //!
-//! weir-ipvsadm parses command lines and formats output; the engine applies edits. This module connects both. Edits are
-//! sent in batches, and listings are received as values, so names are resolved in the process of the command.
+//! weir-ipvsadm parses command lines and formats output; the engine applies edits. This module connects the two. Edits
+//! are sent in batches. Listings are received as values, so the command itself resolves names.
 
 mod direct;
 mod names;

@@ -1,11 +1,11 @@
-//! Name resolution for command lines and listings.
+//! Resolves names for command lines and listings.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use weir_ipvsadm::{Names, Protocol};
 use weir_sys::names;
 
-/// The names from the system's resolver and `/etc/services`.
+/// Resolves names with the system's resolver and `/etc/services`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HostNames;
 

@@ -16,19 +16,19 @@ use weir_engine::Paths;
 use weir_engine_host::permit_edits;
 use weir_model::Family;
 
-/// Maximum number of edits per request; a batch of the largest edits fits the API's body limit.
+/// Maximum number of edits per request. Even a batch of the largest edits fits within the API's body limit.
 const BATCH_MAX: usize = 100;
 
-/// Time limit for the daemon, which may have to finish a reload first.
+/// Time limit for the daemon's response. The daemon may have to finish a reload first.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The streams of a call.
+/// The input and output streams of a call.
 pub struct Streams<'a> {
-    /// Input of `-R`.
+    /// The input of `-R`.
     pub input: &'a mut dyn BufRead,
-    /// Destination of listings.
+    /// The destination for listings.
     pub output: &'a mut dyn Write,
-    /// Destination of messages.
+    /// The destination for messages.
     pub errors: &'a mut dyn Write,
 }
 
@@ -64,7 +64,7 @@ pub async fn run<'a>(
     }
 }
 
-/// Why execution ends early.
+/// The reason why execution ends early.
 enum End {
     Code(u8),
     Stream(io::Error),
@@ -80,7 +80,7 @@ struct Session<'a> {
     client: Client,
     paths: &'a Paths,
     direct: Option<Direct>,
-    /// Whether a request was sent to the daemon, which opens layer 4 for the first request.
+    /// Whether a request has been sent to the daemon, which opens layer 4 at the first request.
     is_started: bool,
     program: &'a str,
     names: &'a dyn Names,
@@ -103,7 +103,7 @@ impl Session<'_> {
         Ok(exit.code)
     }
 
-    /// Permits edits in the engine process of an unprivileged daemon. A privileged daemon has no such process.
+    /// Asks the engine process of an unprivileged daemon to permit the edits. A privileged daemon has no such process.
     ///
     /// # Errors
     /// Returns a message if the engine process rejects the edits.
@@ -119,7 +119,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Executes edits in order and returns the exit code of the last edit.
+    /// Executes edits in order. Returns the exit code of the last edit.
     async fn edits(&mut self, edits: &[Edit]) -> Result<u8, End> {
         if let Err(reason) = self.permit(edits).await {
             writeln!(self.streams.errors, "{reason}")?;
@@ -144,7 +144,7 @@ impl Session<'_> {
         Ok(code)
     }
 
-    /// Prints a note as a message if packets of a new firewall mark service will not reach it.
+    /// Prints a note to the message stream if packets for a new firewall mark service will not reach the service.
     fn note_disabled_forwarding(&mut self, edit: &Edit) -> io::Result<()> {
         let Edit::AddService(service) = edit else {
             return Ok(());
@@ -206,7 +206,8 @@ impl Session<'_> {
         Ok(0)
     }
 
-    /// Prints a note about SCTP services as a message, because the listing itself must equal ipvsadm's byte for byte.
+    /// Prints a note about SCTP services to the message stream, because the listing itself must match ipvsadm's byte
+    /// for byte.
     fn note_sctp_services(
         &mut self,
         listing: &Listing,
@@ -227,8 +228,8 @@ impl Session<'_> {
         }
     }
 
-    /// Executes `-R`: each line is a command line. Commands that the table rejects are reported, and execution
-    /// continues with the next line; any other error ends it. Returns the exit code of the last line.
+    /// Executes `-R`, whose input contains one command line per line. If the table rejects a command, reports this and
+    /// continues with the next line. Any other error ends the execution. Returns the exit code of the last line.
     async fn restore(&mut self) -> Result<u8, End> {
         let (mut code, mut edits) = (0, Vec::new());
         let mut line = Vec::new();

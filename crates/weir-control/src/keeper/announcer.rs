@@ -1,8 +1,8 @@
-//! Supervises the announcer for the keeper. The announcer is started when the configuration announces VIPs, restarted
-//! when it exits, and stopped last.
+//! Supervises the announcer for the keeper: starts it when the configuration announces VIPs, restarts it when it exits,
+//! and stops it last.
 //!
-//! During an upgrade, the new program is started before the previous program exits, and takes over from it. If the
-//! keeper is killed, the announcer itself withdraws its routes after `withdraw_after`.
+//! During an upgrade, the new announcer is started before the previous one exits, and takes over from it. If the keeper
+//! is killed, the announcer itself withdraws its routes after `withdraw_after`.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -26,7 +26,7 @@ enum Request {
     Stop,
 }
 
-/// Handle to the task that supervises the announcer.
+/// A handle to the task that supervises the announcer.
 #[derive(Debug)]
 pub(super) struct Announcer {
     requests: mpsc::UnboundedSender<Request>,
@@ -50,7 +50,7 @@ impl Announcer {
         }
     }
 
-    /// Starts the announcer if the active configuration announces VIPs, otherwise stops it.
+    /// Starts the announcer if the active configuration announces VIPs; otherwise stops it.
     pub(super) fn configure(&self, configured: bool, program: &Path) {
         let program = configured.then(|| program.to_owned());
         let _ = self.requests.send(Request::Configure(program));
@@ -61,7 +61,7 @@ impl Announcer {
         let _ = self.requests.send(Request::Stop);
     }
 
-    /// Leaves the process running without a supervisor. The process withdraws its routes after `withdraw_after`.
+    /// Leaves the announcer running without a supervisor. The announcer withdraws its routes after `withdraw_after`.
     pub(super) fn detach(self) {
         self.task.abort();
     }
@@ -78,7 +78,7 @@ struct Supervisor {
     /// The configuration file, which the announcer reads.
     configuration: PathBuf,
     requests: mpsc::UnboundedReceiver<Request>,
-    /// `None` = nothing is announced.
+    /// The program to run; `None` = the configuration announces nothing.
     program: Option<PathBuf>,
     backoff: Backoff,
 }
@@ -104,7 +104,7 @@ impl Supervisor {
                 (Some(program), Some((current, running_program, started_at)))
                     if program != running_program =>
                 {
-                    // The new announcer makes the previous announcer exit without withdrawing its routes.
+                    // The new announcer makes the previous one exit without withdrawing its routes.
                     match start(program, &self.runtime_dir, &self.configuration) {
                         Ok(child) => {
                             let previous = std::mem::replace(current, child);
@@ -174,7 +174,7 @@ async fn wait_for_exit(mut child: Child) {
     wait_or_kill(&mut child, EXIT_TIMEOUT).await;
 }
 
-/// Starts the announcer. It is not killed with the keeper, because it must withdraw its routes later.
+/// Starts the announcer. The announcer is not killed when the keeper exits, because it must withdraw its routes later.
 fn start(program: &Path, runtime_dir: &Path, configuration: &Path) -> std::io::Result<Child> {
     supervised::command(program)
         .arg("announcer")

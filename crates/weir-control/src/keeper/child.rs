@@ -1,4 +1,4 @@
-//! A daemon process that the keeper manages, and the channel to it.
+//! Manages a daemon process for the keeper, and the channel to the process.
 
 use std::ffi::OsString;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -17,11 +17,11 @@ use super::error::Error;
 use super::link::KEEPER;
 use super::message::{ToDaemon, ToKeeper};
 
-/// Time limit for the last messages of a daemon that has exited, because a different process may hold the daemon's end
-/// of the channel.
+/// Time limit for receiving the last messages of a daemon that has exited. The channel may stay open, because another
+/// process may hold the daemon's end.
 const LAST_MESSAGES_TIMEOUT: Duration = Duration::from_millis(50);
 
-/// An event of a daemon.
+/// An event from a daemon.
 #[derive(Debug)]
 pub(super) enum Event {
     /// The daemon sent a message.
@@ -42,9 +42,9 @@ pub(super) struct Child {
 }
 
 impl Child {
-    /// Starts `program` with this process's arguments. The daemon's events are sent to `events` with `number`. Must be
-    /// called inside a tokio runtime, by a thread that lives as long as the process: when the thread ends, the daemon
-    /// is killed.
+    /// Starts `program` with this process's arguments. Sends the daemon's events to `events`, together with `number`.
+    /// Must be called inside a tokio runtime, by a thread that lives as long as the process: when the thread ends, the
+    /// daemon is killed.
     ///
     /// # Errors
     /// Fails if the program cannot be started.
@@ -56,7 +56,7 @@ impl Child {
         let (keeper_end, daemon_end) = Channel::pair()?;
         let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
         let mut command = Command::new(program);
-        // The daemon raises its own limit, and starts programs with the original limit.
+        // The daemon raises its own limit, and starts other programs with the original limit.
         weir_sys::restore_nofile(command.as_std_mut());
         let spawned = command
             .args(arguments)
@@ -76,7 +76,7 @@ impl Child {
         let channel = Arc::new(keeper_end);
         let (reader, messages) = (Arc::clone(&channel), events.clone());
         let (reader_alive, reader_ended) = oneshot::channel::<()>();
-        // The thread ends when the daemon exits, because no other process has the other end of the channel.
+        // The thread ends when the daemon's end of the channel is closed, normally because the daemon has exited.
         std::thread::spawn(move || {
             let _reader_alive = reader_alive;
             while let Ok(Some(message)) = reader.receive() {
@@ -92,7 +92,7 @@ impl Child {
         });
         tokio::spawn(async move {
             if let Ok(status) = child.wait().await {
-                // The daemon's last messages are handled before its exit.
+                // Wait, so that the daemon's last messages are handled before its exit.
                 let _ = timeout(LAST_MESSAGES_TIMEOUT, reader_ended).await;
                 let _ = events.send((number, Event::Exited(status)));
             }
@@ -106,7 +106,7 @@ impl Child {
             .map_or(0, |pid| pid.as_raw_nonzero().get().unsigned_abs())
     }
 
-    /// Sends a message. Ignores errors: the exit of the process is reported separately.
+    /// Sends a message. Ignores errors, because the exit of the process is reported separately.
     pub(super) fn send(&self, message: &ToDaemon, files: &[BorrowedFd<'_>]) {
         let result = serde_json::to_vec(message).map(|bytes| self.channel.send(&bytes, files));
         if let Ok(Err(error)) = result {
@@ -114,8 +114,8 @@ impl Child {
         }
     }
 
-    /// Returns whether the process is alive. [`Event::Exited`] may arrive later, when the last thread has exited
-    /// (proc(5): `stat`).
+    /// Returns whether the process is alive. [`Event::Exited`] can arrive later, when the process's last thread has
+    /// exited (proc(5): `stat`).
     pub(super) fn is_alive(&self) -> bool {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid()));
         let state = stat.ok().and_then(|stat| {
@@ -127,7 +127,7 @@ impl Child {
 
     pub(super) fn signal(&self, signal: Signal) {
         if let Some(pid) = self.pid {
-            // The process may have exited.
+            // The process may have exited already.
             let _ = kill_process(pid, signal);
         }
     }

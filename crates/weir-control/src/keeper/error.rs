@@ -1,4 +1,4 @@
-//! Errors from the keeper.
+//! Defines the errors of the keeper.
 
 use std::io;
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ pub enum Error {
     /// The helper service cannot be used, or rejected a request.
     #[error("{reason}")]
     Service {
-        /// The message.
+        /// The error message.
         reason: String,
     },
     /// Signal handlers cannot be installed, or a descriptor cannot be duplicated.
@@ -29,7 +29,7 @@ pub enum Error {
         /// The kernel's error.
         source: io::Error,
     },
-    /// An error from channels or the service manager.
+    /// An error related to channels or the service manager.
     #[error(transparent)]
     System(#[from] weir_sys::Error),
 }

@@ -1,4 +1,4 @@
-//! Hands over connections from a daemon to its successor: one message per connection, with the connection's sockets.
+//! Hands over connections from a daemon to its successor. Each message contains one connection, with its sockets.
 
 use std::fs::File;
 use std::io;
@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 use weir_proxy::{HandedOverConnection, Inlet, Tunnel};
 use weir_sys::{Channel, Message};
 
-/// The header of a message, followed by the connection's buffered bytes. Fields may be added; a missing field gets its
-/// default.
+/// The header of a message, which the connection's buffered bytes follow. Later versions may add fields; a missing
+/// field gets its default.
 #[derive(Debug, Serialize, Deserialize)]
 struct Head {
     service: String,
@@ -31,14 +31,14 @@ struct TunnelHead {
     port: u16,
     to_server: usize,
     to_client: usize,
-    /// End from client, end sent to server, end from server, end sent to client.
+    /// Whether each direction has ended: end from client, end sent to server, end from server, end sent to client.
     ends: [bool; 4],
 }
 
-/// Size in bytes of the header's length, which is in network order.
+/// Size in bytes of the field with the header's length, which is in network byte order.
 const LENGTH_BYTES: usize = 4;
 
-/// The message whose attached file contains the final counters.
+/// The message that carries the file with the final counters.
 const COUNTERS_MESSAGE: &[u8] = b"counts";
 
 /// Sends all connections, then the counters. Runs on its own thread until `connections` is closed.

@@ -1,8 +1,8 @@
-//! Starts the helpers of unprivileged daemons: one helper of each kind for each daemon, at the first request, and again
-//! when a helper dies.
+//! Starts the helpers of unprivileged daemons. For each daemon, starts one helper of each kind at the first request,
+//! and again when a helper dies.
 //!
-//! The keeper holds the helper's end of the channel, so a request waits while no helper is running. A helper exits with
-//! its daemon.
+//! The keeper also holds the helper's end of the channel, so requests wait while no helper is running. A helper exits
+//! when its daemon exits.
 
 use std::fs;
 use std::io;
@@ -23,11 +23,11 @@ use weir_sys::Channel;
 use super::error::Error;
 use super::supervised::{self, Backoff};
 
-/// Sticky bit of a directory: other users cannot replace root's files in it.
+/// The sticky bit of a directory, which prevents other users from replacing root's files in the directory.
 const STICKY: u32 = 0o1000;
 
-/// Returns the daemon's end of the channel to a helper of `program`; `None` = this process is not root, so the daemon
-/// has no privileges to drop. Must be called inside a tokio runtime.
+/// Returns the daemon's end of the channel to a helper that runs `program`; `None` = this process is not root, so the
+/// daemon has no privileges to drop. Must be called inside a tokio runtime.
 ///
 /// # Errors
 /// Fails if the open-file limit is reached.
@@ -52,8 +52,9 @@ pub(super) fn supervise(
     Ok(Some(daemon_end.into()))
 }
 
-/// Starts a helper at this end of a channel at the first request, and again when it dies, until the daemon closes its
-/// end. `is_needed`: a helper of an earlier service has had requests, so a helper is started immediately.
+/// Starts a helper at this end of a channel at the first request, and again when the helper dies, until the daemon
+/// closes its end. If `is_needed` is set, a helper of an earlier service has already received requests, so a helper is
+/// started immediately.
 pub(super) fn supervise_channel(
     kind: Kind,
     program: &Path,
@@ -80,10 +81,10 @@ pub(super) fn is_closed(channel: &OwnedFd) -> bool {
 }
 
 /// Checks that the keeper may start this program as root at the request of an unprivileged daemon. Returns the path
-/// with all links resolved, because another account could change a link afterwards.
+/// with all links resolved, because another account could change a link later.
 ///
 /// # Errors
-/// Fails if the program is not a regular file, or a user other than root can change it.
+/// Fails if the program is not a regular file, or if a user other than root can change it.
 pub(super) fn check_program(program: &Path) -> Result<PathBuf, String> {
     let to_text = |error: io::Error| format!("{}: {error}", program.display());
     let path = fs::canonicalize(program).map_err(to_text)?;
@@ -135,7 +136,7 @@ struct Helper {
 
 impl Helper {
     async fn supervise(self, is_needed: bool) {
-        // A daemon that keeps running as root closes its end.
+        // A daemon that keeps running as root closes its end of the channel.
         if !is_needed && !self.is_needed().await {
             return;
         }
@@ -159,7 +160,7 @@ impl Helper {
         }
     }
 
-    /// Waits for the first request. Returns `false` if the daemon closes its end.
+    /// Waits for the first request. Returns `false` if the daemon closes its end of the channel.
     async fn is_needed(&self) -> bool {
         let Ok(channel) = self.channel.try_clone() else {
             return true;

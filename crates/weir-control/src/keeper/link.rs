@@ -1,4 +1,4 @@
-//! The daemon's side of the keeper channel: inherited sockets and files, and messages to the keeper.
+//! Implements the daemon's side of the keeper channel: inherited sockets and files, and messages to the keeper.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -15,49 +15,49 @@ use weir_sys::Channel;
 use super::message::{ToDaemon, ToKeeper};
 use super::root_info::RootInfo;
 
-/// Environment variable with the keeper's process ID; the channel is the child's standard input.
+/// The environment variable with the keeper's process ID. The channel itself is the child's standard input.
 pub(super) const KEEPER: &str = "WEIR_KEEPER";
 
-/// Returns the name of a socket in the keeper. Names in the service manager must not contain colons (sd_notify(3),
-/// FDNAME).
+/// Returns the name under which the keeper stores a socket. The service manager does not allow colons in names
+/// (sd_notify(3), FDNAME).
 pub(super) fn name(kind: &str, address: SocketAddr, number: usize) -> String {
     format!("{kind}/{address}/{number}").replace(':', "~")
 }
 
-/// The channel to the keeper. Without a keeper (in tests), messages are discarded.
+/// The channel to the keeper. If there is no keeper (in tests), messages are discarded.
 #[derive(Debug, Clone, Default)]
 pub struct Link {
     channel: Option<Arc<Channel>>,
 }
 
-/// The sockets, files and state from the keeper; empty without a keeper.
+/// The sockets, files and state from the keeper; empty if there is no keeper.
 #[derive(Debug, Default)]
 pub struct KeeperState {
     /// The channel to the keeper.
     pub link: Link,
     sockets: BTreeMap<String, OwnedFd>,
-    /// Prevents another daemon from starting while this process lives.
+    /// Prevents another daemon from starting while this process is running.
     _lock: Option<OwnedFd>,
     /// Number of daemon crashes since the keeper started.
     pub restarts: u32,
     /// Cause of the last crash.
     pub last_death: Option<String>,
-    /// The handover from the predecessor, for a successor.
+    /// The handover from the predecessor, if this daemon is a successor.
     pub takeover: Option<Takeover>,
     /// The channel to a privileged helper, which the keeper starts at the first request.
     pub helper: Option<Channel>,
     /// The client of the process that owns the layer 4 engine, which the keeper starts at the first request.
     pub engine: Option<EngineClient>,
-    /// The channel to the engine's process, before privileges are dropped. A client starts a thread, so it is created
-    /// later.
+    /// The channel to the engine process until privileges are dropped. The client is created only then, because it
+    /// starts a thread.
     pub(crate) engine_channel: Option<Channel>,
-    /// Whether a data plane was pinned when this process could still see it.
+    /// Whether a data plane was pinned, determined while this process was still privileged.
     pub pinned: bool,
-    /// Whether the pins are lost when this process's mount namespace ends, as below `ip netns exec`.
+    /// Whether the pins are lost when this process's mount namespace ends, as under `ip netns exec`.
     pub(crate) pins_are_temporary: bool,
-    /// Whether the last daemon had dropped its privileges. This daemon must not keep more privileges.
+    /// Whether the last daemon had dropped its privileges. This daemon must then drop them, too.
     pub confined: bool,
-    /// Information from the helper service; `Some` = this process was started unprivileged, and has helpers.
+    /// Information from the helper service; `Some` = this process was started unprivileged and has helpers.
     pub root_info: Option<RootInfo>,
     /// Whether the VRRP agent and the announcer, which the keeper starts, read the configuration file themselves.
     pub reads_file: bool,
@@ -90,8 +90,8 @@ pub enum UpgradeResult {
 }
 
 impl KeeperState {
-    /// Connects to the keeper if a keeper started this process; `None` = no keeper did. This process is then killed
-    /// when the keeper exits.
+    /// Connects to the keeper if a keeper started this process; `None` = no keeper started it. After connecting, this
+    /// process is killed when the keeper exits.
     ///
     /// # Errors
     /// Fails if the keeper's messages are invalid, or the keeper has exited.
@@ -159,7 +159,7 @@ impl KeeperState {
         self.link.channel.is_some()
     }
 
-    /// Returns whether the previous configuration stays active, even if the file has changed.
+    /// Returns whether this daemon uses the configuration that was active before, even if the file has changed.
     pub(crate) const fn keeps_configuration(&self) -> bool {
         self.restarts > 0 || self.takeover.is_some()
     }
@@ -205,7 +205,7 @@ impl KeeperState {
 }
 
 impl Link {
-    /// Reports that this daemon exits before it is ready, with the reason.
+    /// Reports that this daemon is exiting before it is ready, with the reason.
     pub fn fail(&self, reason: &impl ToString) {
         let reason = reason.to_string();
         self.send(&ToKeeper::Fails { reason }, &[]);
@@ -259,8 +259,8 @@ impl Link {
         self.send(&ToKeeper::Forget { name }, &[]);
     }
 
-    /// Makes the keeper start `program` as the successor with `state`. Blocks until the successor is ready or has
-    /// failed.
+    /// Makes the keeper start `program` as the successor, and pass `state` to it. Blocks until the successor is ready
+    /// or has failed.
     pub fn upgrade(&self, program: PathBuf, state: BorrowedFd<'_>) -> UpgradeResult {
         let failed = |reason: &str| UpgradeResult::Failed {
             reason: reason.to_owned(),

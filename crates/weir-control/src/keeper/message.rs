@@ -1,5 +1,5 @@
-//! Messages between the keeper and the daemon: JSON with file descriptors. Either side may be one version older, so
-//! fields are only added and never change their meaning.
+//! Defines the messages between the keeper and the daemon: JSON with file descriptors. Either side can be one version
+//! older than the other, so fields may be added, but must never change their meaning.
 
 use std::path::PathBuf;
 
@@ -23,12 +23,12 @@ pub(super) enum ToKeeper {
     },
     /// The daemon has applied the configuration and serves requests.
     Ready,
-    /// The daemon failed to start and exits.
+    /// The daemon failed to start and is exiting.
     Fails {
         /// The reason, for the client that requested the upgrade.
         reason: String,
     },
-    /// Whether the active configuration, which was recorded, has virtual routers.
+    /// Whether the active configuration has virtual routers. The daemon has already recorded the configuration.
     Vrrp {
         /// `true` if there are virtual routers.
         configured: bool,
@@ -38,9 +38,9 @@ pub(super) enum ToKeeper {
         /// `true` if VIPs are announced.
         configured: bool,
     },
-    /// Start this program as the successor; a file with its state is attached.
+    /// Start this program as the successor. A file with the state for the successor is attached.
     Upgrade {
-        /// Absolute path.
+        /// The program's absolute path.
         program: PathBuf,
     },
 }
@@ -54,14 +54,14 @@ pub(super) enum ToDaemon {
         /// The name under which it was stored.
         name: String,
     },
-    /// The last message during startup. The lock is attached; for a successor, also the channel to its predecessor and
-    /// the predecessor's state.
+    /// The last message during startup. The lock is attached. For a successor, the channel to its predecessor and the
+    /// predecessor's state are also attached.
     Begin {
         /// Number of daemon crashes since the keeper started.
         restarts: u32,
         /// Cause of the last crash.
         last_death: Option<String>,
-        /// Whether another daemon is active, which will hand over when this daemon is ready.
+        /// Whether another daemon is active and will hand over when this daemon is ready.
         successor: bool,
         /// Whether the last attached file is a channel to a privileged helper.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -69,19 +69,19 @@ pub(super) enum ToDaemon {
         /// Whether the preceding file is a channel to the process that owns the layer 4 engine.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         engine: bool,
-        /// Whether the last daemon had dropped its privileges. This daemon must not keep more privileges.
+        /// Whether the last daemon had dropped its privileges. This daemon must then drop them, too.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         confined: bool,
         /// Information from the helper service; present if no process of this keeper runs as root.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         #[serde(rename = "facts")]
         root_info: Option<RootInfo>,
-        /// Whether the helper of the VRRP agent and the announcer read the configuration file themselves, so that the
-        /// daemon need not run as root for them.
+        /// Whether the VRRP agent's helper and the announcer read the configuration file themselves, so that the daemon
+        /// need not run as root for them.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         reads_file: bool,
     },
-    /// The successor is ready; a channel to it is attached.
+    /// The successor is ready. A channel to the successor is attached.
     Succeeded {
         /// The successor's process ID.
         pid: u32,

@@ -1,12 +1,12 @@
-//! `weir run` consists of two processes: the keeper, which holds the listening sockets and restarts the daemon after a
-//! crash, and the daemon, which does everything else.
+//! Implements the keeper. `weir run` consists of two processes: the keeper, which holds the listening sockets and
+//! restarts the daemon after a crash, and the daemon, which does everything else.
 //!
 //! The daemon passes each listening socket to the keeper ([`KeeperState`] is the daemon's side), so that clients are
-//! not refused while no daemon accepts: their SYNs wait in the backlog for the next daemon. Under systemd the sockets
-//! are also stored in the descriptor store, which outlives the keeper.
+//! not refused while no daemon is running: their connections wait in the backlog for the next daemon. Under systemd,
+//! the sockets are also stored in the descriptor store, which outlives the keeper.
 //!
-//! The keeper also holds sealed memfds with state that must not be on disk, such as TLS ticket keys, in case the daemon
-//! is killed.
+//! In case the daemon is killed, the keeper also holds sealed memfds with state that must not be written to disk, such
+//! as TLS ticket keys.
 //!
 //! The keeper does not read the configuration. It restarts a crashed daemon immediately. If a daemon crashes repeatedly
 //! right after its start, the delay before a restart grows, and finally the keeper exits. If a daemon crashes
@@ -54,7 +54,7 @@ pub use service::{SOCKET as HELPER_SOCKET, configured_socket, permit, serve as s
 pub use vrrp::check_parent;
 pub use weir_runtime_dir::UPGRADE_SOCKET;
 
-/// Maximum number of consecutive early crashes; the keeper exits after more.
+/// Maximum number of consecutive early crashes; the keeper exits if there are more.
 const EARLY_CRASHES_MAX: u32 = 10;
 /// A crash of a daemon that served for less than this time is an early crash.
 const EARLY_CRASH_LIFETIME: Duration = Duration::from_millis(250);
@@ -62,25 +62,26 @@ const EARLY_CRASH_LIFETIME: Duration = Duration::from_millis(250);
 /// the maximum.
 const RESTART_DELAY_MIN: Duration = Duration::from_millis(100);
 const RESTART_DELAY_MAX: Duration = Duration::from_secs(5);
-/// Maximum time for a successor to become ready. The kernel may need more than a minute to verify its programs.
+/// Maximum time for a successor to become ready. The kernel can take more than a minute to verify the successor's BPF
+/// programs.
 const READY_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// The state of a daemon.
 #[derive(Debug)]
 enum Role {
-    /// Not ready yet. `is_restart`: a previous daemon was ready.
+    /// Not ready yet. `is_restart` means that a previous daemon was ready.
     Starting { is_restart: bool },
     /// Active.
     Serving { since: Instant },
-    /// Was started as the successor. `sockets` are its socket messages, which are executed when it is ready; `channel`
-    /// is the end of its channel for the predecessor.
+    /// Started as the successor. `sockets` contains the daemon's requests to store or remove sockets, which are
+    /// executed when it is ready. `channel` is the predecessor's end of the channel to the successor.
     Successor {
         channel: Channel,
         sockets: Vec<(String, Option<OwnedFd>)>,
         /// Why the successor failed.
         failure: Option<String>,
     },
-    /// Was replaced by a successor, and hands over or ends its connections.
+    /// Replaced by a successor. The daemon is handing over or ending its connections.
     Replaced,
 }
 
@@ -94,7 +95,7 @@ struct Keeper {
     children: BTreeMap<u32, (Role, Child, PathBuf)>,
     next_number: u32,
     events: mpsc::UnboundedSender<(u32, Event)>,
-    /// Consecutive early crashes.
+    /// Number of consecutive early crashes.
     early_crashes: u32,
     restarts: u32,
     restart_limit: RestartLimit,
@@ -103,7 +104,7 @@ struct Keeper {
     privileged: Privileged,
     /// Whether a reload was requested while no daemon was running.
     reload_due: bool,
-    /// Whether a daemon was ready.
+    /// Whether any daemon has become ready.
     has_served: bool,
     /// The exit code of the last active daemon.
     exit_code: u8,
@@ -117,7 +118,7 @@ struct Keeper {
 /// Fails if another keeper uses the runtime directory, or no process can be started.
 pub async fn run(paths: &Paths, configuration: &Path) -> Result<u8, Error> {
     let (privileged, lock) = Privileged::open(paths, configuration)?;
-    // The keeper holds all listening sockets.
+    // The keeper holds all listening sockets, so it needs many descriptors.
     if let Err(error) = weir_sys::raise_nofile() {
         tracing::warn!(%error, "failed to raise the open-file limit: few listening sockets can be kept");
     }
@@ -200,7 +201,7 @@ impl Keeper {
         };
         let mut attached = vec![self.lock.as_fd()];
         attached.extend_from_slice(files);
-        // An earlier version uses the last file as the channel to its helper.
+        // An earlier version uses the last file as the channel to its helper, so attach that channel last.
         attached.extend(engine.as_ref().map(AsFd::as_fd));
         attached.extend(helper.as_ref().map(AsFd::as_fd));
         child.send(&begin, &attached);
@@ -215,7 +216,7 @@ impl Keeper {
             .map(drop)
     }
 
-    /// Makes every daemon reopen its log files, including draining daemons, which still write lines.
+    /// Makes every daemon reopen its log files, including draining daemons, which still write to them.
     fn reopen_logs(&self) {
         for (_, child, _) in self
             .children
@@ -237,8 +238,8 @@ impl Keeper {
         }
     }
 
-    /// Stops all daemons. Connections are refused from now on, unless a service manager holds the sockets for the next
-    /// start.
+    /// Stops all daemons. From then on, connections are refused, unless a service manager holds the sockets for the
+    /// next start.
     fn stop(&mut self, signal: Signal) {
         self.stopping = true;
         self.privileged.stop();
@@ -247,12 +248,12 @@ impl Keeper {
             child.signal(signal);
         }
         if self.children.is_empty() {
-            // A restart is pending; its event ends the keeper.
+            // No daemon is running, so a restart is pending. This event ends the keeper.
             let _ = self.events.send((0, Event::Restart));
         }
     }
 
-    /// Handles an event of a daemon. Returns the exit code if the keeper must exit.
+    /// Handles an event from a daemon. Returns the exit code if the keeper must exit.
     fn handle_event(&mut self, number: u32, event: Event) -> Result<Option<u8>, Error> {
         match event {
             Event::Message(message, files) => self.handle_message(number, message, files),
@@ -325,7 +326,7 @@ impl Keeper {
         match socket {
             Some(_) if self.stopping => {}
             Some(socket) => {
-                // Otherwise the service manager would keep both sockets.
+                // Remove the previous socket first; otherwise the service manager would keep both.
                 if self.sockets.contains_key(&name)
                     && let Err(error) = self.notifier.remove_descriptor(&name)
                 {

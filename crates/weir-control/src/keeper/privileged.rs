@@ -15,23 +15,23 @@ use super::service::{self, PermitSocket, ServiceClient, StopHandle};
 use super::vrrp::VrrpProcesses;
 use crate::runtime_dir::RuntimeDir;
 
-/// The starter of privileged processes, directly or through the helper service.
+/// Starts privileged processes, directly or through the helper service.
 #[derive(Debug)]
 pub(super) enum Privileged {
-    /// This process starts them. An unprivileged process starts no helpers.
+    /// This process starts them itself. If it is unprivileged, it starts no helpers.
     InProcess {
         vrrp: VrrpProcesses,
         announcer: Announcer,
         paths: Paths,
-        /// The configuration file, which helpers read; the keeper does not.
+        /// The configuration file, which only the helpers read.
         configuration: PathBuf,
         /// The owner of the runtime directory before an upgrade.
         owner: Option<u32>,
-        /// The way in which root shared the runtime directory with its owner.
+        /// How root shared the runtime directory with its owner before an upgrade.
         sharing: Option<Sharing>,
-        /// Whether a daemon of this keeper was unprivileged.
+        /// Whether any daemon of this keeper has been unprivileged.
         confined: bool,
-        /// What the runtime directory contained before the start.
+        /// The content of the runtime directory before the start.
         before: ContentBeforeStart,
         /// The programs that root has permitted.
         permits: PermitSocket,
@@ -43,18 +43,18 @@ pub(super) enum Privileged {
     },
 }
 
-/// The channels from a daemon to its helpers, and information for the daemon.
+/// The channels from a daemon to its helpers, and the information that the daemon needs.
 #[derive(Debug, Default)]
 pub(super) struct HelperChannels {
     pub(super) engine: Option<OwnedFd>,
     pub(super) helper: Option<OwnedFd>,
-    /// From the helper service.
+    /// Information from the helper service.
     pub(super) root_info: Option<RootInfo>,
 }
 
 impl Privileged {
-    /// Takes the lock of the runtime directory, which is returned too. Must be called inside a tokio runtime, by a
-    /// thread that lives as long as the process.
+    /// Acquires the lock of the runtime directory, and also returns the lock. Must be called inside a tokio runtime, by
+    /// a thread that lives as long as the process.
     ///
     /// # Errors
     /// Fails if another process holds the lock, or the helper service does not respond.
@@ -71,7 +71,7 @@ impl Privileged {
         before.record_files();
         let lock = lock.as_fd().try_clone_to_owned();
         let lock = lock.map_err(|source| Error::Signals { source })?;
-        // A keeper that was killed may have left the directory owned by the account.
+        // If a keeper was killed, the account may still own the directory.
         weir_runtime_dir::return_to_root(&paths.runtime_dir);
         let mut permits = PermitSocket::new(&paths.runtime_dir)?;
         if is_root {
@@ -91,7 +91,7 @@ impl Privileged {
         Ok((privileged, lock))
     }
 
-    /// Returns the channels from a new daemon of `program` to its helpers.
+    /// Returns the channels to the helpers of a new daemon that runs `program`.
     ///
     /// # Errors
     /// Fails if the open-file limit is reached, or the helper service rejects the program.
@@ -121,8 +121,8 @@ impl Privileged {
         }
     }
 
-    /// Returns whether the last daemon had dropped its privileges, or never had any. Its records must not cause the
-    /// next daemon to keep more privileges.
+    /// Returns whether the last daemon had dropped its privileges, or never had any. Records from such a daemon must
+    /// not cause the next daemon to keep more privileges.
     pub(super) fn is_confined(&self, has_daemon: bool) -> bool {
         match self {
             Self::InProcess { owner, paths, .. } => {
@@ -148,7 +148,7 @@ impl Privileged {
                 permits,
                 ..
             } => {
-                // An unprivileged daemon could specify any file.
+                // If the daemon is unprivileged, check the program, because the daemon could specify any file.
                 *owner = weir_runtime_dir::account_that_owns(&paths.runtime_dir);
                 *sharing = weir_runtime_dir::sharing(&paths.runtime_dir);
                 if owner.is_none() {
@@ -161,13 +161,13 @@ impl Privileged {
                 weir_runtime_dir::return_to_root(&paths.runtime_dir);
                 Ok(program)
             }
-            // The service checks the program, and the directory remains shared.
+            // The service checks the program when a helper is started, and the directory stays shared.
             Self::Service { .. } => Ok(program.to_owned()),
         }
     }
 
-    /// Records that an unprivileged daemon has written files in the runtime directory: during an upgrade, root owns
-    /// them.
+    /// Records that an unprivileged daemon has written the files in the runtime directory. During an upgrade, this
+    /// cannot be determined from their owner, which is root.
     fn record_confinement(&mut self) {
         let is_confined = self.is_confined(true);
         if let Self::InProcess { vrrp, confined, .. } = self
@@ -179,7 +179,7 @@ impl Privileged {
         }
     }
 
-    /// Creates the socket for permits again after the start of a daemon. [`Self::begin_upgrade`] may have removed it.
+    /// Recreates the socket for permits after a daemon has started. [`Self::begin_upgrade`] may have removed it.
     pub(super) fn serve_permits(&mut self) {
         if let Self::InProcess { permits, .. } = self
             && rustix::process::geteuid().is_root()
@@ -188,7 +188,7 @@ impl Privileged {
         }
     }
 
-    /// Cancels an upgrade: returns the runtime directory to the daemon that continues.
+    /// Cancels an upgrade: gives the runtime directory back to the daemon that continues.
     pub(super) fn cancel_upgrade(&mut self) {
         self.serve_permits();
         if let Self::InProcess {
@@ -205,7 +205,7 @@ impl Privileged {
         }
     }
 
-    /// Starts the VRRP processes if the active configuration has virtual routers, otherwise stops them.
+    /// Starts the VRRP processes if the active configuration has virtual routers; otherwise stops them.
     pub(super) fn configure_vrrp(&mut self, configured: bool, program: &Path) {
         self.record_confinement();
         match self {
@@ -217,7 +217,7 @@ impl Privileged {
         }
     }
 
-    /// Starts the announcer if the active configuration announces VIPs, otherwise stops it.
+    /// Starts the announcer if the active configuration announces VIPs; otherwise stops it.
     pub(super) fn configure_announcer(&mut self, configured: bool, program: &Path) {
         self.record_confinement();
         match self {
@@ -238,7 +238,7 @@ impl Privileged {
                 vrrp, announcer, ..
             } => {
                 announcer.stop();
-                // Withdraw routes before the VIPs move to another director.
+                // Stop the virtual routers last, so that routes are withdrawn before the VIPs move to another director.
                 vrrp.stop();
             }
             Self::Service { client, stopping } => {
@@ -249,7 +249,7 @@ impl Privileged {
         }
     }
 
-    /// Stops all processes, waits until they have exited, and returns the runtime directory to root.
+    /// Stops all processes, waits until they have exited, and gives the runtime directory back to root.
     pub(super) async fn shutdown(mut self, has_served: bool) {
         self.stop();
         match self {
@@ -277,7 +277,7 @@ impl Privileged {
     }
 }
 
-/// Lets a root process keep records in the runtime directory, which an unprivileged daemon may own.
+/// Lets a root process keep records in the runtime directory, even if an unprivileged daemon owns it.
 fn share(paths: &Paths, is_needed: bool) {
     if is_needed {
         weir_runtime_dir::share(&paths.runtime_dir);

@@ -1,17 +1,17 @@
-//! Limits the restart rate of a daemon that crashes repeatedly after serving for a while.
+//! Limits how often a daemon that crashes repeatedly after serving for a while is restarted.
 
 use std::time::{Duration, Instant};
 
 /// Maximum number of restarts without a pause.
 const BURST: u32 = 100;
-/// Interval at which one more restart becomes available; also the pause if none is available.
+/// Interval at which one more restart becomes available, and the pause if none is available.
 const REFILL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A token bucket of restarts.
 #[derive(Debug)]
 pub(super) struct RestartLimit {
     available: u32,
-    /// Time until which refills are included in `available`.
+    /// The time up to which refills have been added to `available`.
     counted_until: Instant,
 }
 
@@ -36,7 +36,7 @@ impl RestartLimit {
                 Duration::ZERO
             }
             None => {
-                // The restart that becomes available during the pause is used.
+                // Use the restart that becomes available during the pause.
                 self.counted_until += REFILL_INTERVAL;
                 REFILL_INTERVAL
             }
@@ -59,7 +59,7 @@ mod tests {
             restarts += 1;
         }
         assert!((600..=720).contains(&restarts), "{restarts}");
-        // After a day the bucket is full again.
+        // After a day, the bucket is full again.
         now += Duration::from_hours(24);
         let free = (0..2 * BURST).take_while(|_| restart_limit.pause(now).is_zero());
         assert_eq!(free.count(), BURST as usize);

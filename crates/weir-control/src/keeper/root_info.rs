@@ -1,14 +1,14 @@
-//! Information that the helper service determines for an unprivileged daemon.
+//! Defines the information that the helper service determines for an unprivileged daemon.
 
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-/// Information that only root can determine, for a daemon that a service manager starts unprivileged.
+/// Information that only root can determine. A daemon that a service manager starts unprivileged needs it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RootInfo {
     /// Whether a data plane is pinned.
     pub pinned: bool,
-    /// Directories that the confined daemon may read: those of `files` in the routes of root's configuration.
+    /// The directories that the confined daemon may read: those in `files` routes of root's configuration.
     pub readable: Vec<PathBuf>,
 }

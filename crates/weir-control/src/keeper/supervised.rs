@@ -1,5 +1,5 @@
-//! Functions shared by the supervisors of the keeper's processes: they set a process's environment, compute the delay
-//! before a restart, and wait for the exit.
+//! Provides functions that the supervisors of the keeper's processes share: they set a process's environment, compute
+//! the delay before a restart, and wait for the exit.
 
 use std::path::Path;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use super::link::KEEPER;
 /// Delay before a restart after an early exit. The delay doubles with each further early exit, up to the maximum.
 const RESTART_DELAY_MIN: Duration = Duration::from_millis(50);
 const RESTART_DELAY_MAX: Duration = Duration::from_secs(5);
-/// The exit of a process that ran for less than this is an early exit.
+/// An exit is early if the process ran for less than this time.
 pub(super) const EARLY_LIFETIME: Duration = Duration::from_secs(1);
 
 /// The delay before the next start of a process.
@@ -21,7 +21,7 @@ pub(super) const EARLY_LIFETIME: Duration = Duration::from_secs(1);
 pub(super) struct Backoff(Duration);
 
 impl Backoff {
-    /// Returns the delay after a process that ran for `lifetime`: zero unless the process exited early.
+    /// Returns the delay after the exit of a process that ran for `lifetime`: zero unless the exit was early.
     pub(super) fn after(&mut self, lifetime: Duration) -> Duration {
         if lifetime < EARLY_LIFETIME {
             return self.after_failure();
@@ -37,8 +37,8 @@ impl Backoff {
     }
 }
 
-/// Returns a command that runs `program` with the keeper's process ID in its environment, but without inherited sockets
-/// and the service manager's notification socket.
+/// Returns a command that runs `program` with the keeper's process ID in its environment, but without the variables for
+/// inherited sockets and for the service manager's notification socket.
 pub(super) fn command(program: &Path) -> Command {
     let mut command = Command::new(program);
     command
@@ -67,10 +67,10 @@ pub(super) async fn wait_or_kill(child: &mut Child, limit: Duration) {
     }
 }
 
-/// Returns an error if the exited process had just been started, because it would exit again.
+/// Returns an error if the process exited soon after it was started, because it would exit again.
 ///
 /// # Errors
-/// Fails if the process exited early.
+/// Fails if the exit was early.
 pub(super) fn check_lifetime(since: Instant) -> std::io::Result<()> {
     if since.elapsed() < EARLY_LIFETIME {
         return Err(std::io::Error::other(

@@ -1,9 +1,9 @@
-//! Supervises the VRRP agent and its helper for the keeper. Both are started when the configuration has virtual
-//! routers, restarted when one of them exits, and stopped last.
+//! Supervises the VRRP agent and its helper for the keeper: starts both when the configuration has virtual routers,
+//! replaces either when it exits, and stops both last.
 //!
-//! Each process can be replaced without the other. A standby process takes over when the agent dies. It has the times
-//! of the last advertisements, so a crash or an upgrade causes no failover. If a process cannot be replaced, the helper
-//! removes the addresses; if the helper cannot run, the keeper removes them.
+//! Each process can be replaced without the other. A standby process takes over when the agent dies. The standby has
+//! the times of the last advertisements, so neither a crash nor an upgrade causes a failover. If a process cannot be
+//! replaced, the helper removes the addresses; if the helper cannot run, the keeper removes them.
 
 use std::ffi::OsStr;
 use std::io;
@@ -23,7 +23,7 @@ use weir_sys::Channel;
 use super::link::KEEPER;
 use super::supervised::{self, Backoff, EARLY_LIFETIME, check_lifetime, signal, wait_or_kill};
 
-/// Time limit for the exit of each process.
+/// Time limit for each process to exit.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(3);
 /// Time limit for a new program to become a standby.
 const READY_TIMEOUT: Duration = Duration::from_secs(5);
@@ -38,14 +38,14 @@ pub fn check_parent() -> weir_sys::Result<()> {
 
 #[derive(Debug)]
 enum Request {
-    /// A configuration was loaded. Contains the program to start; `None` = there are no virtual routers.
+    /// A configuration was loaded: the program to start; `None` = there are no virtual routers.
     Configure(Option<PathBuf>),
     /// See [`VrrpProcesses::confine`].
     Confine,
     Stop,
 }
 
-/// Handle of the task that supervises the processes.
+/// A handle to the task that supervises the processes.
 #[derive(Debug)]
 pub(super) struct VrrpProcesses {
     requests: mpsc::UnboundedSender<Request>,
@@ -70,15 +70,15 @@ impl VrrpProcesses {
         }
     }
 
-    /// Starts the processes if the active configuration has virtual routers, otherwise stops them. Running processes
+    /// Starts the processes if the active configuration has virtual routers; otherwise stops them. Running processes
     /// reread the configuration.
     pub(super) fn configure(&self, configured: bool, program: &Path) {
         let program = configured.then(|| program.to_owned());
         let _ = self.requests.send(Request::Configure(program));
     }
 
-    /// Records that an unprivileged daemon writes the record of the active configuration from now on. The helper then
-    /// uses the record only to select parts of root's file, even if root owns the record.
+    /// Informs the supervisor that, from now on, an unprivileged daemon writes the record of the active configuration.
+    /// The helper then uses the record only to select parts of root's file, even if root owns the record.
     pub(super) fn confine(&self) {
         let _ = self.requests.send(Request::Confine);
     }
@@ -100,7 +100,7 @@ struct Supervisor {
     /// The configuration file, which the helper reads.
     configuration: PathBuf,
     requests: mpsc::UnboundedReceiver<Request>,
-    /// `None` = there are no virtual routers.
+    /// The program to run; `None` = there are no virtual routers.
     program: Option<PathBuf>,
     /// See [`VrrpProcesses::confine`].
     confined: bool,
@@ -115,7 +115,7 @@ struct Processes {
     confined: bool,
     agent: Child,
     helper: Child,
-    /// A process that waits to replace the agent.
+    /// A process that is waiting to replace the agent.
     standby: Option<Child>,
     started_at: Instant,
     /// The times at which the agent and the helper were last started.
@@ -123,7 +123,7 @@ struct Processes {
     helper_started_at: Instant,
     agent_end: OwnedFd,
     helper_end: OwnedFd,
-    /// A shared memfd with the agent's state, for its successor.
+    /// A shared memfd in which the agent stores its state for its successor.
     handover: OwnedFd,
 }
 
@@ -163,7 +163,7 @@ impl Supervisor {
     }
 
     /// Watches the processes until one of them cannot be replaced or they are no longer needed. Returns whether the
-    /// keeper stops.
+    /// keeper is stopping.
     async fn watch(&mut self, processes: &mut Processes) -> bool {
         loop {
             tokio::select! {
@@ -204,7 +204,8 @@ impl Supervisor {
                     }
                     Some(Request::Configure(None)) => {
                         self.program = None;
-                        // The agent rereads the configuration before it stops, because addresses may have a new owner.
+                        // The agent rereads the configuration before it stops, because an address may now belong to
+                        // another part of the configuration.
                         signal(&processes.agent, Signal::HUP);
                         signal(&processes.agent, Signal::TERM);
                         return false;
@@ -330,7 +331,7 @@ impl Processes {
         Ok(())
     }
 
-    /// Starts a helper that takes over the addresses of the previous helper. The agent repeats its requests.
+    /// Starts a helper that takes over the addresses of the previous helper. The agent then repeats its requests.
     fn replace_helper(&mut self) -> io::Result<()> {
         check_lifetime(self.helper_started_at)?;
         self.helper = spawn_helper(
@@ -344,8 +345,8 @@ impl Processes {
         Ok(())
     }
 
-    /// Replaces both processes with processes of another program. The previous agent advertises until the new agent is
-    /// ready.
+    /// Replaces both processes with processes that run another program. The previous agent advertises until the new
+    /// agent is ready.
     async fn upgrade(&mut self, program: PathBuf) -> io::Result<()> {
         let mut standby = self.spawn_standby(&program)?;
         let deadline = Instant::now() + READY_TIMEOUT;
@@ -366,7 +367,8 @@ impl Processes {
         self.replace_agent()
     }
 
-    /// Waits until all processes have exited: first the agent, then the helper, which exits when the channel is closed.
+    /// Waits until all processes have exited: first the agent, then the helper. The helper exits when the channel is
+    /// closed.
     async fn wait_for_exit(mut self) {
         if let Some(mut standby) = self.standby.take() {
             let _ = standby.kill().await;
@@ -400,11 +402,11 @@ fn is_running(child: &Child, program: &Path) -> bool {
         return true;
     };
     let running = identity(Path::new(&format!("/proc/{pid}/exe")));
-    // If the file was removed, there is no new program.
+    // If the file was removed, there is no new program to run.
     identity(program).is_none_or(|file| running == Some(file))
 }
 
-/// Starts a helper, which reads root's file. Earlier versions ignore the environment variable.
+/// Starts a helper that reads root's file. Earlier versions ignore the environment variable.
 fn spawn_helper(
     program: &Path,
     options: &[&str],

@@ -1,4 +1,4 @@
-//! Metrics of announced VIPs.
+//! Writes the metrics of announced VIPs.
 
 use super::text::Text;
 use crate::status::Report;

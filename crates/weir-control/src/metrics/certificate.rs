@@ -1,9 +1,9 @@
-//! The expiry of certificates.
+//! Writes the expiry of certificates.
 
 use super::text::Text;
 use crate::status::Report;
 
-/// Writes the family even if it has no series, because an alert rule may use it.
+/// Writes the metric family even if it has no series, because an alerting rule may use it.
 pub(super) fn write_certificates(text: &mut Text, report: &Report) {
     let name = "weir_certificate_not_after_timestamp_seconds";
     let help =

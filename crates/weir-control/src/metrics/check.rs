@@ -1,4 +1,4 @@
-//! Metrics of health checks.
+//! Writes the metrics of health checks.
 
 use super::server_row::{all_servers, service_labels};
 use super::text::{RenderedLabels, Seconds, Text, render_labels};
@@ -29,7 +29,7 @@ const COUNTS: [Family; 4] = [
     ),
 ];
 
-/// Writes the metrics of checks; nothing without checks.
+/// Writes the metrics of checks. Writes nothing if there are no checks.
 pub(super) fn write_checks(text: &mut Text, report: &Report) {
     let checks: Vec<(RenderedLabels, &Check)> = all_servers(report)
         .flat_map(|([service, pool, address], server)| {

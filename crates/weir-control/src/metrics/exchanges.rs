@@ -1,4 +1,4 @@
-//! Results and durations of proxied exchanges, by service, pool, route and server.
+//! Writes the results and durations of proxied exchanges, by service, pool, route and server.
 
 use weir_proxy::times::{BOUNDS_US, ErrorKind, Stage};
 
@@ -7,7 +7,7 @@ use super::text::{RenderedLabels, Seconds, Text, render_labels};
 use crate::status::exchanges::{Exchanges, Time};
 use crate::status::{ProxyServerDetails, Report};
 
-/// The labels of a service, pool or route, and its exchanges.
+/// The labels and the exchanges of a service, pool or route.
 type Row<'a> = (RenderedLabels, &'a Exchanges);
 
 const CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
@@ -25,7 +25,7 @@ const fn help(stage: Stage) -> &'static str {
     }
 }
 
-/// Writes all families; `report` must have at least one proxy service.
+/// Writes all families; `report` must contain at least one proxy service.
 pub(super) fn write_exchanges(text: &mut Text, report: &Report, rows: &[ServerRow<'_>]) {
     let proxies = || {
         let services = report.services.iter();
@@ -50,7 +50,7 @@ pub(super) fn write_exchanges(text: &mut Text, report: &Report, rows: &[ServerRo
             })
         })
         .collect();
-    // The requests and responses of services are written under separate names.
+    // The counts of services are written elsewhere, under separate names.
     write_results(text, "proxy", &services);
     for (prefix, rows) in [("pool", &pools), ("route", &routes)] {
         if !rows.is_empty() {
@@ -84,7 +84,7 @@ fn write_counts(text: &mut Text, prefix: &str, rows: &[Row<'_>]) {
     }
 }
 
-/// Writes failures, repetitions, histograms and the longest durations.
+/// Writes failures, retries, histograms and the longest durations.
 fn write_results(text: &mut Text, prefix: &str, rows: &[Row<'_>]) {
     let name = format!("weir_{prefix}_failures_total");
     text.write_family(
@@ -225,7 +225,8 @@ fn write_servers(text: &mut Text, servers: &[ServerRow<'_>]) {
     write_server_histograms(text, &rows);
 }
 
-/// Writes the responses of servers that had a request, and failures that occurred; with `metrics = "full"`, all series.
+/// Writes responses for servers that had a request, and failures that occurred. With `metrics = "full"`, writes all
+/// series.
 fn write_server_results(text: &mut Text, rows: &[ProxiedRow<'_>]) {
     let name = "weir_server_responses_total";
     text.write_family(
@@ -257,7 +258,7 @@ fn write_server_results(text: &mut Text, rows: &[ProxiedRow<'_>]) {
     }
 }
 
-/// Writes the durations of a stage for servers that have any; with `metrics = "full"`, for all servers.
+/// Writes the durations of a stage for servers that have any. With `metrics = "full"`, writes them for all servers.
 fn write_server_times(text: &mut Text, stage: Stage, rows: &[ProxiedRow<'_>]) {
     let name = format!("weir_server_{}_seconds", stage.as_str());
     text.write_family(&name, "summary", help(stage));

@@ -1,4 +1,4 @@
-//! Metrics of the group of directors.
+//! Writes the metrics of the group of directors.
 
 use super::text::Text;
 use crate::status::Report;

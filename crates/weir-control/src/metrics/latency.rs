@@ -1,5 +1,5 @@
-//! The estimated latency of layer 4 servers. The measured latency of proxied servers is in the summary of response
-//! times.
+//! Writes the estimated latency of layer 4 servers. The measured latency of proxied servers is part of the summary of
+//! response times.
 
 use super::server_row::all_servers;
 use super::text::Text;
@@ -38,7 +38,7 @@ pub(super) fn write_latencies(text: &mut Text, report: &Report) {
             text.write_sample(name, &labels, value.0 as f64 / 1e6);
         }
     }
-    // A separate family, because parsers require that the quantiles of a summary are numbers.
+    // This is a separate family, because parsers require the quantiles of a summary to be numbers.
     let name = "weir_server_latency_mean_seconds";
     let help = "Mean time from the last packet of a request to the first packet of its response.";
     text.write_family(name, "gauge", help);

@@ -1,7 +1,8 @@
-//! `GET /metrics`: the status document in Prometheus' text format, version 0.0.4, or in OpenMetrics, version 1.0.0.
+//! Renders the status document as metrics (`GET /metrics`): in Prometheus' text format, version 0.0.4, or in
+//! OpenMetrics, version 1.0.0.
 //!
-//! Names begin with `weir_`, names of counters end in `_total`, and labels contain the names in the configuration. This
-//! module counts nothing: all values come from the [`Report`] and the [`Process`] that the caller passes.
+//! Names begin with `weir_`, names of counters end in `_total`, and labels contain names from the configuration. This
+//! module does not count anything: all values come from the [`Report`] and the [`Process`] that the caller passes.
 
 mod announce;
 mod certificate;
@@ -104,7 +105,7 @@ const SERVER_GAUGES: [Gauge; 9] = [
     ),
 ];
 
-/// Renders all metrics; `rejections` contains the number of requests that the API over TCP rejected, by reason.
+/// Renders all metrics. `rejections` contains the number of requests that the API over TCP rejected, by reason.
 pub fn render(
     report: &Report,
     process: Process,
@@ -197,7 +198,7 @@ fn write_drift(text: &mut Text, report: &Report) {
     }
 }
 
-/// Writes all reasons, including reasons without rejections, because `rate()` needs the series before its first
+/// Writes all reasons, even those without rejections, because `rate()` needs a series to exist before its first
 /// increase.
 fn write_rejections(text: &mut Text, counts: impl Iterator<Item = (&'static str, u64)>) {
     let name = "weir_admin_refused_total";
@@ -240,7 +241,7 @@ fn write_services(text: &mut Text, report: &Report) {
 }
 
 /// Families that are counted only on the packet path. For a proxied server, they are written only with
-/// `metrics = "full"` or if the value is above 0.
+/// `metrics = "full"`, or if the value is above 0.
 const PACKET_PATH: [&str; 7] = [
     "stateless_total",
     "packets_in_total",
@@ -323,7 +324,7 @@ mod tests {
         }
     }
 
-    /// Families and series occur only once.
+    /// Each family and each series occurs only once.
     #[test]
     fn series_and_families_are_unique() {
         for format in [Format::Prometheus, Format::OpenMetrics] {
@@ -353,7 +354,8 @@ mod tests {
         );
     }
 
-    /// Returns a report with two layer 4 services and a proxy service that has one idle server and one used server.
+    /// Returns a report that contains two layer 4 services, and a proxy service with one idle server and one used
+    /// server.
     fn proxied() -> Report {
         use crate::status::{ProxyServiceDetails, exchanges::Exchanges};
         let mut report = Report::from(&director());
@@ -393,7 +395,7 @@ mod tests {
         report
     }
 
-    /// Returns the distinct series names of a server of the proxy service.
+    /// Returns the distinct metric names of a server of the proxy service.
     fn names<'a>(text: &'a str, server: &str) -> Vec<&'a str> {
         let lines = text
             .lines()

@@ -1,18 +1,18 @@
-//! Metrics of the daemon's process.
+//! Provides the metrics of the daemon's process.
 
 use super::text::{Seconds, Text};
 
-/// Memory and start time of the daemon's process.
+/// The memory use and the start time of the daemon's process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Process {
     /// Resident memory in bytes.
     pub resident_bytes: u64,
-    /// Start time, milliseconds since 1970.
+    /// Start time, in milliseconds since 1970.
     pub started_ms: u64,
 }
 
 impl Process {
-    /// Reads the values of the calling process; 0 if `/proc` cannot be read.
+    /// Reads the values of the calling process; they are 0 if `/proc` cannot be read.
     pub fn current() -> Self {
         let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
@@ -24,11 +24,11 @@ impl Process {
     }
 }
 
-/// Returns the start time of this process. Field 22 of proc_pid_stat(5) is the start in clock ticks since the boot, and
-/// /proc/stat contains the time of the boot in seconds.
+/// Returns the start time of this process. Field 22 of proc_pid_stat(5) is the start time in clock ticks since boot,
+/// and /proc/stat contains the boot time in seconds.
 fn started_ms() -> Option<u64> {
     let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
-    // The second field is a name in parentheses, which may contain spaces.
+    // The second field is a name in parentheses, which can contain spaces.
     let (_, fields) = stat.rsplit_once(") ")?;
     let ticks: u64 = fields.split(' ').nth(19)?.parse().ok()?;
     let system = std::fs::read_to_string("/proc/stat").ok()?;

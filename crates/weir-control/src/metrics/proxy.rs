@@ -1,4 +1,4 @@
-//! Metrics of proxy services.
+//! Writes the metrics of proxy services.
 
 use weir_proxy::Detail;
 
@@ -130,7 +130,7 @@ const FAMILIES: [Family; 20] = [
     ),
 ];
 
-/// Writes the metrics of proxy services; nothing without proxy services.
+/// Writes the metrics of proxy services. Writes nothing if there are no proxy services.
 pub(super) fn write_proxies(text: &mut Text, report: &Report, servers: &[ServerRow<'_>]) {
     let proxies = || {
         let services = report.services.iter();

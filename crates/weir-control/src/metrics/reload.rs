@@ -1,4 +1,4 @@
-//! Metrics of configuration reloads.
+//! Writes the metrics of configuration reloads.
 
 use super::text::Text;
 use crate::status::{Report, parse_seconds};

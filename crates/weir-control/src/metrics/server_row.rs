@@ -1,4 +1,4 @@
-//! Services and servers with their labels.
+//! Combines services and servers with their rendered labels.
 
 use super::text::{RenderedLabels, render_labels};
 use crate::status::{ProxyServerDetails, Report, Server, Service};
@@ -9,8 +9,8 @@ pub(super) type ServerLabels<'a> = [(&'static str, &'a str); 3];
 pub(super) struct ServerRow<'a> {
     pub(super) labels: RenderedLabels,
     pub(super) server: &'a Server,
-    /// Whether empty series are written too. They are omitted by default for proxied servers, because a pool may have
-    /// thousands.
+    /// Whether empty series are also written. By default, they are omitted for proxied servers, because a pool can have
+    /// thousands of servers.
     pub(super) is_full: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Metrics of flow synchronization.
+//! Writes the metrics of flow synchronization.
 
 use weir_engine_host::SyncPeerStatus;
 

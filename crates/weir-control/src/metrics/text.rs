@@ -1,21 +1,21 @@
-//! Writes the two text formats.
+//! Writes both text formats: Prometheus and OpenMetrics.
 //!
-//! No library is used, because the available libraries write only OpenMetrics, which `promtool check metrics` does not
-//! read, and do not support summaries with quantiles.
+//! No library is used, because the available ones write only OpenMetrics, which `promtool check metrics` cannot read,
+//! and do not support summaries with quantiles.
 
 use std::fmt::{Display, Write as _};
 
-/// A text format of metrics.
+/// A text format for metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// Prometheus' text format 0.0.4.
+    /// Prometheus' text format, version 0.0.4.
     Prometheus,
-    /// OpenMetrics 1.0.0, for clients that accept it.
+    /// OpenMetrics, version 1.0.0, for clients that accept it.
     OpenMetrics,
 }
 
 impl Format {
-    /// Returns OpenMetrics if a client's `Accept` contains it, otherwise Prometheus.
+    /// Returns OpenMetrics if a client's `Accept` field contains it, and Prometheus otherwise.
     pub fn accepted(accept: &str) -> Self {
         if accept.contains("application/openmetrics-text") {
             Self::OpenMetrics
@@ -33,7 +33,7 @@ impl Format {
     }
 }
 
-/// Labels of a sample.
+/// The labels of a sample.
 pub(super) type Labels<'a> = [(&'static str, &'a str)];
 
 pub(super) struct Text {
@@ -49,7 +49,7 @@ impl Text {
         }
     }
 
-    /// Writes the header of a family. Names of counters must end in `_total`.
+    /// Writes the header of a metric family. Names of counters must end in `_total`.
     pub(super) fn write_family(&mut self, name: &str, kind: &str, help: &str) {
         let mut family = name;
         if self.format == Format::OpenMetrics {
@@ -117,7 +117,7 @@ impl Text {
     }
 }
 
-/// Rendered labels, because the labels of a server are written often.
+/// Labels in rendered form. A server's labels are written many times, so they are rendered only once.
 pub(super) struct RenderedLabels(String);
 
 /// Renders labels once, for many series.
@@ -139,7 +139,7 @@ fn write_labels(out: &mut String, labels: &Labels<'_>) {
     }
 }
 
-/// A number of microseconds, which is formatted as seconds without loss.
+/// A number of microseconds, which is formatted in seconds without loss of precision.
 pub(super) struct Seconds(pub(super) u64);
 
 impl Display for Seconds {

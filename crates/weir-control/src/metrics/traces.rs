@@ -1,9 +1,9 @@
-//! Metrics of traced requests.
+//! Writes the metrics of traced requests.
 
 use super::text::Text;
 use crate::status::Report;
 
-/// Writes the metrics of traces; nothing without `[tracing]`.
+/// Writes the metrics of traces. Writes nothing if `[tracing]` is not configured.
 pub(super) fn write_traces(text: &mut Text, report: &Report) {
     let Some(traces) = &report.tracing else {
         return;

@@ -1,4 +1,4 @@
-//! Metrics of virtual routers.
+//! Writes the metrics of virtual routers.
 
 use weir_vrrp_agent::RouterStatus;
 

@@ -1,7 +1,8 @@
-//! `weir plan`: the changes that a reload would make, and the live flows that each affects.
+//! Computes the result of `weir plan`: the changes that a reload would make, and the live flows that each change
+//! affects.
 //!
-//! Pure: the difference between two desired states, as [`weir_model::diff`] reports it, with flow counts from the
-//! caller. It does not describe how a change is applied to the kernel.
+//! The plan consists of the differences between two desired states, as reported by [`weir_model::diff`], with flow
+//! counts from the caller. The module performs no I/O, and does not describe how a change is applied to the kernel.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -13,17 +14,17 @@ use weir_model::{Change, Desired, OnRemove, diff};
 /// The response to `POST /v1/plan`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
-    /// Changes in the order of the file, then changes to local addresses.
+    /// The changes in file order, then the changes to local addresses.
     pub changes: Vec<PlannedChange>,
     /// Warnings about addresses that clients may no longer be able to reach.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
 }
 
-/// One change.
+/// A change that a reload would make.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlannedChange {
-    /// `+` (added), `-` (removed) or `~` (changed), then the object.
+    /// `+` (added), `-` (removed) or `~` (changed), followed by the object.
     pub change: String,
     /// Number of live flows of the changed object.
     pub flows: u64,
@@ -34,7 +35,8 @@ pub struct PlannedChange {
 
 /// A source of live flow counts.
 pub trait LiveFlows {
-    /// Returns the number of live flows of a service, or of one of its servers, named as in the configuration file.
+    /// Returns the number of live flows of a service, or of one of its servers, by their names in the configuration
+    /// file.
     fn count(&self, service: &str, server: Option<&str>) -> u64;
 }
 
@@ -44,7 +46,7 @@ impl<F: Fn(&str, Option<&str>) -> u64> LiveFlows for F {
     }
 }
 
-/// Compares the active state with a new one; `added` are the VIPs that Weir has added, by interface.
+/// Compares the active state with a new one. `added` contains the VIPs that Weir has added, with their interfaces.
 pub fn plan(
     old: &Desired,
     new: &Desired,
@@ -64,8 +66,8 @@ pub fn plan(
     plan
 }
 
-/// Reports VIPs that Weir added and that the new configuration removes, moves or assigns to a virtual router: one
-/// change per VIP, and one warning per interface that loses VIPs on which services still listen.
+/// Reports VIPs that Weir has added and that the new configuration removes, moves or assigns to a virtual router. Adds
+/// one change per VIP, and one warning per interface that loses VIPs on which services still listen.
 fn report_address_changes(plan: &mut Plan, new: &Desired, added: &[(String, IpAddr)]) {
     let listeners = new.services.iter().flat_map(|service| &service.listen);
     let listeners = listeners.map(|listener| listener.address);
@@ -173,7 +175,7 @@ fn effect(change: &Change, new: &Desired) -> Option<&'static str> {
     })
 }
 
-/// One line per change, the warnings, then the number of changes.
+/// Writes one line per change, then the warnings, then the number of changes.
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for planned in &self.changes {

@@ -1,5 +1,5 @@
-//! Draining daemons, which still have clients after their successor has taken over. Each writes a record to the runtime
-//! directory. The active daemon shows all records, even after several upgrades.
+//! Records draining daemons, which still have clients after their successor has taken over. Each daemon writes a record
+//! to the runtime directory. The active daemon shows all records, even after several upgrades.
 
 use std::fs;
 use std::os::unix::fs::DirBuilderExt;
@@ -12,7 +12,7 @@ use weir_sys::replace_file;
 
 use crate::status::{Draining, rfc3339};
 
-/// The directory with one file per process.
+/// The directory that contains one file per draining process.
 const DIRECTORY: &str = "draining";
 /// Interval between updates.
 const UPDATE_INTERVAL: Duration = Duration::from_secs(1);
@@ -26,8 +26,8 @@ pub struct DrainingRecord {
 }
 
 impl DrainingRecord {
-    /// Creates a record, which is first written after one second, because most clients are handed over
-    /// immediately. Must be called inside a tokio runtime.
+    /// Creates a record. It is first written after one second, because most clients are handed over immediately. Must
+    /// be called inside a tokio runtime.
     pub fn new(runtime_dir: &Path) -> Self {
         let pid = std::process::id();
         Self {
@@ -73,7 +73,7 @@ impl Drop for DrainingRecord {
     }
 }
 
-/// Returns the records of this keeper's running daemons, the oldest first. Removes the records of dead daemons.
+/// Returns the records of this keeper's running daemons, oldest first. Removes the records of dead daemons.
 pub(super) fn read_all(runtime_dir: &Path) -> Vec<Draining> {
     let Ok(files) = fs::read_dir(runtime_dir.join(DIRECTORY)) else {
         return Vec::new();
@@ -87,7 +87,7 @@ pub(super) fn read_all(runtime_dir: &Path) -> Vec<Draining> {
 }
 
 fn read_record(file: &fs::DirEntry) -> Option<Draining> {
-    // Temporary files have names that are not numbers.
+    // The names of temporary files are not numbers.
     let pid = file.file_name().to_str()?.parse::<u32>().ok()?;
     if parent_of(pid) != Some(parent_id()) {
         let _ = fs::remove_file(file.path());
@@ -96,8 +96,8 @@ fn read_record(file: &fs::DirEntry) -> Option<Draining> {
     serde_json::from_slice(&fs::read(file.path()).ok()?).ok()
 }
 
-/// Returns the parent's process ID; `None` = the process does not exist (proc(5): `stat`; the name may contain any
-/// character).
+/// Returns the parent's process ID; `None` = the process does not exist (proc(5): `stat`; the process name can contain
+/// any character).
 fn parent_of(pid: u32) -> Option<u32> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let (_, remainder) = stat.rsplit_once(')')?;

@@ -1,4 +1,4 @@
-//! Errors from the runtime directory.
+//! Defines the errors of the runtime directory.
 
 use std::io;
 use std::path::PathBuf;
@@ -26,7 +26,7 @@ pub enum Error {
         /// The kernel's error.
         source: io::Error,
     },
-    /// The lock failed.
+    /// The directory cannot be locked.
     #[error(transparent)]
     System(#[from] weir_sys::Error),
 }

@@ -1,4 +1,4 @@
-//! The runtime directory of a daemon: its lock, its socket, and a link to the active configuration.
+//! Manages the runtime directory of a daemon: its lock, its socket, and a link to the active configuration.
 
 mod draining;
 mod error;
@@ -23,7 +23,7 @@ pub use self::error::Error;
 pub use self::namespace::{OtherNamespace, other_namespace};
 pub use weir_engine::LOCK;
 
-/// Maximum time for a daemon to exit after its keeper, and the interval between checks.
+/// Maximum time for a daemon to exit after its keeper has exited, and the interval between checks.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(2);
 const EXIT_POLL_INTERVAL: Duration = Duration::from_millis(5);
 
@@ -45,21 +45,22 @@ const TOKEN: &str = "token";
 /// A link to the active configuration file, for commands that run while no daemon is running.
 const CONFIGURATION: &str = "configuration";
 
-/// The text of the active configuration, which may differ from the configuration file. The name depends on the format
-/// (TOML or JSON). Earlier versions use the same names, and both may run in turn.
+/// The files with the text of the active configuration, which can differ from the configuration file. The name depends
+/// on the format (TOML or JSON). The names must not change: earlier versions use them, too, and can run before or after
+/// this version.
 const ACTIVE_CONFIG_FILES: [&str; 2] = ["in-force.toml", "in-force.json"];
 
-/// Returns whether a daemon holds the directory's lock. The daemon may not listen on its socket yet.
+/// Returns whether a daemon holds the directory's lock. The daemon may not be listening on its socket yet.
 pub fn is_locked(runtime_dir: &Path) -> bool {
     LockFile::is_held(&runtime_dir.join(LOCK))
 }
 
-/// Returns the active configuration file of the last daemon that used a runtime directory.
+/// Returns the configuration file that the last daemon in a runtime directory used.
 pub fn last_configuration(runtime_dir: &Path) -> Option<PathBuf> {
     fs::read_link(runtime_dir.join(CONFIGURATION)).ok()
 }
 
-/// Returns the file with the text of the active configuration of the last daemon that used a runtime directory.
+/// Returns the file with the text of the configuration that the last daemon in a runtime directory used.
 pub fn active_config_file(runtime_dir: &Path) -> Option<PathBuf> {
     let files = active_config_files(runtime_dir);
     files.into_iter().find(|path| path.exists())
@@ -70,13 +71,13 @@ pub fn active_config_files(runtime_dir: &Path) -> [PathBuf; 2] {
     ACTIVE_CONFIG_FILES.map(|name| runtime_dir.join(name))
 }
 
-/// A runtime directory that this process uses exclusively.
+/// A runtime directory that only this process uses.
 #[derive(Debug)]
 pub struct RuntimeDir {
     path: PathBuf,
-    /// Access to the socket and the directory.
+    /// Who may access the socket and the directory.
     access: SocketAccess,
-    /// `None` = the keeper holds the lock while this process is running.
+    /// The lock; `None` = the keeper holds the lock while this process is running.
     _lock: Option<LockFile>,
 }
 
@@ -100,7 +101,7 @@ impl RuntimeDir {
     }
 
     /// Opens the directory of a daemon whose keeper holds the lock. The keeper may be an earlier version, which set
-    /// wider modes.
+    /// more permissive modes.
     ///
     /// # Errors
     /// Fails if the directory or a file in it has the wrong owner or mode.
@@ -113,7 +114,7 @@ impl RuntimeDir {
         })
     }
 
-    /// Sets who may access the socket.
+    /// Applies access settings to the directory and the socket.
     ///
     /// # Errors
     /// Fails if the group cannot be set.
@@ -127,8 +128,8 @@ impl RuntimeDir {
         Ok(())
     }
 
-    /// Creates the directory if necessary and acquires its lock. If the holder is a keeper that was just killed, waits
-    /// for its daemon, which also holds the lock and exits with the keeper.
+    /// Creates the directory if necessary and acquires its lock. If the holder is a keeper that has just been killed,
+    /// waits for its daemon, which also holds the lock, to exit.
     ///
     /// # Errors
     /// [`Error::Running`] if another process holds the lock.
@@ -136,7 +137,8 @@ impl RuntimeDir {
         Self::lock_for(path, std::process::id())
     }
 
-    /// Like [`Self::lock`], for the unprivileged keeper with the ID `process`, which receives the descriptor.
+    /// Like [`Self::lock`], but for the unprivileged keeper with the process ID `process`, which receives the
+    /// descriptor.
     ///
     /// # Errors
     /// See [`Self::lock`].
@@ -161,7 +163,7 @@ impl RuntimeDir {
     /// mode is set and requests are served.
     ///
     /// # Errors
-    /// Fails if the path exceeds the length limit of socket names (108 bytes), or the directory cannot be written.
+    /// Fails if the path exceeds the length limit of socket names (108 bytes), or if the directory cannot be written.
     pub fn listen(&self) -> Result<UnixListener, Error> {
         let temporary = self.path.join(NEW_SOCKET);
         remove(&temporary)?;
@@ -189,7 +191,7 @@ impl RuntimeDir {
         socket_group::set(&directory.join(name), account, group)
     }
 
-    /// Removes the temporary socket, because this daemon will not serve.
+    /// Removes the temporary socket, because this daemon will not serve requests.
     pub fn remove_temporary_socket(&self) {
         let _ = fs::remove_file(self.path.join(NEW_SOCKET));
     }
@@ -203,8 +205,8 @@ impl RuntimeDir {
         fs::rename(self.path.join(NEW_SOCKET), &path).map_err(|error| file_error(&path, error))
     }
 
-    /// Creates a second link to the socket. A successor may replace the socket and then fail; without the second link,
-    /// clients could not reach this daemon again.
+    /// Creates a second link to the socket. If a successor replaces the socket and then fails, clients could not reach
+    /// this daemon without the second link.
     pub(crate) fn create_socket_link(&self) {
         self.remove_socket_link();
         if let Err(error) = fs::hard_link(self.path.join(SOCKET), self.path.join(SOCKET_LINK)) {
@@ -219,14 +221,14 @@ impl RuntimeDir {
     pub(crate) fn restore_socket(&self) -> Result<(), Error> {
         let (link, path) = (self.path.join(SOCKET_LINK), self.path.join(SOCKET));
         if link.exists() {
-            // A rename between two links to the same file removes neither link.
+            // If both links refer to the same file, the rename removes neither, so remove the second link.
             fs::rename(&link, &path).map_err(|error| file_error(&path, error))?;
             self.remove_socket_link();
         }
         Ok(())
     }
 
-    /// Returns the record of a draining daemon.
+    /// Returns a record with which this process reports that it is draining.
     pub(crate) fn draining_record(&self) -> DrainingRecord {
         DrainingRecord::new(&self.path)
     }
@@ -236,12 +238,12 @@ impl RuntimeDir {
         draining::read_all(&self.path)
     }
 
-    /// Removes the second link. A failure is harmless.
+    /// Removes the second link. Failures are ignored, because they are harmless.
     pub(crate) fn remove_socket_link(&self) {
         let _ = fs::remove_file(self.path.join(SOCKET_LINK));
     }
 
-    /// Returns the token for the API over TCP. Reads the token file, or creates one that only the owner can read.
+    /// Returns the token for the API over TCP. Reads the token file, or creates one that only its owner can read.
     ///
     /// # Errors
     /// Fails if the file cannot be read or written, or contains no valid token.
@@ -272,7 +274,7 @@ impl RuntimeDir {
         configuration: &Path,
         text: &str,
     ) -> Result<(), Error> {
-        // The format is determined from the text, which may differ from the text of the file.
+        // Determine the format from the text, because it can differ from the format of the configuration file.
         let is_json = text.trim_start().starts_with('{');
         let [name, unused_name] = if is_json {
             [ACTIVE_CONFIG_FILES[1], ACTIVE_CONFIG_FILES[0]]
@@ -293,7 +295,7 @@ impl RuntimeDir {
         fs::rename(&temporary, &link).map_err(|error| file_error(&link, error))
     }
 
-    /// Removes all state files, like a reboot, but not the locks. Returns the number of removed files.
+    /// Removes all state files, as a reboot does, but keeps the locks. Returns the number of removed files.
     ///
     /// # Errors
     /// Fails if the directory cannot be written.
@@ -301,7 +303,7 @@ impl RuntimeDir {
         Ok(weir_runtime_dir::remove_state_files(&self.path)?)
     }
 
-    /// Removes the socket, so that requests of clients fail immediately.
+    /// Removes the socket, so that clients' requests fail immediately.
     ///
     /// # Errors
     /// Fails if the directory cannot be written.
@@ -310,7 +312,8 @@ impl RuntimeDir {
     }
 }
 
-/// Makes the helper service set the group of a socket that this process has created. Fails without a helper service.
+/// Makes the helper service set the group of a socket that this process has created. Fails if there is no helper
+/// service.
 fn set_socket_group(name: &str) -> io::Result<()> {
     match socket_group::service() {
         Some(service) => socket_group::request(&service, name),
@@ -319,7 +322,7 @@ fn set_socket_group(name: &str) -> io::Result<()> {
 }
 
 /// Generates 256 random bits in hexadecimal and writes them to `path`. The file gets its final name only when it is
-/// complete, because a partial token would be permanent.
+/// complete, because later daemons would keep using a partial token.
 fn new_token(path: &Path) -> io::Result<String> {
     let mut token_bytes = [0; 32];
     fs::File::open("/dev/urandom")?.read_exact(&mut token_bytes)?;
@@ -382,7 +385,7 @@ mod tests {
             let text = fs::read_to_string(active_config_file(&path).unwrap()).unwrap();
             assert_eq!(text, configuration);
         }
-        // The file name depends on the format of the text, not of the configuration file.
+        // The file name depends on the format of the text rather than of the configuration file.
         for (text, name) in [
             ("{}", ACTIVE_CONFIG_FILES[1]),
             ("[node]\n", ACTIVE_CONFIG_FILES[0]),

@@ -1,7 +1,8 @@
-//! `RUNTIME_DIR/network-namespace`: the network namespace in which the daemon changed addresses and neighbours.
+//! Records, in `RUNTIME_DIR/network-namespace`, the network namespace in which the daemon changed addresses and
+//! neighbours.
 //!
-//! `weir clean` reverts these changes by interface name, and the same name identifies a different interface in a
-//! different namespace.
+//! `weir clean` reverts these changes by interface name, and the same name can identify another interface in another
+//! namespace.
 
 use std::fmt;
 use std::fs;
@@ -12,15 +13,15 @@ use weir_sys::{NetNs, boot_id, replace_file};
 use super::{Error, RuntimeDir};
 
 const FILE: &str = "network-namespace";
-/// The directory with the names of `ip netns`.
+/// The directory in which `ip netns` stores names.
 const NAMES_DIR: &str = "/run/netns";
 
-/// A network namespace other than this process's.
+/// A network namespace other than this process's own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OtherNamespace {
-    /// The namespace's inode number, as in `net:[4026532008]`.
+    /// The namespace's inode number, such as 4026532008 in `net:[4026532008]`.
     inode: u64,
-    /// The file of the namespace; `None` = `ip netns` has no name for it.
+    /// The file of the namespace; `None` = it has no name in `ip netns`.
     path: Option<PathBuf>,
 }
 
@@ -39,7 +40,7 @@ impl OtherNamespace {
         self.path.as_deref()
     }
 
-    /// Returns whether the namespace has a name, or a process of this PID namespace is in it.
+    /// Returns whether the namespace has a name, or contains a process of this PID namespace.
     pub fn exists(&self) -> bool {
         self.path.is_some() || has_process(self.inode)
     }
@@ -57,8 +58,8 @@ impl RuntimeDir {
     }
 }
 
-/// Returns the network namespace that a daemon recorded in the runtime directory, if it is not the calling thread's. A
-/// record from another boot is ignored.
+/// Returns the network namespace that a daemon recorded in the runtime directory, if it is not the calling thread's
+/// namespace. A record from an earlier boot is ignored.
 ///
 /// # Errors
 /// Fails if `/proc` is not mounted.
@@ -77,7 +78,7 @@ pub fn other_namespace(runtime_dir: &Path) -> Result<Option<OtherNamespace>, Err
     Ok(Some(OtherNamespace { inode, path }))
 }
 
-/// Returns the file of a namespace among the names of `ip netns`.
+/// Returns the file of a namespace that has a name in `ip netns`.
 fn find_name(inode: u64) -> Option<PathBuf> {
     let entries = fs::read_dir(NAMES_DIR).ok()?;
     let mut paths = entries.filter_map(|entry| Some(entry.ok()?.path()));

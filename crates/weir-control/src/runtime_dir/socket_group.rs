@@ -1,5 +1,5 @@
-//! Sets the group of the API's socket through the helper service, if the daemon is not a member of `[node]
-//! socket_group`. A service manager cannot set the group, because it does not read the configuration.
+//! Sets the group of the API's socket through the helper service, if the daemon is not a member of
+//! `[node] socket_group`. The service manager cannot set the group, because it does not read the configuration.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -10,13 +10,13 @@ use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, chownat, fstat, openat};
 use serde::{Deserialize, Serialize};
 use weir_sys::connect_to_service;
 
-/// The environment variable with the path of the service's socket.
+/// The environment variable with the path of the helper service's socket.
 pub(crate) const SERVICE_VARIABLE: &str = "WEIR_HELPER_SOCKET";
 
 /// Time limit for the service's response.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A request, which is the only message of its connection.
+/// A request to the helper service. A connection carries only one request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub(crate) enum Request {
@@ -35,19 +35,19 @@ pub(crate) enum Response {
     Permitted,
     /// The request was rejected or failed.
     Refused {
-        /// The message.
+        /// The error message.
         reason: String,
     },
 }
 
-/// Returns the socket of the helper service, from this process's environment.
+/// Returns the path of the helper service's socket from this process's environment.
 pub(crate) fn service() -> Option<PathBuf> {
     std::env::var_os(SERVICE_VARIABLE)
         .filter(|path| !path.is_empty())
         .map(PathBuf::from)
 }
 
-/// Makes the service set the group of the socket `name`.
+/// Makes the helper service set the group of the socket `name`.
 pub(super) fn request(service: &Path, name: &str) -> io::Result<()> {
     let (channel, peer) = connect_to_service(service).map_err(io::Error::other)?;
     if peer.user != 0 {
@@ -67,8 +67,8 @@ pub(super) fn request(service: &Path, name: &str) -> io::Result<()> {
     }
 }
 
-/// Sets the group of a socket that the account owns. Rejects other files: the account can create any file with this
-/// name, or a link to any file, but it cannot create files that another user owns.
+/// Sets the group of a socket that the account owns. Rejects other files, because the account can create any file with
+/// this name, including a link to a file of another user.
 pub(super) fn set(file: &Path, account: u32, group: u32) -> io::Result<()> {
     let path = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let socket = openat(rustix::fs::CWD, file, path, Mode::empty())?;

@@ -6,7 +6,7 @@ use super::{CheckStatus, ServerState, Snapshot};
 use weir_probing::Checks;
 
 impl Snapshot {
-    /// Adds the check results, slow start, and the probe counters.
+    /// Adds check results, slow start shares and probe counters.
     pub(crate) fn add_checks(&mut self, checks: &Checks) {
         for service in &mut self.services {
             for server in service.servers.iter_mut().filter(|server| !server.removed) {
@@ -21,7 +21,7 @@ impl Snapshot {
         }
         for service in &mut self.proxies {
             for server in &mut service.servers {
-                // Routes may use pools other than the pool of the service.
+                // Routes can use pools other than the service's own pool.
                 let (pool, name) = (&server.numbers.pool, &server.numbers.name);
                 if let Some(view) = checks.view(pool, name, None) {
                     if depends_on_checks(server.state) {
@@ -42,7 +42,8 @@ const fn depends_on_checks(state: ServerState) -> bool {
     }
 }
 
-/// Returns the slow start share in thousandths of the weight (`None` = complete), and the status of each check.
+/// Returns the slow start share in thousandths of the weight (`None` = slow start is complete), and the status of each
+/// check.
 fn slow_start_and_checks(view: ServerView) -> (Option<u32>, Vec<CheckStatus>) {
     let checks = view.checks.into_iter().map(|check| CheckStatus {
         what: check.target,

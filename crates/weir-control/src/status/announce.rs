@@ -1,4 +1,4 @@
-//! Announced VIPs in the status document.
+//! Describes announced VIPs in the status document.
 
 use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
@@ -7,20 +7,20 @@ use serde::{Deserialize, Serialize};
 
 use super::rfc3339;
 
-/// A VIP that the configuration announces.
+/// A VIP that is covered by `[announce]`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AnnouncedVip {
     /// The VIP.
     pub vip: IpAddr,
     /// `announced`, `draining` or `withdrawn`.
     pub state: String,
-    /// When the state was entered, RFC 3339.
+    /// When the VIP entered this state, in RFC 3339 format.
     pub since: String,
     /// The reason for the state of the VIP.
     pub reason: String,
 }
 
-/// Converts the routes in the announcer's report.
+/// Converts the routes from the announcer's report.
 pub(crate) fn routes(report: weir_announce::Report) -> Vec<AnnouncedVip> {
     let routes = report.routes.into_iter().map(|route| {
         let since = SystemTime::UNIX_EPOCH + Duration::from_millis(route.since_ms);
@@ -34,7 +34,7 @@ pub(crate) fn routes(report: weir_announce::Report) -> Vec<AnnouncedVip> {
     routes.collect()
 }
 
-/// Returns the text table; empty without announced VIPs and errors.
+/// Returns the text table; empty if there are neither announced VIPs nor errors.
 pub(super) fn table(routes: &[AnnouncedVip], error: Option<&str>) -> String {
     let mut text = String::new();
     if let Some(error) = error {

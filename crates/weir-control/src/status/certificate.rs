@@ -1,4 +1,4 @@
-//! Certificates of proxy services and of the API in the status document.
+//! Describes the certificates of proxy services and of the API in the status document.
 
 use std::fmt::Write as _;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -9,7 +9,7 @@ use weir_proxy::{CertificateExpiry, EXPIRY_WARNING_DAYS};
 use super::time::rfc3339;
 use crate::count::counted;
 
-/// Maximum number of certificate warnings in the text, per service.
+/// Maximum number of certificate warnings per service in the text form.
 const WARNED_MAX: usize = 5;
 
 /// A certificate that is sent to clients.
@@ -17,19 +17,19 @@ const WARNED_MAX: usize = 5;
 pub struct Certificate {
     /// The file that the certificate was read from.
     pub file: String,
-    /// The first host name in the certificate; absent if it has none.
+    /// The first host name in the certificate; absent if there is none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub name: String,
-    /// End of validity, RFC 3339.
+    /// End of validity, in RFC 3339 format.
     pub not_after: String,
     /// End of validity, in seconds since 1970.
     pub not_after_s: i64,
-    /// Full days until the end of validity; negative if the certificate has expired.
+    /// Number of full days until the end of validity; negative if the certificate has expired.
     pub days_left: i64,
 }
 
 impl Certificate {
-    /// Converts an expiry; `now` is the current time, for `days_left`.
+    /// Converts a certificate's expiry. `days_left` is relative to `now`.
     pub(crate) fn new(expiry: &CertificateExpiry, now: SystemTime) -> Self {
         let now = now.duration_since(UNIX_EPOCH).unwrap_or_default();
         let end = u64::try_from(expiry.not_after).unwrap_or(0);
@@ -59,8 +59,8 @@ impl Certificate {
     }
 }
 
-/// Writes the lines of a service: the certificate that expires first, or warnings for certificates that should have
-/// been renewed.
+/// Writes the lines of a service: the certificate that expires first, or warnings about certificates that should
+/// already have been renewed.
 pub(super) fn write_lines(out: &mut String, certificates: &[Certificate]) {
     let due: Vec<&Certificate> = certificates
         .iter()

@@ -208,8 +208,8 @@ impl From<&Totals> for Counters {
     }
 }
 
-/// Returns the common forwarding method of all servers, `mixed` if they differ, or the service's method without
-/// servers.
+/// Returns the forwarding method that all servers share, or `mixed` if they differ. If there are no servers, returns
+/// the service's method.
 fn forward(default: Forward, mut servers: impl Iterator<Item = Forward>) -> String {
     let first = servers.next().unwrap_or(default);
     if servers.all(|other| other == first) {

@@ -1,4 +1,4 @@
-//! The problems that `weir doctor` finds in a status report.
+//! Derives the findings of `weir doctor` from a status report.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -11,7 +11,7 @@ use weir_vrrp_agent::RouterStatus;
 use super::{Report, Server, VirtualRouterStatus};
 
 impl Report {
-    /// Returns the services, for the findings of `weir doctor`.
+    /// Returns the services in the form that `weir doctor` examines.
     pub fn doctor_services(&self) -> Vec<ServiceReport> {
         let services = self.services.iter().map(|service| ServiceReport {
             name: service.name.clone(),
@@ -21,7 +21,7 @@ impl Report {
         services.collect()
     }
 
-    /// Returns the problems of flow synchronization, without those that `disconnected` interfaces cause.
+    /// Returns the problems of flow synchronization, except those that `disconnected` interfaces cause.
     pub fn sync_findings(&self, disconnected: &Disconnected) -> Vec<Diagnosis> {
         let Some(sync) = &self.sync else {
             return Vec::new();
@@ -47,7 +47,7 @@ impl Report {
 }
 
 impl Report {
-    /// Returns the problems of the group of directors, and differences between directors.
+    /// Returns the problems of the group of directors, and the differences between directors.
     pub fn group_findings(&self) -> Vec<Diagnosis> {
         let Some(group) = &self.cluster else {
             return Vec::new();
@@ -97,7 +97,7 @@ impl Report {
 
 impl Report {
     /// Returns problems with configured functions that do not work on this director, and with changed files that are
-    /// not in use. Leaves out problems that `disconnected` interfaces cause.
+    /// not in use. Omits problems that `disconnected` interfaces cause.
     pub fn director_findings(
         &self,
         desired: &Desired,
@@ -142,8 +142,8 @@ impl Report {
     }
 }
 
-/// Reasons for ignored advertisements that indicate different configurations of the directors, and the keys to compare.
-/// Advertisements of other virtual routers on the segment are ignored as well, which is not a problem.
+/// Reasons for ignoring advertisements that show that the directors' configurations differ, and the keys to compare.
+/// Advertisements of other virtual routers on the segment are also ignored, but are not a problem.
 const MISMATCHES: [(&str, &str); 6] = [
     ("authentication", "`password` or `hmac`"),
     ("version", "`version`"),
@@ -154,7 +154,7 @@ const MISMATCHES: [(&str, &str); 6] = [
 ];
 
 impl Report {
-    /// Returns the problems of virtual routers, without faults that `disconnected` interfaces cause.
+    /// Returns the problems of virtual routers, except faults that `disconnected` interfaces cause.
     fn router_findings(&self, desired: &Desired, disconnected: &Disconnected) -> Vec<Diagnosis> {
         let mut without_link = BTreeSet::new();
         let mut findings = Vec::new();
@@ -179,7 +179,7 @@ impl Report {
     }
 }
 
-/// Returns whether a virtual router is in fault because its interface, or one that it tracks, has no connection.
+/// Returns whether a virtual router is in fault because its interface, or one that it tracks, has no link.
 fn has_failed_with_link(
     router: &RouterStatus,
     configured: Option<&VirtualRouter>,
@@ -197,7 +197,7 @@ fn has_failed_with_link(
 /// Reports a virtual router that cannot become active.
 fn state_finding(router: &RouterStatus) -> Option<Diagnosis> {
     let name = &router.name;
-    // A router whose agent does not respond is also reported in this state.
+    // If the agent does not respond, its routers are also reported in state `init`.
     if !matches!(router.state.as_str(), "fault" | "init") {
         return None;
     }
@@ -234,8 +234,8 @@ fn id_conflict(router: &RouterStatus) -> Option<Diagnosis> {
     Some(Diagnosis::new(problem, effect).fix(fix))
 }
 
-/// Reports that the active director has the same priority. Does not report this without preemption, where priorities
-/// matter less, nor while tracked objects reduce this director's priority.
+/// Reports that the active director has the same priority. Does not report this if preemption is off, because
+/// priorities matter less then, or while tracked objects reduce this director's priority.
 fn equal_priority(router: &RouterStatus, configured: &VirtualRouter) -> Option<Diagnosis> {
     let priority = router.active_peer_priority?;
     let peer = router.active_peer?;
@@ -258,7 +258,7 @@ fn equal_priority(router: &RouterStatus, configured: &VirtualRouter) -> Option<D
     Some(Diagnosis::new(problem, effect).fix(fix))
 }
 
-/// Reports ignored advertisements that indicate different configurations of the directors.
+/// Reports ignored advertisements that show that the directors' configurations differ.
 fn mismatches(router: &RouterStatus) -> Vec<Diagnosis> {
     let name = &router.name;
     let mut findings = Vec::new();

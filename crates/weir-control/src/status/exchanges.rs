@@ -1,23 +1,23 @@
-//! Results and durations of proxied exchanges in the status document.
+//! Describes the results and durations of proxied exchanges in the status document.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use weir_proxy::times::{DurationHistogram, ErrorKind, ExchangeCounters, Stage};
 
-/// Exchanges of a service, a route, a pool or a server since the process started.
+/// The exchanges of a service, route, pool or server since the process started.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exchanges {
-    /// Completed requests; in a TCP service, completed connections.
+    /// Number of completed requests; in a TCP service, number of completed connections.
     pub ended: u64,
-    /// Final responses by status class, 1xx to 5xx.
+    /// Number of final responses by status class, 1xx to 5xx.
     pub responses: [u64; 5],
-    /// Errors by kind; kinds that never occurred are omitted.
+    /// Number of errors by kind; kinds that never occurred are omitted.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub errors: BTreeMap<String, u64>,
-    /// Attempts at another server after a failure.
+    /// Number of retries on another server after a failure.
     pub redispatches: u64,
-    /// Attempts on a new connection because the server had closed the idle connection.
+    /// Number of retries on a new connection because the server had closed the idle connection.
     pub repetitions: u64,
     /// Durations of the exchanges.
     pub times: Times,
@@ -46,7 +46,7 @@ pub struct Time {
     /// The longest duration in microseconds.
     #[serde(default)]
     pub max_us: u64,
-    /// Number of durations in each bucket, not cumulative; the last bucket is for durations above every bound. Absent
+    /// Number of durations in each bucket (not cumulative). The last bucket is for durations above all bounds. Absent
     /// for servers, except with `metrics = "full"`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub buckets: Vec<u64>,
@@ -55,7 +55,7 @@ pub struct Time {
 /// The exchanges of a route or a pool of a service.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NamedExchanges {
-    /// Name of the pool, or the conditions and the action of the route.
+    /// The name of the pool, or the conditions and the action of the route.
     pub name: String,
     /// The exchanges.
     pub exchanges: Exchanges,
@@ -93,7 +93,7 @@ impl Times {
         !self.total.buckets.is_empty()
     }
 
-    /// Returns the durations of one stage.
+    /// Returns the durations of a stage.
     pub const fn of(&self, stage: Stage) -> &Time {
         match stage {
             Stage::Queue => &self.queue,

@@ -1,4 +1,4 @@
-//! The group of directors in the status document.
+//! Describes the group of directors in the status document.
 
 use std::fmt::Write as _;
 use std::time::{Duration, SystemTime};
@@ -10,7 +10,7 @@ use weir_model::Cluster;
 
 use super::rfc3339;
 
-/// The state of the `[cluster]`.
+/// The state of `[cluster]`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Group {
     /// The group's name.
@@ -21,18 +21,18 @@ pub struct Group {
     pub published: u64,
     /// `unpublished`, `complete`, `running` or `stopped`.
     pub rollout: String,
-    /// The director that is applying the configuration, or that failed; absent otherwise, and while several directors
-    /// apply it together.
+    /// The director that is applying the configuration or has failed to apply it; absent if there is none, and while
+    /// several directors apply the configuration at the same time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rollout_member: Option<String>,
     /// Why the rollout was stopped; absent otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rollout_reason: Option<String>,
-    /// `connected`, or `away`: etcd does not respond, and the group continues with its current state.
+    /// `connected`, or `away` if etcd does not respond. The group then continues with its current state.
     pub etcd: String,
     /// The etcd endpoint in use.
     pub endpoint: String,
-    /// When etcd stopped responding, RFC 3339; absent if it responds.
+    /// When etcd stopped responding, in RFC 3339 format; absent if etcd responds.
     #[serde(
         default,
         rename = "away_since",
@@ -42,8 +42,8 @@ pub struct Group {
     /// Why etcd does not respond, or why this director is not a member; absent otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// The error, such as a full disk, that prevented this director from saving the state that it uses while etcd does
-    /// not respond. The previously saved state is kept. Absent if the state was saved.
+    /// Why this director could not save the state that it uses while etcd does not respond, such as a full disk. The
+    /// previously saved state is kept. Absent if the state was saved.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub record_error: Option<String>,
     /// Number of changes from this director that are not in etcd yet.
@@ -58,14 +58,14 @@ pub struct Group {
     pub held: Vec<String>,
 }
 
-/// A director.
+/// A director of the group.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GroupMember {
     /// The director's name.
     pub name: String,
-    /// `present`, or `absent`: its lease has expired.
+    /// `present`, or `absent` if its lease has expired.
     pub state: String,
-    /// When the director became absent, RFC 3339; absent if it is present.
+    /// When the director became absent, in RFC 3339 format; omitted if the director is present.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<String>,
     /// Version of the configuration that the director has applied; 0 = none.
@@ -141,7 +141,7 @@ impl Group {
         }
     }
 
-    /// Returns the status without a running state machine.
+    /// Returns the status if the state machine is not running.
     pub(crate) fn failed(config: &Cluster, error: Option<&str>) -> Self {
         Self {
             name: config.name.clone(),

@@ -1,4 +1,4 @@
-//! The latency of a server in the status document.
+//! Describes the latency of a server in the status document.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use weir_latency::{QUANTILE_MIN_US, Summary};
@@ -7,8 +7,8 @@ use weir_proxy::times::Quantiles;
 /// A server's latency: the time from the last packet of a request to the first packet of its response.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Latency {
-    /// Arithmetic mean. At layer 4, over the last 30 to 60 seconds. In the proxy, the weight of a duration halves every
-    /// minute.
+    /// Arithmetic mean. At layer 4, it covers the last 30 to 60 seconds. In the proxy, the weight of each duration
+    /// halves every minute.
     pub mean_ms: Milliseconds,
     /// Median.
     pub p50_ms: Milliseconds,
@@ -18,11 +18,11 @@ pub struct Latency {
     pub p99_ms: Milliseconds,
     /// Number of samples: at layer 4, since the server was added; in the proxy, the sum of their weights.
     pub samples: u64,
-    /// `measured`, `timestamps` or `gaps`.
+    /// The method of measurement: `measured`, `timestamps` or `gaps`.
     pub method: String,
 }
 
-/// A time in microseconds, written as milliseconds.
+/// A time in microseconds, written in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Milliseconds(pub i64);
 
@@ -36,7 +36,7 @@ impl Milliseconds {
     }
 }
 
-/// The text of a layer 4 latency. Zero means that it is below the limit of the statistics, not that it is zero.
+/// Formats a layer 4 latency. The value zero means that the latency is below the resolution of the statistics.
 impl std::fmt::Display for Milliseconds {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.0 {

@@ -1,8 +1,8 @@
-//! The status document: JSON for programs, and a text table.
+//! Implements the status document, as JSON for programs and as a text table.
 //!
 //! The daemon creates the document from a [`Snapshot`](crate::snapshot::Snapshot); without a daemon, the command
-//! creates it from the pinned data plane. The API sends it, and the table is rendered only from it, so both show the
-//! same data. It contains no rates: a rate is computed from two documents ([`table`]).
+//! creates it from the pinned data plane. The API sends the document, and the table is rendered only from the document,
+//! so both show the same data. The document contains no rates; a rate is computed from two documents ([`table`]).
 
 pub(crate) mod announce;
 mod certificate;
@@ -37,7 +37,7 @@ pub use time::rfc3339;
 pub use traces::Traces;
 pub use vrrp::VirtualRouterStatus;
 
-/// Service name of the API's certificates in the metrics; not a valid name of a service.
+/// The service name under which metrics report the API's certificates. It is not a valid name for a service.
 const API_SERVICE: &str = "[node] admin";
 
 /// The response to `GET /v1/status`.
@@ -59,34 +59,34 @@ pub struct Report {
     pub draining: Vec<Draining>,
     /// Interfaces that the packet path is attached to.
     pub xdp: Vec<Interface>,
-    /// Packets of layer 4 services by their path through this host; absent before the first packet.
+    /// Number of packets of layer 4 services by path through this host; absent before the first packet.
     #[serde(default, skip_serializing_if = "is_default")]
     pub ways: PacketPaths,
     /// Services in file order.
     pub services: Vec<Service>,
     /// Use of the flow table.
     pub flows: Flows,
-    /// Server lists; absent without any.
+    /// Server lists; absent if there are none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sources: Vec<Source>,
-    /// Counters of the checks; absent without checks.
+    /// Counters of the checks; absent if there are none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checks: Option<Checks>,
-    /// File descriptors of the proxy; absent without proxy services.
+    /// File descriptors of the proxy; absent if there are no proxy services.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub open_files: Option<OpenFiles>,
-    /// Packets by outcome; outcomes that never occurred are omitted.
+    /// Number of packets by outcome; outcomes that never occurred are omitted.
     pub reasons: Vec<Reason>,
-    /// Counters of the latency estimator; zero counters are omitted.
+    /// Counters of the latency estimator; counters that are zero are omitted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub latency: Vec<Reason>,
     /// Number of repaired kernel objects, by kind.
     #[serde(default, skip_serializing_if = "is_default")]
     pub drift: Drift,
-    /// Virtual routers in file order; absent without any.
+    /// Virtual routers in file order; absent if there are none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub vrrp: Vec<VirtualRouterStatus>,
-    /// VIPs that are announced by BGP; absent without any.
+    /// VIPs that are announced through BGP; absent if there are none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub announce: Vec<AnnouncedVip>,
     /// Why VIPs cannot be announced; absent if they can.
@@ -95,8 +95,8 @@ pub struct Report {
     /// Whether an operator has drained this director; absent if not.
     #[serde(default, skip_serializing_if = "is_default")]
     pub drained: bool,
-    /// Whether forwarding ends with the daemon's mount namespace, because the pins are in a bpffs of `ip netns exec`;
-    /// absent if not.
+    /// Whether forwarding ends with the daemon's mount namespace, because the pins are in a bpffs that `ip netns exec`
+    /// mounted; absent if not.
     #[serde(default, skip_serializing_if = "is_default")]
     pub pins_are_temporary: bool,
     /// Flow synchronization; absent without `[sync]`.
@@ -108,13 +108,13 @@ pub struct Report {
     /// The group of directors; absent without `[cluster]`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<Group>,
-    /// The last reloads in this process, oldest first; absent without any.
+    /// The last reloads in this process, oldest first; absent if there are none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reloads: Vec<Reload>,
     /// Number of reloads in this process; absent before the first reload.
     #[serde(default, skip_serializing_if = "is_default")]
     pub reload_counts: ReloadCounts,
-    /// The certificates of `[node] admin`, in order of expiry; absent without TLS.
+    /// The certificates of `[node] admin`, in order of expiry; absent if TLS is not configured.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub admin_certificates: Vec<Certificate>,
     /// Why changed certificate files are not in use; absent if they are.
@@ -126,7 +126,8 @@ pub struct Report {
 }
 
 impl Report {
-    /// Returns all certificates that are sent to clients, each with its service; [`API_SERVICE`] for the API.
+    /// Returns all certificates that are sent to clients, each with the name of its service, or [`API_SERVICE`] for the
+    /// API.
     pub(crate) fn certificates(&self) -> impl Iterator<Item = (&str, &Certificate)> {
         let api_certificates = self
             .admin_certificates
@@ -143,16 +144,16 @@ impl Report {
 /// Number of reloads in the daemon's process, by result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReloadCounts {
-    /// Reloads that took effect, including those without a change.
+    /// Number of reloads that took effect, including those without a change.
     pub applied: u64,
-    /// Reloads that failed; nothing changed.
+    /// Number of reloads that failed. They changed nothing.
     pub refused: u64,
 }
 
-/// One reload.
+/// A reload.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reload {
-    /// Time of the reload, RFC 3339.
+    /// Time of the reload, in RFC 3339 format.
     pub at: String,
     /// The revision that became active; absent if the reload failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -168,18 +169,18 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
-/// The proxy's view of the process's file descriptors.
+/// The proxy's use of file descriptors.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpenFiles {
     /// Maximum number of open descriptors: RLIMIT_NOFILE.
     pub limit: u64,
-    /// Connections of clients.
+    /// Number of connections from clients.
     pub clients: u64,
-    /// Connections to servers.
+    /// Number of connections to servers.
     pub servers: u64,
-    /// Maximum number of clients, each with a connection to a server; further clients wait to be accepted.
+    /// Maximum number of clients if each has a connection to a server. Further clients wait to be accepted.
     pub clients_max: u64,
-    /// A message for each service whose limits exceed this maximum; absent without any.
+    /// A message for each service whose limits exceed this maximum; absent if there are none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub exceeding: Vec<String>,
 }
@@ -191,18 +192,18 @@ pub struct Draining {
     pub pid: u32,
     /// The daemon's version of Weir.
     pub version: String,
-    /// When the successor became active, RFC 3339.
+    /// When the successor became active, in RFC 3339 format.
     pub since: String,
     /// Number of connected clients; updated once per second.
     pub clients: u64,
 }
 
-/// TCP handshakes of clients since the server was created.
+/// Clients' TCP handshakes since the server was created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Handshakes {
-    /// SYNs sent to the server, including retransmissions.
+    /// Number of SYNs sent to the server, including retransmissions.
     pub syns: u64,
-    /// Flows that became established.
+    /// Number of flows that became established.
     pub finished: u64,
 }
 
@@ -211,9 +212,9 @@ pub struct Handshakes {
 pub struct EjectionStatus {
     /// The observed behaviour.
     pub reason: String,
-    /// When the server was ejected, RFC 3339.
+    /// When the server was ejected, in RFC 3339 format.
     pub since: String,
-    /// When the server is retried, RFC 3339.
+    /// When the server will be retried, in RFC 3339 format.
     pub until: String,
 }
 
@@ -222,7 +223,7 @@ pub struct EjectionStatus {
 pub struct Warning {
     /// The observed behaviour and its likely cause.
     pub reason: String,
-    /// When the problem was first observed, RFC 3339.
+    /// When the problem was first observed, in RFC 3339 format.
     pub since: String,
 }
 
@@ -234,7 +235,7 @@ const fn is_zero(number: &u32) -> bool {
     *number == 0
 }
 
-/// Number of layer 4 packets by their path through this host. Packets are counted as on the wire.
+/// Number of layer 4 packets by path through this host, counted as they appear on the wire.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PacketPaths {
     /// Received and sent by XDP.
@@ -247,7 +248,7 @@ pub struct PacketPaths {
 }
 
 impl PacketPaths {
-    /// Computes the paths from the number of packets of all services and the data plane's counters.
+    /// Computes the numbers from the total number of forwarded packets and the data plane's counters.
     pub(crate) fn new(forwarded: u64, reasons: &[Reason]) -> Self {
         let count = |label: &str| {
             let reason = reasons.iter().find(|reason| reason.reason == label);
@@ -263,14 +264,14 @@ impl PacketPaths {
     }
 }
 
-/// One interface of the packet path.
+/// An interface that the packet path is attached to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Interface {
     /// Name, as `ip link` shows it.
     pub interface: String,
     /// `native`, `generic` or `tc`.
     pub mode: String,
-    /// The reason for this mode; absent without a daemon.
+    /// The reason for this mode; absent if no daemon is running.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
 }
@@ -290,15 +291,16 @@ pub struct Flows {
 /// Counters of the checks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Checks {
-    /// Number of probed targets; a target that several servers share is counted once.
+    /// Number of probed targets. A target that several servers share is counted once.
     pub targets: u64,
     /// Number of probes sent since the daemon started.
     pub probes: u64,
-    /// Number of probes by delay: upper bound in milliseconds, and count; the last has no bound.
+    /// Number of probes by how late they were sent: upper bound in milliseconds, and count. The last entry has no
+    /// bound.
     pub lateness: Vec<(Option<u64>, u64)>,
 }
 
-/// One check of a server.
+/// A check of a server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Check {
     /// Kind and target, such as `http 10.0.0.5:80`.
@@ -335,7 +337,7 @@ pub struct Check {
     pub fall: u32,
 }
 
-/// Number of packets with one outcome.
+/// The number of packets with one outcome.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reason {
     /// The outcome's label.
@@ -346,16 +348,16 @@ pub struct Reason {
     pub packets: u64,
 }
 
-/// One service.
+/// A service.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Service {
     /// Name.
     pub name: String,
     /// `file` or `ipvsadm`.
     pub origin: String,
-    /// Listeners, `tcp/192.0.2.10:80`.
+    /// Listeners, such as `tcp/192.0.2.10:80`.
     pub listen: Vec<String>,
-    /// `local`, `added` or `absent`.
+    /// The state of the VIP: `local`, `added` or `absent`.
     pub vip: String,
     /// Forwarding method; `mixed` if the servers differ.
     pub forward: String,
@@ -369,7 +371,7 @@ pub struct Service {
     /// The reason for the state of the pool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool_cause: Option<String>,
-    /// Persistence: timeout, IPv4 and IPv6 prefix length, `5m /32 /128`.
+    /// Persistence: timeout, IPv4 prefix length and IPv6 prefix length, such as `5m /32 /128`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub persistence: Option<String>,
     /// Whether every UDP packet is scheduled separately.
@@ -381,14 +383,15 @@ pub struct Service {
     /// Additional data of a proxy service.
     #[serde(flatten, default, skip_serializing_if = "Option::is_none")]
     pub proxy: Option<ProxyServiceDetails>,
-    /// Servers in file order, then removed servers that still have flows; with `[sync]`, for at least a minute.
+    /// Servers in file order, then removed servers that still have flows. With `[sync]`, removed servers are listed for
+    /// at least a minute.
     pub servers: Vec<Server>,
 }
 
-/// One server in a service.
+/// A server in a service.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Server {
-    /// Name of the server: its address as in the file.
+    /// The server's name, which is its address as in the file.
     pub address: String,
     /// The server's pool; absent for layer 4 services.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -403,16 +406,16 @@ pub struct Server {
     pub state: String,
     /// The reason for the state of the server.
     pub reason: String,
-    /// When the server entered this state, RFC 3339.
+    /// When the server entered this state, in RFC 3339 format.
     pub since: String,
-    /// The active override: `drain`, `maint`, `weight 3`.
+    /// The active override, such as `drain`, `maint` or `weight 3`.
     #[serde(rename = "override", default, skip_serializing_if = "Option::is_none")]
     pub overridden: Option<String>,
     /// Whether the server was removed from the configuration.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub removed: bool,
-    /// The weight that the server's checks set, instead of the configured or overridden one; absent without such a
-    /// check.
+    /// The weight that the server's checks set, instead of the configured or overriding weight; absent if no check sets
+    /// a weight.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub check_weight: Option<u32>,
     /// During slow start, the current share of the weight in thousandths; absent otherwise.
@@ -424,10 +427,10 @@ pub struct Server {
     /// A problem that was observed although the checks pass. The server is still in use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warning: Option<Warning>,
-    /// TCP handshakes of clients with the server; absent before the first.
+    /// Clients' TCP handshakes with the server; absent before the first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub handshakes: Option<Handshakes>,
-    /// The server's latency; absent without samples.
+    /// The server's latency; absent if there are no samples.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency: Option<Latency>,
     /// The server's checks; absent while they are suspended.
@@ -454,9 +457,9 @@ pub struct Server {
 /// Totals that survive restarts, crashes, reloads and upgrades.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counters {
-    /// Number of flows that were assigned to a server.
+    /// Number of flows assigned to a server.
     pub connections: u64,
-    /// Number of flows that were forwarded by hash, without an entry.
+    /// Number of flows forwarded by hash, without a flow table entry.
     pub stateless: u64,
     /// Number of packets from clients.
     pub packets_in: u64,
@@ -469,7 +472,7 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// Adds other counters, wrapping like the kernel's counters.
+    /// Adds other counters. The sums wrap, as the kernel's counters do.
     fn add(&mut self, other: &Self) {
         for (total, added) in [
             (&mut self.connections, other.connections),

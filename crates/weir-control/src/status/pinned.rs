@@ -1,9 +1,9 @@
-//! Creates the status document without a daemon, from the pinned data plane and the names that the last daemon
+//! Creates the status document without a daemon, from the pinned data plane and the state that the last daemon
 //! persisted.
 //!
 //! Counters are read from the maps, names and weights from `RUNTIME_DIR/state.json` and its journal, overrides from
 //! `proxy.json`, and listeners and pools from the configuration file, if it is readable. Unavailable values are
-//! `unknown`. This module makes no changes.
+//! `unknown`. This module only reads.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -28,7 +28,7 @@ const UNKNOWN: &str = "unknown";
 /// Why the status cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Nothing is pinned, or another build pinned the maps.
+    /// Nothing is pinned, or another build has pinned the maps.
     #[error(transparent)]
     Dataplane(#[from] weir_dataplane::Error),
     /// The state file cannot be read.
@@ -47,20 +47,20 @@ pub enum Error {
         /// The parse error.
         source: serde_json::Error,
     },
-    /// A newer version wrote the state file.
+    /// A newer version has written the state file.
     #[error("{path}: version {found} is newer than this build", path = path.display())]
     Newer {
         /// The file.
         path: PathBuf,
-        /// Its version.
+        /// The version of the state file's format.
         found: u32,
     },
 }
 
-/// Reads the status. `desired` is the configuration, or empty if it cannot be read.
+/// Reads the status. `desired` is the configuration; it is empty if the configuration cannot be read.
 ///
 /// # Errors
-/// Fails if nothing is pinned, or the state file is damaged.
+/// Fails if nothing is pinned, or if the state file is damaged.
 pub async fn read(runtime_dir: &Path, pin_dir: &Path, desired: &Desired) -> Result<Report, Error> {
     let plane = open_readonly(&PinDir::new(pin_dir))?;
     let maps = &plane.maps;
@@ -115,7 +115,7 @@ fn read_persisted(runtime_dir: &Path) -> Result<Option<PersistedState>, Error> {
     })
 }
 
-/// Returns the states of servers from the last daemon's files.
+/// Reads the states of servers from the last daemon's files.
 fn restore_states(runtime_dir: &Path, saved: SavedServers) -> ServerStates {
     let overrides = override_file::overrides(runtime_dir);
     let has_override_file = overrides.is_some();
@@ -125,7 +125,7 @@ fn restore_states(runtime_dir: &Path, saved: SavedServers) -> ServerStates {
     states
 }
 
-/// Returns the interfaces that XDP is attached to. If a name is unavailable, its index is returned instead.
+/// Returns the interfaces that XDP is attached to. If an interface's name is unavailable, returns its index instead.
 async fn read_interfaces(plane: &PinnedPlane) -> Vec<Interface> {
     let links = match Netlink::open() {
         Ok(netlink) => netlink.links().await.unwrap_or_default(),
@@ -266,7 +266,7 @@ fn server(
     })
 }
 
-/// Returns the forwarding method of a dest row; `unknown` for a free row.
+/// Returns the forwarding method in a row of the dest map; `unknown` for a free row.
 fn forward(number: u8) -> &'static str {
     model_forward(number).map_or(UNKNOWN, Forward::as_str)
 }

@@ -1,4 +1,4 @@
-//! Proxy services in the status document.
+//! Describes proxy services in the status document.
 
 use std::collections::BTreeMap;
 
@@ -15,28 +15,27 @@ use crate::snapshot::{ProxyServerStatus, ProxyStatus};
 pub struct ProxyServiceDetails {
     /// `tcp` or `http`.
     pub protocol: String,
-    /// Current number of clients.
+    /// Current number of connected clients.
     pub clients: u64,
-    /// Peak number of clients since the process started.
+    /// Peak number of connected clients since the process started.
     #[serde(default)]
     pub clients_max: u64,
     /// Number of requests since the service was created; 0 for a TCP service.
     pub requests: u64,
-    /// Number of responses that Weir generated instead of a server.
+    /// Number of responses that Weir, rather than a server, generated.
     pub errors: u64,
-    /// Number of attempts on another server.
+    /// Number of retries on another server.
     pub retries: u64,
-    /// Final responses by status class, 1xx to 5xx.
+    /// Number of final responses by status class, 1xx to 5xx.
     #[serde(default)]
     pub responses: [u64; 5],
-    /// Current number of clients that are waiting for a server.
+    /// Current number of clients waiting for a server.
     #[serde(default)]
     pub queued: u64,
     /// Number of suppressed access log lines.
     #[serde(default)]
     pub log_dropped: u64,
-    /// Number of HTTP/2 streams that a client reset before the response, or that were reset because of a client's
-    /// error.
+    /// Number of HTTP/2 streams that clients reset before the response, or that Weir reset because of a client's error.
     #[serde(default)]
     pub streams_reset: u64,
     /// Number of HTTP/2 streams that were refused because too many had been reset.
@@ -51,13 +50,13 @@ pub struct ProxyServiceDetails {
     /// Number of failed TLS handshakes with clients.
     #[serde(default)]
     pub tls_failures: u64,
-    /// The certificates for clients, in order of expiry, at most 1000; absent without TLS.
+    /// At most 1000 certificates that are sent to clients, in order of expiry; absent without TLS.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub certificates: Vec<Certificate>,
     /// Number of idle client connections that were closed to free descriptors.
     #[serde(default)]
     pub shed: u64,
-    /// Number of times accepting was paused because few descriptors were available.
+    /// Number of times that accepting connections was paused because too few descriptors were available.
     #[serde(default)]
     pub accept_pauses: u64,
     /// Peak number of clients in the queue of one of the service's pools.
@@ -78,22 +77,22 @@ pub struct ProxyServiceDetails {
     /// Maximum number of requests per client per minute, as configured; 0 = no limit.
     #[serde(default)]
     pub rate_limit_per_minute: u64,
-    /// Further counters by name: see `weir_proxy_*` in the metrics reference.
+    /// Further counters by name; see `weir_proxy_*` in the metrics reference.
     #[serde(default)]
     pub details: BTreeMap<String, u64>,
-    /// Number of HTTP/2 requests to servers in progress.
+    /// Current number of HTTP/2 requests to servers.
     #[serde(default)]
     pub h2_upstream_active: u64,
-    /// Number of requests that were sent to servers over HTTP/2.
+    /// Number of requests sent to servers over HTTP/2.
     #[serde(default)]
     pub h2_upstream_requests: u64,
     /// Results and durations of the exchanges since the process started.
     #[serde(default)]
     pub exchanges: Exchanges,
-    /// Exchanges of each pool.
+    /// The exchanges of each pool.
     #[serde(default)]
     pub pools: Vec<NamedExchanges>,
-    /// Exchanges of each route; a route's name consists of its conditions and action.
+    /// The exchanges of each route. A route's name consists of its conditions and its action.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub routes: Vec<NamedExchanges>,
 }
@@ -101,9 +100,9 @@ pub struct ProxyServiceDetails {
 /// Additional data of a server of a proxy service.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ProxyServerDetails {
-    /// Number of requests that were sent to the server, including repeated requests; 0 for a TCP service.
+    /// Number of requests sent to the server, including retries; 0 for a TCP service.
     pub requests: u64,
-    /// Peak number of concurrent requests, over all services of the pool; of connections for a TCP service.
+    /// Peak number of concurrent requests, or of connections for a TCP service, across all services that use the pool.
     pub active_max: u64,
     /// Number of failed connection attempts since the process started.
     pub connect_failures: u64,
@@ -115,7 +114,7 @@ pub struct ProxyServerDetails {
     /// Peak number of requests to the server in one second.
     #[serde(default)]
     pub requests_per_second_max: u64,
-    /// Milliseconds since the server's last exchange ended; absent before the first.
+    /// Time since the server's last exchange ended, in milliseconds; absent before the first exchange.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unused_ms: Option<u64>,
     /// Maximum number of concurrent requests, as configured; 0 = no limit.
@@ -124,7 +123,7 @@ pub struct ProxyServerDetails {
     /// Whether the server is used only while no other server is available.
     #[serde(default)]
     pub backup: bool,
-    /// Results and durations of the exchanges that ended at this server.
+    /// Results and durations of the exchanges that ended with this server.
     pub exchanges: Exchanges,
 }
 

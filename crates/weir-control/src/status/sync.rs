@@ -1,4 +1,4 @@
-//! Flow synchronization in the status document.
+//! Describes flow synchronization in the status document.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -11,7 +11,7 @@ use weir_engine_host::{SyncPeerStatus, SyncStatus};
 pub struct Sync {
     /// Address and port that this director listens on.
     pub listen: String,
-    /// Why the address cannot be used; absent if it can.
+    /// Why the address cannot be used; absent if it can be used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     /// Whether flows are sent; `ipvsadm --stop-daemon master` stops sending.
@@ -22,9 +22,9 @@ pub struct Sync {
     pub peers: Vec<SyncPeerStatus>,
     /// Number of records from peers by result; results that never occurred are omitted.
     pub records: BTreeMap<String, u64>,
-    /// Number of datagrams from unknown addresses.
+    /// Number of datagrams received from unknown addresses.
     pub unknown_senders: u64,
-    /// Number of changes that were overwritten before they were read; they are sent some seconds later.
+    /// Number of changes that were overwritten before they were read. The flows are sent some seconds later.
     pub overwritten: u64,
 }
 

@@ -1,7 +1,9 @@
-//! Renders the status document as text: lines for the director, a block for each service, and packets by outcome.
+//! Renders the status document as text: lines for the director, a block for each service, and the number of packets by
+//! outcome.
 //!
-//! For a terminal, the text fits the given width: numbers are shortened, the reason of a server has its own line, and
-//! in a large pool only the servers that need attention are listed. Without a width, everything is shown.
+//! On a terminal, the text fits the given width: numbers are shortened, the reason for a server's state has its own
+//! line, and only the servers that need attention are listed if the pool is large. Without a width, everything is
+//! shown.
 
 mod layout;
 mod row;
@@ -19,7 +21,7 @@ use row::{Columns, narrow, needs_attention, wide};
 pub use select::{UnknownPool, select};
 pub use view::{Previous, View};
 
-/// Maximum size of a pool whose servers are all listed on a terminal.
+/// Maximum size of a pool for which a terminal shows all servers.
 const LISTED_MAX: usize = 20;
 
 /// Renders `report`.
@@ -71,7 +73,7 @@ pub fn render(report: &Report, view: &View<'_>) -> String {
     }
 }
 
-/// Returns the numbers of services and servers in one line.
+/// Returns the number of services and servers in one line.
 fn summary(report: &Report) -> String {
     let servers = report.services.iter().flat_map(|service| &service.servers);
     format!(
@@ -82,8 +84,8 @@ fn summary(report: &Report) -> String {
     )
 }
 
-/// Returns the number of servers as `weir check` counts them: each server of a pool once. Their states are counted in
-/// each service, because they may differ.
+/// Returns the number of servers as text. As in `weir check`, each server of a pool is counted once. If services share
+/// servers, the text adds that states are counted in each service, because they can differ.
 pub fn servers_text(report: &Report) -> String {
     let mut distinct = HashSet::new();
     let mut all = 0;
@@ -190,7 +192,7 @@ fn render_director(report: &Report) -> String {
     out
 }
 
-/// Writes the reasons for the modes of the packet path, and the share of packets by path.
+/// Writes the reasons for the modes of the packet path, and the share of packets on each path.
 fn write_packet_paths(out: &mut String, report: &Report) {
     for interface in report
         .xdp
@@ -255,7 +257,7 @@ fn write_service(
         return;
     }
     for servers in service.servers.chunk_by(|a, b| a.pool == b.pool) {
-        // A pool of a route.
+        // This pool is used by a route.
         if let Some(pool) = servers.first().and_then(|first| first.pool.as_ref())
             && *pool != service.pool
         {
@@ -270,7 +272,7 @@ fn write_service(
     }
 }
 
-/// Writes the servers of one pool.
+/// Writes the servers of a pool.
 fn write_servers(out: &mut String, servers: &[Server], view: &View<'_>) {
     let Some(width) = view.width else {
         let rows: Vec<Columns<10>> = std::iter::once(wide::HEADER.map(str::to_owned))
@@ -303,7 +305,7 @@ fn write_servers(out: &mut String, servers: &[Server], view: &View<'_>) {
     }
 }
 
-/// Writes the totals of a service, and rates.
+/// Writes the totals and the rates of a service.
 fn write_traffic(out: &mut String, service: &Service, previous: Option<(&Service, Duration)>) {
     let totals = &service.totals;
     let _ = match &service.proxy {
@@ -350,7 +352,7 @@ fn write_traffic(out: &mut String, service: &Service, previous: Option<(&Service
 
 fn render_rates(now: &Service, previous: &Service, elapsed: Duration) -> String {
     let seconds = elapsed.as_secs_f64();
-    // The counters of a service that was removed and added again start at zero.
+    // If a service was removed and added again, its counters start at zero.
     let rate =
         |count: fn(&Service) -> u64| count(now).saturating_sub(count(previous)) as f64 / seconds;
     let connections = rate(|service| service.totals.connections);

@@ -1,4 +1,4 @@
-//! Timestamps in RFC 3339, in UTC with whole seconds.
+//! Formats and parses timestamps in RFC 3339 format, in UTC and whole seconds.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -20,7 +20,7 @@ pub fn rfc3339(moment: SystemTime) -> String {
     )
 }
 
-/// Parses the output of [`rfc3339`]. Returns seconds since 1970.
+/// Parses the output of [`rfc3339`]. Returns the number of seconds since 1970.
 pub(crate) fn parse_seconds(text: &str) -> Option<u64> {
     parse(text).map(|since| since.as_secs())
 }

@@ -1,13 +1,13 @@
-//! Traces of proxied requests in the status document.
+//! Describes traces of proxied requests in the status document.
 
 use serde::{Deserialize, Serialize};
 
 use crate::snapshot::TraceStatus;
 
-/// The state of `[tracing]`. All numbers count requests since the process started.
+/// The state of `[tracing]`. All counts are since the process started.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Traces {
-    /// URL of the collector.
+    /// The collector's URL.
     pub endpoint: String,
     /// Number of recorded requests.
     pub recorded: u64,

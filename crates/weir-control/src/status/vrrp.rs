@@ -1,4 +1,4 @@
-//! Virtual routers in the status document, as the VRRP agent reports them.
+//! Describes virtual routers in the status document, as reported by the VRRP agent.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,7 +13,7 @@ use super::rfc3339;
 /// A virtual router.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VirtualRouterStatus {
-    /// When the state was entered, RFC 3339.
+    /// When the router entered its state, in RFC 3339 format.
     pub since: String,
     /// The state of the router, as the agent reports it.
     #[serde(flatten)]
@@ -30,7 +30,7 @@ impl From<RouterReport> for VirtualRouterStatus {
     }
 }
 
-/// Returns the virtual routers as the agent reports them. If the agent does not respond, returns the configured virtual
+/// Returns the virtual routers as reported by the agent. If the agent does not respond, returns the configured virtual
 /// routers in state `init`.
 pub(crate) fn report(runtime_dir: &Path, desired: &Desired) -> Vec<VirtualRouterStatus> {
     if desired.vrrp.is_empty() {

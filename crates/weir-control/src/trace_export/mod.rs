@@ -1,8 +1,8 @@
 //! Sends traced requests to an OpenTelemetry collector.
 //!
-//! One task sends the requests that the workers have recorded, in batches. After a transient error, the batch is sent
-//! again. Meanwhile, the workers' bounded buffers fill; requests that do not fit are dropped and counted. Errors are
-//! logged at most once per minute.
+//! One task sends the requests that the workers have recorded, in batches. After a transient error, the task sends the
+//! batch again. Meanwhile, the workers' bounded buffers fill up; requests that do not fit are dropped and counted.
+//! Errors are logged at most once per minute.
 
 mod otlp;
 
@@ -21,11 +21,11 @@ use otlp::Identity;
 
 /// Interval between batches.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// Maximum number of requests in a batch; each has up to two spans of about a kilobyte.
+/// Maximum number of requests in a batch; each request has up to two spans of about a kilobyte.
 const BATCH_MAX: usize = 1_024;
 /// Time limit for sending a batch.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// Delays before a batch is sent again.
+/// Delays before successive retries of a batch.
 const RETRY_DELAYS: [Duration; 3] = [
     Duration::from_secs(1),
     Duration::from_secs(2),
@@ -33,7 +33,7 @@ const RETRY_DELAYS: [Duration; 3] = [
 ];
 /// Minimum interval between warnings.
 const WARNING_INTERVAL: Duration = Duration::from_secs(60);
-/// Time limit for the last batches when the daemon stops.
+/// Time limit for sending the last batches when the daemon stops.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Counters of the exporter.
@@ -43,10 +43,10 @@ struct Counts {
     failed: AtomicU64,
 }
 
-/// The state of the exporter, for status and metrics.
+/// The state of the exporter, for the status and the metrics.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TraceStatus {
-    /// URL of the collector.
+    /// The collector's URL.
     pub endpoint: String,
     /// Number of requests that were recorded since the process started.
     pub recorded: u64,
@@ -63,7 +63,7 @@ pub struct TraceStatus {
 pub(crate) struct TraceExport {
     running: Option<RunningExport>,
     counts: Arc<Counts>,
-    /// The workers' queue, which counts recorded and dropped requests.
+    /// The workers' queue, which also counts recorded and dropped requests.
     queue: Option<Arc<TraceQueue>>,
 }
 
@@ -86,7 +86,7 @@ impl TraceExport {
         if self.running.as_ref().map(|running| &running.config) == tracing {
             return;
         }
-        // The old task sends the remaining requests and ends.
+        // The previous task sends the remaining requests, then ends.
         if let Some(running) = self.running.take() {
             running.stop.set();
         }

@@ -1,9 +1,9 @@
-//! Encodes traced requests as OTLP: an `ExportTraceServiceRequest` in the JSON encoding of opentelemetry-proto
+//! Encodes traced requests in OTLP, as an `ExportTraceServiceRequest` in the JSON encoding of opentelemetry-proto
 //! (trace.proto), with the attributes of the stable semantic conventions for HTTP (version 1.23 and later).
 //!
-//! JSON is used because every collector accepts it and it needs no library except serde. Identifiers are hexadecimal,
-//! and 64-bit integers are strings (OTLP specification, "JSON Protobuf Encoding"). Names that begin with `weir.` have
-//! no counterpart in the conventions.
+//! JSON is used because every collector accepts it and because it needs no library other than serde. Identifiers are
+//! hexadecimal, and 64-bit integers are strings (OTLP specification, "JSON Protobuf Encoding"). Names that begin with
+//! `weir.` have no counterpart in the conventions.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -11,12 +11,12 @@ use std::time::Duration;
 use serde::Serialize;
 use weir_proxy::trace::{TracedRequest, TracedUpstream};
 
-/// Span kinds and statuses of trace.proto.
+/// Span kinds and status codes from trace.proto.
 const KIND_SERVER: u8 = 2;
 const KIND_CLIENT: u8 = 3;
 const STATUS_ERROR: u8 = 2;
 
-/// Methods in the conventions; others are reported as `_OTHER`.
+/// The methods that the conventions list; others are reported as `_OTHER`.
 const METHODS: [&str; 10] = [
     "GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH", "QUERY",
 ];
@@ -154,18 +154,18 @@ impl Attributes {
 /// The director's resource attributes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Identity {
-    /// `service.name`.
+    /// The attribute `service.name`.
     pub(super) service_name: String,
-    /// `service.instance.id`, unique for each process.
+    /// The attribute `service.instance.id`, which is unique for each process.
     pub(super) instance: String,
-    /// `host.name`.
+    /// The attribute `host.name`.
     pub(super) host: String,
 }
 
 /// Returns the body of a request to a collector.
 ///
 /// # Errors
-/// Never, because every value has an encoding.
+/// Never fails in practice, because every value has an encoding.
 pub(super) fn encode(
     identity: &Identity,
     requests: &[TracedRequest],
@@ -217,7 +217,7 @@ fn nanoseconds(time: Duration) -> String {
     time.as_nanos().to_string()
 }
 
-/// Returns the span of the request from the client.
+/// Returns the span for the client's request.
 fn server_span(request: &TracedRequest) -> Span {
     let mut attributes = Attributes::default();
     attributes.add_method(&request.method);
@@ -269,13 +269,13 @@ fn server_span(request: &TracedRequest) -> Span {
         end_time_unix_nano: nanoseconds(request.ended),
         attributes: attributes.0,
         events: events.collect(),
-        // In a server span, a client error is not an error (semantic conventions, "Status").
+        // In a server span, a status of 4xx is not an error (semantic conventions, "Status").
         status: (request.status >= 500 || request.status == 0)
             .then_some(Status { code: STATUS_ERROR }),
     }
 }
 
-/// Returns the span of the last attempt at a server.
+/// Returns the span for the last attempt to send the request to a server.
 fn client_span(request: &TracedRequest, upstream: &TracedUpstream) -> Span {
     let mut attributes = Attributes::default();
     attributes.add_method(&request.method);

@@ -1,9 +1,9 @@
-//! `RUNTIME_DIR/cookie.key`: signs the sticky cookies of pools without `sticky.secret`, so that clients cannot compute
-//! the cookie of a server.
+//! Manages `RUNTIME_DIR/cookie.key`, the key that signs the sticky cookies of pools without `sticky.secret`, so that
+//! clients cannot compute a server's cookie.
 //!
 //! The key is generated for the first configuration that needs it. Later daemons read it, so cookies remain valid after
-//! restarts, crashes and upgrades. It is never shown. Directors that share a VIP have different keys, so they need
-//! `sticky.secret`.
+//! restarts, crashes and upgrades. The key is never shown. Directors that share a VIP would have different keys, so
+//! they need `sticky.secret`.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -27,7 +27,7 @@ pub(super) struct CookieKey {
 }
 
 impl CookieKey {
-    /// Returns the key file of a runtime directory. Does not read it.
+    /// Returns the key file in a runtime directory, without reading it.
     pub(super) fn new(runtime_dir: &Path) -> Self {
         Self {
             path: runtime_dir.join(FILE),
@@ -38,7 +38,7 @@ impl CookieKey {
     /// Returns the key if `desired` is the first configuration in this process that needs one.
     ///
     /// # Errors
-    /// Fails if the file cannot be read or written, or the system's random number generator failed.
+    /// Fails if the file cannot be read or written, or if the system's random number generator fails.
     pub(super) fn first_for(&mut self, desired: &Desired) -> Result<Option<Secret>, Error> {
         let mut sticky = desired.pools.iter().filter_map(|pool| pool.sticky.as_ref());
         if self.is_loaded || sticky.all(|sticky| sticky.secret.is_some()) {

@@ -1,10 +1,10 @@
-//! Errors from applying a configuration or an override, and the capability check.
+//! Defines the errors from applying a configuration or an override, and checks capabilities.
 
 use std::path::PathBuf;
 
 use weir_sys::{Capabilities, Capability};
 
-/// Capabilities for loading and attaching programs and for adding addresses.
+/// The capabilities needed to load and attach programs and to add addresses.
 const REQUIRED: [Capability; 2] = [Capability::NetAdmin, Capability::Bpf];
 
 /// Why a configuration or request cannot be applied.
@@ -28,16 +28,16 @@ pub enum Error {
     /// An error from the proxy.
     #[error(transparent)]
     Proxy(#[from] weir_proxy::Error),
-    /// An error from adding the addresses of proxy services.
+    /// Adding the addresses of proxy services failed.
     #[error(transparent)]
     Vip(#[from] weir_engine::vip::Error),
-    /// Capabilities cannot be read.
+    /// The process's capabilities cannot be read.
     #[error(transparent)]
     System(#[from] weir_sys::Error),
     /// Capabilities for layer 4 services are missing.
     #[error("missing capabilities {}: run as root, or grant them (systemd: AmbientCapabilities=)", .names.join(", "))]
     Capabilities {
-        /// Capability names, as in capabilities(7).
+        /// The names of the capabilities, as in capabilities(7).
         names: Vec<&'static str>,
     },
     /// A file in the runtime directory cannot be read or written.

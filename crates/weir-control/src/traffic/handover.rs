@@ -1,5 +1,6 @@
-//! State that a daemon hands over to its successor in addition to connections: check results, the proxy's counters, and
-//! TLS ticket keys, which are never written to disk. All other state is in the kernel or in the runtime directory.
+//! Defines the state that a daemon hands over to its successor in addition to connections: check results, the proxy's
+//! counters, and TLS ticket keys. The keys are never written to disk. All other state is in the kernel or in the
+//! runtime directory.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -13,36 +14,37 @@ use weir_proxy::{ServerStatus, ServiceStatus, ServiceTickets, TicketKey};
 use weir_state::{Overrides, SavedHealth, ServerStates};
 use weir_sys::sealed_file;
 
-/// The state for the successor. Fields may be added; a missing field gets its default.
+/// The state for the successor. Later versions may add fields; a missing field gets its default.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct Handover {
     #[serde(rename = "standings")]
     health_states: SavedHealth,
-    /// Times of the last state change of servers of proxy services, by pool and server.
+    /// When each server of a proxy service last changed its state, by pool and server.
     since: BTreeMap<String, BTreeMap<String, SystemTime>>,
     services: Vec<ServiceCounters>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     tickets: Vec<Tickets>,
 }
 
-/// The ticket keys of a service, as in [`ServiceTickets`].
+/// The ticket keys of a service; see [`ServiceTickets`].
 #[derive(Debug, Serialize, Deserialize)]
 struct Tickets {
     service: String,
     client_ca: Option<String>,
     client_auth: String,
-    /// Name, secret, creation time.
+    /// The name, secret and creation time of each key.
     keys: Vec<([u8; 16], [u8; 32], SystemTime)>,
 }
 
-/// A service's counters, in the order of [`ServiceStatus`]: connections, requests, bytes in and out, errors, retries.
+/// A service's counters, in the same order as in [`ServiceStatus`]: connections, requests, bytes in and out, errors,
+/// retries.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 struct ServiceCounters {
     name: String,
     totals: [u64; 6],
-    /// Responses by status class, 1xx to 5xx.
+    /// Number of responses by status class, 1xx to 5xx.
     responses: [u64; 5],
     servers: Vec<ServerCounters>,
 }
@@ -91,9 +93,9 @@ impl Handover {
         }
     }
 
-    /// Returns the states of servers, with overrides from their own file. Ignores pools for which `is_proxied` returns
-    /// false: their recorded state may be outdated, because the handover file is written only while there is a proxy
-    /// service. Takes the state: a second call returns no check results.
+    /// Returns the states of servers, combined with `overrides`, which are stored in a separate file. Ignores pools for
+    /// which `is_proxied` returns false, because the handover file is written only while there is a proxy service and
+    /// the state of these pools may be outdated. Moves the state out: a second call returns no check results.
     pub(super) fn states(
         &mut self,
         overrides: Overrides,
@@ -152,12 +154,12 @@ impl Handover {
     /// Writes the state to a new sealed memfd and returns it.
     ///
     /// # Errors
-    /// Fails if there is not enough memory, or too many files are open.
+    /// Fails if there is not enough memory, or if too many files are open.
     pub(super) fn write(&self) -> io::Result<OwnedFd> {
         sealed_file("weir-handover", &serde_json::to_vec(self)?)
     }
 
-    /// Reads the previous daemon's state. Returns an empty state if the file cannot be read.
+    /// Reads the previous daemon's state. Returns an empty state if the file is unreadable.
     pub(super) fn read(file: &mut File) -> Self {
         let mut text = Vec::new();
         let read = file.rewind().and_then(|()| file.read_to_end(&mut text));
@@ -168,7 +170,7 @@ impl Handover {
         })
     }
 
-    /// Returns only the counters: the increase from `before` to `now`.
+    /// Returns only the counters, with their increase from `before` to `now`.
     pub(super) fn counter_delta(now: &[ServiceStatus], before: &[ServiceStatus]) -> Self {
         let mut handover = Self::from_services(now);
         let before = Self::from_services(before);
@@ -194,7 +196,7 @@ impl Handover {
         handover
     }
 
-    /// Returns the counters as the proxy reports them.
+    /// Returns the counters in the form that the proxy reports.
     pub(super) fn service_statuses(&self) -> Vec<ServiceStatus> {
         let status = |counts: &ServiceCounters| {
             let [connections, requests, bytes_in, bytes_out, errors, retries] = counts.totals;

@@ -1,8 +1,9 @@
-//! `RUNTIME_DIR/proxy-left.json`: the state of the proxy services for the next daemon, even after a crash. Contains
-//! counters, check results and times of state changes.
+//! Manages `RUNTIME_DIR/proxy-left.json`, which stores the state of proxy services for the next daemon, even after a
+//! crash: counters, check results and times of state changes.
 //!
-//! The file is written at most once per second, if the state has changed, and when the daemon stops. A killed daemon
-//! loses the counters of its last second. Writing takes at most 1 % of the time, for any number of services.
+//! The file is written when the daemon stops and, if the state has changed, at most once per second. A daemon that is
+//! killed loses the counters of its last second. Regardless of the number of services, writing takes at most 1 % of the
+//! time.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -14,10 +15,10 @@ use super::handover::Handover;
 
 /// Name of the file.
 const FILE: &str = "proxy-left.json";
-/// Minimum interval between two writes, as a multiple of the duration of the first write.
+/// Minimum pause after a write, as a multiple of the duration of that write.
 const PAUSE_FACTOR: u32 = 100;
 
-/// The reader and writer of the file with the state of proxy services.
+/// Reads and writes the file with the state of proxy services.
 #[derive(Debug)]
 pub(super) struct HandoverFile {
     path: PathBuf,
@@ -27,7 +28,7 @@ pub(super) struct HandoverFile {
 }
 
 impl HandoverFile {
-    /// Returns the file of a runtime directory. Does not read it.
+    /// Returns the file in a runtime directory, without reading it.
     pub(super) fn new(runtime_dir: &Path) -> Self {
         Self {
             path: runtime_dir.join(FILE),

@@ -1,7 +1,7 @@
-//! The layer 4 engine of a daemon: in this process, or in a privileged process if the daemon is unprivileged.
+//! Provides the layer 4 engine of a daemon: in this process, or in a privileged process if the daemon is unprivileged.
 //!
-//! Both variants have the same operations. The remote variant keeps a copy of the state derived from the active
-//! configuration, so that only changes and counters are sent through the channel.
+//! Both variants have the same operations. The remote variant keeps a copy of the state that is derived from the active
+//! configuration, so only changes and counters are sent through the channel.
 
 use std::cell::RefCell;
 use std::net::IpAddr;
@@ -30,7 +30,7 @@ use super::Error;
 use super::path::Paths;
 use crate::plane::WantedConfiguration;
 
-/// The layer 4 engine, in this process or in the privileged process.
+/// The layer 4 engine, in this process or in a privileged process.
 #[derive(Debug)]
 pub(super) enum Layer4 {
     /// The engine is in this process, which is privileged.
@@ -49,12 +49,12 @@ pub(super) struct RemoteEngine {
     added: Vec<AddedServer>,
     /// See [`address_digest`].
     address_digest: Option<u64>,
-    /// The active configuration without services created with ipvsadm.
+    /// The active configuration, without services created with ipvsadm.
     without_ipvsadm: Desired,
-    /// The active configuration with services created with ipvsadm.
+    /// The active configuration, with services created with ipvsadm.
     desired: Indexed,
     active_state: ActiveState,
-    /// Check results that have not been sent yet to the other process.
+    /// Check results that have not yet been sent to the other process.
     unsent_results: RefCell<Vec<HealthEvent>>,
 }
 
@@ -77,14 +77,14 @@ fn text_file(text: &str) -> Result<std::os::fd::OwnedFd, Error> {
     })
 }
 
-/// Returns a digest of the addresses, which the engine process compares with its own; `None` = the text has no
-/// environment variables.
+/// Returns a digest of the addresses, which the engine process compares with its own digest; `None` = the text contains
+/// no environment variables.
 fn address_digest(text: &str, configured: &Desired) -> Option<u64> {
     text.contains("${")
         .then(|| weir_helper::address_digest(configured))
 }
 
-/// An engine whose data plane is open, but which does not have the configuration yet.
+/// An engine that has opened its data plane but has not received the configuration yet.
 pub(super) struct RemoteOpening {
     client: EngineClient,
     text: String,
@@ -178,7 +178,7 @@ impl RemoteEngine {
             address_digest,
         };
         let pending = self.client.begin(&request, &files)?;
-        // Compute this while the other process works.
+        // Compute the expected result while the other process works.
         let without_ipvsadm = wanted.desired.clone();
         let expected = merged(&self.active_state, wanted.desired);
         let Reply::Active(active_state) = pending.wait()? else {
@@ -196,7 +196,8 @@ impl RemoteEngine {
             std::mem::replace(&mut self.desired, desired),
             std::mem::replace(&mut self.without_ipvsadm, without_ipvsadm),
         );
-        // Free this on a different thread, like the engine does: freeing takes as long as applying a change.
+        // Free the previous state on another thread, as the engine does, because freeing it takes as long as applying a
+        // change.
         tokio::task::spawn_blocking(move || drop(previous));
         (self.active_state, self.added, self.address_digest) =
             (active_state, added, address_digest);
@@ -204,7 +205,7 @@ impl RemoteEngine {
         Ok(())
     }
 
-    /// Opens the engine in a new privileged process, after the previous process ended.
+    /// Opens the engine in a new privileged process after the previous one has exited.
     fn reopen(&mut self, states: &ServerStates) -> Result<(), Error> {
         let opening = RemoteOpening {
             client: self.client.clone(),
@@ -254,7 +255,7 @@ impl RemoteEngine {
         }
     }
 
-    /// Converts the engine's counters; those of services that are not in the active configuration are omitted.
+    /// Converts the engine's counters. Omits services that are not in the active configuration.
     fn handshakes_from_counters(&self, counters: Vec<Counters>) -> Vec<Handshakes<'_>> {
         let handshakes = counters.into_iter().filter_map(|service_counters| {
             let service = self.desired.service(&service_counters.service)?;
@@ -365,7 +366,7 @@ impl Layer4 {
         }
     }
 
-    /// Records check results. The other process does so when it receives them.
+    /// Records check results. The other process records the results when it receives them.
     pub(super) fn record_health(&mut self, records: Vec<HealthRecord>) -> Result<(), Error> {
         match self {
             Self::Local(engine) => Ok(engine.record_health(records)?),
@@ -505,7 +506,7 @@ impl Layer4 {
         }
     }
 
-    /// Handles a network event. The other process receives events itself.
+    /// Handles a network event. The other process receives network events itself.
     pub(super) async fn network_event(&mut self, event: &Event) -> Result<(), Error> {
         match self {
             Self::Local(engine) => Ok(engine.network_event(event).await?),
@@ -513,7 +514,7 @@ impl Layer4 {
         }
     }
 
-    /// Reverts changes that other programs made in the kernel. The other process does this itself.
+    /// Reverts changes that other programs have made in the kernel. The other process does this itself.
     pub(super) async fn repair_drift(&mut self) {
         if let Self::Local(engine) = self {
             engine.repair_drift().await;
@@ -549,7 +550,8 @@ impl Layer4 {
         }
     }
 
-    /// Returns weights that were adjusted to the latency, and the numbers of responses within and above `max_latency`.
+    /// Returns the weights that were adjusted because of the latency, and the numbers of responses within and above
+    /// `max_latency`.
     pub(super) fn read_latency_counts(
         &mut self,
     ) -> Result<(Vec<AdjustedWeights>, Vec<PoolSamples<'_>>), Error> {
@@ -595,7 +597,7 @@ impl Layer4 {
         }
     }
 
-    /// Makes the other process start reading the configuration file while this process reads it too.
+    /// Makes the other process start reading the configuration file while this process also reads it.
     pub(super) fn preload_configuration(&self) {
         if let Self::Remote(remote) = self
             && let Err(error) = remote.client.begin(&Request::Prepare, &[])
@@ -605,14 +607,14 @@ impl Layer4 {
     }
 
     /// Pauses the engine until [`Self::resume`], because a successor opens its own engine. An engine in this process
-    /// does nothing by itself, so it needs no pause.
+    /// acts only when called, so it needs no pause.
     pub(super) fn pause(&self) {
         if let Self::Remote(remote) = self {
             remote.send(&Request::Pause);
         }
     }
 
-    /// Resumes the engine after the successor failed.
+    /// Resumes the engine after the successor has failed.
     pub(super) fn resume(&self) {
         if let Self::Remote(remote) = self {
             remote.send(&Request::Resume);

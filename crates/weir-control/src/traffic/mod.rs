@@ -1,10 +1,11 @@
 //! Manages the services of a configuration: layer 4 services in the engine, if needed, and proxy services.
 //!
 //! If there are only proxy services, no engine is opened: nothing is loaded, attached or pinned, and capabilities are
-//! needed only for listening. A configuration is applied to both planes or to neither: the proxy prepares it, then the
-//! engine applies it, then the proxy commits it, which cannot fail.
+//! needed only for listening. A configuration is applied to both planes or to neither: the proxy prepares the
+//! configuration, the engine applies it, and then the proxy commits it, which cannot fail.
 //!
-//! [`ServerStates`] is the only state of servers. Both planes use the weights that it computes (`server_state`).
+//! [`ServerStates`] is the only place where server state is stored. Both planes use the weights that it computes (see
+//! `server_state`).
 
 mod cookie_key;
 mod error;
@@ -50,12 +51,12 @@ use weir_engine_host::EngineClient;
 /// The kind under which the keeper stores the proxy's listening sockets.
 const SOCKETS: &str = "proxy";
 
-/// Name of the file with TLS ticket keys in the keeper. The keys are never written to disk, and a daemon that starts
-/// after a crash needs them.
+/// The name under which the keeper stores the file with TLS ticket keys. The keys are never written to disk, but a
+/// daemon that starts after a crash needs them.
 const TICKETS: &str = "tickets";
 
-/// Returns whether `desired` needs the layer 4 engine. A configuration without any service needs it, because ipvsadm
-/// may add services.
+/// Returns whether `desired` needs the layer 4 engine. A configuration without any services needs it, because ipvsadm
+/// can add services.
 pub(crate) fn needs_engine(desired: &Desired) -> bool {
     !desired.services.is_empty() || desired.proxies.is_empty()
 }
@@ -67,9 +68,9 @@ struct OpenRequest {
     configured: Desired,
 }
 
-/// Returns the part of a configuration that requires the daemon to run as root; `None` = no part does.
-/// `keeper_reads_file`: the VRRP agent and the announcer, which the keeper starts, read the configuration file
-/// themselves.
+/// Returns the part of a configuration that requires the daemon to run as root; `None` = no part requires this.
+/// `keeper_reads_file` specifies whether the VRRP agent and the announcer, which the keeper starts, read the
+/// configuration file themselves.
 pub(crate) fn root_reason(desired: &Desired, keeper_reads_file: bool) -> Option<&'static str> {
     if !keeper_reads_file && !desired.vrrp.is_empty() {
         return Some("the keeper is an earlier version, and the configuration has virtual routers");
@@ -80,7 +81,7 @@ pub(crate) fn root_reason(desired: &Desired, keeper_reads_file: bool) -> Option<
     None
 }
 
-/// Layer 4 and proxy services under one configuration.
+/// The layer 4 and proxy services of one configuration.
 #[derive(Debug)]
 pub struct Traffic {
     paths: Paths,
@@ -89,32 +90,32 @@ pub struct Traffic {
     host: Option<EngineClient>,
     /// Whether a service manager has started this process unprivileged.
     is_service: bool,
-    /// See [`root_reason`].
+    /// Whether the keeper's processes read the configuration file; see [`root_reason`].
     keeper_reads_file: bool,
     /// The active configuration, for a privileged process that must open the engine.
     open_request: OpenRequest,
-    /// The added addresses of proxy services, while there is no engine.
+    /// The addresses that were added for proxy services while there is no engine.
     vips: Vips,
     proxy: weir_proxy::Proxy,
     cookie_key: CookieKey,
     desired: Desired,
     /// The state of servers, for both planes.
     states: ServerStates,
-    /// The file with the overrides.
+    /// The overrides file.
     override_store: OverrideStore,
     last_success: LastSuccess,
     keeper: Link,
-    /// Number of sockets per address that the keeper holds.
+    /// Number of sockets that the keeper holds for each address.
     keeper_sockets: BTreeMap<SocketAddr, usize>,
     /// The ticket keys that the keeper holds.
     kept_tickets: Vec<ServiceTickets>,
-    /// Thread that sends connections to the successor.
+    /// The thread that sends connections to the successor.
     sender: Option<JoinHandle<()>>,
-    /// Thread that receives connections from the predecessor.
+    /// The thread that receives connections from the predecessor.
     receiver: Option<JoinHandle<()>>,
     /// The counters that were already sent to the successor.
     exported_counts: Vec<weir_proxy::ServiceStatus>,
-    /// State for the next daemon.
+    /// The file with the state for the next daemon.
     handover_file: HandoverFile,
     traces: TraceExport,
 }
@@ -124,8 +125,8 @@ impl Traffic {
     /// runtime, in the director's network namespace.
     ///
     /// # Errors
-    /// Fails if the configuration cannot be applied, or the kernel rejects a change. A data plane that was running
-    /// continues.
+    /// Fails if the configuration cannot be applied, or the kernel rejects a change. A data plane that was already
+    /// running continues to run.
     pub async fn open(
         paths: &Paths,
         wanted: WantedConfiguration<'_>,
@@ -179,7 +180,7 @@ impl Traffic {
             .add_previous_counts(&prepared, &handover.service_statuses());
         let is_proxied = |pool: &str| proxied_pools(desired).any(|proxied| proxied.name == pool);
         traffic.states = handover.states(overrides.unwrap_or_default(), is_proxied);
-        // The pinned data plane of an earlier configuration must be updated, because its services were removed.
+        // If a data plane is pinned, update it: its services are no longer configured.
         let is_local = traffic.host.is_none();
         let mut pinned = keeper_state.pinned
             || is_local && weir_engine::is_pinned(paths) && check_capabilities().is_ok();
@@ -200,8 +201,8 @@ impl Traffic {
         Ok(traffic)
     }
 
-    /// Starts a thread that receives connections and counters from the previous daemon, until the previous daemon has
-    /// sent all of them.
+    /// Starts a thread that receives connections and counters from the previous daemon, until that daemon has sent all
+    /// of them.
     fn receive(&mut self, takeover: Takeover) {
         let mut inlet = self.proxy.inlet();
         self.receiver = Some(std::thread::spawn(move || {
@@ -211,7 +212,7 @@ impl Traffic {
         }));
     }
 
-    /// Opens everything that the proxy needs for a configuration: sockets, certificates, files.
+    /// Opens everything that the proxy needs for a configuration: sockets, certificates and other files.
     fn prepare(&mut self, desired: &Desired) -> Result<weir_proxy::PreparedPlan, Error> {
         if let Some(key) = self.cookie_key.first_for(desired)? {
             self.proxy.set_cookie_key(key);
@@ -220,8 +221,8 @@ impl Traffic {
     }
 
     /// Opens the engine. When the daemon starts, the engine's state file is read, and `has_override_file` specifies
-    /// whether the overrides file exists. Later `has_override_file` is `None`, because the states in memory are newer
-    /// than any file.
+    /// whether the overrides file exists. Later, `has_override_file` is `None`, because the states in memory are newer
+    /// than those in any file.
     async fn open_engine(
         &mut self,
         wanted: WantedConfiguration<'_>,
@@ -285,7 +286,7 @@ impl Traffic {
         self.is_service && desired.node.vip_interface.is_some()
     }
 
-    /// Returns an error if root's processes would reject the `[vrrp]` or `[announce]` sections.
+    /// Returns an error if root's processes would reject the `[vrrp]` or `[announce]` section.
     fn check_sections(&self, wanted: &WantedConfiguration<'_>) -> Result<(), Error> {
         let desired = wanted.desired;
         let is_used = !desired.vrrp.is_empty() || desired.announce.is_some();
@@ -293,7 +294,7 @@ impl Traffic {
             return Ok(());
         };
         // The helper reads only the director's own file, so the digest must not include published services, which
-        // virtual routers may track.
+        // virtual routers can track.
         let own_desired = configuration::own_desired(wanted.text, desired);
         helper
             .permits_sections(weir_helper::section_digest(
@@ -302,7 +303,7 @@ impl Traffic {
             .map_err(Error::Refused)
     }
 
-    /// Stores the input that another process needs to reopen the engine.
+    /// Stores the input that the privileged process needs to reopen the engine.
     fn store_open_request(&mut self, wanted: WantedConfiguration<'_>) {
         if self.host.is_some() {
             self.open_request = OpenRequest {
@@ -312,7 +313,7 @@ impl Traffic {
         }
     }
 
-    /// Writes the state of proxy services for the next daemon, if there are any.
+    /// Writes the state of proxy services for the next daemon if there are any proxy services.
     fn write_handover(&mut self) {
         let services = self.proxy.status();
         if !services.is_empty() {
@@ -345,7 +346,8 @@ impl Traffic {
         }
     }
 
-    /// Passes the ticket keys to the keeper, for a daemon that starts after a crash. The keys change every few hours.
+    /// Passes the ticket keys to the keeper, for a daemon that starts after a crash. The ticket keys change every few
+    /// hours.
     fn pass_tickets(&mut self) {
         let tickets = self.proxy.tickets();
         if tickets == self.kept_tickets {

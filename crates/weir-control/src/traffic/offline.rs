@@ -1,4 +1,4 @@
-//! The layer 4 engine without a daemon, for edits from ipvsadm. Requires the runtime directory's lock.
+//! Opens the layer 4 engine without a daemon, for edits from ipvsadm. Requires the runtime directory's lock.
 
 use weir_ipvsadm::{Edit, Refusal};
 use weir_model::Desired;
@@ -11,7 +11,7 @@ use super::server_state::Planes;
 use crate::override_file::OverrideStore;
 use weir_engine::{Opening, Paths};
 
-/// An engine without a daemon.
+/// A layer 4 engine without a daemon.
 #[derive(Debug)]
 pub(crate) struct Offline {
     engine: Layer4,
@@ -25,7 +25,7 @@ impl Offline {
     /// directory's lock held.
     ///
     /// # Errors
-    /// Fails if the engine cannot be opened, or the overrides cannot be written.
+    /// Fails if the engine cannot be opened, or if the overrides cannot be written.
     pub(crate) async fn open(paths: &Paths, configured: &Desired) -> Result<Self, Error> {
         let (override_store, overrides) = OverrideStore::open(&paths.runtime_dir);
         let has_override_file = overrides.is_some();

@@ -1,4 +1,4 @@
-//! Manages probes that use a service's path. The privileged layer 4 process writes their map rows.
+//! Manages probes that use a service's path, if the privileged layer 4 process writes their map rows.
 
 use std::io;
 use std::net::IpAddr;
@@ -7,7 +7,7 @@ use weir_engine_host::{EngineClient, ProbeForwarding, ProbeId, Query, Reply, Req
 use weir_model::ProbePath;
 use weir_probing::{PathObservation, PathPackets, RemotePaths, path_entry};
 
-/// The map rows of path probes, written by the privileged layer 4 process.
+/// The map rows of path probes, which the privileged layer 4 process writes.
 #[derive(Debug)]
 pub(super) struct Paths(pub(super) EngineClient);
 

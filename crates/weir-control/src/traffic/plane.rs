@@ -152,7 +152,8 @@ impl Plane for Traffic {
             }
             ipvsadm::Request::Connections => ipvsadm::Response::Connections(engine.connections()?),
             ipvsadm::Request::Timeouts => ipvsadm::Response::Timeouts(engine.timeouts()?),
-            // Empty without `[sync]`. A synchronizer in this process has already handled the request.
+            // The list is empty without `[sync]`. If this process synchronizes flows, the request has already been
+            // handled.
             ipvsadm::Request::Daemons => ipvsadm::Response::Daemons(
                 engine
                     .sync_status()?
@@ -223,7 +224,7 @@ impl Plane for Traffic {
         let services = self.proxy.status();
         let servers = services.iter().flat_map(|service| &service.servers);
         let matching = servers.filter(|status| status.pool == pool && status.name == server);
-        // Each service's count includes the connections of all services.
+        // Each service's count already includes the connections of all services.
         open += matching.map(|server| server.active).max().unwrap_or(0);
         Ok((open, closed))
     }
@@ -244,7 +245,7 @@ impl Plane for Traffic {
             },
         };
         match self.proxy_at(packet) {
-            // XDP runs before any socket.
+            // XDP processes packets before any socket receives them.
             Some(proxy) if answer.service.is_none() => Ok(ExplainResponse {
                 packet: answer.packet,
                 service: Some(proxy.name.clone()),
@@ -407,7 +408,7 @@ impl Plane for Traffic {
             tracing::error!(%error, "failed to stop the proxy");
         }
         self.traces.close().await;
-        // After an upgrade, the successor owns the file.
+        // After an upgrade, the file belongs to the successor.
         let services = status();
         if self.sender.is_none() && !services.is_empty() {
             let handover = Handover::new(&self.states, &services);

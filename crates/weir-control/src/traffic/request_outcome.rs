@@ -1,5 +1,5 @@
-//! Samples for passive checks: once per second, reads the proxy's request counters by outcome. weir-state decides which
-//! servers are ejected.
+//! Collects samples for passive checks: reads the proxy's request counters by outcome once per second. weir-state
+//! decides which servers are ejected.
 
 use std::collections::HashMap;
 
@@ -10,8 +10,7 @@ use weir_state::{PoolSamples, Source};
 use super::server_state::{log_ejections, now};
 use super::{Error, Traffic};
 
-/// The counters of each server, by pool and name, at the last check at which a request had succeeded or the server was
-/// ejected.
+/// For each server, by pool and name, the counters at the last check that found a successful request or an ejection.
 #[derive(Debug, Default)]
 pub(super) struct LastSuccess(HashMap<(String, String), OutcomeCounters>);
 
@@ -58,7 +57,7 @@ impl Traffic {
     }
 }
 
-/// Returns the counters of each server over all services, by pool and name.
+/// Returns the counters of each server across all services, by pool and name.
 fn counters(services: &[ServiceStatus]) -> HashMap<(String, String), OutcomeCounters> {
     let mut totals: HashMap<(String, String), OutcomeCounters> = HashMap::new();
     for server in services.iter().flat_map(|service| &service.servers) {
@@ -76,7 +75,7 @@ fn counters(services: &[ServiceStatus]) -> HashMap<(String, String), OutcomeCoun
     totals
 }
 
-/// Returns the numbers of requests and of successful requests, in the form of a handshake sample.
+/// Returns the number of requests and the number of successful requests, in the form of a handshake sample.
 const fn sample(outcomes: &OutcomeCounters) -> Sample {
     let failed = outcomes.connect_failures + outcomes.response_failures + outcomes.error_statuses;
     Sample {
@@ -85,7 +84,7 @@ const fn sample(outcomes: &OutcomeCounters) -> Sample {
     }
 }
 
-/// Describes the failures since the last success.
+/// Returns a description of the failures since the last success.
 fn reason(now: &OutcomeCounters, before: &OutcomeCounters) -> String {
     let kinds = [
         (

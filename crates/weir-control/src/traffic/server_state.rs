@@ -1,4 +1,4 @@
-//! Changes to server states (overrides, check results and ejections), applied to both planes.
+//! Applies changes to server states (overrides, check results and ejections) to both planes.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -15,10 +15,10 @@ use super::layer4::Layer4;
 use super::{Error, Traffic};
 use crate::override_file::OverrideStore;
 
-/// The targets of an override: both planes and the overrides file.
+/// The planes and the file to which an override is applied.
 pub(super) struct Planes<'a> {
     pub(super) engine: Option<&'a mut Layer4>,
-    /// `None` = no daemon is running.
+    /// The proxy; `None` = no daemon is running.
     pub(super) proxy: Option<&'a mut weir_proxy::Proxy>,
     pub(super) desired: &'a Desired,
     pub(super) override_store: &'a OverrideStore,
@@ -92,7 +92,8 @@ impl Planes<'_> {
         }
     }
 
-    /// Executes edits from ipvsadm. Weights of servers in the file become overrides, as with `weir server`.
+    /// Executes edits from ipvsadm. The weights that ipvsadm sets for servers in the file become overrides, as with
+    /// `weir server`.
     pub(super) async fn edit_table(
         &mut self,
         states: &mut ServerStates,
@@ -221,7 +222,7 @@ impl Traffic {
     }
 }
 
-/// Updates the states of `pools` and applies their weights. If the engine fails, the proxy is still updated.
+/// Updates the states of `pools` and applies their weights. The proxy is updated even if the engine fails.
 fn apply_weights(
     engine: Option<&mut Layer4>,
     proxy: Option<&mut weir_proxy::Proxy>,
@@ -291,7 +292,7 @@ pub(super) fn log_ejections(events: &[EjectionEvent], now: Duration) {
             Transition::OnTrial => {
                 tracing::info!(pool, service, server, "an ejected server is being retried");
             }
-            // The log has a line about the check or the reload.
+            // The log already contains a line about the check or the reload.
             Transition::Withdrawn => {
                 tracing::debug!(pool, service, server, "an ejection ended early")
             }
@@ -299,7 +300,7 @@ pub(super) fn log_ejections(events: &[EjectionEvent], now: Duration) {
     }
 }
 
-/// Returns the time since the Unix epoch.
+/// Returns the current time since the Unix epoch.
 pub(super) fn now() -> Duration {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     now.unwrap_or_default()

@@ -1,4 +1,4 @@
-//! The status of proxy services.
+//! Collects the status of proxy services.
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -12,7 +12,7 @@ use crate::explain::Packet;
 use crate::snapshot::{ProxyServerStatus, ProxyStatus, ServerState, VipStatus};
 
 impl Traffic {
-    /// Returns the addresses that Weir has added, with their interfaces.
+    /// Returns the VIPs that Weir has added, with their interfaces.
     pub(super) fn all_added_vips(&self) -> Vec<(String, IpAddr)> {
         match &self.engine {
             Some(engine) => engine.added_vips().to_vec(),
@@ -111,7 +111,7 @@ impl Traffic {
         }
     }
 
-    /// Returns the proxy service that a connection to the packet's destination reaches: the service with the most
+    /// Returns the proxy service that receives a connection to the packet's destination: the service with the most
     /// specific listener.
     pub(super) fn proxy_at(&self, packet: &Packet) -> Option<&weir_model::Proxy> {
         if packet.protocol != Protocol::Tcp {
@@ -131,7 +131,7 @@ impl Traffic {
     }
 }
 
-/// A pool with its servers by name, because a pool may have thousands of servers.
+/// A pool with an index of its servers by name, because a pool can have thousands of servers.
 struct ConfiguredPool<'a> {
     pool: &'a Pool,
     servers: HashMap<&'a str, &'a Server>,
@@ -139,8 +139,8 @@ struct ConfiguredPool<'a> {
 
 impl<'a> ConfiguredPool<'a> {
     fn new(pool: &'a Pool) -> Self {
-        // In reverse order, so that the first of several servers with the same name remains, as in a search from the
-        // front.
+        // Insert in reverse order, so that the first of several servers with the same name is kept, as in a linear
+        // search.
         let servers = pool.servers.iter().chain(&pool.sorry).rev();
         Self {
             pool,
@@ -152,7 +152,7 @@ impl<'a> ConfiguredPool<'a> {
 }
 
 /// Returns the state of the first address: whether a local socket can bind to it, which a listener requires, and
-/// whether Weir added it.
+/// whether Weir has added it.
 fn vip(proxy: &weir_model::Proxy, added: &BTreeSet<IpAddr>) -> VipStatus {
     match proxy.listen.first().map(SocketAddr::ip) {
         Some(address) if UdpSocket::bind((address, 0)).is_err() => VipStatus::Absent,

@@ -11,13 +11,13 @@ use crate::network::{CLIENTS, PORT, SERVERS, server, server_mac, vip};
 
 const XDP_PASS: u32 = 2;
 const XDP_TX: u32 = 3;
-/// Number of table entries of which 2^20 flows fill half.
+/// Number of table entries: 2^20 flows fill half of them.
 pub(crate) const TABLE_ENTRIES: u32 = 1 << 21;
 
-/// The packets that are sent in a case.
+/// The packets sent in a case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stream {
-    /// ACKs of this number of established connections in turn.
+    /// ACKs of this number of established connections, in turn.
     Established(u32),
     /// Replies of the servers of this number of established connections.
     Replies(u32),
@@ -27,7 +27,7 @@ pub(crate) enum Stream {
     Datagrams,
     /// Datagrams that each come from a different client.
     RandomDatagrams,
-    /// SYNs that each come from a different client; more than the budget of new entries allows.
+    /// SYNs that each come from a different client, beyond the budget of new entries.
     Flood,
     /// SYNs that each come from a different client, with a sufficient budget.
     NewFlows,
@@ -67,14 +67,14 @@ const fn tunnel(kind: Tunnel, checksum: TunnelChecksum) -> Setup {
     }
 }
 
-/// The reply of a flow must come from its server, so there is only one server; each flow takes two entries.
+/// A flow's replies must come from its server, so there is only one server; each flow takes two entries.
 const NAT: Setup = Setup {
     servers: 1,
     flow_entries: 2 * TABLE_ENTRIES,
     ..setup(Forward::Nat)
 };
 
-/// Numbers of flows: they fit in the second-level cache, exceed it, and exceed all caches.
+/// Numbers of flows whose data fits in the second-level cache, exceeds it, and exceeds all caches.
 const FLOW_COUNTS: [u32; 3] = [1, 1 << 14, 1 << 20];
 
 const POOL_SIZES: [u32; 3] = [10, 1_000, 100_000];
@@ -91,7 +91,7 @@ macro_rules! of_sizes {
     };
 }
 
-/// The schedulers whose cost of a new flow is measured, and the row names for each pool size.
+/// The schedulers for which the cost of a new flow is measured, with the row names for each pool size.
 const NEW_FLOW_POOLS: [(Kind, [&str; 3]); 10] = [
     (Kind::Wlc, of_sizes!("wlc")),
     (Kind::Wrr, of_sizes!("wrr")),
@@ -165,7 +165,7 @@ pub(crate) fn cases() -> Vec<Case> {
             Stream::NotOurs,
         ],
     );
-    // katran's own scheduler. With it, no lookup is done for a SYN above the budget.
+    // katran uses this scheduler too. With it, a SYN beyond the budget needs no lookup.
     let maglev = Setup {
         scheduler: Kind::Maglev,
         ..direct
@@ -321,7 +321,7 @@ impl Case {
         }
     }
 
-    /// Returns the packets that each flow sends before the measurement, and the number of flows.
+    /// Returns the packets that each flow sends before the measurement, with the number of flows.
     pub(crate) fn setup_plans(&self) -> (Vec<Plan>, u32) {
         let handshake = [
             Frame::tcp(self.client(), SYN),
@@ -344,12 +344,12 @@ impl Case {
         (plans, self.stream.flows())
     }
 
-    /// Returns the number of packets of one measured run. If each packet creates an entry, there are fewer, so that the
-    /// table is at most half full after all rounds.
+    /// Returns the number of packets in one measured run. If each packet creates an entry, the number is smaller, so
+    /// that the table is at most half full after all rounds.
     pub(crate) fn packets(&self, max: u32, rounds: u32) -> u32 {
         match self.stream {
             Stream::NewFlows => max.min(1 << 17),
-            // The runs of the floor consume connections too.
+            // The floor's runs consume connections too.
             Stream::Completions(flows) => max.min(flows / rounds.max(1) / 2),
             _ => max,
         }
@@ -387,7 +387,7 @@ impl Case {
         Ok(())
     }
 
-    /// Returns whether the packets of a tunnel with checksums lack the checksum; if so, the row is not printed.
+    /// Returns whether the packets of a tunnel with checksums lack the checksum. If they do, the row is not printed.
     pub(crate) fn lacks_checksum(&self, result: &RunResult) -> bool {
         let outer_udp_checksum = 14 + 20 + 6;
         self.setup.tunnel == Tunnel::Gue
@@ -405,7 +405,7 @@ impl Case {
         let reason = |reason: Reason| after.reason(reason) - before.reason(reason);
         let (bound, stateless) = (delta(|c| c.inserted), delta(|c| c.stateless));
         let (packets_in, packets_out) = (delta(|c| c.packets_in), delta(|c| c.packets_out));
-        // A build that measures the cost of the counters has no other counts.
+        // A build without metrics, which shows the cost of the counters, has no other counts.
         if option_env!("WEIR_WITHOUT_METRICS").is_some() {
             return Ok(1.0 - (bound + stateless) as f64 / sent as f64);
         }
@@ -459,7 +459,7 @@ impl Case {
                     flows,
                     0,
                 )?;
-                // In a half-full table nearly every flow has an entry.
+                // In a half-full table, nearly every flow has an entry.
                 check_count("packets without an entry", untracked, 0, sent / 100)?;
                 untracked + without_entry
             }

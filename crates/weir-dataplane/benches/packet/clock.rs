@@ -1,4 +1,4 @@
-//! Measures the CPU time that this thread used, excluding other tasks. The kernel excludes other tasks from the
+//! Measures the CPU time of this thread without the time of other tasks. The kernel excludes other tasks from the
 //! duration of test runs, but not from the duration of live-frame runs.
 
 use std::path::{Path, PathBuf};

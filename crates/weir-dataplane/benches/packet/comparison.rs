@@ -1,7 +1,7 @@
 //! Compares other builds of the data plane with this build (`--against OBJECT…`): same packets, same tables,
 //! alternating rounds. This shows the effect of a change without the differences between separate runs.
 //!
-//! An object is `bpf/weir_xdp.bpf.c` compiled by hand. It may use a different hash or lookup, because each build
+//! An object is `bpf/weir_xdp.bpf.c`, compiled by hand. It can use a different hash or lookup, because each build
 //! creates its own flows, but its maps must have the same layout as those of this build.
 
 use std::path::PathBuf;

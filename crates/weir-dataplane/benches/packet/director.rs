@@ -1,7 +1,6 @@
 //! Sets up the director of a case: one service on TCP and UDP, with the rows and tables that weir-planner computes.
 //!
-//! Also returns the counts of the data plane: a case is reported only if hits, misses and entries match the sent
-//! packets.
+//! It also returns the data plane's counts: a case is reported only if hits, misses and entries match the sent packets.
 
 use std::path::{Path, PathBuf};
 
@@ -35,7 +34,7 @@ pub(crate) struct Setup {
     pub(crate) servers: u32,
     /// Whether the servers have the weights 1, 2 and 3 in turn; otherwise, all have weight 1.
     pub(crate) weighted: bool,
-    /// Number of other services, each with a separate address and ten servers.
+    /// Number of other services, each with its own address and ten servers.
     pub(crate) other_services: u32,
     /// Number of entries of the flow table.
     pub(crate) flow_entries: u32,
@@ -45,7 +44,7 @@ pub(crate) struct Setup {
     pub(crate) sync: bool,
 }
 
-/// An open and active data plane with its rows.
+/// A data plane that is open and active, with its rows.
 pub(crate) struct Director {
     pub(crate) dataplane: Dataplane,
     setup: Setup,
@@ -138,7 +137,7 @@ impl Director {
         Ok(counts)
     }
 
-    /// Removes everything from the kernel.
+    /// Removes all programs and maps from the kernel.
     pub(crate) fn close(self) -> Outcome<()> {
         weir_dataplane::clean(self.dataplane.pins())?;
         Ok(())
@@ -154,7 +153,7 @@ pub(crate) struct Counts {
     pub(crate) inserted: u64,
     /// Number of flows currently counted as active or inactive.
     pub(crate) tracked: u64,
-    /// Number of flows that started without an entry.
+    /// Number of flows started without an entry.
     pub(crate) stateless: u64,
     pub(crate) packets_in: u64,
     pub(crate) packets_out: u64,
@@ -182,7 +181,7 @@ fn program_pin(directory: &Path) -> Outcome<PathBuf> {
     Err(format!("no program is pinned in {}", directory.display()).into())
 }
 
-/// Returns the configuration of a case, including services that receive no packets and that lookups must skip.
+/// Returns the configuration of a case, including services that receive no packets, which lookups must skip.
 fn desired(setup: &Setup) -> Desired {
     let mut desired = Desired::default();
     let server = |index: u32| Server {
@@ -190,7 +189,7 @@ fn desired(setup: &Setup) -> Desired {
         ..Server::new(
             index.to_string(),
             server(setup.family, index % SERVERS),
-            // If there are more servers than routes, servers share addresses and use different ports.
+            // If there are more servers than routes, the servers share addresses and use different ports.
             (index >= SERVERS).then_some((index / SERVERS) as u16),
         )
     };
@@ -217,7 +216,7 @@ fn desired(setup: &Setup) -> Desired {
     desired
 }
 
-/// Adds a service on TCP and UDP, with a separate pool.
+/// Adds a service on TCP and UDP with its own pool.
 fn add_service(
     desired: &mut Desired,
     setup: &Setup,

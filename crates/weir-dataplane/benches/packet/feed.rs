@@ -90,7 +90,7 @@ pub(crate) fn compile(source: &Path, object: &Path, arguments: &[&str]) -> Outco
 pub(crate) struct Plan {
     /// Every packet, or every even-numbered packet if there is an `alternate`.
     pub(crate) frame: Frame,
-    /// Every odd-numbered packet, in the same flow as the packet before it.
+    /// Every odd-numbered packet, which belongs to the same flow as the previous packet.
     pub(crate) alternate: Option<Frame>,
     /// Number of flows; a power of two.
     pub(crate) flows: u32,
@@ -124,7 +124,7 @@ impl Plan {
 /// The result of a test run.
 #[derive(Clone, Debug)]
 pub(crate) struct RunResult {
-    /// Mean nanoseconds per packet, excluding the time in which other tasks used the CPU.
+    /// Mean nanoseconds per packet, excluding the time during which other tasks used the CPU.
     pub(crate) ns: f64,
     /// The XDP verdict for the last packet.
     pub(crate) verdict: u32,
@@ -141,12 +141,12 @@ pub(crate) struct Feed {
 }
 
 impl Feed {
-    /// Loads the generator for a plan and a target that accepts multi-buffer packets.
+    /// Loads the generator for a plan, with a target that accepts multi-buffer packets.
     pub(crate) fn load(objects: &mut Objects, plan: &Plan) -> Outcome<Self> {
         Self::load_in(objects, plan, FRAGS)
     }
 
-    /// Loads the generator for a plan and a target that accepts only single-buffer packets.
+    /// Loads the generator for a plan, with a target that accepts only single-buffer packets.
     pub(crate) fn load_single_buffer(objects: &mut Objects, plan: &Plan) -> Outcome<Self> {
         Self::load_in(objects, plan, SINGLE_BUFFER)
     }
@@ -171,7 +171,7 @@ impl Feed {
         })
     }
 
-    /// Returns the null program, which is the target for measuring the floor.
+    /// Returns the null program, which is the target when the floor is measured.
     pub(crate) fn null(&self) -> Outcome<ProgramFd> {
         self.descriptor("null_tx")
     }
@@ -227,7 +227,7 @@ impl Feed {
         Ok(program.take_link(id)?.try_into()?)
     }
 
-    /// Returns the numbers of packets and bytes that have reached the sink.
+    /// Returns the number of packets and the number of bytes that have reached the sink.
     pub(crate) fn received(&self) -> Outcome<[u64; 2]> {
         let values = self.tallies.get(&0, 0)?;
         Ok(values

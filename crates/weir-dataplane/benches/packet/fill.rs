@@ -1,7 +1,7 @@
-//! Measures how long a packet takes to find its flow in tables that are 50, 80 and 90 % full, in alternating rounds.
-//! Before that, the flows of each table are replaced ten times.
+//! Measures, in alternating rounds, how long a packet takes to find its flow in tables that are 50, 80 and 90 % full.
+//! The flows of each table are replaced ten times before the measurement.
 //!
-//! There are more flows than the front cache has entries, so each packet reads its bucket. No flow may be rejected.
+//! There are more flows than entries in the front cache, so each packet reads its bucket. No flow may be rejected.
 
 use std::collections::VecDeque;
 
@@ -20,12 +20,12 @@ const BATCH: u32 = 1 << 16;
 /// Number of client addresses per batch.
 const BATCH_CLIENTS: u32 = 1 << 6;
 const TURNOVERS: u32 = 10;
-/// Fill level in percent, and number of batches. The tables have about the same size.
+/// Fill level in percent, and number of batches: the tables have about the same size.
 const FILLS: [(u32, u32); 3] = [(50, 8), (80, 13), (90, 14)];
 /// Largest ratio of the time per packet at 80 or 90 % to the time at 50 %.
 const GOAL: f64 = 1.3;
 
-/// Measures all tables and prints the results if the name of the rows, `fill`, contains `filter`.
+/// Measures all tables and prints the results, if the rows' name, `fill`, contains `filter`.
 pub(crate) fn run(
     network: &mut TestNetwork,
     objects: &mut Objects,

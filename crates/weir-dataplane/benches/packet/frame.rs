@@ -1,6 +1,7 @@
-//! Builds the frames of the generator. Partial sums let it vary the client's address and port and keep checksums valid.
+//! Builds the generator's frames. Partial sums allow the generator to vary the client's address and port and keep
+//! checksums valid.
 //!
-//! The frames are untagged Ethernet with IPv4 or IPv6 and TCP or UDP. Nothing is parsed here, and nothing depends on
+//! The frames are untagged Ethernet with IPv4 or IPv6 and TCP or UDP. This module parses nothing and does not depend on
 //! Weir.
 
 use std::net::IpAddr;
@@ -14,7 +15,7 @@ const PSH: u8 = 8;
 pub(crate) const TCP: u8 = 6;
 pub(crate) const UDP: u8 = 17;
 
-/// The director's MAC address: the kernel's stack accepts only frames sent to it.
+/// The director's MAC address: the kernel's network stack accepts only frames sent to it.
 pub(crate) const DIRECTOR_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 /// The MAC address of all clients.
 pub(crate) const GATEWAY_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
@@ -30,7 +31,7 @@ pub(crate) enum Sender {
     Server(IpAddr, u16),
 }
 
-/// A frame in which the variable fields are zero, and the offsets of these fields.
+/// A frame whose variable fields are zero, and the offsets of these fields.
 #[derive(Clone, Debug)]
 pub(crate) struct Frame {
     pub(crate) bytes: Vec<u8>,

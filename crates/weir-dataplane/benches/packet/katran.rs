@@ -1,10 +1,11 @@
-//! Measures katran's program with the same packets if the path of its object is set. This module fills its maps.
+//! Measures katran's program with the same packets, if the path of its object is set, and fills its maps.
 //!
-//! `KATRAN_OBJ` is `balancer.bpf.c` built unchanged, `KATRAN_GUE_OBJ` the same with `GUE_ENCAP`. Names, keys and values
-//! of its maps are as in its `balancer_maps.h` and `balancer_structs.h`.
+//! `KATRAN_OBJ` is the path of an unchanged build of `balancer.bpf.c`, and `KATRAN_GUE_OBJ` that of a build with
+//! `GUE_ENCAP`. The names, keys and values of the maps are those in katran's `balancer_maps.h` and
+//! `balancer_structs.h`.
 //!
-//! The rounds of a build alternate with the rounds of Weir's row with the same packets on the same CPU, so that other
-//! load on the machine affects both equally.
+//! The rounds of a build alternate with those of Weir's row with the same packets, on the same CPU, so that other load
+//! on the machine affects both equally.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -37,7 +38,7 @@ const BUILDS: [(&str, &str, u32); 2] = [
     ("KATRAN_GUE_OBJ", "katran gue", 28),
 ];
 
-/// Weir's rows, each with the build that it is compared with.
+/// Weir's rows, each with the katran build to compare it with.
 const ROWS: [(&str, &str); 4] = [
     ("direct", "katran ipip"),
     ("direct, maglev", "katran ipip"),
@@ -88,7 +89,7 @@ impl Builds {
 struct Katran {
     program: ProgramFd,
     stats: PerCpuArray<MapData, [u64; 2]>,
-    /// Keeps the object's own data; the program itself has references to its maps.
+    /// Keeps the object's data alive; the program itself holds references to its maps.
     _object: Ebpf,
 }
 
@@ -101,8 +102,8 @@ impl Katran {
         let Program::Xdp(program) = program else {
             return Err("not an XDP program".into());
         };
-        // The program is loaded before any map is moved out of the object, because its instructions contain the maps'
-        // descriptors.
+        // The program must be loaded before any map is moved out of the object, because its instructions contain the
+        // maps' descriptors.
         program.load()?;
         let program = program.fd()?.try_clone()?;
         fill_maps(&mut object)?;
@@ -214,7 +215,7 @@ impl KatranRun {
     }
 }
 
-/// Creates the flows, no faster than katran inserts them.
+/// Creates the flows no faster than katran inserts them.
 fn create_flows(feed: &mut Feed, case: &Case, ifindex: u32) -> Outcome<()> {
     let (plans, mut flows) = case.setup_plans();
     while !plans.is_empty() && flows > 0 {
@@ -230,7 +231,7 @@ fn take_map(object: &mut Ebpf, name: &str) -> Outcome<Map> {
     Ok(object.take_map(name).ok_or(format!("no map {name}"))?)
 }
 
-/// Configures one virtual service on TCP and one on UDP with a hundred servers each, and the router's MAC address.
+/// Configures one virtual service on TCP and one on UDP, with a hundred servers each, and the router's MAC address.
 fn fill_maps(object: &mut Ebpf) -> Outcome<()> {
     let mut router = [0; 8];
     router[..6].copy_from_slice(&server_mac(0));
@@ -256,7 +257,7 @@ fn fill_maps(object: &mut Ebpf) -> Outcome<()> {
         let mut sources: Array<_, [u8; 20]> = Array::try_from(map)?;
         sources.set(0, address([10, 0, 255, 1].into()), 0)?;
     }
-    // The CPU uses the object's fallback table, which was enlarged at loading.
+    // The CPU uses the object's fallback table, which was enlarged when the object was loaded.
     let mut connections: ArrayOfMaps<_, MapFd> =
         ArrayOfMaps::try_from(take_map(object, "lru_mapping")?)?;
     let Some(Map::LruHashMap(spare)) = object.map("fallback_cache") else {

@@ -2,11 +2,11 @@
 //! bench`).
 //!
 //! Every number is printed next to a floor or a peer that was measured in the same run, on the same core, in
-//! alternating rounds, and only if the data plane's own counts match the sent packets. Requires root: creates
-//! namespaces and does not change anything outside them. Arguments: part of a row's name, or `--stages` for the tables
-//! of stages instead, or `--against OBJECT` to compare other builds with this one; `WEIR_BENCH_ROUNDS` (default 5) and
-//! `WEIR_BENCH_PACKETS` (default 2^20) set the length; `KATRAN_OBJ` and `KATRAN_GUE_OBJ` are the paths of a peer's
-//! objects.
+//! alternating rounds, and only if the data plane's own counts match the sent packets. The benchmark requires root: it
+//! creates namespaces and changes nothing outside them. Arguments: part of a row's name, or `--stages` for the tables
+//! of stages instead, or `--against OBJECT` to compare other builds with this one. `WEIR_BENCH_ROUNDS` (default 5) and
+//! `WEIR_BENCH_PACKETS` (default 2^20) set the length of the measurement; `KATRAN_OBJ` and `KATRAN_GUE_OBJ` are the
+//! paths of a peer's objects.
 
 mod case;
 mod clock;
@@ -55,7 +55,7 @@ fn run() -> Outcome<()> {
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
-            // cargo bench adds it.
+            // `cargo bench` adds this argument.
             "--bench" => {}
             "--stages" => stages = true,
             "--against" => others.push(PathBuf::from(

@@ -1,6 +1,6 @@
 //! Measures cases with test runs of the floor and the data plane in turn (A B A B), and takes the median of the
 //! differences. Every number is checked against the counts. If a peer has a row with the same packets, its runs (its
-//! own floor C and its program D) alternate with these.
+//! own floor C and its program D) alternate with Weir's.
 
 use aya::programs::ProgramFd;
 
@@ -74,7 +74,7 @@ pub(crate) fn run(
     Ok(all)
 }
 
-/// Weir's row, and the peer's row with the ratio of the net times of each round.
+/// Weir's row, and the peer's row with the ratio of the net times in each round.
 type Rows = (Row, Option<(Row, Spread)>);
 
 /// Measures one case. Returns `None` if this build omits the outer checksum that the case measures.
@@ -96,7 +96,7 @@ fn measure(
     let packets = case.packets(effort.packets, effort.rounds);
     let mut ratios = Vec::new();
     for round in 0..effort.rounds {
-        // They alternate in running first in a round.
+        // Weir and the peer take turns at running first in a round.
         let first = match &mut peer {
             Some((_, peer)) if round % 2 == 1 => Some(peer.run_round(packets)?),
             _ => None,

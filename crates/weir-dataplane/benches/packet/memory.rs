@@ -13,7 +13,7 @@ use crate::report::Table;
 /// Goals: bytes per entry of the flow table, and MiB of an empty director.
 const ENTRY_BYTES_GOAL: f64 = 100.0;
 const TOTAL_GOAL_MIB: f64 = 128.0;
-/// Maps below this number of bytes are summed in one row.
+/// Maps smaller than this number of bytes share one row.
 const SMALL_MAP_BYTES: u64 = 1 << 20;
 const MIB: f64 = (1 << 20) as f64;
 

@@ -13,8 +13,8 @@ use crate::support::{self, Sandbox};
 /// Number of servers with a neighbour entry.
 pub(crate) const SERVERS: u32 = 100;
 pub(crate) const PORT: u16 = 80;
-/// The first client, 198.18.0.0 (RFC 2544). Sequential flows come from 64 addresses, random flows from the 2^24
-/// addresses around it.
+/// The first client, 198.18.0.0 (RFC 2544). Sequential flows come from 64 addresses, and random flows from the 2^24
+/// addresses around this one.
 pub(crate) const CLIENTS: u32 = 0xc612_0000;
 pub(crate) const DIRECTOR_DEVICE: &str = "d0";
 pub(crate) const WORLD_DEVICE: &str = "g0";

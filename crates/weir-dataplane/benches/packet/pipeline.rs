@@ -1,10 +1,9 @@
-//! Measures the whole path on one core (generator, veth, director, veth, sink) with Weir's program or nftables as
+//! Measures the whole path on one core (generator, veth, director, veth, sink), with Weir's program or nftables as the
 //! director.
 //!
-//! The generator and the sink are always the same. Weir sends frames back from the driver; nftables receives them as
-//! socket buffers, with GRO enabled, and sends them from the same device. All sent packets must arrive. With
-//! `attach = "auto"`, Weir runs at tc on a veth: these rows are printed next to those of `attach = "xdp"`, without a
-//! goal.
+//! The generator and the sink are always the same. Weir sends frames back from the driver; nftables receives frames as
+//! socket buffers, with GRO enabled, and sends them through the same device. All sent packets must arrive. On a veth,
+//! Weir runs at tc with `attach = "auto"`: these rows are printed next to those of `attach = "xdp"` and have no goal.
 
 use aya::programs::links::FdLink;
 use weir_dataplane::{Sizes, XdpChoice};
@@ -30,7 +29,7 @@ const DIRECT_SERVERS: u32 = 4;
 enum Traffic {
     /// Only packets of clients.
     OneWay,
-    /// Packets of a client and the server's replies in turn.
+    /// Packets of a client and the server's replies, in turn.
     BothWays,
 }
 
@@ -131,7 +130,7 @@ fn print(times: &[Vec<f64>; CONTENDERS.len()]) {
             format!("{:.0}", Spread::from_values(nets(times, index)).median),
         ]);
     }
-    // Ratios are computed within each round, because its contenders ran under the same conditions.
+    // Ratios are computed within a round, because its contenders ran under the same conditions.
     let quotients = |numerators: Vec<f64>, denominators: Vec<f64>| {
         Spread::from_values(
             numerators
@@ -293,7 +292,7 @@ impl Pipeline {
         }
     }
 
-    /// Sends every flow's handshake, with the server's part if replies pass through the director.
+    /// Sends every flow's handshake, including the server's part if replies pass through the director.
     fn send_handshakes(&mut self, with_replies: bool) -> Outcome<()> {
         for (step, feed) in self.handshake.iter_mut().enumerate() {
             if with_replies || step != 1 {
@@ -354,7 +353,7 @@ impl Pipeline {
     }
 }
 
-/// The contender that is attached, with the data for detaching it.
+/// The attached contender, with the data for detaching it.
 enum AttachedForwarder {
     Null(FdLink),
     Weir(Forward, u32),

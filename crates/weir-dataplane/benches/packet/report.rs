@@ -1,4 +1,4 @@
-//! Computes medians and ratios, and prints them in tables with their goals.
+//! Computes medians and ratios, and prints them in tables together with their goals.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ pub(crate) struct Row {
     pub(crate) packets: String,
     pub(crate) floor: Spread,
     pub(crate) net: Spread,
-    /// Share of packets whose entry was found; `None` if there is no lookup.
+    /// Fraction of packets whose entry was found; `None` if there is no lookup.
     pub(crate) hits: Option<f64>,
 }
 
@@ -114,8 +114,8 @@ pub(crate) fn print_estimator_cost(weir: &NetTimes) {
     }
 }
 
-/// The largest number of nanoseconds that `[sync]` may add, by packet type. Where it must add nothing, the limit is the
-/// measurement noise.
+/// The largest number of nanoseconds that `[sync]` may add, by packet type. Where `[sync]` must add nothing, the limit
+/// is the measurement noise.
 const SYNC_GOALS: [(&str, f64); 3] = [
     ("TCP, 1 flow", 1.0),
     ("TCP, 16 K flows", 1.0),

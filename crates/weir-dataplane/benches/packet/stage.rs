@@ -1,8 +1,9 @@
-//! Measures the cost of each step as the difference of two builds (`--stages`, second table): one ends before the step.
+//! Measures the cost of each step (`--stages`, second table) as the difference between a build that returns after the
+//! step and one that returns before it.
 //!
-//! The builds are made from a copy of bpf/ into which an early return is inserted, so the sources need no switches. It
-//! is an error if a piece of source is not found. The build uses the values computed so far, because otherwise the
-//! compiler would omit their computation.
+//! Each build is a copy of bpf/ with an inserted early return, so the sources need no switches. It is an error if a
+//! piece of source is not found. Each build uses the values computed before the return, because the compiler would omit
+//! their computation otherwise.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -25,7 +26,7 @@ struct Cut {
     done: &'static str,
     file: &'static str,
     before: &'static str,
-    /// The value that must have been computed before the return.
+    /// The value that must be computed before the return.
     used_value: &'static str,
 }
 
@@ -144,7 +145,7 @@ fn measure_steps(
     Ok(stages)
 }
 
-/// Measures the floor, each build with the director's maps and flows, and the whole program, in alternating rounds.
+/// Measures, in alternating rounds, the floor, each build with the director's maps and flows, and the whole program.
 pub(crate) fn measure_times(
     network: &TestNetwork,
     objects: &mut Objects,
@@ -245,7 +246,7 @@ pub(crate) fn load(object: &Path, director: &Director) -> Outcome<Ebpf> {
         .filter(|pinned| pinned.kind == PinKind::Map)
         .filter_map(|pinned| {
             let name = pinned.path.file_name()?.to_str()?;
-            // Each build needs a separate program array.
+            // Each build needs its own program array.
             (name != "weir_stages").then(|| (name.to_owned(), pinned.path.as_path()))
         })
         .collect();

@@ -1,8 +1,8 @@
-//! Measures how much each stage adds to the cost of an established packet (`--stages`, first table), by comparison with
-//! a build that lacks the stage.
+//! Measures how much each stage adds to the cost of a packet of an established flow (`--stages`, first table), by
+//! comparison with a build without the stage.
 //!
 //! Each build is a copy of bpf/ in which the stage's result is a constant, so all later stages run unchanged. The front
-//! cache contains the flow, as for all packets of a flow within a tick except the first one. A processor executes
+//! cache contains the flow, as it does for all packets of a flow in a tick except the first. A processor executes
 //! several stages at the same time, so the difference for one build is the cost that its stage adds to the others; the
 //! sum of all differences is only close to the total. The last build lacks all stages.
 
@@ -39,7 +39,7 @@ fn insert_at_start(file: &'static str, head: &str, statements: &str) -> Edit {
     replace_source(file, head, &format!("{head}\t{statements}\n"))
 }
 
-/// The results of the stages for the packets of the only flow, for builds that lack their computation.
+/// The results of the stages for the packets of the only flow, for builds that do not compute them.
 struct KnownResults {
     hash: u64,
     dest: u32,
@@ -149,7 +149,7 @@ fn forwarding_stages(known: &KnownResults) -> Vec<Stage> {
     let hop = format!(
         "hop.link = {link}ULL;\n\thop.dmac = {dmac}ULL;\n\thop.smac = {smac}ULL;\n\tif (0)"
     );
-    // The values of earlier stages must be used, or the compiler omits their computation.
+    // The values of earlier stages must be used; otherwise, the compiler omits their computation.
     let sent = "asm volatile(\"\" : : \"r\"(hop->link), \"r\"(hop->dmac), \"r\"(hop->smac));\n\treturn XDP_TX;";
     vec![
         (

@@ -1,4 +1,4 @@
-//! Defines the errors from installing, reading or removing the real server's programs.
+//! Defines the errors of installing, reading or removing the real server's programs.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ pub enum Error {
         /// The loader's error.
         source: Box<aya::EbpfError>,
     },
-    /// The embedded object is incomplete: a bug in the build.
+    /// The embedded object is incomplete, which is a bug in the build.
     #[error("the real server's object lacks {missing}")]
     Object {
         /// Name of the missing map or program.
@@ -57,12 +57,12 @@ pub enum Error {
         /// The kernel's error.
         source: io::Error,
     },
-    /// There is no bpffs for pins that outlive this process.
+    /// There is no bpffs for pins, which must outlive this process.
     #[error("{path}: {reason}", path = path.display())]
     NoBpffs {
         /// The path that must be on a bpffs.
         path: PathBuf,
-        /// The cause, and how to fix it.
+        /// The cause and its fix.
         reason: &'static str,
     },
     /// The bpffs cannot be examined or mounted.

@@ -46,7 +46,7 @@ impl fmt::Display for Direction {
 /// One direction of one interface.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Hook {
-    /// The interface's index, which is part of the pins' names, because interface names may be reassigned.
+    /// The interface's index, which is part of the pins' names because interface names can be reassigned.
     pub ifindex: u32,
     /// The interface's current name.
     pub interface: String,

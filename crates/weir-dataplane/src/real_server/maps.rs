@@ -30,7 +30,7 @@ fn decode_address(bytes: AddrBytes) -> IpAddr {
     Ipv6Addr::from(bytes).to_canonical()
 }
 
-/// Returns the prefix length in the canonical form, and the address without its host bits.
+/// Returns the prefix length in the canonical form, and the address with its host bits cleared.
 fn encode_prefix(prefix: Prefix) -> (u32, AddrBytes) {
     let extra = if prefix.address.is_ipv4() { 96 } else { 0 };
     let len = (extra + u32::from(prefix.len)).min(128);
@@ -44,7 +44,7 @@ pub(super) fn truncated(prefix: Prefix) -> Prefix {
     decode_prefix(encode_prefix(prefix))
 }
 
-/// Decodes a key. A canonical prefix shorter than the IPv4-mapped part is IPv6.
+/// Decodes a key. A canonical prefix shorter than the IPv4-mapped prefix is IPv6.
 fn decode_prefix((len, bytes): (u32, AddrBytes)) -> Prefix {
     match decode_address(bytes) {
         IpAddr::V4(v4) if len >= 96 => Prefix {
@@ -204,7 +204,7 @@ impl ReadMaps {
                 .info()
                 .map_err(|source| Error::map("of a program", source))?;
             let name = info.name_as_str().unwrap_or_default().to_owned();
-            // A map of an unknown type is from a different build.
+            // A map with an unknown type is from a different build.
             if let Ok(map) = Map::from_map_data(data) {
                 maps.push((name, map));
             }
@@ -220,8 +220,8 @@ impl ReadMaps {
         T::try_from(map).ok()
     }
 
-    /// Returns the rules; `None` if the maps are from a different build, or from two generations because a process died
-    /// between updating two hooks.
+    /// Returns the rules; `None` if the maps are from a different build, or from two generations, because a process
+    /// died between the updates of two hooks.
     pub(super) fn rules(&self) -> Option<Rules> {
         if self
             .maps

@@ -1,8 +1,8 @@
 //! Attaches the real server's programs, with or without tcx, and manages their pins.
 //!
 //! `link-IFINDEX-DIRECTION` is a tcx link: the program is attached while the pin exists.
-//! `filter-IFINDEX-DIRECTION-PRIORITY-HANDLE` is the program of a clsact filter, which the qdisc keeps attached and
-//! which must be removed by priority and handle.
+//! `filter-IFINDEX-DIRECTION-PRIORITY-HANDLE` is the program of a clsact filter: the qdisc keeps the filter attached,
+//! so it must be removed by priority and handle.
 
 use std::fs;
 use std::io;
@@ -99,7 +99,7 @@ pub(super) struct Pins {
 }
 
 impl Pins {
-    /// Creates a `Pins`. `interfaces`: ifindex and name of the existing interfaces.
+    /// Creates a `Pins`. `interfaces` contains the ifindex and name of each existing interface.
     pub(super) const fn new(dir: PathBuf, interfaces: Vec<(u32, String)>) -> Self {
         Self { dir, interfaces }
     }
@@ -117,7 +117,7 @@ impl Pins {
         self.dir.join(pin.name())
     }
 
-    /// Creates the directory on a bpffs, which is mounted on the pin directory's parent if necessary.
+    /// Creates the directory on a bpffs. Mounts the bpffs on the pin directory's parent if necessary.
     pub(super) fn prepare(&self) -> Result<()> {
         let pin_dir = self.dir.parent().unwrap_or(&self.dir);
         let parent = pin_dir.parent().unwrap_or(pin_dir);
@@ -127,7 +127,7 @@ impl Pins {
         };
         match bpffs_at(parent)? {
             Bpffs::Mounted => {}
-            // If the path is on a bpffs, create the directories. Otherwise mount a bpffs, like the director.
+            // If the path is on a bpffs, create the directories. Otherwise, mount a bpffs, like the director.
             Bpffs::Missing if nearest_is_bpffs(parent)? => {}
             Bpffs::Missing => {
                 fs::create_dir_all(parent).map_err(|source| Error::pin(parent, source))?;
@@ -158,7 +158,7 @@ impl Pins {
         Ok(names.filter_map(|name| Pin::parse(&name)).collect())
     }
 
-    /// Returns the program that `pin` attaches to `interface`; `None` = it is no longer attached.
+    /// Returns the program that `pin` attaches to `interface`; `None` = the program is no longer attached.
     pub(super) fn program(&self, pin: &Pin, interface: &str) -> Result<Option<ProgramInfo>> {
         let path = self.path(pin);
         if let Pin::Filter { .. } = pin {
@@ -218,10 +218,11 @@ impl Pins {
         Ok(())
     }
 
-    /// Attaches `program` with clsact. For a moment both filters are attached, and the second one has no effect on
-    /// packets. If the process is killed between the two calls, a filter without a pin remains.
+    /// Attaches `program` with clsact. For a moment, the old and the new filter are both attached, and the second one
+    /// has no effect on packets. If the process is killed before it pins the new program, a filter without a pin
+    /// remains.
     fn attach_filter(&self, program: &mut SchedClassifier, hook: &Hook) -> Result<()> {
-        // The qdisc may already exist; any other error is returned when the filter is attached.
+        // The qdisc may already exist. If the call fails for another reason, attaching the filter fails too.
         let _already_exists = tc::qdisc_add_clsact(&hook.interface);
         let old_pins: Vec<Pin> = self
             .list()?
@@ -274,7 +275,7 @@ impl Pins {
         } = *pin
             && let Some(interface) = self.interface(ifindex)
         {
-            // Dropping a filter's handle removes the filter, which may already be removed.
+            // Dropping a filter's handle removes the filter, unless it is already removed.
             drop(SchedClassifierLink::attached(
                 interface,
                 direction.tc(),
@@ -296,7 +297,8 @@ impl Pins {
     }
 }
 
-/// Returns whether the kernel has tcx (Linux 6.6 and later). A version that cannot be parsed is assumed to be newer.
+/// Returns whether the kernel has tcx (Linux 6.6 and later). A version that cannot be parsed is assumed to be a newer
+/// one.
 fn has_tcx() -> bool {
     KernelVersion::current().map_or(true, |version| version >= KernelVersion::new(6, 6, 0))
 }

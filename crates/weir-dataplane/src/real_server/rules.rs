@@ -1,4 +1,4 @@
-//! Defines the rules of the programs, as comparable values. [`super::maps`] encodes them for the maps of the programs.
+//! Defines the rules of the programs as comparable values. [`super::maps`] encodes them for the maps of the programs.
 
 use std::net::IpAddr;
 
@@ -12,7 +12,7 @@ pub(super) const RANGES_MAX: usize = 16;
 const EXCEPT_MAX: usize = 256;
 const GUE_MAX: usize = 16;
 
-/// First and last port, both inclusive; 0 to 65535 is every port.
+/// First and last port, both inclusive; 0 to 65535 means every port.
 pub type Ports = (u16, u16);
 
 /// The tunnels that may carry a VIP's packets.
@@ -38,10 +38,10 @@ impl TunnelSet {
     }
 }
 
-/// A VIP that is reached through tunnels.
+/// A VIP whose packets arrive through tunnels.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TunnelVip {
-    /// The address inside the tunnel.
+    /// The destination address inside the tunnel.
     pub vip: IpAddr,
     /// The tunnels that may carry its packets.
     pub tunnels: TunnelSet,
@@ -49,7 +49,7 @@ pub struct TunnelVip {
     pub ports: Vec<Ports>,
 }
 
-/// The VIP to restore for packets that are marked with a DSCP; with DSCP 0, the source of replies.
+/// The VIP to restore in packets that are marked with a DSCP; with DSCP 0, the VIP to use as the source of replies.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Mark {
     /// The DSCP, 0 to 63.
@@ -79,9 +79,9 @@ pub struct Rules {
     pub tunnels: Vec<TunnelVip>,
     /// UDP ports for GUE.
     pub gue_ports: Vec<u16>,
-    /// The marks; at most 16 of one family and DSCP.
+    /// The marks; at most 16 for one family and DSCP.
     pub marks: Vec<Mark>,
-    /// Clients whose replies keep this host's address, if the DSCP is 0.
+    /// With DSCP 0, the clients whose replies keep this host's address.
     pub except: Vec<Prefix>,
 }
 

@@ -37,7 +37,8 @@ fn absent_as_none(result: io::Result<i32>) -> io::Result<Option<()>> {
 /// Reads an element; `None` = the map does not contain the key.
 ///
 /// # Safety
-/// `key` has the map's key size; `value` its value size, for per-CPU maps rounded up to eight times the possible CPUs.
+/// `key` has the map's key size, and `value` has its value size; for per-CPU maps, `value` has the value size rounded
+/// up to eight bytes, times the number of possible CPUs.
 pub(crate) unsafe fn lookup(
     map: BorrowedFd<'_>,
     key: &[u8],
@@ -58,7 +59,7 @@ pub(crate) unsafe fn update(map: BorrowedFd<'_>, key: &[u8], value: &[u8]) -> io
     unsafe { call(Command::MapUpdate, &mut attr) }.map(drop)
 }
 
-/// Removes an element; `None` = the map did not contain the key.
+/// Removes an element; `None` = the map does not contain the key.
 ///
 /// # Safety
 /// `key` has the map's key size.
@@ -138,8 +139,8 @@ pub(crate) unsafe fn delete_batch(
     (attr.count, result.map(drop))
 }
 
-/// Reads up to `count` elements after `position` (`None` = from the start) and advances it. Returns the number of
-/// elements read and whether the end of the map was reached.
+/// Reads up to `count` elements after `position` (`None` = from the start), and advances `position`. Returns the number
+/// of elements read and whether the end of the map was reached.
 ///
 /// # Safety
 /// `keys` and `values` have space for `count` elements; the map is an array or a hash map, whose positions are `u32`.

@@ -1,7 +1,7 @@
-//! Calls bpf(2), with one function per command. Callers guarantee the buffer sizes that the kernel cannot check.
+//! Calls bpf(2), with one function per command. Callers guarantee buffer sizes, which the kernel cannot check.
 //!
-//! aya parses and loads the objects. This module implements the commands that aya does not provide (batches, test runs
-//! with a context, map information) or wraps in types that detach on drop (links).
+//! aya parses and loads the objects. This module implements the commands that aya lacks (batches, test runs with a
+//! context, map information) or wraps in types that detach on drop (links).
 
 #![allow(unsafe_code, reason = "bpf(2) has no safe wrapper")]
 
@@ -101,9 +101,9 @@ pub(crate) fn pin(object: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
 /// Access mode of a pinned object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// Full access; required for programs and links.
+    /// Full access, which programs and links require.
     Full,
-    /// Only for maps: read elements, and map them read-only.
+    /// Read elements, and memory-map them read-only; only for maps.
     Read,
 }
 
@@ -173,7 +173,8 @@ struct InfoAttr {
 /// Returns information about an object; the kernel writes at most the size of `T`.
 ///
 /// # Safety
-/// `T` is a `repr(C)` prefix of the info struct of the object's kind, of integers only, and its pointers are null.
+/// `T` is a `repr(C)` prefix of the info struct for the object's kind and contains only integers; its pointers are
+/// null.
 unsafe fn object_info<T: Default>(object: BorrowedFd<'_>) -> io::Result<T> {
     let mut info = T::default();
     let mut attr = InfoAttr {

@@ -1,4 +1,4 @@
-//! Runs commands for programs, links and test runs.
+//! Runs the bpf(2) commands for programs, links and test runs.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
@@ -136,7 +136,7 @@ pub(crate) fn link_update(link: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::
     unsafe { call(Command::LinkUpdate, &mut attr) }.map(drop)
 }
 
-/// Detaches a link from its device, even if there are other references to it.
+/// Detaches a link from its device, even if there are other references to the link.
 pub(crate) fn link_detach(link: BorrowedFd<'_>) -> io::Result<()> {
     let mut attr = link.as_raw_fd() as u32;
     // SAFETY: no pointers.

@@ -1,8 +1,8 @@
-//! Sends the same packets to a data plane and to the reference model, which have the same configuration.
+//! Sends the same packets to a data plane and to a reference model with the same configuration.
 //!
-//! Every packet of every test is processed by both, and a difference in verdict, frame, metadata or counted reasons
-//! fails the test at once; a case also asserts its expected result. weir-planner allocates the rows of services and
-//! servers and builds the scheduler tables. A test may write server rows that no configuration produces.
+//! Both process every packet of every test, and a difference in verdict, frame, metadata or counted reasons fails the
+//! test immediately; each case also asserts its expected result. weir-planner allocates the rows of services and
+//! servers and builds the scheduler tables. A test can write server rows that no configuration produces.
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -30,7 +30,7 @@ pub(crate) const CLIENT_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 pub(crate) const DIRECTOR_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
 /// The ingress device of test runs: the loopback device of the test's namespace.
 pub(crate) const INGRESS: u32 = 1;
-/// A device that XDP may send on. The device need not exist, because no packet is sent.
+/// A device on which XDP may send packets. It need not exist, because no packet is sent.
 pub(crate) const OTHER_DEVICE: u32 = 77;
 
 /// Returns the MAC addresses of packets to a server.
@@ -108,7 +108,7 @@ pub(crate) struct Bench {
     pub(crate) plane: Dataplane,
     pub(crate) model: Model<Reference>,
     planned: PlannedRows,
-    /// Whether flows were moved to a different table. The model does not know their positions there.
+    /// Whether flows were moved to a different table. The model does not track their positions there.
     pub(crate) resized: bool,
     next_port: u16,
     sandbox: Sandbox,
@@ -136,11 +136,12 @@ fn ticks_of(ns: u64) -> u32 {
     (ns >> TICK_SHIFT) as u32
 }
 
-/// Time after a new tick during which the programs may still use the previous tick: they read the clock once per jiffy.
+/// Time after a new tick during which the programs can still use the previous tick, because the clock that they read
+/// advances once per jiffy.
 const TICK_LAG_NS: u64 = 20_000_000;
 
-/// Waits until no tick change is near. Budgets and lifetimes are counted in ticks: if the two sides read different
-/// ticks for a packet, a difference would appear much later.
+/// Waits until no tick change is near. Budgets and lifetimes are counted in ticks, so if the two sides read different
+/// ticks for a packet, a difference can appear much later.
 pub(crate) fn wait_until_tick_is_stable() {
     let is_near_change = || {
         let now = now_ns(Clock::MonotonicCoarse);
@@ -157,7 +158,7 @@ fn pin_to_one_cpu() {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let cpu = NEXT.fetch_add(1, Ordering::Relaxed) % cpus;
-    // In a cpuset without this CPU the thread is not pinned; the kernel rarely moves it.
+    // In a cpuset without this CPU, the thread is not pinned; the kernel rarely moves it.
     let _ = weir_sys::pin_thread(cpu);
 }
 
@@ -171,13 +172,13 @@ impl Bench {
         Self::with_secret(flows, SECRET)
     }
 
-    /// Opens both sides with a hash secret. The data plane is not opened again.
+    /// Opens both sides with this hash secret. A test that uses a different secret must not call [`Self::reopen`].
     pub(crate) fn with_secret(flows: u32, secret: [u64; 2]) -> Option<Self> {
         if !privileged() {
             return None;
         }
         let sandbox = Sandbox::new();
-        // Without routes from the kernel, the programs do not change the rows that a test writes.
+        // Without routes from the kernel, the programs do not change the next hops that a test writes.
         for sysctl in ["ipv4/ip_forward", "ipv6/conf/all/forwarding"] {
             std::fs::write(format!("/proc/sys/net/{sysctl}"), "0").unwrap();
         }
@@ -264,7 +265,7 @@ impl Bench {
         self.planned.refresh_tree(&self.plane, service);
     }
 
-    /// Makes nat replies use the reverse path of the client's packets.
+    /// Makes nat replies take the reverse path of the client's packets.
     pub(crate) fn learn_clients(&mut self) {
         self.change_settings(|settings| settings.flags |= SETTINGS_LEARN_CLIENTS);
     }
@@ -279,7 +280,7 @@ impl Bench {
         self.model.config_mut().devices.insert(ifindex, row);
     }
 
-    /// Adds a service without servers and listeners.
+    /// Adds a service without servers or listeners.
     pub(crate) fn add_service(&mut self, kind: Kind) -> u32 {
         self.add_service_with(kind, Mode::Repair, false)
     }
@@ -315,7 +316,7 @@ impl Bench {
         service
     }
 
-    /// Changes a service's row, except for `has_extent` and `spread` of the model.
+    /// Changes a service's row, except for the model's `has_extent` and `spread`.
     pub(crate) fn change_service_row(&mut self, service: u32, change: impl FnOnce(&mut Service)) {
         let maps = self.plane.maps();
         let mut row = maps.services.get(service).unwrap();
@@ -430,7 +431,7 @@ impl Bench {
         }
     }
 
-    /// Assigns packets with this mark, of family 4 or 6, to a service.
+    /// Assigns packets with this mark and family (4 or 6) to a service.
     pub(crate) fn listen_to_mark(&mut self, service: u32, mark: u32, family: u16) {
         let addr = Addr::from(IpAddr::V6(u128::from(mark).into()));
         let listener = Listener {
@@ -460,7 +461,7 @@ impl Bench {
         (service, dests)
     }
 
-    /// Adds a service like [`Self::serve`], on an unused port.
+    /// Adds a service on an unused port, like [`Self::serve`].
     pub(crate) fn serve_next(
         &mut self,
         kind: Kind,
@@ -477,7 +478,7 @@ impl Bench {
         self.next_port - 1
     }
 
-    /// Adds a server and publishes the list.
+    /// Adds a server and publishes the new list.
     pub(crate) fn add(&mut self, service: u32, server: NewServer) -> u32 {
         let slot = self.reconcile(service, Some(&server));
         let port = server.row.port.get();
@@ -536,21 +537,21 @@ impl Bench {
         self.model.config_mut().dests.insert(dest, row);
     }
 
-    /// Changes only a server's row.
+    /// Changes a server's row and nothing else.
     pub(crate) fn change_dest_row(&mut self, dest: u32, change: impl FnOnce(&mut Dest)) {
         let mut row = self.model.config().dests[&dest];
         change(&mut row);
         self.write_dest(dest, row);
     }
 
-    /// Links these rows like rows that share their counts. The caller must publish the service afterwards.
+    /// Links these rows, like rows that share their counts. The caller must publish the service afterwards.
     pub(crate) fn link_shared_counts(&mut self, dests: &[u32]) {
         for (dest, next) in dests.iter().zip(dests.iter().cycle().skip(1)) {
             self.change_dest_row(*dest, |row| row.sibling = *next);
         }
     }
 
-    /// Changes a server's weight and publishes the list.
+    /// Changes a server's weight and publishes the new list.
     pub(crate) fn set_weight(&mut self, service: u32, dest: u32, weight: u32) {
         self.change_dest_row(dest, |row| {
             row.flags = row.flags & !DEST_USABLE | if weight > 0 { DEST_USABLE } else { 0 };
@@ -570,7 +571,7 @@ impl Bench {
         self.publish(service);
     }
 
-    /// Configures a service according to its schedule, with an additional server if `new` is given.
+    /// Configures a service according to its schedule, and adds a server if `new` is given.
     fn configure(&mut self, name: &str, schedule: &Schedule, new: Option<&NewServer>) {
         let desired = &mut self.planned.desired;
         let service = desired
@@ -629,7 +630,7 @@ impl Bench {
         row.spread = spread;
     }
 
-    /// Asserts that the tree of a service matches the counts after packets have updated it. Returns whether it has a
+    /// Asserts that a service's tree, as updated by packets, matches the counts. Returns whether the service has a
     /// tree.
     #[track_caller]
     pub(crate) fn has_matching_tree(&self, service: u32) -> bool {
@@ -671,7 +672,7 @@ impl Bench {
         let earliest = tick();
         let outcome = self.run(frame);
         let latest = tick();
-        // The tick has changed in the meantime, so it is unknown which tick the programs read.
+        // The tick changed in the meantime, so the tick that the programs read is unknown.
         if earliest != latest {
             let mut model = self.model.clone();
             if difference(&outcome, &model.process(frame, earliest)).is_none() {

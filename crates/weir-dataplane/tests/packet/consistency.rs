@@ -12,7 +12,7 @@ use weir_flow::{FlowKey, Geometry, Mark, Placement, Tuple};
 
 use crate::bench::Bench;
 
-/// Returns the numbers of active and inactive flows by row, counted by a walk over the table.
+/// Walks the table, and returns the numbers of active and inactive flows by row.
 pub(crate) fn count_by_walk(plane: &Dataplane) -> BTreeMap<u32, (u64, u64)> {
     let mut rows = BTreeMap::new();
     for flow in plane
@@ -47,8 +47,8 @@ pub(crate) fn recorded_counts(plane: &Dataplane) -> BTreeMap<u32, (u64, u64)> {
         .collect()
 }
 
-/// Asserts the invariants of every table: no tuple occurs twice, every entry is in a bucket of its hash and marked at
-/// its home, and directions are paired. Returns the flows by tuple.
+/// Asserts the invariants of every table: no tuple occurs twice, every entry is in one of the buckets for its hash and
+/// is marked in its home bucket, and the two directions of a flow refer to each other. Returns the flows by tuple.
 #[track_caller]
 pub(crate) fn assert_invariants(plane: &Dataplane) -> HashMap<Tuple, Flow> {
     let key = FlowKey::new(plane.secret());
@@ -118,7 +118,7 @@ pub(crate) fn assert_invariants(plane: &Dataplane) -> HashMap<Tuple, Flow> {
     flows
 }
 
-/// Asserts that every template counts its flows, and every server counts the templates that select it.
+/// Asserts that every template counts its flows, and every server its templates.
 #[track_caller]
 fn assert_template_counts(plane: &Dataplane, flows: &HashMap<Tuple, Flow>) {
     let mut flows_by_template: HashMap<u32, u32> = HashMap::new();

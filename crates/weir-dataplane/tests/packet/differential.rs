@@ -1,9 +1,9 @@
-//! Tests that random packets, valid and malformed, and flows from another director have the same verdict, frame and
+//! Tests that random packets, valid and malformed, and flows from another director lead to the same verdict, frame and
 //! counters in the data plane and in the model.
 //!
-//! `WEIR_DIFFERENTIAL_PACKETS` sets their number (default 100 000; ten million with `WEIR_SOAK`, a million per table),
-//! `WEIR_SEED` repeats a run. The stream contains no ICMP and no fragments, which the model does not cover, and no IPv6
-//! sources that are multicast addresses.
+//! `WEIR_DIFFERENTIAL_PACKETS` sets the number of packets (default 100 000; ten million with `WEIR_SOAK`, a million per
+//! table), and `WEIR_SEED` repeats a run. The stream contains no ICMP and no fragments, which the model does not cover,
+//! and no IPv6 sources that are multicast addresses.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
@@ -25,7 +25,7 @@ use crate::wire::{Shape, at};
 
 const PACKETS: u64 = 100_000;
 const SOAK_PACKETS: u64 = 10_000_000;
-/// Number of packets through one flow table.
+/// Number of packets for one flow table.
 const TABLE_PACKETS: u64 = 1_000_000;
 /// Number of entries of a table that does not become full.
 const LARGE_TABLE_FLOWS: u32 = 7 * 16_384;
@@ -149,8 +149,8 @@ fn server_sets(family: &Family) -> [(Kind, Vec<NewServer>); 9] {
     ]
 }
 
-/// Adds the services of one family on ports 80 to 88, on a range and on "any port". Returns the services whose servers
-/// may be changed, with their servers.
+/// Adds the services of one family on ports 80 to 88, on a range, and on any other port. Returns the services whose
+/// servers may be changed, with their servers.
 fn add_services(bench: &mut Bench, family: &Family) -> Vec<(u32, Vec<u32>)> {
     let mut changing = Vec::new();
     let mut all = Vec::new();
@@ -179,7 +179,7 @@ fn add_services(bench: &mut Bench, family: &Family) -> Vec<(u32, Vec<u32>)> {
     changing
 }
 
-/// Returns a packet as a client or server might send it.
+/// Returns a packet that a client or server might send.
 fn random_packet(random: &mut Random, replies: &VecDeque<FiveTuple>) -> Vec<u8> {
     static DATA: [u8; 1480] = [0x5a; 1480];
     let family = &FAMILIES[random.below(2)];
@@ -229,7 +229,7 @@ fn random_packet(random: &mut Random, replies: &VecDeque<FiveTuple>) -> Vec<u8> 
     shape.arriving(client, at(address, 80 + random.below(15) as u16))
 }
 
-/// Returns a record as another director might send it, of a client's flow or of an unrelated flow.
+/// Returns a record that another director might send, of a client's flow or an unrelated flow.
 fn random_record(random: &mut Random, bench: &Bench, services: &[(u32, Vec<u32>)]) -> SyncFlow {
     let (_, dests) = &services[random.below(services.len())];
     let dest = random.pick(dests);
@@ -317,8 +317,8 @@ fn apply_random_change(random: &mut Random, bench: &mut Bench, services: &[(u32,
     }
 }
 
-/// Returns whether a packet must be skipped: packets with separate stages, and packets of clients that the kernel
-/// routes replies to even with forwarding off, because it always has a route to ff00::/8.
+/// Returns whether a packet must be skipped: a packet that a separate stage handles, or a packet from a client to which
+/// the kernel routes replies even with forwarding off, because it always has a route to ff00::/8.
 fn is_not_compared(layout: &Layout) -> bool {
     let multicast = layout.src.octets()[0] == 0xff;
     multicast
@@ -357,15 +357,15 @@ fn random_packets_match_the_model_at_length() {
     }
 }
 
-/// Repeats a stream that once caused a difference that could not be reproduced. The tick may have changed between the
+/// Repeats a stream that once caused a difference, which could not be reproduced. The tick may have changed between the
 /// data plane's packet and the model's.
 #[test]
 fn former_difference_does_not_recur() {
     run_stream(2_500_838_058_190, 20_000, LARGE_TABLE_FLOWS);
 }
 
-/// Tests tables so small that flows use second buckets and the stash, or find no free entry: one page, one page with a
-/// stash, several pages.
+/// Tests tables that are so small that flows use second buckets and the stash, or find no free entry: one page, one
+/// page with a stash, several pages.
 #[test]
 fn full_tables_match_the_model() {
     if !privileged() {
@@ -388,13 +388,13 @@ fn full_tables_match_the_model() {
 /// The final state of a table.
 #[derive(Default)]
 struct FinalState {
-    /// Number of flows without a free entry, with `nat` or otherwise.
+    /// Number of flows without a free entry, including those with `nat`.
     refused: u64,
     /// Number of entries in the stash.
     stashed: usize,
 }
 
-/// Asserts that the stream causes most reasons, and every record result that is possible in a table with free slots.
+/// Asserts that the stream causes most reasons and every record result that is possible in a table with free slots.
 fn assert_variety(reasons: &BTreeMap<u32, u64>, results: &BTreeSet<u8>) {
     assert!(
         reasons.len() >= 18,

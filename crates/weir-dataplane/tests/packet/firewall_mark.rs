@@ -1,5 +1,5 @@
-//! Tests packets on the device that marked packets are routed to: the mark in the frame selects the service, regardless
-//! of the address.
+//! Tests packets on the device to which marked packets are routed: the mark in the frame selects the service,
+//! regardless of the address.
 
 use std::net::IpAddr;
 
@@ -58,7 +58,7 @@ fn mark_selects_its_service() {
     bench.assert_same_state();
 }
 
-/// Tests that a frame to this MAC address that arrives on a different device is not treated as marked.
+/// Tests that a frame with this MAC address is not treated as marked if it arrives on another device.
 #[test]
 fn mark_is_ignored_on_other_devices() {
     let Some(mut bench) = open_bench() else {
@@ -83,7 +83,7 @@ fn mark_is_ignored_on_other_devices() {
     bench.assert_same_state();
 }
 
-/// Tests that the reply leaves through the stack and the device that is stored in the frame.
+/// Tests that the reply leaves through the stack, on the device that is stored in the frame.
 #[test]
 fn reject_response_leaves_through_the_ingress_device() {
     let Some(mut bench) = open_bench() else {

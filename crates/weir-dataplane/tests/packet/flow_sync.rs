@@ -1,5 +1,5 @@
-//! Tests that flows from another director get the same result, slot and counts in the data plane and the model, and
-//! that their packets have the same outcome.
+//! Tests that flows from another director have the same result, slot and counts in the data plane and the model, and
+//! that packets of these flows have the same outcome.
 
 use weir_abi::{
     Be16, DEST_SNAT, Forward, KIND_FORWARD, KIND_TEMPLATE, PROTO_TEMPLATE, SYNC_CONFLICT,
@@ -104,7 +104,7 @@ fn record_with_later_packet_takes_precedence() {
     let (_, dests) = bench.serve(Kind::Wlc, (VIP, 80), &servers);
     let record = bench.record(dests[0], (CLIENT, 1000), (VIP, 80));
     assert_eq!(bench.synchronize(record), SYNC_INSERTED);
-    // The flow has moved at the peer: the later record takes precedence.
+    // The flow has moved to another server at the peer: the later record takes precedence.
     let moved = bench.record(dests[1], (CLIENT, 1000), (VIP, 80));
     assert_eq!(bench.synchronize(moved), SYNC_INSERTED);
     let late = SyncFlow { idle: 20, ..record };
@@ -130,7 +130,7 @@ fn snat_tuple_of_a_peer_is_not_assigned_again() {
     bench.learn_clients();
     let servers = [server(Forward::Nat, 1).row(|row| row.flags |= DEST_SNAT)];
     let (service, dests) = bench.serve(Kind::Rr, (VIP, 80), &servers);
-    // The peer's flow has the only port.
+    // The peer's flow uses the only port.
     bench.add_snat(service, &[SNAT], (20_000, 20_000));
     let record = bench.record(dests[0], (CLIENT, 1000), (VIP, 80));
     assert_eq!(bench.synchronize(record), SYNC_GONE, "no free tuple");

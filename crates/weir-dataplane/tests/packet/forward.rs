@@ -60,7 +60,7 @@ fn l3dsr_rewrites_the_address_and_the_dscp() {
     };
     for (family, vip, client, server) in families() {
         for dscp in [0u8, 1, 63] {
-            // A configured port is used only for checks: the client's port is not changed.
+            // A configured port is used only for health checks: the client's port is not changed.
             let row = NewServer::new(Forward::L3dsr, server)
                 .port(8080)
                 .row(|row| row.dscp = dscp);

@@ -1,9 +1,9 @@
-//! Tests that the latency estimator in the data plane emits the same samples and counts the same reasons as the model
-//! of weir-latency, for random sequences of client packets and for the recorded connections of weir-latency; and that
-//! `least-time` makes the same choices as weir-sched.
+//! Tests that the data plane's latency estimator emits the same samples and counts the same reasons as weir-latency's
+//! model, for random sequences of client packets and for weir-latency's recorded connections, and that `least-time`
+//! makes the same choices as weir-sched.
 //!
-//! `WEIR_LATENCY_PACKETS` sets the number of packets (default 20 000; a million with `WEIR_SOAK`), `WEIR_SEED` repeats
-//! a run.
+//! `WEIR_LATENCY_PACKETS` sets the number of packets (default 20 000; a million with `WEIR_SOAK`), and `WEIR_SEED`
+//! repeats a run.
 
 use weir_abi::{Cost, Forward, LATENCY_REASONS, LatencyReason};
 use weir_dataplane::RingPositions;
@@ -54,13 +54,13 @@ impl Segment {
 
 const VIPS: [&str; 2] = ["192.0.2.10", "2001:db8::10"];
 
-/// A client with its connection; most of its packets follow the protocol.
+/// A client with its connection; most of the client's packets follow the protocol.
 #[derive(Clone, Copy, Debug, Default)]
 struct Client {
     seq: u32,
     ack: u32,
     clock: u32,
-    /// Timestamp clock ticks of the server per millisecond; 0 = no timestamps.
+    /// Ticks of the server's timestamp clock per millisecond; 0 = no timestamps.
     rate: u32,
 }
 
@@ -128,7 +128,7 @@ fn next_segment(random: &mut Random, port: u16, client: &mut Client, elapsed_ns:
     segment.seq = match random.below(20) {
         0 => client.seq.wrapping_sub(10),
         1 => client.seq.wrapping_add(10),
-        // All of these bytes were sent before.
+        // All of these bytes have been sent before.
         2 => client.seq.wrapping_sub(segment.payload.len() as u32),
         _ => client.seq,
     };
@@ -233,7 +233,7 @@ impl DataplaneAndModel {
         samples.len()
     }
 
-    /// Asserts that both have counted the same reasons, and returns the model.
+    /// Asserts that the data plane and the model have counted the same reasons, and returns the model.
     fn assert_same_counts(self, bench: &Bench) -> Table {
         let counted = bench.plane.maps().latency_reasons().unwrap();
         assert_eq!(counted, *self.model.counts());
@@ -241,10 +241,10 @@ impl DataplaneAndModel {
     }
 }
 
-/// Maximum payload of a packet, in bytes: recorded packets may contain several segments that the receiver has merged.
+/// Maximum payload of a packet, in bytes: a recorded packet can contain several segments that the receiver has merged.
 const SEGMENT_MAX_BYTES: usize = 1_448;
 
-/// Returns the segments in a line of a recording, and their time of arrival in microseconds; see weir-latency's
+/// Returns the segments in a line of a recording, and their arrival time in microseconds; see weir-latency's
 /// tests/recorded.rs.
 fn recorded(line: &str) -> Option<(u64, Vec<Segment>)> {
     let words: Vec<&str> = line.split(' ').collect();

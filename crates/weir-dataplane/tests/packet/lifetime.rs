@@ -1,4 +1,4 @@
-//! Tests flows over time: removed servers, new extents, reused ports, expiry, budgets.
+//! Tests flows over time: removed servers, new extents, reused ports, expiry, and budgets.
 
 use std::time::{Duration, Instant};
 
@@ -241,7 +241,8 @@ fn expired_nat_flow_ends_with_its_reverse_entry() {
         2,
         "the other flow's entries"
     );
-    // The other entry has expired and waits for the sweep: a new flow that needs its reverse tuple replaces it.
+    // The other entry has expired, but the sweep has not removed it: a new flow that needs the same reverse tuple
+    // replaces it.
     let other = Shape::tcp(SYN).arriving(at(CLIENT, 1001), at("192.0.2.11", 80));
     assert_eq!(bench.send(&other).counted, []);
     bench.assert_same_state();
@@ -288,7 +289,7 @@ fn sweep_removes_only_expired_entries() {
     }
     assert_eq!(bench.plane.maps().sweep().unwrap().expired, 100);
     bench.assert_same_state();
-    // After a pass that begins after the last expiry, only hints of existing entries remain.
+    // After a pass that begins after the last expiry, only the hints of existing entries remain.
     let flows = &bench.plane.maps().flows;
     let mut hints = vec![0; flows.buckets() as usize];
     for flow in flows.walk() {
@@ -342,7 +343,7 @@ fn empty_service_above_syn_budget_rejects() {
     };
     let (service, dests) = bench.serve(Kind::Lc, (VIP, 80), &[NewServer::direct(1)]);
     bench.set_weight(service, dests[0], 0);
-    // If the memory after the service's empty table is read as a table, it contains one of these servers.
+    // If the data plane read past the service's empty table, it would find one of these servers.
     for port in 81..85 {
         bench.serve(Kind::Wlc, (VIP, port), &[2, 3, 4, 5].map(NewServer::direct));
     }
@@ -384,7 +385,7 @@ fn hashed_syn_above_syn_budget_skips_the_lookup() {
         bench.plane.maps().flows.walk().count(),
         servers_with_entry.len()
     );
-    // A flow with an entry keeps its server, regardless of the table's current contents.
+    // A flow with an entry keeps its server, whatever the table contains now.
     bench.set_weight(service, dests[0], 0);
     for (port, server) in (1000..1032).zip(&servers_with_entry) {
         let outcome = bench.send(&client_tcp(port, ACK));
@@ -412,7 +413,7 @@ fn directors_with_different_secrets_select_the_same_maglev_server() {
         chosen.push(servers);
         bench.assert_same_state();
     }
-    // The first service received the flows from their start, the second service in the middle.
+    // The first service received the flows from their start, and the second received them from the middle on.
     assert_eq!(chosen[0], chosen[1]);
 }
 

@@ -1,6 +1,6 @@
-//! Tests long lists without a tree: a change to a count updates the trees of only a limited number of services that
-//! share a pool, so other services search the list. Also tests the search of `lblc` and `lblcr` if a cached server is
-//! full. The model also searches the list, by the kernel's rules.
+//! Tests long lists without a tree: a count change updates the trees of only a limited number of services that share a
+//! pool, so the other services search the list. Also tests how `lblc` and `lblcr` search if a cached server is full.
+//! The model also searches the list, by the kernel's rules.
 
 use weir_sched::{Kind, Mode};
 
@@ -10,7 +10,8 @@ use crate::scheduler::{Script, TREE_SCHEDULERS, VIP};
 
 const SERVERS: usize = 100;
 
-/// Tests every scheduler with a hundred servers, with counts, edits, removals and thresholds in between.
+/// Tests every scheduler with a hundred servers, while counts change, servers are edited and removed, and thresholds
+/// are reached.
 #[test]
 fn lists_without_a_tree_match_the_model() {
     let list_schedulers = [(Kind::Lblc, None), (Kind::Dh, None)];
@@ -56,9 +57,9 @@ fn lists_without_a_tree_match_the_model() {
     }
 }
 
-/// Tests with and without a tree: while a server accepts flows, the address moves; afterwards it does not. Only `lblc`
-/// still uses a cached server at its threshold (ip_vs_lblc.c checks its weight and load, ip_vs_dest_set_min() of
-/// ip_vs_lblcr.c also the threshold).
+/// Tests that an address moves to another server only while a server accepts flows, with and without a tree. Only
+/// `lblc` still uses a cached server at its threshold (ip_vs_lblc.c checks the server's weight and load;
+/// ip_vs_dest_set_min() in ip_vs_lblcr.c also checks the threshold).
 #[test]
 fn address_moves_while_servers_accept_flows() {
     const FEW_SERVERS: usize = 24;
@@ -80,7 +81,7 @@ fn address_moves_while_servers_accept_flows() {
         for server in 1..=FEW_SERVERS {
             assert!(spread.contains(&server), "{kind}: {server} of {spread:?}");
         }
-        // No server is still below half of its weight.
+        // All servers are now at or above half of their weight.
         let chosen_when_full = script.run(&[Flows(2 * FEW_SERVERS as u16)]);
         if kind == Kind::Lblc {
             assert!(
@@ -99,7 +100,7 @@ fn address_moves_while_servers_accept_flows() {
             0
         };
         assert_eq!(chosen, [kept; 5], "{kind}");
-        // One server accepts flows again: it is in the set, or the search finds it.
+        // One server accepts flows again: either it is in the set, or the search finds it.
         assert_eq!(
             script.run(&[Empty(9), Weigh(9, 1000), Flows(1)]),
             [9],

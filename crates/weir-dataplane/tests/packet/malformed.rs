@@ -103,7 +103,7 @@ fn truncated_frames_are_dropped() {
             let case = Case::new(format!("{name} cut to {end}"), whole[..end].to_vec());
             cases.push(case.drops(Reason::DropTooShort));
         }
-        // Without addresses it is unknown whether the packet was for a VIP.
+        // Without addresses, it is unknown whether the packet was for a VIP.
         let case = Case::new(
             format!("{name} with truncated header"),
             whole[..14 + 19].to_vec(),

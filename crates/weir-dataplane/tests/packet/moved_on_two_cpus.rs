@@ -1,5 +1,5 @@
 //! Tests that the two entries of a nat flow remain consistent if one CPU moves the flow to a new table while another
-//! CPU ends it, because the client reuses its port, and begins the next flow of the same tuple.
+//! CPU ends the flow, because the client reuses its port, and begins the next flow with the same tuple.
 
 use std::hint::spin_loop;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -32,7 +32,7 @@ fn move_bucket(plane: &Dataplane, bucket: u32) {
         .unwrap();
 }
 
-/// Makes two threads continue at the same time, many times.
+/// Makes two threads continue at the same time in every round.
 struct Meeting(AtomicUsize);
 
 impl Meeting {
@@ -57,7 +57,7 @@ fn race(servers: u8) {
     bench.serve(Kind::Rr, (VIP, 80), &servers);
     bench.plane.activate().unwrap();
     for port in 1000..1000 + FLOWS {
-        // A FIN in SYN_RECV leads to TIME_WAIT, in which the next SYN begins a new flow.
+        // A FIN in SYN_RECV leads to TIME_WAIT, and in this state the next SYN begins a new flow.
         for flags in [SYN, FIN] {
             assert_eq!(send(&bench.plane, &client_tcp(port, flags)), Xdp::Tx);
         }
@@ -91,13 +91,13 @@ fn race(servers: u8) {
             for (round, (_, frame)) in flows.iter().enumerate() {
                 meeting.wait(round);
                 (0..(round % (2 * DELAY_MAX)).saturating_sub(DELAY_MAX)).for_each(|_| spin_loop());
-                // The packet is dropped if the other CPU is suspended while it holds the lock of the bucket.
+                // The packet is dropped if the other CPU is suspended while it holds the bucket's lock.
                 send(plane, frame);
             }
         });
     });
     assert_invariants(plane);
-    // Each tuple can be used again: no reverse entry without a forward entry occupies it.
+    // Each tuple can be used again, because no reverse entry without a forward entry occupies it.
     for (_, frame) in &flows {
         assert_eq!(send(plane, frame), Xdp::Tx);
     }

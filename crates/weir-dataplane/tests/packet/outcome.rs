@@ -1,4 +1,4 @@
-//! Defines the data plane's outcome for a packet, and compares it with the outcome of the model.
+//! Defines the data plane's outcome for a packet, and compares it with that of the model.
 
 use std::net::IpAddr;
 
@@ -36,7 +36,7 @@ impl Xdp {
     }
 }
 
-/// Reads the metadata in front of a frame that is passed to the tc program.
+/// Reads the metadata in front of a frame that XDP passes to the tc program.
 pub(crate) fn read_meta(bytes: &[u8]) -> Option<PacketMeta> {
     let word = |offset: usize| u32::from_ne_bytes(bytes[offset..offset + 4].try_into().unwrap());
     if bytes.len() != size_of::<Meta>() || word(0) != META_MAGIC {
@@ -55,7 +55,7 @@ pub(crate) fn read_meta(bytes: &[u8]) -> Option<PacketMeta> {
     })
 }
 
-/// Describes how the data plane's outcome differs from the outcome of the model.
+/// Describes how the data plane's outcome differs from that of the model.
 pub(crate) fn difference(outcome: &Outcome, expected: &ModelOutcome) -> Option<String> {
     let (verdict, meta) = match expected.verdict {
         Verdict::Unmodelled => return None,

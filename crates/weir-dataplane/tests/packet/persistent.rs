@@ -1,5 +1,5 @@
-//! Tests persistence: which flows of a client are sent to one server, for how long, and the behaviour after the server
-//! is removed.
+//! Tests persistence: which flows of a client go to one server, for how long, and what happens after the server is
+//! removed.
 
 use std::sync::Barrier;
 
@@ -38,7 +38,8 @@ fn persist(bench: &mut Bench, service: u32, ticks: u32, prefixes: (u8, u8), scop
     });
 }
 
-/// Adds a service with `rr`, which would send each flow to a different server, and with persistence for single clients.
+/// Adds a service with persistence for single clients and with `rr`, which sends consecutive flows to different servers
+/// if there is no persistence.
 fn serve(bench: &mut Bench, ticks: u32, servers: &[NewServer]) -> (u32, Vec<u32>) {
     let (service, dests) = bench.serve(Kind::Rr, (VIP, 80), servers);
     persist(bench, service, ticks, (32, 128), TEMPLATE_PORT);
@@ -108,7 +109,8 @@ fn mask_treats_network_as_one_client() {
 
 #[test]
 fn scope_determines_which_ports_and_addresses_share_a_template() {
-    // Protocols, VIPs and ports of a second flow, and whether it follows the first flow, tcp/VIP:80, for each scope.
+    // Protocol, VIP and port of a second flow, and for each scope whether the second flow goes to the server of the
+    // first flow, tcp/VIP:80.
     let seconds = [
         (false, VIP, 81, [false, true, true]),
         (true, VIP, 80, [false, false, true]),
@@ -288,7 +290,7 @@ fn clients_of_removed_server_move_once() {
         assert_eq!(bench.send_to_server(&tcp(client, port, SYN)), second);
     }
     assert_eq!(bench.send_to_server(&tcp(client, 1000, ACK)), first);
-    // The first flow belongs to a removed template: its end must not decrement the count of the new template.
+    // The first flow belongs to a removed template: when it ends, the count of the new template must not decrease.
     bench
         .change_settings(|settings| settings.timeouts[State::Established as usize] = EXPIRED_TICKS);
     assert_eq!(
@@ -336,7 +338,7 @@ fn port_of_a_persistent_flow_is_not_reused() {
 
 #[test]
 fn client_without_template_keeps_server_by_hash() {
-    // Two buckets have no space for a fifteenth entry.
+    // Two buckets have no room for a fifteenth entry.
     let Some(mut bench) = Bench::with_flows(14) else {
         return;
     };

@@ -1,5 +1,5 @@
-//! Tests persistent clients while the flow table is resized: templates move like flows and remain valid. Their flow
-//! counts restart at 0, so they are not compared with the model.
+//! Tests persistent clients while the flow table is resized: templates move like flows and remain valid. The templates'
+//! flow counts restart at 0, so they are not compared with the model.
 
 use weir_abi::{Forward, KIND_TEMPLATE, TEMPLATE_PORT};
 use weir_sched::Kind;
@@ -44,7 +44,7 @@ fn resize_with_templates(old_flows: u32, new_flows: u32) {
         .collect();
     bench.reopen(sizes(new_flows));
     bench.plane.activate().unwrap();
-    // Both tables are searched: for old flows, and for new flows of clients with a template.
+    // The programs search both tables for old flows, and for new flows of clients with a template.
     for (client, server) in clients.clone().zip(&chosen) {
         assert_eq!(server_of(&mut bench, client, 1000, ACK), *server);
         assert_eq!(server_of(&mut bench, client, 1001, SYN), *server);

@@ -1,5 +1,5 @@
-//! Implements the model's schedulers with the reference forms of weir-sched, which receive every change to the servers
-//! of a service.
+//! Implements the model's schedulers with weir-sched's reference implementations, which receive every change to a
+//! service's servers.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -53,15 +53,15 @@ pub(crate) struct Schedule {
     pub(crate) servers: Vec<Server>,
     /// Maximum load, in percent.
     pub(crate) max_load: Option<u32>,
-    /// Whether the list has no tree, however long it is, because too many services share the counts of its pool.
+    /// Whether the list has no tree, whatever its length, because too many services share the counts of the pool.
     pub(crate) treeless: bool,
-    /// The last published list.
+    /// The last published spread table.
     pub(crate) spread: Vec<u32>,
     /// Number of random numbers drawn so far.
     draws: u32,
     cache: Cache,
     walk: Option<reference::Service>,
-    /// Server numbers of the walk, by dest.
+    /// Server numbers in the walk, by dest.
     numbers: HashMap<u32, u32>,
 }
 

@@ -1,4 +1,4 @@
-//! Tests packets that cannot be forwarded and are quoted in an ICMP error.
+//! Tests packets that the director cannot forward and quotes in an ICMP error.
 
 use weir_abi::{Forward, Reason, Tunnel};
 use weir_sched::Kind;
@@ -9,7 +9,7 @@ use crate::route::{CLIENT4, SERVER4, SERVER6, VIP4, families};
 use crate::tunnel::tunnel_server;
 use crate::wire::{ACK, SYN, Shape, at};
 
-/// Asserts that the packet is quoted in an ICMP error to its sender.
+/// Asserts that an ICMP error to the packet's sender quotes the packet.
 #[track_caller]
 fn assert_rejected(bench: &mut Bench, name: &str, frame: &[u8], reason: Reason) {
     let outcome = bench.send(frame);

@@ -1,4 +1,4 @@
-//! Tests replies of nat servers, which reach the client with the VIP as their source, with and without snat.
+//! Tests, with and without snat, that replies of nat servers reach the client with the VIP as their source.
 
 use weir_abi::{DEST_SNAT, Forward, HOP_READY, Reason, State};
 use weir_flow::PacketMeta;
@@ -19,7 +19,8 @@ fn from_server(shape: &Shape, src: std::net::SocketAddr, dst: std::net::SocketAd
     shape.build((SERVER_MAC, DIRECTOR_MAC), src, dst)
 }
 
-/// Returns the packets of a connection: for each, whether the client sends it, the packet, and the resulting state.
+/// Returns the packets of a connection: for each, whether the client sends it, the packet itself, and the resulting
+/// state.
 fn dialogue() -> [(bool, Shape, State); 9] {
     let ack = Shape::tcp(ACK);
     let mut syn_ack = Shape::tcp(SYN_ACK);
@@ -96,7 +97,7 @@ fn udp_replies_without_checksum_get_no_checksum() {
     bench.assert_same_state();
 }
 
-/// Returns the state of the TCP flow that changed last.
+/// Returns the state of the TCP flow to the last added server.
 fn state_of(bench: &Bench) -> State {
     let flows = bench.plane.maps().flows.walk();
     let latest = flows

@@ -1,4 +1,4 @@
-//! Tests flows of every kind while the size or layout of the flow table changes: packets always have the same outcome
+//! Tests flows of every kind while the size or layout of the flow table changes: a packet always has the same outcome
 //! as in the model.
 
 use weir_abi::{ABI_FLOW_LAYOUT, DEST_SNAT, Forward, Reason};
@@ -64,7 +64,7 @@ fn send_from_servers(
     }
 }
 
-/// Migrates flows from a table of this layout and size to a table of the current layout and a different size.
+/// Migrates flows from a table with this layout and size to a table with the current layout and a different size.
 fn resize((old_layout, old_flows): (u32, u32), new_flows: u32) {
     let Some(mut bench) = Bench::with_flows(old_flows) else {
         return;
@@ -82,7 +82,7 @@ fn resize((old_layout, old_flows): (u32, u32), new_flows: u32) {
     bench.plane.activate().unwrap();
     send_from_clients(&mut bench, ACK);
     send_from_servers(&mut bench, &translated, ACK);
-    // The tuples of client and server are both in use, in whichever table they are.
+    // Both the client's and the server's tuples are in use, whichever table they are in.
     let vip2 = "192.0.2.11";
     let nat = NewServer::new(Forward::Nat, "10.0.0.5").port(8080);
     bench.serve(Kind::Rr, (vip2, 80), &[nat]);

@@ -1,5 +1,5 @@
-//! Sends the packets of a flow from its start to its end through a service with one server. The tests of every
-//! forwarding method use it.
+//! Sends all packets of a flow, from its start to its end, through a service with one server. The tests of every
+//! forwarding method use this module.
 
 use std::net::SocketAddr;
 
@@ -17,8 +17,8 @@ pub(crate) const SERVER6: &str = "fd00::5";
 pub(crate) const OUTER4: &str = "10.0.0.1";
 pub(crate) const OUTER6: &str = "fd00::1";
 
-/// Returns TCP packets from SYN to RST with unusual flags in between, then UDP with and without checksum: step, client
-/// port, packet.
+/// Returns TCP packets from SYN to RST with unusual flags in between, then UDP packets with and without a checksum;
+/// each as step, client port, packet.
 pub(crate) fn flow_packets() -> Vec<(&'static str, u16, Shape)> {
     let (ack, udp) = (Shape::tcp(ACK), Shape::udp());
     let with_options = Shape {

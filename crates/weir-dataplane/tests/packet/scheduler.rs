@@ -1,5 +1,5 @@
-//! Tests the choices of every scheduler for real packets, with changes in between. The model uses the reference forms
-//! of weir-sched, and some choice sequences of the kernel are listed.
+//! Tests the choices of every scheduler for real packets, with changes in between. The model uses weir-sched's
+//! reference implementations, and the tests list some choice sequences of the kernel.
 
 use weir_abi::{Forward, Reason, State};
 use weir_sched::{Kind, Mode};
@@ -13,7 +13,7 @@ const VIP6: &str = "2001:db8::10";
 /// A step of a script.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Step {
-    /// This number of new flows start.
+    /// This many new flows start.
     Flows(u16),
     /// The latest flow of the server with this number ends.
     End(u16),
@@ -376,8 +376,8 @@ fn wrr_walks_by_descending_weight() {
         return;
     };
     let mut script = Script::new(&mut bench, Kind::Wrr, Mode::Repair, false, VIP);
-    // While there was only the first server, there was one pass, of weight 1: the walk begins there and continues with
-    // 3, 2, 1.
+    // While there was only the first server, there was one pass, with weight 1: the walk begins with this pass and
+    // continues with 3, 2 and 1.
     assert_eq!(
         script.run(&[Add(3), Add(1), Flows(8)]),
         [2, 1, 1, 1, 2, 1, 1, 1]
@@ -401,7 +401,7 @@ fn lc_returns_to_an_idle_server() {
     };
     let mut script = Script::new(&mut bench, Kind::Lc, Mode::Repair, false, VIP);
     assert_eq!(script.run(&[Add(1), Add(9), Flows(4)]), [2, 1, 2, 1]);
-    // Flows 2 and 4 belong to the first server; finished flows hardly contribute to the load.
+    // Flows 2 and 4 belong to the first server; flows that have ended hardly contribute to the load.
     assert_eq!(script.run(&[End(2), End(4), Flows(2)]), [1, 1]);
 }
 
@@ -434,7 +434,7 @@ fn hashing_schedulers_use_the_source() {
     }
 }
 
-/// Schedulers that use a tree or a table for long lists, and the bound on a server's load.
+/// Schedulers that use a tree or a table for long lists, each with the bound on a server's load.
 pub(crate) const TREE_SCHEDULERS: [(Kind, Option<u32>); 14] = [
     (Kind::Rr, None),
     (Kind::Wrr, None),
@@ -452,8 +452,8 @@ pub(crate) const TREE_SCHEDULERS: [(Kind, Option<u32>); 14] = [
     (Kind::Maglev, Some(125)),
 ];
 
-/// Tests lists that are too long to be searched, with counts, changes, removals and thresholds in between. The model
-/// searches the list.
+/// Tests lists that are too long to be searched, while counts and weights change, servers are removed, and thresholds
+/// are reached. The model searches the list.
 #[test]
 fn long_lists_match_the_model() {
     for (kind, max_load) in TREE_SCHEDULERS {
@@ -507,7 +507,7 @@ fn full_servers_are_removed_from_the_tree_and_readded() {
             assert!(script.bench.has_matching_tree(script.service), "{kind}");
         }
         assert_eq!(script.run(&[Flows(1)]), [0], "{kind}: all are full");
-        // A flow that was closed by a FIN ends with the next packet.
+        // A flow that a FIN has closed ends with the next packet.
         script
             .bench
             .change_settings(|settings| settings.timeouts[State::TimeWait as usize] = u32::MAX);
@@ -524,11 +524,11 @@ fn full_servers_are_removed_from_the_tree_and_readded() {
     bench.assert_same_state();
 }
 
-/// A service whose servers share their counts with the servers of another service, in a different order.
+/// A service whose servers share their counts with another service's servers, which are in a different order.
 struct Sharing {
     service: u32,
     port: u16,
-    /// Rows by number of the server.
+    /// Rows by server number.
     dests: Vec<u32>,
 }
 

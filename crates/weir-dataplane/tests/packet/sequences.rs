@@ -4,10 +4,10 @@
 //! are added. Steps: `+W` adds a server of weight W, `=S:W` sets the weight of server S to W, `-S` removes server S,
 //! `!S` puts server S at its upper threshold, `.S` puts it below the threshold again, `*N` starts N flows to the
 //! current VIP, `@V` makes 192.0.2.V (2001:db8::V) the current one, `~F` ends flow F. Flow F is the Fth of the line; it
-//! comes from 198.51.100.F (2001:db8:1::F), port 1000 + F. Words before the steps: `v6`, `udp`, `strict`, `fallback`,
+//! comes from 198.51.100.F (2001:db8:1::F), port 1000 + F. Options before the steps: `v6`, `udp`, `strict`, `fallback`,
 //! `port`, `load125` (`max_load = 1.25`).
 //!
-//! Every packet is also processed by the reference model, which uses the pure forms of weir-sched with the same counts.
+//! The reference model, which uses weir-sched's pure functions with the same counts, also processes every packet.
 
 use weir_abi::{DEST_LIVE, DEST_STRICT, Forward};
 use weir_sched::{Kind, Mode};

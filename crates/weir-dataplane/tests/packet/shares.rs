@@ -1,8 +1,8 @@
-//! Tests the shares of four servers with every scheduler, with real packets and the reference model, with 0, 1 and 2
-//! servers unavailable.
+//! Tests the shares of four servers, 0, 1 or 2 of which are unavailable, with every scheduler, real packets and the
+//! reference model.
 //!
 //! Each datagram is scheduled separately and leaves no entry, so no count influences the next choice. The random
-//! numbers are seeded: a test that passes once always passes. With other seeds a correct scheduler would fail in one
+//! numbers are seeded: a test that passes once always passes. With other seeds, a correct scheduler would fail in one
 //! case in a million.
 
 use weir_abi::{Forward, SERVICE_ONE_PACKET};
@@ -25,7 +25,8 @@ enum Exclusion {
     Full,
 }
 
-/// Returns the number of datagrams that each server receives after the first `unavailable` servers became unavailable.
+/// Returns the number of datagrams that each server receives after the first `unavailable` servers have become
+/// unavailable.
 fn shares(
     bench: &mut Bench,
     kind: Kind,
@@ -69,7 +70,7 @@ fn shares(
 }
 
 /// Runs a scheduler with both kinds of exclusion and all numbers of unavailable servers, and compares the shares with
-/// the shares that `expected` computes from the weights of usable servers.
+/// those that `expected` computes from the weights of usable servers.
 fn check_shares(
     kind: Kind,
     weights: &[u32],
@@ -112,7 +113,8 @@ fn random_schedulers_share_by_weight() {
     }
 }
 
-/// Tests a list with a tree in which most servers are unavailable: random choices fail, and the sum tree decides.
+/// Tests a list with a tree in which most servers are unavailable: random draws fail, and the tree of sums determines
+/// the server.
 #[test]
 fn random_schedulers_share_by_weight_in_a_long_list() {
     let weights: Vec<u32> = (0..24).map(|index| 1 + index % 3).collect();
@@ -145,8 +147,8 @@ fn hashing_schedulers_share_by_weight() {
     check_shares(Kind::Mh, &[1; 4], &[0, 1, 2], equal);
 }
 
-/// Tests schedulers without counts. The order of the list decides: all datagrams are sent to the newest, or the
-/// heaviest, usable server.
+/// Tests schedulers that compare counts while all counts are zero: all datagrams go to the newest, or the heaviest,
+/// usable server.
 #[test]
 fn least_connection_schedulers_use_one_idle_server() {
     let newest = |usable: &[u32]| {

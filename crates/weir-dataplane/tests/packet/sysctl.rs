@@ -40,7 +40,7 @@ fn sloppy_tcp_allows_any_packet_except_reset_to_start_a_flow() {
     bench.assert_same_state();
 }
 
-/// Returns whether a SYN on a flow in this state starts a new flow.
+/// Returns whether a second SYN starts a flow to another server, after these packets and a change to this weight.
 fn starts_new_flow(settings: u32, later_flags: &[weir_wire::TcpFlags], weight: u32) -> bool {
     let Some(mut bench) = Bench::open() else {
         return false;
@@ -70,7 +70,8 @@ fn conn_reuse_mode_decides_when_a_port_is_reused() {
     }
     let fin_wait = SETTINGS_REUSE | SETTINGS_REUSE_FIN_WAIT;
     let nodest = SETTINGS_REUSE | SETTINGS_EXPIRE_NODEST;
-    // Settings, the packets after the SYN, the server's weight after them, and whether a different server is selected.
+    // Settings, the packets after the SYN, the server's weight after these packets, and whether a different server is
+    // selected.
     let cases: [(u32, &[weir_wire::TcpFlags], u32, bool); 11] = [
         (SETTINGS_REUSE, &[ACK], 1, false),
         (SETTINGS_REUSE, &[ACK, RST], 1, true),
@@ -182,7 +183,7 @@ fn full_server_is_skipped_in_every_service_of_its_pool() {
     let Some(mut bench) = Bench::open() else {
         return;
     };
-    // The counts of both services are in one row, after the rows of the servers.
+    // Both services share one row of counts, after the rows of the servers.
     let shared = bench.plane.sizes().dests;
     let of_pool = |last: u8, row: u32| NewServer::direct(last).row(|dest| dest.live = row);
     let pool = [of_pool(1, shared), of_pool(2, shared + 1)];

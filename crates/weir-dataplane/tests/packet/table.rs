@@ -1,5 +1,5 @@
-//! Tests a full table, in which flows without a free entry are hashed and no flow is half inserted, and a nearly full
-//! table, which accepts every flow while there is a free entry.
+//! Tests a full table: a hash selects the server for a flow without a free entry, and no flow has only one of its two
+//! entries. Also tests a nearly full table, which accepts every flow while there is a free entry.
 
 use std::ops::Range;
 
@@ -91,7 +91,7 @@ fn nat_flow_without_free_entry_leaves_no_entry() {
     for port in 1000..1003 {
         assert_eq!(bench.send(&client_tcp(port, SYN)).counted, []);
     }
-    // One entry is free: the reverse tuple takes it, and none is left for the forward tuple.
+    // One entry is free: the reverse tuple takes it, so there is no entry for the forward tuple.
     for port in 1003..1010 {
         let outcome = bench.send(&client_tcp(port, SYN));
         assert_eq!(
@@ -102,7 +102,7 @@ fn nat_flow_without_free_entry_leaves_no_entry() {
     }
 }
 
-/// Number of entries of a small table with a stash, and of the nat flows that fill 90 % of them.
+/// Number of entries in a small table with a stash; `NAT_FLOWS` nat flows fill 90 % of them.
 const SMALL_TABLE_FLOWS: u32 = BUCKET_SLOTS * 150;
 const NAT_FLOWS: u16 = (SMALL_TABLE_FLOWS * 9 / 20) as u16;
 
@@ -117,7 +117,7 @@ fn start_flows(bench: &mut Bench, ports: Range<u16>) {
     }
 }
 
-/// Ends flows, so that they expire at once. No later packet starts a new flow.
+/// Ends flows, so that they expire immediately. No packet after this starts a new flow.
 fn end_flows(bench: &mut Bench, ports: Range<u16>) {
     let set_syn_timeout = |bench: &mut Bench, ticks| {
         bench.change_settings(|settings| settings.timeouts[State::SynRecv as usize] = ticks);
@@ -213,8 +213,8 @@ fn nat_accepts_every_flow_at_90_percent_on_two_cpus() {
         weir_sys::pin_thread(cpu.into()).unwrap();
         barrier.wait();
         for port in 1000 + cpu * half..1000 + (cpu + 1) * half {
-            // If a CPU is preempted while it holds a lock, the other CPU rejects the flow: the client's next SYN must
-            // get an entry.
+            // If one CPU is preempted while it holds a lock, the other CPU rejects the flow; the client's next SYN must
+            // then get an entry.
             let has_entry = (0..4).any(|_| {
                 let run = plane
                     .test_run("weir_xdp", &TestInput::xdp(&client_tcp(port, SYN)))

@@ -1,5 +1,5 @@
-//! Tests the last step of packet processing: VLAN tags, devices, the path to the tc program, servers on the director
-//! itself.
+//! Tests the last step of packet processing: VLAN tags, devices, the path to the tc program, and servers on the
+//! director itself.
 
 use std::net::IpAddr;
 
@@ -11,7 +11,7 @@ use crate::bench::{Bench, INGRESS, NewServer, OTHER_DEVICE, Xdp, next_hop_macs};
 use crate::route::{CLIENT4, SERVER4, VIP4, VIP6};
 use crate::wire::{ACK, Case, FIN, SYN, Shape, at, check_all};
 
-/// Adds a service with one server on port 80 of its family's VIP. Returns the service and the server.
+/// Adds a service with one server on port 80 of the VIP of the server's family. Returns the service and the server.
 pub(crate) fn add_single_server(bench: &mut Bench, server: NewServer) -> (u32, u32) {
     let vip = if server.address.is_ipv4() { VIP4 } else { VIP6 };
     let (service, dests) = bench.serve(Kind::Rr, (vip, 80), &[server]);
@@ -115,7 +115,7 @@ fn packets_that_xdp_cannot_send_pass_with_complete_checksums() {
             (outcome.verdict, outcome.counted),
             (Xdp::Pass, vec![Reason::PassToTc])
         );
-        // The MAC addresses are unchanged: the tc program writes them.
+        // The MAC addresses are unchanged, because the tc program writes them.
         let dst = if direct { VIP4 } else { SERVER4 };
         assert_eq!(
             outcome.frame,

@@ -1,4 +1,5 @@
-//! Tests packets to servers through tunnels: every kind, every checksum, all combinations of address families.
+//! Tests packets to servers through tunnels: every kind of tunnel, every checksum, all combinations of address
+//! families.
 
 use std::net::{IpAddr, SocketAddr};
 

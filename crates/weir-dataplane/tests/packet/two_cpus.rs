@@ -1,4 +1,4 @@
-//! Tests that two CPUs that receive the same new flows at the same time create one entry for each flow.
+//! Tests that two CPUs create only one entry for each flow if they receive the same new flows at the same time.
 
 use std::sync::Barrier;
 
@@ -50,7 +50,8 @@ fn race(forward: Forward) {
         .filter(|flow| flow.meta().kind == KIND_FORWARD)
         .count() as u64;
     let count = |reason: Reason| plane.maps().reasons().unwrap()[reason.number() as usize];
-    // If a CPU is preempted while it holds a lock, the other CPU selects by hash; this is rare and counted.
+    // If one CPU is preempted while it holds a lock, the other CPU selects the server by hash. This is rare, and it is
+    // counted.
     let missed = count(Reason::CountLockMissed) + count(Reason::DropNoPlace);
     assert!(missed <= MISSED_MAX, "{missed} locks missed");
     let expected = u64::from(FLOWS) - missed..=u64::from(FLOWS);

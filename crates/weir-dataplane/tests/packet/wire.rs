@@ -1,5 +1,5 @@
-//! Builds the packets of the tests. A description can be built for any source and destination, so that the expected
-//! packet is built in the same way as the sent packet.
+//! Builds the packets of the tests. A description can be built for any source and destination, so the expected packet
+//! is built in the same way as the sent packet.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -68,7 +68,7 @@ impl Shape {
         }
     }
 
-    /// Builds the frame, with MAC address, IP address and port of source and destination.
+    /// Builds the frame with the MAC address, IP address and port of source and destination.
     pub(crate) fn build(
         &self,
         macs: ([u8; 6], [u8; 6]),
@@ -123,7 +123,7 @@ impl Shape {
     }
 
     /// Makes the transport checksum wrong, always by the same amount: a director that updates the checksum
-    /// incrementally sends the packet that is built here for the new addresses.
+    /// incrementally sends the same packet as this module builds for the new addresses.
     fn corrupt_checksum(&self, frame: &mut [u8]) {
         let l4 = weir_flow::parse(frame).unwrap().l4;
         let offset = l4 + if self.udp { 6 } else { 16 };
@@ -151,7 +151,7 @@ pub(crate) fn at(address: &str, port: u16) -> SocketAddr {
     SocketAddr::new(address.parse().unwrap(), port)
 }
 
-/// One packet and its expected outcome.
+/// A packet and its expected outcome.
 pub(crate) struct Case {
     pub(crate) name: String,
     pub(crate) frame: Vec<u8>,
@@ -172,7 +172,7 @@ impl Case {
         }
     }
 
-    /// Sets the expected result: the packet leaves as this frame.
+    /// Sets the expected outcome: the packet leaves as this frame.
     pub(crate) fn sends(self, out: Vec<u8>) -> Self {
         Self {
             out: Some(out),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::elf::{Elf, read_string, read_u16, read_u32};
 
-/// A struct of the object: size and (name, offset in bytes) of its members.
+/// A struct of the object: its size, and the (name, offset in bytes) of each member.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Struct {
     pub(crate) size: usize,

@@ -6,16 +6,16 @@ const SYMBOL_BYTES: usize = 24;
 const RELOCATION_BYTES: usize = 16;
 /// `sh_type` of a relocation table without addends.
 const SHT_REL: usize = 9;
-/// The type, in the low bits of `st_info`, of a symbol that names a function.
+/// The type of a symbol that names a function, in the low bits of `st_info`.
 const STT_FUNC: u8 = 2;
 
 pub(crate) struct Elf<'a> {
     bytes: &'a [u8],
-    /// Section headers, in the file's order.
+    /// Section headers, in the order of the file.
     headers: Vec<&'a [u8]>,
 }
 
-/// A symbol: its section and its offset in the section.
+/// A symbol, with its section and its offset in the section.
 #[derive(Clone, Debug)]
 pub(crate) struct Symbol {
     pub(crate) name: String,
@@ -80,7 +80,7 @@ impl<'a> Elf<'a> {
         self.body(found.unwrap_or_else(|| panic!("no section {name}")))
     }
 
-    /// Returns all symbols, in the order of their indexes.
+    /// Returns all symbols, in index order.
     pub(crate) fn symbols(&self) -> Vec<Symbol> {
         let names = self.section(".strtab");
         self.section(".symtab")
@@ -95,7 +95,7 @@ impl<'a> Elf<'a> {
             .collect()
     }
 
-    /// Returns the relocations of a section: offset in the section, and index of the symbol.
+    /// Returns the relocations of a section: the offset in the section, and the index of the symbol.
     pub(crate) fn relocations(&self, section: usize) -> Vec<(usize, usize)> {
         let tables = (0..self.headers.len()).filter(|table| {
             let header = self.headers[*table];

@@ -56,7 +56,7 @@ impl Sandbox {
             )
         };
         assert_eq!(private, 0, "make the mounts private");
-        // With forwarding off, the kernel returns no routes, so that the programs do not change the test's next hops.
+        // With forwarding off, the kernel returns no routes, so the programs do not change the test's next hops.
         std::fs::write("/proc/sys/net/ipv4/ip_forward", "0").unwrap();
         Self { directory }
     }
@@ -87,7 +87,7 @@ impl Drop for Sandbox {
 
 pub(crate) const SECRET: [u64; 2] = [0x0123_4567_89ab_cdef, 0xfedc_ba98_7654_3210];
 
-/// Returns small sizes, so that opening is fast.
+/// Returns small sizes, which make opening fast.
 pub(crate) fn small_sizes() -> Sizes {
     Sizes {
         services: 16,
@@ -122,7 +122,7 @@ pub(crate) fn veth(a: &str, b: &str) -> u32 {
     unsafe { libc::if_nametoindex(name.as_ptr()) }
 }
 
-/// Waits at most ten seconds until only this number of flows remains.
+/// Waits at most ten seconds for the number of flows to fall to this value.
 pub(crate) fn wait_for_flows(dataplane: &Dataplane, count: usize) {
     let deadline = Instant::now() + Duration::from_secs(10);
     while dataplane.maps().flows.walk().count() != count {
@@ -138,8 +138,8 @@ pub(crate) fn wait_for_flows(dataplane: &Dataplane, count: usize) {
 pub(crate) const VIP: [u8; 4] = [192, 0, 2, 10];
 pub(crate) const SERVER: [u8; 4] = [10, 0, 0, 5];
 
-/// Writes service 1 on 192.0.2.10:80, direct, with one server as dest 1. A second service on port 81 has the same pool,
-/// so the server's counts are in the first row of shared counts.
+/// Writes service 1 on 192.0.2.10:80 with `direct` and one server, which is dest 1. A second service on port 81 has the
+/// same pool, so the server's counts are in the first row of shared counts.
 pub(crate) fn fill(dataplane: &Dataplane) {
     let maps = dataplane.maps();
     let service = |name: &str, port| {
@@ -159,7 +159,7 @@ pub(crate) fn fill(dataplane: &Dataplane) {
         timeouts: [600; 16],
         syn_budget: 1_000_000,
         reject_budget: 1_000,
-        // Longer than verification of the programs takes on a busy machine.
+        // Longer than the verifier takes for the programs on a busy machine.
         untracked_ticks: 600,
         ..Settings::default()
     };

@@ -1,7 +1,7 @@
-//! Writes a configuration into the maps of a data plane, as rows and tables that weir-planner computes.
+//! Writes a configuration to the maps of a data plane, as the rows and tables that weir-planner computes.
 //!
-//! weir-engine writes the same rows in an order that is safe under traffic. In the tests, no packets arrive during
-//! writes, so the order does not matter, and replaced tables are freed immediately.
+//! weir-engine writes the same rows in an order that is safe under traffic. In tests, no packets arrive during writes,
+//! so the order does not matter, and replaced tables are freed immediately.
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
@@ -29,7 +29,7 @@ pub(crate) struct PlannedRows {
     published: HashMap<u32, PublishedTables>,
 }
 
-/// A service's tables and their positions.
+/// A service's tables and their positions in the map.
 #[derive(Debug)]
 struct PublishedTables {
     tables: Tables,
@@ -43,7 +43,7 @@ impl PublishedTables {
 }
 
 impl PlannedRows {
-    /// Creates a configuration without services, with all elements free.
+    /// Creates a configuration without services. All elements are free.
     pub(crate) fn new(sizes: Sizes) -> Self {
         Self {
             desired: Desired::default(),
@@ -55,7 +55,7 @@ impl PlannedRows {
         }
     }
 
-    /// Allocates one service according to the configuration. `cursor` is the position of its walk.
+    /// Allocates one service according to the configuration. `cursor` is the position of the service's walk.
     pub(crate) fn reconcile(&mut self, service: &str, cursor: Cursor) -> &ServiceSlot {
         self.reconcile_all(&[service], cursor);
         &self.allocation.services[service]
@@ -102,8 +102,8 @@ impl PlannedRows {
         rows.unwrap().0
     }
 
-    /// Returns the tables of one service, for a slot that [`Self::reconcile`] returned, which the caller may have
-    /// changed.
+    /// Returns the tables of one service for a slot that [`Self::reconcile`] returned; the caller may have changed the
+    /// slot.
     pub(crate) fn tables(
         &self,
         service: &str,
@@ -148,7 +148,7 @@ impl PlannedRows {
         }
     }
 
-    /// Writes constant values. Returns the first element; 0 if there are no values.
+    /// Writes constant values. Returns the first element, or 0 if there are no values.
     pub(crate) fn write_values<T: Pod>(&mut self, plane: &Dataplane, values: &[T]) -> u32 {
         if values.is_empty() {
             return 0;
@@ -159,7 +159,7 @@ impl PlannedRows {
         run.at
     }
 
-    /// Writes a service's tables, and then their position into the service's row.
+    /// Writes a service's tables, and then stores their position in the service's row.
     pub(crate) fn publish(&mut self, plane: &Dataplane, service: u32, tables: Tables) {
         let run = self.allocate(tables.elements());
         let maps = plane.maps();
@@ -181,7 +181,7 @@ impl PlannedRows {
         }
     }
 
-    /// Returns a service's tree as updated by packets, and as computed from the counts in the maps.
+    /// Returns a service's tree as packets have updated it, and as computed from the counts in the maps.
     pub(crate) fn trees(&self, plane: &Dataplane, service: u32) -> (Vec<u32>, Vec<u32>) {
         let published = &self.published[&service];
         let expected = tree(plane, &published.tables);

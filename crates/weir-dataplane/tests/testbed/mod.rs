@@ -1,4 +1,4 @@
-//! Loads a service with one server into the kernel, and builds packets from its client, its server and a router.
+//! Loads a service with one server into the kernel, and builds packets from a client, the server and a router.
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
@@ -202,7 +202,7 @@ pub(crate) struct Testbed {
     _sandbox: Sandbox,
 }
 
-/// The outcome of one packet.
+/// The outcome of a packet.
 pub(crate) struct PacketOutcome {
     pub(crate) verdict: u32,
     pub(crate) frame: Vec<u8>,
@@ -214,8 +214,8 @@ impl PacketOutcome {
         self.parsed.ip().unwrap()
     }
 
-    /// Returns the sent packet. Asserts that all checksums are correct, including the one in the IP header of a quoted
-    /// packet.
+    /// Returns the packet that was sent. Asserts that all checksums are correct, including that in the IP header of a
+    /// quoted packet.
     pub(crate) fn sent(&self) -> &Datagram {
         assert_eq!(self.verdict, XDP_TX, "not sent");
         let ip = self.ip();

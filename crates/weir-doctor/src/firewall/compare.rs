@@ -20,7 +20,7 @@ enum Field<'a> {
     Absent,
 }
 
-/// Evaluates the statement `match`; `None` = unknown.
+/// Evaluates the statement `match`. Returns `None` if the result is unknown.
 pub(super) fn matches(
     rules: &Ruleset,
     chain: &Chain,
@@ -68,7 +68,8 @@ pub(super) fn matches(
     }
 }
 
-/// Looks up the verdict of a map for a packet; `Some(None)` = no element matches, `None` = unknown.
+/// Looks up the verdict of a map for a packet. Returns `Some(None)` if no element matches, and `None` if the result is
+/// unknown.
 pub(super) fn look_up<'r>(
     rules: &'r Ruleset,
     chain: &Chain,
@@ -89,7 +90,7 @@ pub(super) fn look_up<'r>(
     Some(None)
 }
 
-/// Returns the value of an expression's left side for a packet; `None` = unknown.
+/// Returns the value of an expression's left side for a packet, or `None` if the value is unknown.
 fn field<'a>(packet: &Packet, left: &'a Value) -> Option<Field<'a>> {
     if let Some([inner, mask]) = left["&"].as_array().map(Vec::as_slice) {
         let Field::Flags(set) = field(packet, inner)? else {
@@ -127,7 +128,7 @@ fn header<'a>(packet: &Packet, protocol: &str, name: &str) -> Option<Field<'a>> 
         ("tcp" | "th", "dport") => port(packet.destination_port),
         ("tcp", "flags") => Some(Field::Flags(packet.flags.to_vec())),
         ("ip" | "ip6" | "tcp" | "th" | "ether" | "vlan", _) => None,
-        // A field of a different protocol.
+        // The field belongs to a different protocol.
         _ => Some(Field::Absent),
     }
 }
@@ -151,7 +152,7 @@ fn flag_names(value: &Value) -> Option<Vec<&str>> {
     }
 }
 
-/// Returns whether a field equals one of the values on the right side; `None` = unknown.
+/// Returns whether a field equals one of the values on the right side, or `None` if this is unknown.
 fn equals(rules: &Ruleset, chain: &Chain, field: &Field<'_>, right: &Value) -> Option<bool> {
     let equals_any = |list: &[Value]| {
         let mut unknown = false;

@@ -1,7 +1,8 @@
-//! Evaluates the chains of the hooks that a packet passes. A drop is reported only if it is certain.
+//! Evaluates the chains of the hooks that a packet traverses. A drop is reported only if it is certain.
 //!
-//! A rule that matches on an unknown field may match or not. If it would drop the packet, it is ignored; if it would
-//! accept the packet, the packet counts as accepted; otherwise the verdict is unknown.
+//! A rule that matches on an unknown field may match or not. If such a rule would drop the packet, the rule is ignored.
+//! If the rule would have any other effect, the verdict of the chain is unknown, and the packet counts as accepted by
+//! the chain.
 
 use serde_json::Value;
 
@@ -13,7 +14,7 @@ use super::tool::Tool;
 /// Maximum nesting of jumps; the kernel rejects loops.
 const MAX_DEPTH: u8 = 16;
 
-/// Priority of conntrack (NF_IP_PRI_CONNTRACK): it handles packets after chains of a lower priority.
+/// Priority of conntrack (NF_IP_PRI_CONNTRACK): conntrack handles packets after chains with a lower priority value.
 const CONNTRACK_PRIORITY: i64 = -200;
 
 /// A drop of every packet with the known fields.
@@ -21,17 +22,17 @@ const CONNTRACK_PRIORITY: i64 = -200;
 pub struct Drop {
     /// The tool that manages the rule.
     pub tool: Tool,
-    /// The table in the tool's notation: `inet filter`, `filter`.
+    /// The table in the tool's notation, such as `inet filter` or `filter`.
     pub table: String,
     /// The base chain.
     pub chain: String,
-    /// The text of the rule that drops the packet; `None` = the chain's policy.
+    /// The text of the rule that drops the packet, or `None` if the chain's policy drops it.
     pub rule: Option<String>,
 }
 
 /// The verdict of a chain.
 enum Verdict {
-    /// No rule of the chain decided.
+    /// No rule of the chain decides.
     None,
     Accepted,
     Dropped(Option<String>),
@@ -42,7 +43,8 @@ enum Verdict {
 }
 
 impl Ruleset {
-    /// Returns the rule or policy that drops a packet at one of these hooks, in order; `None` = no drop is certain.
+    /// Returns the rule or policy that drops a packet at one of these hooks, evaluated in order, or `None` if no drop
+    /// is certain.
     pub fn find_drop(&self, packet: Packet, hooks: &[&str]) -> Option<Drop> {
         let mut packet = packet;
         for hook in hooks {
@@ -128,7 +130,7 @@ impl Ruleset {
                     self.evaluate_expression(chain, packet, verdict, (before_conntrack, depth))
                 }
                 Some(None) => Step::NoMatch,
-                // An element may decide, or none may match.
+                // It is unknown whether an element matches and which verdict it has.
                 None => Step::Verdict(Verdict::Unknown),
             },
             "accept" => Step::Verdict(Verdict::Accepted),
@@ -165,7 +167,7 @@ impl Ruleset {
     }
 }
 
-/// The result of an expression of a rule.
+/// The result of evaluating one expression of a rule.
 enum Step {
     /// The expression matches or has no effect: continue with the rule's next expression.
     Match,
@@ -173,7 +175,7 @@ enum Step {
     NoMatch,
     /// Whether the expression matches is unknown.
     MaybeMatch,
-    /// Return to the calling chain.
+    /// The evaluation returns to the calling chain.
     Return,
     /// The evaluation ends.
     Verdict(Verdict),

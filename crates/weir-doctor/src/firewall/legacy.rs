@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::ruleset::{BaseChain, Chain, Ruleset};
 use super::tool::Tool;
 
-/// Match modules whose options are all supported.
+/// Match modules for which all options are supported.
 const SUPPORTED: [&str; 7] = [
     "tcp",
     "udp",
@@ -136,9 +136,9 @@ fn expressions(tool: Tool, options: &[String], is_chain: &dyn Fn(&str) -> bool) 
         match (word, arguments.as_slice()) {
             ("-m", [name]) if SUPPORTED.contains(name) => {}
             ("-j" | "-g", [target]) => end = Some(verdict(word, target, is_chain)),
-            // An option of the target CT, which otherwise sets conntrack's zone or helper.
+            // `--notrack` is an option of the target CT, whose other options set conntrack's zone or helper.
             ("--notrack", []) => end = Some(json!({ "notrack": null })),
-            // Options of the target are not needed.
+            // The remaining words are options of the target, which are not needed.
             _ if end.is_some() => {}
             ("--tcp-flags", [mask, set]) => {
                 translated.push(comparison(operator, flags(mask), flag_list(set)));
@@ -163,7 +163,7 @@ fn comparison(operator: &str, left: Value, right: Value) -> Value {
     json!({ "match": { "op": operator, "left": left, "right": right } })
 }
 
-/// Translates an option with one value; `None` = nftables has no equivalent.
+/// Translates an option with one value. Returns `None` if nftables has no equivalent.
 fn translate_match(tool: Tool, operator: &str, option: &str, value: &str) -> Option<Value> {
     let header = |field: &str| {
         let protocol = if tool == Tool::Iptables { "ip" } else { "ip6" };
@@ -180,7 +180,7 @@ fn translate_match(tool: Tool, operator: &str, option: &str, value: &str) -> Opt
         "--dport" | "--dports" => (port("dport"), ports(value)?),
         "--ctstate" | "--state" => {
             let states = value.to_lowercase();
-            // The states SNAT and DNAT are independent of the other states.
+            // The states SNAT and DNAT do not exclude the other states.
             if states.contains("nat") {
                 return None;
             }
@@ -249,7 +249,7 @@ fn verdict(option: &str, target: &str, is_chain: &dyn Fn(&str) -> bool) -> Value
             json!({ name: { "target": chain } })
         }
         known if NEUTRAL_TARGETS.contains(&known) => json!({ "log": null }),
-        // The packet is redirected, or the effect is unknown.
+        // The target redirects the packet, or its effect is unknown.
         _ => json!({ "queue": null }),
     }
 }
@@ -259,7 +259,7 @@ mod tests {
     use super::super::{INBOUND, OUTBOUND, Packet, Tracking};
     use super::*;
 
-    /// Returns the filter table in the format of iptables 1.8.9.
+    /// Returns a filter table in the format of iptables 1.8.9.
     fn saved(policy: &str, rules: &[&str]) -> Ruleset {
         let rules: Vec<String> = rules.iter().map(|rule| format!("-A {rule}\n")).collect();
         let text = format!(
@@ -276,7 +276,7 @@ mod tests {
         Packet::syn("192.0.2.10".parse().expect("valid address"), Some(80))
     }
 
-    /// Returns the rule that drops a SYN; an empty text = the policy.
+    /// Returns the rule that drops a SYN; or an empty text if the policy drops it.
     fn dropping_rule(policy: &str, rules: &[&str]) -> Option<String> {
         let drop = saved(policy, rules).find_drop(syn(), INBOUND)?;
         assert_eq!((drop.tool, &*drop.chain), (Tool::Iptables, "INPUT"));

@@ -1,7 +1,7 @@
 //! Finds firewall rules that drop packets of load-balanced traffic.
 //!
 //! The rules are evaluated for a packet with some known fields. A drop is reported only if every packet with these
-//! fields is dropped. The kernel has two independent sets of tables, nftables and `iptables-legacy`; a packet passes
+//! fields is dropped. The kernel has two independent sets of tables, nftables and `iptables-legacy`; a packet traverses
 //! the chains of both.
 
 mod compare;
@@ -23,16 +23,17 @@ pub use tool::{PacketFilter, Side, Tool};
 
 use crate::Diagnosis;
 
-/// Hooks of a packet that is delivered to this machine.
+/// Hooks that a packet to this machine traverses.
 pub const INBOUND: &[&str] = &["ingress", "prerouting", "input"];
 
-/// Hooks of a packet that this machine sends.
+/// Hooks that a packet from this machine traverses.
 pub const OUTBOUND: &[&str] = &["output", "postrouting"];
 
-/// Hooks of a packet that this machine forwards.
+/// Hooks that a forwarded packet traverses.
 pub const FORWARDED: &[&str] = &["ingress", "prerouting", "forward", "postrouting"];
 
-/// Programs that print x_tables rules, and the file that lists the tables in use. The first program is preferred.
+/// For each x_tables tool, the file that lists the tables in use, and the programs that print the rules, the preferred
+/// one first.
 const LEGACY: [(Tool, &str, [&str; 2]); 2] = [
     (
         Tool::Iptables,
@@ -65,7 +66,7 @@ pub fn read() -> Firewall {
         unreadable: Vec::new(),
     };
     for (tool, list, programs) in LEGACY {
-        // Printing would create the tables, so the program is run only if tables are in use.
+        // Printing creates the tables, so the program is run only if tables are in use.
         let names = fs::read_to_string(format!("/proc/thread-self/net/{list}"));
         let names = names.unwrap_or_default();
         let tables: Vec<&str> = names.split_whitespace().collect();
@@ -92,7 +93,7 @@ pub fn read() -> Firewall {
     firewall
 }
 
-/// Returns a program's output; `None` = the program is not installed or fails.
+/// Returns a program's output, or `None` if the program is not installed or fails.
 fn program_output(program: &str, arguments: &[&str]) -> Option<String> {
     let output = Command::new(program)
         .args(arguments)
@@ -110,7 +111,7 @@ fn is_nft(saved: &str) -> bool {
     first.is_empty() || first.contains("nft") || first.contains("nf_tables")
 }
 
-/// Creates a finding about dropped packets. Its fix inserts an accepting rule at the start of the chain. `packets`
+/// Creates a finding about dropped packets. The fix inserts an accepting rule at the start of the chain. `packets`
 /// describes the packets to the operator; `filter` selects them in the rule.
 pub fn diagnosis(
     drop: &Drop,

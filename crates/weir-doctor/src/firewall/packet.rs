@@ -1,4 +1,4 @@
-//! The known fields of a packet that rules are evaluated for.
+//! Describes the known fields of a packet for which rules are evaluated.
 
 use std::net::IpAddr;
 
@@ -11,12 +11,12 @@ pub enum Tracking {
     Established,
     /// The packet belongs to no connection in the conntrack table.
     Invalid,
-    /// Not tracked.
+    /// The packet is not tracked.
     Untracked,
 }
 
 impl Tracking {
-    /// Returns the name in rules.
+    /// Returns the state's name in rules.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::New => "new",
@@ -32,14 +32,14 @@ impl Tracking {
 pub enum Port {
     /// A known port.
     Known(u16),
-    /// The client's unprivileged port.
+    /// An unknown unprivileged port of a client.
     Ephemeral,
     /// An unknown port.
     Any,
 }
 
 impl Port {
-    /// The lowest port that a kernel may select (`ip_local_port_range`).
+    /// The lowest port that a client's kernel is assumed to select (`ip_local_port_range`).
     pub(super) const FIRST_EPHEMERAL: u64 = 1024;
 
     const fn known_or_any(port: Option<u16>) -> Self {
@@ -50,7 +50,7 @@ impl Port {
     }
 }
 
-/// A TCP packet. `None` = any value: whether the field matches a rule is unknown.
+/// A TCP packet. A field that is `None` can have any value: whether it matches a rule is then unknown.
 #[derive(Clone, Copy, Debug)]
 pub struct Packet {
     /// IPv4 or IPv6.

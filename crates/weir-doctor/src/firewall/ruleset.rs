@@ -1,4 +1,4 @@
-//! The chains, rules and sets in the output of `nft -j list ruleset`, which includes the rules of iptables-nft.
+//! Parses the chains, rules and sets in the output of `nft -j list ruleset`, which includes the rules of iptables-nft.
 //! [`legacy`](super::legacy) adds the tables of iptables-legacy.
 
 use std::collections::HashMap;
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::tool::Tool;
 
-/// Tool, family, table and name of a chain or set.
+/// The tool, family, table and name that identify a chain or set.
 type Key = (Tool, String, String, String);
 
 /// The properties of a base chain.
@@ -43,7 +43,7 @@ fn string_field(object: &Value, key: &str) -> String {
 }
 
 impl Ruleset {
-    /// Parses the output of nft; `None` = the output is malformed.
+    /// Parses the output of nft. Returns `None` if the output is malformed.
     pub(crate) fn parse(json: &str) -> Option<Self> {
         let document: Value = serde_json::from_str(json).ok()?;
         let mut ruleset = Self::default();

@@ -48,7 +48,7 @@ fn syn() -> Packet {
     Packet::syn("192.0.2.10".parse().expect("valid address"), Some(80))
 }
 
-/// Returns the rule that drops a packet; an empty text = the policy.
+/// Returns the rule that drops a packet; or an empty text if the policy drops it.
 fn dropping_rule(policy: &str, rules: &[String], packet: Packet) -> Option<String> {
     let rules: Vec<&str> = rules.iter().map(String::as_str).collect();
     let drop = input(policy, &rules).find_drop(packet, INBOUND)?;

@@ -1,4 +1,4 @@
-//! The tools of the kernel's two independent firewalls, and the commands that insert accepting rules.
+//! Defines the tools of the kernel's two independent firewalls, and writes the commands that insert accepting rules.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -45,7 +45,7 @@ pub struct PacketFilter {
 }
 
 impl PacketFilter {
-    /// Matches TCP packets with this port on `side`; without a port, all packets.
+    /// Selects TCP packets with this port on `side`, or all packets without a port.
     pub const fn all(is_ipv4: bool, side: Side, port: Option<u16>) -> Self {
         Self {
             is_ipv4,
@@ -65,7 +65,7 @@ impl PacketFilter {
         }
     }
 
-    /// Matches packets with a firewall mark.
+    /// Selects packets with a firewall mark.
     pub const fn marked(is_ipv4: bool, mark: u32) -> Self {
         let mut filter = Self::all(is_ipv4, Side::Destination, None);
         filter.mark = Some(mark);

@@ -1,8 +1,8 @@
 //! Adds missing VIPs to the director's interface, announces them, and removes unneeded VIPs.
 //!
-//! An address that was already present is never changed. An added address stays while the configuration, a live flow or
-//! an open proxy connection needs it, or until a virtual router takes it over. Without an engine, [`crate::vip`] does
-//! the same for the addresses of proxy services.
+//! An address that was already present is never changed. An added address stays until the configuration, live flows and
+//! open proxy connections no longer need it, or until a virtual router takes it over. Without an engine, [`crate::vip`]
+//! does the same for the addresses of proxy services.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -16,7 +16,7 @@ use crate::vip;
 const WITHDRAW_INTERVAL: Duration = Duration::from_secs(5);
 
 impl Engine {
-    /// Adds missing VIPs to `[node] vip_interface`, if it is configured, and takes over those that a virtual router has
+    /// Adds missing VIPs to `[node] vip_interface`, if it is configured, and takes over VIPs that a virtual router has
     /// handed over.
     pub(super) async fn add_vips(&mut self) -> Result<()> {
         let (Some(name), Some(ifindex)) = (
@@ -79,8 +79,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Removes added VIPs that belong on another interface, and those that neither the configuration nor a flow needs.
-    /// Hands over those that a virtual router manages on the same interface.
+    /// Removes added VIPs that belong on another interface, or that neither the configuration nor a flow needs. Hands
+    /// over VIPs that a virtual router manages on the same interface.
     pub(super) async fn withdraw_vips(&mut self) -> Result<()> {
         let interface = self.desired.node.vip_interface.clone();
         let is_elsewhere = |name: &String| interface.as_ref() != Some(name);
@@ -129,7 +129,7 @@ impl Engine {
         self.refresh_network().await
     }
 
-    /// Runs [`Self::withdraw_vips`] at a limited rate.
+    /// Calls [`Self::withdraw_vips`] at a limited rate.
     pub(super) async fn withdraw_vips_if_due(&mut self) -> Result<()> {
         if self.last_withdrawal.elapsed() < WITHDRAW_INTERVAL {
             return Ok(());

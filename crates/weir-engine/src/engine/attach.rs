@@ -13,14 +13,14 @@ use super::Engine;
 use crate::error::Result;
 use crate::network::Plan;
 
-/// Maximum time that startup waits for neighbour resolution: longer than an ARP exchange, too short for an operator
+/// Maximum time that startup waits for neighbour resolution: longer than an ARP exchange, but too short for an operator
 /// to notice.
 pub(super) const RESOLVE_TIMEOUT: Duration = Duration::from_millis(300);
 const RESOLVE_POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 impl Engine {
-    /// Makes the kernel keep the neighbours of servers resolved, and records them. Returns whether there are new
-    /// neighbours.
+    /// Makes the kernel keep the next-hop neighbours of servers resolved, and records them. Returns whether any are
+    /// new.
     pub(super) async fn manage_server_neighbours(&mut self) -> Result<bool> {
         let (added, has_new) = self.network.manage_neighbours().await;
         let named = added
@@ -36,7 +36,7 @@ impl Engine {
         Ok(has_new)
     }
 
-    /// Waits at most `resolve_timeout` for neighbour resolution, so that the first packets have a next hop.
+    /// Waits at most `resolve_timeout` for neighbour resolution, so the first packets have a next hop.
     pub(super) async fn wait_for_neighbours(&mut self) -> Result<()> {
         let deadline = Instant::now() + self.resolve_timeout;
         while !self.network.refresh_neighbours().await? && Instant::now() < deadline {
@@ -111,7 +111,7 @@ impl Engine {
         Ok(mode)
     }
 
-    /// Warns of a limitation of generic XDP if the operator has selected XDP.
+    /// Warns about a limitation of generic XDP if the operator selected XDP.
     fn warn_about_generic_xdp(&self, ifindex: u32) {
         if let Some(device) = self.network.partial_checksum_reason(ifindex) {
             let interface = self.network.name_of(ifindex).unwrap_or("?");
@@ -124,7 +124,7 @@ impl Engine {
         }
     }
 
-    /// Restores the offloads of devices that no longer run generic XDP.
+    /// Restores the offload settings of devices that no longer run generic XDP.
     fn restore_offloads(&mut self, receive_offloads_disabled: &BTreeSet<u32>) -> Result<()> {
         let needed: BTreeSet<&str> = receive_offloads_disabled
             .iter()
@@ -142,15 +142,15 @@ impl Engine {
                 Features::read(&name).and_then(|features| features.set(&previous))
             })?;
             if let Err(error) = restored {
-                // The device may be gone, and its settings with it.
+                // The device and its settings may be gone.
                 tracing::warn!(interface = name, %error, "failed to restore the offloads");
             }
         }
         self.persist_undo()
     }
 
-    /// Disables the receive offloads that merge packets (GRO, LRO): merged packets are larger than a program can send,
-    /// and generic XDP runs after merging.
+    /// Disables the receive offloads that merge packets (GRO, LRO): generic XDP runs after merging, and a program
+    /// cannot send packets that large.
     fn disable_receive_offloads(&mut self, ifindex: u32) -> Result<()> {
         let Some(name) = self.network.name_of(ifindex).map(str::to_owned) else {
             return Ok(());
@@ -164,7 +164,7 @@ impl Engine {
             Ok(previous) => {
                 let offloads = &mut self.state.undo.offloads;
                 match offloads.iter_mut().find(|(known, _)| *known == name) {
-                    // Another program has enabled merging again. The setting recorded first is restored.
+                    // Another program has re-enabled merging. The first recorded setting is the one to restore.
                     Some((_, first)) => {
                         let new = |feature: &(String, bool)| {
                             !first.iter().any(|(known, _)| *known == feature.0)

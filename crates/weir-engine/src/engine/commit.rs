@@ -24,12 +24,12 @@ impl Engine {
         })
     }
 
-    /// Persists the changes that an allocation made since `former`.
+    /// Persists the differences between `former` and the current allocation.
     pub(super) fn persist_changes(&mut self, former: &PreviousAllocation) -> Result<()> {
         self.file.append(&self.changes_since(former))
     }
 
-    /// Persists the changes that an allocation made since `former`. If this fails, it is retried later.
+    /// Persists the differences between `former` and the current allocation. A failed write is retried later.
     pub(super) fn persist_changes_if_possible(&mut self, former: &PreviousAllocation) {
         let changes = self.changes_since(former);
         self.file.append_if_possible(&changes);
@@ -65,7 +65,7 @@ impl Engine {
         }
         self.update_marks().await?;
         self.announce()?;
-        // The devices and modes of XDP determine where it can send.
+        // Where XDP can send depends on the attached devices and their modes.
         let refreshed = self.network.refresh_drivers().await?;
         let new = (&self.network.attached, self.network.learns_clients());
         if refreshed || (&old.0, old.1) != new {
@@ -106,7 +106,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Writes the planned rows. On a failure, unwritten rows stay pending.
+    /// Writes the planned rows. On failure, unwritten rows stay pending.
     pub(super) fn write_pending(&mut self) -> Result<()> {
         let maps = self.plane.maps();
         self.write_devices(maps)?;
@@ -133,7 +133,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Writes the rows of devices that differ, and the addresses of accepted frames.
+    /// Writes the device rows that differ, and the MAC addresses of accepted frames.
     pub(super) fn write_devices(&self, maps: &Maps) -> Result<()> {
         maps.set_frame_addresses(&self.network.frame_addresses())?;
         let wanted = self.network.devices();

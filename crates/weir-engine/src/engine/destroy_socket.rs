@@ -1,7 +1,8 @@
-//! Destroys sockets of local programs to removed or failed servers, so that the programs connect to other servers.
+//! Destroys sockets that local programs connected to removed or failed servers, so the programs reconnect to other
+//! servers.
 //!
-//! A TCP socket is destroyed if `on_remove` requires it: a socket cannot change its server, so `reschedule` is the same
-//! as `reset`. A connected UDP socket is always destroyed, because it would send to a dead server forever.
+//! A TCP socket is destroyed if `on_remove` is `reset` or `reschedule`: a socket cannot change its server, so both have
+//! the same effect. A connected UDP socket is always destroyed, because it would send to a dead server forever.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,7 +25,7 @@ enum SocketKinds {
     All,
 }
 
-/// Cookies of sockets by protocol.
+/// Socket cookies by protocol.
 type Cookies = BTreeMap<Protocol, BTreeSet<u64>>;
 
 impl Engine {

@@ -1,7 +1,7 @@
 //! Repairs, logs and counts drift: changes that other programs make to Weir's kernel objects.
 //!
-//! The caller checks twice per second. Covers programs that were detached or replaced, map elements, VIPs that Weir
-//! adds, and the routing of marked packets. If the MAC address of a server's neighbour changes, a kernel event updates
+//! The caller runs the check twice per second. It covers detached or replaced programs, map elements, VIPs that Weir
+//! added, and the routing of marked packets. If the MAC address of a server's neighbour changes, a kernel event updates
 //! the rows, and this module only counts the change.
 
 use std::net::IpAddr;
@@ -25,7 +25,7 @@ const HOOKS: [&[Hook]; 3] = [
 ];
 
 impl Engine {
-    /// Checks for drift and repairs it. A failure is logged once, and the repair is retried at each call.
+    /// Checks for drift and repairs it. A failure is logged once, and each call retries the repair.
     pub async fn repair_drift(&mut self) {
         match self.try_repair_drift().await {
             Ok(()) => self.repair_failed = false,
@@ -82,7 +82,7 @@ impl Engine {
             };
             self.log_program_repair(*ifindex, cause);
         }
-        // Also attaches tc programs, and updates the rows that depend on the mode.
+        // This also attaches tc programs, and updates the rows that depend on the mode.
         if !lost.is_empty() || !tc_complete {
             self.attach().await?;
         }

@@ -1,8 +1,8 @@
 //! Applies ipvsadm's edits to the running engine.
 //!
-//! Edits are executed on a copy of ipvsadm's table in order; the copy is activated as a whole, or not at all. Services
-//! in the file are listed and counted too, but not changed: an edit of such a service is rejected with the service's
-//! position in the file, except for a weight, which becomes an override.
+//! Edits are executed in order on a copy of ipvsadm's table; the copy is activated as a whole, or not at all. ipvsadm
+//! also lists and counts services in the file, but cannot change them: an edit of such a service is rejected with the
+//! service's position in the file, except for a weight, which becomes an override.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use crate::journal::Record;
 use crate::listener_conflict::ListenerConflict;
 use crate::origin::Origin;
 
-/// The alternative to a rejected edit.
+/// The fix that a rejected edit suggests.
 const CHANGE_FILE: &str = "change it there";
 
 /// A change to the weight of a server in the file, requested by `ipvsadm -e … -w N`; equivalent to `weir server
@@ -29,7 +29,7 @@ pub struct WeightChange {
     pub pool: String,
     /// The server's address as written in the file.
     pub server: String,
-    /// The new override; `None` = no override, because the weight is the configured one.
+    /// The new override; `None` = no override, because the requested weight is the configured weight.
     pub wanted: Option<Override>,
 }
 
@@ -54,8 +54,8 @@ fn check_file_service_edit(service: &weir_model::Service, edit: &Edit) -> Result
     }
 }
 
-/// Checks whether an edit refers to the address of a proxy service in the file, which is not in ipvsadm's listings. A
-/// service that an earlier version created there can be changed and deleted.
+/// Checks an edit of an address that belongs to a proxy service in the file, which ipvsadm does not list. A service
+/// that an earlier version created at this address can be changed and deleted.
 fn check_proxy_edit(desired: &Desired, origin: &Origin, edit: &Edit) -> Result<(), Refusal> {
     let Some(key) = edit.key().filter(|key| !origin.contains(key)) else {
         return Ok(());
@@ -145,7 +145,7 @@ pub fn weight_change(active: &Desired, edit: &Edit) -> Option<Result<WeightChang
 }
 
 impl Engine {
-    /// Returns the first listener of a file that is already in use by ipvsadm.
+    /// Returns the first listener in a file that an ipvsadm service already uses.
     pub fn listener_conflict(&self, desired: &Desired) -> Option<ListenerConflict> {
         self.state.origin.listener_conflict(desired)
     }
@@ -160,9 +160,8 @@ impl Engine {
         &self.state.origin
     }
 
-    /// Executes ipvsadm's edits in order, except for those that are a [`WeightChange`], and returns a result for each:
-    /// the edit is active, or it changed nothing. If the edits cannot be applied together, they are tried one at a
-    /// time.
+    /// Executes ipvsadm's edits in order, except for each [`WeightChange`]. Returns a result for each edit, which
+    /// either takes effect or changes nothing. If the edits cannot be applied together, they are tried one at a time.
     pub async fn edit_table(
         &mut self,
         edits: &[Edit],
@@ -197,7 +196,7 @@ impl Engine {
         }
     }
 
-    /// Tries an edit on a copy of ipvsadm's table. Returns whether it must be persisted with the table.
+    /// Tries an edit on a copy of ipvsadm's table. Returns whether the edit must be persisted with the table.
     fn try_edit(&mut self, origin: &mut Origin, edit: &Edit) -> Result<bool, Refusal> {
         let key = edit.key();
         let file_service = key.and_then(|key| service_of(&self.desired, &key));
@@ -219,7 +218,7 @@ impl Engine {
                 origin.zeroed.extend(zeroed);
                 self.rate_estimates.zero(name.as_deref());
             }
-            // A service that was just deleted may still have rows: its counters restart.
+            // A service that was just deleted may still have rows. Restart its counters.
             Edit::AddService(_) => {
                 let zeroed = self.zero_points(|service| name.as_deref() == Some(service));
                 origin.zeroed.extend(zeroed);
@@ -247,7 +246,7 @@ impl Engine {
         states: &ServerStates,
     ) -> Result<(), Error> {
         let desired = origin.merged_with(self.file_configuration())?;
-        // Otherwise only listings change: SCTP services, zeroed counters, flags without effect.
+        // Otherwise, only listings change: SCTP services, zeroed counters, flags without effect.
         if desired != *self.desired {
             self.resolve_timeout = Duration::ZERO;
             let applied = self.apply_merged(desired, states).await;

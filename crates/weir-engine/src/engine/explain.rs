@@ -1,4 +1,4 @@
-//! Explains how a packet would be handled, from the rows that packets use. Does not advance cursors.
+//! Explains how a packet would be handled, from the rows that packets use, without advancing cursors.
 
 use weir_abi::{Addr, FlowCold};
 use weir_health::State;
@@ -27,7 +27,7 @@ fn local_clients_of(service: &Service) -> String {
 }
 
 impl Engine {
-    /// Returns the service, pool and server that a packet would get, and the reasons.
+    /// Returns the service, pool and server that would be selected for a packet, and the reasons.
     ///
     /// # Errors
     /// Fails if a map cannot be read.
@@ -100,7 +100,7 @@ impl Engine {
         Ok(explanation)
     }
 
-    /// Describes what happens to a connection if another director with this file takes over the VIP.
+    /// Describes what happens to a connection if another director with the same configuration file takes over the VIP.
     fn after_failover(&self, packet: &Packet, service: &Service) -> Option<String> {
         if packet.protocol != Protocol::Tcp {
             return None;
@@ -136,7 +136,7 @@ impl Engine {
         .max_by_key(|(_, listener)| listener.ports.specificity())
     }
 
-    /// Returns the server that the flow with the packet's tuple is bound to.
+    /// Returns the server of the flow with the packet's tuple.
     fn flow_of<'a>(&self, packet: &Packet, slot: &'a ServiceSlot) -> Option<&'a DestSlot> {
         let (src, dst): (Addr, Addr) = (packet.source.ip().into(), packet.destination.ip().into());
         let is_same = |cold: &FlowCold| {

@@ -16,7 +16,7 @@ use crate::packet::Packet;
 pub(super) enum Choice {
     /// The server with this row.
     Server(u32),
-    /// Two servers would be drawn at random, and the less loaded one would be used.
+    /// The scheduler would draw two servers at random, and use the less loaded one.
     Random,
     /// No server accepts new flows.
     None,

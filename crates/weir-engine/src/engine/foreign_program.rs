@@ -1,4 +1,4 @@
-//! Describes a foreign program that blocks an interface: XDP, or another director's program at tc.
+//! Describes a foreign program that blocks an interface: an XDP program, or another director's tc program.
 
 use std::fs;
 
@@ -34,8 +34,8 @@ impl Engine {
         self.foreign_program_error(ifindex, "XDP", program.ok().flatten())
     }
 
-    /// Rejects an interface that another director balances on. With two packet paths, the second would not receive its
-    /// packets, or would receive them already rewritten. At tc, the kernel would accept both.
+    /// Rejects an interface that another director uses. With two packet paths, the second one would not receive its
+    /// packets, or would receive them already rewritten. The kernel would accept both programs at tc.
     pub(super) async fn reject_other_director(&self, ifindex: u32) -> Result<()> {
         let attachments = self.plane.attachments()?;
         let is_own = |id: &u32| attachments.iter().any(|it| it.program_id == *id);
@@ -80,7 +80,7 @@ impl Engine {
     }
 }
 
-/// Returns whether the program belongs to another Weir, and its owner.
+/// Returns whether the program belongs to another Weir instance, and its owner.
 fn identify(title: &str) -> Option<(bool, &'static str)> {
     let mut owners = KNOWN_PREFIXES.iter();
     let (prefix, owner) = owners.find(|(prefix, _)| title.starts_with(prefix))?;

@@ -1,9 +1,9 @@
 //! Reads the data plane's client-handshake counters and converts them to samples for passive checks.
 //!
-//! Runs several times per second. weir-state decides which servers are ejected. Servers that are alive although their
-//! replies bypass the director ([`no_reply`](super::no_reply)) are excluded; Weir logs a warning for them instead.
-//! Services that behave like IPVS (with `strict_ipvs`, or created with ipvsadm) are excluded too, because IPVS has no
-//! passive checks.
+//! It runs several times per second. weir-state decides which servers are ejected. Servers that are alive but send
+//! replies that bypass the director ([`no_reply`](super::no_reply)) are excluded; Weir logs a warning about them
+//! instead. Services that behave like IPVS (with `strict_ipvs`, or created with ipvsadm) are excluded too, because IPVS
+//! has no passive checks.
 
 use std::time::Duration;
 
@@ -40,7 +40,7 @@ impl<'a> Handshakes<'a> {
         (self.pool_samples, self.silent)
     }
 
-    /// Removes the servers that are alive although their replies bypass the director. `last_success` returns the time,
+    /// Removes the servers that are alive but send replies that bypass the director. `last_success` returns the time,
     /// since the Unix epoch, of the last successful probe that was sent directly to a server of a pool.
     pub fn exclude_alive(
         self,
@@ -79,7 +79,7 @@ impl Engine {
         Ok(services)
     }
 
-    /// Returns the counters of the servers of a service that passive checks apply to.
+    /// Returns the counters of those servers of a service that passive checks apply to.
     fn handshakes<'a>(&'a self, pool: &'a Pool, service: &'a Service) -> Result<Handshakes<'a>> {
         let (mut samples, mut silent) = (Vec::new(), Vec::new());
         let slot = self.state.allocation.services.get(&service.name);

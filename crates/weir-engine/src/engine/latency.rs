@@ -1,7 +1,7 @@
 //! Reads the data plane's latency samples and publishes the shares of servers for `least-time`.
 //!
-//! Runs every few milliseconds and refreshes the timestamp of the costs. If the daemon stops, the costs become too old
-//! for the data plane, and `least-time` behaves like `lc`. The fraction of sampled flows adapts to the traffic: all
+//! It runs every few milliseconds and refreshes the timestamp of the costs. If the daemon stops, the costs become
+//! stale, and the data plane treats `least-time` like `lc`. The fraction of sampled flows adapts to the traffic: all
 //! flows at low packet rates, and always at least one in 64.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -25,15 +25,15 @@ use crate::error::Result;
 const PUBLISH_INTERVAL: Duration = Duration::from_millis(10);
 /// Interval between reads while no service uses `least-time`.
 const READ_INTERVAL: Duration = Duration::from_millis(100);
-/// Minimum ratio of idle time to work. It limits the CPU time with very large configurations.
+/// Minimum ratio of idle time to work. It limits the CPU time of very large configurations.
 const PAUSE_FACTOR: u32 = 20;
 /// Time after which a new server without samples gets only the minimum share.
 const NEW_SERVER_NS: u64 = 2_000_000_000;
 /// Interval between adaptations of the fraction of sampled flows.
 const ADAPT_INTERVAL_NS: u64 = 100_000_000;
-/// Number of sampled packets per second below which more flows are sampled. A sample costs 60 ns.
+/// Below this number of sampled packets per second, more flows are sampled. A sample costs 60 ns.
 const LOW_PACKET_RATE: u64 = 20_000;
-/// Number of sampled packets per second above which fewer flows are sampled.
+/// Above this number of sampled packets per second, fewer flows are sampled.
 const HIGH_PACKET_RATE: u64 = 100_000;
 /// Number of flows out of 65536 to sample: all of them.
 const ALL_FLOWS: u32 = 65_536;
@@ -70,7 +70,7 @@ impl ServerLatency {
         }
     }
 
-    /// Returns the statistics with the most recent samples, and prefers timestamps if both are recent. Falls back to
+    /// Returns the statistics with the most recent samples. If both are recent, prefers TCP timestamps. Falls back to
     /// the connect times of local clients: a service with only local clients has no client packets, unless
     /// `balance_own` is enabled.
     fn preferred(&self, now_ns: u64) -> &Statistics {
@@ -104,7 +104,7 @@ pub(super) struct LatencyMonitor {
     first_seen_ns: HashMap<u32, u64>,
     /// Limits of `max_latency` by server row, in nanoseconds.
     limits: BTreeMap<u32, i64>,
-    /// State of the services whose weights follow the latency, and the time of the last adjustment.
+    /// State of the services with weights that follow the latency, and the time of the last adjustment.
     pub(super) adaptations: HashMap<String, Adaptation>,
     pub(super) adjusted_ns: u64,
     /// Time in nanoseconds and number of sampled packets at the last adaptation.
@@ -223,7 +223,7 @@ impl LatencyMonitor {
 }
 
 impl Engine {
-    /// Reads samples and publishes costs. Returns the pause until the next call.
+    /// Reads samples and publishes costs. Returns the time until the next call.
     ///
     /// # Errors
     /// Fails if a map cannot be read or written.
@@ -242,7 +242,7 @@ impl Engine {
         monitor.limits = self.latency_limits();
         monitor.read(maps, now_ns)?;
         let mut interval = READ_INTERVAL;
-        // Without estimates the costs become stale, and least-time behaves like lc.
+        // Without estimates, the costs become stale, and `least-time` behaves like `lc`.
         let services = self.least_time_services();
         for service in services.filter(|_| self.desired.node.latency) {
             interval = PUBLISH_INTERVAL;

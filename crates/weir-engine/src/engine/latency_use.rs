@@ -1,4 +1,4 @@
-//! Computes weights (`adapt`) and samples for ejection (`max_latency`) from the latency of servers.
+//! Computes weights (`adapt`) and samples for ejection (`max_latency`) from server latency.
 
 use std::collections::BTreeMap;
 
@@ -47,7 +47,8 @@ impl Engine {
         pool_samples.collect()
     }
 
-    /// Returns the changed weights of servers whose weights follow the latency. Computes them at most once per second.
+    /// Returns the changed weights of servers with weights that follow the latency. Computes them at most once per
+    /// second.
     pub fn adjust_weights(&mut self) -> Vec<AdjustedWeights> {
         let now_ns = weir_sys::now_ns(weir_sys::Clock::Monotonic);
         if now_ns.saturating_sub(self.latency.adjusted_ns) < ADJUST_INTERVAL_NS {

@@ -16,7 +16,7 @@ impl Engine {
         }
     }
 
-    /// Returns the services of both origins, as ipvsadm lists them.
+    /// Returns the services in the file and those of ipvsadm, as ipvsadm lists them.
     ///
     /// # Errors
     /// Fails if a map cannot be read.

@@ -1,8 +1,8 @@
 //! Attaches programs to cgroups and writes their listeners, to balance connections from this machine.
 //!
-//! A new cgroup gets its programs before its listeners are written, and a cgroup that is no longer used keeps its
-//! programs until its listeners are removed: a new connection matches either the old or the new listener. The hooks
-//! that translate addresses back and count flows stay attached while sockets are open.
+//! Programs are attached to a new cgroup before its listeners are written, and stay attached to an unused cgroup until
+//! its listeners are removed: a new connection matches either the old or the new listener. The hooks that translate
+//! addresses back and count flows stay attached while sockets are open.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,7 +25,7 @@ pub(super) struct LocalClients {
     wanted_listeners: BTreeMap<Key, u32>,
     /// Scopes that services use, and their cgroups.
     used_scopes: BTreeMap<u32, Cgroup>,
-    /// Scopes whose programs this process attached for the current data plane.
+    /// Scopes with programs that this process attached for the current data plane.
     attached_here: BTreeSet<u32>,
     /// Whether the programs of unused scopes are still attached, because they have open sockets.
     has_unused_programs: bool,
@@ -65,7 +65,7 @@ impl LocalClients {
 /// Scopes by cgroup path.
 type ScopesByPath = BTreeMap<Option<String>, u32>;
 
-/// Assigns a scope to every cgroup in the configuration: its current scope, else a free one.
+/// Assigns a scope to every cgroup in the configuration: its current scope, or a free one if it has none.
 fn assign_scopes(
     desired: &Desired,
     attached: &BTreeMap<u32, Scope>,
@@ -220,7 +220,7 @@ impl Engine {
     }
 }
 
-/// Attaches the programs of a scope. For `SOCKET_SCOPE_LOCAL` they apply only to processes in the director's network
+/// Attaches the programs of a scope. For `SOCKET_SCOPE_LOCAL`, they apply only to processes in the director's network
 /// namespace.
 fn attach(plane: &weir_dataplane::Dataplane, scope: u32, cgroup: &Cgroup) -> Result<()> {
     use std::os::fd::AsFd;

@@ -1,4 +1,4 @@
-//! Updates rows after network events, and runs periodic tasks once per second, such as releasing unused rows.
+//! Updates rows after network events, and runs tasks such as releasing unused rows once per second.
 
 use std::time::{Duration, Instant};
 
@@ -19,12 +19,12 @@ impl Engine {
     /// Handles a change to links, addresses, routes or neighbours.
     ///
     /// # Errors
-    /// Fails if the network cannot be read, or rows cannot be written; the next tick retries.
+    /// Fails if the network cannot be read or rows cannot be written; the next tick retries.
     pub async fn network_event(&mut self, event: &Event) -> Result<()> {
         let routes_changed = self.network.handle_event(event);
         if let Event::Link { .. } = event {
-            // Do not wait for the refresh: a macvlan with the virtual MAC address of VRRP receives packets as soon as
-            // it has its address, and the stack would reset balanced connections.
+            // Do not wait for the refresh: a macvlan with VRRP's virtual MAC address receives packets once it has its
+            // IP address, and until then the stack would reset balanced connections.
             let addresses = self.network.frame_addresses();
             self.plane.maps().set_frame_addresses(&addresses)?;
         }
@@ -73,7 +73,8 @@ impl Engine {
         self.replan(&touched.iter().map(String::as_str).collect::<Vec<_>>())
     }
 
-    /// Runs once per second: releases the rows of ended flows and checks for changes without an event.
+    /// Releases the rows of ended flows, and checks for changes that cause no event. The caller runs it once per
+    /// second.
     ///
     /// # Errors
     /// Fails if a map or the network cannot be read; the next tick retries.

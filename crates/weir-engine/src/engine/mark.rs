@@ -1,7 +1,7 @@
 //! Routes packets with a firewall mark through a veth pair, where XDP balances them.
 //!
 //! The stack's firewall sets marks after XDP. Policy routing rules therefore send marked packets to one end of a veth
-//! pair, where the tc program writes the mark into the frame; XDP at the other end reads it
+//! pair, where the tc program writes the mark to the frame; XDP at the other end reads the mark
 //! (`bpf/lib/firewall_mark.h`). Programs are attached before the first rule is added, and rules are removed before the
 //! devices.
 
@@ -16,9 +16,9 @@ use super::Engine;
 use crate::error::{Error, Result};
 use crate::mark_routing::{MarkRouting, mac};
 
-/// MTU of the veth pair: larger than the MTU of any Ethernet device, so that every packet fits.
+/// MTU of the veth pair: larger than the MTU of any Ethernet device, so every packet fits.
 const MTU: u32 = 9216;
-/// Base of the routing table number: "We" in ASCII. The device index is added.
+/// Base of the routing table number: "We" in ASCII. The device index is added to it.
 const TABLE: u32 = 0x5765_0000;
 /// Number of name pairs to try.
 const NAME_PAIRS: u32 = 64;
@@ -67,7 +67,7 @@ impl Engine {
         let new = wanted.difference(&routing.rules).copied();
         rules.extend(new.map(|mark| routing.rule(mark)));
         routing.rules = wanted;
-        // Persisted first: after a crash, the record may name rules that do not exist, but every rule is recorded.
+        // Persist first: after a crash, the record may name rules that do not exist, but every rule is recorded.
         self.state.undo.marks = Some(routing);
         self.persist_undo()?;
         self.network.netlink().add_rules(&rules).await?;
@@ -86,7 +86,7 @@ impl Engine {
             return Ok(routing);
         };
         self.plane.attach_tc(pair.entry, Direction::Egress)?;
-        // Native XDP runs before merging: the sender segments the packets.
+        // Native XDP runs before GRO, so the sender segments packets for it.
         self.plane.attach(pair.exit, XdpChoice::Native)?;
         self.plane.attach_tc(pair.exit, Direction::Ingress)?;
         // XDP updates checksums incrementally, so they must be complete.
@@ -136,7 +136,7 @@ impl Engine {
         if !missing.is_empty() {
             netlink.add_rules(&missing).await?;
         }
-        // The routes of a device are removed when it goes down: this counts as one repair.
+        // The kernel removes a device's routes when the device goes down: restoring both counts as one repair.
         if !is_complete {
             self.log_mark_repair("devices and programs were restored");
         } else if routes + missing.len() > 0 {
@@ -162,7 +162,7 @@ impl Engine {
         if self.network.is_up(pair.entry) && self.network.is_up(pair.exit) {
             return Ok(true);
         }
-        // The cached view is updated by events, and the event may not have arrived yet.
+        // Events update the cached view, and the event for this device may not have arrived yet.
         let links = self.network.netlink().links().await?;
         let up = |index| links.iter().any(|link| link.index == index && link.up);
         Ok(up(pair.entry) && up(pair.exit))
@@ -184,7 +184,7 @@ impl Engine {
             (0..NAME_PAIRS).map(|n| (format!("weir{}", 2 * n), format!("weir{}", 2 * n + 1)));
         let is_free = |(entry, exit): &(String, String)| {
             let (entry, exit) = (link_named(entry), link_named(exit));
-            // Both devices may be left over from a daemon whose state file was lost.
+            // Both devices may be left over from a daemon that lost its state file.
             let is_ours = entry.is_some_and(|link| link.mac == Some(mac())) && exit.is_some();
             is_ours || entry.is_none() && exit.is_none()
         };
@@ -213,7 +213,7 @@ impl Engine {
         Ok(routing)
     }
 
-    /// Writes the devices into the settings of the programs.
+    /// Writes the device indexes to the programs' settings.
     fn set_mark_devices(&mut self) {
         let pair = self.network.marks;
         self.rows.settings.mark_entry = pair.map_or(0, |pair| pair.entry);

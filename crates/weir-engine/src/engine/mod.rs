@@ -84,7 +84,7 @@ pub struct Engine {
     plane: Dataplane,
     writer: Writer,
     rows: RowSet,
-    /// Balancing of clients on this machine.
+    /// State of balancing for clients on this machine.
     local_clients: LocalClients,
     /// Planned rows that are not written yet.
     pending: Changes,
@@ -96,7 +96,7 @@ pub struct Engine {
     refreshed_at: Instant,
     /// Duration of the last refresh.
     refresh_duration: Duration,
-    /// Differences of shared counters that the last tick found.
+    /// Differences in shared counters that the last tick found.
     count_differences: BTreeMap<u32, (u64, u64)>,
     announcements: Announcements,
     /// Time of the last search for added addresses that are no longer needed.
@@ -112,7 +112,7 @@ pub struct Engine {
     drift: Drift,
     /// Whether the last repair failed. The failure has been logged.
     repair_failed: bool,
-    /// Maximum time to wait for the neighbours of new servers before the servers receive packets.
+    /// Maximum time to wait for the resolution of new servers' neighbours before the servers receive packets.
     resolve_timeout: Duration,
 }
 

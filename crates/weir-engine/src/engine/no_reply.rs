@@ -1,6 +1,7 @@
 //! Warns about `nat` servers whose replies bypass the director, from counters of SYNs and replies.
 //!
-//! Only services without `snat` are watched. Weights do not change. weir-health's `ReplyWatch` evaluates the counters.
+//! Only services without `snat` are watched. A warning does not change weights. weir-health's `ReplyWatch` evaluates
+//! the counters.
 
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
@@ -81,7 +82,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Returns the servers whose checks pass and whose replies must pass through the director, with their counters.
+    /// Returns the counters of servers that pass their checks and must reply through the director.
     fn watched_servers(&self, states: &ServerStates) -> Result<Vec<WatchedServer<'_>>> {
         let mut servers = Vec::new();
         let services = self.desired.services.iter();
@@ -116,7 +117,7 @@ impl Engine {
         Ok(servers)
     }
 
-    /// Finds the clients in the flow table that wait for a reply from one of the suspected servers.
+    /// Finds the clients in the flow table that are waiting for a reply from a suspect server.
     fn read_waiting_clients(
         &self,
         reply_monitor: &mut ReplyMonitor,
@@ -153,7 +154,7 @@ impl Engine {
         }
     }
 
-    /// Returns the period in which the server has sent no reply, if clients are waiting for one.
+    /// Returns how long the server has sent no reply, if clients are waiting for one.
     pub(super) fn silence(&self, dest: &DestSlot) -> Option<Silence> {
         let key = key(dest.id, dest.generation);
         self.reply_monitor.servers.silence(key)
@@ -172,7 +173,7 @@ impl Engine {
     }
 }
 
-/// Returns the maximum time until a server's checks report that it does not respond; unlimited without a check.
+/// Returns the maximum time until a server's checks report that the server does not respond; unlimited without a check.
 fn detection_time(desired: &Indexed, service: &Service, server: &str) -> Duration {
     let pool = desired.pool(&service.pool);
     let checks = pool.and_then(|pool| Some(pool.checks_of(pool.server(server)?)));

@@ -1,6 +1,6 @@
 //! Opens the engine: adopts the pinned data plane, or creates it.
 //!
-//! Program verification takes as long as all other steps together, so it runs on its own thread.
+//! Program verification takes as long as all other steps combined, so it runs on its own thread.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -149,9 +149,9 @@ pub struct Opening<'a> {
 /// Removes the data plane of a failed startup, unless it was pinned before.
 #[derive(Debug)]
 struct StartupRollback {
-    /// Whether nothing was pinned before.
+    /// Whether nothing was pinned before this startup.
     was_unpinned: bool,
-    /// Addresses that were added before.
+    /// Addresses that were added before this startup.
     added: BTreeSet<(String, IpAddr)>,
 }
 
@@ -175,7 +175,7 @@ impl<'a> Opening<'a> {
     /// state file. If no data plane was pinned before, none is pinned afterwards.
     pub async fn begin(paths: &'a Paths, configured: &'a Desired) -> Result<(Self, SavedServers)> {
         let pins = PinDir::new(&paths.pin_dir);
-        // Without the claim, the rollback might remove the pins of another daemon that is starting.
+        // Without the claim, a rollback could remove the pins of another daemon that is starting.
         pins.claim(&paths.lock())?;
         let undo = StartupRollback {
             was_unpinned: !is_pinned(paths),
@@ -225,8 +225,8 @@ impl<'a> Opening<'a> {
         self.finish_for_edits(states).await
     }
 
-    /// Like [`Self::finish`], for edits by ipvsadm without a daemon: they can delete a service that conflicts with a
-    /// proxy service, which an earlier version may have stored.
+    /// Like [`Self::finish`], but for ipvsadm's edits without a daemon. Does not reject a stored ipvsadm service that
+    /// conflicts with a proxy service: an earlier version may have stored it, and ipvsadm must be able to delete it.
     ///
     /// # Errors
     /// See [`Self::finish`].
@@ -317,7 +317,7 @@ impl Engine {
         }
     }
 
-    /// Detaches the tc path from interfaces where the successor runs XDP and does not detach it itself.
+    /// Detaches the tc programs from interfaces where the successor runs XDP but does not detach them.
     pub fn detach_tc(&self) {
         if let Err(error) = self.plane.detach_tc() {
             tracing::warn!(%error, "failed to detach a program from tc: `weir clean` removes it");
@@ -351,13 +351,13 @@ pub(super) fn open_plane(pin_dir: PathBuf, sizes: Sizes) -> Result<(Dataplane, O
         sizes,
         ..OpenOptions::new(pin_dir)
     })?;
-    // Loading parses megabytes of kernel BTF that are not needed afterwards.
+    // Loading parses megabytes of kernel BTF, which are not needed afterwards.
     weir_sys::trim_heap();
     Ok(opened)
 }
 
 /// Returns the map sizes for the limits in the configuration, but at least the current sizes, because all current rows
-/// may be in use. The header and spread table of a service need 67 elements, and a server up to ten more. During a
+/// may be in use. The header and spread table of a service need 67 elements, and each server up to ten more. During a
 /// replacement, old and new elements exist at the same time.
 pub(super) fn sizes(node: &Node, current: Option<&Sizes>) -> Sizes {
     let defaults = Sizes::default();

@@ -1,9 +1,9 @@
-//! Counts the open connections of a server, for callers that wait until it is drained.
+//! Counts the open connections of a server, for callers that wait until the server is drained.
 //!
 //! A server's counters separate established flows from all other flows. Whether another flow is still open depends on
 //! its TCP state and on whether replies pass through the director. With `nat`, the director sees the FINs of both sides
-//! and recognizes a half-closed connection. With the other methods it sees only the client's FIN, so such a flow counts
-//! as open while packets arrive.
+//! and recognizes a half-closed connection. With the other methods, it sees only the client's FIN, so a half-closed
+//! flow counts as open while packets arrive.
 
 use std::collections::HashMap;
 
@@ -18,8 +18,8 @@ use crate::network::tick;
 
 impl Engine {
     /// Returns the numbers of flows of a server in all services of its pool: open flows, and closed flows that have not
-    /// expired. The flows that a server with the same name keeps in renamed or removed services count too, because
-    /// whoever drains a server intends to stop it.
+    /// expired. Flows that a server with the same name has in renamed or removed services count too, because an
+    /// operator drains a server in order to stop it.
     ///
     /// # Errors
     /// Fails if a map cannot be read.
@@ -67,7 +67,7 @@ impl Engine {
     }
 }
 
-/// Returns whether a flow may still carry data. `is_recent`: a packet arrived in the current tick.
+/// Returns whether a flow can still carry data. `is_recent`: a packet arrived in the current tick.
 fn is_open(state: u8, sees_replies: bool, is_recent: bool) -> bool {
     let state = State::ALL.iter().find(|known| **known as u8 == state);
     match state {

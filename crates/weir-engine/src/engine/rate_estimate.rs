@@ -1,6 +1,6 @@
 //! Updates the rate estimates of services and servers from the totals in the maps.
 //!
-//! The tick does this every two seconds, like the kernel. [`crate::rate_estimate`] stores the estimates.
+//! The tick updates them every two seconds, as the kernel does. [`crate::rate_estimate`] stores the estimates.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
@@ -96,7 +96,7 @@ impl Engine {
         ids.into_iter().map(row_totals).collect()
     }
 
-    /// Returns the current totals of the chosen services; zeroed counters are relative to these totals.
+    /// Returns the current totals of the chosen services, which become the base values of zeroed counters.
     pub(super) fn zero_points(&self, chosen: impl Fn(&str) -> bool) -> BTreeMap<String, Baseline> {
         let maps = self.plane.maps();
         let mut zeroed = BTreeMap::new();

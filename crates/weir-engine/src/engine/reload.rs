@@ -1,7 +1,7 @@
 //! Replaces the active configuration: plans it, then writes it, and rolls back if writing fails.
 //!
-//! The cost depends only on the changes. Services whose configuration, pool and servers are unchanged are not
-//! replanned: none of their rows is compared, and no route to their servers is looked up.
+//! The cost depends only on the changes. A service with an unchanged configuration, pool and servers is not replanned:
+//! its rows are not compared, and routes to its servers are not looked up.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -27,8 +27,8 @@ impl Engine {
     /// Applies a configuration.
     ///
     /// # Errors
-    /// Fails if the configuration cannot be applied, or the kernel rejects a change: the previous configuration is
-    /// active again, except that a server that the rejected configuration removed is now the last in its pool. After
+    /// Fails if the configuration cannot be applied, or the kernel rejects a change. The previous configuration is then
+    /// active again, but a server that the rejected configuration removed is now the last in its pool. After
     /// [`Error::RollbackFailed`], each service has one of the two configurations, and applying either of them again
     /// completes the change.
     pub async fn apply(
@@ -108,7 +108,8 @@ impl Engine {
                 },
             });
         }
-        // Freeing the names of a hundred thousand servers takes as long as the rest, so it happens in the background.
+        // Freeing the names of a hundred thousand servers takes as long as the rest of the reload, so it runs in the
+        // background.
         tokio::task::spawn_blocking(move || drop(former_desired));
         Ok(ApplyOutcome {
             revision: self.state.revision,
@@ -116,8 +117,8 @@ impl Engine {
     }
 
     /// Looks up routes to new servers and plans rows. With `new_dest_rows`, plans all rows for a new data plane with
-    /// this number of server rows; otherwise updates the rows of the touched services in place. On an error, nothing
-    /// has changed.
+    /// this number of server rows; otherwise updates the rows of the touched services in place. On error, nothing
+    /// changes.
     async fn plan(
         &mut self,
         desired: &Indexed,
@@ -180,8 +181,8 @@ impl Engine {
         affected.map(|(name, _)| name.clone()).collect()
     }
 
-    /// Restores the previous configuration after a new one failed. Rows that the new one allocated are removed like any
-    /// other rows, because a packet may have bound a flow to them.
+    /// Restores the previous configuration after a new one has failed. Rows that the failed configuration allocated are
+    /// removed like any other rows, because a packet may have bound a flow to them.
     async fn roll_back(&mut self, former: Indexed, states: &ServerStates) -> Result<()> {
         let touched = to_owned_names(former.changed_since(&self.desired));
         let touched: Vec<&str> = touched.iter().map(String::as_str).collect();

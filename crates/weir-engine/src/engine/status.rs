@@ -20,7 +20,7 @@ use crate::snapshot::{
 };
 use crate::totals::{combine_counters, totals};
 
-/// With at least this number of servers, rows are read in batches, including unused rows.
+/// From this number of servers on, rows are read in batches, including unused rows.
 const BATCH_THRESHOLD: usize = 4_096;
 
 impl Engine {
@@ -32,7 +32,7 @@ impl Engine {
         self.snapshot_in_parts(states, usize::MAX, |_| ())
     }
 
-    /// Like [`Self::snapshot`], but passes services to `send_part` whenever `part_servers` servers or more have been
+    /// Like [`Self::snapshot`], but passes services to `send_part` whenever at least `part_servers` servers have been
     /// read. The returned snapshot contains only the remaining services.
     ///
     /// # Errors
@@ -216,7 +216,7 @@ impl Engine {
             port: dest.port,
             forward: match forward {
                 Some(forward) => forward,
-                // A removed server's row contains the method.
+                // A removed server's row contains its forwarding method.
                 None => model_forward(maps.dests.get(dest.id)?.forward).unwrap_or(service.forward),
             },
             weight: dest.weight,
@@ -259,7 +259,7 @@ impl Engine {
         Ok(maps.live(row)?.overloaded != 0)
     }
 
-    /// Returns the number of current flows of a service, or of one of its servers, which is named as in the file.
+    /// Returns the number of current flows of a service, or of one of its servers, named as in the file.
     pub fn live_flows(&self, service: &str, server: Option<&str>) -> u64 {
         let Some(slot) = self.state.allocation.services.get(service) else {
             return 0;

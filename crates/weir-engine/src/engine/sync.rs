@@ -1,8 +1,8 @@
-//! Selects the flows that are sent to other directors, and inserts flows from other directors.
+//! Selects the flows to send to other directors, and inserts the flows that they send.
 //!
-//! The data plane records flows that change state. A slow walk over the table finds the remaining flows: flows whose
-//! last packet is newer, by a third of their timeout, than the last one reported to the peers; UDP flows; and changes
-//! that were overwritten before they were read.
+//! The data plane records flows that change state. A slow walk over the table finds the remaining flows: flows with a
+//! last packet that is newer than the last one reported to the peers by at least a third of the timeout; UDP flows; and
+//! changes that were overwritten before they were read.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::{Duration, Instant};
@@ -23,10 +23,10 @@ use crate::network::tick;
 
 /// Duration of one walk over the table.
 const WALK_DURATION: Duration = Duration::from_secs(4);
-/// Number of calls of [`Engine::sync_changes`] in which a walk visits the whole table after `maglev` tables have
-/// changed.
+/// Maximum number of [`Engine::sync_changes`] calls that a walk takes to visit the whole table after `maglev` tables
+/// have changed.
 const RECHECK_CALLS: u32 = 16;
-/// How long each call continues such a walk, so that a table with few flows is visited in one call.
+/// Time for which each call continues such a walk; enough to visit a table with few flows in one call.
 const RECHECK_TIME: Duration = Duration::from_millis(4);
 /// Number of buckets between two checks of the clock.
 const RECHECK_BUCKETS: u32 = 256;
@@ -38,7 +38,7 @@ const UDP: u8 = 17;
 /// Why a record is not inserted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum InsertError {
-    /// It has values that no flow has.
+    /// The record has values that no flow can have.
     InvalidValues,
     /// This director does not have the service.
     UnknownService,
@@ -77,7 +77,7 @@ fn is_past_handshake(meta: EntryMeta) -> bool {
 }
 
 impl Engine {
-    /// Starts or stops recording changed flows. Flows already in the table are sent when a peer joins.
+    /// Starts or stops recording changed flows. Flows that are already in the table are sent when a peer joins.
     ///
     /// # Errors
     /// Fails if a map cannot be written.
@@ -98,7 +98,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Returns the argument of the last call of [`Self::set_sync`]; `None` = it was not called yet.
+    /// Returns the argument of the last call of [`Self::set_sync`]; `None` = it has not been called yet.
     pub fn is_synchronizing(&self) -> Option<bool> {
         self.sync.enabled
     }
@@ -206,13 +206,13 @@ impl Engine {
         let Ok(cold) = self.plane.maps().flows.cold(index) else {
             return false;
         };
-        // The tick belongs to an earlier flow with this entry, or nothing was sent.
+        // The tick belongs to an earlier flow in this entry, or nothing was sent.
         let unknown = sent == 0 || is_after(cold.created, sent);
-        // A UDP flow is sent only after it has lasted for some time, so that a flood causes no synchronization traffic.
+        // A UDP flow is sent only after it has lasted for some time, so a flood causes no synchronization traffic.
         unknown && (meta.state != State::Udp as u8 || is_after(meta.seen, cold.created))
     }
 
-    /// Returns whether a flow was not sent because the tables selected its server, but now select a different server.
+    /// Returns whether a flow was not sent because the tables selected its server, but they now select a different one.
     fn has_moved_in_table(&self, index: u32) -> bool {
         let Some(flow) = self.plane.maps().flows.at(index) else {
             return false;
@@ -299,7 +299,7 @@ impl Engine {
         Ok(flow)
     }
 
-    /// Returns the device towards the client of a `nat` server, if the kernel does not forward packets. In this case
+    /// Returns the device towards the client of a `nat` server, if the kernel does not forward packets. In this case,
     /// the kernel returns no routes to the data plane, and this director has not seen a packet from the client.
     fn device_to(&mut self, record: &Record, dest: u32) -> Option<u32> {
         let learns = self.sync.settings.flags & SETTINGS_LEARN_CLIENTS != 0;
@@ -371,8 +371,8 @@ impl Engine {
         }
     }
 
-    /// Returns the source address and port towards the server if they are not the client's; `None` = the flow has just
-    /// ended.
+    /// Returns the source address and port towards the server; inner `None` = those of the client, outer `None` = the
+    /// flow has just ended.
     fn snat_of(&self, flow: &Flow) -> Option<Option<(IpAddr, u16)>> {
         let reverse = self.plane.maps().flows.at(flow.cold.peer)?;
         let tuple = (reverse.cold.dst, reverse.cold.dport);
@@ -424,7 +424,8 @@ fn is_valid(record: &Record) -> bool {
         && is_template == record.timeout_ms.is_some()
 }
 
-/// Returns the destination in a template for all listeners of a service: the row as an address (bpf/lib/template.h).
+/// Returns the destination in a template for all listeners of a service: the service's row as an address
+/// (bpf/lib/template.h).
 fn whole_service(row: u32, family: u8) -> Addr {
     let address = Ipv4Addr::from(row);
     if family == 4 {

@@ -1,4 +1,4 @@
-//! Converts rows of services and servers to names that other directors know, and names back to rows.
+//! Converts rows of services and servers to names that all directors share, and names back to rows.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -18,8 +18,8 @@ use super::sync_source::SourceAddresses;
 use super::unknown_servers::UnknownServers;
 use crate::stored_state::EngineState;
 
-/// A hash map with a fast hasher, because every synchronized flow needs lookups. The keys come from the configuration
-/// and from other directors.
+/// A hash map with a fast hasher, because every synchronized flow needs lookups. The keys come only from the
+/// configuration and other directors.
 pub(super) type HashMap<K, V> = std::collections::HashMap<K, V, RandomState>;
 
 /// Number of entries between the prefetch of an entry and its use. When its record is in the CPU cache, the record of
@@ -33,11 +33,11 @@ pub(super) struct ServiceNames {
     pub(super) id: Option<ServiceId>,
     /// A listener with one port, which belongs only to this service.
     pub(super) listener: Option<(u8, IpAddr, u16)>,
-    /// Whether flows have a firewall mark.
+    /// Whether its flows have a firewall mark.
     pub(super) has_mark: bool,
-    /// `TEMPLATE_*`.
+    /// Scope of persistence: `TEMPLATE_*`.
     pub(super) scope: u8,
-    /// Whether a peer computes the server of a flow for which it has no entry: with `maglev` and without persistence.
+    /// Whether a peer can compute the server of a flow that it has no entry for: with `maglev` and without persistence.
     pub(super) is_computed: bool,
 }
 
@@ -185,7 +185,7 @@ pub struct SyncCounts {
     pub inserted: u64,
     /// Records that updated an existing flow.
     pub updated: u64,
-    /// Records of flows for which a later packet arrived at this director.
+    /// Records of flows that have a later packet at this director.
     pub older: u64,
     /// Records whose tuple belongs to a different live flow.
     pub conflict: u64,
@@ -193,7 +193,7 @@ pub struct SyncCounts {
     pub full: u64,
     /// Records whose bucket stayed locked.
     pub busy: u64,
-    /// Records whose server row was just freed, or cannot have such a flow.
+    /// Records with a server row that was just freed, or that cannot have such a flow.
     pub gone: u64,
     /// Records for a service that this director does not have.
     pub unknown_service: u64,
@@ -254,10 +254,10 @@ pub(super) struct Synchronizer {
     /// Time at which the walk was last continued.
     pub(super) walked_at: Duration,
     /// Number of buckets to visit soon because `maglev` tables have changed: peers would compute different servers for
-    /// the flows in them.
+    /// the flows in these buckets.
     pub(super) recheck: u32,
     pub(super) counts: SyncCounts,
-    /// Entries that will be exported next; the oldest one is replaced first.
+    /// Ring buffer of the entries to export next.
     pub(super) prefetched: [u32; PREFETCH_DISTANCE],
     pub(super) prefetched_at: usize,
     pub(super) sources: SourceAddresses,

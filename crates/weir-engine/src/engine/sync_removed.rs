@@ -1,8 +1,9 @@
 //! Keeps the rows of removed servers for some time, because other directors may still send those servers' flows.
 //!
-//! Directors remove a server one after another. A `maglev` flow is not sent while the other directors can compute its
-//! server from the table, but only once the sender's table changes. The first director to remove a server may therefore
-//! not have its flows yet. If it freed the row at once, it could not insert the flows that the others send afterwards.
+//! Directors remove a server one after another. A director sends a `maglev` flow only once its own table has changed,
+//! because until then the other directors can compute the server. The first director to remove a server may therefore
+//! not have the server's flows yet. If it freed the row immediately, it could not insert the flows that the others send
+//! afterwards.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -12,7 +13,7 @@ use weir_planner::allocation::{DestSlot, Removal};
 /// How long the row of a removed server without flows is kept.
 const RETENTION: Duration = Duration::from_secs(60);
 
-/// The removed servers, by row and generation, with the time at which each was first seen as removed.
+/// The removed servers, by row and generation, with the time when each was first seen as removed.
 #[derive(Debug, Default)]
 pub(super) struct RemovedServers(HashMap<(u32, u32), Instant>);
 

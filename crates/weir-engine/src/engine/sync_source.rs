@@ -1,7 +1,7 @@
-//! Looks up this director's source address towards a client whose flow was received from another director.
+//! Looks up this director's source address towards a client of a flow from another director.
 //!
-//! Connecting a UDP socket makes the kernel select the address, and sends nothing. The caller derives the device from
-//! the address.
+//! Connecting a UDP socket makes the kernel select the address without sending a packet. The caller derives the device
+//! from the address.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -10,14 +10,14 @@ use std::time::Duration;
 use foldhash::fast::RandomState;
 use weir_abi::ticks_from;
 
-/// RFC 863.
+/// The discard port (RFC 863).
 const DISCARD_PORT: u16 = 9;
-/// How long a cached address is used: routes may change.
+/// How long a cached address is used; after that, the route may have changed.
 const CACHE_DURATION: Duration = Duration::from_secs(1);
-/// Maximum number of cached addresses; for further clients the kernel is queried each time.
+/// Maximum number of cached addresses; for further clients, the kernel is queried each time.
 const CACHE_MAX: usize = 1 << 16;
 
-/// A cache of source addresses towards clients of peers.
+/// A cache of source addresses towards the clients of synchronized flows.
 #[derive(Debug, Default)]
 pub(super) struct SourceAddresses {
     cached: HashMap<IpAddr, Option<IpAddr>, RandomState>,

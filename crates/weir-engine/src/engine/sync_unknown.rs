@@ -1,9 +1,9 @@
-//! Adds servers that another director of the group has removed and that still have flows there.
+//! Adds servers that another director of the group has removed but that still have flows there.
 //!
-//! A director that starts after a server was removed has no record of the server. Without its row, it could not insert
-//! the server's flows, and they would break if routers moved them here. The server gets a row, and no new flows: it is
-//! added with weight 0 and removed again, so that the tables of the group do not change. Only servers that
-//! `[cluster.publish]` permits are added, and only to pools that the group has published.
+//! A director that starts after a server was removed has no record of the server. Without a row for the server, it
+//! could not insert the server's flows, and they would break if routers moved them to this director. The server gets a
+//! row but no new flows: it is added with weight 0 and removed again, so the tables of the group do not change. Only
+//! servers that `[cluster.publish]` permits are added, and only to pools that the group has published.
 
 use std::net::IpAddr;
 
@@ -16,8 +16,8 @@ use super::unknown_servers::{UnknownServers, server_of};
 use crate::error::Result;
 
 impl Engine {
-    /// Queues a record whose server this director does not have, if the server may be added. Returns whether the record
-    /// was queued.
+    /// Queues a record for a server that this director does not have, if the server may be added. Returns whether the
+    /// record was queued.
     pub(super) fn queue_unknown(&mut self, service_row: u32, record: &Record) -> bool {
         let mut slots = self.state.allocation.services.iter();
         let Some((name, _)) = slots.find(|(_, slot)| slot.row == service_row) else {
@@ -45,7 +45,7 @@ impl Engine {
         })
     }
 
-    /// Returns whether flows wait for servers that this director does not have.
+    /// Returns whether flows are waiting for servers that this director does not have.
     pub fn has_unknown_servers(&self) -> bool {
         !self.sync.unknown.servers.is_empty()
     }

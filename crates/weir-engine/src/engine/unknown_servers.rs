@@ -1,4 +1,4 @@
-//! Servers that only other directors of the group have; see [`super::sync_unknown`].
+//! Queues flows of servers that only other directors of the group have; see [`super::sync_unknown`].
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -23,7 +23,7 @@ pub(super) struct UnknownServers {
 }
 
 impl UnknownServers {
-    /// Keeps a record and its server. Returns whether there was space.
+    /// Queues a record and its server. Returns whether there was space.
     pub(super) fn add(&mut self, server: PoolServer, record: &Record) -> bool {
         let has_space = self.records.len() < RECORDS_MAX
             && (self.servers.len() < SERVERS_MAX || self.servers.contains(&server));
@@ -41,7 +41,8 @@ pub(super) fn server_of((_, address, port): &PoolServer) -> Server {
         None => address.to_string(),
         Some(port) => SocketAddr::new(*address, *port).to_string(),
     };
-    // An override of the server, which is stored by its former name, must not give it a weight.
+    // The name differs from the former one, so an override stored for the former name does not give the server a
+    // weight.
     let name = format!("{address_text} (removed)");
     Server {
         weight: 0,

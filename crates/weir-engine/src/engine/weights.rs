@@ -15,7 +15,7 @@ impl Engine {
     /// Applies the weights of these pools, in all services that use them.
     ///
     /// # Errors
-    /// Fails if a map cannot be written. A full disk is only logged: it must not keep a failed server in use.
+    /// Fails if a map cannot be written. A full disk is only logged, because it must not keep a failed server in use.
     pub fn apply_weights(&mut self, pools: &[&str], states: &ServerStates) -> Result<()> {
         let users = pools
             .iter()
@@ -41,7 +41,7 @@ impl Engine {
         })
     }
 
-    /// Adds an override to the copy in the state file, which 0.1.0 reads.
+    /// Adds an override to the copy in the state file, which Weir 0.1.0 reads.
     ///
     /// # Errors
     /// Fails if the state file cannot be written.

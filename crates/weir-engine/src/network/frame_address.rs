@@ -7,13 +7,13 @@ use weir_netlink::Link;
 use super::Network;
 use super::hop::redirects;
 
-/// Kinds of devices whose packets are delivered to a process or guest, not to the stack.
+/// Kinds of devices that deliver packets to a process or guest, not to the stack.
 const FOREIGN_KINDS: [&str; 2] = ["ipvtap", "macvtap"];
 
 impl Network {
     /// Returns, for each device with the packet path, the MAC addresses of frames that are for this host: the device's
-    /// own address, the addresses of the devices below it, which the kernel accepts for it, and the addresses of the
-    /// devices above it, which receive packets through it. Skips devices without a MAC address.
+    /// own address, the addresses of the devices below it, because the kernel accepts them for it, and the addresses of
+    /// the devices above it, because they receive packets through it. Skips devices without a MAC address.
     pub(crate) fn frame_addresses(&self) -> BTreeSet<(u32, [u8; 6])> {
         let devices = self.attached.keys().chain(&self.expected);
         let devices: BTreeSet<u32> = devices.copied().collect();
@@ -55,9 +55,9 @@ impl Network {
     }
 
     /// Returns whether a device receives packets from its lower device for the stack. A device that is not up yet
-    /// counts: its first packet may arrive before the event that reports it as up. A device that is up, but does not
-    /// have the carrier of its lower device (`protodown`), does not count: FRR's vrrpd sets this flag on the device of
-    /// a virtual router while the router is not active.
+    /// counts: its first packet may arrive before the event that reports it as up. A device that is up but has no
+    /// carrier although its lower device has one (`protodown`) does not count: FRR's vrrpd sets this flag on the device
+    /// of a virtual router while the router is not active.
     fn receives(&self, link: &Link) -> bool {
         let lower = link.lower.and_then(|lower| self.state.links.get(&lower));
         let is_held_down = link.up && !link.carrier && lower.is_some_and(|lower| lower.carrier);
@@ -150,7 +150,7 @@ mod tests {
         // The device was just created.
         router.up = false;
         assert_eq!(accepted(vec![link(1, "", 1), router.clone()]), [1, 2]);
-        // The interface has no carrier, and may get it back at any time.
+        // The interface has no carrier, but may regain it at any time.
         router.up = true;
         let interface = Link {
             carrier: false,

@@ -16,7 +16,7 @@ use super::Network;
 /// The rows of a server's next hops.
 pub(crate) type Hops = [Hop; HOPS_PER_DEST as usize];
 
-/// Computes the next hops of servers in sequence; consecutive servers with the same routers share next hops.
+/// Computes the next hops of servers in sequence, and reuses them for consecutive servers with the same routers.
 pub(crate) struct HopBatch<'a> {
     network: &'a Network,
     last: Option<(&'a Lookup, Hops)>,
@@ -50,9 +50,9 @@ impl Network {
             .map_or((link, 0), |lower| (lower, vlan.id))
     }
 
-    /// Returns whether XDP may send packets through this port, regardless of the device that received them.
+    /// Returns whether XDP can send packets through this port, regardless of the device that received them.
     fn can_send(&self, port: &Link) -> bool {
-        // If this is true, a generic program receives every packet. The device of marked packets runs a native program.
+        // Generic XDP can send through any port, but native XDP cannot. The device of marked packets runs native XDP.
         let has_mode = |wanted| self.attached.values().any(|mode| *mode == wanted);
         let generic = has_mode(Mode::Generic) && !has_mode(Mode::Native) && self.marks.is_none();
         let driver = self.drivers.get(&port.index);
@@ -92,7 +92,7 @@ impl Network {
         hops
     }
 
-    /// Returns a computation of the next hops of many servers, in sequence.
+    /// Returns a [`HopBatch`], for the next hops of many servers.
     pub(crate) const fn hop_batch(&self) -> HopBatch<'_> {
         HopBatch {
             network: self,
@@ -124,7 +124,7 @@ impl Network {
             mtu: u16::try_from(route.mtu).unwrap_or(u16::MAX),
             dmac: route.mac.map_or([0; 6], |mac| mac.octets()),
             smac: route.smac.map_or([0; 6], |mac| mac.octets()),
-            // With one port and no tag of its own, packets return to the VLAN that they arrived on.
+            // If there is only one port and the route has no VLAN tag, packets return to the VLAN that they arrived on.
             vlan: route
                 .vlan
                 .unwrap_or(if only_port { HOP_VLAN_KEEP } else { 0 }),
@@ -134,12 +134,12 @@ impl Network {
     }
 }
 
-/// Returns whether XDP_TX fails to wake the receiver: `WEIR_DEVICE_REDIRECT` in weir_abi.h.
+/// Returns whether XDP_TX fails to wake the receiver; see `WEIR_DEVICE_REDIRECT` in weir_abi.h.
 pub(super) fn redirects(port: &Link) -> bool {
     port.kind.as_deref() == Some("veth")
 }
 
-/// Assigns a route to each row of a server, in proportion to the routes' weights, as evenly as possible.
+/// Assigns a route to each of a server's next-hop rows, in proportion to the routes' weights and as evenly as possible.
 fn shares(routes: &[ResolvedPath]) -> Vec<usize> {
     let total: i64 = routes
         .iter()
@@ -151,7 +151,7 @@ fn shares(routes: &[ResolvedPath]) -> Vec<usize> {
         for (credit, route) in credit.iter_mut().zip(routes) {
             *credit += i64::from(route.weight.max(1));
         }
-        // Choose the first of several equal routes, so that routes keep their order.
+        // Choose the first of several equal routes, to keep the order of routes.
         let Some(best) =
             (0..routes.len()).max_by_key(|route| (credit[*route], std::cmp::Reverse(*route)))
         else {

@@ -23,7 +23,7 @@ impl Network {
         self.handed_over.get(&(ifindex, address)).copied()
     }
 
-    /// Returns whether two addresses are in the same network of one of this machine's addresses.
+    /// Returns whether two addresses are both in the subnet of one of this machine's addresses.
     pub(crate) fn share_segment(&self, first: IpAddr, second: IpAddr) -> bool {
         let mut known = self.state.addresses.iter();
         known.any(|it| {

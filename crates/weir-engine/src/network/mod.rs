@@ -1,7 +1,7 @@
 //! Caches the state of the host's network, and computes next hops, devices and interfaces from it.
 //!
 //! The cache contains links, addresses, neighbours and the kernel's routes to servers. Changes to the network (managed
-//! neighbours, added addresses) are returned to the caller, so that it can record and revert them.
+//! neighbours, added addresses) are returned to the caller, which can then record and revert them.
 
 mod frame_address;
 mod hop;
@@ -24,7 +24,8 @@ use crate::route_index::RouteIndex;
 pub(crate) use self::hop::{Hops, tick};
 pub(crate) use self::mode::Plan;
 
-/// Destinations that are routed through the default gateways: documentation prefixes, which no network uses.
+/// Destinations that are routed through the default gateways: addresses in documentation prefixes, which no network
+/// uses.
 const DEFAULT_ROUTE_PROBES: [IpAddr; 2] = [
     IpAddr::V4(Ipv4Addr::new(203, 0, 113, 1)),
     IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0xffff, 0, 0, 0, 0, 1)),
@@ -47,7 +48,7 @@ pub(crate) struct Network {
     managed: BTreeSet<(u32, IpAddr)>,
     /// Current XDP features of the drivers.
     drivers: BTreeMap<u32, XdpFeatures>,
-    /// Devices with the packet path, and its mode.
+    /// Devices that the packet path is attached to, and its mode on each of them.
     pub(crate) attached: BTreeMap<u32, Mode>,
     /// Devices that the packet path is about to be attached to.
     expected: BTreeSet<u32>,
@@ -119,7 +120,7 @@ impl Network {
         Ok(changed)
     }
 
-    /// Looks up the routes to new servers. The routes to all others are looked up again only if devices or addresses
+    /// Looks up the routes to new servers. Looks up the routes to all other servers again only if devices or addresses
     /// have changed: other route changes cause events.
     ///
     /// # Errors
@@ -274,7 +275,8 @@ impl Network {
             .any(|ifindex| !self.kernel_forwards(*ifindex))
     }
 
-    /// Returns whether the kernel forwards packets from this device. If it does not, it returns no routes for them.
+    /// Returns whether the kernel forwards packets from this device. If not, the kernel returns no routes for these
+    /// packets.
     fn kernel_forwards(&self, ifindex: u32) -> bool {
         let Some(link) = self.state.links.get(&ifindex) else {
             return true;
@@ -288,7 +290,7 @@ impl Network {
         families.into_iter().all(|ipv6| {
             let sysctl = Sysctl::for_device(ipv6, &link.name, "forwarding");
             let value = sysctl.and_then(|sysctl| self.netlink.sysctl(&sysctl));
-            // If the value is unreadable, assume that the kernel does not forward, which works in both cases.
+            // If the value is unreadable, assume that the kernel does not forward; this is safe in both cases.
             value.is_ok_and(|value| value != "0")
         })
     }

@@ -9,8 +9,8 @@ use weir_sys::ethtool;
 
 use super::Network;
 
-/// Kinds of devices whose packets come from a network stack on this machine, which leaves checksums to nonexistent
-/// hardware. Bonds, teams and VLANs depend on their lower devices.
+/// Kinds of devices that receive packets from a network stack on this machine, which leaves checksums to hardware that
+/// does not exist. Bonds, teams and VLANs depend on their lower devices.
 const SOFTWARE_KINDS: [&str; 17] = [
     "bridge",
     "dummy",
@@ -40,9 +40,9 @@ const PARAVIRTUAL_DRIVERS: [&str; 4] = ["hv_netvsc", "virtio_net", "vif", "vmxne
 pub(crate) enum Plan {
     /// tc.
     Tc,
-    /// Native XDP, else generic.
+    /// Native XDP, otherwise generic XDP.
     Xdp,
-    /// Native XDP, else tc: generic XDP does not detect packets with partial checksums.
+    /// Native XDP, otherwise tc: generic XDP does not detect packets with partial checksums.
     NativeOrTc,
 }
 
@@ -125,8 +125,8 @@ impl Network {
         !generic && native.any(|ifindex| self.partial_checksum_reason(*ifindex).is_some())
     }
 
-    /// Records the devices that the packet path and native XDP are about to be attached to, so that the settings are
-    /// suitable for the first packet.
+    /// Records the devices that the packet path and native XDP are about to be attached to, so the settings are correct
+    /// for the first packet.
     pub(crate) fn expect_attached(&mut self, wanted: &BTreeSet<u32>, attach: Attach) {
         let plan = |ifindex: &&u32| self.plan_for(**ifindex, attach) == Plan::Xdp;
         let xdp: BTreeSet<u32> = wanted.iter().filter(plan).copied().collect();

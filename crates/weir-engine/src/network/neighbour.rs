@@ -1,4 +1,4 @@
-//! Makes the kernel keep the neighbours on the routes to servers resolved.
+//! Makes the kernel keep next-hop neighbours on the routes to servers resolved.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;

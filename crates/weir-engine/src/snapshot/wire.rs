@@ -1,4 +1,4 @@
-//! Deserializes fields of a snapshot from another process: names become static strings of this build.
+//! Deserializes fields of a snapshot from another process, and maps names to this build's static strings.
 
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};

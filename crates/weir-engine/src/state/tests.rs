@@ -7,7 +7,7 @@ use weir_state::{Override, ServerStates};
 
 use super::*;
 
-/// Returns a directory with state files written by 0.1.0; see weir-state's `tests/formats.rs`.
+/// Returns a directory with state files written by Weir 0.1.0; see weir-state's `tests/formats.rs`.
 fn fixtures(name: &str) -> PathBuf {
     let directory = std::env::temp_dir().join(format!("weir-{name}-{}", std::process::id()));
     fs::create_dir_all(&directory).unwrap();

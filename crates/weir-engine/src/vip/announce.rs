@@ -1,6 +1,6 @@
 //! Sends gratuitous ARP and unsolicited neighbour advertisements for added VIPs.
 //!
-//! RFC 5227 section 3, RFC 4861 section 7.2.6. An announcement may be lost, so it is repeated.
+//! See RFC 5227 section 3 and RFC 4861 section 7.2.6. An announcement can be lost, so it is repeated.
 
 use std::net::IpAddr;
 

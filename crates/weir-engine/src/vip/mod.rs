@@ -2,9 +2,9 @@
 //!
 //! VIPs are added to `[node] vip_interface`, and removed when neither the configuration nor an open connection needs
 //! them. Addresses are handed over to and from a virtual router on the same interface ([`Netlink::hand_over_address`]).
-//! With an engine, the engine does this for layer 4 and proxy services; when it opens, it takes over the addresses that
-//! are recorded here ([`read_record`]). `RUNTIME_DIR/vips.json` is written before an address is added, so that `weir
-//! clean` and the next daemon can remove it.
+//! If there is an engine, it does this for layer 4 and proxy services; when it opens, it takes over the addresses
+//! recorded here ([`read_record`]). An address is written to `RUNTIME_DIR/vips.json` before it is added, so
+//! `weir clean` and the next daemon can remove it.
 
 mod announce;
 mod error;
@@ -85,8 +85,8 @@ impl Vips {
             .send(&netlink, |index| mac(&links, index))?)
     }
 
-    /// Runs once per second: repeats announcements, adds addresses that other programs removed, and removes unneeded
-    /// addresses without connections.
+    /// Repeats announcements, adds addresses that other programs removed, and removes unneeded addresses without
+    /// connections. The caller runs it once per second.
     ///
     /// # Errors
     /// See [`Self::apply`].
@@ -129,7 +129,7 @@ impl Vips {
             .filter(|it| it.handed_over)
             .map(|it| (it.ip, it.prefix))
             .collect();
-        // Addresses that a virtual router has handed over need an owner, like missing addresses.
+        // Addresses that a virtual router has handed over need an owner, so treat them like missing addresses.
         let owned = addresses.iter().map(|address| address.ip);
         let present: BTreeSet<IpAddr> = owned.filter(|it| !handed_over.contains_key(it)).collect();
         let wanted: BTreeSet<IpAddr> = desired
@@ -197,8 +197,8 @@ impl Vips {
                 };
                 desired.is_vrrp_address_on(name, *address, has_source)
             });
-            // An address that is needed on another interface is removed even if it has connections: it is added there
-            // below.
+            // An address that is needed on another interface is removed even if it has connections, and is added to
+            // that interface below.
             if to_router.is_none() && !idle.contains(address) && !wanted.contains(address) {
                 continue;
             }
@@ -269,7 +269,7 @@ fn mac(links: &[Link], index: u32) -> Option<MacAddr> {
     Some(MacAddr::new(link.mac?.octets()))
 }
 
-/// Removes from the set the addresses that a TCP connection of this machine uses.
+/// Removes addresses that a TCP connection of this machine uses from the set.
 ///
 /// # Errors
 /// Fails if the kernel's sockets cannot be listed.

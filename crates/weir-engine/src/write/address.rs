@@ -1,4 +1,4 @@
-//! Writes the rows of VIPs and listeners, and the Bloom filter that lets most other packets pass early.
+//! Writes the rows of VIPs and listeners, and the Bloom filter that passes most other packets early.
 
 use std::time::Instant;
 

@@ -1,4 +1,4 @@
-//! Adopts the map contents of an earlier daemon: they are used until they are rewritten, then freed.
+//! Adopts the map contents of an earlier daemon: they stay active until they are rewritten, and are then freed.
 
 use std::collections::BTreeMap;
 
@@ -79,7 +79,7 @@ impl Writer {
         self.elements = ExtentAllocator::with_used(elements, all);
     }
 
-    /// Takes over a row and its tables if an earlier daemon wrote the wanted content.
+    /// Takes over a row and its tables if an earlier daemon wrote the planned content.
     pub(super) fn adopt(&mut self, maps: &Maps, index: u32, row: &ServiceRow) -> Result<bool> {
         let Some(runs) = self.inherited_tables.get(&index) else {
             return Ok(false);

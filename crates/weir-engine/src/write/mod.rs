@@ -1,9 +1,9 @@
-//! Writes changed rows into maps, in an order in which no packet sees an incomplete state.
+//! Writes changed rows to maps in an order that never exposes an incomplete state to packets.
 //!
 //! Servers are written before the lists that refer to them, lists before the services that refer to them, and services
-//! before their listeners. The address filter includes an address before its first listener is added and until its last
-//! one is removed. Removal uses the reverse order. Element runs that packets may still read are freed after a grace
-//! period.
+//! before their listeners. The address filter includes an address before the first listener of the address is added,
+//! and until its last listener is removed. Removal uses the reverse order. Element runs that packets may still read are
+//! freed after a grace period.
 
 mod address;
 mod inherit;
@@ -58,7 +58,7 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    /// Writes settings and servers: no list refers to a new server yet.
+    /// Writes settings and servers. No list refers to a new server yet.
     ///
     /// # Errors
     /// Fails if a row is outside its map.
@@ -195,7 +195,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Recomputes the trees from the counters, because concurrent updates may be lost.
+    /// Recomputes the trees from the counters, because concurrent updates can be lost.
     ///
     /// # Errors
     /// Fails if a row is outside its map.
@@ -250,8 +250,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Marks the rows of removed servers. Runs last: no list contains these servers any longer, so new flows get other
-    /// servers.
+    /// Marks the rows of removed servers. This step is the last one: no list contains these servers any longer, so new
+    /// flows get other servers.
     fn mark_removed_servers(
         &mut self,
         maps: &Maps,

@@ -1,8 +1,8 @@
 //! Compares map contents with the written values, and repairs differences.
 //!
-//! Each second, hash maps are read as a whole, thousands of elements per system call, and arrays are read through their
-//! memory mapping. A change by another program is thus found within a second even in large tables. Scheduler lists are
-//! not compared: their trees change with every packet, and array elements cannot be removed.
+//! Every second, whole hash maps are read, thousands of elements per system call, and arrays are read through their
+//! memory mapping. A change by another program is therefore found within a second, even in large tables. Scheduler
+//! lists are not compared: their trees change with every packet, and array elements cannot be removed.
 
 use weir_abi::{Addr, Vip};
 use weir_dataplane::Maps;

@@ -1,6 +1,6 @@
 //! Initializes and corrects a server's flow counts that are summed over several services.
 //!
-//! A shared counter is the sum of the counters of the server in each service.
+//! A shared counter is the sum of a server's counters in all services.
 
 use std::collections::BTreeMap;
 
@@ -42,7 +42,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Corrects shared counters that lack packets counted while sharing began.
+    /// Corrects shared counters that missed packets while sharing began.
     ///
     /// # Errors
     /// Fails if a row is outside its map.
@@ -59,7 +59,7 @@ impl Writer {
                 shared.active.wrapping_sub(sum.active),
                 shared.inactive.wrapping_sub(sum.inactive),
             );
-            // A packet between two reads causes a difference that does not last.
+            // A packet between two reads causes only a temporary difference.
             if difference != (0, 0) && previous.get(&live) == Some(&difference) {
                 maps.live.set(
                     live,

@@ -1,4 +1,4 @@
-//! An engine with the server states that determine its weights, without a proxy and without an override file.
+//! Provides an engine with the server states that determine its weights, without a proxy or an override file.
 
 #![allow(dead_code, reason = "each test program uses a part")]
 

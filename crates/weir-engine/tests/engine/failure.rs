@@ -1,4 +1,4 @@
-//! Tests configurations whose activation fails, and a large configuration.
+//! Tests configurations that fail to activate, and a large configuration.
 
 use std::time::Instant;
 
@@ -85,7 +85,7 @@ fn large() -> Desired {
     desired
 }
 
-/// Prints durations; asserts only that the configuration is active.
+/// Prints durations, and asserts only that the configuration is active.
 #[test]
 fn thousand_services_are_reloaded() {
     if !is_root() {

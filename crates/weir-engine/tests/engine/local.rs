@@ -1,4 +1,4 @@
-//! Tests a nat server on the director itself: its replies do not pass XDP.
+//! Tests a nat server on the director itself: its replies do not pass through XDP.
 
 use crate::director::Director;
 use weir_model::{Forward, SchedulerKind};

@@ -8,10 +8,10 @@ use weir_model::{Attach, Forward, SchedulerKind, Snat};
 use super::topology::{Topology, is_root};
 use super::{BOTH, PORT, VIP, desired};
 
-/// Moves the director's address to a new device whose lower device is d0. `commands` creates the device.
+/// Moves the director's address to a new device on top of d0. `commands` creates the device.
 fn move_address_to_upper_device(topology: &Topology, commands: &str) {
     topology.director_feature("d0", "rx-gro", true);
-    // Only the device with the address may answer ARP requests for it.
+    // Only the device with the address may reply to ARP requests for it.
     topology.director_sysctl("net/ipv4/conf/all/arp_ignore", "1");
     topology.director_ip(&format!(
         "addr del 10.8.0.2/24 dev d0

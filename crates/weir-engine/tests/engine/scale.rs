@@ -1,5 +1,5 @@
 //! Tests that the cost of a reload depends only on its changes: unchanged rows are not written, so foreign values that
-//! this test writes into them remain.
+//! this test writes to them remain.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -40,7 +40,7 @@ fn wanted() -> Desired {
 
 const FOREIGN_VALUE: u64 = 0x0000_6e6f_7420_6d65;
 
-/// Writes foreign values into all rows.
+/// Writes foreign values to all rows.
 fn write_foreign_values(maps: &Maps) {
     for row in 1..maps.services.entries() {
         let flags = FOREIGN_VALUE as u32;
@@ -71,8 +71,8 @@ fn write_foreign_values(maps: &Maps) {
     }
 }
 
-/// Returns the engine's writes since then: the number of services, the servers, the servers with next hops, and the
-/// number of listeners and VIPs.
+/// Returns what the engine has written since then: the number of services, the servers, the servers with next hops, and
+/// the number of listeners and VIPs.
 fn written(maps: &Maps) -> (usize, BTreeSet<IpAddr>, BTreeSet<IpAddr>, usize) {
     let services = (1..maps.services.entries())
         .filter(|row| maps.services.get(*row).unwrap().extent != FOREIGN_VALUE as u32)

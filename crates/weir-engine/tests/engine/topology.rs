@@ -18,7 +18,7 @@ use weir_sys::ethtool::Features;
 /// Number of bytes that a bulk server sends.
 const BULK_BYTES: usize = 50 << 20;
 
-/// The longest time that an operation may take before the test fails.
+/// Maximum time that an operation may take before the test fails.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Maximum number of open connections of [`Topology::connect_during`].
@@ -108,8 +108,9 @@ impl Topology {
         ip(&self.client, "route add 192.0.2.10 via 10.8.0.2");
     }
 
-    /// Adds a veth pair between a namespace and the bridge. GRO is enabled on its bridge end, so that veth accepts
-    /// frames that the other end's program sends. Senders compute checksums themselves, as with a real network card.
+    /// Adds a veth pair between a namespace and the bridge. GRO is enabled on the bridge end, so veth accepts frames
+    /// that the program at the other end sends. Senders compute complete checksums, so packets arrive as from a real
+    /// network card.
     fn join(&self, netns: &NetNs, name: &str, address: &str) {
         let netns_path = format!(
             "/proc/{}/fd/{}",
@@ -147,7 +148,8 @@ impl Topology {
         }
     }
 
-    /// Starts a service on each server that responds to every byte with the server's address, while the process runs.
+    /// Starts a service on each server that responds to every byte with the server's address. It runs until the process
+    /// ends.
     pub(crate) fn serve(&self, address: &str, port: u16) {
         for (netns, server_address) in &self.servers {
             let server_address = *server_address;
@@ -181,7 +183,7 @@ impl Topology {
         }
     }
 
-    /// Starts a bulk service on the director itself, with checksums and segmentation left to the device, which is the
+    /// Starts a bulk service on the director itself. Checksums and segmentation are left to the device, as is the
     /// stack's default.
     pub(crate) fn director_serves_bulk(&self, address: &str, port: u16) {
         for feature in ["tx-checksum-ip-generic", "tx-tcp-segmentation"] {
@@ -259,8 +261,8 @@ impl Topology {
         }
     }
 
-    /// Opens connections to the VIP one after the other, at least three, while `operation` runs in the director;
-    /// returns them.
+    /// Opens at least three connections to the VIP, one after another, while `operation` runs in the director. Returns
+    /// the connections.
     pub(crate) fn connect_during(
         &self,
         address: &str,
@@ -282,7 +284,7 @@ impl Topology {
                 }
                 connections
             });
-            // Continue if `operation` panics, so that the other thread ends.
+            // Continue if `operation` panics, to let the other thread end.
             let result = catch_unwind(AssertUnwindSafe(|| self.run(operation)));
             is_done.store(true, Ordering::Relaxed);
             let connections = connector.join().unwrap();

@@ -14,14 +14,14 @@ use super::{Arrival, Load, Model, PacketContext, Scheduler, Verdict, template};
 use crate::key::{Tuple, scale, steer_hash};
 use crate::state;
 
-/// Maximum number of servers that are tried for a nat flow whose reverse tuples are in use.
+/// Maximum number of servers to try for a nat flow if their reverse tuples are in use.
 const NAT_SERVER_TRIES: u64 = 4;
-/// Number of spread table entries tried per attempt to find another nat server.
+/// Number of spread table entries to try in each search for another nat server.
 const NAT_SERVER_PICKS: u64 = 4;
 /// Maximum number of source ports that snat tries.
 const SNAT_PORT_TRIES: u32 = 16;
 
-/// The index of a server, and the tuple of the flow's entry if it has one.
+/// The index of a server, and the tuple of the flow's entry if there is one.
 type Binding = (u32, Option<Tuple>);
 
 /// Why no entry is created for a nat flow.
@@ -288,8 +288,7 @@ impl<S: Scheduler> Model<S> {
         Err(Reason::DropNatConflict)
     }
 
-    /// Selects another nat server. The spread table may also contain servers with other forwarding
-    /// methods.
+    /// Selects another nat server. The spread table can also contain servers with other forwarding methods.
     fn find_other_nat_server(
         &self,
         ctx: &PacketContext,
@@ -360,8 +359,8 @@ impl<S: Scheduler> Model<S> {
         Ok((chosen, Some(tuple)))
     }
 
-    /// Returns `reply` if no flow uses this tuple. Removes a flow that uses it and has expired, or whose state allows
-    /// it.
+    /// Returns `reply` if no flow uses this tuple. First removes a flow that uses the tuple if the flow has expired or
+    /// its state allows reuse.
     fn claim_reply(
         &mut self,
         reply: Tuple,
@@ -415,7 +414,7 @@ impl<S: Scheduler> Model<S> {
         Err(NatFailure::Rejected(Reason::DropSnatExhausted))
     }
 
-    /// Stores the next hop of a nat client from its packet, if client learning is enabled.
+    /// Takes the next hop of a nat client from its packet and stores it, if client learning is enabled.
     fn store_client_hop(&mut self, ctx: &PacketContext, dest: u32) {
         let nat = self
             .config
@@ -467,8 +466,8 @@ fn is_translated(dest: &Dest, ctx: &PacketContext) -> bool {
 }
 
 impl ServiceRow {
-    /// Returns whether the choice of a server depends only on the packet, and is the same on all directors with the
-    /// same servers.
+    /// Returns whether the choice of a server depends only on the packet, so that all directors with the same servers
+    /// make the same choice.
     fn depends_only_on_packet(&self) -> bool {
         self.hashed && self.persistence.is_none()
     }

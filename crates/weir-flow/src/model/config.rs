@@ -1,4 +1,4 @@
-//! The model's configuration: the rows that user space writes to the maps.
+//! Defines the model's configuration: the rows that user space writes to the maps.
 
 use std::collections::HashMap;
 
@@ -22,9 +22,9 @@ pub struct Persistence {
 pub struct ServiceRow {
     /// `SERVICE_*`.
     pub flags: u32,
-    /// Whether the service has an extent; false = the service never had a server.
+    /// Whether the service has an extent; false = the service has never had a server.
     pub has_extent: bool,
-    /// Whether the scheduler chooses the server that `spread` contains for a flow.
+    /// Whether the scheduler selects a flow's server from `spread`.
     pub hashed: bool,
     /// Persistence; `None` = every flow is scheduled.
     pub persistence: Option<Persistence>,
@@ -49,7 +49,7 @@ pub struct PortRange {
     pub service: u32,
 }
 
-/// A VIP: the services for ports without an exact listener.
+/// A VIP, with the services for ports without an exact listener.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VipRow {
     /// `VIP_*`.
@@ -62,7 +62,7 @@ pub struct VipRow {
     pub ranges: Vec<PortRange>,
 }
 
-/// The content of the data plane's maps except flows and counters.
+/// The contents of the data plane's maps, except for flows and counters.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// The secret key of the flow table.

@@ -37,8 +37,8 @@ fn mark_key(ctx: &PacketContext) -> (bool, u64) {
 }
 
 impl<S: Scheduler> Model<S> {
-    /// Takes an entry from the budget of new entries. Returns true if the budget is exhausted and no entry is created;
-    /// UDP flows with nat always get an entry.
+    /// Takes one entry from the budget of new entries. Returns true if the budget is exhausted and no entry may be
+    /// created; UDP flows with nat always get an entry.
     pub(super) fn exceeds_entry_budget(
         &mut self,
         ctx: &PacketContext,
@@ -52,8 +52,8 @@ impl<S: Scheduler> Model<S> {
         ctx.layout.protocol == IpProtocol::TCP || !self.is_spread_translated(hash, row)
     }
 
-    /// Returns whether a packet is forwarded by its hash, without a flow lookup: a SYN beyond the budget, to a service
-    /// whose scheduler uses only the hash.
+    /// Returns whether a packet is forwarded by its hash, without a flow lookup: it is a SYN beyond the budget, to a
+    /// service whose scheduler uses only the hash.
     pub(super) fn skips_lookup(&self, ctx: &PacketContext) -> bool {
         let layout = &ctx.layout;
         let may_start_flow = layout.protocol == IpProtocol::TCP

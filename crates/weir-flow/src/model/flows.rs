@@ -1,4 +1,4 @@
-//! The flow entries of the model, and their counters.
+//! Stores the model's flow entries and updates their counters.
 
 use std::collections::HashMap;
 
@@ -14,7 +14,7 @@ use crate::state;
 pub enum Kind {
     /// Packets from the client to the VIP.
     Forward,
-    /// Packets from the server to the client, with nat; state and counters are in the forward entry.
+    /// Packets from a nat server to the client; the forward entry holds the state and the counters.
     Reverse,
     /// The server of a persistent client.
     Template,
@@ -29,7 +29,7 @@ pub struct Flow {
     pub dest: u32,
     /// Index of the entry's slot in the table.
     pub index: u32,
-    /// State; not updated in reverse entries.
+    /// State; stays unchanged in reverse entries.
     pub state: State,
     /// Whether the flow counts as active.
     pub active: bool,
@@ -43,7 +43,7 @@ pub struct Flow {
     pub ingress: u32,
     /// Whether a template selected the server.
     pub by_template: bool,
-    /// Tuple of this template, while it exists.
+    /// Tuple of the flow's template, while the template exists.
     pub template: Option<Tuple>,
     /// For a template: number of live flows.
     pub flow_count: u32,
@@ -51,8 +51,8 @@ pub struct Flow {
     pub ticks: u32,
 }
 
-/// Forward and reverse entries, and templates, by tuple: two flows cannot share a tuple. Each entry has a slot, so
-/// their number is limited.
+/// Forward and reverse entries, and templates, by tuple: two flows cannot share a tuple. Each entry has a slot, so the
+/// number of entries is limited.
 #[derive(Clone, Debug)]
 pub(super) struct Flows {
     entries: HashMap<Tuple, Flow>,
@@ -104,7 +104,7 @@ impl Flows {
         self.entries.contains_key(tuple)
     }
 
-    /// Allocates a slot for every entry in a table of a different size. An entry without a slot is kept, with
+    /// Allocates a slot for every entry in a table of a different size. An entry that gets no slot is kept with
     /// `NO_PLACE`.
     pub(super) fn resize(&mut self, buckets: u32, hash: impl Fn(&Tuple) -> u64) {
         self.slots = SlotAllocator::new(buckets);

@@ -1,6 +1,6 @@
-//! Forwards a packet to its server, with the server's forwarding method, or back to its client, with nat.
+//! Forwards a packet to its server by the server's forwarding method, or, with nat, back to its client.
 //!
-//! All checks that may reject a packet are made before the packet is changed.
+//! All checks that can reject a packet precede any change to it.
 
 use weir_abi::{
     Addr, CLIENT_SLOTS, DEST_LOCAL, DEST_SNAT, Dest, Forward, HOP_READY, HOP_REDIRECT, HOP_SEND,
@@ -165,8 +165,8 @@ impl<S: Scheduler> Model<S> {
         translation
     }
 
-    /// Returns the learned next hop of a client. Without one, returns only the device that the first packet arrived on:
-    /// the tc program resolves the next hop. Assigns the client's row to it.
+    /// Returns the learned next hop of a client. Without one, returns only the device that the first packet arrived on,
+    /// and the tc program resolves the next hop. If the row belongs to another client, assigns it to this client.
     fn find_client_hop(&mut self, client: Addr, ingress: u32) -> Option<HopParts> {
         let row = self.clients.entry(client_slot(client)).or_default();
         if row.0 != client {

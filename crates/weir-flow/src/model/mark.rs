@@ -7,7 +7,7 @@ use weir_abi::{Addr, MARK_MAC};
 use super::{Model, PacketContext, Scheduler};
 use crate::family::Family;
 
-/// The content of the source MAC address of a marked frame.
+/// The contents of the source MAC address of a marked frame.
 pub(super) struct FrameMark {
     pub(super) mark: u32,
     /// The device that the packet arrived on; 0 = unknown.

@@ -1,4 +1,4 @@
-//! The reference model: processes one packet and returns its outcome.
+//! Implements the reference model, which processes one packet and returns its outcome.
 //!
 //! [`Model::process`] has the stages of the data plane: parse the packet, apply the address filter, look up the flow,
 //! bind a new flow, forward. Files: `config` (configuration), `flows` (entries), `bind` (choice of a server), `flood`
@@ -60,7 +60,7 @@ pub struct PacketMeta {
     pub next_hop: Option<Addr>,
 }
 
-/// The verdict on a packet and the reasons that were counted.
+/// The outcome of a packet: the verdict, the counted reasons, and the frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
     /// The verdict.
@@ -71,7 +71,7 @@ pub struct Outcome {
     pub frame: Vec<u8>,
 }
 
-/// The counters of one row that schedulers read.
+/// The counters in one row of `weir_live`, as schedulers read them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Load {
     /// Active flows.
@@ -115,7 +115,7 @@ pub struct Model<S> {
     live: HashMap<u32, Live>,
     traffic: HashMap<u32, Traffic>,
     reasons: HashMap<Reason, u64>,
-    /// Untracked marks: by protocol and top bits of the hash, the tick until which flows may exist without an entry.
+    /// Untracked marks: by protocol and top bits of the hash, the tick until which flows can exist without an entry.
     untracked: HashMap<(bool, u64), u32>,
     /// Next hops of clients, by slot of `weir_clients`.
     clients: HashMap<u32, (Addr, HopParts)>,
@@ -157,7 +157,7 @@ impl<S: Scheduler> Model<S> {
         &self.config
     }
 
-    /// Returns the configuration for changes, as user space changes rows. Flows are kept.
+    /// Returns the configuration, which the caller may change as user space changes rows. Flows are kept.
     pub fn config_mut(&mut self) -> &mut Config {
         &mut self.config
     }
@@ -184,7 +184,7 @@ impl<S: Scheduler> Model<S> {
         self.live.get(&row).copied().unwrap_or_default()
     }
 
-    /// Returns the counters of a row, for changes that are independent of packets.
+    /// Returns the counters of a row, which the caller may change independently of packets.
     pub fn live_mut(&mut self, row: u32) -> &mut Live {
         self.live.entry(row).or_default()
     }
@@ -417,7 +417,7 @@ impl<S: Scheduler> Model<S> {
     }
 }
 
-/// The action for a packet of an existing flow.
+/// What to do with a packet of an existing flow.
 enum FlowAction {
     Continue,
     End(Reason),

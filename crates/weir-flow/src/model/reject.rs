@@ -1,8 +1,8 @@
 //! Rejects packets: sends an ICMP error that quotes the packet, or a TCP reset, to the sender.
 //!
-//! The source is the packet's destination address. Packets that must not be responded to (RFC 1122 section 3.2.2, RFC
-//! 4443 section 2.4; resets) and packets beyond the budget are dropped with the same reason, except for services
-//! without servers and removed servers, which have different reasons for rejecting and dropping.
+//! The source of the response is the packet's destination address. Packets that must not trigger a response (RFC 1122
+//! section 3.2.2, RFC 4443 section 2.4; resets) and packets beyond the budget are dropped with the same reason, except
+//! for services without servers and removed servers, which have different reasons for rejecting and dropping.
 
 use core::net::{Ipv4Addr, Ipv6Addr};
 
@@ -17,7 +17,7 @@ use crate::parse::Layout;
 /// Maximum length of the quote in an ICMPv4 error, in bytes: the error has at most 576 bytes (RFC 1812 section
 /// 4.3.2.3).
 const QUOTE_MAX_V4: usize = 576 - 20 - 8;
-/// Maximum length of the quote in an ICMPv6 error, in bytes: the error must fit into the minimum MTU (RFC 4443 section
+/// Maximum length of the quote in an ICMPv6 error, in bytes: the error must fit in the minimum MTU (RFC 4443 section
 /// 2.4).
 const QUOTE_MAX_V6: usize = IPV6_MIN_MTU - 40 - 8;
 const IPV6_MIN_MTU: usize = 1280;
@@ -25,7 +25,8 @@ const IPV6_MIN_MTU: usize = 1280;
 const TOS: u8 = 0xc0;
 
 impl<S: Scheduler> Model<S> {
-    /// Rejects a packet, with a response to its sender if allowed. `mtu` is used only for [`Reason::DropTooBig`].
+    /// Rejects a packet, and responds to its sender if a response is allowed. `mtu` is used only for
+    /// [`Reason::DropTooBig`].
     pub(super) fn reject(
         &mut self,
         ctx: &mut PacketContext,

@@ -1,7 +1,7 @@
 //! Inserts, updates or rejects flows from another director, with the same results as bpf/lib/sync.h.
 //!
-//! In the model, the generation of a server's row does not change: a record of a different generation is rejected, as
-//! in the data plane, but an entry never belongs to a previous generation of its row. Locks are always obtained.
+//! In the model, the generation of a server's row never changes: a record with a different generation is rejected, as
+//! in the data plane, but no entry belongs to a previous generation of its row. Locks are always obtained.
 
 use weir_abi::{
     DEST_LIVE, DEST_LOCAL, DEST_SNAT, Dest, Forward, KIND_FORWARD, KIND_TEMPLATE, SYNC_CONFLICT,
@@ -21,8 +21,8 @@ struct ConvertedRecord {
 }
 
 impl<S: Scheduler> Model<S> {
-    /// Inserts or updates a flow or template from a peer at tick `now`. Returns `SYNC_*`, and the flow's slot if it has
-    /// one.
+    /// Inserts or updates a flow or template from a peer at tick `now`. Returns a `SYNC_*` result, and the flow's slot
+    /// if it has one.
     pub fn synchronize(&mut self, record: &SyncFlow, now: u32) -> (u8, Option<u32>) {
         let Some(new) = self.convert_record(record, now) else {
             return (SYNC_GONE, None);
@@ -32,7 +32,7 @@ impl<S: Scheduler> Model<S> {
             if flow.kind != new.flow.kind {
                 return (SYNC_CONFLICT, None);
             }
-            // The ticks of two directors begin at different times.
+            // The two directors' ticks do not start at the same time.
             if flow.seen.wrapping_sub(new.flow.seen).cast_signed() > 1 {
                 return (SYNC_OLDER, None);
             }
@@ -47,8 +47,8 @@ impl<S: Scheduler> Model<S> {
         (result, index.filter(|_| result == SYNC_INSERTED))
     }
 
-    /// Converts a record. Returns `None` if the server's row is no longer in use, or if records of this kind are never
-    /// sent.
+    /// Converts a record. Returns `None` if the server's row is no longer in use, or if no director sends records of
+    /// this kind.
     fn convert_record(&self, record: &SyncFlow, now: u32) -> Option<ConvertedRecord> {
         let kind = match record.kind {
             KIND_FORWARD => Kind::Forward,

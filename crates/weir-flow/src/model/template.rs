@@ -1,7 +1,8 @@
-//! Persistence: the server of a client is stored as an entry of the flow table, like IPVS's connection templates.
+//! Implements persistence: a flow table entry stores the server of a client, like a connection template of IPVS.
 //!
-//! Each new flow of the client restarts the timeout. If it expires while flows of the client are live, it is extended
-//! by a minute (net/netfilter/ipvs/ip_vs_core.c, `ip_vs_sched_persist`; ip_vs_conn.c, `ip_vs_conn_expire`).
+//! Each new flow of the client restarts the entry's timeout. If the entry expires while flows of the client are live,
+//! the timeout is extended by a minute (net/netfilter/ipvs/ip_vs_core.c, `ip_vs_sched_persist`; ip_vs_conn.c,
+//! `ip_vs_conn_expire`).
 
 use core::net::{Ipv4Addr, Ipv6Addr};
 
@@ -102,7 +103,7 @@ impl<S: Scheduler> Model<S> {
         }
     }
 
-    /// Reverts `use_template` for a flow without an entry.
+    /// Reverts `use_template` for a flow that gets no entry.
     pub(super) fn release_template(&mut self, key: &Tuple) {
         if let Some(template) = self.flows.get_mut(key) {
             template.flow_count = template.flow_count.saturating_sub(1);

@@ -1,4 +1,4 @@
-//! Tests of the model without a data plane.
+//! Tests the model without a data plane.
 
 use core::net::IpAddr;
 

@@ -1,4 +1,4 @@
-//! Fuzzes API requests and responses of resolvers.
+//! Fuzzes API requests and DNS responses.
 
 use weir_control::api::{ExplainRequest, FileRequest, ServerUpdate};
 use weir_control::explain::{Packet, Request};
@@ -19,7 +19,7 @@ pub(super) fn api(input: &[u8]) {
     }
 }
 
-/// Parses a message of a resolver.
+/// Parses a message from a resolver.
 pub(super) fn dns(input: &[u8]) {
     weir_discovery::parse_dns_response(input);
 }

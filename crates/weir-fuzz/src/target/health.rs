@@ -1,4 +1,4 @@
-//! Fuzzes responses of servers to checks.
+//! Fuzzes server responses to health checks.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -17,7 +17,7 @@ fn target_of(probe: Probe) -> Target {
     Target::new(&Check::new(probe), &server, Some(80))
 }
 
-/// Passes the input to a check over TCP. The first byte selects the check, the second byte is the size of the portions.
+/// Passes the input to a check over TCP. The first byte selects the check; the second byte is the size of the portions.
 pub(super) fn stream(input: &[u8]) {
     let [kind, portion_size, input @ ..] = input else {
         return;

@@ -9,8 +9,8 @@ use weir_model::{Coding, ProxyHeader, Underscores};
 
 use super::texts;
 
-/// Parses the head and the body of a request, and writes the request for a server, which must parse it with the same
-/// framing.
+/// Parses the head and the body of a request, and writes the request for a server. The written request must have the
+/// same framing.
 pub(super) fn request(input: &[u8]) {
     let limits = HeadLimits::default();
     let mut fields = Vec::new();
@@ -55,7 +55,7 @@ pub(super) fn request(input: &[u8]) {
     let _ = exchange.client_data(&input[request.len..]);
 }
 
-/// Passes a server's bytes at once and in portions. The forwarded bytes must be the same.
+/// Parses a server's response at once and in portions. The forwarded bytes must be the same.
 pub(super) fn response(input: &[u8]) {
     let Some((&portion, input)) = input.split_first() else {
         return;
@@ -181,8 +181,8 @@ pub(super) fn cookie(input: &[u8]) {
     let _ = cookie::parameter(input, b"a");
 }
 
-/// Parses a PROXY protocol header; the bytes of a valid header alone must give the same result. Also parses a written
-/// header.
+/// Parses a PROXY protocol header. The bytes of a valid header alone must give the same result. Also writes a header
+/// and parses it.
 pub(super) fn preamble(input: &[u8]) {
     let Ok(Some(header)) = preamble::read(input) else {
         return;

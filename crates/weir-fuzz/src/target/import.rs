@@ -1,4 +1,4 @@
-//! Fuzzes configuration files of other programs. `weir check` must accept the output of the importers.
+//! Fuzzes the importers of other programs' configuration files. `weir check` must accept their output.
 
 use weir_config::Host;
 use weir_import::EmptyEnvironment;

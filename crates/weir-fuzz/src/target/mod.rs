@@ -15,9 +15,9 @@ mod vrrp;
 pub struct Target {
     /// The name of the target and of its corpus.
     pub name: &'static str,
-    /// Passes an input to the parser. Must return for every input.
+    /// Passes an input to the parser. It must return for every input.
     pub run: fn(&[u8]),
-    /// Returns the inputs that fuzzing starts from.
+    /// Returns the initial inputs.
     pub seeds: fn() -> Vec<Vec<u8>>,
     /// Maximum size of an input, in bytes.
     pub max_bytes: usize,

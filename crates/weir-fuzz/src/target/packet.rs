@@ -21,7 +21,7 @@ impl Scheduler for FirstServer {
     }
 }
 
-/// Passes a frame twice through the model of the data plane, which filters no address.
+/// Passes a frame twice through the model of the data plane. The model's filter accepts every address.
 pub(super) fn verdict(input: &[u8]) {
     let mut config = Config::new([1, 2], 64);
     config.filter.to.fill(!0);

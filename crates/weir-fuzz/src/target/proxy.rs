@@ -7,7 +7,7 @@ pub(super) fn certificate(input: &[u8]) {
     fuzzing::parse_certificate(input);
 }
 
-/// Passes data of an HTTP/2 client in portions; the first byte is the size of the portions.
+/// Parses an HTTP/2 client's data in portions. The first byte is the size of the portions.
 pub(super) fn http2(input: &[u8]) {
     if let Some((portion, input)) = input.split_first() {
         fuzzing::parse_http2(input, usize::from(*portion).max(1));

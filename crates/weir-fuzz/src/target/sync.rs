@@ -32,7 +32,7 @@ pub(super) fn datagram(input: &[u8]) {
     let _ = session.poll(Duration::ZERO, &mut EmptyTable);
 }
 
-/// Returns a hello of a session with the same key, and a body with items of every type.
+/// Returns a hello from a session with the same key, and a body with items of every type.
 pub(super) fn datagrams() -> Vec<Vec<u8>> {
     let mut peer = Session::new(
         &Key::new(b"a key for the fuzzer"),

@@ -9,8 +9,8 @@ use weir_vrrp::{
 
 const SOURCE: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 77, 0, 1));
 
-/// Decodes the input as a packet over IPv6 and over IPv4. A valid packet is encoded and decoded again, which must not
-/// change its content, and passed to a virtual router.
+/// Decodes the input as a packet received over IPv6 and over IPv4. A packet that is valid over IPv4 is encoded and
+/// decoded again, which must not change its content, and is passed to a virtual router.
 pub(super) fn packet(input: &[u8]) {
     let arrival = ReceivedPacket {
         bytes: input,

@@ -1,4 +1,4 @@
-//! HAProxy's agent-check: the server sends one line with its weight or state.
+//! Implements HAProxy's agent-check: the server sends one line with its weight or state.
 //!
 //! Words are processed in order: `up`, `ready`, `down`, `failed`, `stopped`, `drain`, `maint`, `NN%`; `#` starts a
 //! comment. `maxconn:N` is accepted and ignored. An unknown word or an empty line is a failure.
@@ -23,7 +23,7 @@ impl Agent {
     }
 }
 
-/// Evaluates the words of a line. An agent that is down reports no weight.
+/// Evaluates the words of a line. An agent that reports `down` reports no weight.
 fn evaluate_line(line: &[u8]) -> Outcome {
     let text = String::from_utf8_lossy(line);
     let words = text.split('#').next().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! A configured dialogue: strings to send, and strings and regular expressions that the responses must contain.
+//! Runs a configured dialogue: strings to send, and strings and regular expressions that the responses must contain.
 
 use weir_model::ExchangeStep;
 
@@ -12,7 +12,7 @@ const RECEIVED_MAX_BYTES: usize = 64 << 10;
 #[derive(Debug)]
 pub(super) struct Exchange {
     steps: Vec<ExchangeStep>,
-    /// Index of the step whose expectation is evaluated next.
+    /// Index of the next step with an expectation to evaluate.
     step_index: usize,
     /// Bytes received since the last string was sent.
     received: Vec<u8>,
@@ -27,7 +27,8 @@ impl Exchange {
         }
     }
 
-    /// Advances to the next step with an expectation. Returns the bytes that the steps up to it send.
+    /// Advances to the next step with an expectation. Returns the bytes to send for the steps up to and including this
+    /// one.
     fn next_bytes(&mut self) -> Vec<u8> {
         let mut bytes = Vec::new();
         while let Some(step) = self.steps.get(self.step_index) {

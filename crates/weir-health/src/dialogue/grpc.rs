@@ -1,5 +1,5 @@
-//! The gRPC health checking protocol (grpc/doc/health-checking.md) over HTTP/2 (RFC 9113): one request, and the status
-//! in its response.
+//! Implements the gRPC health checking protocol (grpc/doc/health-checking.md) over HTTP/2 (RFC 9113): one request, and
+//! the status in its response.
 //!
 //! Only the necessary subset of HTTP/2 is implemented. Header blocks of the response are not decoded: the health status
 //! is in a DATA frame, and a response without a DATA frame is a failure.
@@ -14,7 +14,7 @@ const FRAME_HEADER_BYTES: usize = 9;
 /// Default of SETTINGS_MAX_FRAME_SIZE, in bytes: larger frames are not allowed.
 const FRAME_MAX_BYTES: usize = 1 << 14;
 
-/// Maximum number of frames of a response; more than any valid response has.
+/// Maximum number of frames in a response; more than any valid response has.
 const FRAMES_MAX: u32 = 64;
 
 const DATA: u8 = 0;
@@ -124,7 +124,7 @@ impl Check {
                     None => Ok(Vec::new()),
                 }
             }
-            // A response with trailers only: the server does not support the method or the service.
+            // The response has only trailers: the server does not support the method or the service.
             (HEADERS, 1) if frame.flags & END_STREAM != 0 => {
                 Err(Outcome::failed("error response without a health status"))
             }
@@ -363,7 +363,7 @@ mod tests {
                 "{flags} {data:?}"
             );
         }
-        // The status may arrive in several frames.
+        // The status can arrive in several frames.
         let (first, rest) = serving.split_at(4);
         let parts = [(DATA, 0, 1, first), (DATA, 0, 1, rest)];
         assert_eq!(respond(&parts), "Passed: grpc SERVING");

@@ -1,4 +1,5 @@
-//! HTTP/1 (RFC 9112): sends one request, and checks the status and the body of the response as configured.
+//! Implements HTTP/1 checks (RFC 9112): sends one request, and checks the status and body of the response as
+//! configured.
 //!
 //! Redirects are not followed. Interim responses (1xx) are skipped.
 
@@ -47,7 +48,7 @@ impl Exchange {
         }
     }
 
-    /// Searches for the end of the header from offset `start` on, and evaluates the header.
+    /// Searches for the end of the header, beginning at offset `start`, and evaluates the header.
     fn receive_head(&mut self, start: usize) -> Reply {
         const START: &[u8] = b"HTTP/1.";
         if self.head.len() >= START.len() && !self.head.starts_with(START) {
@@ -106,7 +107,7 @@ impl Exchange {
         expected.contains.is_some() || self.needs_complete_body()
     }
 
-    /// Returns whether the check needs the complete body, not only the occurrence of a string.
+    /// Returns whether the check needs the complete body, instead of only a string in it.
     const fn needs_complete_body(&self) -> bool {
         let expected = &self.expected;
         expected.pattern.is_some() || expected.without.is_some() || expected.digest.is_some()
@@ -155,7 +156,7 @@ impl Exchange {
         }
     }
 
-    /// Evaluates a body that exceeds the limit: strings and patterns may match in its beginning, but a digest needs the
+    /// Evaluates a body that exceeds the limit: strings and patterns can match in its beginning, but a digest needs the
     /// complete body.
     fn evaluate_prefix(&self) -> Outcome {
         let outcome = self.evaluate();
@@ -233,7 +234,7 @@ fn not_http(bytes: &[u8]) -> Outcome {
 }
 
 /// Returns the value of `Host`: the address, and the port unless it is the scheme's default. For a unix socket, which
-/// has no host name, this is `localhost`, which curl sends too.
+/// has no host name, the value is `localhost`, as in curl.
 fn default_host(target: &Target) -> String {
     if target.unix.is_some() {
         return "localhost".to_owned();

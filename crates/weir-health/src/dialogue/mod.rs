@@ -1,4 +1,5 @@
-//! Client side of the probe protocols over a stream: the bytes to send, and the evaluation of received bytes.
+//! Implements the client side of the probe protocols over a stream: provides the bytes to send, and evaluates received
+//! bytes.
 //!
 //! A dialogue uses neither sockets nor clocks. The driver connects, sends the bytes that [`Dialogue::open`] returns,
 //! passes received bytes in pieces of any size, and stops at the deadline. A dialogue limits the number of bytes that
@@ -89,7 +90,7 @@ pub(crate) mod tests {
     use super::*;
 
     /// Runs a dialogue with a server that responds to each message, in pieces of 1 to 40 bytes. All piece sizes must
-    /// have the same outcome. An empty response closes the connection.
+    /// produce the same outcome. An empty response closes the connection.
     pub(crate) fn outcome_of<D: Dialogue>(
         dialogue: impl Fn() -> D,
         server: impl Fn(&[u8]) -> &'static [u8],
@@ -156,7 +157,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// Runs a dialogue with a server whose responses arrive in pieces of this size.
+    /// Runs a dialogue with a server that sends its responses in pieces of this size.
     fn converse(
         dialogue: &mut dyn Dialogue,
         server: &impl Fn(&[u8]) -> &'static [u8],

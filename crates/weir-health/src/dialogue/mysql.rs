@@ -1,6 +1,6 @@
-//! MySQL's connection phase (protocol documentation, "Connection Phase"): greeting, login, and its result.
+//! Implements MySQL's connection phase (protocol documentation, "Connection Phase"): greeting, login, and login result.
 //!
-//! A MySQL server counts connections that end during this phase, and blocks hosts with too many of them
+//! A MySQL server counts connections that end during this phase, and blocks hosts that have too many
 //! (`max_connect_errors`). The dialogue therefore completes the phase. If the login is rejected, the check passes: the
 //! server is alive.
 
@@ -137,7 +137,7 @@ impl Dialogue for Login {
         })
     }
 
-    /// Returns COM_QUIT, which the server processes only if it accepted the login.
+    /// Returns COM_QUIT, which the server processes only if it has accepted the login.
     fn quit_message(&self) -> &'static [u8] {
         b"\x01\0\0\0\x01"
     }

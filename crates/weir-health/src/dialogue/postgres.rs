@@ -1,5 +1,5 @@
-//! PostgreSQL's start-up (protocol 3.0, "Message Formats"): the check passes if the server requests authentication or
-//! accepts the login.
+//! Implements PostgreSQL's start-up (protocol 3.0, "Message Formats"): the check passes if the server requests
+//! authentication or accepts the login.
 
 use super::{Dialogue, Reply, quote_first_line};
 use crate::outcome::Outcome;

@@ -1,4 +1,4 @@
-//! Redis: PING and PONG. The check also passes if the server requires a password.
+//! Implements the Redis check: PING and PONG. The check also passes if the server requires a password.
 
 use super::line::Lines;
 use super::{Dialogue, Reply, quote_first_line};

@@ -1,5 +1,5 @@
-//! SMTP (RFC 5321): greeting and EHLO. If the server rejects EHLO with 5xx, HELO is sent, for servers that do not
-//! support EHLO.
+//! Implements the SMTP check (RFC 5321): greeting and EHLO. If the server rejects EHLO with 5xx, the check sends HELO,
+//! for servers that do not support EHLO.
 
 use super::line::Lines;
 use super::{Dialogue, Reply, quote_first_line};

@@ -1,5 +1,4 @@
-//! Checkpoints of all server states: after a configuration is rolled back, no state that its checks produced may
-//! remain.
+//! Saves and restores all server states: after a configuration is rolled back, no state from its checks may remain.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -57,8 +56,8 @@ impl Monitor {
         }
     }
 
-    /// Reactivates the configuration that was active at the checkpoint, with the states that were valid at that time.
-    /// Checks that remained in use keep their newer results. All servers are reported, including unchanged ones.
+    /// Reactivates the configuration that was active at the checkpoint, with the states at that time. Checks that have
+    /// remained in use keep their newer results. All servers are reported, including unchanged ones.
     pub fn restore(
         &mut self,
         checkpoint: Checkpoint,
@@ -125,7 +124,8 @@ mod tests {
     use crate::monitor::Output;
     use crate::outcome::Outcome;
 
-    /// Returns a pool with one server whose check needs `rise` passes; each number results in a different target.
+    /// Returns a pool with one server and a check that needs `rise` passes; each value of `rise` results in a different
+    /// target.
     fn desired(rise: u32) -> Desired {
         let mut check = Check::new(Probe::Tcp);
         check.timing = Timing {

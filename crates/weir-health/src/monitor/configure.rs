@@ -18,7 +18,7 @@ use crate::target::Target;
 /// The inputs for one pool.
 struct PoolInput<'a> {
     pool: &'a Pool,
-    /// The pool in the former configuration.
+    /// The pool in the previous configuration.
     former: Option<&'a PoolWatch>,
     /// The port of checks that do not specify one.
     default_port: Option<u16>,
@@ -29,7 +29,8 @@ struct PoolInput<'a> {
     now: Duration,
 }
 
-/// Returns the targets of a server's check, each with the index of the service whose path it uses (`None` = direct).
+/// Returns the targets of a server's check, each with the index of the service that provides its path (`None` =
+/// direct).
 fn check_targets(
     input: &PoolInput<'_>,
     check: &Check,
@@ -50,7 +51,7 @@ fn check_targets(
     targets
 }
 
-/// Returns the state machine of a new target, initialized from the saved state of a server that uses the target.
+/// Returns the state machine of a new target, initialized with the saved state of a server that uses it.
 fn resume_machine(target: &Target, saved: Option<State>) -> Machine {
     match saved {
         Some(state @ (State::Up | State::Down)) => Machine::in_known_state(target.timing, state),
@@ -59,7 +60,7 @@ fn resume_machine(target: &Target, saved: Option<State>) -> Machine {
     }
 }
 
-/// Returns those services whose paths the server's probes use.
+/// Returns the services that provide paths for the server's probes.
 fn services_with_paths<'a>(services: &'a [String], probes: &[ServerProbe]) -> Vec<&'a str> {
     let services = services.iter().enumerate();
     let used = services.filter(|(index, _)| probes.iter().any(|probe| probe.path == Some(*index)));
@@ -279,7 +280,7 @@ impl Monitor {
         }
     }
 
-    /// Reports servers whose health differs from that in the former configuration, and servers that no longer have a
+    /// Reports servers with a different health than in the previous configuration, and servers that no longer have a
     /// check.
     fn report_differences(&mut self, former_pools: &HashMap<String, PoolWatch>, now: Duration) {
         for index in 0..self.pools.len() {

@@ -1,9 +1,9 @@
 //! Schedules the probes of all active checks, and applies their results to servers.
 //!
-//! State belongs to a [`Target`], and to a server of a pool, identified by address and port and never by its position:
-//! a server keeps its state if the order in the configuration changes, and a target that several servers share is
-//! probed only once. A new target of a server that is up or down starts in that state, so that a reload does not enable
-//! a dead server or disable a live one. Late and repeated results are ignored.
+//! Each [`Target`] has a state, and so does each server of a pool. A server is identified by address and port, never by
+//! its position, so it keeps its state if the order in the configuration changes. A target that several servers share
+//! is probed only once. A new target of a server that is up or down starts in that state, so a reload neither enables a
+//! dead server nor disables a live one. Late and repeated results are ignored.
 
 mod checkpoint;
 mod configure;
@@ -61,9 +61,10 @@ pub enum Output {
         server: String,
         /// The new health; `None` = the server no longer has a check.
         server_health: Option<ServerHealth>,
-        /// The former state, if the state changed.
+        /// The previous state, if the state changed.
         from: Option<State>,
-        /// Services in which the server's path broke or recovered, each with the server's former state in the service.
+        /// Services in which the server's path broke or recovered, each with the server's previous state in the
+        /// service.
         paths: Vec<(String, State)>,
     },
 }
@@ -75,7 +76,7 @@ pub struct SavedState {
     pub state: State,
     /// When the state began.
     pub since: Duration,
-    /// Why the state was entered; shown until a check has a result.
+    /// The reason for the state; shown until a check has a result.
     pub reason: String,
     /// The server's states in services with separate paths, by service name.
     pub paths: BTreeMap<String, SavedState>,
@@ -121,7 +122,7 @@ struct ServerProbe {
     on_failure: OnFailure,
     /// Index of the check in the server's list: all probes of one check must pass.
     check: usize,
-    /// Index of the service whose path the probe uses; `None` = directly to the server.
+    /// Index of the service that provides the path of the probe; `None` = directly to the server.
     path: Option<usize>,
 }
 
@@ -133,7 +134,7 @@ struct ServerWatch {
 }
 
 impl ServerWatch {
-    /// Returns the probes that apply to one of several services: those through its path, and those directly to the
+    /// Returns the probes that apply to one of several services: probes through its path, and direct probes of the
     /// server.
     fn probes_in(&self, path: usize) -> Vec<ServerProbe> {
         let probes = self.probes.iter().copied();
@@ -159,7 +160,7 @@ struct Slot {
     target: Arc<Target>,
     machine: Machine,
     users: Vec<(usize, ServerKey)>,
-    /// Whether the slot was added by the configuration that is being applied and no server with a saved state uses it.
+    /// Whether the configuration that is being applied added the slot, and no server with a saved state uses it.
     is_state_assumed: bool,
     /// When the next probe is due, or when the running probe was due.
     due: Duration,
@@ -176,7 +177,7 @@ struct Slot {
     counts: ProbeCounts,
 }
 
-/// Probes of a check since the check was configured.
+/// Statistics about the probes of a check since the check was configured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProbeCounts {
     /// Number of probes with a result.
@@ -189,11 +190,11 @@ pub struct ProbeCounts {
     pub last: Duration,
     /// Number of times the check went down.
     pub downs: u64,
-    /// Total time that the check was down, without the current downtime.
+    /// Total time that the check was down, excluding the current downtime.
     pub downtime: Duration,
     /// When the check went down, on the driver's clock; `None` = the check is not down.
     pub down_since: Option<Duration>,
-    /// Configured numbers of consecutive results that change the state: to up, and to down.
+    /// The configured numbers of consecutive results that change the state to up and to down.
     pub thresholds: (u32, u32),
 }
 
@@ -285,7 +286,8 @@ impl Monitor {
         }
     }
 
-    /// Makes the affected probes due now, for example after a watched file changed. Their intervals restart at `now`.
+    /// Makes the affected probes due now, for example after a watched file has changed. Their intervals restart at
+    /// `now`.
     pub fn probe_now(&mut self, is_affected: impl Fn(&Probe) -> bool, now: Duration) {
         for (index, slot) in self.slots.iter_mut().enumerate() {
             let Some(slot) = slot.as_mut().filter(|slot| is_affected(&slot.target.probe)) else {

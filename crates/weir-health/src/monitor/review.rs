@@ -78,7 +78,7 @@ impl Monitor {
         has_changed || is_new
     }
 
-    /// Sets the state of a server, or of its path in one service. Returns the former state if the state changed.
+    /// Sets the state of a server, or of its path in one service. Returns the previous state if the state changed.
     fn set_state(
         &self,
         context: &ReviewContext<'_>,
@@ -150,8 +150,8 @@ impl Monitor {
         combine(require, checks.map(state_of_check))
     }
 
-    /// Returns the reason for a state: the result of `describe` for the deciding probe. If a direct probe passes but
-    /// the probe through the path fails, the reason includes both.
+    /// Returns the reason for a state: the result of `describe` for the probe that determines the state. If a direct
+    /// probe passes but the probe through the path fails, the reason includes both.
     pub(super) fn explain(
         &self,
         state: State,

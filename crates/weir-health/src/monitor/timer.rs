@@ -1,4 +1,4 @@
-//! Timers, and statistics of how late probes started.
+//! Manages timers, and statistics about how late probes start.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -14,7 +14,7 @@ pub(super) enum Event {
     Ramp(usize, ServerKey, u64),
 }
 
-/// Timers, the earliest first. Obsolete timers remain until they are due.
+/// Timers, earliest first. Obsolete timers remain until they are due.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Timers(BinaryHeap<Reverse<(Duration, Event)>>);
 
@@ -60,7 +60,7 @@ impl Lateness {
     }
 
     /// Returns the smallest bound, in milliseconds, that this percentage of probes does not exceed. Returns `None` if
-    /// there is no such bound, or no probe was recorded.
+    /// there is no such bound, or if no probe was recorded.
     pub fn quantile(&self, percent: u64) -> Option<u64> {
         let total: u64 = self.counts.iter().sum();
         let mut cumulative = 0;

@@ -1,4 +1,4 @@
-//! Views of checks for status output.
+//! Provides views of checks for status output.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -29,15 +29,15 @@ pub struct CheckView {
 pub struct ServerView {
     /// The combined state of the server's checks.
     pub server_health: ServerHealth,
-    /// The last result of the deciding check.
+    /// The last result of the check that determines the state.
     pub reason: String,
     /// The server's checks; empty while they are suspended.
     pub checks: Vec<CheckView>,
 }
 
 impl Monitor {
-    /// Returns the health of a server, identified by its address as in the configuration file, in one service or
-    /// overall. Returns `None` if the server has no check.
+    /// Returns the health of a server, in one service or overall. `server` is its address as in the configuration file.
+    /// Returns `None` if the server has no check.
     pub fn view(&self, pool: &str, server: &str, service: Option<&str>) -> Option<ServerView> {
         let pool = self.pools.get(*self.by_name.get(pool)?)?;
         let server = pool.servers.get(pool.names.get(server)?)?;
@@ -50,7 +50,7 @@ impl Monitor {
         let server_health = service.map_or(&server.server_health, |it| {
             server.server_health.in_service(it)
         });
-        // The saved reason is shown until the deciding check has a result.
+        // The saved reason is shown until the check that determines the state has a result.
         let slots = probes.iter().filter_map(|it| self.slot(it));
         let deciding_slot = find_deciding(server_health.state, slots, |slot| slot.machine.state());
         let is_new = deciding_slot.is_none_or(|slot| slot.machine.history().is_empty());

@@ -46,7 +46,7 @@ impl Pool {
             .collect()
     }
 
-    /// Returns the number of seconds until the given change of a server.
+    /// Returns the number of seconds until the given change to a server.
     fn seconds_until(&mut self, change: (usize, bool), dead: &[usize]) -> u32 {
         for seconds in 1..1000 {
             if self.advance_one_second(2, dead).contains(&change) {
@@ -144,12 +144,12 @@ fn rarely_used_server_is_ejected_after_three_syns() {
     );
 }
 
-/// Clients that connect repeatedly, in virtual time, to a pool whose second server dies. They retransmit SYNs like a
-/// kernel and give up after three seconds.
+/// Clients that connect repeatedly, in virtual time, to a pool with a second server that dies. They retransmit SYNs as
+/// a kernel does, and give up after three seconds.
 struct Clients {
     outliers: Outliers,
     samples: [Sample; 3],
-    /// For each client: the time of its next action, its server, and the number of SYNs it has sent for this
+    /// For each client: the time of its next action, its server, and the number of SYNs that it has sent for this
     /// connection.
     clients: Vec<(u64, usize, usize)>,
     /// Times between the start of a connection and the retransmissions of its SYN.
@@ -207,7 +207,7 @@ impl Clients {
         }
     }
 
-    /// Returns the time between the server's death and its ejection in milliseconds, with one observation per
+    /// Returns the time between the server's death and its ejection, in milliseconds, with one observation every
     /// `period_ms`.
     fn ejected_after(mut self, died_ms: u64, period_ms: u64) -> Option<u64> {
         (0..died_ms + 20_000).find_map(|now_ms| {
@@ -229,7 +229,7 @@ impl Clients {
     }
 }
 
-/// Kernels before 6.5 double the time between SYNs; later ones send four of them one second apart.
+/// Kernels before 6.5 double the time between SYNs; later kernels first send four of them one second apart.
 const RETRANSMISSIONS_MS: [&[u64]; 2] = [&[1000], &[1000, 2000]];
 
 #[test]

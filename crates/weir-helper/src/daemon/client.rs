@@ -1,4 +1,4 @@
-//! The daemon's end of the channel: sends requests and receives replies.
+//! Implements the daemon's end of the channel: sends requests and receives replies.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -20,7 +20,7 @@ use crate::message::Envelope;
 /// Time limit for a reply with a file or socket; long enough for the keeper to replace a helper that died.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A reply with its file.
+/// A reply, with the attached file, if any.
 type ReplyWithFile = (HelperReply, Option<OwnedFd>);
 
 /// An unanswered request.
@@ -58,7 +58,8 @@ pub struct DaemonClient {
 }
 
 impl DaemonClient {
-    /// Creates a client of the helper at the other end of the channel, which may be started later. Starts a thread.
+    /// Creates a client of the helper at the other end of the channel, and starts a thread. The helper may be started
+    /// later.
     pub fn new(channel: Channel) -> Self {
         let shared = Arc::new(SharedState {
             channel,
@@ -144,7 +145,7 @@ impl SharedState {
         }
     }
 
-    /// Resends the requests that a helper had not replied to before it died. A request that was still in the channel is
+    /// Resends the requests to which a helper had not replied when it died. A request that was still in the channel is
     /// executed twice; the second execution has no effect.
     fn resend_pending(&self) {
         let pending: Vec<(u64, DaemonRequest)> = self

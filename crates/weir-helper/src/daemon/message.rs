@@ -1,5 +1,5 @@
-//! Messages between the daemon and its helper: JSON, one per packet of a SEQPACKET channel, in the envelope of
-//! [`crate::message`]. New versions only add requests: no request changes its meaning. Files are attached.
+//! Defines the messages between the daemon and its helper: JSON, one per packet of a SEQPACKET channel, in the envelope
+//! of [`crate::message`]. New versions may add requests, but never change the meaning of a request. Files are attached.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -57,7 +57,7 @@ pub(crate) enum DaemonRequest {
     /// Run the program of a notifier, as its account.
     Notifier {
         notifier: String,
-        /// A line for each change of state.
+        /// One line for each change of state.
         lines: Vec<String>,
         /// Number of changes that were omitted.
         lost: u64,

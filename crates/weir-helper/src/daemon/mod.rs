@@ -1,10 +1,11 @@
-//! The helper of an unprivileged daemon: opens files and sockets and runs programs that the configuration names.
+//! Implements the helper of an unprivileged daemon, which opens files and sockets and runs programs that the
+//! configuration names.
 //!
 //! The policy is the configuration file of `weir run`. The helper reads the file itself, and rejects a file that users
-//! other than root can write to. A request that the file does not permit is refused and logged. Requests cannot change
+//! other than root can write to. It refuses and logs a request that the file does not permit. Requests cannot change
 //! the policy.
 //!
-//! The keeper holds the helper's end of the channel. A helper that dies is replaced. The first message of the new
+//! The keeper holds the helper's end of the channel. It replaces a helper that dies. The first message of the new
 //! helper makes the daemon resend the unanswered requests.
 
 mod client;

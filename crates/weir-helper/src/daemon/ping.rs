@@ -49,7 +49,7 @@ fn nonblocking(socket: OwnedFd) -> io::Result<UdpSocket> {
     UdpSocket::from_std(socket.into())
 }
 
-/// Forwards packets until the daemon closes its end.
+/// Forwards packets until the daemon closes its end of the socket pair.
 ///
 /// # Errors
 /// Fails if the target is unreachable, or the daemon sent something other than an echo request.
@@ -149,7 +149,7 @@ mod tests {
     fn only_echo_messages_are_forwarded() {
         assert!(is_echo_request(&REQUEST, false) && !is_echo_request(&REQUEST, true));
         assert!(is_echo_request(&[128, 0, 0, 0, 0, 0, 0, 0], true));
-        // Redirects, router advertisements, a nonzero code, a short message, the header of a different packet.
+        // Redirects, router advertisements, a nonzero code, a short message, and the header of a different packet.
         for other in [
             [5, 1, 0, 0, 0, 0, 0, 0].as_slice(),
             &[9, 0, 0, 0, 0, 0, 0, 0],

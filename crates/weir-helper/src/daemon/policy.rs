@@ -17,7 +17,7 @@ use weir_sys::privileged::is_normalized;
 use crate::Error;
 use crate::machine::{Environment, parse};
 
-/// Set by the service manager (systemd.exec(5)).
+/// The environment variable with the directory of credentials, which the service manager sets (systemd.exec(5)).
 const CREDENTIALS: &str = "CREDENTIALS_DIRECTORY";
 
 /// The files, sockets and programs that one configuration permits.
@@ -77,7 +77,7 @@ impl Policies {
         permits(&self.current) || permits(&self.previous)
     }
 
-    /// Returns the result of `find` for the current policy, or for the previous one if that is `None`.
+    /// Returns the result of `find` for the current policy, or for the previous policy if the first result is `None`.
     pub(super) fn find<T>(&mut self, find: impl Fn(&Policy) -> Option<T>) -> Option<T> {
         self.update();
         find(&self.current).or_else(|| find(&self.previous))
@@ -88,7 +88,7 @@ impl Policies {
         self.path == path
     }
 
-    /// Reads the file if it has changed. An invalid file has no effect.
+    /// Reads the file if it has changed, and ignores an invalid file.
     fn update(&mut self) {
         match self.read() {
             Ok(None) => {}
@@ -224,7 +224,7 @@ impl Files for IncludedFiles {
 
 /// Returns a digest of the sections that other root processes read from root's file themselves. An unprivileged daemon
 /// compares it before it applies a configuration, and rejects a configuration with different sections. Passwords are
-/// left out, because only those processes read them.
+/// excluded, because only those processes read them.
 pub fn section_digest(desired: &Desired) -> u64 {
     let mut hasher = DefaultHasher::new();
     for router in &desired.vrrp {
@@ -335,7 +335,7 @@ impl Policy {
         let certificates = &self.certificates;
         self.read.contains(path)
             || certificates.iter().any(|it| is_below(it) || is_response(it))
-            // A pool's client certificate may have an OCSP response too.
+            // A pool's client certificate can have an OCSP response too.
             || self.read.iter().any(is_response)
     }
 

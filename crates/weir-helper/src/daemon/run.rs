@@ -117,7 +117,7 @@ fn split_command(command: &[String]) -> Result<(&String, &[String]), String> {
     Ok(parts.ok_or("no program is configured")?)
 }
 
-/// Runs a program until it exits, or kills it when `killed` is sent or dropped.
+/// Runs a program until it exits. Kills it when the sender of `killed` sends or is dropped.
 pub(super) async fn run(prepared: PreparedProgram, killed: oneshot::Receiver<()>) -> HelperReply {
     let PreparedProgram { mut command, input } = prepared;
     if input.is_some() {
@@ -147,7 +147,7 @@ pub(super) async fn run(prepared: PreparedProgram, killed: oneshot::Receiver<()>
         _ = killed => None,
     };
     if let Some(pid) = pid {
-        // Kills the processes that the program started and that are still running.
+        // This kills the processes that the program started and that are still running.
         let _ = kill_process_group(pid, Signal::KILL);
     }
     let _ = child.wait().await;

@@ -1,4 +1,4 @@
-//! Runs the helper's loop: handles one request at a time. Only programs run concurrently.
+//! Runs the helper's loop, which handles one request at a time. Only programs run concurrently.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -70,11 +70,11 @@ pub async fn serve_daemon(channel: Channel, configuration: &Path) -> Result<(), 
 struct Helper {
     policies: Policies,
     channel: Arc<Channel>,
-    /// Dropping a sender kills the program.
+    /// Running programs by request number. Dropping a sender kills the program.
     running: HashMap<u64, oneshot::Sender<()>>,
-    /// A permit for each relayed socket.
+    /// One permit for each relayed socket.
     pings: Arc<Semaphore>,
-    /// Receives a reply for each program that exits.
+    /// Sends a reply for each program that exits.
     exits: mpsc::UnboundedSender<(u64, HelperReply)>,
 }
 
@@ -207,7 +207,7 @@ impl Helper {
         }
     }
 
-    /// Handles a request whose reply contains only the content of a file or directory.
+    /// Handles a request with a reply that contains only the content of a file or directory.
     fn read(&mut self, request: DaemonRequest) -> ImmediateReply {
         match request {
             DaemonRequest::List { path } => {
@@ -328,7 +328,7 @@ impl Helper {
         });
     }
 
-    /// Sends a reply. Errors are ignored: the reader detects that the daemon has exited.
+    /// Sends a reply. Ignores errors, because the reader detects that the daemon has exited.
     fn send(&self, number: u64, reply: &HelperReply, file: Option<OwnedFd>) {
         let files: Vec<_> = file.iter().map(AsFd::as_fd).collect();
         let bytes = Envelope::encode(number, reply.clone());

@@ -25,7 +25,8 @@ fn post(length: usize) -> Exchange {
     ))
 }
 
-/// Returns the bytes that the client receives for the server's bytes, and the number of these that were processed.
+/// Returns the bytes that the client receives for the server's bytes, and how many of the server's bytes were
+/// processed.
 fn client_output_with(
     exchange: &mut Exchange,
     input: &str,
@@ -182,7 +183,8 @@ fn request_body_is_forwarded_up_to_its_end() {
 
 #[test]
 fn connections_persist_if_both_messages_are_complete() {
-    // Request, response, closing: the client's `Connection`, and whether its connection and the server's persist.
+    // Each case is a request, a response and whether the proxy is closing, then the `Connection` field that the client
+    // receives, and whether the client's and the server's connections persist.
     let close = "Connection: close\r\n";
     let keep = "Connection: keep-alive\r\n";
     let old = "GET / HTTP/1.0\r\nHost: h\r\n";

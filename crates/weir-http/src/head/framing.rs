@@ -13,8 +13,9 @@ pub(super) struct ConnectionOptions {
     pub(super) upgrade: bool,
 }
 
-/// Parses the `Connection` fields and drops the fields that they name. Fields that carry the framing, the host
-/// or the client's address are not dropped even if an option names them: a client must not be able to remove them.
+/// Parses the `Connection` fields and drops the fields that they name. Fields that carry the framing, the host or the
+/// client's address are not dropped even if an option names them, because a client must not be able to remove these
+/// fields.
 pub(super) fn connection_options(head: &[u8], fields: &mut [Field]) -> ConnectionOptions {
     let mut options = ConnectionOptions::default();
     for index in 0..fields.len() {

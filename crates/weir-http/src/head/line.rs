@@ -1,4 +1,4 @@
-//! Parsing of request lines and status lines.
+//! Parses request lines and status lines.
 
 use super::{Framing, HeadLimits, Method, Request};
 use crate::byte_class::{is_authority, is_target, is_token};

@@ -279,7 +279,7 @@ proptest! {
         let _ = head_end(&input, 0);
     }
 
-    /// A prefix of a nearly valid request is never complete before the empty line, and never rejected if the whole
+    /// A prefix of a nearly valid request is not complete before the empty line, and is not rejected if the whole
     /// request is valid.
     #[test]
     fn prefixes_are_incomplete_or_rejected(cut in 0usize..1000, noise in prop::sample::select(vec!["", " ", "\r", "\n", "\0", ":", "chunked", "5"]), at in 0usize..80) {

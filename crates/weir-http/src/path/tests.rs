@@ -77,7 +77,7 @@ fn decode_fully_decodes_all_escapes_and_merges_slashes() {
 
 #[test]
 fn rfc_3986_examples_are_normalized() {
-    // Section 5.2.4, and the examples of section 5.4 with dot segments.
+    // RFC 3986 section 5.2.4, and the examples with dot segments in section 5.4.
     assert_eq!(normal("/a/b/c/./../../g"), "/a/g");
     for (path, expected) in [
         ("/b/c/.", "/b/c/"),
@@ -227,7 +227,7 @@ fn patterns_are_checked_and_normalized() {
     assert_eq!(check_pattern("//admin/*", &raw), Pattern::Normal);
 }
 
-/// Implements the definition directly; slow.
+/// Implements the definition directly, and therefore slowly.
 fn reference(path: &[u8], rules: &NormalizePath) -> Option<Vec<u8>> {
     let mut decoded: Vec<Vec<u8>> = Vec::new();
     let mut rest = path;
@@ -269,7 +269,7 @@ fn reference(path: &[u8], rules: &NormalizePath) -> Option<Vec<u8>> {
     while rules.merge_slashes && path.contains("//") {
         path = path.replace("//", "/");
     }
-    // RFC 3986 section 5.2.4; the comments are its steps.
+    // RFC 3986 section 5.2.4; the comments name its steps.
     let (mut input, mut output) = (path, String::new());
     while !input.is_empty() {
         if input.starts_with("/./") || input == "/." {
@@ -290,7 +290,7 @@ fn any_rules() -> impl Strategy<Value = NormalizePath> {
     (any::<bool>(), 0..3_usize).prop_map(|(merge, index)| rules(merge, EncodedSlash::ALL[index]))
 }
 
-/// Generates paths of significant parts, and of arbitrary bytes.
+/// Generates paths from significant parts and from arbitrary bytes.
 fn paths() -> impl Strategy<Value = Vec<u8>> {
     let part = prop_oneof![
         6 => Just(b"/".to_vec()),

@@ -190,7 +190,7 @@ fn forwarded_field_extends_that_of_trusted_clients_only() {
         forwarded_lines("", v6, None),
         "Forwarded: for=\"[2001:db8::7]\";host=\"h\";proto=https\r\n"
     );
-    // HTTP/1.0 without a host, and no default host.
+    // An HTTP/1.0 request has no host, and there is no default host.
     let edit = RequestEdit {
         client: Some(standard),
         host: b"",

@@ -1,4 +1,4 @@
-//! Routes that rewrite the path and restart route selection with the new path, like nginx's `rewrite … last`.
+//! Applies routes that rewrite the path and restart route selection with the new path, like nginx's `rewrite … last`.
 
 use std::net::SocketAddr;
 
@@ -8,14 +8,14 @@ use super::{RequestId, RouteInput, RouteTable, TemplateContext, rewrite_path};
 use crate::parse_error::ParseError;
 use crate::path::{RequestPath, normalize};
 
-/// Maximum number of rewrites of one request; nginx has the same limit (`NGX_HTTP_MAX_URI_CHANGES`). The response to a
-/// request that needs more has status 500.
+/// Maximum number of rewrites of one request; nginx has the same limit (`NGX_HTTP_MAX_URI_CHANGES`). A request that
+/// needs more rewrites gets a response with status 500.
 pub const RESTARTS_MAX: usize = 10;
 
 /// The path that a route is chosen for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RestartedPath {
-    /// Whether the path is a new one, which `buffer` contains.
+    /// Whether the path was rewritten; `buffer` then contains the new path.
     is_rewritten: bool,
     first_route: u32,
 }
@@ -89,8 +89,8 @@ impl RouteTable {
     }
 }
 
-/// Returns the path that a route rewrites a request's path to; `None` if it does not rewrite it. The configuration
-/// rejects variables that have no value at this point.
+/// Returns the path to which a route rewrites a request's path, or `None` if the route does not rewrite the path. The
+/// configuration rejects variables that have no value at this point.
 fn new_path(route: &Route, route_input: &RouteInput<'_>) -> Option<Vec<u8>> {
     let template_context = TemplateContext {
         route_input: *route_input,

@@ -1,8 +1,8 @@
-//! A service's routes, indexed so that a request is compared with only a few of them.
+//! Indexes a service's routes, so that a request is compared with only a few of them.
 //!
 //! A route is found by a hash of its host and of the fixed segments at the start of its paths. The hashes only select
-//! candidates: all conditions of a candidate are compared, in file order, so a collision only costs time. Regular
-//! expressions for paths without a fixed beginning are searched for together.
+//! candidates. All conditions of each candidate are then compared, in file order, so a collision only costs time.
+//! Regular expressions for paths without a fixed beginning are matched together.
 
 use std::collections::HashMap;
 
@@ -11,13 +11,13 @@ use weir_model::{ConditionKey, Conditions, HostPattern, RegexSet, Route, RouteAc
 
 use super::{RouteInput, meets};
 
-/// Maximum number of routes that are compared one by one.
+/// Maximum number of routes that are compared one by one, without an index.
 const LINEAR_MAX: usize = 8;
-/// Minimum number of regular expressions that are searched for together.
+/// Minimum number of regular expressions that are matched together.
 const SET_MIN: usize = 8;
-/// Maximum number of segments of a path that are indexed.
+/// Maximum number of a path's segments that are indexed.
 const SEGMENTS_MAX: usize = 6;
-/// Maximum number of candidate lists: for the host and for any host, each by the number of segments.
+/// Maximum number of candidate lists for a request: one per number of segments, for the host and for any host.
 const LISTS_MAX: usize = 2 * (SEGMENTS_MAX + 1);
 
 /// Routes in file order.
@@ -36,7 +36,7 @@ pub struct RouteTable {
 struct Index {
     /// Indices of routes in ascending order, by [`key`]. Requests add no keys, so a fixed hash is sufficient.
     lists: HashMap<u64, Vec<u32>, FixedState>,
-    /// Bit n: there are routes with n fixed segments.
+    /// Bit n is set if there are routes with n fixed segments.
     segments: u8,
     /// Whether a list depends on the host.
     has_hosts: bool,
@@ -45,7 +45,7 @@ struct Index {
     first_regex: Vec<Option<u32>>,
 }
 
-/// The keys of a route's conditions and negated conditions: bit n is that of key n of [`ConditionKey::ALL`]. Only these
+/// The keys of a route's conditions and negated conditions: bit n represents key n of [`ConditionKey::ALL`]. Only these
 /// conditions are compared.
 #[derive(Debug, Clone, Copy)]
 struct RouteKeys {
@@ -240,7 +240,7 @@ impl Index {
         let lists = &mut lists[..list_count];
         let mut hits = None;
         loop {
-            // The next candidate in file order; a route may be in several lists.
+            // The next candidate is the first one in file order; a route can be in several lists.
             let route_index = lists
                 .iter()
                 .filter_map(|list| list.first())
@@ -277,7 +277,7 @@ impl Index {
     }
 }
 
-/// Returns the hashes of a route's hosts; `None` = the route may match any host.
+/// Returns the hashes of a route's hosts, or `None` if the route can match any host.
 fn host_hashes(route: &Route) -> Vec<Option<u64>> {
     let exact = |pattern: &HostPattern| match pattern {
         HostPattern::Exact(host) => Some(hash_of_host(host.as_bytes())),
@@ -314,13 +314,13 @@ fn path_hashes(route: &Route) -> Vec<(u64, usize)> {
     }
 }
 
-/// Returns the hash and number of all segments of a path.
+/// Returns the hash of all segments of a path, and their number.
 fn hash_segments(path: &str) -> (u64, usize) {
     let last = prefixes(path.as_bytes()).enumerate().last();
     last.map_or((BASIS, 0), |(count, hash)| (hash, count))
 }
 
-/// Returns the hash and number of the complete segments at the beginning of a path.
+/// Returns the hash of the complete segments at the beginning of a path, and their number.
 fn hash_complete_segments(fixed: &str) -> (u64, usize) {
     match fixed.rfind('/') {
         Some(slash) => hash_segments(&fixed[..slash]),

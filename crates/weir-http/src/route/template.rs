@@ -1,4 +1,4 @@
-//! Templates whose variables are replaced with the values of one request. A value cannot add a line to a head, or a
+//! Expands templates: variables are replaced with values of one request. A value cannot add a line to a head or a
 //! delimiter to a URL.
 
 use std::borrow::Cow;
@@ -14,7 +14,7 @@ use crate::byte_class::is_value_byte;
 use crate::cookie::{self, siphash};
 use crate::field::{Field, Name};
 
-/// How values are encoded; depends on the use of the expanded template.
+/// How values are encoded, which depends on the use of the expanded template.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ValueEncoding {
     /// The value of a header field: bytes that it must not contain become `_`.
@@ -27,11 +27,11 @@ pub enum ValueEncoding {
 
 /// Identifies a request in logs and at servers.
 ///
-/// Most configurations do not use identifiers, but each request that a route matches has one. Its text is therefore
-/// generated when it is used.
+/// Every request that a route matches has an identifier, but most configurations do not use it. The text is therefore
+/// generated only when it is used.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum RequestId<'a> {
-    /// A random key. The text is 32 hexadecimal digits of a keyed hash, so the generator's other numbers, and thus
+    /// A random key. The text is 32 hexadecimal digits of a keyed hash, so the generator's other numbers, including
     /// later identifiers, cannot be computed from it.
     Generated(u128),
     /// The identifier that a client sent.
@@ -84,7 +84,7 @@ pub struct TemplateContext<'a> {
     pub default_host: &'a [u8],
     /// The request's identifier.
     pub request_id: RequestId<'a>,
-    /// The server; `None` = not selected yet, and [`SERVER_MARK`] is written instead of its name.
+    /// The server, or `None` if it is not selected yet; [`SERVER_MARK`] is then written instead of its name.
     pub server: Option<&'a str>,
     /// The pool; empty if there is none.
     pub pool: &'a str,
@@ -238,7 +238,7 @@ impl<'a> TemplateContext<'a> {
         })
     }
 
-    /// Returns the value of a variable for a key, without what the client may not set.
+    /// Returns the value of a variable for a key, excluding anything that the client may not set.
     fn key_value<'v>(&self, variable: &'v Variable) -> Value<'v>
     where
         'a: 'v,
@@ -269,8 +269,8 @@ impl<'a> TemplateContext<'a> {
         values.next().unwrap_or_default()
     }
 
-    /// Returns the values of the X-Forwarded-For fields that `accepts` selects, and the client's address, separated by
-    /// commas.
+    /// Returns the values of the X-Forwarded-For fields that `accepts` selects, followed by the client's address,
+    /// separated by commas.
     fn forwarded_for(&self, accepts: fn(&Field) -> bool) -> Vec<u8> {
         let mut value = Vec::new();
         for field in self.route_input.fields {
@@ -347,12 +347,12 @@ fn append(
     }
 }
 
-/// Returns whether a value appended to the beginning of a URL would be part of the URL's authority.
+/// Returns whether a value that follows this beginning of a URL would be part of the URL's authority.
 fn is_in_authority(written: &[u8], value: &[u8]) -> bool {
     let Some(offset) = memchr::memmem::find(written, b"://") else {
         return written.is_empty() && !value.starts_with(b"/");
     };
-    // The authority ends with the next of these (RFC 3986 section 3.2).
+    // The authority ends before the next of these bytes (RFC 3986 section 3.2).
     let is_ended = written[offset + 3..]
         .iter()
         .any(|byte| b"/?#".contains(byte));
@@ -372,7 +372,7 @@ fn encode(value: &[u8], out: &mut Vec<u8>) {
 }
 
 /// Returns the rewritten path and query for the server, or `None` if the path is not changed. Parts of the path are
-/// taken from its normal form: parts of the path as received could escape the route's prefix.
+/// taken from its normal form, because parts of the path as received could escape the route's prefix.
 pub fn rewrite_path(edit: &PathRewrite, template_context: &TemplateContext<'_>) -> Option<Vec<u8>> {
     let target = template_context.route_input.target;
     if let Some(regex) = &edit.regex
@@ -387,7 +387,7 @@ pub fn rewrite_path(edit: &PathRewrite, template_context: &TemplateContext<'_>) 
     let to = &edit.to;
     let mut out = Vec::with_capacity(to.as_str().len() + target.as_bytes().len());
     expand(to, ValueEncoding::Url, &template_context, &mut out);
-    // Like nginx, append the request's query to that of the new path, unless the new path ends with `?`.
+    // Like nginx, append the request's query to the new path's query, unless the new path ends with `?`.
     match (to.as_str().ends_with('?'), to.as_str().contains('?')) {
         (true, _) => {
             out.pop();
@@ -406,7 +406,7 @@ pub fn rewrite_path(edit: &PathRewrite, template_context: &TemplateContext<'_>) 
 pub fn location(to: &Template, template_context: &TemplateContext<'_>) -> Vec<u8> {
     let mut out = Vec::with_capacity(to.as_str().len() + 64);
     expand(to, ValueEncoding::Url, template_context, &mut out);
-    // A reference that begins with two slashes names a host (RFC 3986 section 4.2), and browsers read `\` as `/`.
+    // A reference that begins with two slashes names a host (RFC 3986 section 4.2), and browsers treat `\` as `/`.
     let slashes = out
         .iter()
         .take_while(|byte| matches!(byte, b'/' | b'\\'))

@@ -54,7 +54,8 @@ fn conditions_and_keys_ignore_fields_that_the_client_may_not_set() {
         rules
     };
     use weir_model::FieldRule::{Append, Drop, Keep, Set};
-    // Rule of X-Forwarded-For, whether the server receives no other field of the client, fields that are ignored.
+    // Each case is the rule for X-Forwarded-For, whether the client's other fields are removed, and whether
+    // X-Forwarded-For is ignored.
     let others = ["x-forwarded-host", "forwarded", "x-real-ip"];
     for (rule, removes_others, ignores_for) in [
         (None, false, false),
@@ -349,7 +350,7 @@ fn client_address_is_the_last_one_that_is_not_trusted() {
             Some("192.0.2.1"),
         ),
         (&["::ffff:192.0.2.1"], Some("192.0.2.1")),
-        // All are trusted; what precedes invalid text is unknown.
+        // All addresses are trusted, but nothing is known about addresses before invalid text.
         (&["10.0.0.3, 10.0.0.2"], Some("10.0.0.3")),
         (&["192.0.2.1, unknown, 10.0.0.2"], Some("10.0.0.2")),
         (&["192.0.2.1, unknown"], None),

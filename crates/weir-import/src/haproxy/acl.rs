@@ -9,12 +9,12 @@ use crate::Environment;
 use crate::layer7::Condition;
 use crate::note::{Notes, Position};
 
-/// The equivalent of a condition in routes.
+/// The route conditions that are equivalent to a haproxy condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Meaning {
     Always,
     Never,
-    /// Any of these.
+    /// At least one of these conditions must match.
     AnyOf(Vec<Condition>),
     /// Routes do not support the condition, for this reason.
     Unsupported(String),
@@ -29,7 +29,7 @@ const ROUTES_MAX: usize = 256;
 /// The `acl` lines of a proxy.
 #[derive(Debug, Default)]
 pub(super) struct Acls {
-    /// Lines of each ACL by its name; the lines of one ACL are alternatives.
+    /// The lines of each ACL, by ACL name; lines with the same name are alternatives.
     by_name: HashMap<String, Vec<(Position, Vec<String>)>>,
 }
 
@@ -58,7 +58,7 @@ impl Acls {
         positions
     }
 
-    /// Returns the criterion of an ACL; `None` unless it has exactly one line.
+    /// Returns the criterion of an ACL, or `None` if the ACL does not have exactly one line.
     pub(super) fn single_criterion(&self, name: &str) -> Option<&[String]> {
         match self.by_name.get(name)?.as_slice() {
             [(_, words)] => Some(words),
@@ -130,7 +130,7 @@ impl Acls {
         }
     }
 
-    /// Returns the meaning of the condition of a line, except for requests that one of the other lines applies to.
+    /// Returns the meaning of a line's condition, excluding requests that one of the other lines applies to.
     pub(super) fn condition_except(
         &self,
         (line, words): (&Line, &[String]),
@@ -229,7 +229,7 @@ fn expand_files(environment: &dyn Environment, words: &[String]) -> Vec<String> 
     expanded
 }
 
-/// Returns the condition that at least one of these applies.
+/// Returns a condition that matches if at least one of these does.
 pub(super) fn any_of(conditions: Vec<Condition>) -> Meaning {
     if conditions.is_empty() {
         Meaning::Never
@@ -240,7 +240,7 @@ pub(super) fn any_of(conditions: Vec<Condition>) -> Meaning {
     }
 }
 
-/// Returns the condition that all of these apply.
+/// Returns a condition that matches if all of these do.
 fn all_of(meanings: &[Meaning]) -> Meaning {
     // If one condition never applies, the others do not need to be supported.
     if meanings.contains(&Meaning::Never) {
@@ -273,7 +273,7 @@ fn all_of(meanings: &[Meaning]) -> Meaning {
     }
 }
 
-/// Returns the condition that none of these applies.
+/// Returns a condition that matches if none of these does.
 fn none_of(conditions: &[Condition]) -> Meaning {
     let mut combined = vec![Condition::default()];
     for condition in conditions {
@@ -309,8 +309,8 @@ enum TermKind {
     Anonymous(Vec<String>),
 }
 
-/// Returns the alternatives of a condition, each a list of terms that must all match; `None` = a closing brace or a
-/// term is missing.
+/// Returns the alternatives of a condition, each a list of terms that must all match. Returns `None` if a closing brace
+/// or a term is missing.
 fn parse_terms(words: &[String]) -> Option<Vec<Vec<Term>>> {
     let mut alternatives = vec![Vec::new()];
     let mut words = words.iter();
@@ -429,7 +429,7 @@ mod tests {
         };
         assert_eq!(found.len(), 2);
         assert_eq!(found[1].not["method"], ["GET"]);
-        // A rule that restricts access may apply to more requests, but never to fewer.
+        // A rule that restricts access may apply to more requests than in haproxy, but never to fewer.
         let words: Vec<String> = [
             "if",
             "{",

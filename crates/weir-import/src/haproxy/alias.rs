@@ -17,8 +17,8 @@ pub(super) struct Variable {
     used_by: Vec<Position>,
 }
 
-/// Variables with their names, as in `txn.host`, in reverse order of assignment: expressions may contain variables that
-/// are set earlier.
+/// Variables with their names, as in `txn.host`, in reverse order of assignment, because expressions can contain
+/// variables that were set earlier.
 pub(super) type Variables = Vec<(String, Variable)>;
 
 /// Replaces the references in all sections, and returns the variables.
@@ -103,7 +103,7 @@ fn replace_sockets(proxies: &mut [Proxy], notes: &mut Notes) {
         let reason = format!(
             "{word} was replaced with {address}, which all processes on this host can reach"
         );
-        // Any process can connect to an abstract socket too.
+        // Any process can connect to an abstract socket, so a loopback port is no less protected.
         match word.starts_with("abns@") || index == 2 {
             true => notes.remark(line.position, reason),
             false => notes.add(line.position, reason),
@@ -111,17 +111,17 @@ fn replace_sockets(proxies: &mut [Proxy], notes: &mut Notes) {
     }
 }
 
-/// Directory of relative paths if the file sets none.
+/// Base directory for relative paths if the file sets none.
 const DIRECTORY: &str = "/etc/haproxy";
 
-/// Returns the value of `crt-base` or `ca-base`; `None` = not set.
+/// Returns the value of `crt-base` or `ca-base`, or `None` if it is not set.
 fn base_directory(file: &File, keyword: &str) -> Option<String> {
     let mut lines = file.global.iter().rev();
     let line = lines.find(|line| line.keyword() == keyword);
     line.and_then(|line| line.word(1)).map(str::to_owned)
 }
 
-/// Returns the directory of relative certificate paths.
+/// Returns the base directory for relative certificate paths.
 pub(super) fn certificate_directory(file: &File) -> String {
     base_directory(file, "crt-base").unwrap_or_else(|| DIRECTORY.to_owned())
 }
@@ -240,7 +240,8 @@ fn replace_variables(line: &mut Line, variables: &mut Variables) {
     }
 }
 
-/// Adds notes about the rules that set variables: a rule that sets a variable is lost if a rule that uses it is lost.
+/// Adds notes about the rules that set variables: a rule that sets a variable is lost if a rule that uses the variable
+/// is lost.
 pub(super) fn note_variables(variables: &Variables, notes: &mut Notes) {
     for (_, variable) in variables {
         let position = variable.set_by;

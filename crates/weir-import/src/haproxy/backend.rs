@@ -1,4 +1,4 @@
-//! `backend` and the backend half of `listen`: pools.
+//! Converts `backend` sections and the backend half of `listen` sections to pools.
 
 use super::line::Line;
 use super::section::Proxy;
@@ -134,7 +134,7 @@ pub(super) fn write(
         && proxy.is_frontend
         && !proxy.lines.iter().any(|line| line.keyword() == "server")
     {
-        // A `listen` without servers only has rules.
+        // A `listen` without servers contains only rules.
         return;
     }
     let name = context.writer.names.claim(&proxy.name);
@@ -172,8 +172,9 @@ fn note_further_backups(servers: &[PoolServer], names: Vec<Position>, notes: &mu
     }
 }
 
-/// Removes the second backup server and returns it as `sorry`. Without `option allbackups`, haproxy uses only the first
-/// backup server that is up, while Weir distributes requests over all backup servers.
+/// If there are exactly two backup servers, removes the second one and returns it as `sorry`. Without
+/// `option allbackups`, haproxy uses only the first backup server that is up, while Weir distributes requests over all
+/// backup servers.
 fn sorry_entry(
     context: &mut Context<'_>,
     proxy: &Proxy,
@@ -212,8 +213,8 @@ fn sorry_entry(
     Some(Entry::new("sorry", server.entries, server.position))
 }
 
-/// Returns the line and the value of `http-request set-header Host www.example` without a condition, which becomes
-/// the pool's `host`.
+/// Returns the line and the value of an unconditional `http-request set-header Host www.example`; the value becomes the
+/// pool's `host`.
 pub(super) fn fixed_host(proxy: &Proxy) -> Option<(&Line, &str)> {
     let mut lines = proxy.lines.iter().rev();
     lines.find_map(|line| match line.words.as_slice() {
@@ -240,7 +241,7 @@ fn scale_weight(server: &mut PoolServer) {
     }
 }
 
-/// Adds a server. If the file lists an equal server several times, the weights and the limits are added up.
+/// Adds a server. If the file lists the same server several times, its weights and limits are added up.
 fn add_server(servers: &mut Vec<PoolServer>, server: PoolServer) {
     let number = |server: &PoolServer, key: &str| {
         let mut entries = server.entries.iter();
@@ -304,8 +305,8 @@ fn convert_template(
     convert_dns_servers(context, line, (3, 4), scope, notes)
 }
 
-/// Converts the servers of a name: the word at `name_index`, with the options from `options_index` on. Adds a note and
-/// returns `None` if the line is invalid.
+/// Converts the servers that a name resolves to. The name is the word at `name_index`; the options start at
+/// `options_index`. Adds a note and returns `None` if the line is invalid.
 fn convert_dns_servers(
     context: &mut Context<'_>,
     line: &Line,
@@ -365,7 +366,7 @@ fn convert_dns_servers(
     }
     context.mark_used(line);
     match scope.cookie_entry(&options, notes) {
-        // The list of the name's servers would contain a comment.
+        // The `#` would begin a comment in the list of the name's servers.
         Some(_) if options.has_cookie_with('#') => {
             notes.add(
                 position,
@@ -409,8 +410,8 @@ fn merge_tls(pool: &mut Option<Vec<Entry>>, server: Vec<Entry>, line: &Line, not
 /// The PROXY protocol version for servers, and its line.
 type ProxyVersion = Option<(&'static str, Position)>;
 
-/// Keeps the first server's values of settings that haproxy sets per server and Weir sets per pool, and adds notes if
-/// the values in `options` differ.
+/// Some settings are per server in haproxy and per pool in Weir. For these, keeps the first server's values, and adds
+/// notes if the values in `options` differ.
 fn merge_pool_settings(
     proxy_version: &mut Option<ProxyVersion>,
     slow_start: &mut Option<(u64, Position)>,
@@ -520,7 +521,7 @@ fn stick_on_text(context: &mut Context<'_>, proxy: &Proxy, notes: &mut Notes) ->
     let [_, _, expression] = line.words.as_slice() else {
         return None;
     };
-    // A server sets a cookie in its first response, and the hash of that cookie may select another server.
+    // A server sets a cookie in its first response, but the hash of that cookie can select a different server.
     let key = hash_key(expression)??;
     if key.starts_with("cookie:") {
         return None;
@@ -543,7 +544,8 @@ fn stick_on_text(context: &mut Context<'_>, proxy: &Proxy, notes: &mut Notes) ->
     Some(Entry::new("scheduler", keys, line.position))
 }
 
-/// Returns the key for `balance hash EXPRESSION`; `Some(None)` = the client's address, `None` = Weir has no such key.
+/// Returns the key for `balance hash EXPRESSION`: `Some(None)` for the client's address, `None` if Weir has no such
+/// key.
 fn hash_key(expression: &str) -> Option<Option<String>> {
     let (fetch, argument) = match expression
         .strip_suffix(')')

@@ -1,4 +1,4 @@
-//! `bind`: where a frontend listens, and TLS.
+//! Converts `bind` lines to addresses to listen on and TLS settings.
 
 use std::collections::HashSet;
 
@@ -25,7 +25,7 @@ pub(super) struct Binds {
 /// Data that the binds of a file share.
 pub(super) struct Scope<'f> {
     pub(super) environment: &'f dyn Environment,
-    /// Directory of relative paths.
+    /// Base directory for relative paths.
     pub(super) base: &'f str,
     /// Returns whether a frontend listens on this port of 0.0.0.0.
     pub(super) is_taken: &'f dyn Fn(&str) -> bool,
@@ -81,7 +81,7 @@ impl Binds {
         self.listen.is_empty()
     }
 
-    /// Returns the addresses with this use of TLS and the PROXY protocol; each combination becomes a service.
+    /// Returns the addresses for one combination of TLS and the PROXY protocol; each combination becomes a service.
     pub(super) fn addresses_with(
         &self,
         tls: bool,
@@ -186,7 +186,7 @@ impl Binds {
         }
         let tls_binds = self.listen.iter().find(|bind| bind.tls);
         if let Some(bind) = tls_binds.filter(|_| self.certificates.is_empty()) {
-            // Without `tls`, the service would use clear text.
+            // Without `tls`, the service would accept unencrypted connections.
             notes.add(
                 bind.position,
                 format!("the certificates are not imported: place them in {DEFAULT_DIRECTORY}"),
@@ -418,7 +418,7 @@ impl Binds {
     }
 }
 
-/// Returns the port of the first address of a bind; `None` = the address is unusable.
+/// Returns the port of a bind's first address, or `None` if the address is unusable.
 pub(super) fn first_port(line: &Line, environment: &dyn Environment) -> Option<u16> {
     let address = line.word(1)?.split(',').next()?;
     let found = parse_endpoints(address, environment).ok()?;
@@ -466,7 +466,7 @@ impl From<String> for UnusableAddress {
     }
 }
 
-/// Parses `*:80`, `:80-82`, `[::]:443`, `::1:80`, `ipv4@10.0.0.1:80`, `${ADDRESS}:80`.
+/// Parses addresses such as `*:80`, `:80-82`, `[::]:443`, `::1:80`, `ipv4@10.0.0.1:80`, `${ADDRESS}:80`.
 fn parse_endpoints(
     text: &str,
     environment: &dyn Environment,
@@ -498,7 +498,7 @@ fn parse_endpoints(
         }
     };
     let (ports, is_truncated) = parse_ports(ports)?;
-    // `listen` expands variables.
+    // The key `listen` of weir.toml expands variables.
     let ipv6 = family.unwrap_or_else(|| host.contains(':'));
     let endpoints = match host.parse::<std::net::IpAddr>() {
         _ if host.contains("${") => with_host(&ports, host),

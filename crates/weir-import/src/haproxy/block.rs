@@ -1,6 +1,6 @@
-//! `.if`, `.elif`, `.else` and `.endif` (`src/cfgcond.c`): which lines haproxy reads.
+//! Evaluates `.if`, `.elif`, `.else` and `.endif` (`src/cfgcond.c`) to determine which lines haproxy reads.
 //!
-//! Conditions about haproxy itself are evaluated as if haproxy were the newest version with all features.
+//! Conditions about haproxy itself are evaluated for the newest version with all features.
 
 use super::scope::Scope;
 use crate::note::{Notes, Position};
@@ -22,13 +22,13 @@ struct Block {
 }
 
 impl Blocks {
-    /// Returns the directive that excludes the current line; `None` = haproxy reads the line.
+    /// Returns the directive that excludes the current line, or `None` if haproxy reads the line.
     pub(super) fn excluded_by(&self) -> Option<Position> {
         let mut blocks = self.open.iter();
         blocks.find(|block| !block.is_read).map(|block| block.line)
     }
 
-    /// Applies a directive. Returns whether the line is one.
+    /// Applies the line if it is a directive. Returns whether it is one.
     pub(super) fn apply_directive(
         &mut self,
         words: &[String],
@@ -42,7 +42,7 @@ impl Blocks {
         let text = condition_words.join(" ");
         match name.as_str() {
             ".if" => {
-                // In a block that is not read, conditions have no effect.
+                // Conditions within an excluded block have no effect.
                 let is_read =
                     self.excluded_by().is_none() && evaluate(&text, scope, position, notes);
                 self.open.push(Block {
@@ -143,12 +143,12 @@ fn is_set_by_haproxy(name: &str) -> bool {
 struct Parser<'t, 's> {
     remaining: &'t str,
     scope: &'s Scope<'s>,
-    /// Details that the result depends on.
+    /// Details of haproxy that the result depends on.
     details: Vec<String>,
 }
 
 impl Parser<'_, '_> {
-    /// Skips blanks and this text. Returns whether the remaining text begins with it.
+    /// Skips blanks and `text`. Returns whether the remaining text begins with `text`.
     fn skip(&mut self, text: &str) -> bool {
         let Some(remaining) = self.remaining.trim_start().strip_prefix(text) else {
             return false;
@@ -157,7 +157,7 @@ impl Parser<'_, '_> {
         true
     }
 
-    /// Parses `A || B`; `None` = the condition cannot be parsed.
+    /// Parses `A || B`. Returns `None` if the condition cannot be parsed.
     fn parse_any(&mut self) -> Option<bool> {
         let mut holds = self.parse_all()?;
         while self.skip("||") {

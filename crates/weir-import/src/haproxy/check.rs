@@ -1,4 +1,4 @@
-//! `option httpchk` and similar: how a backend checks its servers.
+//! Converts `option httpchk` and similar options to health checks of a backend's servers.
 
 use super::line::Line;
 use super::section::Proxy;
@@ -213,7 +213,7 @@ impl Checks {
             [verb, uri] => (method, path) = (verb.clone(), uri.clone()),
             [verb, uri, first_word, other_words @ ..] => {
                 (method, path) = (verb.clone(), uri.clone());
-                // Header fields follow the version, with escaped line ends.
+                // Header fields follow the version, separated by escaped line ends.
                 let text = [std::slice::from_ref(first_word), other_words]
                     .concat()
                     .join(" ");
@@ -425,7 +425,7 @@ impl Checks {
         Some(probe)
     }
 
-    /// Adds the keys that all kinds of checks support.
+    /// Adds the keys that checks of all kinds support.
     fn push_common_keys(&self, probe: &mut Probe, options: &Options, notes: &mut Notes) {
         let (interval, position) = options
             .interval
@@ -497,8 +497,8 @@ fn pattern_words(words: &[String]) -> Vec<&str> {
     remaining
 }
 
-/// Returns the statuses that a regular expression matches (or does not match, if `negated`) as ranges; `None` = the
-/// expression is invalid, or there is no such status.
+/// Returns the statuses that a regular expression matches (or does not match, if `negated`) as ranges. Returns `None`
+/// if the expression is invalid or there is no such status.
 fn matching_statuses(pattern: &str, negated: bool) -> Option<String> {
     let regex = regex::Regex::new(pattern).ok()?;
     let mut ranges: Vec<(u16, u16)> = Vec::new();
@@ -519,7 +519,7 @@ fn matching_statuses(pattern: &str, negated: bool) -> Option<String> {
     (!texts.is_empty()).then(|| texts.join(","))
 }
 
-/// Returns the regular expression for a list of statuses, `200,301-302`; `None` = the list is invalid.
+/// Returns the regular expression for a list of statuses such as `200,301-302`, or `None` if the list is invalid.
 fn statuses_to_regex(codes: &str) -> Option<String> {
     let mut all = Vec::new();
     for part in codes.split(',') {

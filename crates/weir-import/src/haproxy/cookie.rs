@@ -1,5 +1,5 @@
-//! `cookie NAME` without a mode: the application sets the cookie, and its value names a server. Each value becomes a
-//! route that prefers the server.
+//! Converts `cookie NAME` without a mode: the application sets the cookie, and the cookie's value names a server. Each
+//! value becomes a route that prefers this server.
 
 use super::Context;
 use super::server::{ServerScope, is_host_name, read_only_cookie, resolve_address};
@@ -8,7 +8,7 @@ use crate::edit::Edits;
 use crate::layer7::Condition;
 use crate::note::Notes;
 
-/// Maximum number of servers: each becomes a route for every route to the pool.
+/// Maximum number of servers: each adds one route for every route to the pool.
 const SERVERS_MAX: usize = 32;
 
 /// A server that requests with a cookie prefer.
@@ -19,8 +19,8 @@ pub(super) struct CookieServer {
 }
 
 impl CookieServer {
-    /// Returns the condition and the changes of the route for requests with the cookie; `None` = the requests already
-    /// prefer a server, or never have the cookie.
+    /// Returns the condition and the changes of the route for requests with the cookie. Returns `None` if the requests
+    /// already prefer a server or never have the cookie.
     pub(super) fn variant(
         &self,
         condition: &Condition,

@@ -1,6 +1,6 @@
-//! Criteria that compare counters of stick tables, or the load of a proxy. Routes have no counters, so a rule that
-//! rejects clients by such a criterion is a limit that is lost: it must neither admit clients that other parts of its
-//! condition reject, nor reject every client.
+//! Recognizes criteria that compare counters of stick tables or the load of a proxy. Routes have no counters, so a
+//! limit is lost if a rule rejects clients by such a criterion. The imported rule must neither admit clients that other
+//! parts of its condition reject, nor reject every client.
 
 /// Counters of a client, after `sc_`, `sc0_`, `sc1_`, `sc2_` or `src_`.
 const CLIENT_COUNTERS: &[&str] = &[
@@ -56,11 +56,11 @@ const LOADS: &[&str] = &[
     "table_cnt",
 ];
 
-/// Converters that return zero, or no positive number, for zero.
+/// Converters that convert zero to zero or to a negative number.
 const CONVERTERS: &[&str] = &["and", "bool", "div", "mod", "mul", "sub"];
 
-/// Returns whether a criterion about a counter matches if the counter is zero; `None` = it is not about a counter, or
-/// it depends on more.
+/// Returns whether a criterion about a counter matches if the counter is zero. Returns `None` if the criterion is not
+/// about a counter, or not only about a counter.
 pub(super) fn matches_zero(criterion: &[String]) -> Option<bool> {
     let (sample, words) = criterion.split_first()?;
     if !is_counter(sample) {

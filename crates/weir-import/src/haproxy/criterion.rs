@@ -1,4 +1,4 @@
-//! An ACL criterion: a sample fetch method, a match method and values.
+//! Converts ACL criteria, which consist of a sample fetch method, a match method and values.
 
 use super::acl::{Meaning, any_of};
 use super::counter;
@@ -6,20 +6,21 @@ use super::line::Line;
 use super::source;
 use crate::layer7::{Condition, FILE_PREFIX};
 
-/// The importer's information about a frontend's connections, independent of a request.
+/// The known properties of a frontend's connections that do not depend on a request.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct FrontendContext<'a> {
     /// Whether the connections use TLS.
     pub(super) tls: bool,
-    /// Ports of the listeners; empty = unknown.
+    /// Ports of the listeners; empty if unknown.
     pub(super) ports: &'a [u16],
-    /// Whether the clients have a valid name and password; `None` = unknown.
+    /// Whether the clients have a valid name and password, or `None` if unknown.
     pub(super) authenticated: Option<bool>,
     /// Whether the mode is `tcp`.
     pub(super) is_tcp_mode: bool,
     /// Whether an earlier rule changes the client's address.
     pub(super) is_source_changed: bool,
-    /// Whether all counters of clients are zero, to determine the part of a condition that does not depend on limits.
+    /// Whether all counters of clients are assumed to be zero, to find the part of a condition that does not depend on
+    /// limits.
     pub(super) counters_are_zero: bool,
 }
 
@@ -32,7 +33,7 @@ impl FrontendContext<'_> {
         }
     }
 
-    /// Returns the context in which no client has sent requests before.
+    /// Returns the same context for clients that have not sent any requests before.
     pub(super) fn with_zero_counters(self) -> Self {
         Self {
             counters_are_zero: true,
@@ -87,7 +88,7 @@ struct Criterion<'a> {
     matcher: &'a str,
     ignore_case: bool,
     values: Vec<&'a str>,
-    /// A file with further values that could not be read.
+    /// A file with further values, if the file could not be read.
     file: Option<&'a str>,
 }
 
@@ -168,8 +169,8 @@ fn split_converters(text: &str) -> (&str, &str) {
     (text, "")
 }
 
-/// Returns a regular expression that matches the addresses of an IPv4 network; `None` = the prefix length is not 8, 16,
-/// 24 or 32, or the network is invalid.
+/// Returns a regular expression that matches the addresses of an IPv4 network, or `None` if the prefix length is not 8,
+/// 16, 24 or 32, or if the network is invalid.
 fn network_expression(network: &str) -> Option<String> {
     let (address, length) = network.split_once('/').unwrap_or((network, "32"));
     let address: std::net::Ipv4Addr = address.parse().ok()?;
@@ -191,7 +192,7 @@ fn always_if(applies: bool) -> Meaning {
 }
 
 impl<'a> Criterion<'a> {
-    /// Returns whether the criterion matches a boolean; without a value, it matches `true`.
+    /// Returns whether the criterion matches a boolean; a criterion without a value matches `true`.
     fn matches_bool(&self, flag: bool) -> bool {
         match self.values.first() {
             Some(&("0" | "false")) => !flag,
@@ -247,7 +248,7 @@ impl<'a> Criterion<'a> {
         }])
     }
 
-    /// Converts `hdr_cnt(NAME) eq 0` and the like: whether a field is present.
+    /// Converts `hdr_cnt(NAME) eq 0` and similar criteria to a condition on the presence of a field.
     fn match_field_count(&self) -> Meaning {
         let present = Condition {
             headers: vec![self.argument.to_owned()],
@@ -294,7 +295,7 @@ impl<'a> Criterion<'a> {
         }
     }
 
-    /// Converts several values of a field to one condition that accepts any of them; `None` = the criterion is
+    /// Converts several values of a field to one condition that accepts any of them. Returns `None` if the criterion is
     /// not about a field, has fewer than two values, or cannot be expressed as one condition.
     fn match_field_values(&self) -> Option<Meaning> {
         let is_field = matches!(self.name, "hdr" | "req.hdr" | "req.fhdr");
@@ -382,8 +383,8 @@ impl<'a> Criterion<'a> {
         })
     }
 
-    /// Returns whether routes would compare case-sensitively although haproxy does not: a request could then bypass a
-    /// deny rule by changing case.
+    /// Returns whether routes would compare case-sensitively although haproxy does not: a client could then bypass a
+    /// deny rule by changing the case of a request.
     fn loses_case_insensitivity(&self) -> bool {
         let is_letter = |byte: u8| byte.is_ascii_alphabetic();
         let has_letters =
@@ -564,7 +565,8 @@ fn is_literal(value: &str) -> bool {
     !value.contains('*') && !value.starts_with('~')
 }
 
-/// Returns the value for a route's condition on a field, a cookie or a parameter; `None` = not supported.
+/// Returns the value for a route's condition on a field, a cookie or a parameter, or `None` if the condition is not
+/// supported.
 fn value_text(matcher: &str, value: &str, ignore_case: bool) -> Option<String> {
     let case = if ignore_case { "(?i)" } else { "" };
     if matcher == "reg" {

@@ -1,4 +1,4 @@
-//! `option forwardfor` and its words: a field other than `X-Forwarded-For`, or a field only for requests without it.
+//! Parses `option forwardfor`: the field, the excluded network, and whether only requests without the field get it.
 
 use super::line::Line;
 use crate::layer7::Condition;
@@ -8,16 +8,16 @@ use crate::layer7::Condition;
 pub(super) struct ForwardFor {
     /// Network in `except NETWORK`.
     pub(super) except: Option<String>,
-    /// Field in `header NAME`; `None` = X-Forwarded-For.
+    /// Field in `header NAME`, or `None` for X-Forwarded-For.
     field: Option<String>,
     /// Whether `if-none` is set.
     if_none: bool,
 }
 
-/// The field if `header` is not given.
+/// The default field.
 const DEFAULT_FIELD: &str = "X-Forwarded-For";
 
-/// Parses the words of the option; `None` = haproxy rejects a word.
+/// Parses the parameters of the option. Returns `None` if haproxy rejects one of them.
 pub(super) fn parse(line: &Line) -> Option<ForwardFor> {
     let mut options = ForwardFor::default();
     let mut words = line.words.iter().skip(2);
@@ -45,7 +45,7 @@ impl ForwardFor {
         self.field.as_deref().unwrap_or(DEFAULT_FIELD)
     }
 
-    /// Returns the condition for requests that get the field; `None` = all requests.
+    /// Returns the condition for requests that get the field, or `None` if all requests do.
     pub(super) fn condition(&self) -> Option<Condition> {
         let mut condition = Condition::default();
         if let Some(network) = &self.except {

@@ -1,4 +1,4 @@
-//! `frontend` and the frontend half of `listen`: services and their routes.
+//! Converts `frontend` sections and the frontend half of `listen` sections to services with routes.
 
 use std::collections::HashMap;
 
@@ -39,7 +39,7 @@ struct RuleScope<'w> {
 }
 
 impl<'w> RuleScope<'w> {
-    /// Returns the context of the rules of a backend, which follow those of the frontend.
+    /// Returns the context of a backend's rules, which haproxy evaluates after the frontend's rules.
     fn backend(&self) -> FrontendContext<'w> {
         FrontendContext {
             is_source_changed: self.changes_source,
@@ -223,7 +223,7 @@ pub(super) fn write(
     }
 }
 
-/// Reads the addresses of a section; `None` = it is only a backend.
+/// Reads the addresses of a section. Returns `None` if the section is only a backend.
 fn read_binds(
     context: &mut Context<'_>,
     proxy: &Proxy,
@@ -267,7 +267,7 @@ fn read_binds(
 /// First port to assign to sections without an address that Weir can listen on.
 const FIRST_ASSIGNED_PORT: u16 = 22_000;
 
-/// Imports a section that only shows statistics as `admin`, on the loopback address.
+/// Imports a section that only shows statistics. The section becomes `admin` on the loopback address.
 fn import_statistics(
     context: &mut Context<'_>,
     proxy: &Proxy,
@@ -325,13 +325,13 @@ fn only_shows_statistics(proxy: &Proxy) -> bool {
     lines.clone().any(shows_statistics) && !lines.any(has_other_purpose)
 }
 
-/// Returns the port of a listener; `None` = a variable.
+/// Returns the port of a listener, or `None` if the port is a variable.
 fn port_of(listen: &str) -> Option<u16> {
     listen.rsplit(':').next()?.parse().ok()
 }
 
 /// Writes routes of a service for requests that also meet the condition `outer`, with their header changes. If the
-/// routes are from the rules of a backend, `backend_pool` is its pool.
+/// routes are from the rules of a backend, `backend_pool` is the backend's pool.
 fn write_routes(
     context: &mut Context<'_>,
     (service, backend_pool): (&str, Option<&str>),
@@ -534,7 +534,7 @@ fn read_rules<'p>(
         } else if inspect::is_builtin(line, proxy, notes) {
             context.mark_used(line);
         } else if user::is_auth(line) && user::is_supported(context, proxy, line) {
-            // The rule becomes a part of the changes of routes.
+            // The rule becomes part of the routes' changes.
         } else if let Some(rule) = parse_rule(line, context.environment) {
             let except = admitting_rules.iter().copied();
             let except = except
@@ -575,7 +575,8 @@ fn pool_by_map<'l>(context: &mut Context<'_>, proxy: &Proxy, line: &'l Line) -> 
     if line.follows_source_change && lookup.key.contains("{client}") {
         return Err(source::CHANGED.to_owned());
     }
-    // Without a default, haproxy evaluates the next rules: the last `use_backend` is followed by `default_backend`.
+    // If the map has no default, haproxy continues with the next rule, or with `default_backend` after the last
+    // `use_backend`.
     let is_last = proxy
         .last(&["use_backend"])
         .is_some_and(|last_line| last_line.position == line.position);
@@ -646,7 +647,7 @@ fn is_rejection(action: &Action) -> bool {
     }
 }
 
-/// Returns the meaning of the condition of a rule that rejects requests, and adds a note: routes do not support the
+/// Returns the meaning of the condition of a rule that rejects requests, and adds a note that routes do not support the
 /// condition as written. A lost access rule must not admit clients, and a lost limit must not reject every client.
 fn meaning_of_rejection(
     rule: &FrontendRule<'_>,

@@ -1,10 +1,10 @@
-//! `http-after-response`: changes to all responses, including those that haproxy generates. A route changes the
-//! responses of servers and its own response, but not the errors of Weir, such as 401, 429 and 503.
+//! Recognizes `http-after-response` rules, which change all responses, including those that haproxy generates. A route
+//! changes the responses of servers and its own response, but not Weir's error responses, such as 401, 429 and 503.
 
 use super::line::Line;
 use crate::note::Notes;
 
-/// Returns whether haproxy evaluates the rule after all other rules, for generated responses too.
+/// Returns whether haproxy evaluates the rule after all other rules, and also for generated responses.
 pub(super) fn is_after_response(line: &Line) -> bool {
     line.keyword() == "http-after-response"
 }
@@ -15,9 +15,9 @@ pub(super) fn is_own_field(line: &Line) -> bool {
     is_after_response(line) && has_name(line, &FIELDS)
 }
 
-/// Adds a note to an imported rule whose change is missing in Weir's errors.
+/// Adds a note to an imported rule whose change is missing in Weir's error responses.
 pub(super) fn note_errors(line: &Line, notes: &mut Notes) {
-    /// Fields of Weir's errors; removing another field changes none of them.
+    /// Fields of Weir's error responses; removing any other field has no effect on these responses.
     const ERROR_FIELDS: [&str; 4] = ["content-type", "retry-after", "www-authenticate", "allow"];
     let changes_errors = line.word(1) != Some("del-header") || has_name(line, &ERROR_FIELDS);
     if is_after_response(line) && changes_errors {

@@ -1,4 +1,4 @@
-//! `http-request` and `http-response` rules that change header fields and paths: keys of routes.
+//! Converts `http-request` and `http-response` rules that change header fields and paths to keys of routes.
 
 use weir_model::RouteEdits;
 
@@ -20,13 +20,13 @@ use crate::time::format_millis;
 /// A route of a frontend, with its source line.
 pub(super) type FrontendRoute = (Position, Condition, Action);
 
-/// The changes that the rules of a proxy make to requests to a pool, and to its responses.
+/// The changes that the rules of a proxy make to requests for a pool and to the pool's responses.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Changes {
     /// Changes from options.
     options: Edits,
     rules: Vec<Change>,
-    /// Conditions of rules, each with its alternatives.
+    /// The rules' conditions, each a list of alternatives.
     conditions: Vec<Vec<Condition>>,
 }
 
@@ -35,9 +35,9 @@ pub(super) struct Changes {
 struct Change {
     line: Line,
     action: Vec<String>,
-    /// The index of the rule's condition; `None` = the rule always applies.
+    /// The index of the rule's condition, or `None` if the rule always applies.
     condition: Option<usize>,
-    /// Keys of the route, instead of a change that `action` describes.
+    /// Keys of the route that the rule becomes; if empty, `action` describes a change.
     keys: Vec<Entry>,
 }
 
@@ -57,7 +57,7 @@ impl Changes {
         self.edits_of(self.options.clone(), applied, false)
     }
 
-    /// Returns the changes that are made after those of all other rules: `http-after-response`.
+    /// Returns the changes of `http-after-response` rules, which are made after those of all other rules.
     fn last_edits(&self, applied: &[bool]) -> Edits {
         self.edits_of(Edits::default(), applied, true)
     }
@@ -72,7 +72,7 @@ impl Changes {
                 continue;
             }
             if change.keys.is_empty() {
-                // A rule that is not supported has a note.
+                // If the rule is not supported, it already has a note.
                 let _ = apply_rule(&change.line, &change.action, &mut edits);
             }
             edits.replace_keys(&change.keys);
@@ -80,8 +80,8 @@ impl Changes {
         edits
     }
 
-    /// Returns the changes that also apply if Weir itself responds: `http-after-response`, and the authentication
-    /// rules that precede the response.
+    /// Returns the changes that also apply if Weir itself responds: those of `http-after-response` rules, and of
+    /// authentication rules that precede the response.
     pub(super) fn for_response(&self, precedes: impl Fn(Position) -> bool) -> Self {
         let is_authentication =
             |change: &Change| change.keys.iter().any(|key| key.key == "basic_auth");
@@ -96,7 +96,7 @@ impl Changes {
         }
     }
 
-    /// Returns the index of a condition, and adds it if it is new.
+    /// Returns the index of a condition; adds the condition if it is new.
     fn condition(&mut self, alternatives: Vec<Condition>) -> usize {
         let existing = self.conditions.iter().position(|it| *it == alternatives);
         existing.unwrap_or_else(|| {
@@ -122,10 +122,10 @@ impl Changes {
     }
 }
 
-/// Maximum number of routes that one route becomes because of the conditions of its changes.
+/// Maximum number of routes into which one route is split because its changes have conditions.
 const VARIANTS_MAX: usize = 64;
 
-/// Returns the routes for a condition, the most specific first: one for each combination of the changes' conditions.
+/// Returns the routes for a condition, one for each combination of the changes' conditions, the most specific first.
 /// `frontend` are the changes of the frontend, `backend` those of the backend.
 pub(super) fn variants(
     condition: &Condition,
@@ -210,7 +210,8 @@ pub(super) fn proxy_changes(
     let host = host.filter(|_| proxy.is_backend);
     let is_rule = |line: &&Line| (is_edit(line) || is_auth(line)) && Some(line.position) != host;
     let is_use_server = |line: &&Line| line.keyword() == "use-server";
-    // The first `use-server` that applies decides, and later keys replace earlier ones.
+    // In haproxy, the first `use-server` that applies takes precedence, but later keys replace earlier ones here. The
+    // lines are therefore read in reverse.
     let server_rules = proxy.lines.iter().rev().filter(is_use_server);
     for line in proxy.lines.iter().filter(is_rule).chain(server_rules) {
         let (action, words) = condition(line.arguments());
@@ -295,7 +296,7 @@ fn replace_constants(
         notes.remark(line.position, reason);
     }
     let tls = if frontend.tls { "1" } else { "0" };
-    // haproxy's name of the version; without TLS, it is empty.
+    // haproxy's name for the TLS version; empty without TLS.
     let version = if frontend.tls {
         "TLSv%[ssl_fc_protocol]"
     } else {
@@ -310,7 +311,7 @@ fn replace_constants(
         .collect()
 }
 
-/// Adds the note of a rule for responses whose condition depends on the request.
+/// Adds a note to a response rule whose condition depends on the request.
 fn note_unknown_request(
     line: &Line,
     words: &[String],
@@ -329,7 +330,7 @@ fn note_unknown_request(
     line.reject(notes, reason);
 }
 
-/// Adds `option forwardfor` with words that a service's `x_forwarded` does not support.
+/// Adds `option forwardfor` with parameters that a service's `x_forwarded` does not support.
 fn add_forward_for(
     context: &mut Context<'_>,
     proxy: &Proxy,
@@ -359,7 +360,7 @@ fn add_forward_for(
     }
 }
 
-/// Returns when a rule applies, and the keys of routes that it becomes instead of a change. Adds a note and returns
+/// Returns the condition of a rule, and its route keys if it becomes keys instead of a change. Adds a note and returns
 /// `None` if the rule is not supported.
 fn meaning_of(
     context: &Context<'_>,
@@ -414,7 +415,7 @@ fn option_edits(
     edits
 }
 
-/// Replaces a value that is looked up in a file with a reference to the map.
+/// Replaces a lookup in a file with a reference to the map.
 fn replace_lookups(context: &mut Context<'_>, line: &Line, action: &[String]) -> Vec<String> {
     let mut words = action.to_vec();
     if let [verb, _, value] = words.as_mut_slice()
@@ -430,7 +431,7 @@ fn replace_lookups(context: &mut Context<'_>, line: &Line, action: &[String]) ->
 /// Prefix of a map's name in a value.
 const MAP_PREFIX: &str = "map-of-weir-";
 
-/// Adds `option forwarded` without further words. haproxy encloses only IPv6 addresses in quotes and brackets, which
+/// Adds `option forwarded` without parameters. haproxy encloses only IPv6 addresses in quotes and brackets, which
 /// `add_header` cannot do.
 fn add_forwarded(
     context: &mut Context<'_>,
@@ -508,7 +509,8 @@ fn timeout_key(line: &Line, action: &[String]) -> Option<Entry> {
     Some(Entry::new("timeouts", timeouts, line.position))
 }
 
-/// Returns whether haproxy evaluates the route after the line and the route matches the field that the line changes.
+/// Returns whether haproxy evaluates the route after the line, and the route has a condition on the field that the line
+/// changes.
 fn is_affected_by((position, condition, action): &FrontendRoute, line: &Line) -> bool {
     // haproxy selects the backend last.
     if *position < line.position && !matches!(action, Action::Pool(_)) {
@@ -640,7 +642,7 @@ fn keeps_query(regex: &str, to: &str) -> bool {
 /// Why a value cannot be converted.
 const UNSUPPORTED_VALUE: &str = "the value contains an unsupported variable or a name in braces";
 
-/// Returns a value with Weir's variables; `None` = Weir has no equivalent of a variable.
+/// Returns a value with Weir's variables, or `None` if Weir has no equivalent of a variable.
 fn convert_value(text: &str) -> Option<String> {
     if let Some(map) = text.strip_prefix(&format!("%[str({MAP_PREFIX}")) {
         return Some(format!("{{map.{}}}", map.trim_end_matches(")]")));
@@ -679,7 +681,7 @@ fn new_path(text: &str) -> Option<(String, String)> {
         .then(|| (format!("{regex}(.*)$"), format!("{replacement}{{1}}")))
 }
 
-/// Returns a constant value; `None` = it contains variables.
+/// Returns a value if it is constant, or `None` if it contains variables.
 fn constant(text: &str) -> Option<String> {
     let without_escapes = text.replace("%%", "");
     let is_computed = without_escapes.contains('%') || crate::layer7::has_variable(text);

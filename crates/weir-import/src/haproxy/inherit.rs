@@ -1,11 +1,12 @@
-//! Rules of a named `defaults`: haproxy evaluates them before the rules of each section that uses it.
+//! Separates the rules of a named `defaults` from its settings. haproxy evaluates these rules before the rules of each
+//! section that uses the `defaults`.
 
 use std::collections::HashSet;
 
 use super::line::Line;
 use super::rule::condition;
 
-/// The lines of the `defaults` that a section uses.
+/// The lines of a `defaults`, as a section uses them.
 pub(super) struct Inherited {
     /// Rules and their ACLs, which are evaluated before the section's own.
     pub(super) rules: Vec<Line>,
@@ -13,8 +14,8 @@ pub(super) struct Inherited {
     pub(super) settings: Vec<Line>,
 }
 
-/// Divides the lines of a named `defaults`. ACLs get names that the section's own lines do not use: neither sees the
-/// ACLs of the other.
+/// Divides the lines of a named `defaults`. ACLs get names that the section's own lines do not use, because neither the
+/// `defaults` nor the section can use the other's ACLs.
 pub(super) fn divide(defaults: Vec<Line>) -> Inherited {
     let acls = defaults.iter().filter(|line| line.keyword() == "acl");
     let acls: HashSet<String> = acls

@@ -1,4 +1,5 @@
-//! Rules that admit requests or connections, and rules that wait for data, which Weir does without a rule.
+//! Recognizes rules that admit requests or connections, and rules that wait for data. Weir waits for data without a
+//! rule.
 
 use super::line::Line;
 use super::rule::condition;
@@ -13,8 +14,8 @@ pub(super) fn stage(line: &Line) -> &str {
     }
 }
 
-/// Returns whether the rule admits requests that later rules of its stage would reject. A rule that waits for data does
-/// not admit requests: it only determines when haproxy continues.
+/// Returns whether the rule admits requests that later rules of the same stage would reject. A rule that waits for data
+/// does not admit requests: it only determines when haproxy continues.
 pub(super) fn admits_requests(line: &Line) -> bool {
     let (action, words) = condition(line.arguments());
     let action: Vec<&str> = action.iter().map(String::as_str).collect();
@@ -62,7 +63,7 @@ fn is_wait_for_data(words: &[String]) -> bool {
     has_data_term
 }
 
-/// Returns whether Weir does the same without the rule; adds a note if it does.
+/// Returns whether Weir behaves the same without the rule; adds a note if it does.
 pub(super) fn is_builtin(line: &Line, proxy: &Proxy, notes: &mut Notes) -> bool {
     let (action, words) = condition(line.arguments());
     let action: Vec<&str> = action.iter().map(String::as_str).collect();
@@ -98,7 +99,7 @@ pub(super) fn is_builtin(line: &Line, proxy: &Proxy, notes: &mut Notes) -> bool 
     true
 }
 
-/// Returns whether the accepting rules of the section only wait for data: other connections are then rejected.
+/// Returns whether the accepting rules of the section only wait for data. If so, other connections are rejected.
 fn has_only_waiting_accepts(proxy: &Proxy) -> bool {
     let is_accept = |line: &&Line| {
         let (action, _) = condition(line.arguments());
@@ -108,7 +109,8 @@ fn has_only_waiting_accepts(proxy: &Proxy) -> bool {
     accepts.peek().is_some() && accepts.all(|line| !admits_requests(line))
 }
 
-/// Returns whether a condition is `if !{ req.ssl_hello_type 1 }` or `unless { … }`: data has not arrived.
+/// Returns whether a condition is `if !{ req.ssl_hello_type 1 }` or `unless { … }`, which matches until the data has
+/// arrived.
 fn is_missing_data(words: &[String]) -> bool {
     let mut positive = words.to_vec();
     match words.first().map(String::as_str) {

@@ -43,7 +43,7 @@ fn modern_rule(words: &[String]) -> Option<Vec<String>> {
                     path_replacement(pattern, replacement).filter(|_| stage == "http-request")?;
                 return build("replace-path", &[&regex, &path], arguments);
             };
-            // The replacement is the whole line of the field.
+            // The replacement is the field's whole line.
             let (new_name, value) = split_field(replacement)?;
             let is_same_field = new_name.eq_ignore_ascii_case(name) && !value.contains('\\');
             is_same_field.then(|| build("set-header", &[new_name, value], arguments))?

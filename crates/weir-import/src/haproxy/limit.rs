@@ -1,4 +1,5 @@
-//! `stick-table … store http_req_rate(10s)` with a rule that tracks clients and a rule that rejects them: `limits`.
+//! Converts `stick-table … store http_req_rate(10s)`, with a rule that tracks clients and a rule that rejects them, to
+//! `limits`.
 
 use super::acl::Acls;
 use super::line::Line;
@@ -36,8 +37,8 @@ pub(super) fn note_services(proxy: &Proxy, keys: &[Entry], notes: &mut Notes) {
     }
 }
 
-/// Returns the limit that the rules from haproxy's manual define: a rule that tracks all clients, and a rule that
-/// rejects clients with too many requests and has no other condition.
+/// Returns the limit that two rules define, as in haproxy's manual: one tracks all clients, and the other rejects
+/// clients with too many requests and has no other condition.
 pub(super) fn find_limit(
     proxy: &Proxy,
     sections: &[Proxy],
@@ -160,8 +161,8 @@ fn request_rate(
     None
 }
 
-/// Returns the fetch method of a condition that only compares the method with a number, and the largest number of an
-/// admitted request.
+/// Returns the fetch method of a condition that only compares a sample with a number, and the largest number that the
+/// rule admits.
 fn parse_threshold(line: &Line, acls: &Acls) -> Option<(String, u64)> {
     let (_, words) = condition(line.arguments());
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
@@ -186,8 +187,8 @@ fn parse_threshold(line: &Line, acls: &Acls) -> Option<(String, u64)> {
     }
 }
 
-/// Returns the counter of `sc_http_req_rate(0)` and the like (`None` = any), and the table if the method has one as an
-/// argument.
+/// Returns the counter of `sc_http_req_rate(0)` and similar methods (`None` for any counter), and the table if it is an
+/// argument of the method.
 fn counter_of(fetch: &str) -> Option<(Option<char>, Option<String>)> {
     let (name, arguments) = match fetch.strip_suffix(')').and_then(|it| it.split_once('(')) {
         Some((name, arguments)) => (name, arguments),
@@ -208,8 +209,8 @@ fn counter_of(fetch: &str) -> Option<(Option<char>, Option<String>)> {
     }
 }
 
-/// Returns the rule that tracks clients for a counter: its line, `key` of `limits` (`None` = the client's address), and
-/// its table.
+/// Returns the rule that tracks clients for a counter: its line, `key` of `limits` (`None` for the client's address),
+/// and its table.
 fn tracking_rule(
     proxy: &Proxy,
     counter: Option<char>,
@@ -249,13 +250,13 @@ fn tracking_rule(
     })
 }
 
-/// Returns whether a rule compares a counter of the client's address after the address was changed. Weir counts
-/// requests by the address of the connection.
+/// Returns whether a rule compares a counter of the client's address after another rule has changed the address. Weir
+/// counts requests by the address of the connection.
 fn counts_changed_source(line: &Line, fetch: &str) -> bool {
     line.follows_source_change && fetch.starts_with("src")
 }
 
-/// Returns whether a rule counts requests by the client's address after the address was changed.
+/// Returns whether a rule counts requests by the client's address after another rule has changed the address.
 fn tracks_changed_source(line: &Line) -> bool {
     let mut words = line.words.iter();
     words.any(|word| word.starts_with("track-sc"))
@@ -271,7 +272,8 @@ fn period_ms(table: &Line) -> Option<u64> {
     parse_time(text).filter(|millis| *millis > 0)
 }
 
-/// Returns `rate` of `limits`, in requests per second and rounded up, and whether it is exact. `None` = too high.
+/// Returns `rate` of `limits`, in requests per second and rounded up, and whether it is exact. Returns `None` if the
+/// rate is too high.
 fn rate_per_second(max: u64, period_ms: u64) -> Option<(u64, bool)> {
     let per_1000_s = max.checked_mul(1000)?;
     let rate = per_1000_s.div_ceil(period_ms);

@@ -1,5 +1,5 @@
-//! Splits haproxy.cfg into words (`src/cfgparse.c`, `parse_line`): comments, quotes, backslashes, environment
-//! variables.
+//! Splits haproxy.cfg into words, and handles comments, quotes, backslashes and environment variables
+//! (`src/cfgparse.c`, `parse_line`).
 
 use super::block::Blocks;
 use super::scope::Scope;
@@ -8,12 +8,13 @@ use crate::guard;
 use crate::inert;
 use crate::note::{Notes, Position};
 
-/// A line that is not empty.
+/// A non-empty line.
 #[derive(Clone, Debug)]
 pub(super) struct Line {
     pub(super) position: Position,
     pub(super) words: Vec<String>,
-    /// Whether the line uses a captured field or a variable: rules for responses see only these parts of a request.
+    /// Whether the line uses a captured field or a variable: rules for responses have access only to these parts of a
+    /// request.
     pub(super) uses_capture: bool,
     /// Whether haproxy evaluates the line after a rule that changes the client's address.
     pub(super) follows_source_change: bool,
@@ -216,8 +217,8 @@ fn decode_escape(
     Some(())
 }
 
-/// Expands `$NAME`, `${NAME}` or `${NAME-default}` after the dollar sign; `None` = the closing brace is missing. Unset
-/// variables become `${NAME}`, because haproxy may run with different variables.
+/// Expands `$NAME`, `${NAME}` or `${NAME-default}` after the dollar sign; returns `None` if the closing brace is
+/// missing. Unset variables become `${NAME}`, because haproxy may run with different variables.
 fn expand_variable(
     scope: &Scope<'_>,
     chars: &mut std::iter::Peekable<std::str::Chars<'_>>,

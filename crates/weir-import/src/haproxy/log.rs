@@ -1,4 +1,4 @@
-//! `log`, `log-format`: the access log of a service.
+//! Converts `log` and `log-format` to the access log of a service.
 
 use super::Context;
 use super::line::Line;
@@ -8,7 +8,7 @@ use crate::document::{Entry, Table};
 use crate::layer7::has_variable;
 use crate::note::Notes;
 
-/// Adds `access_log` for the first target of the section's requests that Weir supports.
+/// Adds `access_log` for the section's first log target that Weir supports.
 pub(super) fn push_access_log(
     context: &mut Context<'_>,
     table: &mut Table,
@@ -149,7 +149,7 @@ fn note_differences(line: &Line, notes: &mut Notes) {
 /// Converts `log-format` to a template.
 ///
 /// # Errors
-/// Returns why it has no equivalent.
+/// Returns why the format has no equivalent.
 fn convert_format(line: &Line) -> Result<String, String> {
     let (words, _) = condition(line.arguments());
     let [text] = words else {
@@ -163,7 +163,7 @@ fn convert_format(line: &Line) -> Result<String, String> {
     format.push_str(parts.next().unwrap_or_default());
     while let Some(part) = parts.next() {
         if part.is_empty() {
-            // `%%`
+            // `%%` is a percent sign.
             format.push('%');
             format.push_str(parts.next().unwrap_or_default());
             continue;
@@ -182,7 +182,7 @@ fn convert_format(line: &Line) -> Result<String, String> {
     Ok(format)
 }
 
-/// Splits the name of a variable from the text after it: `[…]`, or letters.
+/// Splits the name of a variable, `[…]` or letters, from the text after it.
 fn split_name(text: &str) -> (&str, &str) {
     let end = match text.starts_with('[') {
         true => text.find(']').map(|index| index + 1),

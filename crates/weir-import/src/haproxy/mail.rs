@@ -1,11 +1,11 @@
-//! `email-alert`: emails about the servers of a backend.
+//! Converts `email-alert` lines to emails about the servers of a backend.
 
 use super::Context;
 use super::section::Proxy;
 use crate::mail::{Mail, SourcedText};
 use crate::note::Notes;
 
-/// Adds the email alerts of a backend; `mailers` are the `mailers` sections with their first mailer.
+/// Adds the email alerts of a backend; `mailers` contains the first mailer of each `mailers` section.
 pub(super) fn write(
     context: &mut Context<'_>,
     proxy: &Proxy,

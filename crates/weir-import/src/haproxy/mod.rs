@@ -1,8 +1,8 @@
-//! Imports haproxy.cfg: `frontend`, `backend` and `listen` sections with their defaults; servers with their options;
-//! common conditions.
+//! Imports haproxy.cfg: `frontend`, `backend` and `listen` sections with their defaults, servers with their options,
+//! and common conditions.
 //!
-//! A frontend becomes one service for its binds without TLS and one for its TLS binds, so that the value of `ssl_fc` is
-//! known in each service.
+//! A frontend becomes one service for its binds without TLS and one for its TLS binds, so the value of `ssl_fc` is
+//! constant in each service.
 
 mod acl;
 mod alias;
@@ -58,7 +58,7 @@ struct Context<'w> {
     preferred_pools: HashMap<(String, String), String>,
     /// Servers that requests with a cookie prefer, by pool.
     cookie_servers: HashMap<String, Vec<cookie::CookieServer>>,
-    /// Lines that were imported. The other lines are reported at the end; lines of defaults only once.
+    /// Lines that were imported. All other lines are reported at the end, lines of defaults only once.
     used: HashSet<Position>,
     /// Users of the `userlist` sections.
     users: HashMap<String, Vec<section::User>>,
@@ -74,9 +74,9 @@ struct Context<'w> {
     suites: bind::Suites,
     /// `log` lines of `global`.
     logs: Vec<Line>,
-    /// `chroot` of `global`: the directory of server socket paths.
+    /// `chroot` of `global`: the base directory for paths of server sockets.
     chroot: Option<String>,
-    /// Directory of relative certificate paths.
+    /// Base directory for relative certificate paths.
     certificate_directory: String,
     /// Number of ports assigned so far to sections without an address that Weir can listen on.
     assigned_ports: u16,
@@ -222,7 +222,7 @@ impl Context<'_> {
         }
     }
 
-    /// Returns the name of the map for a lookup. Writes the map if no earlier lookup was the same.
+    /// Returns the name of the map for a lookup. Writes the map unless an earlier lookup was the same.
     fn map_name(&mut self, lookup: &rule::Lookup, position: Position) -> String {
         if let Some((_, name)) = self.maps.iter().find(|(existing, _)| existing == lookup) {
             return name.clone();
@@ -385,7 +385,7 @@ struct UsedFeatures {
     tarpits: bool,
     /// Whether a rule or text uses the counters of a table.
     counters: bool,
-    /// Whether a line keeps clients on their servers with a table.
+    /// Whether a line uses a table to keep clients on their servers.
     stick: bool,
     /// Whether a line enables compression.
     compression: bool,
@@ -427,12 +427,12 @@ impl UsedFeatures {
     }
 }
 
-/// Returns whether a line limits the time of connections that one side has closed.
+/// Returns whether a line sets the timeout of connections that one side has closed.
 fn limits_half_closed(line: &Line) -> bool {
     line.keyword() == "timeout" && matches!(line.word(1), Some("client-fin" | "server-fin"))
 }
 
-/// Returns the reason why a line has no effect: the file does not use the feature that it configures.
+/// Returns why a line has no effect: the file does not use the feature that the line configures.
 fn no_effect_reason(line: &Line, used: &UsedFeatures) -> Option<&'static str> {
     let is_tracking = || line.words.iter().any(|word| word.starts_with("track-sc"));
     match (line.keyword(), line.word(1).unwrap_or("")) {
@@ -478,8 +478,8 @@ fn is_for_http(line: &Line) -> bool {
     }
 }
 
-/// Returns whether a line of defaults is imported for every section that it applies to, so that its loss changes
-/// nothing if no section uses it.
+/// Returns whether a line of defaults is imported for every section that it applies to. If no section uses such a line,
+/// losing it changes nothing.
 fn is_imported_default(line: &Line) -> bool {
     const OPTIONS: [&str; 7] = [
         "forwardfor",

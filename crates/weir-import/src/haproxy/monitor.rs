@@ -1,5 +1,5 @@
-//! `monitor-uri` and `monitor-net`: haproxy itself responds to these requests, before all rules, and neither counts nor
-//! logs them.
+//! Converts `monitor-uri` and `monitor-net`: haproxy responds to these requests itself, before all rules, and neither
+//! counts nor logs them.
 
 use std::net::IpAddr;
 
@@ -12,7 +12,7 @@ use crate::layer7::{Action, Condition};
 use crate::note::{Notes, Position};
 
 /// Adds routes for `monitor-uri /alive` and `monitor-net 10.0.0.0/8`, before the other routes of the service. `limits`
-/// are keys of its `limits`.
+/// contains keys of the service's `limits`.
 pub(super) fn add_routes(
     context: &mut Context<'_>,
     proxy: &Proxy,
@@ -76,7 +76,7 @@ pub(super) fn add_routes(
     tables[first..].rotate_left(end - first);
 }
 
-/// Returns which requests haproxy responds to itself. Returns `None` if Weir has no such condition.
+/// Returns the condition for the requests that haproxy responds to itself, or `None` if Weir has no such condition.
 fn condition_of(line: &Line) -> Option<Condition> {
     let argument = line.word(1)?;
     if line.keyword() == "monitor-uri" {

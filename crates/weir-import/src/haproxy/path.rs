@@ -1,4 +1,4 @@
-//! `http-request normalize-uri`: the form in which paths are compared and forwarded.
+//! Converts `http-request normalize-uri`, which determines the form in which paths are compared and forwarded.
 
 use super::Context;
 use super::line::Line;

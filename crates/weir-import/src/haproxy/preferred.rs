@@ -1,4 +1,4 @@
-//! `use-server` of backends in mode tcp: a pool for each server that is preferred for some connections.
+//! Converts `use-server` of backends in mode tcp: each server that is preferred for some connections gets its own pool.
 //!
 //! Routes of http services have the key `server`; those of tcp services select only a pool.
 
@@ -9,7 +9,7 @@ use crate::document::Entry;
 use crate::layer7::{Action, Pool, PoolServer};
 use crate::note::Notes;
 
-/// Writes the pools. `pool` is that of the backend, `by_name` are its servers with their names.
+/// Writes the pools. `pool` is the backend's pool; `by_name` contains its servers with their names.
 pub(super) fn write(
     context: &mut Context<'_>,
     proxy: &Proxy,

@@ -1,11 +1,11 @@
-//! Rules that become routes: pools, redirects and fixed responses.
+//! Parses rules that become routes: those that select pools, redirect or send fixed responses.
 
 use super::line::Line;
 use crate::Environment;
 use crate::layer7::has_variable;
 use crate::layer7::{Action, Condition};
 
-/// A rule's action and condition; `Err` = the reason why routes do not support it.
+/// A rule's action and condition, or the reason why routes do not support it.
 pub(super) type ParsedRule<'l> = Result<(Action, &'l [String]), String>;
 
 /// A rule to be converted for each service of the frontend.
@@ -25,7 +25,7 @@ pub(super) fn condition(words: &[String]) -> (&[String], &[String]) {
     words.split_at(index.unwrap_or(words.len()))
 }
 
-/// Parses `http-request …`, `tcp-request …` or `block …`; `None` = not a rule for routes.
+/// Parses `http-request …`, `tcp-request …` or `block …`. Returns `None` if the line is not a rule for routes.
 pub(super) fn parse_rule<'l>(
     line: &'l Line,
     environment: &dyn Environment,
@@ -66,7 +66,7 @@ pub(super) fn parse_rule<'l>(
     })
 }
 
-/// Returns a response with only the status of a rule that rejects requests, for a rule whose other options are not
+/// Returns a response with only the status of a rule that rejects requests, for use if its other options are not
 /// supported.
 pub(super) fn rejection_of(line: &Line) -> Option<(Action, &[String])> {
     let (action, condition) = condition(line.arguments());
@@ -80,7 +80,7 @@ pub(super) fn rejection_of(line: &Line) -> Option<(Action, &[String])> {
     Some((fixed_response(status, String::new()), condition))
 }
 
-/// Parses `redirect scheme https …`, `redirect code 301 location …` and the like, in any order.
+/// Parses `redirect scheme https …`, `redirect code 301 location …` and similar rules, with the options in any order.
 pub(super) fn parse_redirect<'l>(words: &[String], condition: &'l [String]) -> ParsedRule<'l> {
     let mut target = None;
     let mut code = 302;
@@ -109,7 +109,7 @@ pub(super) fn parse_redirect<'l>(words: &[String], condition: &'l [String]) -> P
     if value.contains('{') && !value.contains("%{") {
         return Err("a name in braces is a variable in a route's `redirect`".to_owned());
     }
-    // In a redirect, `{path}` includes the query, and haproxy's `path` does not. `//` at the start would name a host.
+    // In a redirect, `{path}` includes the query, but haproxy's `path` does not. `//` at the start would name a host.
     let value = match kind {
         "location" if !value.contains("query") => match value.strip_prefix("/%[path]") {
             Some(remaining) => format!("{PATH_ONLY}{remaining}"),
@@ -144,7 +144,8 @@ const PATH_ONLY: &str = "{whole}";
 const PATH_WITH_SLASH: &str = "{whole/}";
 
 /// Returns the routes for a redirect that drops the query: `{path}` includes the query, so a group of a regular
-/// expression replaces `{path}`. `None` = the condition already has an expression that cannot be extended with a group.
+/// expression replaces it. Returns `None` if the condition already has an expression that cannot be extended with a
+/// group.
 pub(super) fn routes_without_query(
     condition: &Condition,
     to: &str,
@@ -185,7 +186,7 @@ pub(super) fn drops_query(to: &str) -> bool {
     to.contains(PATH_ONLY) || to.contains(PATH_WITH_SLASH)
 }
 
-/// Replaces haproxy's variables with Weir's; `None` = Weir has no equivalent of a variable.
+/// Replaces haproxy's variables with Weir's. Returns `None` if Weir has no equivalent of a variable.
 pub(super) fn replace_variables(text: &str) -> Option<String> {
     let mut out = String::new();
     let mut remaining = text;
@@ -220,7 +221,7 @@ pub(super) fn replace_variables(text: &str) -> Option<String> {
     Some(out)
 }
 
-/// Returns Weir's variable for a sample fetch method; `None` = Weir has no equivalent.
+/// Returns Weir's variable for a sample fetch method, or `None` if there is no equivalent.
 fn weir_variable(fetch: &str) -> Option<String> {
     let (name, argument) = match fetch.strip_suffix(')').and_then(|it| it.split_once('(')) {
         Some((name, argument)) => (name, argument),
@@ -262,9 +263,9 @@ pub(super) struct Lookup {
     /// The text to look up, with Weir's variables.
     pub(super) key: String,
     pub(super) ignore_case: bool,
-    /// Path of the file; empty = `entries` is used.
+    /// Path of the file; empty if `entries` is used.
     pub(super) file: String,
-    /// Keys and values; empty = `file` is used.
+    /// Keys and values; empty if `file` is used.
     pub(super) entries: Vec<String>,
     /// `kind` of the map.
     pub(super) kind: &'static str,
@@ -349,7 +350,7 @@ pub(super) fn redirect_line(line: &Line) -> ParsedRule<'_> {
     parse_redirect(arguments, condition)
 }
 
-/// Parses `use_backend NAME if …`; `None` = the name is computed.
+/// Parses `use_backend NAME if …`. Returns `None` if the name is computed.
 pub(super) fn use_backend(line: &Line) -> Option<(&str, &[String])> {
     let (arguments, condition) = condition(line.arguments());
     match arguments {

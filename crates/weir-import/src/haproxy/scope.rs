@@ -1,4 +1,4 @@
-//! Environment variables that are expanded in lines, with the changes that `global` makes to them.
+//! Tracks the environment variables that lines can use, including the changes that `global` makes.
 
 use std::collections::HashMap;
 
@@ -7,7 +7,7 @@ use crate::Environment;
 /// Environment variables, with the changes of `setenv` and similar lines.
 pub(super) struct Scope<'e> {
     environment: &'e dyn Environment,
-    /// Changed variables; `None` = unset.
+    /// Changed variables; `None` if unset.
     changes: HashMap<String, Option<String>>,
 }
 
@@ -19,7 +19,7 @@ impl<'e> Scope<'e> {
         }
     }
 
-    /// Returns the value of a variable; `None` = it is not set.
+    /// Returns the value of a variable, or `None` if it is not set.
     pub(super) fn variable(&self, name: &str) -> Option<String> {
         match self.changes.get(name) {
             Some(value) => value.clone(),

@@ -1,4 +1,4 @@
-//! Sections, and the lines that a proxy inherits from its defaults.
+//! Divides haproxy.cfg into sections, and determines the lines that a proxy inherits from its defaults.
 
 use std::collections::HashMap;
 
@@ -68,7 +68,7 @@ pub(super) struct File {
 #[derive(Clone, Debug)]
 pub(super) struct User {
     pub(super) name: String,
-    /// The password hash in a format of `basic_auth`; `None` = `basic_auth` does not support the hash.
+    /// The password hash in a format of `basic_auth`, or `None` if `basic_auth` does not support the hash.
     pub(super) hash: Option<String>,
     pub(super) position: Position,
 }

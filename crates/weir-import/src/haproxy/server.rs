@@ -1,4 +1,4 @@
-//! `server` and `default-server`: an address with its options.
+//! Converts `server` and `default-server` lines.
 
 use weir_model::{MAX_WEIGHT, unix_socket};
 
@@ -33,7 +33,7 @@ pub(super) struct Options {
     pub(super) backup: Option<Position>,
     is_disabled: bool,
     pub(super) ssl: Option<Position>,
-    /// Keys of `tls` of the pool.
+    /// Keys of the pool's `tls`.
     pub(super) tls: Vec<Entry>,
     pub(super) send_proxy: Option<(&'static str, Position)>,
     /// Name of the `resolvers` section.
@@ -47,7 +47,7 @@ pub(super) struct Options {
     pub(super) initial_state: Option<(&'static str, Position)>,
     /// Set if connections to the server are closed when it is down.
     pub(super) shutdown: Option<Position>,
-    /// The server whose state this server has, as `[BACKEND/]SERVER`.
+    /// The server whose state this server shares, as `[BACKEND/]SERVER`.
     pub(super) track: Option<(String, Position)>,
     /// The value of the server's cookie.
     cookie: Option<(String, Position)>,
@@ -95,7 +95,7 @@ impl<'p> ServerScope<'p> {
         Some(Entry::new("cookie", value.as_str(), *position))
     }
 
-    /// Returns whether the values of servers' cookies become part of `sticky`, and not of routes. Adds a note if
+    /// Returns whether the values of servers' cookies become part of `sticky` rather than of routes. Adds a note if
     /// haproxy ignores them.
     fn has_sticky_cookie(&self, position: Position, notes: &mut Notes) -> bool {
         if read_only_cookie(self.proxy).is_some() {
@@ -131,7 +131,7 @@ impl<'p> ServerScope<'p> {
     }
 }
 
-/// Returns the line `cookie NAME` of a section if it has no mode: haproxy only reads the cookie.
+/// Returns the line `cookie NAME` of a section if the line has no mode: haproxy then only reads the cookie.
 pub(super) fn read_only_cookie(proxy: &Proxy) -> Option<&Line> {
     let line = proxy.last(&["cookie"]).filter(|_| proxy.is_http())?;
     let words = line.words.get(2..).unwrap_or_default();
@@ -166,7 +166,7 @@ const UNSUPPORTED_WITH_VALUE: &[&str] = &[
 /// Options that observe failures of client requests.
 const OBSERVATION: &[&str] = &["observe", "error-limit", "on-error"];
 
-/// Options with a value whose loss does not affect clients and servers.
+/// Options with a value whose loss does not affect clients or servers.
 const INERT_WITH_VALUE: &[&str] = &[
     "id",
     "init-addr",
@@ -200,7 +200,7 @@ const INERT_WITH_VALUE: &[&str] = &[
     "quic-cc-algo",
 ];
 
-/// Options without a value whose loss does not affect clients and servers.
+/// Options without a value whose loss does not affect clients or servers.
 const INERT_WITHOUT_VALUE: &[&str] = &[
     "allow-0rtt",
     "check-reuse-pool",
@@ -439,7 +439,7 @@ impl Options {
         true
     }
 
-    /// Completes the keys of the pool's `tls`, and removes them without `ssl`.
+    /// Completes the keys of the pool's `tls`, or removes them if `ssl` is missing.
     pub(super) fn complete_tls(&mut self) {
         match self.ssl {
             // A pool without any key of `tls` does not use TLS.
@@ -457,7 +457,7 @@ impl Options {
         cookie.is_some_and(|(value, _)| value.contains(character))
     }
 
-    /// Returns the keys of an entry of `servers_dns`; `is_service` = its records have weights.
+    /// Returns the keys of an entry of `servers_dns`. `is_service` is true if its records have weights.
     pub(super) fn dns_keys(&self, line: &Line, is_service: bool) -> Vec<Entry> {
         let mut entries = Vec::new();
         let weight = match self.is_disabled {

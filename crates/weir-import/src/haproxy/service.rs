@@ -1,4 +1,4 @@
-//! The table of a service: the settings of a frontend and its default backend, except for rules.
+//! Writes the table of a service from the settings of a frontend and its default backend, except for rules.
 
 use super::line::Line;
 use super::section::Proxy;
@@ -87,7 +87,7 @@ pub(super) fn write_service(
     context.writer.document.push(table);
 }
 
-/// Writes `[defaults.service]` of a file that has only `defaults`, because its other sections are in other files.
+/// Writes `[defaults.service]` for a file that contains only `defaults`, because the other sections are in other files.
 pub(super) fn write_defaults(context: &mut Context<'_>, proxy: &Proxy, notes: &mut Notes) {
     let mut table = Table::new(&["defaults", "service"], proxy.position);
     if let Some(line) = proxy.last(&["mode"]) {
@@ -260,7 +260,7 @@ fn error_pages_of(context: &Context<'_>, line: &Line) -> Vec<ErrorPage> {
             ] if content_type.starts_with(media_type(file)) => (status, file),
             _ => return None,
         };
-        // An empty response: the connection is closed.
+        // `/dev/null` is an empty response: haproxy only closes the connection.
         let is_usable = file.starts_with('/') && !file.starts_with("/dev/") || *file == "/dev/null";
         let file = is_usable.then(|| Entry::new("file", *file, position))?;
         page(status, vec![file])
@@ -281,7 +281,7 @@ fn error_pages_of(context: &Context<'_>, line: &Line) -> Vec<ErrorPage> {
     }
 }
 
-/// Returns whether a URL may be the target of an error page, which contains no variables.
+/// Returns whether a URL can be the target of an error page, which must not contain variables.
 fn is_plain_url(url: &str) -> bool {
     url.bytes()
         .all(|byte| byte.is_ascii_graphic() && !b"{}\\\"<>^`|".contains(&byte))
@@ -412,7 +412,7 @@ fn push_persistence(
     backend: &Proxy,
     sections: &[Proxy],
 ) {
-    // `stick match` and `stick store-request` together are `stick on`.
+    // `stick match` and `stick store-request` together are equivalent to `stick on`.
     let match_and_store = || {
         let match_line = backend.last(&["stick", "match"])?;
         let store_line = backend.last(&["stick", "store-request"])?;

@@ -1,5 +1,5 @@
-//! Rules that change the client's address, such as `http-request set-src`. They are not imported: `client_ip_header`
-//! applies to a whole service, but these rules only to later ones. Without it, routes match the address of the
+//! Tracks rules that change the client's address, such as `http-request set-src`. These rules are not imported: they
+//! affect only later rules, but `client_ip_header` applies to a whole service. Routes match the address of the
 //! connection, so later conditions on `src` have no equivalent.
 
 use std::collections::HashSet;
@@ -9,17 +9,17 @@ use super::rule::condition;
 use super::section::Proxy;
 use crate::note::{Notes, Position};
 
-/// Why routes cannot express a condition on `src` after such a rule.
+/// Why routes cannot express a condition on `src` after a rule that changes the address.
 pub(super) const CHANGED: &str =
     "an earlier rule changes the client's address, but routes match the address of the connection";
 
 /// The point in haproxy's order of evaluation at which a line takes effect: its stage, and its index in the section.
 type Point = (u8, usize);
 
-/// Stage of lines that haproxy evaluates after all rules for requests of the frontend.
+/// Stage of lines that haproxy evaluates after all of the frontend's rules for requests.
 const LAST_STAGE: u8 = 7;
 
-/// Records in each line whether haproxy evaluates it after a rule that changes the client's address.
+/// Records for each line whether haproxy evaluates it after a rule that changes the client's address.
 pub(super) fn mark_lines(proxies: &mut [Proxy]) {
     let changing_backends: Vec<String> = proxies
         .iter()
@@ -27,7 +27,7 @@ pub(super) fn mark_lines(proxies: &mut [Proxy]) {
         .map(|proxy| proxy.name.clone())
         .collect();
     for proxy in proxies {
-        // The rules for requests of a backend precede the rules for responses, and the options, of its frontend.
+        // A backend's rules for requests precede its frontend's options and rules for responses.
         let mut first = changing_backends
             .iter()
             .any(|name| uses_backend(proxy, name))
@@ -92,8 +92,8 @@ fn uses_backend(proxy: &Proxy, name: &str) -> bool {
     proxy.is_frontend && lines_of(proxy).any(selects)
 }
 
-/// Returns the first point at which the line has changed the client's address; `None` = it does not change it. `index`
-/// is the line's index in its section.
+/// Returns the first point at which the line has changed the client's address, or `None` if it does not change the
+/// address. `index` is the line's index in its section.
 fn change_point(line: &Line, index: usize) -> Option<Point> {
     let (action, _) = condition(line.arguments());
     let action: Vec<&str> = action.iter().map(String::as_str).collect();
@@ -124,7 +124,7 @@ fn stage(line: &Line) -> u8 {
     }
 }
 
-/// Returns whether a line uses the client's address as a value, in place of a condition.
+/// Returns whether a line uses the client's address as a value rather than in a condition.
 fn uses_source(line: &Line) -> bool {
     let (action, _) = condition(line.arguments());
     let is_source = |word: &String| {

@@ -1,4 +1,5 @@
-//! `server … track BACKEND/SERVER`: the server has the check of another server, which probes that server.
+//! Converts `server … track BACKEND/SERVER`: the tracking server gets the check of the tracked server, and this check
+//! probes the tracked server.
 
 use super::Context;
 use super::line::Line;
@@ -7,11 +8,11 @@ use crate::document::Entry;
 use crate::note::{Notes, Position};
 use crate::probe::Probe;
 
-/// Maximum number of servers that track each other in a row.
+/// Maximum length of a chain of tracking servers.
 const CHAIN_MAX: usize = 16;
 
 impl ServerScope<'_> {
-    /// Returns the checks of one server. A server that tracks another one has the checks of that server.
+    /// Returns the checks of one server. A server that tracks another server has the checks of the tracked server.
     pub(super) fn probes(
         &self,
         context: &mut Context<'_>,
@@ -39,8 +40,7 @@ impl ServerScope<'_> {
     }
 }
 
-/// Returns the checks of the server whose state this server has, with that server's address and port. `scope` is that
-/// of the tracking server.
+/// Returns the checks of the tracked server, with its address and port. `scope` is the scope of the tracking server.
 ///
 /// # Errors
 /// Returns why the checks cannot be imported.
@@ -94,7 +94,7 @@ fn tracked_probes(
     Err("the servers track each other, and haproxy rejects the line".to_owned())
 }
 
-/// Adds the address and the port of the other server to a check of the server `own`. `position` is the line.
+/// Adds the address and the port of the tracked server to a check of the server `own`. `position` is the line.
 fn set_target(
     context: &Context<'_>,
     probe: &mut Probe,

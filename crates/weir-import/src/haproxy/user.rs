@@ -1,4 +1,4 @@
-//! `userlist` and `http-request auth`: `basic_auth` of routes.
+//! Converts `userlist` and `http-request auth` to `basic_auth` of routes.
 
 use sha_crypt::{PasswordHasher as _, ShaCrypt};
 
@@ -11,8 +11,8 @@ use super::section::Proxy;
 use crate::document::{Entry, Item};
 use crate::note::Notes;
 
-/// Returns the hash of a password that haproxy.cfg has in clear text, in the format `$5$` of crypt(5). The salt is
-/// derived from the name, so that the output is reproducible and equal passwords of different users have different
+/// Returns the hash, in the format `$5$` of crypt(5), of a password that haproxy.cfg contains in plain text. The salt
+/// is derived from the name, so the output is reproducible, and equal passwords of different users have different
 /// hashes.
 pub(super) fn hash_password(name: &str, password: &str) -> Option<String> {
     const SALT_BYTES: usize = 9;

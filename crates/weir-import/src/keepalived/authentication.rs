@@ -1,4 +1,4 @@
-//! `authentication` and `auth_hmac` of a `vrrp_instance`.
+//! Converts `authentication` and `auth_hmac` of a `vrrp_instance`.
 
 use super::field;
 use super::tree::Node;

@@ -1,5 +1,5 @@
-//! Checkers of a real server. Each becomes one check, an HTTP checker one for each URL, an SMTP checker one for
-//! each `host`.
+//! Converts the checkers of a real server. Each checker becomes one check, except that an HTTP checker becomes one per
+//! URL and an SMTP checker one per `host`.
 
 mod http;
 mod misc;
@@ -15,7 +15,7 @@ use crate::document::Entry;
 use crate::note::Notes;
 use crate::probe::Probe;
 
-/// Keywords of all checkers of keepalived.
+/// The keywords that begin keepalived's checkers.
 pub(super) const CHECKERS: &[&str] = &[
     "HTTP_GET",
     "SSL_GET",
@@ -33,7 +33,7 @@ pub(super) const CHECKERS: &[&str] = &[
 const DEFAULT_INTERVAL_MS: u64 = 60_000;
 const DEFAULT_TIMEOUT_MS: u64 = 5000;
 
-/// Where a checker connects to and from.
+/// The local and remote addresses of a checker's connections.
 #[derive(Clone, Debug, Default)]
 struct Endpoint {
     address: Located<IpAddr>,
@@ -175,7 +175,7 @@ impl<'a> Checker<'a> {
     fn set_retry_interval(&self, probe: &mut Probe, retries: u64, notes: &mut Notes) {
         let default = match self.node.keyword() {
             "HTTP_GET" | "SSL_GET" => Some((3000, self.node.position)),
-            // keepalived has no separate default for it: the interval does not change.
+            // keepalived has no separate default for the interval after a failure: the interval does not change.
             "DNS_CHECK" | "MISC_CHECK" => None,
             _ => Some((1000, self.node.position)),
         };

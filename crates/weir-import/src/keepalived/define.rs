@@ -1,4 +1,4 @@
-//! Definitions: `$NAME=value`, and expansion of `$NAME` and `${NAME}`.
+//! Stores definitions (`$NAME=value`), and expands `$NAME` and `${NAME}`.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -9,14 +9,14 @@ use crate::note::Position;
 /// Separates the lines of a multi-line definition.
 const LINE_END: char = '\n';
 
-/// Maximum length of a line after expansion, in bytes: keepalived does not expand it further.
+/// Maximum length of a line after expansion, in bytes. keepalived does not expand a longer line any further.
 const LINE_BYTES_MAX: usize = 4096;
 
 /// Definitions that can be expanded.
 pub(super) struct Definitions<'w> {
     environment: &'w dyn Environment,
     values: HashMap<String, String>,
-    /// Definitions of the file that have not been used so far.
+    /// Definitions of the file that have not been used yet.
     unused: RefCell<HashMap<String, Position>>,
     /// The directory of the current file, for `${_PWD}`.
     pub(super) directory: String,
@@ -79,7 +79,7 @@ impl<'w> Definitions<'w> {
         Err("the definition refers to itself".to_owned())
     }
 
-    /// Expands each name in a line once; `None` = there is nothing to expand.
+    /// Expands each name in a line once. Returns `None` if there is nothing to expand.
     fn expand_once(&self, line: &str) -> Result<Option<String>, String> {
         let mut out = String::new();
         let mut changed = false;
@@ -106,8 +106,8 @@ impl<'w> Definitions<'w> {
         Ok(changed.then_some(out))
     }
 
-    /// Returns the value of the name at the start of `text`, and the length of the name including braces. `None` = the
-    /// name is not defined.
+    /// Returns the value of the name at the start of `text`, and the length of the name including braces. Returns
+    /// `None` if the name is not defined.
     fn expand_name(&self, text: &str) -> Result<Option<(String, usize)>, String> {
         let name_length = |text: &str| {
             let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
@@ -151,7 +151,7 @@ impl<'w> Definitions<'w> {
     }
 }
 
-/// Splits `$NAME=value`; `None` = the line is not a definition.
+/// Splits `$NAME=value`. Returns `None` if the line is not a definition.
 pub(super) fn split_definition(line: &str) -> Option<(&str, &str)> {
     let (name, value) = line.strip_prefix('$')?.split_once('=')?;
     let is_first = |c: char| c.is_ascii_alphabetic() || c == '_';

@@ -1,10 +1,11 @@
-//! Parses arguments of directives like keepalived. For an invalid argument, the functions add a note and return `None`.
+//! Parses arguments of directives as keepalived does. For an invalid argument, the functions add a note and return
+//! `None`.
 
 use super::tree::Node;
 use crate::note::{Notes, Position};
 use crate::time;
 
-/// A value and its position; `None` = not set, or invalid.
+/// A value and its position, or `None` if it is not set or is invalid.
 pub(super) type Located<T> = Option<(T, Position)>;
 
 /// Adds a remark that the argument is invalid or missing, and that keepalived ignores the line.
@@ -36,7 +37,7 @@ pub(super) fn note_extra_arguments(notes: &mut Notes, node: &Node, max: usize) {
     }
 }
 
-/// Returns the port after an address; 0 = absent, `None` = invalid.
+/// Returns the port after an address: 0 if it is absent, `None` if it is invalid.
 pub(super) fn parse_port(node: &Node) -> Option<u16> {
     let word = node.word(2).unwrap_or("0");
     u16::try_from(parse_unsigned(word, 0, 65_535)?).ok()
@@ -55,14 +56,14 @@ pub(super) fn parse_number(notes: &mut Notes, node: &Node, min: u64, max: u64) -
     }
 }
 
-/// Parses an integer without a sign, within bounds.
+/// Parses an unsigned integer within bounds.
 pub(super) fn parse_unsigned(word: &str, min: u64, max: u64) -> Option<u64> {
     let is_number = !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_digit());
     let value = word.parse().ok().filter(|_| is_number)?;
     (min..=max).contains(&value).then_some(value)
 }
 
-/// Parses decimal seconds, to milliseconds.
+/// Parses decimal seconds, and returns milliseconds.
 pub(super) fn parse_seconds(notes: &mut Notes, node: &Node, allow_zero: bool) -> Located<u64> {
     note_extra_arguments(notes, node, 1);
     let value = node.word(1).and_then(time::parse_decimal_seconds);
@@ -88,7 +89,7 @@ pub(super) fn parse_flag(notes: &mut Notes, node: &Node) -> Located<bool> {
     }
 }
 
-/// Parses a single argument; `expected` is its description in the note if it is missing.
+/// Parses a single argument; `expected` describes the argument in the note if it is missing.
 pub(super) fn parse_word(notes: &mut Notes, node: &Node, expected: &str) -> Located<String> {
     note_extra_arguments(notes, node, 1);
     match node.word(1) {
@@ -100,7 +101,7 @@ pub(super) fn parse_word(notes: &mut Notes, node: &Node, expected: &str) -> Loca
     }
 }
 
-/// Returns whether Linux allows this interface name (`dev_valid_name`) and it is not a template's placeholder.
+/// Returns whether Linux allows this interface name (`dev_valid_name`) and the name is not a template's placeholder.
 pub(super) fn is_interface(word: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_graphic() && !b"/:{}<>$%".contains(&byte);
     (1..=15).contains(&word.len()) && word.bytes().all(is_plain)

@@ -1,4 +1,4 @@
-//! `global_defs`.
+//! Converts `global_defs`.
 
 use super::Globals;
 use super::field;
@@ -201,7 +201,7 @@ pub(super) const UNSUPPORTED: &[Unsupported] = &[
             "vrrp_delay_after_boot",
             "vrrp_owner_ignore_adverts",
         ],
-        // They configure keepalived's enforcement of `no_accept`, which has its own note.
+        // These keywords configure keepalived's enforcement of `no_accept`, which has its own note.
         inert: &[
             "nftables",
             "nftables_counters",
@@ -369,7 +369,7 @@ fn read_vrrp_default(globals: &mut Globals, node: &Node, notes: &mut Notes) -> b
         "vrrp_garp_master_repeat" => count("garp_repeat", notes),
         "vrrp_garp_master_refresh_repeat" => count("garp_refresh_repeat", notes),
         "vrrp_down_timer_adverts" => count("down_adverts", notes),
-        // One announcement after a takeover, no further ones.
+        // keepalived sends one announcement after a takeover, and no further ones.
         "vrrp_min_garp" => {
             let flag = field::parse_flag(notes, node).filter(|(is_on, _)| *is_on);
             if let Some((_, position)) = flag {

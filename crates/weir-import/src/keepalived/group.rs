@@ -1,4 +1,4 @@
-//! `virtual_server_group`: several addresses, ranges and marks under one name.
+//! Reads `virtual_server_group`, which combines addresses, ranges and marks under one name.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -12,11 +12,11 @@ use crate::note::{Notes, Position};
 pub(super) struct Group {
     pub(super) position: Position,
     pub(super) addresses: Vec<Block>,
-    /// Firewall marks; `true` = IPv6.
+    /// Firewall marks; `true` for IPv6.
     pub(super) marks: Vec<(u64, bool, Position)>,
 }
 
-/// Addresses with one port; 0 = any port.
+/// Addresses with one port; 0 means any port.
 #[derive(Clone, Debug)]
 pub(super) struct Block {
     pub(super) position: Position,
@@ -98,7 +98,7 @@ fn parse_block(node: &Node, notes: &mut Notes) -> Option<Block> {
     }
 }
 
-/// Parses `10.0.0.1`, `10.0.0.1-9`, `10.0.0.1-10.0.0.9`, `10.0.0.0/28`.
+/// Parses addresses such as `10.0.0.1`, `10.0.0.1-9`, `10.0.0.1-10.0.0.9` and `10.0.0.0/28`.
 fn parse_addresses(text: &str) -> Result<Vec<IpAddr>, String> {
     let invalid = || format!("{text} is not an address or a range of addresses");
     if let Some((base, length)) = text.split_once('/') {

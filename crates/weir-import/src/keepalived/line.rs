@@ -1,5 +1,5 @@
-//! Splits text into lines of words, as keepalived's parser does (`lib/parser.c`): comments, conditions, definitions,
-//! sequences, included files, and braces as separate lines.
+//! Splits text into lines of words, as keepalived's parser does (`lib/parser.c`). Handles comments, conditions,
+//! definitions, sequences and included files; braces become separate lines.
 
 use super::define::{Definitions, split_definition};
 use super::sequence::parse_sequence;
@@ -24,7 +24,7 @@ struct Reader<'w, 'n> {
     notes: &'n mut Notes,
     definitions: Definitions<'w>,
     lines: Vec<Line>,
-    /// Lines whose condition does not match, and why.
+    /// Lines whose condition does not match, and the reason.
     unmatched: Vec<(Position, String)>,
     /// Whether a condition matched: the file contains lines for this director.
     has_match: bool,
@@ -184,7 +184,7 @@ impl Reader<'_, '_> {
         }
     }
 
-    /// Returns the line after `@ID` if it applies to this director; one line may have several conditions.
+    /// Returns the line after `@ID` if it applies to this director; one line can have several conditions.
     fn apply_conditions<'l>(&mut self, mut line: &'l str, position: Position) -> Option<&'l str> {
         while let Some(rest) = line.strip_prefix('@') {
             let (is_negated, rest) = match rest.strip_prefix('^') {
@@ -287,7 +287,7 @@ impl Reader<'_, '_> {
         let mut rest = line;
         while let Some(c) = rest.chars().next() {
             if let Some(length) = placeholder(rest).filter(|_| !in_quotes) {
-                // One word.
+                // A placeholder is one word, without its blanks.
                 part.extend(rest[..length].chars().filter(|c| !c.is_whitespace()));
                 rest = &rest[length..];
                 continue;
@@ -337,7 +337,7 @@ impl Reader<'_, '_> {
     }
 }
 
-/// Returns the directory of a file; empty = the current directory.
+/// Returns the directory of a file; empty for the current directory.
 fn directory(name: &str) -> String {
     match name.rsplit_once('/') {
         Some(("", _)) => "/".to_owned(),
@@ -346,7 +346,7 @@ fn directory(name: &str) -> String {
     }
 }
 
-/// Parses `include`, `includer` and similar: whether a match is required, and the pattern.
+/// Parses `include`, `includer` and similar lines. Returns whether a match is required, and the pattern.
 fn parse_include(line: &str) -> Option<(bool, &str)> {
     let (word, rest) = line.split_once([' ', '\t'])?;
     let is_required = match word.strip_prefix("include")? {

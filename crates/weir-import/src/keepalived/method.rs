@@ -1,4 +1,4 @@
-//! `lvs_method`, or its old name `lb_kind`.
+//! Converts `lvs_method`, or its old name `lb_kind`.
 
 use weir_model::{Forward, TunnelChecksum, TunnelKind};
 

@@ -1,4 +1,4 @@
-//! Imports keepalived.conf: all layer 4 blocks, and VRRP blocks.
+//! Imports keepalived.conf: all layer 4 blocks and VRRP blocks.
 //!
 //! Like keepalived, the importer continues after an invalid line: it adds a note and skips the line.
 
@@ -66,7 +66,7 @@ struct Globals {
     has_virtual_servers: bool,
     /// Defaults of VRRP instances.
     vrrp: Vec<Entry>,
-    /// `[timeouts]`.
+    /// Keys of `[timeouts]`.
     timeouts: Vec<Entry>,
     /// Email alerts to send.
     mail: Mail,
@@ -74,7 +74,7 @@ struct Globals {
     alerts: Located<bool>,
 }
 
-/// Imports keepalived.conf; `name` is its path. Relative includes are resolved against it.
+/// Imports keepalived.conf; `name` is its path. Relative includes are resolved against the path's directory.
 pub fn keepalived(name: &str, text: &str, environment: &dyn Environment) -> Imported {
     let mut notes = Notes::default();
     let lines = line::read_lines(environment, &mut notes, name, text);
@@ -127,7 +127,7 @@ pub fn keepalived(name: &str, text: &str, environment: &dyn Environment) -> Impo
     validate(writer.document, notes)
 }
 
-/// Adds a remark to each email setting without effect: recipients but no `smtp_alert`, or vice versa.
+/// Adds a remark to each email setting without effect: recipients without `smtp_alert`, or vice versa.
 fn note_unused_email_settings(globals: &Globals, writer: &Writer, notes: &mut Notes) {
     if writer.mails.is_empty() {
         let mail = &globals.mail;

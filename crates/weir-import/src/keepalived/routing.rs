@@ -1,4 +1,4 @@
-//! `virtual_routes` and `virtual_rules` of a `vrrp_instance`.
+//! Converts `virtual_routes` and `virtual_rules` of a `vrrp_instance`.
 
 use super::field;
 use super::tree::Node;
@@ -41,7 +41,7 @@ fn parse_pairs(
     Some(entries)
 }
 
-/// Returns whether a text is an address, a network, or a word for all addresses.
+/// Returns whether a text is an address, a network, or a keyword for all addresses.
 fn is_network(text: &str) -> bool {
     let (address, length) = text.split_once('/').unwrap_or((text, "0"));
     let is_address = address.parse::<std::net::IpAddr>().is_ok();

@@ -1,4 +1,4 @@
-//! `~SEQ(…)` and `~LST(…)`: repeat one line.
+//! Expands `~SEQ(…)` and `~LST(…)`, which repeat one line.
 
 /// The variables of each repetition: names and values.
 pub(super) type Repetitions = Vec<Vec<(String, String)>>;
@@ -70,7 +70,7 @@ pub(super) fn parse_sequence(line: &str) -> Result<(Repetitions, &str), String> 
     Ok((repetitions, text.trim_start()))
 }
 
-/// Parses a number like strtol with base 0.
+/// Parses a number as strtol does with base 0.
 fn parse_number(text: &str) -> Option<i64> {
     let (is_negative, digits) = match text.strip_prefix('-') {
         Some(digits) => (true, digits),

@@ -1,4 +1,4 @@
-//! Settings that a checker inherits from its real server, and a real server from its virtual server.
+//! Collects settings that a checker inherits from its real server, and a real server from its virtual server.
 
 use super::field::{self, Located};
 use super::tree::Node;
@@ -86,7 +86,7 @@ impl Settings {
         }
     }
 
-    /// Adds a remark for each setting: no check uses it.
+    /// Adds a remark to each setting, because no check uses it.
     pub(super) fn note_unused(&self, notes: &mut Notes) {
         let positions = [
             self.delay_loop.map(|(_, position)| position),

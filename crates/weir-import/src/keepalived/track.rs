@@ -1,4 +1,4 @@
-//! Objects that VRRP instances track: `vrrp_script`, `vrrp_track_process`, `track_file`.
+//! Converts objects that VRRP instances track: `vrrp_script`, `vrrp_track_process`, `track_file`.
 
 use super::Globals;
 use super::field::{self, Located};

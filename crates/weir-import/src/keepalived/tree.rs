@@ -84,7 +84,8 @@ fn split_words(text: &str) -> Vec<String> {
     words
 }
 
-/// Splits words with the quoting of a shell; `None` = an unterminated quote, or a backslash at the end.
+/// Splits words with the quoting rules of a shell. Returns `None` if a quote is unterminated or the last character is a
+/// backslash.
 pub(super) fn shell_words(text: &str) -> Option<Vec<String>> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;

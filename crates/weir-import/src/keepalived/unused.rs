@@ -1,4 +1,4 @@
-//! Definitions that are never used.
+//! Reports objects that are defined but never used.
 
 use std::collections::HashSet;
 

@@ -1,4 +1,4 @@
-//! `virtual_server` with its real servers.
+//! Converts `virtual_server` blocks with their real servers.
 
 mod directive;
 mod header;
@@ -94,7 +94,7 @@ pub(super) fn write(writer: &mut Writer, globals: &Globals, node: &Node, notes: 
     writer.mails.extend(mail_settings(globals, alerts, pool));
 }
 
-/// Adds a note about `omega`: keepalived then calls the programs for failed servers when it stops.
+/// Adds a note about `omega`, with which keepalived calls the programs for failed servers when it stops.
 fn note_omega(directives: &Directives, node: &Node, notes: &mut Notes) {
     let Some(position) = directives.omega else {
         return;
@@ -166,8 +166,8 @@ fn method_and_scheduler(
     (method, scheduler)
 }
 
-/// Sets the port of real servers to that of the service if their forwarding method cannot change the port, or if they
-/// have none.
+/// Sets the port of real servers to the service's port if their forwarding method cannot change the port, or if they
+/// have no port.
 fn set_ports(
     real_servers: &mut [RealServer],
     directives: &Directives,

@@ -255,7 +255,7 @@ fn set_version(table: &mut Table, globals: &Globals, node: &Node, notes: &mut No
     }
 }
 
-/// Keys of an instance that several lines contribute to.
+/// Keys of an instance to which several lines contribute.
 #[derive(Default)]
 struct Parts {
     track: Vec<Item>,
@@ -267,7 +267,7 @@ fn is_program(key: &str) -> bool {
     key.starts_with("notify") && key != "notify_fifo"
 }
 
-/// Returns why keepalived does not start an instance; `None` = it does.
+/// Returns why keepalived does not start an instance, or `None` if it does.
 fn unusable_reason(node: &Node) -> Option<&'static str> {
     let lines = |keyword: &'static str| {
         node.inner()
@@ -283,7 +283,7 @@ fn unusable_reason(node: &Node) -> Option<&'static str> {
     if !lines("virtual_router_id").any(is_id) {
         return Some("keepalived does not start an instance without a valid virtual_router_id");
     }
-    // keepalived finds the interface of unicast packets itself.
+    // keepalived determines the interface for unicast packets itself.
     let is_unicast = lines("unicast_peer").next().is_some() && lines("interface").next().is_none();
     let is_address = |line: &Node| {
         line.word(1)
@@ -320,7 +320,7 @@ fn is_ipv6(node: &Node) -> bool {
 /// Settings of a sync group. Its programs are called for one member, because all members change state together.
 #[derive(Debug, Default)]
 pub(super) struct SyncGroup {
-    /// The member that the programs are called for: the first one.
+    /// The first member, for which the programs are called.
     pub(super) program_member: String,
     pub(super) programs: Vec<Entry>,
     /// Blocks that each member tracks.
@@ -584,7 +584,7 @@ fn peer_entries(node: &Node, notes: &mut Notes) -> Vec<Entry> {
     entries
 }
 
-/// Returns `min_ttl` of a peer; 0 = not set.
+/// Returns `min_ttl` of a peer, or 0 if it is not set.
 fn min_ttl(line: &Node, notes: &mut Notes) -> u64 {
     let mut min_ttl = 0;
     let mut index = 1;

@@ -14,7 +14,7 @@ use crate::document::Entry;
 use crate::note::{Notes, Position};
 use crate::probe::Probe;
 
-/// `checktype`.
+/// The value of `checktype`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CheckKind {
     Negotiate,
@@ -29,7 +29,7 @@ pub(super) enum CheckKind {
 }
 
 impl CheckKind {
-    /// Parses a check type: a number in `value`, or the keyword `word`. `None` = unknown.
+    /// Parses a check type: a number in `value`, or the keyword `word`. Returns `None` if the type is unknown.
     pub(super) fn read(value: &str, word: &str) -> Option<Self> {
         if value.bytes().any(|byte| byte.is_ascii_digit()) {
             return Some(Self::Combined);
@@ -102,7 +102,7 @@ pub(super) fn check(
     Some(probe)
 }
 
-/// Returns the check for `maintenancedir`: a server is down while the directory contains a file with its name
+/// Returns the check for `maintenancedir`: a server is down while the directory contains a file named after the server
 /// (`_check_real_for_maintenance`).
 pub(super) fn maintenance_check(
     section: &Section,
@@ -117,7 +117,7 @@ pub(super) fn maintenance_check(
     let command = ["/bin/sh", "-c", SCRIPT, directory].map(str::to_owned);
     probe.push(Entry::new("command", command.to_vec(), *position).essential());
     push_common_keys(&mut probe, section, globals, quiescent, false, notes);
-    // A file takes effect at the first probe.
+    // The first probe that finds a file takes the server down.
     probe.entries.retain(|entry| entry.key != "fall");
     probe.push(Entry::implied("fall", 1_u32));
     let reason = "a file takes a server out of service if the file's name is the address; Weir \
@@ -126,7 +126,7 @@ pub(super) fn maintenance_check(
     Some(probe)
 }
 
-/// Adds remarks about lines that only checks use.
+/// Adds remarks about lines that only checks use, if there are no checks.
 fn note_unused(section: &Section, notes: &mut Notes) {
     let positions = [
         &section.request,

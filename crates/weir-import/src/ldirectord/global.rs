@@ -1,4 +1,4 @@
-//! Global lines: defaults for every virtual service.
+//! Reads global lines, which are defaults for every virtual service.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
@@ -11,7 +11,7 @@ use crate::inert;
 use crate::mail::Mail;
 use crate::note::{Notes, Position};
 
-/// A number and its source line; `None` = not set.
+/// A number and its source line, or `None` if it is not set.
 pub(super) type Number = Option<(u64, Position)>;
 
 /// Values of the global lines.
@@ -32,7 +32,7 @@ pub(super) struct Globals {
     pub(super) maintenance: Option<(String, Position)>,
     /// Addresses and ports of `pingpong_master` servers, whose result applies to `pingpong_slave` servers.
     pub(super) masters: HashMap<IpAddr, u16>,
-    /// Lines that a virtual service uses.
+    /// Lines that at least one virtual service uses.
     pub(super) used_lines: RefCell<HashSet<Position>>,
 }
 
@@ -187,7 +187,7 @@ impl Globals {
         }
     }
 
-    /// Parses directives with a number; `None` = another directive.
+    /// Parses directives with a number. Returns `None` for any other directive.
     fn parse_number(
         &mut self,
         name: &str,

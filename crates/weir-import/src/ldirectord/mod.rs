@@ -1,7 +1,7 @@
-//! Imports ldirectord.cf: global lines without indentation, and indented lines of virtual services.
+//! Imports ldirectord.cf, which consists of global lines without indentation and indented lines of virtual services.
 //!
-//! ldirectord exits at the first error. The importer adds a note for that line and continues, so that one run
-//! reports all errors.
+//! ldirectord exits at the first error. The importer adds a note for that line and continues, so one run reports all
+//! errors.
 
 mod check;
 mod global;
@@ -16,7 +16,7 @@ use crate::{Environment, Imported};
 use global::Globals;
 use service::Section;
 
-/// Reason why ldirectord rejects a line; `None` = it accepts the line.
+/// Why ldirectord rejects a line, or `None` if it accepts the line.
 type Rejection = Option<String>;
 
 /// Adds the note for an error at which ldirectord exits.
@@ -131,7 +131,7 @@ fn read_unindented_line(section: &mut Section, line: &str, position: Position, n
     );
 }
 
-/// Parses `virtual=…` or `virtual6=…` without indentation. Returns whether it is IPv6, and the value.
+/// Parses `virtual=…` or `virtual6=…` without indentation. Returns whether the service is IPv6, and the value.
 fn virtual_header(line: &str) -> Option<(bool, &str)> {
     let rest = line.strip_prefix("virtual")?;
     let (is_ipv6, rest) = match rest.strip_prefix('6') {
@@ -146,19 +146,20 @@ fn value_of(rest: &str) -> Option<&str> {
     Some(rest.trim_start().strip_prefix('=')?.trim_start())
 }
 
-/// Returns a line of a section without its indentation of at least four blanks; `None` = not indented, or empty.
+/// Returns a line of a section without its indentation of at least four blanks, or `None` if the line is empty or not
+/// indented.
 fn strip_indentation(line: &str) -> Option<&str> {
     let rest = line.strip_prefix("    ")?;
     let word = rest.trim_start_matches(' ');
     match (rest.is_empty(), word.is_empty()) {
         (true, _) => None,
-        // ldirectord rejects a line of blanks as an unknown command.
+        // ldirectord rejects a line that contains only blanks as an unknown command.
         (false, true) => Some(rest),
         (false, false) => Some(word),
     }
 }
 
-/// Splits `name = value`; `None` = the line is not a directive.
+/// Splits `name = value`. Returns `None` if the line is not a directive.
 fn split_directive(line: &str) -> Option<(&str, &str)> {
     let end = line
         .find(|c: char| !c.is_ascii_alphanumeric())

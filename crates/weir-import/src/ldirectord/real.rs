@@ -1,4 +1,4 @@
-//! Real servers and fallbacks: addresses, ports and flags.
+//! Parses real servers and fallbacks: addresses, ports and flags.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -12,7 +12,7 @@ use crate::note::Position;
 pub(super) struct Fallback {
     pub(super) position: Position,
     pub(super) address: IpAddr,
-    /// 0 = the port of the virtual service.
+    /// Port; 0 means the port of the virtual service.
     pub(super) port: u16,
     pub(super) forward: Forward,
 }
@@ -21,7 +21,7 @@ pub(super) struct Fallback {
 #[derive(Clone, Debug)]
 pub(super) struct RealLine {
     pub(super) addresses: Vec<IpAddr>,
-    /// 0 = the port of the virtual service.
+    /// Port; 0 means the port of the virtual service.
     pub(super) port: u16,
     pub(super) forward: Forward,
     pub(super) weight: u64,

@@ -11,7 +11,7 @@ use super::{Rejection, first_number, note_fatal, parse_yes_no, quoted, split_dir
 use crate::layer4::is_scheduler;
 use crate::note::{Notes, Position};
 
-/// Services that ldirectord can check, and their default ports; 0 = none.
+/// Services that ldirectord can check, and their default ports, or 0 if there is none.
 pub(super) const SERVICES: &[(&str, u16)] = &[
     ("dns", 53),
     ("ftp", 21),
@@ -47,7 +47,7 @@ enum Target {
     Address(String, String),
 }
 
-/// A value and its source line; `None` = not set.
+/// A value and its source line, or `None` if it is not set.
 pub(super) type Text = Option<(String, Position)>;
 
 /// A virtual service that is being parsed.
@@ -56,7 +56,7 @@ pub(super) struct Section {
     pub(super) position: Position,
     ipv6: bool,
     target: Target,
-    /// Protocol; `true` = UDP.
+    /// Protocol; `true` for UDP.
     protocol: Option<(bool, Position)>,
     scheduler: Text,
     flags: Vec<(String, Position)>,
@@ -167,7 +167,7 @@ impl Section {
         }
     }
 
-    /// Parses directives with a number; `None` = another directive.
+    /// Parses directives with a number. Returns `None` for any other directive.
     fn parse_number(
         &mut self,
         name: &str,
@@ -208,7 +208,7 @@ impl Section {
         })
     }
 
-    /// Parses directives with a text; `None` = another directive.
+    /// Parses directives with a text. Returns `None` for any other directive.
     fn parse_text(
         &mut self,
         name: &str,
@@ -398,7 +398,7 @@ fn family_note(name: &str) -> String {
     format!("ldirectord rejects the file here: the address family requires `{name}`")
 }
 
-/// Returns the first sequence of letters, digits, `_` and `-`; empty = none.
+/// Returns the first sequence of letters, digits, `_` and `-`; empty if there is none.
 fn first_word(value: &str) -> &str {
     let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     let tail = &value[value.find(is_word).unwrap_or(value.len())..];

@@ -1,4 +1,4 @@
-//! `return`, `rewrite` and `proxy_pass`: the action of a block.
+//! Converts `return`, `rewrite` and `proxy_pass` to the action of a block.
 
 use super::Context;
 use super::header::{changed_path, new_path};
@@ -143,8 +143,8 @@ pub(super) fn restart_of_server(line: &Node) -> Option<Action> {
     })
 }
 
-/// Converts a `rewrite … last` of an `if`. `levels` has two elements for an `if` of the server block, and more for an
-/// `if` of a location.
+/// Converts a `rewrite … last` of an `if`. `levels` has two elements if the `if` is in the server block, and more if it
+/// is in a location.
 fn restart_of_if(
     block: &Node,
     line: &Node,
@@ -175,15 +175,16 @@ pub(super) fn redirect_target(
     if text.is_empty() {
         return Err("the target is missing".to_owned());
     }
-    // `{path}` includes the query, and is the normalized path if `{query}` is used too.
+    // `{path}` includes the query, unless the text also contains `{query}`; then `{path}` is the normalized path.
     let text = text.replace("$uri$is_args$args", "$request_uri");
-    // nginx adds the host and the port of the request to a path, and clients do the same (RFC 9110 section 10.2.2).
+    // nginx adds the host and the port of the request to a path, and clients do the same for a relative reference (RFC
+    // 9110 section 10.2.2).
     replace_variables(&text, variables)
         .ok_or("the target contains an unsupported variable or a name in braces".to_owned())
 }
 
 /// Splits a URL whose path contains groups of the location's expression. nginx sends such a path unchanged, with the
-/// query only if the URL ends with `$is_args$args`. `None` = the URL contains no group.
+/// query only if the URL ends with `$is_args$args`. Returns `None` if the URL contains no group.
 fn computed_path<'t>(
     text: &'t str,
     variables: ServerVariables<'_>,

@@ -1,4 +1,4 @@
-//! `auth_request` of a location: `forward_auth` of its route.
+//! Converts `auth_request` of a location to `forward_auth` of the location's route.
 
 use std::collections::HashMap;
 
@@ -10,8 +10,8 @@ use super::variable::{ServerVariables, replace_variables};
 use crate::document::{Entry, Item};
 use crate::note::Notes;
 
-/// Returns the route's `forward_auth`; `None` = there is no `auth_request`, or it cannot be imported, which a note
-/// reports.
+/// Returns the route's `forward_auth`, or `None` if there is no `auth_request`. Adds a note and returns `None` if the
+/// `auth_request` cannot be imported.
 pub(super) fn forward_auth(
     context: &mut Context<'_>,
     levels: &[&[Node]],
@@ -38,7 +38,7 @@ pub(super) fn forward_auth(
 /// Converts an `auth_request`.
 ///
 /// # Errors
-/// Returns why it cannot be imported.
+/// Returns why the `auth_request` cannot be imported.
 fn convert(
     context: &mut Context<'_>,
     line: &Node,
@@ -109,7 +109,7 @@ fn set_fields(
         "upgrade",
         "x-forwarded-for",
     ];
-    // As in redirects, `{path}` is the path as received.
+    // `{path}` is the path as received, as in redirects.
     let variables = variables.for_redirect(true);
     let mut items = Vec::new();
     for line in inherited(target_levels, "proxy_set_header") {
@@ -130,7 +130,7 @@ fn set_fields(
     Ok(items)
 }
 
-/// Returns response fields by the variables that `auth_request_set` assigns them to.
+/// Returns the response fields that `auth_request_set` assigns to variables, by variable.
 fn fields_by_variable<'n>(levels: &[&'n [Node]]) -> HashMap<&'n str, (String, &'n Node)> {
     let lines = inherited(levels, "auth_request_set").into_iter();
     let pairs = lines.filter_map(|line| {
@@ -140,7 +140,7 @@ fn fields_by_variable<'n>(levels: &[&'n [Node]]) -> HashMap<&'n str, (String, &'
     pairs.collect()
 }
 
-/// Returns the response field that a `proxy_set_header` copies; `None` = it does not copy a field.
+/// Returns the response field that a `proxy_set_header` copies, or `None` if it does not copy a field.
 pub(super) fn copied_field(levels: &[&[Node]], line: &Node) -> Option<String> {
     let (field, _) = fields_by_variable(levels).remove(line.word(2)?)?;
     Some(field)

@@ -1,10 +1,10 @@
-//! Variables of `set`, `map` and `geo`. If their value is known, or depends on parts of the request that routes can
-//! compare, directives are rewritten before they are converted.
+//! Expands variables of `set`, `map` and `geo`. If a variable's value is known, or depends on parts of the request that
+//! routes can compare, the directives that use it are rewritten before they are converted.
 //!
-//! `set $x v` outside of `if` makes `$x` the text `v`. After `if (c) { set $x v; }` the variable has one value for
-//! requests with `c` and another for the other requests; an `if` that compares the variable becomes an `if` with the
-//! conditions of that value. A directive that cannot be resolved this way keeps its variable, and is reported like any
-//! unsupported directive.
+//! `set $x v` outside of `if` makes `$x` the text `v`. After `if (c) { set $x v; }`, the variable has one value for
+//! requests that meet `c` and another value for all others. An `if` that compares the variable becomes an `if` with the
+//! conditions for the compared value. A directive that cannot be resolved this way keeps the variable, and is reported
+//! like any unsupported directive.
 
 use std::collections::{HashMap, HashSet};
 
@@ -16,8 +16,8 @@ use crate::note::Position;
 /// Maximum number of values of a variable: each becomes a route.
 const CASES_MAX: usize = 64;
 
-/// The values of the variables of `set`, each with the conditions under which the variable has it. Exactly one value of
-/// a variable applies to each request. `None` = the value is unknown.
+/// The values of the variables that `set` assigns, each with the conditions under which it applies. Exactly one value
+/// of a variable applies to each request. `None` if the value is unknown.
 type Values = HashMap<String, Option<Vec<Case>>>;
 
 /// Rewrites the server blocks among `nodes`. Returns the lines that are no longer needed.
@@ -31,7 +31,7 @@ pub(super) fn expand(nodes: &mut [Node], maps: &Maps) -> HashSet<Position> {
         };
         let (inner, _) = rewriter.expand(node.inner(), &Values::new(), &mut sets);
         node.block = Some(inner);
-        // The value of a variable is unknown where a directive still contains the variable.
+        // Where a directive still contains a variable, the variable's value is unknown.
         let names: HashSet<&str> = sets.iter().map(|(name, _)| name.as_str()).collect();
         let mut needed: HashSet<&str> = names.iter().copied().collect();
         needed.retain(|name| uses_variable(node.inner(), name));
@@ -134,15 +134,15 @@ fn only_value(cases: &Option<Vec<Case>>) -> Option<&str> {
     }
 }
 
-/// Rewriter of the directives of a server block.
+/// Rewrites the directives of a server block.
 struct Rewriter<'m> {
     maps: &'m Maps,
     changes_path: bool,
 }
 
 impl Rewriter<'_> {
-    /// Rewrites the directives of a block. `initial_values` are the values of variables at its beginning. Returns the
-    /// directives and the values at the end of the block, and adds the lines that set variables to `sets`.
+    /// Rewrites the directives of a block. `initial_values` are the values of variables at the beginning of the block.
+    /// Returns the directives and the values at the end of the block, and adds the lines that set variables to `sets`.
     fn expand(
         &self,
         nodes: &[Node],
@@ -191,7 +191,7 @@ impl Rewriter<'_> {
         values.insert(name, cases);
     }
 
-    /// Returns the values of a text; `None` = they are unknown.
+    /// Returns the values of a text, or `None` if they are unknown.
     fn cases(&self, text: &str, values: &Values) -> Option<Vec<Case>> {
         let mut cases = vec![Case {
             conditions: Vec::new(),
@@ -229,8 +229,8 @@ impl Rewriter<'_> {
         Some(cases)
     }
 
-    /// Rewrites an `if`. An `if` that contains only `set` changes the values of variables; any other becomes an `if`
-    /// for each value that meets its condition.
+    /// Rewrites an `if`. An `if` that contains only `set` changes the values of variables. Any other `if` is replaced
+    /// with one `if` for each value that meets its condition.
     fn rewrite_if(
         &self,
         node: &Node,
@@ -297,8 +297,8 @@ impl Rewriter<'_> {
         }
     }
 
-    /// Returns the alternatives of an `if`, each a list of conditions that must all hold; `None` = the `if` cannot be
-    /// rewritten.
+    /// Returns the alternatives of an `if`, each a list of conditions that must all hold, or `None` if the `if` cannot
+    /// be rewritten.
     fn alternatives(&self, node: &Node, values: &Values) -> Option<Vec<Vec<String>>> {
         let text = node.words.get(1..)?.join(" ");
         let text = text.strip_prefix('(')?.strip_suffix(')')?.trim().to_owned();
@@ -366,13 +366,14 @@ impl Rewriter<'_> {
         vec![node]
     }
 
-    /// Rewrites a `proxy_pass` whose target contains variables: an `if` for each value, and the last value without a
-    /// condition.
+    /// Rewrites a `proxy_pass` whose target contains variables: each value becomes an `if`, except for the last value,
+    /// which needs no condition.
     fn rewrite_proxy_pass(&self, node: &Node, target: &str, values: &Values) -> Vec<Node> {
         let Some(cases) = self.cases(target, values) else {
             return vec![node.clone()];
         };
-        // With a variable, nginx sends the path of the URL as the whole path, instead of replacing the location's.
+        // If the URL contains a variable, nginx sends the URL's path as the whole path instead of replacing the
+        // location's path.
         let path_of = |url: &str| {
             let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
             rest.find('/').map(|offset| rest[offset..].to_owned())
@@ -417,7 +418,7 @@ fn merge_values(
     previous: Option<Vec<Case>>,
     inside: Option<&Option<Vec<Case>>>,
 ) -> Option<Vec<Case>> {
-    // The opposite of several conditions is not one list of conditions.
+    // The negation of several conditions is not a list of conditions that must all hold.
     let [condition] = condition? else {
         return None;
     };

@@ -1,4 +1,4 @@
-//! Targets for requests without a file: a named location, or a page that a server sends.
+//! Determines the target of requests for missing files: a named location, or a page that a server sends.
 
 use super::Context;
 use super::action::action;
@@ -12,7 +12,7 @@ use crate::edit::Edits;
 use crate::layer7::Action;
 use crate::note::{Notes, Position};
 
-/// A location and its pool, which receives requests for missing files.
+/// A location and its pool. The pool receives requests for missing files.
 pub(super) struct NamedPool<'n> {
     pub(super) node: &'n Node,
     pub(super) pool: String,
@@ -43,7 +43,7 @@ pub(super) fn named_pool<'n>(
     };
     let line = match find("try_files") {
         Some(line) => line,
-        // Only for missing files: Weir has no equivalent for other errors of the location.
+        // Only 404 is supported: Weir has no equivalent for other errors of the location.
         None => {
             let mut pages = inherited(levels, "error_page").into_iter();
             pages.find(|line| match line.words.as_slice() {
@@ -95,8 +95,8 @@ pub(super) fn named_pool<'n>(
     }
 }
 
-/// Returns the changes of a route that serves files and falls back to the pool of a named location: those of the named
-/// location. Adds notes if the response fields of both locations differ.
+/// Returns the changes of a route that serves files and falls back to the pool of a named location. These are the
+/// changes of the named location. Adds notes if the response fields of both locations differ.
 pub(super) fn edits_with_named(
     context: &mut Context<'_>,
     named: &Node,
@@ -128,7 +128,8 @@ pub(super) fn edits_with_named(
     edits
 }
 
-/// Returns the changes of a route whose missing files have a page that a server sends: `named` has its location.
+/// Returns the changes of a route that sends a server's page for missing files. `named` contains the location of the
+/// page.
 pub(super) fn edits_with_page(
     context: &mut Context<'_>,
     named: &NamedPool<'_>,
@@ -142,7 +143,7 @@ pub(super) fn edits_with_page(
         .chain(levels[1..].iter().copied())
         .collect();
     let mut edits = edits(context, &named_levels, variables, notes);
-    // Fields without `always` are not in responses with 404.
+    // Responses with status 404 do not contain fields without `always`.
     edits.response = file_edits(context, levels, variables, notes).response;
     for line in inherited(levels, "add_header")
         .iter()
@@ -164,7 +165,7 @@ pub(super) fn edits_with_page(
     edits
 }
 
-/// Returns the action for requests without a file that are not sent to a pool.
+/// Returns the action for requests for missing files that are not sent to a pool.
 pub(super) fn action_without_pool(action: &Action) -> Action {
     match action {
         Action::Files(keys, from) => {

@@ -1,4 +1,4 @@
-//! `if (!-f $request_filename)` and similar tests for files, from before `try_files`, which replaces them.
+//! Converts `if (!-f $request_filename)` and similar file tests to `try_files`, which has replaced them.
 
 use super::nested::with_inherited_lines;
 use super::tree::Node;
@@ -10,13 +10,13 @@ const FILE: &str = "$request_filename";
 struct FileTest<'n> {
     node: &'n Node,
     is_negated: bool,
-    /// Whether a directory is accepted too.
+    /// Whether the test also accepts a directory.
     accepts_directory: bool,
     /// Text after the name of the request's file.
     suffix: String,
 }
 
-/// Returns a server block whose locations have `try_files` instead of tests for files, where both are equivalent.
+/// Returns the server block with `try_files` instead of file tests in locations where both are equivalent.
 pub(super) fn with_try_files(server: &Node) -> Node {
     let mut lines = Vec::new();
     for node in server.inner() {
@@ -38,8 +38,8 @@ pub(super) fn with_try_files(server: &Node) -> Node {
     }
 }
 
-/// Returns a location with `try_files`, and the named location for requests without a file. `None` = the location has
-/// no such tests, or does more than they do.
+/// Returns a location with `try_files`, and the named location for requests without a file. Returns `None` if the
+/// location has no file tests or has other rules too.
 fn convert_location(location: &Node, name: &str) -> Option<(Node, Option<Node>)> {
     let is_other_rule = |line: &Node| {
         matches!(
@@ -142,7 +142,7 @@ fn candidate(test: &FileTest<'_>) -> Option<String> {
     (is_file && is_equivalent).then(|| format!("$uri{}", test.suffix))
 }
 
-/// Returns the last argument of `try_files` for the lines that nginx applies without a file.
+/// Returns the last argument of `try_files` for the lines that nginx applies if the file is missing.
 fn fallback(lines: &[Node]) -> Option<String> {
     let (first, rest) = lines.split_first()?;
     if rest.iter().any(|line| line.words != ["break"]) {

@@ -1,4 +1,4 @@
-//! Groups of a location's regular expression: `$1` and `$name` in its lines.
+//! Replaces the groups of a location's regular expression, `$1` and `$name`, in the location's lines.
 
 use std::collections::HashMap;
 
@@ -43,7 +43,7 @@ fn replace_in_lines(lines: &[Node], count: usize, names: &HashMap<&str, usize>) 
     lines.iter().map(replace_in_line).collect()
 }
 
-/// Replaces the groups in a word with tokens: `$1` to `$count`, and those with names.
+/// Replaces the groups in a word with tokens: `$1` to `$count`, and named groups.
 fn replace_groups(word: &str, count: usize, names: &HashMap<&str, usize>) -> String {
     let mut out = String::new();
     let mut rest = word;

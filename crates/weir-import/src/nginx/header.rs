@@ -1,5 +1,5 @@
-//! `proxy_set_header`, `add_header`, `proxy_hide_header`, `proxy_redirect` and `rewrite … break`: the header and path
-//! changes of a location.
+//! Converts `proxy_set_header`, `add_header`, `proxy_hide_header`, `proxy_redirect` and `rewrite … break` to the header
+//! and path changes of a location.
 
 use super::target::{is_host_field, parse_host};
 use super::tree::{Node, inherited};
@@ -70,7 +70,7 @@ pub(super) fn edits(
     edits.keys.append(&mut keys);
     edits.keys.extend(forward_auth);
     let innermost = levels.first().copied().unwrap_or_default();
-    // The first rewrite that matches is applied, like the first route that matches.
+    // Only the first rewrite that matches is applied, as with routes.
     for (line, (regex, path)) in innermost
         .iter()
         .filter_map(|line| Some((line, new_path(line)?)))
@@ -148,8 +148,8 @@ fn sends_service_port(line: &Node) -> bool {
     line.word(1).is_some_and(is_name) && line.word(2) == Some("$server_port")
 }
 
-/// Returns the keys of a route's `x_forwarded`, which replace those of its service. `service_appends` = the service
-/// appends to X-Forwarded-For.
+/// Returns the keys of a route's `x_forwarded`, which replace those of its service. `service_appends` is true if the
+/// service appends to X-Forwarded-For.
 fn x_forwarded_rules(service_appends: bool, lines: &[&Node]) -> Vec<Entry> {
     let mut rules = Vec::new();
     let port = lines.iter().rev().find(|line| sends_service_port(line));
@@ -235,7 +235,7 @@ pub(super) fn response_edits(
         match added_field(line, variables) {
             Ok((name, value)) => {
                 context.used.insert(line.position);
-                // nginx sends a second field, but clients use only one.
+                // nginx sends a second field of this name, but clients use only one.
                 if name.eq_ignore_ascii_case("Content-Type") {
                     edits.response.set(name, &value, line.position);
                 } else {
@@ -329,7 +329,7 @@ fn add_response_edits(
     }
 }
 
-/// Returns `Cache-Control` for `expires 30d`; `None` = `off`, or a time of day.
+/// Returns `Cache-Control` for `expires 30d`, or `None` for `off` and for a time of day.
 fn cache_control(line: &Node) -> Option<String> {
     match line.word(1)? {
         "epoch" => Some("no-cache".to_owned()),
@@ -339,7 +339,7 @@ fn cache_control(line: &Node) -> Option<String> {
     }
 }
 
-/// Parses the time of an `expires` directive, which may be in years or months, and returns milliseconds.
+/// Parses the time of an `expires` directive, which can be in years or months, and returns milliseconds.
 pub(super) fn expiry_ms(text: &str) -> Option<u64> {
     const DAY_MS: u64 = 86_400_000;
     let units = [('y', 365 * DAY_MS), ('M', 30 * DAY_MS)];
@@ -366,8 +366,8 @@ pub(super) fn added_field<'n>(
     Ok((name, value))
 }
 
-/// Returns the name and the value of a field that is sent to servers; `None` = Weir sends the same field itself.
-/// `appends` = the service's `x_forwarded` appends to X-Forwarded-For.
+/// Returns the name and the value of a field that is sent to servers, or `None` if Weir sends the same field itself.
+/// `appends` is true if the service's `x_forwarded` appends to X-Forwarded-For.
 fn request_field<'n>(
     name: &'n str,
     value: &str,
@@ -378,7 +378,7 @@ fn request_field<'n>(
     if appends && is_named("X-Forwarded-For") && is_appended(value) {
         return Ok(None);
     }
-    // Weir keeps connections open and passes upgrades.
+    // Weir keeps connections open and forwards upgrades without these lines.
     if is_named("Upgrade") || is_named("Connection") {
         return Ok(None);
     }
@@ -392,7 +392,7 @@ pub(super) fn new_path(line: &Node) -> Option<(String, String)> {
     changed_path(line, &["break"])
 }
 
-/// Converts a `rewrite` with one of these flags to a regular expression and a path; an empty flag = no flag.
+/// Converts a `rewrite` with one of these flags to a regular expression and a path; an empty flag means no flag.
 pub(super) fn changed_path(line: &Node, flags: &[&str]) -> Option<(String, String)> {
     let words: Vec<&str> = line.words.iter().map(String::as_str).collect();
     let (regex, path, flag) = match words[..] {

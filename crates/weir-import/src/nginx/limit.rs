@@ -1,5 +1,5 @@
-//! `limit_req`, `limit_conn`, `client_max_body_size` and `proxy_next_upstream` of a server block: `limits` and
-//! `retry_on`.
+//! Converts `limit_req`, `limit_conn`, `client_max_body_size` and `proxy_next_upstream` of a server block to `limits`
+//! and `retry_on`.
 
 use std::collections::HashMap;
 
@@ -37,7 +37,7 @@ pub(super) fn limits(
     entries
 }
 
-/// Returns the key for `client_max_body_size`. A limit above the largest one of Weir becomes no limit.
+/// Returns the key for `client_max_body_size`. A limit above Weir's maximum becomes unlimited.
 pub(super) fn body_limit(
     context: &mut Context<'_>,
     key: &'static str,
@@ -68,8 +68,8 @@ pub(super) fn body_limit(
 }
 
 /// Returns the keys of a route's `limits`, for the `limit_req` and `limit_conn` of a location. A line is not imported
-/// if several locations or routes share its zone: nginx counts their requests together, while Weir counts for each
-/// route.
+/// if several locations or routes share its zone: nginx counts their requests together, but Weir counts the requests of
+/// each route.
 pub(super) fn route_limits(
     context: &mut Context<'_>,
     outer: &[Node],
@@ -266,7 +266,7 @@ pub(super) fn retry_conditions(context: &mut Context<'_>, line: &Node, notes: &m
     Entry::new("retry_on", conditions, line.position)
 }
 
-/// Parses `10m` to bytes; `None` = invalid, or the number is 2^32 or more.
+/// Parses a size such as `10m` and returns bytes. Returns `None` if the size is invalid or its number is 2^32 or more.
 pub(super) fn parse_size(text: &str) -> Option<u64> {
     let (number, unit) = match text.strip_suffix(['k', 'K', 'm', 'M', 'g', 'G']) {
         Some(number) => (number, text.chars().last()?.to_ascii_lowercase()),

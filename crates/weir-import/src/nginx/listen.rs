@@ -1,4 +1,4 @@
-//! `listen`, and the server blocks that share an address.
+//! Reads `listen` directives, and finds the server blocks that share an address.
 
 use std::collections::HashMap;
 
@@ -19,7 +19,7 @@ pub(super) struct Listen {
 }
 
 impl Listen {
-    /// Returns whether it is port 80, which clients use for plain HTTP.
+    /// Returns whether the port is 80, which clients use for plain HTTP.
     pub(super) fn is_for_plain_http(&self) -> bool {
         self.address.ends_with(":80")
     }
@@ -170,7 +170,7 @@ pub(super) fn group_by_servers(server_listens: &[Vec<Listen>]) -> Vec<ListenGrou
                     if listen.is_default {
                         existing.default = server;
                     }
-                    // `ssl` on one `listen` applies to all with this address.
+                    // `ssl` on one `listen` applies to every `listen` with this address.
                     existing.listen[0].tls |= listen.tls;
                     existing.listen[0].proxy_protocol |= listen.proxy_protocol;
                 }

@@ -1,4 +1,4 @@
-//! `location`, and its `if` blocks: routes of one server block.
+//! Converts `location`, with its `if` blocks, to routes of one server block.
 
 use std::rc::Rc;
 
@@ -25,7 +25,7 @@ use crate::note::{Notes, Position};
 #[derive(Clone, Debug)]
 pub(super) struct BlockRoute {
     pub(super) position: Position,
-    /// `None` = every path, unless `regex` is set.
+    /// The path; `None` means every path, unless `regex` is set.
     pub(super) path: Option<String>,
     /// A regular expression, instead of a path.
     pub(super) regex: Option<String>,
@@ -34,7 +34,7 @@ pub(super) struct BlockRoute {
     pub(super) action: Action,
     /// Header and path changes.
     pub(super) edits: Edits,
-    /// Sort order: exact paths, `^~`, expressions, prefixes; longer ones first.
+    /// Sort order: exact paths, `^~` prefixes, expressions, other prefixes; longer paths first.
     pub(super) rank: (u8, usize),
 }
 
@@ -53,14 +53,14 @@ pub(super) struct BlockRoutes {
     exclusive_prefixes: Vec<String>,
     /// Whether the server block has locations with regular expressions.
     has_expressions: bool,
-    /// Lines of the server block other than locations, which the locations inherit.
+    /// The server block's lines that are not locations; the locations inherit them.
     lines: Rc<[Node]>,
 }
 
-/// The paths of a service: which path `proxy_pass` sends to servers.
+/// Which path the `proxy_pass` directives of a service send to servers.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct PathUse {
-    /// Whether a location matches only some paths.
+    /// Whether at least one location matches only some paths.
     pub(super) compares_paths: bool,
     /// Whether a `proxy_pass` has no path: servers then get the path as received.
     pub(super) sends_received_path: bool,
@@ -91,7 +91,7 @@ impl BlockRoute {
     }
 }
 
-/// Converts a server block. `scheme` is the scheme of its clients. `idle_limit` and `path_use` are the values from
+/// Converts a server block. `scheme` is the scheme of its clients. `idle_limit` and `path_use` have the values from
 /// earlier server blocks.
 pub(super) fn block_routes(
     context: &mut Context<'_>,
@@ -307,7 +307,7 @@ fn add_if_blocks(
         let variables = ServerVariables::new(scheme, &routes.name);
         let edits = edits_of(context, &action, &levels, variables, notes);
         note_unused_lines(context, block, notes);
-        // The following directives handle a path that the rewrite does not change.
+        // The following directives handle requests whose path the rewrite does not change.
         let is_last = !matches!(action, Action::Restart { .. });
         let is_final = condition == IfCondition::Always && is_last;
         let extra_condition = match condition {
@@ -445,7 +445,7 @@ fn add_location(
         (Vec::new(), action_without_pool(&action), other)
     });
     let methods = match page {
-        // nginx gets the page with GET, also for other methods.
+        // nginx requests the page with GET even if the client used another method.
         Some(_) => vec!["GET".to_owned(), "HEAD".to_owned()],
         None => Vec::new(),
     };
@@ -591,7 +591,7 @@ fn rejections(context: &mut Context<'_>, node: &Node) -> Vec<(Condition, Action)
                 context.used.insert(line.position);
                 rejections.push((Condition::default(), respond(404)));
             }
-            // Already imported as `forward_auth` of the location's route.
+            // This line was already imported as `forward_auth` of the location's route.
             "auth_request" if context.used.contains(&line.position) => {}
             "auth_request" | "auth_jwt" if line.word(1) != Some("off") => {
                 rejections.push((Condition::default(), respond(403)));
@@ -620,11 +620,11 @@ fn rejections(context: &mut Context<'_>, node: &Node) -> Vec<(Condition, Action)
     rejections
 }
 
-/// Client networks, and whether they are allowed.
+/// Lists of client networks, and whether these are allowed.
 type AccessCases = Vec<(Vec<String>, bool)>;
 
 /// Returns the action with its position and access rules. Without an action that Weir supports, the route responds with
-/// an error, so that requests do not reach another location.
+/// an error, so requests do not reach another location.
 fn with_access_rules(
     context: &mut Context<'_>,
     node: &Node,

@@ -1,4 +1,4 @@
-//! `mirror` of a location: copies of requests for the pool of another location.
+//! Converts `mirror` of a location, which sends copies of requests to the pool of another location.
 
 use std::collections::HashSet;
 
@@ -55,7 +55,7 @@ pub(super) fn mirror(
 /// Returns the keys for a `mirror` line.
 ///
 /// # Errors
-/// Returns why it cannot be imported.
+/// Returns why the `mirror` cannot be imported.
 fn mirror_keys(
     context: &mut Context<'_>,
     line: &Node,
@@ -82,7 +82,7 @@ fn mirror_keys(
         None => None,
     };
     let url = parse_url(part.map_or(text, |(_, url)| url))?;
-    // Without `$request_uri`, nginx sends the path of the URL, or the path of the mirror if the URL has none.
+    // Without `$request_uri`, nginx sends the path of the URL, or the path of the mirror if the URL has no path.
     let mirror_path = match (text.ends_with("$request_uri"), &url.path) {
         (true, None) => None,
         (true, Some(_)) => {
@@ -130,7 +130,7 @@ fn target_pass<'n>(context: &Context<'_>, target: &'n Node) -> Result<&'n Node, 
     let has_split = context.splits.for_target(pass).is_some();
     let text = pass.word(1).unwrap_or_default();
     let is_other_action = |line: &Node| match line.keyword() {
-        // Without a target, nginx sends no copy anyway.
+        // If the target is empty, nginx sends no copy anyway.
         "if" => !has_split || !returns_if_empty(line, text),
         keyword => matches!(keyword, "return" | "rewrite" | "set"),
     };
@@ -163,7 +163,8 @@ fn body_bytes(context: &mut Context<'_>, levels: &[&[Node]], target_levels: &[&[
     }
 }
 
-/// Returns `percent` for a mirror's location whose target is a split with this share.
+/// Returns `percent` for a mirror's location that passes requests to a split; `share` is the part of the requests that
+/// the split copies, in hundredths of a percent.
 fn percent(
     context: &mut Context<'_>,
     target: &Node,

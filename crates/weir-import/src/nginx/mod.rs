@@ -1,7 +1,7 @@
-//! nginx.conf: upstreams, servers, locations with `proxy_pass` and `return`, streams.
+//! Imports nginx.conf: upstreams, servers, locations with `proxy_pass` and `return`, and streams.
 //!
 //! In nginx, server blocks with different names can share an address; in Weir, a service has the addresses, and its
-//! routes have the names. Therefore server blocks that share their addresses become one service.
+//! routes have the names. Server blocks that share their addresses therefore become one service.
 
 mod action;
 mod auth;
@@ -77,8 +77,8 @@ struct Context<'w> {
     routes_per_location: usize,
     /// Lines that a service did not use, with the reason; another service of the same server block may use them.
     unneeded: Vec<(Node, &'static str)>,
-    /// `if` blocks with an unsupported condition, imported as routes that reject every request: the lines after such a
-    /// block are unneeded only in weir.toml.
+    /// `if` blocks with an unsupported condition, imported as routes that reject every request: lines after such a
+    /// block are unneeded in weir.toml, but not in nginx.
     rejecting_ifs: Vec<Position>,
 }
 
@@ -505,7 +505,8 @@ fn unsupported_reason(keyword: &str) -> &'static str {
     }
 }
 
-/// Parses a time of nginx to milliseconds: numbers with `ms`, `s`, `m`, `h`, `d`, `w`; seconds without a unit.
+/// Parses an nginx time and returns milliseconds. Numbers have the units `ms`, `s`, `m`, `h`, `d` or `w`; a number
+/// without a unit is in seconds.
 fn parse_time(text: &str) -> Option<u64> {
     const UNITS: &Units = &[
         ("ms", 1),

@@ -1,10 +1,10 @@
-//! Locations within locations.
+//! Moves nested locations out of the locations that contain them.
 
 use std::collections::HashSet;
 
 use super::tree::Node;
 
-/// Directives that a location does not inherit from the one that contains it, in addition to `*_pass`.
+/// Directives that a location does not inherit from the location that contains it, in addition to `*_pass`.
 const NOT_INHERITED: [&str; 10] = [
     "location",
     "if",
@@ -18,8 +18,8 @@ const NOT_INHERITED: [&str; 10] = [
     "stub_status",
 ];
 
-/// Moves locations with a path out of the locations that contain them, with copies of the lines that they inherit.
-/// Those with an expression stay: their order would change.
+/// Moves locations with a path out of the locations that contain them, and copies the lines that they inherit.
+/// Locations with an expression are not moved, because their order would change.
 pub(super) fn with_hoisted_locations(server: &Node) -> Node {
     let mut inner = Vec::new();
     for node in server.inner() {
@@ -48,7 +48,7 @@ fn hoist_nested(mut node: Node, out: &mut Vec<Node>) {
 /// Returns a location with the lines that it inherits.
 pub(super) fn with_inherited_lines(location: Node, from: &Node) -> Node {
     let group = |line: &Node| match line.keyword() {
-        // The rules of a level replace all of the outer ones.
+        // The rules of a level replace all rules of the outer level.
         "allow" | "deny" => "access".to_owned(),
         "alias" => "root".to_owned(),
         keyword => keyword.to_owned(),

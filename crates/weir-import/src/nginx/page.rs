@@ -1,4 +1,4 @@
-//! Pages: `error_page` with a file, which becomes `error_pages`, and the fallback of `try_files`.
+//! Converts pages: `error_page` with a file, which becomes `error_pages`, and the fallback of `try_files`.
 
 use regex::Regex;
 
@@ -69,7 +69,7 @@ pub(super) fn error_pages(
     pages
 }
 
-/// Returns whether each path has a location with a target, so nginx itself never responds with 404.
+/// Returns whether every path has a location with a target, so nginx itself never responds with 404.
 fn every_path_is_proxied(server: &Node) -> bool {
     let has_target = |node: &Node| {
         let mut lines = node.inner().iter();
@@ -92,8 +92,8 @@ fn returns_404(nodes: &[Node]) -> bool {
         .any(|node| returns(node) || returns_404(node.inner()))
 }
 
-/// Returns the entries of an error page that is a redirect to a fixed URL. A page for status 497 (plain HTTP at a TLS
-/// port) is not one of them.
+/// Returns the entries of an error page that is a redirect to a fixed URL. Excludes pages for status 497 (plain HTTP on
+/// a TLS port).
 fn error_redirect(line: &Node) -> Option<Vec<Entry>> {
     let (url, codes) = line.words.get(1..)?.split_last()?;
     let is_url = url.starts_with("http://") || url.starts_with("https://");
@@ -179,7 +179,7 @@ fn is_proxied(server: &Node, path: &str) -> bool {
     location_of(server, path).is_some_and(is_pass)
 }
 
-/// Returns the location that handles a path; `None` = there is none, or a regular expression may match the path.
+/// Returns the location that handles a path, or `None` if there is none or a regular expression may match the path.
 pub(super) fn location_of<'n>(server: &'n Node, path: &str) -> Option<&'n Node> {
     let locations = || {
         server
@@ -263,7 +263,7 @@ pub(super) fn set_404_fields(
 }
 
 /// Sets the response fields of the `try_files` fallback and of the index page to those of their own locations: nginx
-/// uses these even if it serves the page for another path. Adds a note if a route cannot express this.
+/// sends these fields even if it serves the page for another path. Adds a note if a route cannot express this.
 pub(super) fn set_page_fields(
     context: &mut Context<'_>,
     (server, node): (&Node, &Node),
@@ -332,7 +332,7 @@ fn is_about_response(line: &Node) -> bool {
     )
 }
 
-/// Returns whether a line comes from `node`: nested locations have copies of the lines that they inherit from it.
+/// Returns whether a line comes from `node`: locations nested in `node` have copies of the lines that they inherit.
 fn belongs_to(line: &Node, node: &Node) -> bool {
     node.inner()
         .iter()

@@ -1,7 +1,7 @@
 //! Converts paths of locations and files to those of routes.
 
-/// Returns the absolute path for a path that may be relative to nginx's prefix. The prefix is a build option; the
-/// prefix of common packages is used.
+/// Returns the absolute path for a path that may be relative to nginx's prefix. The prefix is a build option; this
+/// function assumes the prefix of common packages.
 pub(super) fn absolute_path(path: &str) -> String {
     const NGINX_PREFIX: &str = "/usr/share/nginx";
     match path.starts_with('/') || path.is_empty() {
@@ -10,8 +10,8 @@ pub(super) fn absolute_path(path: &str) -> String {
     }
 }
 
-/// Returns `try` of `files` for the words of `try_files`, the last of which may be a location with a pool; `None` =
-/// `try` cannot express them.
+/// Returns `try` of `files` for the words of `try_files`, or `None` if `try` cannot express them. The last word can be
+/// a location with a pool.
 pub(super) fn try_candidates(words: &[String], has_pool: bool) -> Option<Vec<String>> {
     let (last, others) = words.split_last()?;
     let mut candidates = Vec::new();
@@ -22,7 +22,7 @@ pub(super) fn try_candidates(words: &[String], has_pool: bool) -> Option<Vec<Str
         }
         candidates.push(word);
     }
-    // For missing files: a page, or status 404.
+    // The fallback for missing files is a page or status 404.
     match last.as_str() {
         "=404" => {}
         name if has_pool && name.starts_with('@') => {}
@@ -34,12 +34,12 @@ pub(super) fn try_candidates(words: &[String], has_pool: bool) -> Option<Vec<Str
     (!candidates.is_empty()).then_some(candidates)
 }
 
-/// Returns the path of a route for a prefix location; `None` = `/`, which matches every path.
+/// Returns the path of a route for a prefix location, or `None` for `/`, which matches every path.
 pub(super) fn prefix_pattern(text: &str) -> Option<String> {
     (text != "/").then(|| format!("{}*", percent_encode(text)))
 }
 
-/// Percent-encodes a decoded path, as routes compare it.
+/// Percent-encodes a decoded path into the form that routes compare.
 pub(super) fn percent_encode(text: &str) -> String {
     let mut path = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -52,7 +52,7 @@ pub(super) fn percent_encode(text: &str) -> String {
     path
 }
 
-/// Parses `\.(png|jpg)$` to `*.png` and `*.jpg`; `None` = the expression is not a list of file extensions.
+/// Converts `\.(png|jpg)$` to `*.png` and `*.jpg`. Returns `None` if the expression is not a list of file extensions.
 pub(super) fn parse_extensions(pattern: &str) -> Option<Vec<String>> {
     let inner = pattern.strip_prefix("\\.")?.strip_suffix('$')?;
     let inner = match inner.strip_prefix('(') {

@@ -1,4 +1,4 @@
-//! `rewrite` of server blocks and locations, which becomes routes before those of the locations.
+//! Converts `rewrite` of server blocks and locations to routes that precede those of the locations.
 
 use super::Context;
 use super::action::{is_whole_url, redirect_target, restart_action, restart_of_server};
@@ -10,7 +10,7 @@ use crate::layer7::Action;
 use crate::note::Notes;
 
 /// Adds a route for each `rewrite` of the server block. nginx applies them in order before it selects a location; after
-/// `last` or `break`, it skips the following ones. Returns whether one of them redirects every request.
+/// `last` or `break`, it skips the remaining rewrites. Returns whether one of the rewrites redirects every request.
 pub(super) fn server_rewrites(
     context: &mut Context<'_>,
     server: &Node,
@@ -111,7 +111,7 @@ pub(super) fn location_rewrites(
     }
 }
 
-/// Returns whether a `rewrite` changes the path and the rules after it apply to the new path.
+/// Returns whether a `rewrite` changes the path and later rules apply to the new path.
 fn continues_with_new_path(line: &Node) -> bool {
     changed_path(line, &[""]).is_some()
 }
@@ -120,8 +120,8 @@ fn redirect_variables<'a>(scheme: &'a str, routes: &'a BlockRoutes) -> ServerVar
     ServerVariables::new(scheme, &routes.name).for_redirect(true)
 }
 
-/// Converts `rewrite ^/old/(.*)$ /new/$1 permanent;` to the regular expression and the action of a route; `None` = the
-/// line is not a redirect, or a route cannot express the redirect.
+/// Converts `rewrite ^/old/(.*)$ /new/$1 permanent;` to the regular expression and the action of a route. Returns
+/// `None` if the line is not a redirect, or if a route cannot express the redirect.
 fn parse_redirect(line: &Node, variables: ServerVariables<'_>) -> Option<(String, Action)> {
     let words: Vec<&str> = line.words.iter().map(String::as_str).collect();
     let is_url = |target: &str| {
@@ -133,7 +133,7 @@ fn parse_redirect(line: &Node, variables: ServerVariables<'_>) -> Option<(String
         ["rewrite", regex, target, "permanent"] => (regex, target, 301),
         ["rewrite", regex, target, "redirect"] => (regex, target, 302),
         ["rewrite", regex, target] if is_url(target) => (regex, target, 302),
-        // nginx redirects to a URL with these flags too.
+        // If the new path is a URL, nginx redirects even with these flags.
         ["rewrite", regex, target, "last" | "break"] if is_url(target) => (regex, target, 302),
         _ => return None,
     };

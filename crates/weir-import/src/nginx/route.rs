@@ -1,4 +1,5 @@
-//! Settings of a location that routes have: timeouts, body size, retries, compression, basic authentication.
+//! Converts settings of a location that routes support: timeouts, body size, retries, compression, basic
+//! authentication.
 
 use super::server::compression;
 use super::tree::Node;
@@ -61,7 +62,8 @@ pub(super) fn keys(context: &mut Context<'_>, levels: &[&[Node]], notes: &mut No
     keys.extend(authentication(context, levels, notes));
     keys.extend(super::mirror::mirror(context, levels, notes));
     let outer = levels.last().copied().unwrap_or_default();
-    // In nginx, the limits of a location replace those of the outer levels; in Weir, those of a route are additional.
+    // In nginx, the limits of a location replace those of the outer levels; in Weir, a route's limits apply in
+    // addition.
     let has_no_outer = |keyword: &str| {
         let has = |level: &&&[Node]| level.iter().any(|line| line.keyword() == keyword);
         levels.iter().filter(has).count() == 1

@@ -1,4 +1,4 @@
-//! `server` blocks: services, and routes by server name.
+//! Converts `server` blocks to services, and to routes by server name.
 
 use std::collections::HashSet;
 
@@ -14,7 +14,7 @@ use crate::name::plain;
 use crate::note::{Notes, Position};
 use crate::time::format_millis;
 
-/// Writes the services of all server blocks in `outer`, which are the lines of `http`.
+/// Writes the services of all server blocks in `outer`, the lines of `http`.
 pub(super) fn write(context: &mut Context<'_>, outer: &[Node], notes: &mut Notes) {
     let servers: Vec<&Node> = outer
         .iter()
@@ -51,7 +51,7 @@ pub(super) fn write(context: &mut Context<'_>, outer: &[Node], notes: &mut Notes
             node.reject(notes, reason);
             continue;
         }
-        // nginx does not use these lines either.
+        // nginx does not evaluate these lines either.
         node.ignore(notes, reason);
     }
     for server in servers {
@@ -70,7 +70,7 @@ pub(super) fn write(context: &mut Context<'_>, outer: &[Node], notes: &mut Notes
     }
 }
 
-/// Returns why a line of a server block has no effect; `None` = it has an effect, or may have one.
+/// Returns why a line of a server block has no effect, or `None` if it has or may have an effect.
 fn no_effect_reason(line: &Node, server_lines: &[Node], outer: &[Node]) -> Option<&'static str> {
     let value = |keyword: &str| {
         let mut lines = server_lines.iter().rev().chain(outer.iter().rev());
@@ -137,7 +137,7 @@ fn has_target(nodes: &[Node]) -> bool {
         .any(|node| node.keyword().ends_with("_pass") || has_target(node.inner()))
 }
 
-/// Returns whether every location that a directive of the server block applies to overrides it.
+/// Returns whether every location to which a directive of the server block applies overrides the directive.
 fn is_overridden(keyword: &str, server_lines: &[Node]) -> bool {
     let contains =
         |node: &Node, keyword: &str| node.inner().iter().any(|line| line.keyword() == keyword);
@@ -237,7 +237,7 @@ fn write_service(
         user_id::add_routes(context, server, outer, &mut block.all, notes);
         idle_limit = block.idle_limit;
         path_use = block.path_use;
-        // The first server block with a name gets its requests.
+        // If several server blocks have the same name, the first one gets the requests.
         let mut names = server_names(server);
         names.retain(|name| !known_names.contains(name));
         known_names.extend(names.iter().cloned());
@@ -252,7 +252,7 @@ fn write_service(
             routes.extend(host_routes(&name, &block.all, server.position));
         }
     }
-    // Exact names come before `*.`, longer ones before shorter ones.
+    // Exact names come before names with `*.`, and longer names before shorter ones.
     routes.sort_by_key(|(order, ..)| *order);
     let mut default_routes = default_routes.unwrap_or_default();
     let last = default_routes
@@ -343,7 +343,7 @@ fn host_routes(name: &str, block_routes: &[BlockRoute], position: Position) -> V
     };
     let for_host = |route: &BlockRoute| {
         let mut condition = condition_for(route.path.clone(), route.regex.clone());
-        // A server block with several names: a condition on another name never matches here.
+        // If the server block has several names, a condition on another name never matches here.
         let host = route
             .extra_condition
             .host
@@ -482,7 +482,7 @@ fn write_table(
     context.writer.document.push(table);
 }
 
-/// Adds `normalize_path`. nginx compares decoded paths, including encoded slashes. It sends servers the path as
+/// Adds `normalize_path`. nginx compares decoded paths, including encoded slashes. nginx sends servers the path as
 /// received, or the decoded path if `proxy_pass` has a path.
 fn push_normalize_path(
     context: &mut Context<'_>,
@@ -516,8 +516,8 @@ fn push_normalize_path(
     }
 }
 
-/// Returns the line of `gzip` for these levels, innermost first, and the keys of `compression`; without keys, it is
-/// off. By default, nginx compresses only HTML.
+/// Returns the line of `gzip` for these levels, innermost first, and the keys of `compression`; without keys,
+/// compression is off. By default, nginx compresses only HTML.
 pub(super) fn compression(
     context: &mut Context<'_>,
     levels: &[&[Node]],
@@ -558,7 +558,7 @@ pub(super) fn compression(
     let bytes = minimum.and_then(|node| node.word(1)?.parse::<u64>().ok());
     entries.push(match (minimum, bytes) {
         (Some(node), Some(bytes)) => Entry::new("minimum", bytes, node.position),
-        // nginx's default.
+        // This is nginx's default.
         _ => Entry::implied("minimum", 20_u64),
     });
     Some((gzip.position, entries))

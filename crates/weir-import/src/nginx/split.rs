@@ -1,4 +1,4 @@
-//! `split_clients`: pools that a hash of a text selects.
+//! Converts `split_clients`, which selects pools by the hash of a text.
 
 use std::collections::HashMap;
 
@@ -42,7 +42,7 @@ impl Splits {
             splits.splits.insert(split.name.clone(), split);
         }
         let mut maps: Vec<&Node> = nodes.iter().filter(|it| it.keyword() == "map").collect();
-        // A map may be above the one whose variable it uses.
+        // A map can precede the map whose variable it uses.
         loop {
             let count = maps.len();
             maps.retain(|map| match splits.map_values(map) {
@@ -58,7 +58,7 @@ impl Splits {
         }
     }
 
-    /// Returns the split of a map's variable; `None` = the map does not depend on a split, or is not supported.
+    /// Returns the split of a map's variable, or `None` if the map does not depend on a split or is not supported.
     fn map_values(&self, map: &Node) -> Option<Split> {
         let [_, source, name] = map.words.as_slice() else {
             return None;
@@ -112,7 +112,7 @@ impl Splits {
         }
     }
 
-    /// Returns the lines of a location with one `proxy_pass`; `None` = no `if` depends only on a split.
+    /// Returns the lines of a location with one `proxy_pass`, or `None` if no `if` depends only on a split.
     fn merge_lines(&mut self, lines: &[Node]) -> Option<Vec<Node>> {
         let conditions: Vec<(&Node, Comparison<'_>)> = lines
             .iter()
@@ -127,7 +127,7 @@ impl Splits {
             return None;
         }
         let target_of = |value: &str| {
-            // Of several blocks that apply, nginx uses the last one.
+            // If several blocks apply, nginx uses the last one.
             let mut conditions = conditions.iter().rev();
             let found = conditions.find(|(_, it)| it.holds(value));
             found.map_or_else(|| default?.word(1), |(_, it)| Some(it.target))
@@ -182,10 +182,10 @@ impl Splits {
         })
     }
 
-    /// Returns the split that selects the target of a `proxy_pass`: its variable is the host or the whole URL.
+    /// Returns the split that selects the target of a `proxy_pass`. The split's variable is the host or the whole URL.
     pub(super) fn for_target(&self, line: &Node) -> Option<Split> {
         let target = line.word(1)?;
-        // As without a path, servers get the path as received.
+        // Servers get the path as received, as if the URL had no path.
         let target = target.strip_suffix("$request_uri").unwrap_or(target);
         let (scheme, variable) = match target.split_once("://") {
             Some((scheme, variable)) => (Some(scheme), variable),
@@ -235,7 +235,7 @@ fn is_plain(text: &str) -> bool {
     !text.starts_with(['~', '\\']) && !text.contains('$')
 }
 
-/// Parses a block; `None` = nginx rejects it, or its text is not supported.
+/// Parses a block. Returns `None` if nginx rejects the block or its text is not supported.
 fn parse_split(node: &Node) -> Option<Split> {
     let variables = ServerVariables::new("", "");
     let hashed_text = node.word(1)?;
@@ -267,7 +267,7 @@ fn parse_split(node: &Node) -> Option<Split> {
     })
 }
 
-/// Parses a number with at most two decimals, to hundredths.
+/// Parses a number with at most two decimals, and returns hundredths.
 fn parse_hundredths(text: &str) -> Option<u64> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
     let whole: u64 = whole.parse().ok()?;
@@ -299,7 +299,7 @@ impl Split {
     /// Returns the action of a `proxy_pass` whose target is the variable.
     ///
     /// # Errors
-    /// Returns why it cannot be imported.
+    /// Returns why the `proxy_pass` cannot be imported.
     pub(super) fn action(
         &self,
         context: &mut Context<'_>,
@@ -311,7 +311,7 @@ impl Split {
         let mut locations = context.mirror_locations.iter();
         let location = locations.find(contains);
         let is_mirror_location = location.is_some_and(|node| is_internal_target(context, node));
-        // The clients' requests do not reach such a location.
+        // Requests from clients do not reach the location of a mirror.
         let only_part = self.only_part().filter(|_| is_mirror_location);
         let pools = match only_part {
             Some((share, value)) => Self {
@@ -376,7 +376,7 @@ pub(super) fn is_mirror_target(context: &Context<'_>, node: &Node) -> bool {
     targets.any(|target| target.position == node.position)
 }
 
-/// Returns whether a line is such a location that clients cannot request.
+/// Returns whether a line is a location that a `mirror` refers to and clients cannot request.
 pub(super) fn is_internal_target(context: &Context<'_>, node: &Node) -> bool {
     let mut lines = node.inner().iter();
     is_mirror_target(context, node) && lines.any(|line| line.keyword() == "internal")

@@ -1,4 +1,4 @@
-//! `stream`: TCP services, with routes by TLS server name.
+//! Converts `stream` blocks to TCP services, with routes by TLS server name.
 
 use super::listen::read_listens;
 use super::target::{Url, find_or_write_pool};

@@ -1,4 +1,4 @@
-//! The target of `proxy_pass`: a URL, an upstream, an address.
+//! Parses the target of `proxy_pass`, which is a URL, an upstream or an address, and writes its pool.
 
 use std::net::IpAddr;
 
@@ -18,13 +18,13 @@ use crate::note::{Notes, Position};
 pub(super) struct Url {
     pub(super) tls: bool,
     pub(super) host: String,
-    /// Path; `None` = not given.
+    /// The path, or `None` if not given.
     pub(super) path: Option<String>,
 }
 
 /// Parses `http://HOST[:PORT][/PATH]`.
 pub(super) fn parse_url(text: &str) -> Result<Url, String> {
-    // As with a URL without a path, servers get the path as received.
+    // Servers get the path as received, as if the URL had no path.
     let mut suffixes = ["$request_uri", "$uri$is_args$args"].into_iter();
     let text = suffixes
         .find_map(|it| text.strip_suffix(it))
@@ -34,7 +34,7 @@ pub(super) fn parse_url(text: &str) -> Result<Url, String> {
         (_, Some(rest)) => (true, rest),
         _ => return Err("the target is not an http or https URL".to_owned()),
     };
-    // `unix:SOCKET[:PATH]`
+    // The URL continues with `unix:SOCKET[:PATH]`.
     let (host, path) = match rest.strip_prefix(unix_socket::PREFIX) {
         Some(socket) => match socket.split_once(':') {
             Some((socket, path)) => (
@@ -106,8 +106,8 @@ pub(super) fn resolve_address(
     Ok(endpoint(address, port))
 }
 
-/// Returns an entry of `servers_dns` for a host name, which is resolved at run time; `None` = `text` is an address,
-/// localhost, or invalid.
+/// Returns an entry of `servers_dns` for a host name, which is resolved at run time. Returns `None` if `text` is an
+/// address, localhost, or invalid.
 pub(super) fn dns_entry(text: &str, port: u16, position: Position) -> Option<Vec<Entry>> {
     let (host, port) = match text.split_once(':') {
         Some((host, port_text)) => (host, port_text.parse::<u16>().ok()?),
@@ -133,7 +133,7 @@ pub(super) struct PoolRef {
 }
 
 /// Returns the pool of a URL, and writes it if it is new. `tls` are the keys of `tls` for https; `host` is the `Host`
-/// that its servers get instead of the client's.
+/// that the pool's servers get instead of the client's.
 pub(super) fn find_or_write_pool(
     context: &mut Context<'_>,
     url: &Url,
@@ -204,7 +204,8 @@ pub(super) const fn is_host_field(name: &str) -> bool {
 }
 
 /// Returns the `Host` that servers get instead of the client's, and its line: the value that `proxy_set_header Host`
-/// sets, or otherwise the name in `proxy_pass`. `None` = the client's `Host`, or an invalid value.
+/// sets, or otherwise the name in `proxy_pass`. Returns `None` if servers get the client's `Host`, or if the value is
+/// invalid.
 pub(super) fn server_host(
     context: &Context<'_>,
     levels: &[&[Node]],
@@ -212,7 +213,7 @@ pub(super) fn server_host(
     position: Position,
 ) -> Option<(String, Position)> {
     let lines = inherited(levels, "proxy_set_header").into_iter();
-    // nginx has no name for the server on a unix socket.
+    // nginx sends this name to a server on a unix socket.
     let proxy_host = match url.host.starts_with(unix_socket::PREFIX) {
         true => "localhost",
         false => &url.host,
@@ -230,7 +231,7 @@ pub(super) fn server_host(
     text.map(|text| (text, line.position))
 }
 
-/// Returns `host` of a pool for a value of `Host`; `None` = servers get the client's `Host`.
+/// Returns `host` of a pool for a value of `Host`, or `None` if servers get the client's `Host`.
 pub(super) fn parse_host(
     context: &Context<'_>,
     value: &str,

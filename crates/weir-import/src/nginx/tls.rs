@@ -1,4 +1,4 @@
-//! `ssl_*` of a server block: `tls` of a service.
+//! Converts `ssl_*` of a server block to `tls` of a service.
 
 use super::Context;
 use super::action::redirect_target;
@@ -19,7 +19,7 @@ pub(super) fn ssl_on_line<'n>(server: &'n [Node], outer: &'n [Node]) -> Option<&
         .filter(|line| line.word(1) == Some("on"))
 }
 
-/// Returns the route for plain HTTP at port 80 of a server block with `ssl on`: nginx responds with the page of
+/// Returns the route for plain HTTP on port 80 of a server block with `ssl on`: nginx responds with the page of
 /// `error_page 497`, or with status 400.
 pub(super) fn plain_http_route(
     context: &mut Context<'_>,
@@ -133,7 +133,7 @@ pub(super) fn keys(
         }
     }
     if let Some((file, position)) = find("ssl_client_certificate") {
-        // nginx's default is `off`: no client is asked for a certificate.
+        // nginx's default is `off`: nginx does not request a certificate from clients.
         match find("ssl_verify_client").filter(|(word, _)| word != "off") {
             None => notes.remark(
                 position,

@@ -1,5 +1,5 @@
-//! Parses nginx.conf into directives and blocks (`src/core/ngx_conf_file.c`): words, quotes, `;`, braces, comments,
-//! includes.
+//! Parses nginx.conf into directives and blocks, as `src/core/ngx_conf_file.c` does: words, quotes, `;`, braces,
+//! comments and includes.
 
 use std::rc::Rc;
 
@@ -7,8 +7,8 @@ use crate::Environment;
 pub(super) use crate::block::Node;
 use crate::note::{Notes, Position};
 
-/// Returns the directives with `keyword` that apply: those of the first level that has any. `levels` are innermost
-/// first.
+/// Returns the directives with `keyword` that apply, which are those of the first level that has any. `levels` are
+/// innermost first.
 pub(super) fn inherited<'n>(levels: &[&'n [Node]], keyword: &str) -> Vec<&'n Node> {
     let lines_of = |level: &&'n [Node]| -> Vec<&'n Node> {
         let lines = level.iter().filter(|line| line.keyword() == keyword);
@@ -18,7 +18,7 @@ pub(super) fn inherited<'n>(levels: &[&'n [Node]], keyword: &str) -> Vec<&'n Nod
     levels.find(|lines| !lines.is_empty()).unwrap_or_default()
 }
 
-/// Returns the lines of a server block other than locations, which the locations inherit.
+/// Returns the server block's lines that are not locations; the locations inherit them.
 pub(super) fn inheritable_lines(server: &Node) -> Rc<[Node]> {
     let lines = server.inner().iter();
     lines
@@ -42,7 +42,7 @@ const MAX_DEPTH: usize = 16;
 /// Maximum number of files.
 const MAX_FILES: usize = 1000;
 
-/// Directives with a block that may follow a directive without its `;`.
+/// Directives with a block that may follow a directive whose `;` is missing.
 const BLOCKS: &[&str] = &[
     "location",
     "server",
@@ -242,7 +242,7 @@ fn parse_block(
     let mut nodes = Vec::new();
     let mut words: Vec<String> = Vec::new();
     let mut position: Option<Position> = None;
-    // Start of a directive with a block, on a new line after a directive without its `;`.
+    // A directive with a block begins on a new line, after a directive whose `;` is missing.
     let mut block_start: Option<(usize, Position)> = None;
     while let Some((start, token)) = tokens.get(*index) {
         match token {

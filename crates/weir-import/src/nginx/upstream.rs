@@ -1,4 +1,4 @@
-//! `upstream`: pools.
+//! Converts `upstream` blocks to pools.
 
 use std::collections::{HashMap, HashSet};
 
@@ -10,7 +10,7 @@ use crate::layer7::{self, PoolServer};
 use crate::note::{Notes, Position};
 use crate::scheduler::scheduler as as_scheduler;
 
-/// Upstreams by name, and the names of those that are used.
+/// Upstreams by name, and which of them are used.
 #[derive(Debug, Default)]
 pub(super) struct Upstreams {
     by_name: HashMap<String, Node>,
@@ -119,7 +119,7 @@ pub(super) fn write(
             "sticky" if inner.word(1) == Some("cookie") && inner.word(2).is_some() => {
                 push_sticky(&mut entries, inner, notes);
             }
-            // Imported as `limits.idle_servers` of the services.
+            // This line is imported as `limits.idle_servers` of the services.
             "keepalive" if keepalive(node).is_some() => {}
             "keepalive" => inner.reject(notes, "nginx requires a number"),
             "keepalive_requests" => {
@@ -150,7 +150,7 @@ pub(super) fn write(
     name
 }
 
-/// Adds a note to the backups of servers with `max_conns`.
+/// Adds a note to backup servers if other servers have `max_conns`.
 fn note_backups_of_full_servers(servers: &[PoolServer], notes: &mut Notes) {
     let has = |server: &PoolServer, key| server.entries.iter().any(|entry| entry.key == key);
     let (backups, regular): (Vec<_>, Vec<_>) =
@@ -190,7 +190,7 @@ fn push_sticky(entries: &mut Vec<Entry>, node: &Node, notes: &mut Notes) {
             ),
         }
     }
-    // nginx only sends the attributes given here; Weir would add its defaults.
+    // nginx sends only the attributes given here; by default, Weir would add others.
     let table = vec![
         Entry::new("cookie", node.words[2].as_str(), node.position).essential(),
         Entry::new("attributes", attributes.join("; "), node.position),
@@ -198,7 +198,7 @@ fn push_sticky(entries: &mut Vec<Entry>, node: &Node, notes: &mut Notes) {
     entries.push(Entry::new("sticky", table, node.position));
 }
 
-/// Returns Weir's `key` for a variable; `None` = Weir has no equivalent.
+/// Returns Weir's `key` for a variable, or `None` if Weir has no equivalent.
 pub(super) fn hash_key(text: &str) -> Option<String> {
     Some(match text {
         "$remote_addr" | "$binary_remote_addr" => "source".to_owned(),

@@ -1,6 +1,6 @@
-//! `userid`: a cookie with an identifier for clients that have none.
+//! Converts `userid`, which sends a cookie with an identifier to clients without one.
 //!
-//! Routes cannot add fields depending on the request, so each route gets a second one for requests without the cookie.
+//! A route adds the same fields for all requests, so each route gets a second route for requests without the cookie.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use super::tree::Node;
 use crate::layer7::{Action, Condition, has_variable};
 use crate::note::{Notes, Position};
 
-/// The fields of responses to requests without the cookie.
+/// The fields to add to responses to requests without the cookie.
 struct UserId {
     position: Position,
     /// The name of the cookie.
@@ -31,7 +31,7 @@ pub(super) fn add_routes(
         return;
     };
     if routes.last().is_none_or(|route| !route.is_catch_all()) {
-        // nginx also sends the cookie with its own response.
+        // nginx also sends the cookie with its own 404 response.
         let missing = Action::Respond {
             status: 404,
             body: String::new(),
@@ -69,7 +69,7 @@ pub(super) fn add_routes(
     *routes = all;
 }
 
-/// Returns the cookie that these levels set, innermost first; `None` = `userid` is off, or has an unsupported form.
+/// Returns the cookie that these levels set, innermost first, or `None` if `userid` is off or has an unsupported form.
 fn user_id(context: &mut Context<'_>, levels: [&[Node]; 2], notes: &mut Notes) -> Option<UserId> {
     let find = |keyword: &str| {
         let mut levels = levels.iter();

@@ -1,4 +1,4 @@
-//! `map` and `geo`: variables whose value depends on one part of the request.
+//! Converts `map` and `geo`, which define variables whose value depends on one part of the request.
 
 use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -64,7 +64,8 @@ impl Maps {
             .is_some_and(|map| map.table(name).is_some())
     }
 
-    /// Returns the values of a variable with their conditions, the default last; `None` = they cannot be expressed.
+    /// Returns the values of a variable with their conditions, the default last. Returns `None` if routes cannot
+    /// express the conditions.
     pub(super) fn cases(&self, name: &str) -> Option<Vec<Case>> {
         let map = self.by_name.get(name)?;
         let mut cases = Vec::new();
@@ -100,8 +101,8 @@ impl Maps {
         Some(cases)
     }
 
-    /// Returns alternatives, each a list of conditions, under which `holds` accepts the variable's value;
-    /// `None` = they cannot be expressed.
+    /// Returns the alternatives, each a list of conditions, under which `holds` accepts the variable's value. Returns
+    /// `None` if routes cannot express the conditions.
     pub(super) fn alternatives(
         &self,
         name: &str,
@@ -201,7 +202,7 @@ fn parse_map(node: &Node) -> Option<(String, ValueMap)> {
             }
             [key, value] => map.entries.push((key.clone(), value.clone())),
             [word] if word == "volatile" => {}
-            // For example `hostnames`, which changes the meaning of keys.
+            // An example is `hostnames`, which changes the meaning of keys.
             _ => map.is_supported = false,
         }
     }
@@ -219,7 +220,7 @@ impl ValueMap {
         self.node.word(1).unwrap_or_default()
     }
 
-    /// Returns whether all keys are strings, of which at most one matches a request.
+    /// Returns whether all keys are strings, so at most one of them matches a request.
     fn has_only_strings(&self) -> bool {
         !self.is_geo && self.entries.iter().all(|(key, _)| !key.starts_with('~'))
     }
@@ -229,7 +230,8 @@ impl ValueMap {
         matches!(self.source(), "$host" | "$uri" | "$document_uri") && !self.is_geo
     }
 
-    /// Returns the condition that the part of the request is one of `keys`; `None` = routes cannot compare it.
+    /// Returns the condition that the part of the request is one of `keys`, or `None` if routes cannot compare this
+    /// part.
     fn condition(&self, keys: &[String]) -> Option<String> {
         if !self.is_supported || keys.is_empty() {
             return None;
@@ -275,7 +277,7 @@ impl ValueMap {
         Some(listed_condition(key, &values))
     }
 
-    /// Returns the `[map.NAME]` table; `None` = the map cannot be expressed as a table.
+    /// Returns the `[map.NAME]` table, or `None` if a table cannot express the map.
     fn table(&self, name: &str) -> Option<Table> {
         let source = self.source();
         let variables = ServerVariables::new("{scheme}", "");
@@ -325,8 +327,8 @@ impl ValueMap {
     }
 }
 
-/// Converts a key of `map` to a regular expression; strings are matched case-insensitively. `None` = the expression has
-/// named groups.
+/// Converts a key of `map` to a regular expression; strings are matched case-insensitively. Returns `None` if the
+/// expression has named groups.
 fn key_expression(key: &str) -> Option<String> {
     // Values may refer to named groups.
     if key.contains("(?<") || key.contains("(?P<") {

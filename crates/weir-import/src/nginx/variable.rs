@@ -6,7 +6,7 @@ pub(super) const MAP_PREFIX: &str = "weir_map_";
 /// Prefix of the name of a variable that is a group of the route's expression.
 pub(super) const GROUP_PREFIX: &str = "weir_group_";
 
-/// Values of the variables that are constant for a server block, and the use of the text.
+/// Values of the variables that are constant for a server block, and how the text is used.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ServerVariables<'a> {
     /// `http` or `https`.
@@ -36,8 +36,8 @@ impl<'a> ServerVariables<'a> {
     }
 }
 
-/// Replaces variables; `None` = Weir has no equivalent of one of them, or the text contains a literal name in braces,
-/// which weir.toml treats as a variable.
+/// Replaces variables. Returns `None` if Weir has no equivalent of one of them, or if the text contains a literal name
+/// in braces, which weir.toml treats as a variable.
 pub(super) fn replace_variables(text: &str, variables: ServerVariables<'_>) -> Option<String> {
     if crate::layer7::has_variable(&text.replace("${", "$")) && !text.contains("${") {
         return None;

@@ -18,7 +18,7 @@ pub(super) enum IfCondition {
 pub(super) const AND: &str = "\u{1}";
 /// A condition that always holds.
 pub(super) const ALWAYS: &str = "\u{2}";
-/// Precedes the key and each value of a condition that consists of a route's key and its values.
+/// Precedes the key and each value in the text of a condition that [`listed_condition`] returns.
 const LIST_MARK: char = '\u{3}';
 
 /// Returns the condition that a key of a route has one of these values.
@@ -30,7 +30,7 @@ pub(super) fn listed_condition(key: &str, values: &[String]) -> String {
     format!("{LIST_MARK}{key}{}", values.concat())
 }
 
-/// Returns the negation of a condition; `None` = routes do not support it.
+/// Returns the negation of a condition, or `None` if routes do not support it.
 pub(super) fn negated(text: &str) -> Option<String> {
     if let Some(rest) = text.strip_prefix(LIST_MARK) {
         return Some(match rest.strip_prefix('!') {
@@ -88,7 +88,8 @@ fn parse_listed(rest: &str) -> Option<Condition> {
     Some(condition)
 }
 
-/// Parses `if ($host = old.example)` and similar, for clients of `scheme`; `None` = routes do not support it.
+/// Parses `if ($host = old.example)` and similar conditions, for clients that use `scheme`. Returns `None` if routes do
+/// not support the condition.
 pub(super) fn parse_if(node: &Node, scheme: &str) -> Option<IfCondition> {
     let text = node.words.get(1..)?.join(" ");
     let inner = text.strip_prefix('(')?.strip_suffix(')')?.trim();
@@ -106,7 +107,7 @@ pub(super) fn parse_if(node: &Node, scheme: &str) -> Option<IfCondition> {
     })
 }
 
-/// Parses a condition that this importer generated; `None` = it is from the file.
+/// Parses a condition that this importer generated. Returns `None` if the condition is from the file.
 fn parse_generated(inner: &str) -> Option<IfCondition> {
     match inner.strip_prefix(LIST_MARK) {
         Some(rest) => parse_listed(rest).map(IfCondition::Matches),
@@ -142,7 +143,7 @@ fn parse_single(inner: &str, scheme: &str) -> Option<IfCondition> {
         }
         _ => {}
     }
-    // Empty or absent: no character matches.
+    // The expression `.` matches every value that is neither empty nor absent.
     let (operator, value) = match (operator, value) {
         ("=", "") => ("!~", "."),
         ("!=", "") => ("~", "."),
@@ -187,7 +188,7 @@ fn parse_single(inner: &str, scheme: &str) -> Option<IfCondition> {
     if !operator.starts_with('!') {
         return Some(IfCondition::Matches(condition));
     }
-    // The condition has one field, so its negation has one alternative.
+    // The condition is about one key, so its negation has one alternative.
     let mut alternatives = condition.negated().into_iter();
     alternatives.next().map(IfCondition::Matches)
 }
@@ -200,8 +201,8 @@ fn parse_methods(regex: &str) -> Option<Vec<String>> {
     words.iter().all(is_method).then_some(words)
 }
 
-/// Returns the networks in the order in which nginx evaluates them, and whether they are allowed; an empty list = all
-/// remaining clients.
+/// Returns the networks in the order in which nginx evaluates them, and whether they are allowed; an empty list
+/// means all remaining clients.
 pub(super) fn access_rules(
     context: &mut Context<'_>,
     levels: &[&[Node]],
@@ -209,7 +210,7 @@ pub(super) fn access_rules(
 ) -> Vec<(Vec<String>, bool)> {
     let is_rule = |node: &&Node| matches!(node.keyword(), "allow" | "deny");
     let mut rules: Vec<(Vec<String>, bool)> = Vec::new();
-    // A level inherits the rules of the outer level, unless it has its own rules.
+    // A level inherits the rules of the outer level unless it has its own rules.
     let level = levels
         .iter()
         .find(|level| level.iter().any(|node| is_rule(&node)));

@@ -1,4 +1,4 @@
-//! An environment with fixed files and variables.
+//! Provides an environment with fixed files and variables.
 
 use std::net::IpAddr;
 

@@ -1,4 +1,4 @@
-//! The corpus files, and an environment with the files of their directory.
+//! Reads the corpus files, and provides an environment with the files of their directory.
 
 #![allow(clippy::disallowed_methods, reason = "the test reads its own files")]
 

@@ -80,7 +80,8 @@ pub(super) fn check_group(text: &str) -> Result<(), Exit> {
     Err(Exit::fail(format!("invalid {family} mcast-group `{text}'")))
 }
 
-/// Parses a number like atoi(3): stops at the first character that is not a digit. Returns 0 if there is no number.
+/// Parses a number like atoi(3), which stops at the first character that is not a digit. Returns 0 if there is no
+/// number.
 pub(super) fn parse_leading_number(text: &str) -> i64 {
     let text = text.trim_start();
     let end = text

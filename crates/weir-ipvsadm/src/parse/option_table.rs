@@ -1,4 +1,4 @@
-//! The table of options: names, arguments and meanings.
+//! Lists all options with their names, arguments and meanings.
 
 use crate::option_rule::{Opt, Verb};
 use crate::popt::{Argument, OptionSpec};

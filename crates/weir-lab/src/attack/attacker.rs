@@ -1,8 +1,8 @@
-//! The attacker: one thread that keeps an attack's connections open and sends its units at the attack's rate.
+//! Runs an attack: one thread keeps the attack's connections open and sends its units at a fixed rate.
 //!
-//! The attack determines the rate, not the proxy: work that cannot be sent in time, because the proxy reads slowly or
-//! has closed the connection, is skipped and not sent later. Every proxy is therefore exposed to the same attack, and
-//! the accepted work is counted.
+//! The attack determines the rate, not the proxy. If work cannot be sent in time, because the proxy reads slowly or has
+//! closed the connection, the attacker skips it. Every proxy is therefore exposed to the same attack, and the attacker
+//! counts the accepted work.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};
@@ -14,7 +14,7 @@ use super::socket::{self, Event, Poll};
 
 /// Interval at which the attacker checks whether work is due.
 const TICK: Duration = Duration::from_millis(1);
-/// Work that is later than this is skipped.
+/// The attacker skips work that is later than this.
 const MAX_DELAY_SECONDS: f64 = 0.05;
 
 /// Work done by an attack.
@@ -46,7 +46,7 @@ pub(crate) struct Attacker<'a> {
     sources: &'a [Ipv4Addr],
     poll: Poll,
     slots: Vec<Option<Connection>>,
-    /// Slot at which the search for a connection that accepts a unit starts.
+    /// Slot at which the search for a connection that accepts data starts.
     next_slot: usize,
     work: Work,
 }
@@ -121,7 +121,7 @@ impl<'a> Attacker<'a> {
         Ok(())
     }
 
-    /// Sends a batch over the next connection that accepts one. Returns `false` if no connection accepts it.
+    /// Sends a batch of units over the next connection that accepts data. Returns `false` if no connection does.
     fn send(&mut self) -> bool {
         let attack = self.attack;
         let count = self.slots.len();
@@ -154,7 +154,7 @@ impl<'a> Attacker<'a> {
         true
     }
 
-    /// Closes the connection in slot `index` if all its units are sent.
+    /// Closes the connection in slot `index` if all of its units have been sent.
     fn close_if_done(&mut self, index: usize) {
         let limit = self.attack.units_per_connection;
         let done = self.slots[index].as_ref().is_some_and(|it| {
@@ -212,8 +212,8 @@ impl<'a> Attacker<'a> {
 }
 
 impl Connection {
-    /// Reads and discards data, and acknowledges the proxy's first SETTINGS. `false` = the proxy has closed the
-    /// connection.
+    /// Reads and discards data, and acknowledges the proxy's first SETTINGS. Returns `false` if the proxy has closed
+    /// the connection.
     fn read(&mut self) -> bool {
         let frames = &mut self.frames;
         let is_open = socket::drain(&mut self.socket, |bytes| {
@@ -253,7 +253,7 @@ impl Pace {
         }
     }
 
-    /// Returns the number of units that are due, and counts them as done.
+    /// Returns the number of units that are due, and records them as done.
     fn due(&mut self, elapsed: Duration) -> usize {
         let target = elapsed.as_secs_f64() * self.per_second;
         // Units that are too old are skipped.
@@ -263,7 +263,7 @@ impl Pace {
         due as usize
     }
 
-    /// Returns units that were not sent.
+    /// Records that units were not sent, so that they are due again.
     fn return_units(&mut self, count: usize) {
         self.done -= count as f64;
     }

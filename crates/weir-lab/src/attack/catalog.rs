@@ -1,6 +1,6 @@
 //! Lists the attacks. An attack is a number of connections, the data that opens a connection, and units of work that
-//! are sent at a fixed rate, so that every proxy is exposed to the same attack regardless of its speed. A connection
-//! that the proxy closes is replaced, also at a limited rate.
+//! are sent at a fixed rate, so that every proxy is exposed to the same attack regardless of its speed. The attacker
+//! replaces a connection that the proxy closes, also at a limited rate.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::frame::{
     SETTINGS, WINDOW_UPDATE,
 };
 
-/// The protocol of the proxy's port and of the other clients that are measured.
+/// The protocol that the attacked port and the other, measured clients use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
     /// HTTP/2 without TLS; other clients use the same port.
@@ -27,7 +27,7 @@ pub(crate) enum Close {
     Reset,
 }
 
-/// An attack; see the module.
+/// An attack; see the module documentation.
 pub(crate) struct Attack {
     pub(crate) name: &'static str,
     /// Description in the list of attacks.
@@ -37,13 +37,13 @@ pub(crate) struct Attack {
     pub(crate) connections: usize,
     /// Maximum number of new connections per second.
     pub(crate) opens_per_second: u32,
-    /// Writes the data that opens a connection; the argument is the number of the connection.
+    /// Returns the data that opens a connection; the argument is the number of the connection.
     pub(crate) opening: fn(u32) -> Vec<u8>,
     /// Units per second over all connections; 0 = the attack consists of the opening data only.
     pub(crate) units_per_second: u32,
     /// Units per write.
     pub(crate) batch: u32,
-    /// Appends a unit of a connection; units are numbered from 0.
+    /// Appends one unit to the data of a connection; units are numbered from 0.
     pub(crate) unit: fn(u32, &mut Vec<u8>),
     /// Number of units after which a connection is done; 0 = unlimited.
     pub(crate) units_per_connection: u32,
@@ -54,7 +54,7 @@ pub(crate) struct Attack {
     pub(crate) close: Close,
 }
 
-/// Attacks with one stream per unit: 60 streams per connection, below the limits per connection.
+/// Attacks with one stream per unit: 60 streams per connection, which is below the proxies' limits.
 const STREAMS: Attack = Attack {
     name: "",
     summary: "",
@@ -71,7 +71,7 @@ const STREAMS: Attack = Attack {
     close: Close::Fin,
 };
 
-/// Attacks with frames on a connection that cost the sender almost nothing.
+/// Attacks with frames that cost the sender almost nothing.
 const FRAMES: Attack = Attack {
     connections: 10,
     units_per_second: 50_000,

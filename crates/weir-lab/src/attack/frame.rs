@@ -1,6 +1,6 @@
-//! The bytes that an attacker sends: HTTP/2 frames (RFC 9113 §4), header blocks (RFC 7541) and a TLS ClientHello (RFC
-//! 8446 §4.1.2), written without a library, because a library would reject most of them. Of the proxy's responses only
-//! frame boundaries are parsed.
+//! Builds the bytes that an attacker sends: HTTP/2 frames (RFC 9113 §4), header blocks (RFC 7541) and a TLS ClientHello
+//! (RFC 8446 §4.1.2). The module uses no library, because a library would reject most of them. It parses only the frame
+//! boundaries and the status of the proxy's responses.
 
 /// Client connection preface (RFC 9113 §3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -35,7 +35,7 @@ pub(crate) fn append_frame(out: &mut Vec<u8>, kind: u8, flags: u8, stream: u32, 
     out.extend(payload);
 }
 
-/// Returns the data that opens a connection. With `closed_windows` the proxy must not send body data.
+/// Returns the data that opens a connection. With `closed_windows`, the proxy must not send body data.
 pub(crate) fn opening_bytes(closed_windows: bool) -> Vec<u8> {
     let mut out = PREFACE.to_vec();
     let mut settings = Vec::new();
@@ -47,12 +47,12 @@ pub(crate) fn opening_bytes(closed_windows: bool) -> Vec<u8> {
     out
 }
 
-/// Returns the header block of a GET request for `path`, with all fields without indexing.
+/// Returns the header block of a GET request for `path`. No field is indexed.
 pub(crate) fn get_block(path: &str) -> Vec<u8> {
     block(0x82, path)
 }
 
-/// Returns the header block of a POST request, with a content-length if given.
+/// Returns the header block of a POST request, with `content_length` if there is one.
 pub(crate) fn post_block(path: &str, content_length: Option<&str>) -> Vec<u8> {
     let mut out = block(0x83, path);
     if let Some(length) = content_length {
@@ -171,9 +171,9 @@ impl FrameReader {
     }
 }
 
-/// Returns a TLS 1.3 ClientHello that servers respond to with their complete flight, including certificate and
+/// Returns a TLS 1.3 ClientHello that makes servers respond with a complete flight, including certificate and
 /// signature: an X25519 share (any 32 bytes are valid), common suites and signature algorithms, ALPN h2 and http/1.1.
-/// `number` makes each one different.
+/// `number` makes each message unique.
 pub(crate) fn client_hello(number: u32) -> Vec<u8> {
     let random: Vec<u8> = (0..32_u32)
         .map(|index| {

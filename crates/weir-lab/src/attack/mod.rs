@@ -1,11 +1,13 @@
-//! `weir-lab attack`: floods and slow clients against Weir, HAProxy and nginx, in one run, with the same settings.
+//! Implements `weir-lab attack`, which runs floods and slow clients against Weir, HAProxy and nginx with the same
+//! settings.
 //!
-//! A trial is one attack on one newly started proxy in a separate network namespace. The proxies alternate in each
-//! round, so that other load on the machine affects all of them. The proxy has one CPU; attackers, origin and other
-//! clients share a second one. Attacks have a fixed rate, so that the columns compare the cost of the same attack; the
-//! number of units that a proxy accepted is shown next to them.
+//! A trial is one attack on one newly started proxy in a separate network namespace. The proxies take turns in each
+//! round, so that other load on the machine affects all of them. The proxy has one CPU; the attackers, the origin and
+//! the other clients share a second one. Attacks have a fixed rate, so that the columns compare the cost of the same
+//! attack. Another column shows the number of units that a proxy accepted.
 //!
-//! Start with `catalog` (the attacks), `trial` (the measurement), `rules` (the limits) and `proxy` (the settings).
+//! Start reading at `catalog` (the attacks), `trial` (the measurement), `rules` (the limits) and `proxy` (the
+//! settings).
 
 mod attacker;
 mod catalog;
@@ -81,7 +83,7 @@ pub fn list() -> Vec<(&'static str, &'static str)> {
 /// Runs the attacks and returns the results.
 ///
 /// # Errors
-/// Fails with [`LabError::Usage`] for an unknown attack or proxy, with the errors of a lab run, or if a proxy exited.
+/// Returns [`LabError::Usage`] for an unknown attack or proxy. Fails like a lab run, and if a proxy exits.
 pub fn run(arguments: &AttackArguments) -> Result<AttackReport> {
     let attacks = select_attacks(&arguments.only)?;
     let candidates = candidates(arguments)?;
@@ -167,7 +169,7 @@ fn candidates(arguments: &AttackArguments) -> Result<Vec<Candidate>> {
             Kind::Haproxy => &arguments.haproxy,
             Kind::Nginx => &arguments.nginx,
         };
-        // An empty variable, which `make attack` may pass, is ignored.
+        // Ignore an empty variable, which `make attack` can pass.
         let specified = specified
             .as_deref()
             .filter(|path| !path.as_os_str().is_empty());

@@ -1,6 +1,7 @@
-//! The server behind the proxies: HTTP/1.1 on one thread, with three paths. The response to `/probe` is sent at once,
-//! the response to `/slow` after a delay that is longer than a trial. The response to `/large` has 64 MiB and is sent
-//! as fast as the proxy reads. Requests for `/slow` and `/large` are counted: total, in flight, and maximum in flight.
+//! Runs the server behind the proxies: HTTP/1.1 on one thread, with three paths. The server responds to `/probe`
+//! immediately, and to `/slow` after a delay that is longer than a trial. The response to `/large` has 64 MiB and is
+//! sent as fast as the proxy reads. The server counts requests for `/slow` and `/large`: total, in flight, and maximum
+//! in flight.
 
 use std::collections::VecDeque;
 use std::io;
@@ -12,12 +13,12 @@ use rustix::net::sockopt;
 
 use super::socket::{self, Event, Poll};
 
-/// The listening address.
+/// The listen address.
 pub(crate) const ADDRESS: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 9000);
 
 const LISTENER: u64 = u64::MAX;
 const TICK: Duration = Duration::from_millis(20);
-/// Maximum number of connections; others wait in the kernel. The limit exists because the attacker uses descriptors of
+/// Maximum number of connections; others wait in the kernel. The limit leaves descriptors for the attacker, which is in
 /// the same process.
 const MAX_CONNECTIONS: usize = 12_000;
 const LARGE_BODY_BYTES: usize = 64 << 20;
@@ -32,7 +33,7 @@ const MAX_HEAD_BYTES: usize = 64 << 10;
 pub(crate) struct RequestCounters {
     /// Requests for `/slow` and `/large`.
     pub(crate) total: AtomicU64,
-    /// Requests without a complete response that were not aborted.
+    /// Requests that have neither received a complete response nor been aborted.
     pub(crate) in_flight: AtomicU64,
     /// Maximum of `in_flight`.
     pub(crate) max_in_flight: AtomicU64,
@@ -56,7 +57,7 @@ struct Connection {
     socket: TcpStream,
     head: Vec<u8>,
     pending: Vec<u8>,
-    /// Number of bytes of a large response that are not in `pending` yet.
+    /// Number of bytes of a large response that are not yet in `pending`.
     unsent_bytes: usize,
     /// Whether a counted request is in flight.
     is_counted: bool,
@@ -64,7 +65,7 @@ struct Connection {
     generation: u64,
 }
 
-/// The server behind the proxies; see the module.
+/// The server behind the proxies; see the module documentation.
 pub(crate) struct Origin<'a> {
     listener: TcpListener,
     poll: Poll,
@@ -82,7 +83,7 @@ impl<'a> Origin<'a> {
     pub(crate) fn bind(delay: Duration, requests: &'a RequestCounters) -> io::Result<Self> {
         let listener = TcpListener::bind(ADDRESS)?;
         listener.set_nonblocking(true)?;
-        // std uses a backlog of 128; a second call of listen(2) changes it.
+        // std uses a backlog of 128; a second call to listen(2) changes it.
         rustix::net::listen(&listener, 4096)?;
         let poll = Poll::new()?;
         poll.add(&listener, LISTENER)?;
@@ -98,10 +99,10 @@ impl<'a> Origin<'a> {
         })
     }
 
-    /// Serves requests until it is stopped.
+    /// Serves requests until [`RequestCounters::stop`] is set.
     pub(crate) fn run(mut self) -> io::Result<()> {
         while !self.requests.stop.load(Ordering::Relaxed) {
-            // Connections that wait because of the limit cause no further event, so this is done each time.
+            // Connections that wait because of the limit trigger no further event, so accept them in every iteration.
             self.accept();
             for event in self.poll.wait(TICK)? {
                 if event.token != LISTENER {

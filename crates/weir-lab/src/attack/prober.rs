@@ -1,6 +1,7 @@
-//! The other clients: requests at a low, fixed rate from an address that is not the attacker's. Every second request
-//! uses a new connection; the other requests reuse connections. The rate does not depend on the responses (open loop),
-//! and a failed request counts with the time limit as its latency, so that a proxy gains nothing by rejecting requests.
+//! Runs the other clients: they send requests at a low, fixed rate from an address that the attacker does not use.
+//! Every second request uses a new connection; the others reuse connections. The rate does not depend on the responses
+//! (open loop), and the latency of a failed request is the time limit, so that a proxy gains nothing by rejecting
+//! requests.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -31,7 +32,7 @@ pub(crate) struct Sample {
     pub(crate) succeeded: bool,
 }
 
-/// State shared by the prober and the trial.
+/// State that the prober and the trial share.
 #[derive(Default)]
 pub(crate) struct Probes {
     samples: Mutex<Vec<Sample>>,
@@ -39,7 +40,7 @@ pub(crate) struct Probes {
 }
 
 impl Probes {
-    /// Returns all finished requests, ordered by start time.
+    /// Returns all completed requests, ordered by start time.
     pub(crate) fn samples(&self) -> Vec<Sample> {
         let mut samples = self.lock().clone();
         samples.sort_by_key(|sample| sample.issued);
@@ -73,7 +74,7 @@ enum Outcome {
     Closed,
 }
 
-/// The other clients; see the module.
+/// The other clients; see the module documentation.
 pub(crate) struct Prober<'a> {
     address: SocketAddrV4,
     http2: bool,
@@ -97,7 +98,7 @@ impl<'a> Prober<'a> {
         })
     }
 
-    /// Sends requests until it is stopped, then waits until all requests are finished.
+    /// Sends requests until [`Probes::stop`] is set, then waits until all requests are complete.
     pub(crate) fn run(mut self) -> io::Result<()> {
         let mut next = Instant::now();
         let mut number = 0_u64;
@@ -188,7 +189,7 @@ impl<'a> Prober<'a> {
         }
     }
 
-    /// Handles a closed connection. For an idle connection this is not a failure.
+    /// Handles a closed connection. The close of an idle connection is not a failure.
     fn fail(&mut self, token: u64) {
         self.idle.retain(|idle| *idle != token);
         if let Some(issued) = self.connections.remove(&token).and_then(|it| it.issued) {

@@ -1,8 +1,8 @@
-//! The proxies that are compared: finds, configures and starts each one. Their settings are equal: one worker on one
-//! CPU, the same timeouts and connection limits, 32 idle connections to the server, 128 streams per connection, no
-//! logs, the same certificate, and a request is aborted when its client disconnects. All other settings are the
-//! program's defaults. Each program is started by root and drops root privileges: HAProxy and nginx use the
-//! unprivileged account (65534), Weir uses `weir`.
+//! Finds, configures and starts the proxies under comparison. All have the same settings: one worker on one CPU, the
+//! same timeouts, connection limits and certificate, 32 idle connections to the server, 128 streams per connection, and
+//! no logs. They abort a request when its client disconnects. All other settings are the defaults of the program. Root
+//! starts each program, which then drops root privileges: HAProxy and nginx use the unprivileged account (65534), Weir
+//! uses `weir`.
 
 use std::ffi::OsString;
 use std::fs;
@@ -23,12 +23,13 @@ const HTTP2_PORT: u16 = 8080;
 const HTTP1_PORT: u16 = 8081;
 const TLS_PORT: u16 = 8443;
 
-/// User and group ID of the account that [`with_account`] adds, from the range of system accounts.
+/// User and group ID of the account that [`with_account`] adds. The ID is in the range of system accounts.
 const WEIR_ID: u32 = 991;
 /// User and group ID of the unprivileged account.
 const UNPRIVILEGED_ID: u32 = 65534;
 
-/// Releases that were current when the limits were defined. Older releases lack defences that are compared.
+/// Releases that were current when the limits were defined. Older releases lack some of the defences that the lab
+/// compares.
 const EXPECTED_RELEASES: [(Kind, u32, u32); 2] = [(Kind::Haproxy, 3, 4), (Kind::Nginx, 1, 30)];
 
 /// A proxy program.
@@ -116,7 +117,7 @@ impl Candidate {
         self.version.first().and_then(|line| version_number(line))
     }
 
-    /// Starts the program on `cpu` and waits until it listens on all addresses. Must be called inside the namespace.
+    /// Starts the program on `cpu` and waits until it listens on all addresses. Call this inside the namespace.
     pub(crate) fn start(
         &self,
         launcher: &Launcher<'_>,
@@ -188,8 +189,8 @@ pub(crate) fn probe_address(target: Target) -> SocketAddrV4 {
     })
 }
 
-/// Returns the start of a command line that runs a program with the account `weir`. If this machine lacks the account,
-/// the program runs in a mount namespace with copies of `passwd` and `group` that contain it.
+/// Returns the first part of a command line that runs a program with the account `weir`. If this machine lacks the
+/// account, the program runs in a mount namespace with copies of `passwd` and `group` that contain it.
 fn with_account(directory: &Path) -> Result<Vec<OsString>> {
     let read = |file: &str| fs::read_to_string(file).map_err(LabError::file(file));
     let accounts = read("/etc/passwd")?;
@@ -226,20 +227,20 @@ fn locate(program: requirement::Program) -> Result<PathBuf> {
     Ok(requirement::locate(program).unwrap_or_else(|| program.name.into()))
 }
 
-/// Returns the maximum number of clients: each needs two descriptors, and the program itself needs some.
+/// Returns the maximum number of clients. Each client needs two descriptors, and the program itself needs some.
 fn connections() -> u64 {
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     (limit.saturating_sub(500) / 2).clamp(100, 8_000)
 }
 
-/// Parses the version: `3.5` of `HAProxy version 3.5-dev5 …`, `1.31` of `nginx version: nginx/1.31.5`.
+/// Parses the version: `3.5` from `HAProxy version 3.5-dev5 …`, `1.31` from `nginx version: nginx/1.31.5`.
 fn version_number(line: &str) -> Option<(u32, u32)> {
     let start = line.find(|character: char| character.is_ascii_digit())?;
     let mut numbers = line[start..].split(|character: char| !character.is_ascii_digit());
     Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }
 
-/// Creates a self-signed P-256 certificate: `certificate.pem` with chain and key, which all three programs can read.
+/// Creates a self-signed P-256 certificate. All three programs can read the file, `certificate.pem` with chain and key.
 pub(crate) fn make_certificate(directory: &Path) -> Result<PathBuf> {
     let path = |name: &str| directory.join(name).display().to_string();
     let (key, certificate) = (path("key.tmp"), path("certificate.tmp"));
@@ -316,7 +317,7 @@ fn nginx_configuration(
     let temporary = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
         .map(|kind| format!("  {kind}_temp_path {directory}/{kind};\n"))
         .concat();
-    // `http2 on` exists since 1.25. Before that, `http2` was an option of `listen`.
+    // nginx has `http2 on` since 1.25. Before, `http2` was an option of `listen`.
     let is_new = version.is_none_or(|version| version >= (1, 26));
     let (listen_option, directive) = if is_new {
         ("", "http2 on; ")

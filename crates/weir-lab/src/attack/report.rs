@@ -1,4 +1,4 @@
-//! The report: a table, JSON, and whether Weir meets all limits.
+//! Reports the results as a table or JSON, and whether Weir meets all limits.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -18,7 +18,8 @@ pub struct AttackRow {
     pub attack: &'static str,
     /// The proxy's name.
     pub proxy: &'static str,
-    /// Units that the attackers sent per second: streams, frames, bytes or connections, depending on the attack.
+    /// Number of units that the attackers sent per second: streams, frames, bytes or connections, depending on the
+    /// attack.
     pub sent_per_second: f64,
     /// Connections that the attackers opened.
     pub opened: f64,
@@ -26,7 +27,7 @@ pub struct AttackRow {
     pub requests: f64,
     /// Maximum number of concurrent requests.
     pub requests_at_once: f64,
-    /// Share of its CPU that the lab itself used, 0 to 1.
+    /// Share of the lab's CPU that the lab itself used, 0 to 1.
     pub tool_share: f64,
     /// The summary of all rounds, by column.
     values: Vec<f64>,
@@ -69,7 +70,7 @@ pub struct AttackReport {
     /// Versions, settings and limits, one line each.
     header: Vec<String>,
     configurations: BTreeMap<&'static str, String>,
-    /// The privileges of the processes of each proxy in its first trial. JSON: `"rights"`.
+    /// The privileges of each proxy's processes in its first trial. JSON: `"rights"`.
     privileges: BTreeMap<&'static str, Vec<String>>,
 }
 

@@ -1,12 +1,12 @@
-//! The measured quantities, and Weir's limit for each compared with the better peer.
+//! Defines the measured quantities, and the limit for Weir's value of each, relative to the better peer.
 
 use std::collections::BTreeMap;
 
 use super::proxy::Kind;
 
-/// Weir's value may be at most this multiple of the better peer's value.
+/// Maximum ratio of Weir's value to the better peer's value.
 pub(crate) const FACTOR: f64 = 1.2;
-/// Number of additional descriptors that are ignored: idle connections to the server.
+/// Number of additional descriptors that count as idle connections to the server and are ignored.
 pub(crate) const DESCRIPTOR_FLOOR: u64 = 32;
 
 /// A measured quantity; lower is better for all of them.
@@ -14,15 +14,15 @@ pub(crate) const DESCRIPTOR_FLOOR: u64 = 32;
 pub(crate) enum Column {
     /// CPU time in milliseconds per second of attack.
     Cpu,
-    /// Maximum increase of memory, in MiB.
+    /// Maximum increase in memory, in MiB.
     Memory,
-    /// Maximum increase of the number of descriptors.
+    /// Maximum increase in the number of descriptors.
     Descriptors,
     /// Attackers' requests that remain at the server after the attack.
     Remaining,
     /// 99th percentile of the other clients' latency, in milliseconds.
     Latency,
-    /// Time until the other clients' latency and the descriptors have returned to the baseline, in seconds.
+    /// Time until the other clients' latency and the number of descriptors return to the baseline, in seconds.
     Recovery,
 }
 
@@ -36,7 +36,7 @@ impl Column {
         Column::Recovery,
     ];
 
-    /// Returns the name in JSON.
+    /// Returns the column's name in JSON.
     pub(crate) fn key(self) -> &'static str {
         match self {
             Column::Cpu => "cpu_ms_per_second",
@@ -48,7 +48,7 @@ impl Column {
         }
     }
 
-    /// Returns the heading in the table.
+    /// Returns the column's heading in the table.
     pub(crate) fn heading(self) -> &'static str {
         match self {
             Column::Cpu => "CPU ms/s",
@@ -88,8 +88,7 @@ impl Column {
         median(values)
     }
 
-    /// Returns whether `weir` exceeds its limit compared with these peers. Without peers only remaining requests are
-    /// checked.
+    /// Returns whether Weir's value exceeds its limit. Without peers, only remaining requests are checked.
     pub(crate) fn is_violated(self, weir: f64, peers: &[f64]) -> bool {
         let best = peers.iter().copied().reduce(f64::min);
         match (self, best) {
@@ -158,7 +157,7 @@ mod tests {
         assert!(!Column::Remaining.is_violated(1.0, &[3.0, 900.0]));
         assert!(!Column::Remaining.is_violated(0.0, &[0.0]));
         assert!(Column::Remaining.is_violated(1.0, &[]));
-        // Four good rounds do not hide a single bad one.
+        // Four good rounds do not hide a bad one.
         assert_eq!(Column::Remaining.summary(&[0.0, 0.0, 7.0, 0.0, 0.0]), 7.0);
         assert_eq!(Column::Cpu.summary(&[0.0, 0.0, 7.0, 0.0, 0.0]), 0.0);
     }

@@ -1,4 +1,4 @@
-//! Non-blocking sockets and epoll for the attacker, the prober and the origin: edge-triggered and registered once.
+//! Provides non-blocking sockets and edge-triggered epoll for the attacker, the prober and the origin.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};
@@ -37,7 +37,7 @@ impl Poll {
         })
     }
 
-    /// Registers for all events, edge-triggered. Closing the socket removes it.
+    /// Registers a socket for all events, edge-triggered. Closing the socket removes it from the set.
     pub(crate) fn add(&self, socket: impl AsFd, token: u64) -> io::Result<()> {
         let flags = epoll::EventFlags::IN
             | epoll::EventFlags::OUT
@@ -47,9 +47,9 @@ impl Poll {
         Ok(epoll::add(&self.epoll, socket, data, flags)?)
     }
 
-    /// Waits at most `limit`.
+    /// Waits for events, at most for `limit`.
     pub(crate) fn wait(&self, limit: Duration) -> io::Result<Vec<Event>> {
-        // rustix's events may contain pointers and are not `Send`, so the buffer is not a field.
+        // rustix's events can contain pointers and are not `Send`, so the buffer is not a field.
         let mut buffer: Vec<epoll::Event> = Vec::with_capacity(MAX_EVENTS);
         let limit = Timespec {
             tv_sec: i64::try_from(limit.as_secs()).unwrap_or(i64::MAX),
@@ -75,7 +75,7 @@ impl Poll {
     }
 }
 
-/// Starts connecting from a loopback address.
+/// Starts a connection from a loopback address.
 pub(crate) fn connect(source: Ipv4Addr, target: SocketAddrV4) -> io::Result<TcpStream> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let socket = rustix::net::socket_with(
@@ -92,9 +92,9 @@ pub(crate) fn connect(source: Ipv4Addr, target: SocketAddrV4) -> io::Result<TcpS
     }
 }
 
-/// Closes with a reset instead of FIN.
+/// Closes a connection with a reset instead of a FIN.
 pub(crate) fn reset(socket: TcpStream) {
-    // If the option cannot be set, the socket is closed with FIN. The attack does not depend on the reset.
+    // If the option cannot be set, the socket closes with a FIN. The attack does not depend on the reset.
     let _ = sockopt::set_socket_linger(&socket, Some(Duration::ZERO));
     drop(socket);
 }

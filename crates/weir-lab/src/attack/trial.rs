@@ -1,4 +1,4 @@
-//! Runs one attack against one proxy in a namespace, with an origin and other clients, and measures the effects.
+//! Runs one attack on one proxy in a namespace, with an origin and other clients, and measures the effects.
 
 use std::net::Ipv4Addr;
 use std::path::Path;
@@ -21,13 +21,13 @@ use crate::namespace::Namespace;
 use crate::process::{Daemon, Launcher};
 use crate::session::Session;
 
-/// Warm-up time before the attack, with the other clients only.
+/// Warm-up time before the attack, during which only the other clients send requests.
 const WARM_UP: Duration = Duration::from_secs(1);
-/// Time limit for a proxy to recover. It is the same for all proxies and is the maximum of the recovery column.
+/// Time limit for a proxy to recover, the same for all proxies. It is also the maximum of the recovery column.
 pub(crate) const SETTLE: Duration = Duration::from_secs(5);
-/// Interval at which the proxy's processes are sampled.
+/// Interval between samples of the proxy's processes.
 const SAMPLING_INTERVAL: Duration = Duration::from_millis(20);
-/// Number of consecutive requests that must be served as fast as before the attack.
+/// Number of consecutive requests that a recovered proxy must serve as fast as before the attack.
 const NORMAL_RUN: usize = 10;
 /// Latency that always counts as normal, regardless of the latency before the attack.
 const NORMAL_LATENCY: Duration = Duration::from_millis(20);
@@ -38,10 +38,11 @@ const SOURCES: [Ipv4Addr; 4] = [
     Ipv4Addr::new(127, 0, 0, 12),
     Ipv4Addr::new(127, 0, 0, 13),
 ];
-/// The attackers run at a lower priority than the origin and the other clients, whose latency is measured.
+/// Increment that gives the attackers a lower priority than the origin and the other clients, whose latency is
+/// measured.
 const ATTACKER_NICE_INCREMENT: i32 = 5;
 
-/// Settings shared by all trials of a run.
+/// Settings that all trials of a run share.
 pub(crate) struct Settings<'a> {
     pub(crate) session: &'a Session,
     pub(crate) certificate: &'a Path,
@@ -60,7 +61,7 @@ pub(crate) struct Measurement {
     pub(crate) sent_per_second: f64,
     /// Attackers' requests that reached the origin: total and maximum concurrent.
     pub(crate) requests: (u64, u64),
-    /// Share of the CPU `tool_cpu` that the lab itself used for the attackers, the origin and the other clients.
+    /// Share of `tool_cpu` that the lab used for the attackers, the origin and the other clients.
     pub(crate) tool_share: f64,
     values: [f64; Column::ALL.len()],
     /// The privileges of the proxy's processes, one line per process.
@@ -118,9 +119,9 @@ fn pin(cpu: usize) -> Result<()> {
     sched_setaffinity(None, &set).map_err(|errno| start_error("CPU affinity")(errno.into()))
 }
 
-/// Keeps a CPU from sleeping: starts a process that runs only while nothing else needs the CPU (SCHED_IDLE). The time
-/// that a sleeping virtual CPU takes to wake up depends on the host, and the kernel counts it as CPU time of processes.
-/// Without this, equal rounds differ by a factor of two.
+/// Keeps a CPU awake by starting a process that runs only while nothing else needs the CPU (SCHED_IDLE). The time that
+/// a sleeping virtual CPU takes to wake up depends on the host, and the kernel counts it as CPU time of processes.
+/// Without the process, equal rounds differ by a factor of two.
 fn keep_awake(launcher: &Launcher<'_>, cpu: usize) -> Result<Daemon> {
     let name = format!("awake-{cpu}");
     let cpu = cpu.to_string();
@@ -197,8 +198,8 @@ impl Trial<'_> {
             .map_err(start_error("the attacker"))?;
         let duration = self.settings.duration;
         let attacking = scope.spawn(move || {
-            // If this fails, the attackers run at the origin's priority; the tool share column shows whether that
-            // matters.
+            // If the priority cannot be set, the attackers run at the origin's priority. The tool share column shows
+            // whether that matters.
             if let Ok(nice) = rustix::process::getpriority_process(None) {
                 let _ = rustix::process::setpriority_process(None, nice + ATTACKER_NICE_INCREMENT);
             }
@@ -251,7 +252,7 @@ impl Trial<'_> {
     /// Samples the proxy's usage until the attack is over.
     fn watch(&self, baseline: &Baseline, is_over: impl Fn() -> bool) -> Result<Observations> {
         let mut peak = baseline.usage;
-        // After the configured duration the attacker only closes its connections.
+        // After the configured duration, the attacker only closes its connections.
         while !is_over() {
             if interrupt::is_requested() {
                 return Err(LabError::Interrupted);
@@ -267,7 +268,7 @@ impl Trial<'_> {
     }
 
     /// Waits until the proxy has returned to its baseline or the time limit has expired. Also returns the number of
-    /// requests still open at the origin.
+    /// requests that are still in flight at the origin.
     fn settle(
         &self,
         baseline: &Baseline,
@@ -298,7 +299,7 @@ impl Trial<'_> {
         }
     }
 
-    /// Returns the time at which the other clients were served as before the attack again.
+    /// Returns the time since which the proxy has served the other clients as before the attack.
     fn normal_since(&self, baseline: &Baseline, observed: &Observations) -> Option<Instant> {
         let mut samples = self.probes.samples();
         samples.retain(|sample| sample.issued >= observed.attack_end);
@@ -415,7 +416,7 @@ mod tests {
             Some(recovered_at.duration_since(samples[0].issued))
         };
         assert_eq!(since(&samples), Some(REQUEST_INTERVAL * 3));
-        // A request that has no response yet is not in the list.
+        // The list does not contain a request that has no response yet.
         samples.remove(10);
         assert_eq!(since(&samples), Some(REQUEST_INTERVAL * 11));
         samples[30].succeeded = false;

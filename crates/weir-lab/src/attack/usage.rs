@@ -1,4 +1,4 @@
-//! Measures the resources that a proxy's processes and their child processes use together, from `/proc` (proc(5)).
+//! Measures the total resources that a proxy's processes and their children use, from `/proc` (proc(5)).
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -18,8 +18,7 @@ pub(crate) struct Usage {
     pub(crate) descriptors: u64,
 }
 
-/// The process `root` and its descendants. The list of processes is refreshed only on demand, because this reads all of
-/// `/proc`.
+/// The process `root` and its descendants. The list is not updated later, because that would read all of `/proc`.
 pub(crate) struct Processes {
     pids: Vec<u32>,
 }
@@ -77,7 +76,7 @@ const ROLE_ARGUMENTS: &[&str] = &["run", "helper", "--daemon", "--engine"];
 /// Fields of `/proc/PID/status`.
 const PRIVILEGE_FIELDS: &[&str] = &["Uid", "CapEff", "CapBnd", "NoNewPrivs", "Seccomp"];
 
-/// Returns the fields with privileges on one line. Of the four user IDs, only the effective one is included.
+/// Returns the privilege fields in one line. Of the four user IDs, the line contains only the effective one.
 fn fields(status: &str) -> String {
     let value = |name: &&str| {
         let mut lines = status.lines();
@@ -119,8 +118,8 @@ fn memory(pid: u32) -> Option<u64> {
     Some(pages * rustix::param::page_size() as u64)
 }
 
-/// Returns the number of descriptors. Since Linux 6.2 it is the size of the directory; with older kernels the entries
-/// are counted.
+/// Returns the number of descriptors. Since Linux 6.2, it is the size of the directory; on older kernels, the function
+/// counts the entries.
 fn descriptors(pid: u32) -> u64 {
     let directory = format!("/proc/{pid}/fd");
     match fs::metadata(&directory) {

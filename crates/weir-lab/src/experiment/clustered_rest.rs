@@ -1,9 +1,9 @@
-//! Experiment 4: a service on two servers that ldirectord manages, compared with only one server; with and without
+//! Experiment 4: compares a service on two servers that ldirectord manages with a single server, with and without
 //! keep-alive.
 //!
-//! ldirectord is the packaged version with the report's configuration file; its `ipvsadm` is Weir. Responses of some
-//! kilobytes over limited links replace the report's machines, because on one machine two servers have no more CPU time
-//! than one.
+//! ldirectord is the packaged version with the report's configuration file; its `ipvsadm` is Weir. On one machine, two
+//! servers have no more CPU time than one. The lab therefore limits the links, and sends responses of several
+//! kilobytes, instead of using the report's machines.
 
 use super::trial::{Balancer, Method, Site, Trial, Workload};
 use super::{RunOptions, scheduler};

@@ -1,4 +1,4 @@
-//! Disturbs a balancer under load: by different kinds of reloads, by an upgrade of the program, and by a kill.
+//! Disturbs a balancer under load with different kinds of reloads, an upgrade of the program, or a kill.
 //!
 //! Each reload changes the configuration by one server, as service discovery does.
 
@@ -17,9 +17,9 @@ use crate::requirement::{HAPROXY, NGINX, Program};
 /// The disturbed balancer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Subject {
-    /// The documented old method: a new process makes the old ones finish (`-sf`).
+    /// HAProxy's older documented method: a new process makes the old ones finish (`-sf`).
     Haproxy,
-    /// A master process that is reloaded with a signal.
+    /// A master process that reloads on a signal.
     HaproxyMaster,
     Nginx,
     Weir(weir::Forward),
@@ -37,21 +37,22 @@ pub(super) enum Disturbance {
     Upgrade,
     /// `kill -9` of the daemon.
     Kill,
-    /// One server joins or leaves the pool: by Weir's API, by a reload of a peer.
+    /// One server joins or leaves the pool: through Weir's API, or by a reload of a peer.
     Membership,
 }
 
 /// Interval between the starts of two disturbances, as in the report.
 const RELOAD_INTERVAL: Duration = Duration::from_millis(100);
-/// Interval of membership changes: 1 000 a minute.
+/// Interval between membership changes: 1 000 a minute.
 const MEMBER_CHANGE_INTERVAL: Duration = Duration::from_millis(60);
-/// Interval of more expensive disturbances. The report also used it with dropped SYNs, because 100 ms did not work.
+/// Interval between more expensive disturbances. The report also used this interval with dropped SYNs, because 100 ms
+/// did not work.
 const SLOW_INTERVAL: Duration = Duration::from_secs(1);
 /// How long SYNs are dropped during a reload.
 const SYN_DROP_TIME: Duration = Duration::from_millis(200);
 /// Time limit of a disturbance.
 const COMMAND_LIMIT: Duration = Duration::from_secs(30);
-/// Interval at which a pause is interrupted to check whether the client has finished.
+/// Interval at which a pause checks whether the client has finished.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 impl Subject {
@@ -95,13 +96,13 @@ impl Disturbance {
         matches!(self, Disturbance::ProtectedReload)
     }
 
-    /// Returns the delay until the next disturbance, after one that took `duration`.
+    /// Returns the time from the start of a disturbance that took `duration` to the start of the next one.
     fn period(self, duration: Duration) -> Duration {
         match self {
             Disturbance::Reload | Disturbance::ProtectedReload => RELOAD_INTERVAL,
             Disturbance::Membership => MEMBER_CHANGE_INTERVAL,
             Disturbance::Upgrade | Disturbance::Kill => SLOW_INTERVAL,
-            // Without a pause, SYNs that are retransmitted after a second would always be dropped again.
+            // Without a pause, SYNs that clients retransmit after a second would always be dropped again.
             Disturbance::ReloadWithoutSyns => duration + SLOW_INTERVAL,
         }
     }
@@ -111,7 +112,7 @@ impl Disturbance {
 pub(super) struct Setup<'a> {
     pub(super) namespace: &'a Namespace,
     pub(super) directory: PathBuf,
-    /// Document root, which nginx requires even if it only balances.
+    /// Document root, which nginx requires even as a pure balancer.
     pub(super) pages: &'a Path,
     pub(super) weir: Option<&'a Path>,
     pub(super) servers: Vec<Ipv4Addr>,
@@ -132,7 +133,7 @@ pub(super) struct LiveBalancer<'a> {
 pub(super) struct Disturbances {
     /// Duration of each disturbance, in milliseconds.
     pub(super) milliseconds: Vec<f64>,
-    /// Number of disturbances that the program rejected, because the previous reload was not complete.
+    /// Number of disturbances that the program rejected because the previous reload was not complete.
     pub(super) refused: u64,
 }
 
@@ -179,7 +180,7 @@ impl<'a> LiveBalancer<'a> {
             Subject::Weir(_) => {}
         }
         if let (Disturbance::Membership, Some(director)) = (disturbance, &balancer.director) {
-            // The API adds and removes the last server, so the file does not contain it.
+            // The file does not contain the last server, because the API adds and removes it.
             let [initial @ .., _] = balancer.setup.servers.as_slice() else {
                 return Ok(balancer);
             };
@@ -201,7 +202,7 @@ impl<'a> LiveBalancer<'a> {
             .run(name, Path::new("sh"), &["-c", line], COMMAND_LIMIT)
     }
 
-    /// Returns the servers of the configuration with this number.
+    /// Returns the servers in the configuration of this round.
     fn servers(&self, round: u32) -> &[Ipv4Addr] {
         let servers = &self.setup.servers;
         let count = if round.is_multiple_of(2) {
@@ -280,7 +281,7 @@ impl<'a> LiveBalancer<'a> {
         Ok(())
     }
 
-    /// Waits until the last disturbance has ended, so that it does not affect a following undisturbed run.
+    /// Waits until the last disturbance has ended, so that it does not affect an undisturbed run that follows.
     fn settle(&self) -> Result<()> {
         match &self.director {
             Some(director) => director.wait_until_responding(START_LIMIT),
@@ -292,7 +293,7 @@ impl<'a> LiveBalancer<'a> {
 /// Disturbs the balancer until `work` ends.
 ///
 /// # Errors
-/// Returns the error of `work`, or the error for a disturbance that Weir rejects. Rejections by a peer are counted.
+/// Returns the error of `work`, or the error of a disturbance that Weir rejects. Rejections by a peer are only counted.
 pub(super) fn during<T: Send>(
     balancer: &LiveBalancer<'_>,
     work: impl FnOnce() -> Result<T> + Send,
@@ -324,7 +325,8 @@ fn disturb_until(balancer: &LiveBalancer<'_>, done: &AtomicBool) -> Result<Distu
             Err(LabError::Failed { .. }) if balancer.director.is_none() => disturbed.refused += 1,
             Err(error) => return Err(error),
         }
-        // A disturbance that takes longer than the interval delays the next one, so that they do not overlap.
+        // A disturbance that takes longer than the interval delays the next one, so that two disturbances never
+        // overlap.
         let period = balancer.disturbance.period(started_at.elapsed());
         while started_at.elapsed() < period {
             if done.load(Ordering::Acquire) {

@@ -1,9 +1,9 @@
-//! `--fail`: a server is stopped under load and restarted, without an operator. Requests may fail from the stop until
-//! the check reports the server as down, which takes at most `interval × fall + timeout` if the machine is not
-//! overloaded, and not afterwards.
+//! Implements `--fail`: stops a server under load and restarts it, without an operator. Requests may fail from the stop
+//! until the check reports the server as down, but not afterwards. Unless the machine is overloaded, this takes at most
+//! `interval × fall + timeout`.
 //!
-//! The load consists of short consecutive runs of `ab`, so that the time of a failure is known. Between runs, the state
-//! of the server is read from Weir.
+//! The load consists of short consecutive runs of `ab`, so that the time of a failure is known. Between runs, the test
+//! reads the state of the server from Weir.
 
 mod phase;
 mod runner;
@@ -28,8 +28,8 @@ const RISE: u32 = 2;
 const JITTER: u32 = 20;
 /// Duration of the phase before the stop, and of the phase after the server is down.
 const STEADY_TIME: Duration = Duration::from_secs(2);
-/// Number of requests and concurrency of a run of `ab`. The client must not reuse a port that it had when the server
-/// stopped: with `direct` the packets would be forwarded to the stopped server again.
+/// Number of requests and concurrency of a run of `ab`. The numbers are small, so that the client does not reuse a port
+/// that it used when the server stopped: with `direct`, Weir would forward the packets to the stopped server again.
 const LOAD_RUN: (u32, u32) = (40, 8);
 /// Time limit for a run of `ab`.
 const LOAD_RUN_LIMIT: Duration = Duration::from_secs(60);
@@ -95,7 +95,7 @@ fn setup(name: &str, options: &RunOptions) -> Result<Setup> {
     })
 }
 
-/// Returns the time in which requests may fail.
+/// Returns the time after the stop during which requests may fail.
 fn failure_window() -> Duration {
     (INTERVAL + INTERVAL / JITTER) * FALL + TIMEOUT
 }
@@ -113,7 +113,7 @@ fn report(experiment: &Experiment, setup: &Setup, phases: &Phases) -> Report {
         row(&phases.restarted, "restarted"),
     ];
     let window = failure_window();
-    // If the machine is too busy for the check's intervals, the test does not fail; the notes contain both times.
+    // The test does not fail if the machine is too busy for the check's intervals. The notes contain both times.
     let detected_after = window.max(phases.down_after);
     let seconds = |time: Duration| format!("{:.2} s", time.as_secs_f64());
     let last = phases.stopped.last_failure(phases.stopped_at);
@@ -165,7 +165,7 @@ fn report(experiment: &Experiment, setup: &Setup, phases: &Phases) -> Report {
     report
 }
 
-/// Returns violations: after `detected_after` no request may fail.
+/// Returns violations, such as requests that failed later than `detected_after`.
 fn violations(phases: &Phases, detected_after: Duration) -> Vec<String> {
     let violations = [
         (

@@ -1,6 +1,6 @@
-//! Clients on the director: every host balances its own outgoing connections, and service discovery changes the servers
-//! continuously (experiment 2). `socket` is compared with HAProxy on loopback, which is reloaded for each change, and
-//! with a direct connection to one server.
+//! Measures clients on the director: every host balances its own outgoing connections, and service discovery changes
+//! the servers continuously (experiment 2). Compares `socket` with HAProxy on loopback, which reloads for each change,
+//! and with a direct connection to one server.
 
 use super::disturbance::{Disturbance, Subject};
 use super::trial::{Balancer, Method, Site, Trial, Workload};

@@ -31,7 +31,7 @@ use trial::{Balancer, Measurement, Setting, Site, Trial};
 pub struct Experiment {
     /// The name on the command line.
     pub name: &'static str,
-    /// A summary in one line.
+    /// A one-line summary.
     pub summary: &'static str,
     trials: fn(&RunOptions) -> Result<Vec<Trial>>,
 }
@@ -79,7 +79,7 @@ const EXPERIMENTS: [Experiment; 7] = [
     },
 ];
 
-/// Options of a run. Without an option, the value of the original report is used.
+/// Options of a run. The default of an option is the value in the original report.
 #[derive(Clone, Debug, Default)]
 pub struct RunOptions {
     /// Rate of each host's link.
@@ -113,10 +113,10 @@ pub fn list() -> &'static [Experiment] {
 
 /// Runs the experiment `name`, prints progress to stderr, writes the HTML file, and returns the report.
 ///
-/// A method that fails does not stop the others: it appears in [`Report::failures`].
+/// A failed method does not stop the others. [`Report::failures`] lists it.
 ///
 /// # Errors
-/// Fails for wrong names and options, without root, and if programs are missing, before anything is created;
+/// Fails before creating anything if a name or an option is wrong, without root, and if programs are missing. Returns
 /// [`LabError::Interrupted`] after Ctrl-C.
 pub fn run(name: &str, options: &RunOptions) -> Result<Report> {
     let experiment = find(name)?;
@@ -207,7 +207,8 @@ fn select_trials(trials: Vec<Trial>, methods: &[String]) -> Result<Vec<Trial>> {
 /// Returns the scheduler of a run: the given one if its name is valid, or `default`.
 fn scheduler(options: &RunOptions, default: &str) -> Result<String> {
     let name = options.scheduler.as_deref().unwrap_or(default);
-    // The name is written to a configuration file, so it must be one word. Weir checks whether the scheduler exists.
+    // The name must be one word, because it is written to a configuration file. Weir checks whether the scheduler
+    // exists.
     if !name.is_empty()
         && name
             .chars()
@@ -222,7 +223,7 @@ fn scheduler(options: &RunOptions, default: &str) -> Result<String> {
     })
 }
 
-/// Returns the median round of each row. If any round fails, the method fails.
+/// Builds the report from the median round of each row. If any round failed, the method failed.
 fn build_report(experiment: &Experiment, trials: &[Trial], rounds: &[Round]) -> Report {
     let mut report = Report::new(experiment.name, experiment.summary);
     for (index, trial) in trials.iter().enumerate() {
@@ -253,7 +254,7 @@ fn build_report(experiment: &Experiment, trials: &[Trial], rounds: &[Round]) -> 
                 name: name.clone(),
                 requests_per_second: median.outcome.requests_per_second,
                 kbytes_per_second: median.outcome.kbytes_per_second,
-                // The median would hide a failure in one of three runs.
+                // The median would hide a failure in one of three rounds.
                 failed: runs.iter().map(|run| run.outcome.failed).max().unwrap_or(0),
                 seconds: median.outcome.seconds,
                 ratio: None,
@@ -302,7 +303,7 @@ fn run_properties(trials: &[Trial]) -> note::RunProperties {
     }
 }
 
-/// Returns whether a trial has a disturbance for which `is_wanted` returns true.
+/// Returns whether any trial has a disturbance that `is_wanted` selects.
 fn has_disturbance(trials: &[Trial], is_wanted: impl Fn(Disturbance) -> bool) -> bool {
     trials.iter().any(|trial| match trial.method.balancer {
         Balancer::Disturbed(_, disturbance) => is_wanted(disturbance),
@@ -310,7 +311,7 @@ fn has_disturbance(trials: &[Trial], is_wanted: impl Fn(Disturbance) -> bool) ->
     })
 }
 
-/// Returns the default directory of reports.
+/// Returns the default directory for reports.
 pub(crate) fn default_report_directory() -> &'static Path {
     Path::new("lab-report")
 }

@@ -1,4 +1,4 @@
-//! Experiment 2: how clients are affected by a balancer that is constantly reloaded, as with service discovery,
+//! Experiment 2: measures how clients are affected when a balancer is constantly reloaded (as with service discovery),
 //! upgraded or killed.
 //!
 //! Each method runs four times: undisturbed and disturbed, each with a new connection per request (`ab`) and with
@@ -11,7 +11,7 @@ use crate::error::Result;
 use crate::peer::weir::Forward;
 
 const SERVERS: u8 = 2;
-/// Values of the report's unprotected run.
+/// The values of the report's unprotected run.
 const REQUESTS: u32 = 200_000;
 const CONCURRENCY: u32 = 10;
 

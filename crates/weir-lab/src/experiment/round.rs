@@ -1,13 +1,13 @@
-//! Runs all trials once, in parallel if possible, and selects the round that is reported.
+//! Runs all trials once, in parallel if possible, and selects the round to report.
 
 use super::trial::{Measurement, Setting, Trial};
 use crate::error::{LabError, Result};
 use crate::interrupt;
 
-/// Total rate of links that two CPUs can shape accurately. Trials with a higher rate, or without limits, run alone.
+/// Total link rate that two CPUs can shape accurately. Trials with a higher rate, or without a limit, run alone.
 const PARALLEL_BITS_PER_SECOND: u64 = 400_000_000;
 
-/// Returns groups of trials, by index, that can run in parallel without competing for the CPUs.
+/// Returns groups of trial indexes. The trials of a group can run in parallel without competing for the CPUs.
 pub(super) fn batches(trials: &[Trial]) -> Vec<Vec<usize>> {
     let mut batches: Vec<(u64, Vec<usize>)> = Vec::new();
     for (index, trial) in trials.iter().enumerate() {
@@ -26,13 +26,13 @@ pub(super) fn batches(trials: &[Trial]) -> Vec<Vec<usize>> {
     batches.into_iter().map(|(_, members)| members).collect()
 }
 
-/// Results of all trials, in the order of the trials.
+/// Results of all trials, in trial order.
 pub(super) type Round = Vec<Result<Vec<Measurement>>>;
 
 /// Runs all trials once.
 ///
 /// # Errors
-/// [`LabError::Interrupted`] only; the error of a trial is part of the results.
+/// Returns only [`LabError::Interrupted`]; the results include the errors of trials.
 pub(super) fn run(setting: &Setting<'_>, trials: &[Trial]) -> Result<Round> {
     let mut results = Vec::new();
     for batch in batches(trials) {
@@ -71,14 +71,14 @@ fn run_trial(setting: &Setting<'_>, trial: &Trial) -> Result<Vec<Measurement>> {
                 .progress
                 .done(name, &format!("done, {seconds:.1} s"));
         }
-        // The command reports it once for all methods.
+        // The command reports an interruption once for all methods.
         Err(LabError::Interrupted) => {}
         Err(error) => setting.progress.done(name, &format!("FAILED: {error}")),
     }
     result
 }
 
-/// Returns the run with the median time; for an even number of runs, the faster one of the two middle ones.
+/// Returns the run with the median time; for an even number of runs, the faster of the two middle ones.
 pub(super) fn median<'a>(runs: &[&'a Measurement]) -> Option<&'a Measurement> {
     let mut sorted = runs.to_vec();
     sorted.sort_by(|a, b| a.outcome.seconds.total_cmp(&b.outcome.seconds));

@@ -1,5 +1,5 @@
-//! Experiment 1: each host's link is limited to 10 Mbit/s by default, and the file is 4 MB. Methods that send responses
-//! through the director share its link; with direct methods, the server rates add up.
+//! Experiment 1: transfers a file of 4 MB over links that are limited to 10 Mbit/s by default. If responses pass
+//! through the director, they share its link. With direct methods, the rates of the servers add up.
 
 use super::trial::{Balancer, Method, Site, Trial, Workload};
 use super::{RunOptions, scheduler};
@@ -13,7 +13,7 @@ const SERVERS: u8 = 4;
 const REQUESTS: u32 = 100;
 const CONCURRENCY: u32 = 12;
 
-/// The methods, in the order of the table.
+/// The methods, in table order.
 const METHODS: [(&str, Balancer); 7] = [
     ("one-server", Balancer::OneServer),
     ("haproxy", Balancer::Haproxy),

@@ -1,5 +1,5 @@
-//! Least time for direct routing, which the third report does not measure. One of four servers becomes slower, which
-//! the director must detect although it never receives the replies.
+//! Measures least time with direct routing, which the third report does not measure. One of four servers becomes
+//! slower, which the director must detect although it never receives the replies.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::peer::weir::Forward;
 use crate::topology::Plan;
 
 const SERVERS: u8 = 4;
-/// Number of requests of each run, which takes some seconds.
+/// Number of requests per run. A run takes several seconds.
 const REQUESTS: u32 = 10_000;
 const CONCURRENCY: u32 = 16;
 

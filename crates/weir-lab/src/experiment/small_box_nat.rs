@@ -1,5 +1,5 @@
-//! Experiment 5: NAT through a small director, with short requests of many concurrent clients. The peers are a single
-//! server, and the kernel's NAT with nftables and conntrack.
+//! Experiment 5: measures NAT through a small director, with short requests from many concurrent clients. The peers are
+//! a single server, and the kernel's NAT with nftables and conntrack.
 
 use super::trial::{Balancer, Method, Site, Trial, Workload};
 use super::{RunOptions, scheduler};
@@ -10,7 +10,7 @@ use crate::topology::Plan;
 
 const SERVERS: u8 = 3;
 const REQUESTS: u32 = 1000;
-/// The report's two runs.
+/// The concurrencies of the report's two runs.
 const CONCURRENCIES: [u32; 2] = [1000, 100];
 
 const METHODS: [(&str, Balancer); 3] = [

@@ -1,6 +1,5 @@
-//! Experiment 3: direct routing by rewriting the destination address, compared with nginx as a FastCGI balancer, with
-//! pages that are short, slow, or of a given size. The report's author could not use least connections with direct
-//! routing.
+//! Experiment 3: compares direct routing, by rewriting the destination address, with nginx as a FastCGI balancer. The
+//! pages are short, slow, or of a given size. The report's author could not use least connections with direct routing.
 
 use super::trial::{Balancer, Method, Site, Trial, Workload};
 use super::{RunOptions, scheduler};
@@ -25,7 +24,7 @@ pub(super) fn trials(options: &RunOptions) -> Result<Vec<Trial>> {
     let fixed = |name, balancer| Method::new(name, balancer, "");
     let mut methods = vec![
         fixed("one-server", Balancer::OneServer),
-        // As in the report, the client's port is hashed instead of its address, because there is only one client.
+        // As in the report, nginx hashes the client's port instead of its address, because there is only one client.
         fixed("nginx-hash", Balancer::NginxFastCgi("hash $remote_port;")),
         fixed("nginx-least-conn", Balancer::NginxFastCgi("least_conn;")),
         fixed("nftables", Balancer::NftablesDirect),

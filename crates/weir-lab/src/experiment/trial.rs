@@ -1,4 +1,4 @@
-//! A trial: hosts, real servers, a balancer, and `ab` on the client, while the links are sampled.
+//! Runs a trial: starts hosts, real servers, a balancer, and `ab` on the client, and samples the links.
 
 mod start;
 
@@ -27,7 +27,7 @@ pub(super) enum Balancer {
     /// No balancer: the client sends requests to the first server.
     OneServer,
     Haproxy,
-    /// Stateless rewriting of the destination; servers respond directly.
+    /// Stateless rewriting of the destination address; servers respond directly.
     NftablesDirect,
     /// DNAT with conntrack.
     NftablesDnat,
@@ -43,7 +43,7 @@ pub(super) enum Balancer {
 }
 
 impl Balancer {
-    /// Returns the hosts: without a balancer, one server that responds directly to the client.
+    /// Returns the plan of the hosts. Without a balancer, it has one server, which responds directly to the client.
     pub(super) fn plan(self, servers: u8, link: Option<Rate>) -> Plan {
         Plan {
             servers: if self == Self::OneServer { 1 } else { servers },
@@ -72,7 +72,7 @@ impl Balancer {
 pub(super) struct Method {
     pub(super) name: String,
     pub(super) balancer: Balancer,
-    /// The scheduler, by its name in Weir. Peers use an equivalent scheduler, or a setting of the experiment.
+    /// The scheduler, by its name in Weir. Peers use an equivalent scheduler, or the one that the experiment sets.
     pub(super) scheduler: String,
 }
 
@@ -93,11 +93,11 @@ pub(super) enum Site {
     Pages,
     /// PHP pages, served by nginx and FPM.
     Php,
-    /// A page whose response takes a given time, served by the lab itself.
+    /// A page that takes a given time to serve, served by the lab itself.
     Paced,
 }
 
-/// A run whose latencies are reported.
+/// A run for which the report shows latencies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TimedRun {
     /// Whether the balancer is disturbed during the run.
@@ -106,13 +106,14 @@ pub(super) struct TimedRun {
     pub(super) wrk: Option<Duration>,
 }
 
-/// Number of requests of `ab` for which `wrk` runs one second: it runs for a time, not for a number of requests.
+/// Number of `ab` requests that correspond to one second of `wrk`, which runs for a given time and not for a number of
+/// requests.
 const REQUESTS_PER_SECOND_OF_WRK: u32 = 20_000;
 
 /// A run of `ab`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Workload {
-    /// The name, which is appended to the method's name if a trial has several workloads.
+    /// The name, which follows the method's name if a trial has several workloads.
     pub(super) name: Option<String>,
     /// Path and query.
     pub(super) path: String,
@@ -121,17 +122,17 @@ pub(super) struct Workload {
     pub(super) any_length: bool,
     /// Whether connections are reused for further requests.
     pub(super) keep_alive: bool,
-    /// Length of a response, to compute the transfer time.
+    /// Length of a response, for computing the transfer time.
     pub(super) response_bytes: u64,
-    /// `None` = only rates are reported.
+    /// `None` = the report shows only rates.
     pub(super) timed: Option<TimedRun>,
     /// The speed of the first server during the run, for [`Site::Paced`].
     pub(super) pace: Pace,
 }
 
 impl Workload {
-    /// Creates a run of requests for one page, each over a new connection. Options can change the number of requests
-    /// and the concurrency.
+    /// Creates a run of requests for one page, each on a new connection. Options can change the number of requests and
+    /// the concurrency.
     pub(super) fn for_page(
         options: &RunOptions,
         page: &str,
@@ -199,7 +200,7 @@ pub(super) struct Measurement {
     pub(super) shares: Option<Shares>,
 }
 
-/// Settings shared by all trials of a run.
+/// Settings that all trials of a run share.
 pub(super) struct Setting<'a> {
     pub(super) session: &'a Session,
     pub(super) progress: &'a Progress,
@@ -209,7 +210,7 @@ pub(super) struct Setting<'a> {
     pub(super) pages: &'a Path,
 }
 
-/// Time limit of trials without limited links.
+/// Time limit of trials with unlimited links.
 const UNSHAPED_LIMIT: Duration = Duration::from_secs(600);
 /// The time limit of a trial with limited links is this multiple of the transfer time, plus the margin.
 const SHAPED_SLACK: u64 = 3;
@@ -382,7 +383,7 @@ impl Trial {
         })
     }
 
-    /// Reports failures while the balancer's log still exists.
+    /// Reports failures with the end of the balancer's log.
     fn report_failures(&self, setting: &Setting<'_>, outcome: &ab::Outcome, director: &Path) {
         let log = match self.method.balancer {
             Balancer::Haproxy => "haproxy.log",
@@ -412,7 +413,7 @@ impl Trial {
     }
 }
 
-/// Returns the path of a small page, to check whether the method serves requests.
+/// Returns the path of a small page, for checking whether the method serves requests.
 fn probe_path(site: Site, workload: &Workload) -> String {
     match site {
         Site::Pages => format!("/{}", nginx::HELLO),

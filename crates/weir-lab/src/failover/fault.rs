@@ -1,4 +1,4 @@
-//! The faults of the active director.
+//! Defines the faults of the active director.
 
 use super::Vrrp;
 
@@ -7,13 +7,13 @@ use super::Vrrp;
 pub(crate) enum Fault {
     /// The director's programs are stopped with SIGTERM.
     Stop,
-    /// The director's link drops all frames in both directions; its carrier remains up.
+    /// The director's link drops all frames in both directions; the carrier remains up.
     Cut,
-    /// All frames that the director sends are dropped; it still receives.
+    /// The director's link drops all frames that the director sends; the director still receives.
     OneWay,
-    /// The directors do not receive each other's advertisements; both reach client and server.
+    /// The directors do not receive each other's advertisements; both reach the client and the server.
     Partition,
-    /// All processes of the director are stopped by SIGSTOP.
+    /// All processes of the director are stopped with SIGSTOP.
     Pause,
     /// `kill -9` of the process that runs VRRP.
     KillVrrp,
@@ -23,7 +23,7 @@ pub(crate) enum Fault {
     KillDaemon,
     /// `kill -9` of Weir's helper.
     KillHelper,
-    /// Reload of the program that runs VRRP.
+    /// The program that runs VRRP reloads its configuration.
     Reload,
     /// `weir upgrade`.
     Upgrade,
@@ -60,7 +60,7 @@ impl Fault {
         }
     }
 
-    /// Returns whether the directors can be used again after the fault is reverted. If not, programs have exited or
+    /// Returns whether the directors can be used again after the fault is reverted. Otherwise, programs have exited or
     /// were replaced.
     pub(crate) const fn is_reversible(self) -> bool {
         match self {
@@ -75,7 +75,7 @@ impl Fault {
         }
     }
 
-    /// Returns whether a director with this VRRP can have the fault.
+    /// Returns whether a director with this VRRP program can have the fault.
     pub(crate) const fn applies_to(self, vrrp: Vrrp) -> bool {
         match self {
             Self::KillHelper => matches!(vrrp, Vrrp::Weir),

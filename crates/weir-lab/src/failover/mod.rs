@@ -1,6 +1,6 @@
-//! `weir lab run director-failover`: measures how long a VIP is unreachable, and how many flows break, when the active
-//! of two directors fails in different ways. VRRP is run by keepalived on both directors, by Weir on both, or by Weir
-//! on the active director and keepalived on the standby. The data plane is always Weir's.
+//! Implements `weir lab run director-failover`, which measures how long a VIP is unreachable, and how many flows break,
+//! when the active one of two directors fails in different ways. Both directors run VRRP with keepalived or with Weir,
+//! or the active director runs Weir and the standby keepalived. The data plane is always Weir's.
 
 mod fault;
 mod probe;
@@ -27,7 +27,7 @@ pub(crate) const NAME: &str = "director-failover";
 pub(crate) const SUMMARY: &str =
     "outage and broken flows when the active one of two directors fails: keepalived, Weir, both";
 
-/// How long the VIP is monitored after a fault.
+/// How long the client monitors the VIP after a fault.
 const MONITORING_TIME: Duration = Duration::from_secs(3);
 /// Number of open connections.
 const FLOWS: usize = 50;
@@ -38,7 +38,7 @@ pub(crate) struct Pair {
     pub(crate) name: &'static str,
     pub(crate) active: Vrrp,
     pub(crate) standby: Vrrp,
-    /// Interval of advertisements, in hundredths of a second.
+    /// Advertisement interval, in hundredths of a second.
     pub(crate) interval_cs: u8,
 }
 
@@ -82,7 +82,7 @@ const PAIRS: [Pair; 5] = [
     },
 ];
 
-/// The medians of one fault of one pair.
+/// The results of one fault with one pair.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Row {
     fault: &'static str,
@@ -93,7 +93,7 @@ pub(crate) struct Row {
     p95_ms: Option<u64>,
     /// Maximum of that time, in milliseconds.
     worst_ms: Option<u64>,
-    /// Maximum number of broken flows of a run.
+    /// Maximum number of broken flows in a run.
     broken: Option<usize>,
     flows: usize,
     runs: usize,
@@ -101,10 +101,10 @@ pub(crate) struct Row {
     error: Option<String>,
 }
 
-/// Runs the experiment, and prints the table or JSON. Returns whether all runs succeeded.
+/// Runs the experiment and prints the table or JSON. Returns whether all runs succeeded.
 ///
 /// # Errors
-/// Fails for wrong options, without root, if programs are missing, and after Ctrl-C.
+/// Fails if an option is wrong, without root, if programs are missing, and after Ctrl-C.
 pub(crate) fn run(options: &RunOptions, json: bool) -> Result<bool> {
     let pairs = select(NAME, "--methods", &PAIRS, |it| it.name, &options.methods)?;
     let faults = select(
@@ -129,7 +129,7 @@ pub(crate) fn run(options: &RunOptions, json: bool) -> Result<bool> {
     let mut all_runs: Vec<PairRuns> = pairs.into_iter().map(PairRuns::new).collect();
     for fault in faults {
         let affected = |pair_runs: &&mut PairRuns| fault.applies_to(pair_runs.pair.active);
-        // The pairs run in turn, so that other load on the machine affects all of them.
+        // The pairs take turns, so that other load on the machine affects all of them.
         for _ in 0..repeat {
             for pair_runs in all_runs.iter_mut().filter(affected) {
                 pair_runs.run(&session, &weir, fault)?;
@@ -141,13 +141,13 @@ pub(crate) fn run(options: &RunOptions, json: bool) -> Result<bool> {
             rows.push(row);
         }
     }
-    // The last directors are removed before the report.
+    // Removes the last directors before the report is written.
     drop(all_runs);
     faults::finish(&description(&rows), &rows, &options.report, json, &progress)
 }
 
-/// A pair, with the results of its runs with a fault. The directors are reused if the fault is reversible, because
-/// loading the data plane takes most of the time of a start.
+/// A pair and the results of its runs with one fault. After a reversible fault, the next run reuses the directors,
+/// because most of the start time is spent loading the data plane.
 struct PairRuns {
     pair: Pair,
     rig: Option<Rig>,
@@ -165,10 +165,10 @@ impl PairRuns {
         }
     }
 
-    /// Runs the fault once. The row reports an error.
+    /// Runs the fault once. An error appears in the row.
     ///
     /// # Errors
-    /// Only [`LabError::Interrupted`].
+    /// Returns only [`LabError::Interrupted`].
     fn run(&mut self, session: &Session, weir: &Path, fault: Fault) -> Result<()> {
         match self.measure(session, weir, fault) {
             Ok(measured) => self.runs.push(measured),
@@ -189,7 +189,7 @@ impl PairRuns {
             None => Rig::build(session, weir, self.pair)?,
         };
         let measured = rig.measure(fault)?;
-        // A rig that cannot be restored is replaced in the next run.
+        // If the rig cannot be restored, the next run builds a new one.
         if fault.is_reversible() && rig.restore(fault).is_ok() {
             self.rig = Some(rig);
         }

@@ -1,4 +1,4 @@
-//! The client and the server: datagrams once per millisecond, and open connections.
+//! Implements the client and the server, which exchange a datagram every millisecond and keep connections open.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -16,7 +16,7 @@ use crate::process;
 
 const PORT: u16 = 80;
 const DATAGRAM_INTERVAL: Duration = Duration::from_millis(1);
-/// Number of responses before the fault.
+/// Number of responses to receive before the fault.
 const RESPONSES_BEFORE_FAULT: u32 = 200;
 /// Time limit for a response on a connection after the fault.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(3);
@@ -32,7 +32,7 @@ fn socket_error(source: std::io::Error) -> LabError {
     LabError::file("socket")(source)
 }
 
-/// Threads that return the data that they receive. Dropping it stops the threads.
+/// A server whose threads echo the data that they receive. Dropping it stops the threads.
 pub(super) struct Server {
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
@@ -42,7 +42,7 @@ impl Server {
     pub(super) fn start(namespace: &Namespace) -> Result<Self> {
         let (udp, tcp) = namespace.enter(|| {
             let unspecified = SocketAddr::from((Ipv4Addr::UNSPECIFIED, PORT));
-            // Bound to the VIP, so that responses have the VIP as their source.
+            // Bind to the VIP, so that responses have the VIP as their source.
             let udp = UdpSocket::bind((VIP, PORT)).map_err(socket_error)?;
             let tcp = TcpListener::bind(unspecified).map_err(socket_error)?;
             Ok((udp, tcp))
@@ -98,8 +98,8 @@ fn echo(stream: &mut TcpStream) -> bool {
     }
 }
 
-/// Sets real-time priority for this thread, so that the time that client and server wait for a CPU is not measured. If
-/// the lab lacks the privilege, a busy machine extends the outage.
+/// Sets real-time priority for this thread, so that the measured outage does not include the time that client and
+/// server wait for a CPU. If the lab lacks the privilege, the outage is longer on a busy machine.
 fn set_real_time_priority() {
     let thread = rustix::thread::gettid().as_raw_nonzero().to_string();
     let _ = process::run("chrt", &["--fifo", "--pid", "1", &thread]);
@@ -112,7 +112,7 @@ pub(super) struct Client {
 }
 
 impl Client {
-    /// Opens all connections, and waits for one response on each.
+    /// Opens all connections and waits for one response on each.
     pub(super) fn open(namespace: &Namespace) -> Result<Self> {
         namespace.enter(|| {
             let udp = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).map_err(socket_error)?;
@@ -143,7 +143,7 @@ impl Client {
         })
     }
 
-    /// Monitors the VIP while `fault` injects a fault.
+    /// Monitors the VIP while `fault` runs.
     pub(super) fn measure(
         mut self,
         fault: impl FnOnce() -> Result<()> + Send,
@@ -156,7 +156,7 @@ impl Client {
                 set_real_time_priority();
                 client.watch(&ready)
             });
-            // Nothing arrives if the thread has failed.
+            // If the thread has failed, this returns an error.
             let _ = is_ready.recv();
             let result = fault();
             let outage = watching.join().unwrap_or(Duration::MAX);
@@ -171,7 +171,8 @@ impl Client {
         Ok(Measurement { outage, broken })
     }
 
-    /// Returns the longest time between two responses, up to the end. Sends to `ready` when the VIP responds.
+    /// Returns the longest time without a response, including the time after the last one. Sends to `ready` when the
+    /// VIP responds.
     fn watch(&self, ready: &Sender<()>) -> Duration {
         let mut end = Instant::now() + MONITORING_TIME;
         let (mut last, mut longest) = (Instant::now(), Duration::ZERO);
@@ -196,7 +197,7 @@ impl Client {
     }
 }
 
-/// Sends one byte and waits for the response. Returns whether the response arrives.
+/// Sends one byte and waits for the response. Returns whether a response arrives.
 fn responds(stream: &mut TcpStream) -> bool {
     stream.write_all(b"a").is_ok() && stream.read_exact(&mut [0; 1]).is_ok()
 }

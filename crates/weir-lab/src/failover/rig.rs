@@ -1,4 +1,4 @@
-//! Two directors, a client and a server on one switch.
+//! Builds two directors, a client and a server on one switch.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -16,15 +16,15 @@ use crate::process::{self, Daemon, Launcher};
 use crate::session::Session;
 
 pub(super) const VIP: &str = "10.77.0.100";
-/// Time limit for a start. On a busy machine, loading the programs takes most of it.
+/// Time limit for a start. On a busy machine, loading the BPF programs takes most of the time.
 const START_TIMEOUT: Duration = Duration::from_secs(120);
-/// Number of advertisement intervals for which only the first director must be active: more than two of the periods
-/// after which a standby without advertisements takes over.
+/// Number of advertisement intervals for which only the first director must be active: more than twice the period after
+/// which a standby without advertisements takes over.
 const SETTLED_INTERVALS: u32 = 8;
-/// Minimum of that time, because timers are late on a busy machine.
+/// Minimum time for which only the first director must be active, because timers are late on a busy machine.
 const MIN_SETTLED_TIME: Duration = Duration::from_millis(300);
 
-/// A director: Weir's data plane, and VRRP by Weir or keepalived.
+/// A director with Weir's data plane, and VRRP by Weir or keepalived.
 struct Director {
     namespace: Namespace,
     directory: PathBuf,
@@ -52,7 +52,7 @@ fn run_ip(namespace: &Namespace, words: &str) -> Result<()> {
     process::run("ip", &arguments).map(drop)
 }
 
-/// Creates a namespace with `eth0` on the switch. The port has the host's name.
+/// Creates a namespace whose `eth0` is connected to the switch. The switch port has the host's name.
 fn create_host(session: &Session, wire: &Namespace, name: &str, number: u8) -> Result<Namespace> {
     let unique = format!("{}-{}{name}", session.tag(), session.next_number());
     let namespace = Namespace::create(&unique)?;
@@ -135,8 +135,8 @@ impl Rig {
         Ok(rig)
     }
 
-    /// Waits until both directors run VRRP, and until only the first one has been active and used by the client for a
-    /// while.
+    /// Waits until both directors run VRRP, and then until only the first one has been active, and the client has used
+    /// it, for the required time.
     fn settle(&self) -> Result<()> {
         for director in &self.directors {
             let running = || Ok(director.runs_vrrp().then_some(()));
@@ -163,13 +163,13 @@ impl Rig {
         )
     }
 
-    /// Makes the client resolve the VIP again, because not every director announces it after a partition.
+    /// Makes the client resolve the VIP again, because not every director announces the VIP after a partition.
     fn resolve_again(&self) {
         let _ = run_ip(&self.client, &format!("neigh flush to {VIP}"));
         let _ = Client::vip_responds(&self.client);
     }
 
-    /// Returns whether the client sends to this director.
+    /// Returns whether the client sends packets for the VIP to this director.
     fn is_used_by_client(&self, director: &Director) -> Result<bool> {
         let show = |namespace: &Namespace, words: &[&str]| {
             process::run("ip", &[&["-n", namespace.name(), "-o"], words].concat())
@@ -300,7 +300,7 @@ impl Director {
         }
     }
 
-    /// Returns the child of Weir's keeper with this word in its command line, except a standby.
+    /// Returns the child of Weir's keeper that has this word in its command line and is not a standby.
     fn child(&self, word: &str) -> Option<Pid> {
         let parent = u32::try_from(self.keeper()?.as_raw_nonzero().get()).ok()?;
         process::children(parent).into_iter().find(|child| {
@@ -374,7 +374,7 @@ fn pid(daemon: &Daemon) -> Option<Pid> {
     Pid::from_raw(i32::try_from(daemon.pid()).ok()?)
 }
 
-/// Sends a signal to those processes that exist. Fails if none exists.
+/// Sends a signal to all of the processes that exist. Fails if none exists.
 fn signal(processes: impl IntoIterator<Item = Option<Pid>>, signal: Signal) -> Result<()> {
     let mut sent = false;
     for process in processes.into_iter().flatten() {
@@ -390,7 +390,7 @@ fn signal(processes: impl IntoIterator<Item = Option<Pid>>, signal: Signal) -> R
 
 impl Drop for Director {
     fn drop(&mut self) {
-        // A paused process cannot exit.
+        // A paused process cannot exit, so resume all processes first.
         let _ = signal(self.processes(), Signal::CONT);
         self.keepalived = None;
         self.keeper = None;

@@ -1,8 +1,8 @@
-//! The configuration of the cluster, as in the fourth report but with Weir instead of ldirectord.
+//! Generates the cluster configuration of the fourth report, with Weir instead of ldirectord.
 
 use std::path::Path;
 
-/// Paths on the nodes that the configuration contains.
+/// The paths on the nodes to which the configuration refers.
 pub(super) struct Paths<'a> {
     pub(super) weir: &'a Path,
     pub(super) config: &'a Path,
@@ -10,7 +10,7 @@ pub(super) struct Paths<'a> {
     pub(super) node: &'a Path,
 }
 
-/// Returns the sections of the configuration, in the order in which they are written.
+/// Returns the sections of the configuration, in the order that the lab writes them.
 pub(super) fn sections(vip: &str, paths: &Paths<'_>) -> [(&'static str, String); 3] {
     let options = "<crm_config><cluster_property_set id=\"options\">\
                    <nvpair id=\"stonith\" name=\"stonith-enabled\" value=\"false\"/>\
@@ -22,7 +22,7 @@ pub(super) fn sections(vip: &str, paths: &Paths<'_>) -> [(&'static str, String);
     ]
 }
 
-/// Weir and the VIP are on one node; the application and the VIP on lo are on the other nodes.
+/// Constraints that place Weir and the VIP on one node, and the application and the VIP on lo on the other nodes.
 const CONSTRAINTS: &str = "<constraints>\
     <rsc_colocation id=\"weir-with-vip\" rsc=\"weir\" with-rsc=\"vip\" score=\"INFINITY\"/>\
     <rsc_colocation id=\"lo-not-vip\" rsc=\"lo-clone\" with-rsc=\"vip\" score=\"-INFINITY\"/>\

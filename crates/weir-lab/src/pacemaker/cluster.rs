@@ -1,4 +1,4 @@
-//! Three nodes with Corosync and Pacemaker, and a client, on one switch.
+//! Builds three nodes with Corosync and Pacemaker, and a client, on one switch.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::session::Session;
 /// The application's port, as in the report.
 pub(super) const PORT: u16 = 3000;
 pub(super) const VIP: &str = "10.78.0.100";
-/// Time for the cluster to form, and for all resources to start.
+/// Time limit for the cluster to form and for all resources to start.
 const START_TIMEOUT: Duration = Duration::from_secs(90);
 const NODES: u8 = 3;
 const NODE_SCRIPT: &str = include_str!("node.sh");
@@ -86,7 +86,7 @@ fn corosync_configuration() -> String {
 }
 
 impl Cluster {
-    /// Starts the cluster, and waits until two nodes respond through the VIP.
+    /// Starts the cluster and waits until two nodes respond through the VIP.
     pub(super) fn start(session: &Session, weir: &Path) -> Result<Self> {
         let wire = Namespace::create(&format!("{}-{}wire", session.tag(), session.next_number()))?;
         run_ip(
@@ -153,7 +153,7 @@ impl Cluster {
         let mut responding = std::collections::BTreeSet::new();
         let mut requests = 0;
         let is_served = || {
-            // A node that responded long ago may no longer respond.
+            // A node that responded long ago may be down, so count only recent responses.
             requests += 1;
             if requests % 40 == 0 {
                 responding.clear();
@@ -169,7 +169,7 @@ impl Cluster {
         )
     }
 
-    /// Returns the status of the resources, for errors.
+    /// Returns the status of the resources for error messages.
     fn resource_status(&self) -> String {
         let running = self.nodes.iter().filter(|it| it.unshare.is_some());
         let mut statuses =
@@ -211,8 +211,8 @@ impl Cluster {
     }
 }
 
-/// Returns Weir's configuration, which equals the report's except for a shorter check interval, so that a moved
-/// application is detected.
+/// Returns Weir's configuration: that of the report, but with a shorter check interval, so that Weir detects when the
+/// application moves.
 fn configuration() -> String {
     let servers: Vec<String> = (1..=NODES)
         .map(|number| format!("\"10.78.0.{number}:{PORT}\""))
@@ -234,7 +234,7 @@ impl Node {
     ) -> Result<Self> {
         let name = format!("node{number}");
         let namespace = create_host(session, wire, &name, number)?;
-        // The report's sysctls: the VIP on lo is not announced.
+        // The report's sysctls prevent the announcement of the VIP on lo.
         namespace.set_sysctls(&[
             ("net/ipv4/conf/all/arp_ignore", "1"),
             ("net/ipv4/conf/all/arp_announce", "2"),
@@ -305,7 +305,7 @@ impl Node {
         format!(": {}", tails.join("\n"))
     }
 
-    /// Kills the first process of the node, and with it all others.
+    /// Kills the first process of the node, which ends all other processes too.
     fn kill(&mut self) {
         if let Some(pid) = self.pid() {
             let _ = kill_process(pid, Signal::KILL);

@@ -23,7 +23,7 @@ pub(super) struct Measurement {
     pub(super) failed: u64,
 }
 
-/// The end of a request, and whether it got a response.
+/// The time at which a request ended, and whether there was a response.
 type FinishedRequest = (Instant, bool);
 
 /// Sends a request and returns the name of the node that responds.
@@ -92,12 +92,12 @@ fn send(stop: &AtomicBool, requests: &Mutex<Vec<FinishedRequest>>) {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .push(request);
-        // A refused connection fails at once.
+        // A refused connection fails immediately, so pause between requests.
         std::thread::sleep(Duration::from_millis(2));
     }
 }
 
-/// Returns the longest time between two responses, and the counts.
+/// Returns the longest time between two responses, and the number of requests and failures.
 fn outcome(started: Instant, end: Instant, requests: &[FinishedRequest]) -> Measurement {
     let responses = requests
         .iter()

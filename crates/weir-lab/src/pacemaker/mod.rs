@@ -1,7 +1,8 @@
-//! `weir lab run clustered-rest --pacemaker`: the fourth report's cluster with Corosync and Pacemaker. The VIP and Weir
-//! are on one node, the application is on the other nodes. The active node fails while clients send requests.
+//! Implements `weir lab run clustered-rest --pacemaker`, the fourth report's cluster with Corosync and Pacemaker. The
+//! VIP and Weir are on one node, the application is on the other nodes. The active node fails while clients send
+//! requests.
 //!
-//! There are three nodes, because the application must not run on the director, and because one node fails.
+//! There are three nodes because the application must not run on the director, and because one node fails.
 
 mod cib;
 mod cluster;
@@ -32,7 +33,7 @@ const LOAD_AFTER: Duration = Duration::from_secs(3);
 /// The faults of the active node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
-    /// The node is put in standby: its resources move to another node.
+    /// The node is put in standby, which moves its resources to another node.
     Standby,
     /// The node's link is brought down, and all its processes are killed.
     Kill,
@@ -58,14 +59,14 @@ struct Row {
     /// Maximum of that time, in milliseconds.
     worst_ms: Option<u64>,
     requests: u64,
-    /// Requests that were refused, reset or not answered within 500 ms.
+    /// Requests that were refused, were reset, or received no response within 500 ms.
     failed: u64,
     runs: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
 }
 
-/// Runs the experiment, and prints the table or JSON. Returns whether all runs succeeded.
+/// Runs the experiment and prints the table or JSON. Returns whether all runs succeeded.
 ///
 /// # Errors
 /// Fails without root, if programs are missing, and after Ctrl-C.
@@ -131,7 +132,7 @@ fn measure(cluster: &mut Cluster, fault: Fault) -> Result<load::Measurement> {
         }
         let moved = || Ok(cluster.node_with_vip().filter(|it| *it != active));
         wait_for("another active node", TAKEOVER_TIMEOUT, moved, String::new)?;
-        // One of the two remaining nodes is the director, the other node runs the application.
+        // Of the two remaining nodes, one is the director and the other runs the application.
         cluster.wait_for_service(1)?;
         std::thread::sleep(LOAD_AFTER);
         Ok(())

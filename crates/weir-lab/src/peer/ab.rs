@@ -1,7 +1,7 @@
 //! Runs ApacheBench and parses its summary.
 //!
 //! The "Failed requests" of `ab` include neither non-2xx responses nor write errors, so a balancer that responds with
-//! 503 would appear fast and without errors. The lab counts all three as failures.
+//! 503 would appear to be fast and free of errors. The lab counts all three as failures.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ pub(crate) struct Load {
     pub(crate) url: String,
     pub(crate) requests: u32,
     pub(crate) concurrency: u32,
-    /// Responses may have different lengths (`-l`); otherwise a different length is a failure.
+    /// Accept responses of different lengths (`-l`); otherwise, a response of a different length is a failure.
     pub(crate) any_length: bool,
     /// Use keep-alive (`-k`).
     pub(crate) keep_alive: bool,
@@ -42,16 +42,16 @@ pub(crate) struct Outcome {
 /// Time without data after which `ab` closes a connection, in seconds.
 const SOCKET_TIMEOUT: &str = "60";
 
-/// `ab` prints this and exits when a connection is refused after enough failures of any kind: with this one, at least
-/// [`MIN_FAILURES_AT_ABORT`] (`bad++ > 10`).
+/// `ab` prints this message and exits if a connection is refused after at least [`MIN_FAILURES_AT_ABORT`] failures of
+/// any kind, including the refused connection (`bad++ > 10`).
 const ABORT_MESSAGE: &str = "Test aborted after 10 failures";
 const MIN_FAILURES_AT_ABORT: u64 = 12;
 
-/// Maximum number of restarts for the remaining requests.
+/// Maximum number of runs of `ab`, each of which sends the remaining requests.
 const MAX_RESTARTS: u32 = 100;
 
-/// Runs `ab` until it exits, at most `limit` per run. If it aborts, another run sends the remaining requests. Rates and
-/// latencies then come from the last run, and the failures of the aborted runs are a lower bound.
+/// Runs `ab` until it exits, for at most `limit` per run. If `ab` aborts, another run sends the remaining requests.
+/// Rates and latencies then come from the last run, and the failure count is a lower bound.
 pub(crate) fn run(launcher: &Launcher<'_>, load: &Load, limit: Duration) -> Result<Outcome> {
     let started_at = Instant::now();
     let mut load = load.clone();
@@ -84,10 +84,10 @@ pub(crate) fn run(launcher: &Launcher<'_>, load: &Load, limit: Duration) -> Resu
     })
 }
 
-/// Waits until one request of `ab` succeeds. For services that only clients started by the lab can use.
+/// Waits until one request of `ab` succeeds. This is for services that only programs started by the lab can use.
 ///
 /// # Errors
-/// [`LabError::Deadline`] with the last error.
+/// Returns [`LabError::Deadline`] with the last error.
 pub(crate) fn wait_until_served(launcher: &Launcher<'_>, url: &str, limit: Duration) -> Result<()> {
     let load = Load {
         url: url.to_owned(),
@@ -114,7 +114,7 @@ pub(crate) fn wait_until_served(launcher: &Launcher<'_>, url: &str, limit: Durat
     })
 }
 
-/// Returns the number of completed requests in the output of a run that aborted.
+/// Returns the number of completed requests from the output of an aborted run.
 fn completed_requests(message: &str) -> Option<u32> {
     let (_, rest) = message.split_once("Total of ")?;
     rest.split_whitespace().next()?.parse().ok()
@@ -125,7 +125,7 @@ fn run_once(launcher: &Launcher<'_>, load: &Load, limit: Duration) -> Result<Out
     // ab rejects a concurrency that is higher than the number of requests.
     let concurrency = load.concurrency.min(load.requests).to_string();
     let requests = load.requests.to_string();
-    // -r: a broken connection is counted as failed, and ab continues.
+    // -r: count a broken connection as a failure and continue.
     let mut arguments = vec![
         "-q",
         "-r",
@@ -165,7 +165,7 @@ fn run_once(launcher: &Launcher<'_>, load: &Load, limit: Duration) -> Result<Out
 }
 
 /// Reads the distribution. `ab` writes whole percentiles with microsecond resolution, and each request with millisecond
-/// resolution; the individual requests give the percentiles above 99.
+/// resolution; the percentiles above 99 come from the individual requests.
 fn latency(percentiles: &str, requests: &str) -> Latency {
     let pair = |line: &str| -> Option<(f64, f64)> {
         let (percent, milliseconds) = line.split_once(',')?;
@@ -175,7 +175,7 @@ fn latency(percentiles: &str, requests: &str) -> Latency {
         ))
     };
     let mut points: Vec<(f64, f64)> = percentiles.lines().filter_map(pair).collect();
-    // starttime, seconds, ctime, dtime, ttime, wait.
+    // The columns are starttime, seconds, ctime, dtime, ttime and wait.
     let total = |line: &str| line.split('\t').nth(4)?.parse::<f64>().ok();
     let mut all: Vec<f64> = requests.lines().filter_map(total).collect();
     all.sort_by(f64::total_cmp);
@@ -191,7 +191,7 @@ fn latency(percentiles: &str, requests: &str) -> Latency {
     Latency::new(points)
 }
 
-/// Parses the summary.
+/// Parses the summary that `ab` prints.
 fn parse(output: &str) -> Result<Outcome> {
     let optional = |label: &str| -> Option<f64> {
         let line = output.lines().find_map(|line| line.strip_prefix(label))?;
@@ -236,8 +236,8 @@ fn parse(output: &str) -> Result<Outcome> {
     })
 }
 
-/// Returns the number after `Length:` in `(Connect: 0, Receive: 0, Length: 2, Exceptions: 0)`, which the output
-/// contains only if there were failures.
+/// Returns the number after `Length:` in `(Connect: 0, Receive: 0, Length: 2, Exceptions: 0)`. The output contains this
+/// line only if there were failures.
 fn wrong_lengths(kinds: &str) -> f64 {
     let number = kinds
         .split_once("Length:")
@@ -284,8 +284,8 @@ Transfer rate:          4596.12 [Kbytes/sec] received
              4\nNon-2xx responses:      50\n",
         );
         let outcome = parse(&text).expect("complete output");
-        // One broken connection, four write errors, and fifty error pages, two of which ab also counts because of their
-        // length.
+        // One broken connection, four write errors, and fifty error pages. ab also counts two of the pages because of
+        // their length.
         assert_eq!(outcome.failed, 55);
         assert!(
             outcome

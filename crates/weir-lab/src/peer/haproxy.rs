@@ -1,4 +1,5 @@
-//! Starts HAProxy as in the first report: defaults of its packaged configuration, port 5000, `check` for each server.
+//! Starts HAProxy as in the first report: with the defaults of its packaged configuration, on port 5000, with `check`
+//! for each server.
 
 use std::fmt::Write as _;
 use std::net::Ipv4Addr;
@@ -54,7 +55,7 @@ pub(crate) fn daemon_command(directory: &Path) -> String {
     )
 }
 
-/// Starts a master process in the foreground, which SIGUSR2 reloads. The caller waits for the first response.
+/// Starts a master process in the foreground. SIGUSR2 reloads it. The caller waits for the first response.
 pub(crate) fn start_master(launcher: &Launcher<'_>, servers: &[Ipv4Addr]) -> Result<Daemon> {
     write(launcher.directory, servers)?;
     let file = launcher.directory.join("haproxy.cfg");

@@ -1,4 +1,4 @@
-//! Sends a GET to check whether a method serves requests before it is measured.
+//! Sends GET requests to check that a method serves requests before the lab measures it.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -13,7 +13,7 @@ const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Waits until a GET of `path` from `client` returns 200.
 ///
 /// # Errors
-/// [`crate::LabError::Deadline`] with the result of the last attempt.
+/// Returns [`crate::LabError::Deadline`] with the result of the last attempt.
 pub(crate) fn wait_until_served(
     client: &Namespace,
     target: SocketAddr,

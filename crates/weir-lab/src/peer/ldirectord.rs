@@ -1,7 +1,7 @@
-//! Starts ldirectord as in the fourth report, unmodified: Weir is available as `ipvsadm`.
+//! Starts an unmodified ldirectord as in the fourth report, with Weir available as `ipvsadm`.
 //!
-//! ldirectord runs in a mount namespace in which Weir is mounted with this name and `/var` is empty, and in a
-//! separate PID namespace. No process outlives the guard, and the host is not changed.
+//! ldirectord runs in a mount namespace where Weir is mounted as `ipvsadm` and `/var` is empty, and in a separate PID
+//! namespace. No process outlives the guard, and the host does not change.
 
 use std::fmt::Write as _;
 use std::net::Ipv4Addr;
@@ -15,7 +15,7 @@ use crate::topology::VIP;
 /// The two paths at which ldirectord looks for ipvsadm; with a merged `/usr` they are the same file.
 const IPVSADM_PATHS: [&str; 2] = ["/sbin/ipvsadm", "/usr/sbin/ipvsadm"];
 
-/// The program and the state directories of the director that ldirectord manages.
+/// The director that ldirectord manages: its program and its state directories.
 pub(crate) struct Instance<'a> {
     /// The `weir` program.
     pub(crate) weir: &'a Path,

@@ -13,9 +13,9 @@ use crate::topology::{Topology, VIP};
 /// The name of the table of [`drop_syns`].
 const SYN_TABLE: &str = "weir-lab-syns";
 
-/// Loads the rules of stateless balancing with direct server return: the director rewrites the destination address to
-/// that of the server selected by a hash of the client's port, and forwards the packet; the servers rewrite the source
-/// address of their responses to the VIP. In IPVS's direct routing, the addresses do not change.
+/// Loads the rules of stateless balancing with direct server return. The director selects a server by a hash of the
+/// client's port, rewrites the destination address to the server's, and forwards the packet. The servers rewrite the
+/// source address of their responses to the VIP. With IPVS's direct routing, the addresses do not change.
 pub(crate) fn load_direct_rules(topology: &Topology) -> Result<()> {
     let servers = server_addresses(topology);
     load(
@@ -75,7 +75,7 @@ fn load(namespace: &Namespace, rules: &str) -> Result<()> {
     process::run_with_input("nsenter", &[&network, "--", "nft", "-f", "-"], rules).map(drop)
 }
 
-/// Returns a map from index to server, such as `{ 0 : 10.0.0.5, 1 : 10.0.0.6 }`.
+/// Returns a map from indexes to servers, such as `{ 0 : 10.0.0.5, 1 : 10.0.0.6 }`.
 fn numbered_map(servers: &[Ipv4Addr]) -> String {
     let mut text = String::from("{");
     for (index, address) in servers.iter().enumerate() {

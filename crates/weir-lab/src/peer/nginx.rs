@@ -1,4 +1,5 @@
-//! Starts nginx: as the web server of the real servers, as an HTTP balancer, or as the FastCGI balancer of report 3.
+//! Starts nginx as the web server of the real servers, as an HTTP balancer, or as the FastCGI balancer of the third
+//! report.
 
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
@@ -9,18 +10,18 @@ use crate::process::{Daemon, Launcher};
 use crate::requirement::{self, NGINX};
 use crate::topology::BACKLOG;
 
-/// Port of every nginx in the lab.
+/// Port on which every nginx in the lab listens.
 pub(crate) const PORT: u16 = 80;
 /// Name of the file that experiment 1 requests.
 pub(crate) const IMAGE: &str = "image.bmp";
 /// Name of a page with one line.
 pub(crate) const HELLO: &str = "hello";
-/// Name of a page of some kilobytes, like a typical response.
+/// Name of a page of several kilobytes, like a typical response.
 pub(crate) const REST: &str = "rest";
 /// Length of this page.
 pub(crate) const REST_BYTES: usize = 4096;
 
-/// Width and height of the image: with 24 bits per pixel it has 4 MB, as in the report.
+/// Width and height of the image. With 24 bits per pixel, it has 4 MB, as in the report.
 const IMAGE_SIZE: (u32, u32) = (1024, 1365);
 
 /// The way nginx handles a request.
@@ -34,7 +35,7 @@ pub(crate) enum Role<'a> {
         /// Addresses of the hosts that run the workers.
         workers: &'a [Ipv4Addr],
     },
-    /// Balances requests.
+    /// Balances requests as an HTTP proxy.
     Proxy {
         /// Directive inside `upstream`; empty = round robin.
         method: &'a str,
@@ -154,8 +155,8 @@ pub(crate) fn image_bytes() -> u64 {
 /// Bytes before the first pixel: file header and BITMAPINFOHEADER.
 const BMP_HEADER: u32 = 54;
 
-/// Returns an uncompressed 24-bit BMP whose pixels do not repeat. `width` must be a multiple of 4, so that rows need no
-/// padding.
+/// Returns an uncompressed 24-bit BMP whose pixels form no pattern. `width` must be a multiple of 4, so that rows need
+/// no padding.
 fn image(width: u32, height: u32) -> Vec<u8> {
     let pixels = width * height * 3;
     let mut bytes = Vec::with_capacity((BMP_HEADER + pixels) as usize);
@@ -177,7 +178,7 @@ fn image(width: u32, height: u32) -> Vec<u8> {
     ] {
         bytes.extend(u32::to_le_bytes(word));
     }
-    // A linear congruential sequence: the image is always the same and cannot be compressed.
+    // A linear congruential sequence makes the image incompressible and always the same.
     let mut state = 1_u32;
     bytes.extend((0..pixels).map(|_| {
         state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);

@@ -1,7 +1,7 @@
-//! A web server whose responses take a given time, as threads of the lab.
+//! Runs web servers whose responses take a given time, as threads of the lab.
 //!
-//! A thread sleeps for the time of a response, to within about 0.1 ms. Each server has a fixed number of threads, more
-//! than the number of concurrent requests of any method.
+//! A thread sleeps for the response time, with an error of about 0.1 ms. Each server has a fixed number of threads,
+//! which exceeds the number of concurrent requests of any method.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -24,7 +24,7 @@ const STACK_BYTES: usize = 128 * 1024;
 const IDLE_LIMIT: Duration = Duration::from_secs(10);
 const REQUEST_BYTES: usize = 4096;
 const RESPONSE: &[u8] = b"HTTP/1.0 200 OK\r\nContent-Length: 3\r\nConnection: close\r\n\r\nUp\n";
-/// Interval at which the shares are sampled.
+/// Interval between samples of the shares.
 const SAMPLING_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The speed of the first server.
@@ -33,7 +33,7 @@ pub(crate) enum Pace {
     /// The server is as fast as the others.
     #[default]
     Normal,
-    /// The server's responses take this much longer.
+    /// Each response takes this much longer.
     Slower(Duration),
     /// The server handles one request at a time.
     Starved,
@@ -100,7 +100,7 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.shared.stopped.store(true, Ordering::Relaxed);
-        // Wakes the threads that wait in accept(2).
+        // Wake the threads that are blocked in accept(2).
         let _ = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);
     }
 }
@@ -182,7 +182,7 @@ fn collect(servers: &[Server], done: &AtomicBool) -> Shares {
     shares
 }
 
-/// Returns the first server's share of the responses between two counts; `None` = there were no responses.
+/// Returns the first server's share of the responses between two readings; `None` = there were no responses.
 fn share(before: &[u64], now: &[u64]) -> Option<f64> {
     let increase = |(now, before): (&u64, &u64)| (now - before) as f64;
     let all: f64 = now.iter().zip(before).map(increase).sum();

@@ -11,7 +11,7 @@ use crate::topology::BACKLOG;
 /// Port of the FastCGI workers.
 pub(crate) const PORT: u16 = 9000;
 
-/// Name and text of each page. `small` starts `hostname`, as the author's page did; `rand` sleeps for 100 to 200 ms;
+/// Name and text of each page. `small` runs `hostname`, as the author's page did; `rand` sleeps for 100 to 200 ms;
 /// `size` returns `n` bytes.
 const PAGES: [(&str, &str); 3] = [
     ("small.php", "<?php passthru('hostname');\n"),
@@ -33,7 +33,7 @@ pub(crate) fn write_pages(root: &Path) -> Result<()> {
     })
 }
 
-/// Starts the FPM workers of a host: initially 10, at most 100, as in the report.
+/// Starts the FPM workers of a host: 10 initially, at most 100, as in the report.
 pub(crate) fn start(launcher: &Launcher<'_>) -> Result<Daemon> {
     let directory = launcher.directory.display();
     let text = format!(
@@ -44,7 +44,8 @@ pub(crate) fn start(launcher: &Launcher<'_>) -> Result<Daemon> {
     let file = launcher.directory.join("php-fpm.conf");
     std::fs::write(&file, text).map_err(LabError::file(&file))?;
     let program = requirement::locate(PHP_FPM).unwrap_or_else(|| PathBuf::from(PHP_FPM.name));
-    // -n: ignore the host's php.ini; -R: allow root, which is acceptable in a namespace and directory of the run.
+    // -n: ignore the host's php.ini. -R: allow root, which is acceptable because the namespace and the directory belong
+    // to the run.
     let arguments = [
         "-n".as_ref(),
         "-R".as_ref(),

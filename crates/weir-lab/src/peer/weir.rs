@@ -1,8 +1,8 @@
-//! Starts Weir as an operator does: a configuration file, `weir run`, `weir real-server up` on the servers.
+//! Starts Weir as an operator does: with a configuration file, `weir run`, and `weir real-server up` on the servers.
 //!
-//! Each director has a separate runtime and pin directory, so that several can run on one machine, each in its network
-//! namespace. `clean` and `down` at the end remove Weir's objects from the kernel. The run removes any remaining
-//! objects by its tag.
+//! Each director has separate runtime and pin directories, so that several can run on one machine, each in its own
+//! network namespace. At the end, `clean` and `down` remove Weir's objects from the kernel. The run removes any
+//! remaining objects by its tag.
 
 use std::ffi::OsString;
 use std::io::{Read as _, Write as _};
@@ -49,7 +49,7 @@ impl Forward {
 /// Time limit of `real-server` and `clean`.
 const COMMAND_LIMIT: Duration = Duration::from_secs(20);
 
-/// An instance of Weir: a namespace with its runtime and pin directories.
+/// An instance of Weir: a namespace, and its runtime and pin directories.
 struct Instance<'a> {
     program: &'a Path,
     namespace: &'a Namespace,
@@ -93,9 +93,9 @@ pub(crate) struct Director<'a> {
     cgroup: Option<PathBuf>,
 }
 
-/// The state of a server as reported by Weir.
+/// The state of a server as Weir reports it.
 pub(crate) struct ServerStatus {
-    /// `up`, `down` and so on; empty = Weir does not have the server.
+    /// `up`, `down` and so on; empty = Weir does not list the server.
     pub(crate) state: String,
     /// Total number of connections.
     pub(crate) connections: u64,
@@ -113,7 +113,7 @@ pub(crate) struct Directories<'a> {
 
 impl<'a> Director<'a> {
     /// Prepares the servers for `forward`, starts the daemon and waits until it responds to `status`. Without a
-    /// scheduler the configuration has no service, because another program adds it.
+    /// scheduler, the configuration has no service, because another program adds the service.
     pub(crate) fn start(
         program: &'a Path,
         topology: &'a Topology,
@@ -128,7 +128,7 @@ impl<'a> Director<'a> {
         Self::start_with(program, topology, directories, forward, scheduler, &text)
     }
 
-    /// Like `start`, with health checks; `check` contains the keys.
+    /// Like [`Self::start`], but with health checks; `check` contains their keys.
     pub(crate) fn start_with_check(
         program: &'a Path,
         topology: &'a Topology,
@@ -179,7 +179,7 @@ impl<'a> Director<'a> {
         };
         if !matches!(forward, Forward::Nat | Forward::Proxy | Forward::Socket) {
             for host in &topology.servers {
-                // Recorded before the command runs, so that a failed command is reverted as well.
+                // Record the server before the command runs, so that `drop` also reverts a failed command.
                 director.servers.push(instance(host)?);
                 if let Some(server) = director.servers.last() {
                     prepare_server(server, forward)?;
@@ -190,7 +190,7 @@ impl<'a> Director<'a> {
         Ok(director)
     }
 
-    /// Returns the directories, for programs that call Weir as ipvsadm.
+    /// Returns the program and directories for programs that call Weir as ipvsadm.
     pub(crate) fn instance(&self) -> super::ldirectord::Instance<'_> {
         super::ldirectord::Instance {
             weir: self.instance.program,
@@ -234,7 +234,7 @@ impl<'a> Director<'a> {
             .start("weir-run", instance.program, &arguments)?;
         let socket = instance.runtime.join("weir.sock");
         daemon.wait_ready("weir to start", START_LIMIT, || {
-            // The socket is checked first, because this is cheap. A response shows that the configuration is active.
+            // Checking the socket first is cheap. A response shows that the configuration is active.
             Ok(socket.exists() && instance.run("weir-status", &["status", "--json"]).is_ok())
         })?;
         self.daemon = Some(daemon);
@@ -255,7 +255,7 @@ impl<'a> Director<'a> {
         self.instance.run("weir-reload", &["reload"]).map(drop)
     }
 
-    /// Adds a server to the pool or removes it, through the API.
+    /// Adds a server to the pool or removes it through the API.
     pub(crate) fn set_member(&self, address: Ipv4Addr, present: bool) -> Result<()> {
         let socket = self.instance.runtime.join("weir.sock");
         let (method, body) = if present {
@@ -296,7 +296,7 @@ impl<'a> Director<'a> {
     pub(crate) fn kill_daemon(&self) -> Result<()> {
         let keeper = self.daemon.as_ref().map_or(0, Daemon::pid);
         for pid in process::children(keeper) {
-            // If the daemon has just exited, the next round finds its successor.
+            // If the daemon has just exited, the next round kills its successor.
             let _ = rustix::process::kill_process(pid, Signal::KILL);
         }
         Ok(())
@@ -334,8 +334,8 @@ fn prepare_server(server: &Instance<'_>, forward: Forward) -> Result<()> {
 impl Drop for Director<'_> {
     fn drop(&mut self) {
         self.daemon = None;
-        // The run removes remaining objects by its tag, even if Ctrl-C interrupts these commands. A failure must not
-        // hide the trial's result.
+        // Ignore failures, because they must not hide the trial's result. The run removes remaining objects by its tag,
+        // even if Ctrl-C interrupts these commands.
         let _ = self.instance.run("weir-clean", &["clean"]);
         for server in &self.servers {
             let _ = server.run("weir-real-server-down", &["real-server", "down"]);
@@ -366,7 +366,7 @@ fn server_list(servers: &[Ipv4Addr]) -> String {
 }
 
 fn text(servers: &str, forward: Forward, scheduler: &str, cgroup: Option<&Path>) -> String {
-    // With one client address, source hashing by address only would use one server.
+    // There is only one client address, so source hashing by address alone would use a single server.
     let scheduler = match scheduler {
         "sh" => "{ name = \"sh\", flags = [\"sh-port\"] }".to_owned(),
         "mh" => "{ name = \"mh\", flags = [\"mh-port\"] }".to_owned(),

@@ -1,4 +1,4 @@
-//! Runs wrk: clients that keep their connections, for a given time instead of a number of requests.
+//! Runs wrk, whose clients keep their connections open, for a given time instead of a number of requests.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use crate::peer::ab::Outcome;
 use crate::process::{self, Launcher};
 use crate::requirement::{self, WRK};
 
-/// A script that prints values which wrk's summary does not contain.
+/// A script that prints values that are not in wrk's summary.
 const SCRIPT: &str = r#"done = function(summary, latency, requests)
   local e = summary.errors
   io.write(string.format("totals %d %d %d\n", summary.requests, summary.bytes, summary.duration))
@@ -37,7 +37,7 @@ pub(crate) fn run(
     let program = requirement::locate(WRK).unwrap_or_else(|| PathBuf::from(WRK.name));
     let script = script.display().to_string();
     let (connections, seconds) = (concurrency.to_string(), time.as_secs().max(1).to_string());
-    // One thread, to leave CPU time for the balancer.
+    // Use one thread, to leave CPU time for the balancer.
     let arguments = [
         "-t",
         "1",

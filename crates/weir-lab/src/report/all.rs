@@ -1,4 +1,4 @@
-//! `weir lab report`: writes all experiments to one HTML file, with the figures of the field reports.
+//! Implements `weir lab report`, which writes all experiments to one HTML file, with the figures of the field reports.
 
 use std::fmt::Write as _;
 
@@ -22,7 +22,7 @@ pub(crate) struct Comparison {
     weir: Option<f64>,
 }
 
-/// Returns the comparisons of a report with its field report.
+/// Returns the comparisons of a lab report with its field report.
 pub(crate) fn comparisons(report: &Report) -> Vec<Comparison> {
     let Some(field) = field::field_report(&report.experiment) else {
         return Vec::new();
@@ -39,7 +39,7 @@ pub(crate) fn comparisons(report: &Report) -> Vec<Comparison> {
     lines.collect()
 }
 
-/// Returns the file. `missing` are the experiments without results.
+/// Returns the content of the file. `missing` lists the experiments without results.
 pub(crate) fn render(reports: &[Report], missing: &[&str]) -> String {
     let mut content = String::from(
         "<h1>weir lab: all experiments</h1>\n<p>Figures of five field reports, and the same work measured on this \
@@ -144,7 +144,7 @@ mod tests {
         let mut report = example::report();
         report.rows.push(example::row("haproxy", 0.25, 400.0));
         let page = render(&[report, example::timed_report()], &["slow-server"]);
-        // KB/s of direct routing: the report's value, no value for nftables, and Weir's value.
+        // The KB/s of direct routing: the report's value, no value for nftables, and Weir's value.
         assert!(
             page.contains("<tr><td>direct routing</td><td>KB/s</td><td>4596</td><td>\u{2013}</td><td>4088</td></tr>"),
             "{page}"

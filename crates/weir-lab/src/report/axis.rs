@@ -1,4 +1,4 @@
-//! Size, margins, axes and lines of charts with two axes.
+//! Draws the axes and lines of charts with two axes, and defines their size and margins.
 
 use std::fmt::Write as _;
 
@@ -11,7 +11,7 @@ pub(super) const RIGHT: f64 = 12.0;
 pub(super) const TOP: f64 = 14.0;
 pub(super) const BOTTOM: f64 = 38.0;
 
-/// One axis: positions and labels of its ticks, and its quantity.
+/// One axis: the positions and labels of its ticks, and its title.
 pub(super) struct Axis<'a> {
     pub(super) ticks: Vec<(f64, String)>,
     pub(super) title: &'a str,
@@ -49,7 +49,7 @@ pub(super) fn draw(svg: &mut String, height: f64, horizontal: &Axis<'_>, vertica
     );
 }
 
-/// Draws a line through points, in the coordinates of the picture.
+/// Draws a line through points. Their coordinates are those of the picture.
 pub(super) fn line(
     svg: &mut String,
     class: &str,

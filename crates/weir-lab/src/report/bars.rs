@@ -1,5 +1,5 @@
-//! Bar charts as HTML elements, so that the text has the page's font size even on small screens, unlike in a scaled
-//! image.
+//! Draws bar charts as HTML elements, so that their text has the page's font size even on small screens, unlike in a
+//! scaled image.
 
 use std::fmt::Write as _;
 
@@ -13,7 +13,7 @@ struct Bar<'a> {
     label: String,
 }
 
-/// Writes a section of bars for each kind of run of a report.
+/// Writes a section of bars for each kind of run in a report.
 pub(super) fn render(page: &mut String, report: &Report) {
     if report.is_timed() {
         let (quantile, title) = if report.has_shares() {

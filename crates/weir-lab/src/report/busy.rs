@@ -1,22 +1,22 @@
-//! Detects other load on the machine at the start of a run, which affects the results.
+//! Detects other load on the machine at the start of a run, because such load affects the results.
 
 use std::num::NonZero;
 use std::thread;
 use std::time::Duration;
 
-/// Share of CPU time above which the machine counts as busy.
+/// Share of busy CPU time above which the machine counts as busy.
 const BUSY_SHARE: f64 = 0.25;
-/// How long CPU usage is measured if the load average is high.
+/// How long to measure CPU usage if the load average is high.
 const MEASUREMENT_TIME: Duration = Duration::from_millis(500);
 
-/// Checks the machine before a run. Returns a note for the report if it is busy.
+/// Checks the machine before a run. Returns a note for the report if the machine is busy.
 pub(crate) fn note() -> Option<String> {
     let processors = thread::available_parallelism().map_or(1, NonZero::get);
     let load = load_average(&std::fs::read_to_string("/proc/loadavg").ok()?)?;
     if !is_high(load, processors) {
         return None;
     }
-    // The load average also includes work that has just finished, such as a build.
+    // Measure the current usage too, because the load average includes work that has just ended, such as a build.
     let times = || {
         std::fs::read_to_string("/proc/stat")
             .ok()
@@ -27,7 +27,7 @@ pub(crate) fn note() -> Option<String> {
     note_for(load, processors, share(before, times()))
 }
 
-/// Returns the load average of the last minute.
+/// Returns the load average over the last minute.
 fn load_average(text: &str) -> Option<f64> {
     text.split_whitespace().next()?.parse().ok()
 }
@@ -40,13 +40,13 @@ fn is_high(load: f64, processors: usize) -> bool {
 fn busy_and_total(text: &str) -> Option<(u64, u64)> {
     let line = text.lines().find_map(|line| line.strip_prefix("cpu "))?;
     let ticks: Vec<u64> = line.split_whitespace().flat_map(str::parse).collect();
-    // proc_stat(5): the fourth and fifth are idle, the ninth and tenth are parts of the first two.
+    // proc_stat(5): the fourth and fifth values are idle time; the first two include the ninth and tenth.
     let all: u64 = ticks.iter().take(8).sum();
     let idle: u64 = ticks.iter().skip(3).take(2).sum();
     Some((all.saturating_sub(idle), all))
 }
 
-/// Returns the busy share between two readings; `None` = no time has passed.
+/// Returns the busy share of the time between two readings; `None` = no time has passed.
 fn share(before: Option<(u64, u64)>, after: Option<(u64, u64)>) -> Option<f64> {
     let ((busy, all), (busy_after, all_after)) = (before?, after?);
     let all = all_after.checked_sub(all).filter(|all| *all > 0)?;

@@ -1,4 +1,5 @@
-//! SVG charts of host traffic over time. Colours are CSS classes, so that a file supports light and dark mode.
+//! Draws SVG charts of host traffic over time. CSS classes define the colours, so that the file supports light and dark
+//! mode.
 
 use std::fmt::Write as _;
 
@@ -9,7 +10,7 @@ use crate::sample::HostSeries;
 
 /// Height of a panel, in CSS pixels.
 const HEIGHT: f64 = 240.0;
-/// Maximum number of points of a line: about one for four pixels.
+/// Maximum number of points in a line: about one per four pixels.
 const MAX_POINTS: usize = 150;
 /// Maximum number of ticks on an axis.
 const MAX_TICKS: f64 = 6.0;
@@ -59,7 +60,7 @@ fn ticks(end: f64, position: impl Fn(f64) -> f64) -> Vec<(f64, String)> {
 /// Draws the transmit rate of each host, and the receive rate of the director, over time.
 pub(super) fn traffic(panel: &Panel) -> String {
     let series = panel.series.downsample(MAX_POINTS);
-    // The link's rate is at the same height in all panels; the client's transmit rate is lower.
+    // The link's rate is at the same height in all panels. The client's transmit rate is lower than the link's rate.
     let scale = Scale {
         seconds: series.seconds.last().copied().unwrap_or(1.0).max(1e-3),
         megabits: panel.link * 1.12,
@@ -100,7 +101,7 @@ pub(super) fn traffic(panel: &Panel) -> String {
             &host.transmit,
         );
     }
-    // These lines are drawn last, so that they are on top.
+    // Draw the director's lines last, so that they are on top.
     if let Some(director) = series.hosts.iter().find(|host| host.host == DIRECTOR) {
         line("receive", "director receives", &director.receive);
         line("director", "director sends", &director.transmit);
@@ -109,7 +110,7 @@ pub(super) fn traffic(panel: &Panel) -> String {
     svg
 }
 
-/// Returns the class of a host's line: `client`, or `server` with a class of `s1` to `s4`.
+/// Returns the classes of a host's line: `client`, or `server` and one of `s1` to `s4`.
 fn class_of(host: &HostSeries) -> String {
     let number: usize = host.host.trim_start_matches("server").parse().unwrap_or(0);
     if number == 0 {

@@ -1,4 +1,4 @@
-//! The output of experiments that inject faults: a line, a bar and a JSON object for each fault and method.
+//! Prints the output of experiments that inject faults: a line, a bar and a JSON object for each fault and method.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use crate::progress::Progress;
 
 /// The result of one fault with one method.
 pub(crate) trait FaultRow: Serialize {
-    /// Returns the name of the fault. Rows of one fault follow each other, and share a section of the chart.
+    /// Returns the name of the fault. Rows with the same fault are adjacent and share a section of the chart.
     fn fault(&self) -> &str;
     /// Returns the name of the method.
     fn method(&self) -> &str;
@@ -22,13 +22,13 @@ pub(crate) trait FaultRow: Serialize {
     fn length(&self) -> f64;
     /// Returns the text of the bar; `None` = there is no result.
     fn label(&self) -> Option<String>;
-    /// Returns the columns of the table between the method and the error, aligned with [`Description::columns`].
+    /// Returns the columns between the method and the error in the table, aligned with [`Description::columns`].
     fn columns(&self) -> String;
     /// Returns why a run failed; `None` = all runs succeeded.
     fn error(&self) -> Option<&str>;
 }
 
-/// The description of an experiment in its output.
+/// The description of an experiment for its output.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Description<'a> {
     pub(crate) name: &'a str,
@@ -43,7 +43,7 @@ pub(crate) struct Description<'a> {
     pub(crate) note: &'a str,
 }
 
-/// Returns a row of the table without its line break.
+/// Returns a row of the table without a line break.
 pub(crate) fn line<R: FaultRow>(description: &Description<'_>, row: &R) -> String {
     let [(_, fault), (_, method)] = description.headings;
     let text = format!(
@@ -74,7 +74,7 @@ fn table<R: FaultRow>(description: &Description<'_>, rows: &[R]) -> String {
 /// Writes the chart, prints the table or JSON, and returns whether all runs succeeded.
 ///
 /// # Errors
-/// Fails if the directory of the chart or standard output cannot be written.
+/// Fails if the chart or standard output cannot be written.
 pub(crate) fn finish<R: FaultRow>(
     description: &Description<'_>,
     rows: &[R],
@@ -137,7 +137,7 @@ fn write_bar<R: FaultRow>(body: &mut String, description: &Description<'_>, row:
     );
 }
 
-/// Formats a time in a table; `-` = there is none.
+/// Formats a time for a table; `-` = there is none.
 pub(crate) fn milliseconds(value: Option<u64>) -> String {
     value.map_or_else(|| "-".to_owned(), |it| format!("{it} ms"))
 }

@@ -1,12 +1,12 @@
-//! The field reports that the experiments reproduce: the authors' figures, the lab's rows that measure the same, and
-//! why they differ.
+//! Lists the field reports that the experiments reproduce: the authors' figures, the lab's rows that measure the same,
+//! and why they differ.
 
 use super::Row;
 
 /// A field report.
 #[derive(Debug)]
 pub(crate) struct FieldReport {
-    /// The experiment that reproduces it.
+    /// The experiment that reproduces the report.
     pub(crate) experiment: &'static str,
     /// The compared methods or programs.
     pub(crate) title: &'static str,
@@ -24,12 +24,12 @@ pub(crate) struct Figure {
     /// The author's value; `None` = the report has none.
     pub(crate) reported: Option<f64>,
     pub(crate) metric: Metric,
-    /// The lab's rows that measure the same: the peer's row, then Weir's.
+    /// The lab's rows that measure the same, of the peer and of Weir.
     pub(crate) peer: Option<&'static str>,
     pub(crate) weir: Option<&'static str>,
 }
 
-/// Calculation of a figure from a row.
+/// How a figure is calculated from a row.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Metric {
     RequestsPerSecond,

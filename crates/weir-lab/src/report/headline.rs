@@ -2,7 +2,7 @@
 
 use super::{BASE, DIRECTOR, Panel, Report, Row};
 
-/// Share of the link's rate above which the director's link counts as saturated.
+/// Share of the link's rate from which the director's link counts as saturated.
 pub(super) const SATURATION_SHARE: f64 = 0.9;
 
 /// Returns the summary; `None` = nothing was measured.
@@ -73,7 +73,7 @@ fn fastest_method(report: &Report) -> Option<String> {
     })
 }
 
-/// Returns the slowest request of the disturbed runs, or of all runs if none was disturbed.
+/// Returns a sentence about the slowest request of the disturbed runs, or of all runs if none was disturbed.
 fn slowest_request(report: &Report) -> Option<String> {
     let disturbed = |row: &&Row| {
         let timing = row.timing.as_ref();
@@ -103,7 +103,7 @@ fn slowest_request(report: &Report) -> Option<String> {
     ))
 }
 
-/// Returns the best and the worst 99th percentile of the runs in which the first server was slow.
+/// Returns a sentence about the best and the worst 99th percentile in the runs with a slow first server.
 fn slow_server_latency(report: &Report) -> Option<String> {
     let workload = super::share::HEADLINE_RUN;
     let rows = report

@@ -1,11 +1,12 @@
-//! The HTML report: a single file without scripts, fonts or external links, for light and dark mode and for printing.
+//! Writes the HTML report: a single file without scripts, fonts or external links, for light mode, dark mode and
+//! printing.
 
 use std::fmt::Write as _;
 
 use super::{BASE, DIRECTOR, Panel, Report, Row, bars, chart, headline, latency, share, table};
 
-/// Lines differ in colour and dash pattern. The colours are distinguishable with any type of colour blindness (tested
-/// below).
+/// The style sheet. Lines differ in colour and dash pattern. The colours are distinguishable with every type of colour
+/// blindness (tested below).
 const STYLE: &str = "
 :root { --ink: #1c1e21; --dim: #5f6670; --paper: #ffffff; --line: #dde1e6; --director: #d55e00; --receive: #0033cc;
   --s1: #009e73; --s2: #c060c0; --client: #111827; --bar: #009e73; --base: #8b93a0; --bad: #b91c1c }
@@ -165,7 +166,7 @@ fn write_distributions(page: &mut String, report: &Report) {
     page.push_str("</div>\n");
 }
 
-/// Writes a chart of the slow server's share over time for each method.
+/// Writes, for each method, a chart of the slow server's share over time.
 fn write_shares(page: &mut String, report: &Report) {
     page.push_str("<div class=\"panels\">\n");
     let mut methods: Vec<&str> = Vec::new();
@@ -272,14 +273,14 @@ fn write_panels(page: &mut String, report: &Report) {
     page.push_str("</div>\n");
 }
 
-/// Returns the mean transmit rate of each server of a panel, in Mbit/s.
+/// Returns the mean transmit rate of each server in a panel, in Mbit/s.
 fn servers(panel: &Panel) -> impl Iterator<Item = f64> {
     let hosts = panel.series.hosts.iter();
     let servers = hosts.filter(|host| host.host.starts_with("server"));
     servers.map(|host| panel.series.mean(&host.host).unwrap_or_default().0)
 }
 
-/// Returns a sentence about the limit of a method.
+/// Returns a sentence about what limits a method.
 fn limit_sentence(panel: &Panel) -> String {
     let (sends, receives) = panel.series.mean(DIRECTOR).unwrap_or_default();
     let busiest = servers(panel).fold(0.0, f64::max);
@@ -371,7 +372,7 @@ mod tests {
                 page.matches("<div class=\"scroll\"><table>").count(),
                 page.matches("<table>").count()
             );
-            // Charts use the available width; only the keys of a legend have a fixed width.
+            // Charts use the available width; only legend keys have a fixed width.
             assert!(!page.contains("<svg width") && !page.contains("min-width"));
             let fixed = STYLE.matches(" width: ").count() - STYLE.matches(" width: 100%").count();
             assert_eq!(fixed, 1, "only the keys of a legend");
@@ -414,7 +415,7 @@ mod tests {
         0.2126 * red + 0.7152 * green + 0.0722 * blue
     }
 
-    /// Converts to CIELAB, in which a distance of about 2 is just noticeable.
+    /// Converts a colour to CIELAB, where a distance of about 2 is just noticeable.
     fn lab([red, green, blue]: [f64; 3]) -> [f64; 3] {
         let nonlinear = |t: f64| match t > 0.008856 {
             true => t.cbrt(),
@@ -426,8 +427,8 @@ mod tests {
         [116.0 * y - 16.0, 500.0 * (x - y), 200.0 * (y - z)]
     }
 
-    /// Matrices for protanopia, deuteranopia and tritanopia (Machado, Oliveira, Fernandes 2009, severity 1), and for
-    /// normal vision.
+    /// Matrices for normal vision, protanopia, deuteranopia and tritanopia (Machado, Oliveira, Fernandes 2009, severity
+    /// 1).
     const SIGHT: [[[f64; 3]; 3]; 4] = [
         [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]],
         [

@@ -1,4 +1,4 @@
-//! The JSON report. Its fields are stable. Charts and notes are only in the HTML file.
+//! Writes the JSON report. Its fields are stable. Only the HTML file contains charts and notes.
 
 use super::{Event, Failure, Report, Row};
 
@@ -19,7 +19,7 @@ pub(super) fn render(report: &Report) -> String {
         events: &report.events,
         failures: &report.failures,
     };
-    // Serialization can fail only for maps with non-string keys and for writers, which are not used.
+    // Serialization can fail only for maps with non-string keys and for writers, and the report uses neither.
     serde_json::to_string_pretty(&document).unwrap_or_default()
 }
 

@@ -1,7 +1,8 @@
-//! The latency part of a report: table columns, JSON fields, and a chart of the distribution.
+//! Writes the latency part of a report: table columns, JSON fields, and a chart of the distribution.
 //!
-//! The chart's horizontal axis is logarithmic in nines: the first 90 % of the requests have the same width as the next
-//! 9 %, because the cost of a reload is visible only in the slowest of ten thousand requests.
+//! The chart's horizontal axis is logarithmic in nines: the first 90 % of the requests are as wide as the next 9 %. On
+//! a linear axis, the cost of a reload would be invisible, because it affects only the slowest of ten thousand
+//! requests.
 
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
@@ -14,7 +15,7 @@ use crate::latency::{Latency, TABLE_QUANTILES};
 /// Latency results of a row.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Timing {
-    /// The distribution of the requests' latencies.
+    /// The distribution of request latencies.
     pub latency: Latency,
     /// Duration of each disturbance of the balancer, in milliseconds. Empty for an undisturbed run.
     pub disturbances: Vec<f64>,
@@ -39,7 +40,7 @@ impl Serialize for Timing {
 }
 
 impl Timing {
-    /// Returns the median duration of a disturbance, in milliseconds (the lower one of two middle values).
+    /// Returns the median duration of a disturbance, in milliseconds (the lower of two middle values).
     fn median(&self) -> Option<f64> {
         let mut sorted = self.disturbances.clone();
         sorted.sort_by(f64::total_cmp);
@@ -47,9 +48,9 @@ impl Timing {
     }
 }
 
-/// Formats a quantile as percent: `99.99` for 0.9999.
+/// Formats a quantile as a percentage: `99.99` for 0.9999.
 fn percent(quantile: f64) -> String {
-    // Rounded, because 0.9999 * 100 is not exact.
+    // Round, because 0.9999 * 100 is not exact.
     format!("{}", (quantile * 1e8).round() / 1e6)
 }
 
@@ -69,7 +70,7 @@ pub(super) fn titles(report: &Report) -> Vec<String> {
     titles
 }
 
-/// Returns a row's values in these columns; dashes for an undisturbed run.
+/// Returns a row's values in these columns; an undisturbed run has dashes for its disturbances.
 pub(super) fn cells(row: &Row) -> Vec<String> {
     let mut cells = vec![
         format!("{:.1}", row.requests_per_second),
@@ -99,7 +100,7 @@ pub(super) fn cells(row: &Row) -> Vec<String> {
 }
 
 const HEIGHT: f64 = 260.0;
-/// The axis ends at five nines, where the slowest request is drawn.
+/// Number of nines at which the axis ends. The slowest request is drawn there.
 const NINES: f64 = 5.0;
 /// Limits of the vertical axis, in milliseconds.
 const MIN_MS: f64 = 0.1;
@@ -123,7 +124,7 @@ fn y(milliseconds: f64) -> f64 {
     HEIGHT - BOTTOM - fraction * (HEIGHT - TOP - BOTTOM)
 }
 
-/// Draws the distributions of a method's runs in one chart, with the classes of their lines.
+/// Draws the distributions of a method's runs in one chart, one line per run.
 pub(super) fn chart(method: &str, rows: &[&Row]) -> String {
     let mut svg = format!(
         "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{}: latency by share of requests\">\n",

@@ -1,4 +1,4 @@
-//! The report of a run: rows, charts and notes, as a text table, as JSON and as an HTML file.
+//! Builds the report of a run: rows, charts and notes, as a text table, JSON and an HTML file.
 
 pub(crate) mod all;
 mod axis;
@@ -24,9 +24,9 @@ use crate::sample::{Series, Shares};
 
 pub use latency::Timing;
 
-/// The method that is the base of ratios.
+/// The method that ratios are relative to.
 pub(crate) const BASE: &str = "one-server";
-/// The host on whose link forwarding methods differ.
+/// The host whose link shows the difference between forwarding methods.
 pub(crate) const DIRECTOR: &str = "director";
 
 /// A row of the table.
@@ -42,12 +42,13 @@ pub struct Row {
     pub failed: u64,
     /// Time from the first request to the last response.
     pub seconds: f64,
-    /// Ratio of the request rate to one server alone with the same requests; `None` = that was not measured.
+    /// Ratio of the request rate to that of a single server with the same requests; `None` = the single server was not
+    /// measured.
     pub ratio: Option<f64>,
     /// Latencies, if the experiment measures them.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     pub timing: Option<Timing>,
-    /// The first server's share of the requests, if the experiment slows that server.
+    /// The first server's share of the requests, if the experiment slows this server down.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     pub shares: Option<Shares>,
 }
@@ -73,9 +74,9 @@ pub struct Failure {
 /// The traffic of one row, for a chart.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Panel {
-    /// The name of the row.
+    /// The row's name.
     pub name: String,
-    /// Each host's link in Mbit/s.
+    /// Rate of each host's link, in Mbit/s.
     pub link: f64,
     /// Rates of all hosts.
     pub series: Series,
@@ -125,7 +126,7 @@ impl Report {
         json::render(self)
     }
 
-    /// Computes the ratios to the rows of one server alone.
+    /// Computes the ratios to the rows of a single server.
     pub(crate) fn set_ratios(&mut self) {
         let bases: Vec<(Option<String>, f64)> = self
             .rows
@@ -149,7 +150,7 @@ impl Report {
         self.rows.iter().any(|row| row.timing.is_some())
     }
 
-    /// Returns whether one server was slowed.
+    /// Returns whether the run slowed one server down.
     pub(crate) fn has_shares(&self) -> bool {
         self.rows.iter().any(|row| row.shares.is_some())
     }
@@ -159,7 +160,8 @@ impl Report {
         self.panels.iter().find(|panel| panel.name == row.name)
     }
 
-    /// Writes `DIRECTORY/EXPERIMENT.html` and stores its absolute path. Writes the numbers to a file next to it.
+    /// Writes `DIRECTORY/EXPERIMENT.html` and stores the absolute path. Writes the numbers to a file in the same
+    /// directory.
     pub(crate) fn write_html(&mut self, directory: &Path) -> Result<()> {
         std::fs::create_dir_all(directory).map_err(LabError::file(directory))?;
         let path = directory.join(format!("{}.html", self.experiment));
@@ -171,14 +173,14 @@ impl Report {
 }
 
 impl Row {
-    /// Returns the part of the name before the slash.
+    /// Returns the method: the part of the name before the slash.
     pub(crate) fn method(&self) -> &str {
         self.name
             .split_once('/')
             .map_or(&self.name, |(method, _)| method)
     }
 
-    /// Returns the part of the name after the slash.
+    /// Returns the workload: the part of the name after the slash.
     pub(crate) fn workload(&self) -> Option<&str> {
         self.name.split_once('/').map(|(_, workload)| workload)
     }
@@ -186,7 +188,7 @@ impl Row {
 
 #[cfg(test)]
 pub(crate) mod example {
-    //! A small report for the tests of all formats.
+    //! Provides a small report for the tests of all formats.
 
     use super::*;
     use crate::latency::Latency;

@@ -1,4 +1,4 @@
-//! Describes the conditions of a run, which a reader needs to interpret the results.
+//! Describes the conditions of a run that a reader needs to interpret the results.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use crate::topology::BACKLOG;
 /// Conditions that the trials of a run have in common.
 pub(crate) struct RunProperties {
     pub(crate) link: Option<Rate>,
-    /// Names of the schedulers in Weir; several if the methods have different ones.
+    /// Names of the schedulers in Weir; several if the methods use different schedulers.
     pub(crate) schedulers: Vec<String>,
     pub(crate) haproxy: bool,
     pub(crate) nftables_direct: bool,
@@ -20,7 +20,7 @@ pub(crate) struct RunProperties {
     pub(crate) disturbed: bool,
     /// Whether servers joined and left.
     pub(crate) membership_changes: bool,
-    /// Whether the lab's own servers ran, one of them slower.
+    /// Whether the lab's own servers ran, one of which was slower.
     pub(crate) paced: bool,
 }
 
@@ -119,12 +119,12 @@ fn machine() -> String {
         format!("kernel {}", kernel.trim()),
         format!("{processors} processors"),
     ];
-    // A program that is not installed was not used.
+    // Skip programs that are not installed: the run did not use them.
     for path in ["haproxy", "nginx", "nft"]
         .iter()
         .filter_map(|name| process::find(name))
     {
-        // Programs print their version to stdout or stderr.
+        // Some programs print their version to stdout, others to stderr.
         let line = format!("{} -v 2>&1", path.display());
         if let Ok(text) = process::run("sh", &["-c", &line]) {
             parts.extend(text.lines().next().map(|line| line.trim().to_owned()));

@@ -1,4 +1,4 @@
-//! The chart of the slow server's share over time: the runs of one method in sequence.
+//! Draws the chart of the slow server's share over time, with the runs of one method in sequence.
 
 use std::fmt::Write as _;
 

@@ -1,4 +1,4 @@
-//! A chart of requests per second by the size of the body, for experiments with runs of several sizes.
+//! Draws a chart of requests per second by body size, for experiments with runs of several sizes.
 
 use super::axis::{self, Axis, BOTTOM, LEFT, RIGHT, TOP, WIDTH};
 use super::html::escape;
@@ -6,15 +6,15 @@ use super::{Report, Row};
 
 const HEIGHT: f64 = 300.0;
 
-/// Returns the size of a row's run, from `size-N`.
+/// Returns the body size of a row's run, from the name `size-N`.
 fn size(row: &Row) -> Option<f64> {
     row.workload()?.strip_prefix("size-")?.parse().ok()
 }
 
-/// Classes of lines: colours and dash patterns of other charts.
+/// Classes of lines, with the colours and dash patterns of other charts.
 const CLASSES: [&str; 6] = ["director", "s1", "s2", "receive", "client", "s3"];
 
-/// Returns the methods that were measured with several sizes, each with the class of its line.
+/// Returns the methods that were measured with body sizes, each with the class of its line.
 pub(super) fn methods(report: &Report) -> Vec<(&str, &'static str)> {
     let mut methods: Vec<&str> = Vec::new();
     for row in report.rows.iter().filter(|row| size(row).is_some()) {

@@ -1,5 +1,5 @@
-//! Reports that `weir lab run` stores next to the HTML file, for `weir lab report`: all numbers, including those in the
-//! charts.
+//! Stores reports next to the HTML file, from which `weir lab report` reads them. A stored report contains all numbers,
+//! including those in the charts.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use crate::error::{LabError, Result};
 use crate::latency::Latency;
 use crate::sample::{HostSeries, Series, Shares};
 
-/// Version of the format, incremented with every incompatible change.
+/// Version of the format. Every incompatible change increments it.
 const VERSION: u32 = 1;
 
 /// The content of the file.
@@ -71,7 +71,7 @@ struct StoredHost {
 /// Writes a report to `DIRECTORY/EXPERIMENT.json`.
 pub(super) fn write(report: &Report, directory: &Path) -> Result<()> {
     let path = directory.join(format!("{}.json", report.experiment));
-    // Serialization can fail only for maps with non-string keys and for writers, which are not used.
+    // Serialization can fail only for maps with non-string keys and for writers, and the report uses neither.
     let text = serde_json::to_string(&StoredReport::from(report)).unwrap_or_default();
     std::fs::write(&path, text).map_err(LabError::file(&path))
 }
@@ -79,7 +79,7 @@ pub(super) fn write(report: &Report, directory: &Path) -> Result<()> {
 /// Reads the report of an experiment; `None` = there is none.
 ///
 /// # Errors
-/// Fails if the file cannot be read, or has a different version.
+/// Fails if the file cannot be read or has a different version.
 pub(crate) fn read(directory: &Path, experiment: &str) -> Result<Option<Report>> {
     let path = directory.join(format!("{experiment}.json"));
     let text = match std::fs::read_to_string(&path) {

@@ -1,4 +1,4 @@
-//! The report as a text table.
+//! Formats the report as a text table.
 
 use std::fmt::Write as _;
 
@@ -23,7 +23,7 @@ pub(crate) fn render(report: &Report) -> String {
         write_rows(&mut text, report, width);
     }
     for failure in &report.failures {
-        // Only the first line of an error is printed; the complete text was printed before and is in the HTML file.
+        // Print only the first line of an error. The complete text was printed before and is in the HTML file.
         let error = failure.error.lines().next().unwrap_or_default();
         // Writing to a String cannot fail.
         let _ = writeln!(text, "{:<width$}  not measured: {error}", failure.method);
@@ -83,7 +83,7 @@ fn write_rows(text: &mut String, report: &Report, width: usize) {
     }
 }
 
-/// Returns the ratio with two decimals, or a dash.
+/// Formats a ratio with two decimals, or as a dash if there is none.
 pub(super) fn ratio(row: &Row) -> String {
     row.ratio.map_or("–".into(), |ratio| format!("{ratio:.2}"))
 }

@@ -1,4 +1,4 @@
-//! A director: BIRD, and Weir or nftables rules.
+//! Runs a director: BIRD, and Weir or nftables rules.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -38,7 +38,7 @@ pub(super) fn name(number: u8) -> String {
 }
 
 impl Director {
-    /// Starts the director with this number. It announces the VIP when its servers are usable.
+    /// Starts the director with this number. The director announces the VIP when its servers are usable.
     pub(super) fn start(
         fabric: &Fabric<'_>,
         number: u8,
@@ -162,7 +162,7 @@ impl Director {
         arguments
     }
 
-    /// Runs a command of Weir on this director.
+    /// Runs a Weir command on this director.
     pub(super) fn run(&self, name: &str, words: &[&str]) -> Result<String> {
         let arguments = self.arguments(words);
         self.launcher()
@@ -183,7 +183,7 @@ impl Director {
         process::run_with_input("nsenter", &arguments, &rules(servers)).map(drop)
     }
 
-    /// Adds or removes the route that BIRD announces, as Weir does.
+    /// Adds or removes the route that BIRD announces, as Weir would.
     fn announce_rules(&self, is_announced: bool) -> Result<()> {
         let route = match is_announced {
             true => format!("  route {VIP}/32 blackhole;\n"),
@@ -213,7 +213,7 @@ impl Director {
         }
     }
 
-    /// Kills all processes at once.
+    /// Kills all processes immediately.
     pub(super) fn kill(&self) {
         let mut all: Vec<Pid> = Vec::new();
         for daemon in [&self.balancer, &self.bird].into_iter().flatten() {
@@ -221,7 +221,7 @@ impl Director {
             all.extend(process::children(daemon.pid()));
         }
         for pid in all {
-            // The process may have exited with its parent.
+            // A process may already have exited with its parent.
             let _ = kill_process(pid, Signal::KILL);
         }
     }
@@ -242,8 +242,8 @@ impl Drop for Director {
     }
 }
 
-/// Stateless rules: a hash of the client's address and port selects the server, modulo their number. All directors have
-/// the same seed; nftables would choose a random one for each.
+/// Returns stateless rules: a hash of the client's address and port, modulo the number of servers, selects the server.
+/// All directors have the same seed; by default, nftables would choose a random seed on each director.
 fn rules(servers: &[Ipv4Addr]) -> String {
     let numbered = servers.iter().enumerate();
     let numbered: Vec<String> = numbered.map(|(n, it)| format!("{n} : {it}")).collect();
@@ -263,7 +263,7 @@ fn rules(servers: &[Ipv4Addr]) -> String {
     )
 }
 
-/// Time limit for the router to remove the path of a director that is gone.
+/// Time limit for the router to remove the path of a failed or drained director.
 pub(super) const PATH_REMOVAL_TIMEOUT: Duration = Duration::from_secs(20);
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Events that happen to the group while connections are open.
+//! Defines the events that affect the group while connections are open.
 
 /// An event during a trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,17 +11,17 @@ pub(crate) enum Event {
     DirectorKilled,
     /// The link of a director drops all frames; the router detects it with BFD.
     DirectorCut,
-    /// Two of three members of etcd are killed, and started again.
+    /// Two of the three etcd members are killed and started again.
     MajorityLost,
-    /// Another server joins, and a director is killed at once.
+    /// Another server joins, and a director is killed immediately afterwards.
     ServerAddedDirectorKilled,
-    /// A server is drained, and another director joins at once.
+    /// A server is drained, and another director joins immediately afterwards.
     ServerDrainedDirectorAdded,
-    /// A server is removed, and another director joins at once.
+    /// A server is removed, and another director joins immediately afterwards.
     ServerRemovedDirectorAdded,
-    /// A server is removed, and a director is killed at once.
+    /// A server is removed, and a director is killed immediately afterwards.
     ServerRemovedDirectorKilled,
-    /// A server is removed, and a director without it starts immediately.
+    /// A server is removed, and a director whose pool never had that server starts immediately afterwards.
     ServerRemovedDirectorStarted,
 }
 
@@ -70,8 +70,8 @@ impl Event {
         }
     }
 
-    /// Returns whether a director joins within a second of another change. It is started before the connections are
-    /// opened, because its start can take longer.
+    /// Returns whether a director joins within a second of another change. The lab starts this director before it opens
+    /// connections, because the start can take longer than a second.
     pub(crate) const fn needs_spare_director(self) -> bool {
         match self {
             Self::ServerDrainedDirectorAdded | Self::ServerRemovedDirectorAdded => true,
@@ -86,7 +86,7 @@ impl Event {
         }
     }
 
-    /// Returns the change of the number of announced paths.
+    /// Returns the change in the number of announced paths.
     pub(crate) const fn path_change(self) -> i8 {
         match self {
             Self::DirectorAdded

@@ -1,4 +1,4 @@
-//! Calculates how many connections may break, by event and method.
+//! Calculates how many connections may break for each event and method.
 
 use weir_scaling::router::share_moved_by_last_region;
 use weir_scaling::simulation::Step;
@@ -8,12 +8,13 @@ use super::event::Event;
 use super::rig::SERVERS;
 use super::{Balancer, Method};
 
-/// The measured share may exceed the product by this factor.
+/// Factor by which the measured share may exceed the expected share, the product of changed slots and moved flows.
 const TOLERANCE: f64 = 1.1;
 /// Number of simulated connections.
 const SAMPLE: u32 = 200_000;
 
-/// Returns the maximum number of broken connections of a run; `None` = there is no goal for this method.
+/// Returns the maximum number of connections that may break in a run; `None` = there is no goal for the event and
+/// method.
 pub(super) fn max_broken(
     event: Event,
     method: Method,
@@ -26,7 +27,7 @@ pub(super) fn max_broken(
     };
     let step = match event {
         Event::ServerAddedDirectorKilled => Step::ServerAdded,
-        // The table changes in the same way if a server is drained and if it is removed.
+        // Draining or removing a server changes the table in the same way.
         Event::ServerDrainedDirectorAdded
         | Event::ServerRemovedDirectorAdded
         | Event::ServerRemovedDirectorKilled
@@ -39,7 +40,7 @@ pub(super) fn max_broken(
         | Event::MajorityLost => return Some(0),
     };
     if tunnel && event == Event::ServerRemovedDirectorStarted {
-        // A director that has just started does not have the previous table.
+        // A director that has just started lacks the previous table.
         return None;
     }
     if tunnel || has_sync {
@@ -51,7 +52,7 @@ pub(super) fn max_broken(
     Some((share * f64::from(connections)).ceil() as u64)
 }
 
-/// Returns the share of the slots of a table that a change to the servers moves; `None` = the servers do not change.
+/// Returns the share of the table's slots that a change to the servers moves; `None` = the servers do not change.
 fn changed_slots(step: Step) -> Option<f64> {
     let steps: &'static [Step] = match step {
         Step::ServerAdded => &[Step::ServerAdded],
@@ -66,7 +67,7 @@ fn changed_slots(step: Step) -> Option<f64> {
         seed: 1,
     };
     let scenario = Scenario { name: "", steps };
-    // The values are in their ranges.
+    // All values of the group are in their ranges.
     let simulation = Simulation::new(group, Design::FlowTable).ok()?;
     Some(simulation.run(Router::Threshold, &scenario).changed)
 }
@@ -81,7 +82,7 @@ mod tests {
         let goal = |event| METHODS.map(|method| max_broken(event, method, 4, 10_000));
         let [rules, direct, sync, gue] = goal(Event::ServerAddedDirectorKilled);
         assert_eq!((rules, sync, gue), (None, Some(0), Some(0)));
-        // A fifth of the slots and more, half of the flows.
+        // The product of a fifth of the slots, or more, and half of the flows.
         let direct = direct.expect("has a goal");
         assert!((1_100..1_700).contains(&direct), "{direct}");
         for event in [

@@ -1,6 +1,7 @@
-//! `weir lab run scale-out`: a group of directors behind a router with equal-cost paths. Directors are added, drained,
-//! killed and cut off, servers change, and etcd loses its majority, while connections are open and carry data. Measures
-//! how many connections break, and how long a flow receives no response. The peer is stateless nftables rules.
+//! Implements `weir lab run scale-out`, which measures how many connections break, and how long a flow receives no
+//! response, when a group of directors behind a router with equal-cost paths changes. Directors are added, drained,
+//! killed and cut off, servers change, and etcd loses its majority, while connections are open and carry data. The peer
+//! is a set of stateless nftables rules.
 
 mod director;
 mod event;
@@ -35,7 +36,7 @@ const DIRECTORS: u8 = 4;
 /// Number of open connections.
 const CONNECTIONS: u32 = 400;
 
-/// The directors' server selection, and the data that they share.
+/// How the directors select servers, and what they share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Method {
     pub(crate) name: &'static str,
@@ -48,7 +49,7 @@ pub(crate) enum Balancer {
     Rules,
     /// Weir with `maglev`, in a group.
     Weir {
-        /// `tunnel` with GUE and its second hop; otherwise `direct`.
+        /// Whether the method is `tunnel` with GUE and its second hop; otherwise it is `direct`.
         tunnel: bool,
         /// Whether the directors synchronize flows.
         has_sync: bool,
@@ -99,17 +100,17 @@ pub(crate) struct Row {
     /// Time until the router has the expected paths, in milliseconds: median and maximum of the runs.
     route_ms: Option<u64>,
     worst_route_ms: Option<u64>,
-    /// Maximum number of broken connections of a run that the experiment's goal permits.
+    /// Maximum number of broken connections in a run that the goal permits.
     goal: Option<u64>,
     runs: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
 }
 
-/// Runs the experiment, and prints the table or JSON. Returns whether all runs succeeded.
+/// Runs the experiment and prints the table or JSON. Returns whether all runs succeeded.
 ///
 /// # Errors
-/// Fails for wrong options, without root, if programs are missing, and after Ctrl-C.
+/// Fails if an option is wrong, without root, if programs are missing, and after Ctrl-C.
 pub(crate) fn run(options: &RunOptions, json: bool) -> Result<bool> {
     let methods = select(NAME, "--methods", &METHODS, |it| it.name, &options.methods)?;
     let events = select(
@@ -154,7 +155,7 @@ pub(crate) fn run(options: &RunOptions, json: bool) -> Result<bool> {
     faults::finish(&description, &rows, &options.report, json, &progress)
 }
 
-/// Raises the open-file limit: client and servers are in this process, so each connection needs two sockets.
+/// Raises the open-file limit. The client and the servers are in this process, so each connection needs two sockets.
 fn allow_many_sockets() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
@@ -162,7 +163,8 @@ fn allow_many_sockets() {
         current: limit.maximum,
         ..limit
     };
-    // A run with few connections succeeds without the higher limit; other runs report the failed socket.
+    // A run with few connections succeeds without the higher limit. Other runs report that a socket could not be
+    // opened.
     let _ = setrlimit(Resource::Nofile, raised);
 }
 

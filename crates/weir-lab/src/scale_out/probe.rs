@@ -1,4 +1,4 @@
-//! The clients and servers: connections that remain open under load, and datagrams of several flows.
+//! Implements the clients and servers, with connections that remain open under load, and datagrams in several flows.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -15,7 +15,7 @@ use crate::interrupt;
 use crate::namespace::Namespace;
 
 const PORT: u16 = 80;
-/// Number of UDP flows: enough that each of eight directors receives some.
+/// Number of UDP flows. With this number, each of eight directors receives some.
 const DATAGRAM_FLOWS: usize = 32;
 /// Interval between two datagrams of a flow.
 const DATAGRAM_INTERVAL: Duration = Duration::from_millis(5);
@@ -23,13 +23,13 @@ const DATAGRAM_INTERVAL: Duration = Duration::from_millis(5);
 const BYTE_INTERVAL: Duration = Duration::from_millis(100);
 /// Duration of the load before the event.
 const LOAD_BEFORE: Duration = Duration::from_millis(500);
-/// Duration of the load after the event: BFD needs 0.9 s.
+/// Duration of the load after the event. BFD needs 0.9 s to detect a failure.
 const LOAD_AFTER: Duration = Duration::from_secs(2);
 /// Time limit for a connection to return a byte at the end.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time limit for opening a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// The byte that is sent at the end, to distinguish its response from those to earlier bytes.
+/// The byte that the client sends at the end. It distinguishes the last response from earlier ones.
 const LAST_BYTE: u8 = b'z';
 
 /// The result of one run.
@@ -39,7 +39,7 @@ pub(crate) struct Measurement {
     pub(crate) outage: Duration,
     /// Number of connections that no longer return a byte.
     pub(crate) broken: usize,
-    /// Time until the router had the expected paths; `None` = they did not change.
+    /// Time until the router had the expected paths; `None` = the paths did not change.
     pub(crate) route: Option<Duration>,
 }
 
@@ -47,7 +47,7 @@ fn socket_error(source: std::io::Error) -> LabError {
     LabError::file("socket")(source)
 }
 
-/// A thread that returns the data that it receives. Dropping it stops the thread.
+/// A server whose thread echoes the data that it receives. Dropping it stops the thread.
 pub(super) struct Server {
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -206,7 +206,7 @@ pub(super) struct Client {
 }
 
 impl Client {
-    /// Opens all connections, and waits for one response on each.
+    /// Opens all connections and waits for one response on each.
     pub(super) fn open(namespace: &Namespace, connections: usize) -> Result<Self> {
         namespace.enter(|| {
             let mut opened = Vec::with_capacity(connections);
@@ -236,7 +236,7 @@ impl Client {
         })
     }
 
-    /// Sends on all flows while `event` runs, which returns the time until the router had the expected paths.
+    /// Sends on all flows while `event` runs. `event` returns the time until the router had the expected paths.
     pub(super) fn measure(
         mut self,
         event: impl FnOnce() -> Result<Option<Duration>> + Send,
@@ -267,7 +267,7 @@ impl Client {
     }
 
     fn load(&mut self, is_over: &AtomicBool) {
-        // Responses are counted from this time on.
+        // Measure gaps between responses from this time on.
         let begin = Instant::now();
         for flow in &mut self.flows {
             flow.last = begin;
@@ -279,7 +279,7 @@ impl Client {
             for flow in &mut self.flows {
                 flow.step();
             }
-            // Each round sends on a part of the connections.
+            // Each round sends on some of the connections.
             for connection in self.connections.iter_mut().skip(round).step_by(rounds) {
                 if connection.is_open {
                     connection.send(b'a');

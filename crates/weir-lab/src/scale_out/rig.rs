@@ -1,4 +1,4 @@
-//! A router, directors, three members of etcd and servers on one switch; the client is behind the router.
+//! Builds a router, directors, three etcd members and servers on one switch, and a client behind the router.
 //!
 //! ```text
 //!  client ── router (BIRD, ECMP) ── switch ── directors (BIRD, Weir), etcd, servers
@@ -26,18 +26,18 @@ use crate::namespace::Namespace;
 use crate::process::{self, Daemon, Launcher};
 use crate::session::Session;
 
-/// Time limit for a start. On a busy machine, starting directors takes most of it.
+/// Time limit for a start. On a busy machine, starting the directors takes most of the time.
 pub(super) const START_TIMEOUT: Duration = Duration::from_secs(120);
 /// Name of the group in etcd.
 pub(super) const GROUP: &str = "lab";
 pub(super) const ROUTER: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 1);
 const CLIENT: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 2);
-/// Number of servers of the pool at the beginning. One more can be added.
+/// Initial number of servers in the pool. One more can be added.
 pub(super) const SERVERS: u8 = 4;
 /// How long etcd has no majority.
 const MAJORITY_LOSS_TIME: Duration = Duration::from_secs(5);
 
-/// BGP options with short timers, so that sessions of new directors are established at once.
+/// BGP options with short timers, so that new directors establish their sessions immediately.
 pub(super) const SESSION: &str = "  bfd on;\n  hold time 9;\n  connect delay time 1;\n  connect retry time 2;\n  error \
                                   wait time 1, 5;\n";
 pub(super) const BFD: &str = "protocol bfd {\n  interface \"eth0\" { min rx interval 300 ms; min tx interval 300 ms; \
@@ -53,7 +53,7 @@ pub(super) struct Fabric<'a> {
 /// The hosts of a trial with a group of directors.
 pub(super) struct Rig<'a> {
     method: Method,
-    /// Number of directors that announce the VIP at the beginning.
+    /// Number of directors that initially announce the VIP.
     count: u8,
     // The fields are dropped in this order.
     directors: Vec<Director>,
@@ -92,7 +92,8 @@ fn run_ip(namespace: &Namespace, words: &str) -> Result<String> {
     process::run("ip", &arguments)
 }
 
-/// Creates a namespace with `eth0` on the switch, and a default route to the router. The port has the host's name.
+/// Creates a namespace with a default route to the router. Its `eth0` is connected to the switch. The switch port has
+/// the host's name.
 pub(super) fn create_host(fabric: &Fabric<'_>, name: &str, address: Ipv4Addr) -> Result<Namespace> {
     let session = fabric.session;
     let unique = format!("{}-{}{name}", session.tag(), session.next_number());
@@ -164,7 +165,7 @@ impl<'a> Rig<'a> {
         Ok(rig)
     }
 
-    /// Opens connections, and triggers the event under load.
+    /// Opens connections and triggers the event under load.
     pub(super) fn measure(&mut self, event: Event, connections: usize) -> Result<Measurement> {
         if event.needs_spare_director() {
             self.add_director(SERVERS)?;
@@ -184,7 +185,7 @@ impl<'a> Rig<'a> {
         client.measure(|| self.trigger(event))
     }
 
-    /// Triggers an event. Returns the time until the router had the new paths.
+    /// Triggers an event. Returns the time until the router had the new paths; `None` = the paths do not change.
     fn trigger(&mut self, event: Event) -> Result<Option<Duration>> {
         let begin = Instant::now();
         let paths = usize::from(self.count.saturating_add_signed(event.path_change()));
@@ -246,10 +247,10 @@ impl<'a> Rig<'a> {
         Ok(())
     }
 
-    /// Drains the last server of the pool: its connections continue.
+    /// Drains the last server of the pool, whose connections continue.
     fn drain_server(&self) -> Result<()> {
         match self.method.balancer {
-            // Rules have no drain.
+            // The rules cannot drain a server.
             Balancer::Rules => self.change_servers(SERVERS - 1),
             Balancer::Weir { .. } => {
                 let server = format!("web/{}", server_address(SERVERS - 1));
@@ -314,7 +315,7 @@ impl<'a> Rig<'a> {
         )
     }
 
-    /// Waits until all directors report all servers as up. Until then, directors select different servers.
+    /// Waits until all directors report all servers as up. Before that, directors may select different servers.
     fn wait_for_servers(&self) -> Result<()> {
         if self.method.balancer == Balancer::Rules {
             return Ok(());
@@ -367,7 +368,7 @@ fn create_router(fabric: &Fabric<'_>) -> Result<(Namespace, Namespace)> {
         ("net/ipv4/conf/all/rp_filter", "0"),
         ("net/ipv4/conf/eth0/rp_filter", "0"),
         ("net/ipv4/conf/inside/rp_filter", "0"),
-        // Hash addresses and ports.
+        // Make the ECMP hash include addresses and ports.
         ("net/ipv4/fib_multipath_hash_policy", "1"),
     ])?;
     Ok((router, client))
@@ -411,7 +412,7 @@ fn start_router(fabric: &Fabric<'_>, router: &Namespace, directors: u8) -> Resul
     Ok(bird)
 }
 
-/// Creates a server with the VIP, or with rules that set the VIP as the source of replies.
+/// Creates a server that has the VIP, or rules that set the VIP as the source of replies.
 fn create_real_server(fabric: &Fabric<'_>, method: Method, number: u8) -> Result<RealServer> {
     let address = server_address(number);
     let namespace = create_host(fabric, &format!("s{number}"), address)?;
@@ -465,7 +466,7 @@ fn start_etcd(fabric: &Fabric<'_>) -> Result<Vec<Etcd>> {
     let unique = fabric.session.next_number();
     for number in 0..3 {
         let namespace = create_host(fabric, &format!("e{number}"), etcd_address(number))?;
-        // In `/run`, which is in memory, because etcd waits for the disk at each write.
+        // etcd waits for the disk on each write, so its data is in `/run`, which is in memory.
         let directory = fabric
             .session
             .directory(&format!("etcd{unique}-{number}"))?;
@@ -522,7 +523,7 @@ impl Etcd {
         if let Some(daemon) = self.daemon.take()
             && let Some(pid) = i32::try_from(daemon.pid()).ok().and_then(Pid::from_raw)
         {
-            // The process may already have exited.
+            // Ignore the error of a process that has already exited.
             let _ = kill_process(pid, Signal::KILL);
         }
     }

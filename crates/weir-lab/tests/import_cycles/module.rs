@@ -18,7 +18,7 @@ struct Module {
     globs: Vec<Vec<String>>,
     /// Names of the items that the module defines.
     defined: BTreeSet<String>,
-    /// Paths that the module's code names, except those that it only re-exports.
+    /// Paths that occur in the module's code, except those that it only re-exports.
     named: BTreeSet<Vec<String>>,
 }
 
@@ -29,7 +29,7 @@ pub(crate) struct Modules {
 }
 
 impl Modules {
-    /// Reads a crate from its root file, without code that is only compiled for tests.
+    /// Reads a crate from its root file. Skips code that is compiled only for tests.
     pub(crate) fn read(root: &Path) -> Self {
         let mut modules = Self::default();
         let directory = root.parent().expect("has a directory");
@@ -90,7 +90,8 @@ impl Modules {
         imports
     }
 
-    /// Returns the module that defines the item with the path `named` in the module `from`; `None` = another crate.
+    /// Returns the module that defines the item that `from` refers to with the path `named`; `None` = another crate
+    /// defines it.
     fn resolve(&self, from: &[String], named: &[String], depth: u32) -> Option<ModulePath> {
         const MAX_DEPTH: u32 = 16;
         let mut module_path = from.to_vec();
@@ -164,7 +165,7 @@ impl Module {
     }
 }
 
-/// Returns the paths of a `use`, each with the name that it binds; `None` = all names of a module.
+/// Returns the paths in a `use` declaration, each with the name that it binds; `None` = all names of a module.
 fn flatten(
     tree: &syn::UseTree,
     path: &mut Vec<String>,

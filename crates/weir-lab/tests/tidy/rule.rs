@@ -1,4 +1,4 @@
-//! Defines the rules.
+//! Defines the style rules.
 
 use super::scan::{Piece, Region};
 
@@ -8,7 +8,7 @@ pub(crate) const COLUMNS: usize = 120;
 /// Maximum length of a source file, in lines.
 pub(crate) const FILE_LINES: usize = 800;
 
-/// The rules, in the order of the columns in `allowed.txt`.
+/// A style rule, in the order of the columns in `allowed.txt`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rule {
     /// A banned word in an identifier.
@@ -91,10 +91,10 @@ const TYPES: &[&str] = &[
     "Kid",
 ];
 
-/// Identifiers of other crates, such as `Ipv4Addr::octets`.
+/// Banned words that are identifiers of other crates, such as `Ipv4Addr::octets`.
 const FOREIGN: &[&str] = &["octets", "from_octets"];
 
-/// Files with external text, or with the tests of these rules.
+/// Files that contain external text or the tests of these rules, and the reason.
 const EXCEPTED: &[(&str, &str)] = &[
     ("crates/weir-lab/tests/tidy", "contains the banned words"),
     ("crates/weir-import/tests/corpus", "files of other programs"),

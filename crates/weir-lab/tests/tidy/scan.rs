@@ -10,7 +10,7 @@ pub(crate) enum Language {
 }
 
 impl Language {
-    /// Returns the language by the file name; `None` = the file is not checked.
+    /// Returns the language of a file by its name; `None` = the file is not checked.
     pub(crate) fn from_path(path: &str) -> Option<Self> {
         match path.rsplit_once('.')?.1 {
             "rs" => Some(Self::Rust),
@@ -69,7 +69,7 @@ fn lines(text: &str, region: Region, is_wanted: impl Fn(&str) -> bool) -> Vec<Pi
 
 struct Scanner<'a> {
     text: &'a str,
-    /// Offset of the text that is not consumed yet.
+    /// Offset of the text that has not been consumed.
     offset: usize,
     line: usize,
     is_rust: bool,
@@ -91,7 +91,7 @@ impl<'a> Scanner<'a> {
         &self.text[self.offset..]
     }
 
-    /// Consumes a number of bytes, as a piece or without one.
+    /// Consumes a number of bytes and records them as a piece if a kind is given.
     fn take(&mut self, length: usize, region: Option<Region>) {
         let text = &self.rest()[..length];
         if let Some(region) = region {
@@ -141,7 +141,7 @@ impl<'a> Scanner<'a> {
     }
 }
 
-/// Returns the length of a comment that starts here. Rust's block comments can be nested.
+/// Returns the length of the comment that starts here. Rust's block comments can be nested.
 fn comment_length(text: &str, is_nestable: bool) -> usize {
     let (mut depth, mut offset) = (0, 0);
     while offset < text.len() {

@@ -1,4 +1,4 @@
-//! Tests of the packet sequences in which the estimator could produce wrong samples.
+//! Tests packet sequences for which the estimator could produce wrong samples.
 
 use super::*;
 
@@ -8,13 +8,13 @@ const CLOCK: u32 = 70_000;
 /// Round-trip time to the client.
 const RTT_US: u64 = 10_000;
 
-/// A connection with exact clocks. Times are microseconds since the SYN arrived at the director.
+/// A connection with exact clocks. Times are in microseconds since the SYN arrived at the director.
 struct Connection {
     table: Table,
     start_us: u64,
     /// Unit of the server's clock in microseconds; 0 = no timestamps.
     unit_us: u64,
-    /// How far the timestamp of the SYN-ACK is too low, in units.
+    /// How much too low the timestamp of the SYN-ACK is, in units of the server's clock.
     shift: u32,
     seq: u32,
     ack: u32,
@@ -256,14 +256,14 @@ fn backward_clock_step_is_discarded() {
 
 #[test]
 fn forward_clock_step_yields_no_sample() {
-    // With a unit of 1 ms, the step looks like a clock with a unit of 1 us.
+    // With a unit of 1 ms, the step makes the clock look like one with a unit of 1 µs.
     for (unit, reasons) in [
         (1, &[Reason::ClockShifted][..]),
         (1_000, &[Reason::Early, Reason::Early][..]),
     ] {
         let mut connection = Connection::new(unit).open();
         connection.payload(20_000, 200, 0);
-        // The clock shows that the response was sent half a second after it was acknowledged.
+        // According to the clock, the response was sent half a second after it was acknowledged.
         connection.acknowledge(30_000, 700, 530_000);
         connection.payload(40_000, 200, 530_000);
         connection.acknowledge(50_000, 700, 545_000);
@@ -419,7 +419,7 @@ fn response_before_end_of_upload_is_discarded() {
 #[test]
 fn server_close_and_greeting_are_not_responses() {
     let mut connection = Connection::new(1).open();
-    // A greeting as in SMTP or MySQL.
+    // A greeting, as in SMTP or MySQL.
     connection.acknowledge(25_000, 90, 15_000);
     connection.payload(30_000, 40, 15_000);
     connection.acknowledge(55_000, 1, 45_000);
@@ -635,7 +635,7 @@ fn upload_in_pieces_does_not_count_as_pipelined() {
         for packet in 0..12 {
             connection.payload(20_000 + piece * 2_000 + packet * 10, 1_448, 0);
         }
-        // The end of a piece.
+        // The last segment of a piece is not full.
         connection.payload(20_200 + piece * 2_000, 376, 0);
     }
     connection.acknowledge(40_200, 146, 30_200);

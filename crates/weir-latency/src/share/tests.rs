@@ -18,7 +18,7 @@ fn share_is_inverse_to_latency() {
     use KnownLatency::Fresh;
     let actual = shares_of(&[Fresh(1_000.0), Fresh(2_000.0), Fresh(4_000.0)]);
     assert_eq!(actual, [65_535, 32_768, 16_384]);
-    // Noise of the estimate, and differences that the network causes.
+    // Noise in the estimate, and differences that the network causes.
     let actual = shares_of(&[Fresh(1_000.0), Fresh(1_190.0), Fresh(1_240.0)]);
     assert_eq!(actual, [65_535; 3]);
     assert_eq!(shares_of(&[Fresh(-300.0), Fresh(40.0)]), [65_535; 2]);

@@ -1,4 +1,4 @@
-//! Health policy of a pool.
+//! Defines the health policy of a pool.
 
 use std::fmt;
 use std::time::Duration;
@@ -17,24 +17,24 @@ named_enum! {
     }
 }
 
-/// A pool's reaction to the states of its servers.
+/// How a pool reacts to the states of its servers.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Health {
     /// How the results of several checks are combined.
     pub require: Require,
-    /// Time over which the weight of a recovered server grows; zero = no slow start.
+    /// Time over which the weight of a recovered server increases; zero = no slow start.
     pub slow_start: Duration,
     /// Total weight below which the sorry server replaces all others; 0 = none.
     pub quorum: u32,
     /// Hysteresis: how far the total weight must rise above `quorum`, or fall below it, to change the state.
     pub quorum_hysteresis: u32,
-    /// Percentage of servers that are down above which all servers are used as if they were up; `None` = never.
+    /// If more than this percentage of servers is down, all servers are used as if they were up; `None` = never.
     pub panic_threshold: Option<u32>,
     /// Maximum percentage of servers that may be ejected because of failures in client traffic; 0 = no ejection.
     pub max_ejected: u32,
-    /// Latency of replies at layer 4 above which a server is ejected; `None` = no ejection.
+    /// Reply latency at layer 4 above which a server is ejected; `None` = no ejection.
     pub max_latency: Option<Duration>,
-    /// Program and arguments, called when a check changes a server's state; empty = none.
+    /// Program to run when a check changes a server's state, with arguments; empty = none.
     pub notify: Vec<String>,
 }
 

@@ -1,4 +1,4 @@
-//! Types of health check probes.
+//! Defines the types of health check probes.
 
 use std::net::IpAddr;
 
@@ -10,7 +10,7 @@ pub enum Probe {
     /// A connection is established.
     #[default]
     Tcp,
-    /// Texts are sent, and the server responds with the expected texts; the last step expects something.
+    /// The probe sends texts, and the server responds with the expected texts; the last step expects data.
     Exchange(Vec<ExchangeStep>),
     /// The response to a request meets the conditions.
     Http(Box<Http>),
@@ -24,7 +24,7 @@ pub enum Probe {
         /// Name sent with HELO.
         helo: String,
     },
-    /// PING is answered with PONG.
+    /// The server responds to PING with PONG.
     Redis,
     /// A MySQL server sends a greeting and replies to a login; a rejected login passes.
     Mysql {
@@ -41,7 +41,7 @@ pub enum Probe {
         /// Text to send after connecting.
         send: Option<String>,
     },
-    /// A name is resolved (RFC 1035).
+    /// The server resolves a name (RFC 1035).
     Dns {
         /// The name.
         name: String,
@@ -50,14 +50,14 @@ pub enum Probe {
         /// An address that the response must contain; `None` = any record of that type.
         answer: Option<IpAddr>,
     },
-    /// A datagram is answered.
+    /// The server responds to a datagram.
     Udp {
         /// Datagram to send.
         payload: Vec<u8>,
-        /// Required beginning of the response, `None` = any byte at this position; absent = any response.
+        /// Required first bytes of the response; an inner `None` = any byte at this position. `None` = any response.
         bytes: Option<Vec<Option<u8>>>,
     },
-    /// An ICMP echo request is answered.
+    /// The server responds to an ICMP echo request.
     Ping,
     /// A program on the director; its exit code is the result.
     Script(Script),
@@ -106,7 +106,7 @@ named_enum! {
 pub struct ExchangeStep {
     /// Text to send; empty = nothing.
     pub send: String,
-    /// Text that must occur in the data that is received after `send`; empty = any data.
+    /// Text that the data received after `send` must contain; empty = any data.
     pub expect: String,
     /// Pattern that this data must match.
     pub regex: Option<Pattern>,
@@ -164,7 +164,7 @@ impl DnsRecord {
     }
 }
 
-/// The medium of a probe, with the parameters that its driver needs.
+/// The medium of a probe, with the parameters that the driver needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Medium<'a> {
     /// A TCP connection, possibly with TLS.
@@ -290,7 +290,7 @@ pub struct Http {
     pub method: String,
     /// Path with query.
     pub path: String,
-    /// Minor version of HTTP/1: 0 or 1.
+    /// Minor version of HTTP/1, 0 or 1.
     pub minor_version: u8,
     /// `Host`; `None` = the server's address.
     pub host: Option<String>,
@@ -300,7 +300,7 @@ pub struct Http {
     pub body: Option<String>,
     /// Status codes that pass, as inclusive ranges.
     pub status: Vec<(u16, u16)>,
-    /// Text that the response body must contain.
+    /// Text that the body of the response must contain.
     pub contains: Option<String>,
     /// Pattern that the body must match.
     pub pattern: Option<Pattern>,

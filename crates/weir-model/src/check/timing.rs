@@ -1,8 +1,8 @@
-//! Timing and thresholds of a check, and the effect of its results.
+//! Defines the timing and thresholds of a check, and the effect of its results.
 
 use std::time::Duration;
 
-/// Intervals, timeout, and number of results that change the state.
+/// Intervals, timeout, and number of results that change the server's state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Timing {
     /// Interval between probes of a server that is up.
@@ -13,7 +13,7 @@ pub struct Timing {
     pub interval_down: Option<Duration>,
     /// Interval between probes of a server that is down and passed its last probe; `None` = `interval`.
     pub interval_rising: Option<Duration>,
-    /// Maximum duration of a whole probe: connect, TLS handshake, request and response.
+    /// Time limit of a whole probe: connect, TLS handshake, request and response.
     pub timeout: Duration,
     /// Consecutive successes required to mark a server up.
     pub rise: u32,
@@ -55,7 +55,7 @@ named_enum! {
     /// State of a server before its first result.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
     pub enum Start {
-        /// Used only while no other server is up; the first result decides immediately.
+        /// Used only while no other server is up; the first result sets the state immediately.
         #[default]
         Checking = "checking",
         /// Assumed up; `fall` failures mark it down.
@@ -69,10 +69,10 @@ named_enum! {
     /// What happens to a server that a check marks down.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
     pub enum OnFailure {
-        /// Weight 0; existing flows continue.
+        /// The server gets weight 0; existing flows continue.
         #[default]
         Quiesce = "quiesce",
-        /// The pool's `on_remove` applies to its flows.
+        /// The pool's `on_remove` applies to the server's flows.
         Remove = "remove",
     }
 }

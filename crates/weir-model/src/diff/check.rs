@@ -1,10 +1,10 @@
-//! Differences between health checks.
+//! Computes the differences between health checks.
 
 use super::duration;
 use super::edit::{Edits, duration_or_none, or_none, statuses};
 use crate::{Check, CheckTls, Http, Probe, ProbeTarget, ProxyHeader, Timing};
 
-/// Compares lists of checks: key by key if the check kinds are the same, otherwise as a summary.
+/// Compares lists of checks: key by key if the check kinds are the same, otherwise by their summaries.
 pub(super) fn compare(edits: Edits, old: &[Check], new: &[Check]) -> Edits {
     let same_kinds =
         old.len() == new.len() && old.iter().zip(new).all(|(old, new)| kind(old) == kind(new));
@@ -38,7 +38,7 @@ pub(super) fn summary(checks: &[Check]) -> String {
     }
 }
 
-/// Returns `kind` as in the configuration.
+/// Returns the kind of a check as in the configuration.
 fn kind(check: &Check) -> &'static str {
     match (&check.probe, &check.target.tls) {
         (Probe::Http(_), Some(_)) => "https",
@@ -189,7 +189,8 @@ fn probe(edits: Edits, old: &Probe, new: &Probe) -> Edits {
         (Probe::File { path: old }, Probe::File { path: new }) => {
             edits.compare("file", old, new, text)
         }
-        // Probes without parameters are equal. Other probes without a specific comparison are reported without values.
+        // Probes of one kind without parameters are equal. Other probes that have no comparison above are reported
+        // without values.
         (old, new) => edits.compare_hidden("probe", old, new),
     }
 }

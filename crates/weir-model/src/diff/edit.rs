@@ -1,4 +1,4 @@
-//! A changed key, and the collector of changed keys.
+//! Collects changed keys with their old and new values.
 
 use std::fmt;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use crate::Secret;
 /// A changed key with both values, as written in the configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Edit {
-    /// Key relative to its table: `check.port`.
+    /// Key relative to its table, such as `check.port`.
     pub key: String,
     /// Old value; empty = the values are not shown.
     pub old: String,
@@ -26,7 +26,7 @@ impl fmt::Display for Edit {
     }
 }
 
-/// Collects the keys whose values differ; only these values are formatted.
+/// Collects the keys whose values differ. Formats only these values.
 #[derive(Debug, Default)]
 pub(super) struct Edits {
     /// Prefix of each key, such as `check.`; empty at the top level.
@@ -54,7 +54,7 @@ impl Edits {
         self
     }
 
-    /// Compares a value that may be a credential or very long: the change is reported without the values.
+    /// Compares a value that may be a credential or very long. A change is reported without the values.
     pub(super) fn compare_hidden<T: PartialEq>(mut self, key: &str, old: T, new: T) -> Self {
         if old != new {
             self.push(key, String::new(), String::new());
@@ -112,7 +112,7 @@ impl Edits {
         self.within(key, |edits| edits.both(old, new, keys))
     }
 
-    /// Adds an edit; if both texts are equal, it reports the key without values.
+    /// Adds an edit. If both texts are equal, the edit reports the key without values.
     fn push(&mut self, key: &str, old: String, new: String) {
         let key = format!("{}{key}", self.prefix);
         self.found.push(if old == new {
@@ -135,7 +135,7 @@ pub(super) fn duration_or_none(value: &Option<Duration>) -> String {
     or_none(value.as_ref().map(duration).as_ref())
 }
 
-/// Joins values with commas; `none` if empty.
+/// Joins values with commas; `none` if there are no values.
 pub(super) fn comma_list(values: Vec<String>) -> String {
     match values.is_empty() {
         true => "none".to_owned(),

@@ -1,4 +1,4 @@
-//! Differences of `[vrrp.NAME]` and `[sync]`.
+//! Computes the differences in `[vrrp.NAME]` and `[sync]`.
 
 use super::edit::{Edits, comma_list, or_none};
 use super::{Edit, duration};
@@ -53,7 +53,7 @@ pub(super) fn virtual_router(old: &VirtualRouter, new: &VirtualRouter) -> Vec<Ed
     packets(edits, old, new).done()
 }
 
-/// Compares the keys about packets, tracked objects and programs.
+/// Compares the keys for packets, tracked objects and programs.
 fn packets(edits: Edits, old: &VirtualRouter, new: &VirtualRouter) -> Edits {
     edits
         .compare("source", old.source, new.source, |address| {

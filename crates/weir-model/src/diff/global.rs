@@ -1,4 +1,4 @@
-//! Differences of `[node]`, `[timeouts]`, `[ipvs]` and `[announce]`.
+//! Computes the differences in `[node]`, `[timeouts]`, `[ipvs]` and `[announce]`.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Differences between pools and between their servers.
+//! Computes the differences between pools and between their servers.
 
 use std::fmt::Display;
 
@@ -133,7 +133,7 @@ fn other_server_keys(edits: Edits, old: &Pool, new: &Pool) -> Edits {
     servers_dns(edits, &old.servers_dns, &new.servers_dns)
 }
 
-/// Compares the entries one by one if both lists have the same length.
+/// Compares the entries one by one if both lists have the same length, otherwise by their names.
 fn servers_dns(edits: Edits, old: &[ServersDns], new: &[ServersDns]) -> Edits {
     if old.len() != new.len() {
         return edits.compare("servers_dns", old, new, |all| {

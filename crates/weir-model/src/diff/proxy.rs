@@ -1,4 +1,4 @@
-//! Differences between proxy services.
+//! Computes the differences between proxy services.
 
 use std::time::Duration;
 
@@ -244,7 +244,7 @@ fn users(options: &RouteOptions) -> String {
     }
 }
 
-/// Returns the map of a route; `None` for other actions.
+/// Returns the map of a route that selects the pool by map; `None` for other actions.
 fn map_of(route: &Route) -> Option<&ValueMap> {
     match &route.action {
         RouteAction::Mapped(map) => Some(map),
@@ -258,7 +258,7 @@ fn map_of(route: &Route) -> Option<&ValueMap> {
     }
 }
 
-/// Formats a rate in requests per second, or per minute if it is not a whole number per second.
+/// Formats a rate in requests per second, or per minute if the rate per second is not a whole number.
 fn rate_text(per_minute: u32) -> String {
     match per_minute % 60 {
         0 => (per_minute / 60).to_string(),
@@ -285,7 +285,7 @@ fn rewrites(edits: Edits, old: &RouteEdits, new: &RouteEdits) -> Edits {
     })
 }
 
-/// The last key is only for responses.
+/// The last key is empty, because only responses have replacements.
 const REQUEST_KEYS: [&str; 4] = ["set_header", "add_header", "remove_header", ""];
 const RESPONSE_KEYS: [&str; 4] = [
     "set_response_header",

@@ -1,4 +1,4 @@
-//! Differences between layer 4 services.
+//! Computes the differences between layer 4 services.
 
 use super::edit::{Edits, or_none};
 use super::{Change, Edit, diff_services};

@@ -1,4 +1,4 @@
-//! Differences between TLS settings, for clients and for servers.
+//! Computes the differences between TLS settings for clients and for servers.
 
 use super::edit::{Edits, or_none};
 use crate::{Secret, ServerTls, ServiceTls, SniHost, TlsVersion};

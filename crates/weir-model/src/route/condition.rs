@@ -1,4 +1,4 @@
-//! Conditions of routes.
+//! Defines the conditions of routes.
 
 use std::fmt;
 use std::sync::Arc;
@@ -25,8 +25,8 @@ impl fmt::Display for ValuePattern {
     }
 }
 
-/// A condition on a header field, a query parameter or a cookie: the item must be present, and its value must
-/// match the pattern, if there is one.
+/// A condition on a header field, a query parameter or a cookie. The item must be present, and its value must match the
+/// pattern, if there is one.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct NamedCondition {
     /// Name; in lower case for a header field.
@@ -35,13 +35,13 @@ pub struct NamedCondition {
     pub value: Option<ValuePattern>,
 }
 
-/// Minimum length, in bytes, of exact values that may be secrets, such as an API key, or a field that is shared only by
-/// a CDN and its origin.
+/// Exact values of at least this many bytes may be secrets, such as an API key, or a field value that only a CDN and
+/// its origin share.
 const SECRET_BYTES_MIN: usize = 8;
 
 impl NamedCondition {
-    /// Formats the condition as [`fmt::Display`] does. If `is_public`, a value that may be a secret is shown as a short
-    /// hash, which still distinguishes two routes.
+    /// Formats the condition as [`fmt::Display`] does. If `is_public`, a short hash replaces a value that may be a
+    /// secret. The hash still distinguishes two routes.
     fn shown(&self, is_public: bool) -> String {
         match &self.value {
             Some(ValuePattern::Exact(value)) if is_public && value.len() >= SECRET_BYTES_MIN => {
@@ -88,7 +88,7 @@ impl Scheme {
 }
 
 named_enum! {
-    /// Condition keys, in the order in which they are compared: cheap ones first.
+    /// Condition keys, in the order of comparison: cheap ones first.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
     pub enum ConditionKey {
         /// Method.
@@ -113,12 +113,12 @@ named_enum! {
         Query = "query",
         /// Cookies.
         Cookie = "cookie",
-        /// Path without query, by expressions.
+        /// Path without query, with regular expressions.
         PathRegex = "path_regex",
     }
 }
 
-/// The part of a request that a condition compares.
+/// The part of a request to which a condition applies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RequestPart {
     /// The head.
@@ -130,7 +130,7 @@ pub enum RequestPart {
 }
 
 impl ConditionKey {
-    /// Returns the part of a request that a condition on the key compares.
+    /// Returns the part of a request to which a condition on the key applies.
     pub const fn part(self) -> RequestPart {
         match self {
             Self::Method
@@ -147,7 +147,7 @@ impl ConditionKey {
     }
 }
 
-/// Conditions by key. Each key has alternatives, of which one must match; a key without alternatives is not a
+/// Conditions by key. Each key has alternatives, one of which must match. A key without alternatives is not a
 /// condition.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Conditions {
@@ -163,11 +163,11 @@ pub struct Conditions {
     pub paths: Vec<String>,
     /// Expressions for the path without query.
     pub path_regexes: Vec<TextRegex>,
-    /// Header fields. Values of the same name are alternatives; in `when`, every name must be present.
+    /// Header fields. Values with the same name are alternatives; in `when`, every name must be present.
     pub headers: Vec<NamedCondition>,
-    /// Query parameters, with the rules of `headers`.
+    /// Query parameters. The rules of `headers` apply.
     pub queries: Vec<NamedCondition>,
-    /// Cookies, with the rules of `headers`.
+    /// Cookies. The rules of `headers` apply.
     pub cookies: Vec<NamedCondition>,
     /// Client networks; `None` = any client. An empty set matches no client.
     pub sources: Option<NetworkSet>,
@@ -228,7 +228,7 @@ impl Conditions {
             .all(|key| !self.has(*key) || (other.has(*key) && self.covers_key(*key, other)))
     }
 
-    /// Returns whether the alternatives of a key cover those of `other`; both must have the key.
+    /// Returns whether the alternatives of a key cover the alternatives of `other`. Both must have the key.
     fn covers_key(&self, key: ConditionKey, other: &Self) -> bool {
         match key {
             ConditionKey::Method => all_in(&other.methods, &self.methods, PartialEq::eq),
@@ -340,7 +340,7 @@ fn all_in<T>(covered: &[T], patterns: &[T], covers: impl Fn(&T, &T) -> bool) -> 
         .all(|covered| patterns.iter().any(|pattern| covers(covered, pattern)))
 }
 
-/// Returns whether `covered` requires every name of `conditions`, and only allows values that `conditions` allows.
+/// Returns whether `covered` requires every name in `conditions` and allows only values that `conditions` allows.
 fn names_cover(conditions: &[NamedCondition], covered: &[NamedCondition]) -> bool {
     conditions.iter().all(|required| {
         let mut with_same_name = covered
@@ -352,7 +352,7 @@ fn names_cover(conditions: &[NamedCondition], covered: &[NamedCondition]) -> boo
     })
 }
 
-/// Formats the conditions as in `weir plan`; the alternate form (`{:#}`) is that of [`Route`](crate::Route).
+/// Formats the conditions as in `weir plan`. The alternate form (`{:#}`) is the same as for [`Route`](crate::Route).
 impl fmt::Display for Conditions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let is_public = f.alternate();

@@ -15,8 +15,8 @@ use crate::{Error, Netlink, Result};
 const MAX_SINGLE_LOOKUPS: usize = 256;
 
 impl Netlink {
-    /// Looks up the route of a packet from this machine to `destination`, from `source` if given, and with `mark`
-    /// unless 0. The result does not include a cached path MTU, unlike BPF's own lookup.
+    /// Looks up the route of a packet from this machine to `destination`, from `source` if it is given, and with `mark`
+    /// if it is not 0. The result does not include a cached path MTU, unlike BPF's own lookup.
     ///
     /// # Errors
     /// Fails if `source` has a different address family or is not local (IPv4), or the kernel reports a different
@@ -67,7 +67,7 @@ impl Netlink {
     }
 
     /// Looks up many destinations like [`Netlink::route_get`] without source and mark, and returns the results in the
-    /// same order. Only one of several destinations with the same routes and rules is looked up.
+    /// same order. Looks up only one of several destinations with the same routes and rules.
     ///
     /// # Errors
     /// See [`Netlink::route_get`].
@@ -81,7 +81,7 @@ impl Netlink {
             return self.look_up_all(destinations, true).await;
         };
         let (representatives, indexes) = classes.representatives(destinations);
-        // If no route has several next hops, a second request would return the same as the first.
+        // If no route has several next hops, a second request would return the same result as the first.
         let found = self
             .look_up_all(
                 &representatives,
@@ -149,7 +149,7 @@ impl Netlink {
     }
 
     /// Returns the classes of destinations with the same route. `None` = the classes cannot be determined, or a route
-    /// has several next hops, in which case the kernel's choice does not depend only on the prefix.
+    /// has several next hops, so that the kernel's choice does not depend only on the prefix.
     async fn destination_classes(&self) -> Option<Classes> {
         let undecodable = self.undecodable_count().await;
         let routes = self.routes().await.ok()?;

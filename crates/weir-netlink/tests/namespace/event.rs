@@ -1,4 +1,4 @@
-//! Tests watches, and requests whose future is dropped.
+//! Tests watches, and requests whose futures are dropped.
 
 use rtnetlink::{LinkBridge, LinkUnspec};
 use weir_netlink::{Event, Netlink};

@@ -1,4 +1,4 @@
-//! Tests netlink requests against the running kernel, each test in separate network namespaces. The tests require root
+//! Tests netlink requests against the running kernel. Each test has its own network namespaces. The tests require root
 //! and wait for conditions with a deadline.
 
 mod device;

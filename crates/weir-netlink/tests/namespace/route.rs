@@ -134,7 +134,7 @@ fn lookup_returns_route_kind() {
         }
         let none = net.route_get(ip("203.0.113.1"), None, 0).await.unwrap();
         assert_eq!(none.kind, RouteKind::None);
-        // Batched lookups return the same results as single lookups, in more than one batch and with errors at the
+        // Batched lookups return the same results as single lookups, with more than one batch and with errors at the
         // right index.
         let targets = [
             "10.2.0.1",
@@ -151,7 +151,7 @@ fn lookup_returns_route_kind() {
         rule.execute().await.unwrap();
         let prohibited = net.route_get(ip("10.0.0.64"), None, 0).await.unwrap();
         assert_eq!(prohibited.kind, RouteKind::Prohibit);
-        // A few destinations are looked up individually; many are looked up by representatives.
+        // A few destinations are looked up individually; for many, only representatives are looked up.
         let neighbours = (1..=255).map(|last| IpAddr::from([10, 0, 0, last]));
         let many: Vec<IpAddr> = targets.iter().copied().cycle().take(203).collect();
         for many in [many.clone(), many.into_iter().chain(neighbours).collect()] {

@@ -1,4 +1,4 @@
-//! Tests rules before the rule of the local table, with `ip` and with lookups.
+//! Tests rules that precede the rule of the local table, with `ip` and with lookups.
 
 use std::process::Command;
 

@@ -1,8 +1,8 @@
-//! Allocates rows: services and servers keep their rows as long as their names stay the same.
+//! Allocates rows: a service or server keeps its row as long as its name stays the same.
 //!
-//! Flow entries refer to a server's row, so a removed server keeps its row as long as it has flows. The order in which
-//! servers were added (`seq`) and the start of `rr` and `wrr` walks are stored here too. As in the kernel, they depend
-//! on the history of changes, one added, edited or removed server at a time.
+//! Flow entries refer to a server's row, so a removed server keeps its row as long as it has flows. The allocation also
+//! stores the order in which servers were added (`seq`), and the start of `rr` and `wrr` walks. As in the kernel, both
+//! depend on the history of changes: one added, edited or removed server at a time.
 
 mod reconcile;
 mod slot;
@@ -28,7 +28,7 @@ pub use self::slot::{
 pub struct Allocation {
     /// Slots of services, by name.
     pub services: BTreeMap<String, ServiceSlot>,
-    /// Rows of shared counts by `POOL SERVER PORT`.
+    /// Rows of shared counters by `POOL SERVER PORT`.
     pub shared: BTreeMap<String, u32>,
     /// The generation that was assigned last.
     pub last_generation: u32,
@@ -46,7 +46,7 @@ pub struct PreviousAllocation {
 }
 
 impl PreviousAllocation {
-    /// Returns whether the set of servers that share counts has changed.
+    /// Returns whether the set of servers that share counters has changed.
     pub fn sharing_changed(&self) -> bool {
         !self.shared_added.is_empty() || !self.shared_removed.is_empty()
     }
@@ -72,7 +72,7 @@ pub struct FreedRows {
     pub services: Vec<u32>,
     /// Names of the services that lost servers or were freed.
     pub changed_services: Vec<String>,
-    /// Whether rows of shared counts were freed too.
+    /// Whether rows of shared counters were freed too.
     pub sharing_changed: bool,
 }
 
@@ -100,7 +100,7 @@ pub struct PoolWeights {
 }
 
 impl PoolWeights {
-    /// Returns the configured weights: no override, no check.
+    /// Returns the configured weights, without overrides and check results.
     #[must_use]
     pub fn from_config(pool: &Pool) -> Self {
         let servers = pool.servers.iter();
@@ -123,7 +123,7 @@ impl PoolWeights {
 pub struct ServerWeight {
     /// The weight that the scheduler uses; 0 = no new flows.
     pub effective: u32,
-    /// The weight that results only from configuration and override. It is the same on all directors of a group.
+    /// The weight according to configuration and override only. It is the same on all directors of a group.
     pub ordered: u32,
     /// Whether failed checks remove the server from the list; [`Pool::on_remove`] applies to its flows.
     pub removed: bool,
@@ -135,10 +135,11 @@ pub struct ServerWeight {
 }
 
 impl Allocation {
-    /// Allocates the rows of the services `names`; others do not change. Returns the state for [`Self::restore`].
+    /// Allocates the rows of the services `names`; other services do not change. Returns the state for
+    /// [`Self::restore`].
     ///
     /// # Errors
-    /// Fails if there are more services or servers than rows. In this case nothing is changed.
+    /// Fails if there are more services or servers than rows. In this case, nothing is changed.
     pub fn reconcile<'a>(
         &mut self,
         desired: &Indexed,
@@ -205,7 +206,7 @@ impl Allocation {
         Ok(())
     }
 
-    /// Undoes a [`Self::reconcile`] before any of its rows is written.
+    /// Undoes [`Self::reconcile`]. Must be called before any of its rows is written.
     pub fn restore(&mut self, former: PreviousAllocation) {
         for (name, slot) in former.services.into_iter().rev() {
             match slot {
@@ -226,8 +227,8 @@ impl Allocation {
         self.last_generation
     }
 
-    /// Assigns a row of shared counts to each server of a pool that several services use. The row stays shared when
-    /// only one service remains, because it contains the counts of existing flows.
+    /// Assigns a row of shared counters to each server of a pool that several services use. The row stays shared when
+    /// only one service remains, because it counts existing flows.
     fn assign_shared_counts(&mut self, desired: &Indexed, former: &mut PreviousAllocation) {
         let mut may_free = false;
         for (name, before) in &former.services {
@@ -269,7 +270,7 @@ impl Allocation {
         }
     }
 
-    /// Frees the rows of shared counts that no server uses, and returns them.
+    /// Frees the rows of shared counters that no server uses, and returns them.
     fn free_unshared(&mut self) -> Vec<(String, u32)> {
         let used: BTreeSet<u32> = self.dests().filter_map(|(_, dest)| dest.shared).collect();
         let (kept, dropped): (Vec<_>, Vec<_>) = std::mem::take(&mut self.shared)
@@ -281,7 +282,7 @@ impl Allocation {
     }
 
     /// Returns every service that has rows or is configured: first the removed services, then the configured services
-    /// in their order.
+    /// in file order.
     #[must_use]
     pub fn service_names(&self, desired: &Indexed) -> Vec<String> {
         let removed = self.services.keys();
@@ -313,7 +314,7 @@ impl Allocation {
             .map_or(&[], Vec::as_slice)
     }
 
-    /// Returns every mark of a service, and former marks while flows remain.
+    /// Returns every mark of a service, and its former marks that still have flows.
     pub fn marks(&self) -> BTreeSet<mark::Key> {
         let slots = self.services.values();
         slots.flat_map(|slot| slot.marks.iter().copied()).collect()
@@ -325,7 +326,7 @@ impl Allocation {
     }
 
     /// Frees the rows of removed servers without flows, and of removed services without servers. `ended` returns a
-    /// server's last totals when its flows have ended, otherwise `None`.
+    /// server's final totals if its flows have ended, otherwise `None`.
     pub fn release(&mut self, ended: &dyn Fn(&DestSlot) -> Option<Totals>) -> FreedRows {
         self.ensure_index();
         let mut released = FreedRows::default();

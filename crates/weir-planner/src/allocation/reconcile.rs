@@ -28,7 +28,7 @@ impl DesiredServer<'_> {
 }
 
 impl ServiceSlot {
-    /// Adds, changes and removes servers until they and their weights are those of `pool`.
+    /// Adds, changes and removes servers until the servers and their weights are those of `pool`.
     pub(super) fn reconcile(
         &mut self,
         (service, pool): (&str, &Pool),
@@ -44,7 +44,7 @@ impl ServiceSlot {
             } else {
                 table::rr::start()
             };
-            // The generation continues: a cursor of the former scheduler must not be valid for the new one.
+            // The generation continues: a cursor of the previous scheduler must not be valid for the new one.
             self.start = StoredStart {
                 generation: self.start.generation.wrapping_add(1).max(1),
                 ..start.into()
@@ -174,7 +174,7 @@ impl ServiceSlot {
     fn change(&mut self, allocation_input: &AllocationInput<'_>, change: impl FnOnce(&mut Self)) {
         match self.scheduler.as_str() {
             "rr" => {
-                // Only the head of the list before the change matters.
+                // Only the previous head of the list matters.
                 let head: Vec<Member> = self.listed_members().next().into_iter().collect();
                 change(self);
                 self.start = table::rr::next_start(

@@ -63,7 +63,7 @@ impl From<StoredStart> for Start {
     }
 }
 
-/// [`OnRemove`] as it is stored: what happens to the flows of a removed server.
+/// The stored form of [`OnRemove`]: what happens to the flows of a removed server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Removal {
@@ -102,14 +102,14 @@ pub struct DestSlot {
     /// Whether it is the pool's sorry server.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub sorry: bool,
-    /// Position in the order in which servers were added, from 1.
+    /// Position, from 1, in the order in which servers were added.
     pub seq: u32,
     /// Configured weight.
     pub weight: u32,
     /// Effective weight, which the scheduler uses.
     pub effective: u32,
-    /// The weight that results only from configuration and override. A director of a group builds its `maglev` table
-    /// from it.
+    /// The weight according to configuration and override only. A director of a group builds its `maglev` table from
+    /// these weights.
     #[serde(default)]
     pub ordered: u32,
     /// Whether the weight is 0 because of the configuration or a weight override: persistent clients may still use the
@@ -121,16 +121,17 @@ pub struct DestSlot {
     pub down: bool,
     /// The last effective weight above 0, which `mh` uses to build its table.
     pub last_weight: u32,
-    /// Number of the row of counts shared by all services of the pool; `None` = its own counts.
+    /// Row of the counters that all services of the pool share; `None` = the server has its own counters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shared: Option<u32>,
-    /// What happens to its flows if the server was removed from the configuration; otherwise `None`.
+    /// What happens to the server's flows after it was removed from the configuration; `None` = it was not removed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub removed: Option<Removal>,
-    /// What happens to its flows if a failed check removes the server from the list; otherwise `None`.
+    /// What happens to the server's flows after a failed check removed it from the list; `None` = no check has removed
+    /// it.
     #[serde(default)]
     pub failed: Option<Removal>,
-    /// Start of its current state, Unix time in milliseconds.
+    /// Start of its current state, as Unix time in milliseconds.
     pub since_ms: u64,
 }
 
@@ -138,7 +139,7 @@ pub struct DestSlot {
 pub(super) type Key = (IpAddr, Option<u16>, bool);
 
 impl DestSlot {
-    /// Returns whether the server has entries in the `maglev` tables of all directors of a group if all checks succeed.
+    /// Returns whether the server has entries in the `maglev` tables of all directors of a group while all checks pass.
     pub(crate) fn is_in_group_table(&self) -> bool {
         self.removed.is_none() && !self.sorry && self.ordered > 0
     }
@@ -193,11 +194,11 @@ pub struct ServiceSlot {
     pub generation: u32,
     /// Canonical name of the scheduler that `start` belongs to.
     pub scheduler: String,
-    /// Start of walks whose cursor belongs to an older list.
+    /// Start of walks with a cursor that belongs to an older list.
     pub start: StoredStart,
     /// The highest assigned `seq`.
     pub last_seq: u32,
-    /// Servers by `seq`, including removed ones with flows.
+    /// Servers by `seq`, including removed servers with flows.
     pub dests: Vec<DestSlot>,
     /// Totals of servers whose rows were freed.
     pub retired: Totals,
@@ -231,7 +232,7 @@ impl ServiceSlot {
         }
     }
 
-    /// Records the servers in the tables of all directors, and the previous ones if they changed. `has_second_hop`:
+    /// Records the servers in the tables of all directors, and the previous servers if they changed. `has_second_hop`:
     /// whether servers forward packets of unknown connections.
     pub(super) fn record_group_servers(&mut self, has_second_hop: bool) {
         if !has_second_hop {
@@ -252,14 +253,14 @@ impl ServiceSlot {
         }
     }
 
-    /// Returns whether the table before the last change contained the server, so that a removed server is still used as
-    /// second hop.
+    /// Returns whether the table before the last change contained the server. If so, a removed server is still used as
+    /// the second hop.
     pub(super) fn is_second_hop(&self, dest: &DestSlot) -> bool {
         let mut former = self.agreed.former.iter();
         former.any(|server| (server.address, server.port, false) == dest.key())
     }
 
-    /// Returns the list that the schedulers use: the newest server first.
+    /// Returns the list that the schedulers use, with the newest server first.
     #[must_use]
     pub fn members(&self) -> Vec<Member> {
         self.listed_members().collect()

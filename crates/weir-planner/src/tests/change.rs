@@ -12,7 +12,7 @@ use crate::allocation::{PreviousAllocation, Removal, ServerWeight};
 use crate::mark::{self, Pair};
 use crate::row_set::Changes;
 
-/// Reconciles the service `one` at `now_ms` with these weights of its servers.
+/// Reconciles the service `one` at `now_ms` with these server weights.
 fn set_weights(
     allocation: &mut Allocation,
     desired: &Desired,
@@ -49,7 +49,7 @@ const fn weight(effective: u32) -> ServerWeight {
     }
 }
 
-/// Services `one` and `two` of one pool.
+/// Returns the services `one` and `two` of one pool.
 fn two_services() -> Desired {
     let mut wanted = desired(SchedulerKind::Wlc, &[("10.0.0.1", 1), ("10.0.0.2", 1)]);
     let mut second = Service::new("two", Forward::Nat, "pool");
@@ -69,8 +69,8 @@ fn changed_weight_keeps_row_and_last_weight() {
         ..weight(0)
     };
     let first = |allocation: &Allocation| allocation.services["one"].dests[0].clone();
-    // Weights of the first server; expected effective and last weight, start of the state, and effect of a failure on
-    // its flows.
+    // For each weight of the first server: expected effective and last weight, start of the state, and effect of a
+    // failure on its flows.
     for (now_ms, weight_of_first, expected) in [
         (5, weight(4), (4, 4, 1, None)),
         (6, weight(8), (8, 8, 6, None)),
@@ -150,7 +150,7 @@ fn changed_scheduler_starts_its_walk_with_a_new_generation() {
         assert_eq!(slot.scheduler, kind.as_str());
         assert_ne!(slot.start.generation, before, "{kind}");
         if kind == SchedulerKind::Wrr {
-            // As in ip_vs_wrr.c: the greatest weight minus the divisor, plus one.
+            // The value is as in ip_vs_wrr.c: the greatest weight minus the divisor, plus one.
             assert_eq!((slot.start.max_weight, slot.start.step), (3, 2));
         }
         before = slot.start.generation;
@@ -190,7 +190,7 @@ fn restore_undoes_reconcile() {
     for service in &mut strict.services {
         service.strict_ipvs = true;
     }
-    // Two configurations: whether the shared counts change, and the services that change.
+    // Two configurations, whether the shared counters change, and the services that change.
     let cases = [
         (&one_service, &one_service, false, &[][..]),
         (&one_service, &two_services(), true, &["one", "two"]),
@@ -214,7 +214,7 @@ fn shared_counts_last_as_long_as_a_server_uses_them() {
     let shared = |allocation: &Allocation| allocation.shared.keys().cloned().collect::<Vec<_>>();
     let both = ["pool 10.0.0.1 0", "pool 10.0.0.2 0"];
     assert_eq!(shared(&allocation), both);
-    // One service remains, and existing flows are counted in the shared rows.
+    // One service remains, and the shared rows count its existing flows.
     let mut one_service = two_services();
     one_service.services.pop();
     let weights = [weight(1), weight(1)];

@@ -1,4 +1,4 @@
-//! Tests that the tables of a group's directors depend only on values that are the same on all of them.
+//! Tests that the tables of a group's directors depend only on values that all of them share.
 
 use weir_model::{Cluster, Desired, TunnelKind};
 
@@ -107,7 +107,7 @@ fn locally_down_server_is_skipped_entry_by_entry() {
             "{agreed} became {local}"
         );
     }
-    // Outside a group, the remaining servers share the table by weight, and other entries change too.
+    // Outside a group, the remaining servers share the table by weight, so other entries change too.
     let alone = Desired {
         cluster: None,
         ..desired.clone()
@@ -155,12 +155,12 @@ fn second_hop_has_the_table_before_the_last_change() {
     let before: Vec<_> = table(&allocation, &three).into_iter().map(Some).collect();
     reconcile(&mut allocation, &four, Cursor::default());
     assert_eq!(former(&allocation, &four), before);
-    // Results of checks do not create a new version.
+    // Check results do not create a new version.
     set_down(&mut allocation, &four, &["10.0.0.1"]);
     set_down(&mut allocation, &four, &[]);
     assert_eq!(former(&allocation, &four), before);
 
-    // A removed server keeps its row as long as the former table contains it.
+    // A removed server keeps its row as long as the previous table contains it.
     let before_removal: Vec<_> = table(&allocation, &four).into_iter().map(Some).collect();
     reconcile(&mut allocation, &three, Cursor::default());
     let ended = |_: &DestSlot| Some(Totals::default());

@@ -22,7 +22,7 @@ fn plan(desired: &Desired) -> crate::Result<RowSet> {
     Ok(rows(&desired, &allocation, &NetworkState::default(), DEST_ROWS)?.0)
 }
 
-/// Servers 10.0.0.1 and so on, with their last byte as weight.
+/// Returns servers from 10.0.0.1 upwards. The last byte of the address is the weight.
 fn desired_with(kind: SchedulerKind, count: u32) -> Desired {
     let names: Vec<String> = (1..=count).map(|last| format!("10.0.0.{last}")).collect();
     let servers: Vec<_> = names.iter().map(String::as_str).zip(1..).collect();
@@ -89,7 +89,7 @@ fn bounded_hash_scheduler_has_tree_of_active_flows() {
     };
     let nodes = tables.tree(&counts, &|_| false);
     assert_eq!((nodes[0], nodes[1]), (RULE_SUM_ACTIVE, 17 * 18 / 2));
-    // Walks in order search for the first server below its threshold.
+    // Schedulers that walk the list in order search for the first server below its threshold.
     let walk = service_row(&desired_with(SchedulerKind::Rr, 17)).tables;
     assert_eq!(walk.tree(&counts, &|_| false)[0], RULE_FO);
 }

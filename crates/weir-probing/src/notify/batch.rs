@@ -1,7 +1,7 @@
-//! `[notify.NAME]`: collects state changes and sends them with a program, a web request or an email.
+//! Implements `[notify.NAME]`: collects state changes, and sends them with a program, a web request or an email.
 //!
 //! Each notifier is a task with a bounded queue. The task collects changes for [`COLLECT`], sends them in one message,
-//! and then waits for the notifier's interval. Errors are logged; a message is not sent again.
+//! and then waits for the notifier's interval. Errors are logged; a failed message is not sent again.
 
 use std::io;
 use std::process::Stdio;
@@ -20,7 +20,7 @@ use super::{Change, Subject};
 use crate::local::run_via_helper;
 use crate::post::Poster;
 
-/// How long changes are collected. Changes with a common cause, such as a network failure, arrive within it.
+/// How long changes are collected. Changes with a common cause, such as a network failure, arrive within this time.
 const COLLECT: Duration = Duration::from_secs(1);
 /// Maximum number of queued changes; further changes are counted and dropped.
 const QUEUE_MAX: usize = 1_000;
@@ -32,7 +32,7 @@ const LINE_MAX_BYTES: usize = 1024;
 /// Maximum total length of the lines for the privileged helper.
 const MESSAGE_MAX_BYTES: usize = 24 << 10;
 
-/// A state change in the form in which it is sent.
+/// A state change, in the form that is sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Entry {
     pool: String,
@@ -102,15 +102,15 @@ pub(crate) struct Notifiers {
 }
 
 impl Notifiers {
-    /// Replaces the notifiers. Unchanged notifiers keep their queues; removed ones send the changes that are already
-    /// queued.
+    /// Replaces the notifiers. Unchanged notifiers keep their queues; removed notifiers still send the changes in their
+    /// queues.
     pub(crate) fn set(&mut self, notifiers: &[Notifier]) {
         self.running
             .retain(|running| notifiers.contains(&running.config));
         self.configured = notifiers.to_vec();
     }
 
-    /// Queues a change for the notifiers whose filters match. Starts their tasks, so this must be called in a tokio
+    /// Queues a change for the notifiers with matching filters. It starts their tasks, so it must be called in a tokio
     /// runtime.
     pub(crate) fn queue(&mut self, change: &Change) {
         for notifier in self
@@ -165,7 +165,7 @@ async fn deliver(notifier: Notifier, mut entries: mpsc::Receiver<Entry>, lost: A
     }
 }
 
-/// Sends the changes with each configured method of a notifier.
+/// Sends the changes by each configured method of a notifier.
 async fn send(notifier: &Notifier, batch: &[Entry], lost: u64) {
     let name = notifier.name.as_str();
     if !notifier.command.is_empty() {
@@ -215,8 +215,8 @@ fn render_text(batch: &[Entry], lost: u64) -> String {
     text
 }
 
-/// Runs the program as its configured user, in a separate process group. The remaining processes of the group are
-/// killed when the program exits.
+/// Runs the program as its configured user, in a separate process group. When the program exits, the remaining
+/// processes of the group are killed.
 async fn run_program(notifier: &Notifier, batch: &[Entry], lost: u64) -> io::Result<()> {
     let Some((program, arguments)) = notifier.command.split_first() else {
         return Ok(());
@@ -251,7 +251,7 @@ async fn run_program(notifier: &Notifier, batch: &[Entry], lost: u64) -> io::Res
     }
 }
 
-/// Returns the request for the privileged helper, whose channel limits the length of a message. Longer lines are
+/// Returns the request for the privileged helper. The channel limits the length of a message, so long lines are
 /// truncated, and changes that do not fit are counted as lost.
 fn helper_request(name: &str, batch: &[Entry], mut lost: u64) -> Program {
     let mut lines = Vec::new();

@@ -1,6 +1,6 @@
-//! Measures candidates side by side, each with one worker on CPU 0, and load and origin on CPU 1. The metric is the CPU
-//! time of the process (`/proc/PID/task/*/schedstat`) per request that the load generator counted. All candidates write
-//! an access log to a file, as a proxy in production does.
+//! Measures candidates side by side. Each has one worker on CPU 0. CPU 1 runs the load generator and the origin server.
+//! The metric is the CPU time of the process (`/proc/PID/task/*/schedstat`) divided by the number of requests that the
+//! load generator counted. All candidates write an access log to a file, as a proxy in production does.
 //!
 //! `WEIR_BENCH_HAPROXY` is the path of an HAProxy binary to use instead of Debian's, for example one built with AWS-LC.
 
@@ -18,7 +18,7 @@ pub(crate) const ORIGIN: &str = "127.0.0.1:17080";
 /// Environment variable with the path of the access log.
 const LOG: &str = "WEIR_BENCH_LOG";
 
-/// A program that is measured.
+/// A program to measure.
 pub(crate) struct Candidate {
     pub(crate) name: &'static str,
     pub(crate) listen: &'static str,
@@ -34,7 +34,7 @@ impl Drop for Candidate {
     }
 }
 
-/// Describes which programs are missing, or that there are too few CPUs. Returns `None` if the benchmark can run.
+/// Returns why the benchmark cannot run: too few CPUs, or missing programs. Returns `None` if it can run.
 pub(crate) fn missing_requirements(programs: &[&str]) -> Option<String> {
     let is_installed = |program: &&str| {
         let found = Command::new("sh")
@@ -124,7 +124,7 @@ pub(crate) fn haproxy_command(directory: &Path, text: &str) -> Command {
     command
 }
 
-/// Returns the line of nginx's configuration for an access log with the least overhead.
+/// Returns the nginx directive for the access log with the least overhead.
 pub(crate) fn nginx_log(directory: &Path) -> String {
     format!(
         "access_log {}/nginx.log combined buffer=64k;",
@@ -132,7 +132,7 @@ pub(crate) fn nginx_log(directory: &Path) -> String {
     )
 }
 
-/// Runs `service` in front of the origin forever, with one worker for each CPU that the process may use.
+/// Runs `service` in front of the origin server forever, with one worker per CPU that the process may use.
 pub(crate) fn serve(mut service: Proxy) {
     let origin: std::net::SocketAddr = ORIGIN.parse().expect("parse address");
     let mut pool = Pool::new(service.pool.clone());
@@ -157,7 +157,7 @@ pub(crate) fn serve(mut service: Proxy) {
     }
 }
 
-/// Returns a command that runs this program again, to call [`serve`].
+/// Returns a command that runs this program again; the new process calls [`serve`].
 pub(crate) fn weir_command(directory: &Path, cpus: &str) -> Command {
     let mut command = command_on(cpus, std::env::current_exe().expect("path of this program"));
     command.env(LOG, directory.join("weir.log"));
@@ -219,7 +219,8 @@ pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-/// Returns whether a row is selected: by part of its name as an argument after `--`, or because there is no argument.
+/// Returns whether a row is selected. An argument after `--` selects the rows whose name contains it; without an
+/// argument, all rows are selected.
 pub(crate) fn is_wanted(name: &str) -> bool {
     let mut arguments = std::env::args().skip(1);
     let part = arguments.find(|argument| !argument.starts_with('-'));

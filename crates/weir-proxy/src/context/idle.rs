@@ -1,4 +1,4 @@
-//! Manages idle connections to servers: in their worker's stack, and in the idle pool of all workers.
+//! Manages idle connections to servers, in each worker's stacks and in the idle pool of all workers.
 
 use std::sync::Arc;
 
@@ -59,8 +59,8 @@ impl Context {
         }
     }
 
-    /// Releases a connection after an exchange. If `is_reusable` is true, it can serve another exchange; `idle_max`
-    /// idle connections are kept for `idle_ms`, additional ones for a shorter time.
+    /// Releases a connection after an exchange. If `is_reusable` is true, the connection can serve another exchange. Up
+    /// to `idle_max` idle connections are kept for `idle_ms`; any more are kept for a shorter time.
     pub(crate) fn release(&mut self, key: Key, is_reusable: bool, idle_max: usize, idle_ms: u64) {
         let Some(upstream) = self.upstreams.get_mut(key) else {
             return;
@@ -277,8 +277,7 @@ impl Context {
     }
 }
 
-/// Subtracts one from the number of idle connections. Any worker may do so, because only the sum over all workers is
-/// used.
+/// Decrements the number of idle connections. Any worker may call this, because only the sum over all workers is used.
 fn decrement_idle_count(target: &Target, worker: usize) {
     target.counters.of(worker).current.sub(1);
 }

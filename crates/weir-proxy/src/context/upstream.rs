@@ -27,7 +27,8 @@ pub(crate) struct Upstream {
     pub(crate) ready: Readiness,
     /// The start of an incomplete response head.
     pub(crate) input: Vec<u8>,
-    /// Whether only its session can use the connection: a PROXY protocol header was sent, or it is a stream.
+    /// Whether only its session can use the connection: a PROXY protocol header was sent over it, or it is an HTTP/2
+    /// stream.
     pub(crate) dedicated: bool,
     /// Number of exchanges before the current one.
     pub(crate) served: u32,
@@ -134,7 +135,7 @@ impl Context {
         };
         let mut keys = self.h2_clients.keys();
         keys.retain(|key| connection(key).is_some());
-        // A connection that has not received settings yet is expected to allow as many streams as the others.
+        // A connection that has not received settings yet is assumed to allow as many streams as the others.
         let max_allowed = keys
             .iter()
             .filter_map(|key| connection(key)?.allowed_streams())

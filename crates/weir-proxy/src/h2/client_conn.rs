@@ -39,7 +39,7 @@ const STREAM_WINDOW: u32 = 64 << 10;
 const CONNECTION_WINDOW: u32 = 1 << 20;
 const SEND_BUFFER: usize = 64 << 10;
 const ROUNDS_MAX: usize = 4;
-/// Parser limits for heads that Weir has written.
+/// Parser limits for heads that Weir itself has written.
 const HEAD_LIMITS: HeadLimits = HeadLimits {
     connect: false,
     underscores: Underscores::Keep,
@@ -81,7 +81,7 @@ pub(crate) struct H2ClientConn {
     io: ConnIo,
     state: State,
     streams: Vec<Stream>,
-    /// Number of streams that were opened on the connection.
+    /// Number of streams opened on the connection so far.
     started: u32,
     target: Arc<Target>,
     port: u16,
@@ -145,8 +145,8 @@ impl H2ClientConn {
         self.target.id == target.id && self.port == port
     }
 
-    /// Returns whether the connection accepts another request. `default_limit` is assumed before the server has sent
-    /// its limit.
+    /// Returns whether the connection accepts another request. `default_limit` applies until the server has sent its
+    /// limit.
     pub(crate) fn has_room(&self, default_limit: usize) -> bool {
         !self.is_closing && self.streams.len() < self.stream_limit.unwrap_or(default_limit)
     }
@@ -167,7 +167,7 @@ impl H2ClientConn {
     }
 
     /// Returns the state of a new stream's pipe. Requests wait until the server has sent its limit: a request that was
-    /// written to a connection that then accepts no streams could not be sent over another one.
+    /// already written could not move to another connection if this one turned out to accept no streams.
     pub(crate) const fn pipe_state(&self) -> PipeState {
         match self.stream_limit {
             Some(_) => PipeState::Open,

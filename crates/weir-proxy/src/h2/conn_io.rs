@@ -1,7 +1,7 @@
-//! Connects the transport of an HTTP/2 connection with the memory buffers that the `h2` crate reads and writes.
+//! Connects the transport of an HTTP/2 connection to the memory buffers that the `h2` crate reads and writes.
 //!
-//! It is used for connections from clients and to servers. For clients it also filters header fields, counts frames and
-//! slows down floods.
+//! Connections from clients and connections to servers both use it. For clients, it also filters header fields, counts
+//! frames and slows down floods.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -17,12 +17,12 @@ use crate::transport::Transport;
 /// Maximum number of bytes that wait for `h2`, and maximum capacity that an empty buffer retains.
 const INBOX_MAX: usize = 64 << 10;
 
-/// Maximum number of bytes per read from a client that sends too many idle frames. With TLS, a whole record of more
-/// than 16 KiB must fit.
+/// Maximum number of bytes per read from a client that sends too many idle frames. With TLS, a whole record must fit,
+/// which can be slightly larger than 16 KiB.
 const SLOW_READ_BYTES: usize = 2 << 10;
 const SLOW_READ_BYTES_TLS: usize = 20 << 10;
-/// Pause after each of these reads, in milliseconds. Even at this rate, a client sends more idle frames than
-/// [`FrameCounter`] allows, so a client that continues is disconnected within a few seconds.
+/// Pause after each of these reads, in milliseconds. Even at this rate, a client can exceed the budget of
+/// [`FrameCounter`], so a client that continues is disconnected within a few seconds.
 const PAUSE_MS: u64 = 200;
 
 /// The I/O of an HTTP/2 connection, which moves bytes between its transport and its buffers.
@@ -35,7 +35,8 @@ pub(super) struct ConnIo {
     sent: usize,
     /// Number of outbox bytes that the frame counter has parsed.
     counted: usize,
-    /// A frame to insert after the peer's SETTINGS frame, and the bytes received before that frame is complete.
+    /// A frame to insert after the peer's SETTINGS frame, and the bytes received while the SETTINGS frame is
+    /// incomplete.
     inserted_frame: Vec<u8>,
     before_settings: Vec<u8>,
     /// Counts a client's frames; `None` for servers.
@@ -47,7 +48,7 @@ pub(super) struct ConnIo {
 }
 
 impl ConnIo {
-    /// Creates the I/O of a connection. `input` contains bytes that were read before. `inserted_frame` is inserted
+    /// Creates the I/O of a connection. `input` contains bytes that were already read. `inserted_frame` is inserted
     /// after the peer's SETTINGS frame.
     pub(super) fn new(
         transport: Transport,

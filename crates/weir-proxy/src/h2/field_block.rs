@@ -1,9 +1,8 @@
 //! Checks HPACK field blocks (RFC 7541) field by field, and replaces malformed fields.
 //!
 //! The `h2` crate stops at a malformed field in the middle of a block. Its table then differs from the client's, so it
-//! has to close the connection. Such a field is therefore replaced with a field of the same table size, and a field is
-//! appended to the block that h2 treats as a stream error (RFC 9113 section 8.1.1). Blocks without errors pass
-//! unchanged.
+//! has to close the connection. This module therefore replaces such a field with one of the same table size, and
+//! appends a field that h2 treats as a stream error (RFC 9113 section 8.1.1). Blocks without errors pass unchanged.
 //!
 //! Only the kind and size of each recent entry of the client's dynamic table are stored.
 
@@ -19,7 +18,7 @@ const DYNAMIC_START: usize = 62;
 const LIST_MAX: usize = 4 * (64 << 10);
 /// Size of a field in addition to its name and value, in bytes.
 const ENTRY_OVERHEAD: usize = 32;
-/// Maximum number of bytes of an integer that h2 reads.
+/// Maximum length of an encoded integer that h2 accepts, in bytes.
 const INTEGER_MAX: usize = 5;
 
 /// A field that is not allowed in HTTP/2, and that h2 treats as a stream error.
@@ -71,7 +70,7 @@ impl Kind {
 
     fn allows(self, value: &[u8]) -> bool {
         match self {
-            // Without an early exit, the compiler checks many bytes at once.
+            // The loop has no early exit, so the compiler can vectorize it.
             Self::Field => value.iter().fold(true, |valid, byte| {
                 valid & matches!(byte, b'\t' | b' '..=0x7e | 0x80..)
             }),
@@ -117,7 +116,7 @@ pub(super) enum BlockCheck {
     TooLarge,
 }
 
-/// The checker of the field blocks of one connection.
+/// Checks the field blocks of one connection.
 #[derive(Debug)]
 pub(super) struct BlockChecker {
     /// Kinds of the most recent entries of the client's table, by insertion number modulo [`ENTRIES_MAX`].
@@ -131,7 +130,7 @@ pub(super) struct BlockChecker {
     value: Vec<u8>,
 }
 
-/// The reader of a block, and its replacement once one is needed.
+/// Reads a block, and builds its replacement if one is needed.
 struct Reader<'a> {
     block: &'a [u8],
     offset: usize,
@@ -395,7 +394,7 @@ mod tests {
         coded.push(0);
         block.extend(coded);
         assert_eq!(blocks.check(&block, false), BlockCheck::Unchanged);
-        // Entries of the table, and input that is not a block.
+        // Table entries, and input that is not a block.
         assert_eq!(
             blocks.check(&[0xbe, 0xbf, 0xc0], false),
             BlockCheck::Unchanged
@@ -476,7 +475,7 @@ mod tests {
         let references_max = LIST_MAX / 4033 - 1;
         block.extend(std::iter::repeat_n(0xbe, references_max));
         assert_eq!(blocks.check(&block, false), BlockCheck::Unchanged);
-        // Nothing is read after the limit is exceeded: the invalid reference there would be an error.
+        // Nothing is read after the limit is exceeded: the invalid reference at the end would be an error.
         block.extend([0xbe, 0xbe, 0xff, 0xff, 0x7f]);
         assert_eq!(blocks.check(&block, false), BlockCheck::TooLarge);
         // The limit applies to each block separately.

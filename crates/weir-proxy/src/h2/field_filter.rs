@@ -1,8 +1,8 @@
 //! Finds the field blocks in a client's byte stream and replaces malformed ones; see [`super::field_block`].
 //!
-//! Everything else passes unchanged, except for empty DATA frames without END_STREAM: they have no effect, but the
-//! framer would queue each of them. A block is held back until it is complete; the framer does not process partial
-//! blocks either.
+//! Everything else passes unchanged, except for empty DATA frames without END_STREAM. They are dropped: they have no
+//! effect, but the framer would queue each of them. A block is held back until it is complete; the framer does not
+//! process partial blocks either.
 
 use super::field_block::{BlockCheck, BlockChecker};
 
@@ -33,10 +33,10 @@ pub(super) struct FieldFilter {
     blocks: BlockChecker,
     /// Number of bytes until the next frame header.
     skip: usize,
-    /// An incomplete frame header, or the frames of a block; and the offset of the last frame.
+    /// An incomplete frame header or the frames of a block, and the offset of the last frame.
     held: Vec<u8>,
     last_offset: usize,
-    /// The last stream that was opened, and the streams whose content has not ended: trailers may follow.
+    /// The last stream that was opened, and the streams that may still send content or trailers.
     stream: u32,
     open: Vec<u32>,
     /// Whether all input passes because the client has violated the protocol; the framer handles the violation.
@@ -154,7 +154,8 @@ impl FieldFilter {
             }
         };
         if !is_part_of_block || head.length > FRAME_MAX || self.held.len() > HELD_MAX {
-            // Another frame. No other frame may follow within a block.
+            // The frame is not part of a block, or exceeds a limit. Within a block, only CONTINUATION frames are
+            // allowed.
             self.is_disabled = !first || head.kind == HEADERS;
             self.track_end(&head);
             self.skip = HEADER_LEN + head.length - (self.held.len() - self.last_offset);
@@ -174,7 +175,7 @@ impl FieldFilter {
         count
     }
 
-    /// Returns whether the frame can be dropped: it has no content, and is allowed on this stream (RFC 9113 section
+    /// Returns whether the frame can be dropped: it has no content and is allowed on this stream (RFC 9113 section
     /// 6.1).
     fn is_droppable(&self, head: &FrameHeader) -> bool {
         head.kind == DATA
@@ -194,7 +195,8 @@ impl FieldFilter {
         }
     }
 
-    /// Returns whether a block contains trailers. Otherwise it opens a stream, or is an error that the framer detects.
+    /// Returns whether a block contains trailers. If not, the block opens a stream, or is an error that the framer
+    /// detects.
     fn is_trailers(&mut self, head: &FrameHeader) -> bool {
         let ends_stream = head.flags & END_STREAM != 0;
         if let Some(index) = self.open.iter().position(|open| *open == head.stream) {
@@ -206,7 +208,7 @@ impl FieldFilter {
         if head.stream > self.stream {
             self.stream = head.stream;
             if !ends_stream {
-                // Streams that Weir has reset are not removed otherwise.
+                // Nothing else removes the streams that Weir has reset.
                 if self.open.len() == OPEN_MAX {
                     self.open.remove(0);
                 }
@@ -221,7 +223,7 @@ impl FieldFilter {
         self.last_offset = 0;
     }
 
-    /// Checks the block in these frames. Returns replacement frames, if they are needed.
+    /// Checks the block in these frames. Returns replacement frames, if any are needed.
     fn check(&mut self, frames: &[u8]) -> Option<Vec<u8>> {
         let head = FrameHeader::read(frames)?;
         let trailers = self.is_trailers(&head);
@@ -305,7 +307,7 @@ mod tests {
         out
     }
 
-    /// An invalid field `X: y`, whose name is not in lower case, and a valid field `x: y`.
+    /// An invalid field `X: y` (names must be in lower case), and a valid field `x: y`.
     const MALFORMED: &[u8] = &[0, 1, b'X', 1, b'y'];
     const VALID: &[u8] = &[0, 1, b'x', 1, b'y'];
     const REPLACED: &[u8] = b"\x00\x01x\x01x\x00\x0aconnection\x01x";

@@ -1,30 +1,30 @@
 //! Counts a client's idle frames: frames that carry no request. A few are normal; thousands are an attack.
 //!
 //! SETTINGS and PING must be acknowledged, and CONTINUATION and empty DATA must be parsed, but none of them contains a
-//! request (CVE-2019-9512, CVE-2019-9515, CVE-2019-9518, CVE-2024-27316). WINDOW_UPDATE frames that follow from sent
-//! data are normal; further ones count as idle. Only frame headers are parsed here.
+//! request (CVE-2019-9512, CVE-2019-9515, CVE-2019-9518, CVE-2024-27316). WINDOW_UPDATE frames that acknowledge sent
+//! data are normal; any others count as idle. Only frame headers are parsed here.
 //!
 //! Up to [`IDLE_FREE`] idle frames have no effect. Above that, the connection is read slowly, and a client that
 //! continues is disconnected. A flood then costs little CPU time, because the sender has to wait. If the connection
 //! were closed at once, the client would simply open another one.
 //!
-//! Outbound frames are parsed too: DATA, which the client may acknowledge, and RST_STREAM frames that client errors
-//! cause.
+//! Outbound frames are parsed too: DATA, because the client may acknowledge it, and RST_STREAM, because client errors
+//! can cause it.
 
 /// Initial and maximum budget of idle frames, and its growth per second.
 const BUDGET_MAX: u64 = 1_000;
 const BUDGET_PER_S: u64 = 100;
 
-/// Number of idle frames that are read at full speed, and the number that a request or content offsets. Elapsed time
-/// offsets them too, at the rate [`BUDGET_PER_S`].
+/// Number of idle frames that are read at full speed, and number of idle frames that one HEADERS or DATA frame offsets.
+/// Elapsed time offsets them too, at the rate [`BUDGET_PER_S`].
 const IDLE_FREE: u64 = 100;
 const PER_PROGRESS: u64 = 10;
 
-/// Number of WINDOW_UPDATE frames that may follow a DATA frame, and number of content bytes that allow one more. Some
-/// clients acknowledge every frame twice, for the stream and for the connection, or every kilobyte that they read.
+/// Number of WINDOW_UPDATE frames allowed per DATA frame, and number of content bytes that allow one more. Some clients
+/// acknowledge every frame twice, for the stream and for the connection, or every kilobyte that they read.
 const UPDATES_PER_DATA: u64 = 2;
 const BYTES_PER_UPDATE: usize = 1 << 10;
-/// Number of WINDOW_UPDATE frames that may follow a request: some clients enlarge the stream's window at once.
+/// Number of WINDOW_UPDATE frames allowed per request: some clients enlarge the stream's window at once.
 const UPDATES_PER_REQUEST: u64 = 4;
 /// Maximum number of WINDOW_UPDATE frames in flight, for a client with windows of 32 MiB that acknowledges every
 /// kilobyte.
@@ -69,7 +69,7 @@ impl FrameParser {
         }
     }
 
-    /// Returns the next frame whose header (and error code) is complete within `bytes`. Advances `bytes` past it.
+    /// Returns the next frame whose header (and error code) is complete, and advances `bytes` past that header.
     fn next(&mut self, bytes: &mut &[u8]) -> Option<Frame> {
         let skipped = self.skip.min(bytes.len());
         *bytes = &bytes[skipped..];
@@ -115,10 +115,11 @@ pub(super) struct FrameCounter {
     outbound: FrameParser,
     budget: u64,
     refilled_at: u64,
-    /// Number of idle frames that are not offset, and whether any arrived since the last [`FrameCounter::take_pause`].
+    /// Number of idle frames that have not been offset, and whether any arrived since the last
+    /// [`FrameCounter::take_pause`].
     debt: u64,
     has_new_idle: bool,
-    /// Number of WINDOW_UPDATE frames that sent data allows.
+    /// Number of WINDOW_UPDATE frames that are still allowed.
     updates_allowed: u64,
     /// Number of streams that were reset because of client errors.
     client_error_resets: u64,
@@ -295,7 +296,7 @@ mod tests {
         assert!(!counter.is_slowed() && !counter.take_pause());
         counter.count_received(&frame(6, 0, 8));
         assert!(counter.is_slowed() && counter.take_pause());
-        // Without further idle frames there is no further pause.
+        // Without new idle frames, there is no new pause.
         assert!(!counter.take_pause());
         for progress in [frame(HEADERS, 5, 40), frame(DATA, 0, 40)] {
             (0..PER_PROGRESS).for_each(|_| counter.count_received(&frame(6, 0, 8)));
@@ -318,11 +319,11 @@ mod tests {
         let mut counter = new_counter();
         for _ in 0..20_000 {
             counter.count_sent(&frame(DATA, 0, 16_384));
-            // One for every kilobyte of the stream, and one for every frame of the connection.
+            // One WINDOW_UPDATE per kilobyte for the stream, and one per frame for the connection.
             (0..17).for_each(|_| counter.count_received(&frame(WINDOW_UPDATE, 0, 4)));
         }
         assert!(!counter.check_flood(0));
-        // Small messages that are acknowledged one by one.
+        // Each small message is acknowledged for the stream and for the connection.
         for _ in 0..20_000 {
             counter.count_sent(&frame(DATA, 0, 10));
             (0..2).for_each(|_| counter.count_received(&frame(WINDOW_UPDATE, 0, 4)));

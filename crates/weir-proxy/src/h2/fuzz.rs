@@ -1,4 +1,4 @@
-//! Drives a client's HTTP/2 connection for fuzzing, without a socket and without sessions: bytes in, requests out. See
+//! Drives a client's HTTP/2 connection for fuzzing, without a socket or sessions: bytes in, requests out. See
 //! [`fuzzing`](crate::fuzzing).
 
 use std::cell::RefCell;
@@ -19,8 +19,8 @@ use super::transfer::context;
 /// Maximum number of bytes of a field block that may be buffered; larger than any fuzzing input.
 const HELD_MAX: usize = 160 << 10;
 
-/// Feeds the input in portions. Every resulting request must be exactly one HTTP/1.1 head: anything after it would be a
-/// smuggled request.
+/// Feeds the input in portions. Every resulting request must be exactly one HTTP/1.1 head: anything after the head
+/// would be a smuggled request.
 pub(crate) fn read_frames(input: &[u8], portion: usize) {
     let buffer = Rc::new(RefCell::new(IoBuffer::default()));
     let mut handshake = server::Builder::new()

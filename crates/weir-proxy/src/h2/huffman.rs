@@ -17,7 +17,7 @@ const LENGTHS: [u8; 256] = [
     22, 21, 21, 23, 22, 22, 25, 25, 24, 24, 26, 23, 26, 27, 26, 26, 27, 27, 27, 27, 27, 28, 27, 27, 27, 27,
     27, 26,
 ];
-/// Length of the end-of-string code, which strings must not contain, in bits.
+/// Length of the end-of-string code in bits. Strings must not contain this code.
 const END_LENGTH: usize = 30;
 const CODE_BITS_MAX: usize = 30;
 /// Codes up to this length are decoded with one table lookup: letters, digits and common characters of paths.
@@ -148,7 +148,7 @@ pub(super) mod tests {
         out
     }
 
-    /// Examples of RFC 7541, appendices C.4 and C.6.
+    /// Examples from RFC 7541, appendices C.4 and C.6.
     #[test]
     fn rfc_7541_examples_are_decoded() {
         for (code, text) in [
@@ -180,7 +180,7 @@ pub(super) mod tests {
 
     #[test]
     fn invalid_padding_is_rejected() {
-        // Padding with zeros, padding of a whole byte, and the end-of-string code.
+        // Padding with zeros, a whole byte of padding, and the end-of-string code.
         for malformed in [
             &[0x1e, 0x00][..],
             &[0x07, 0xff],

@@ -10,8 +10,8 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Maximum number of bytes that wait for the socket. Above that the connection does not write and, because `h2` sends
-/// replies first, does not read either.
+/// Maximum number of bytes that wait for the socket. Above this, the connection does not write. It does not read
+/// either, because `h2` sends its replies first.
 const OUT_MAX: usize = 256 << 10;
 
 /// The buffers of one connection, as the `h2` crate uses them.
@@ -42,7 +42,7 @@ impl IoBuffer {
     }
 }
 
-/// The `h2` crate's handle of the buffers.
+/// The `h2` crate's handle to the buffers.
 #[derive(Debug)]
 pub(crate) struct IoHandle(pub(crate) Rc<RefCell<IoBuffer>>);
 
@@ -60,7 +60,7 @@ impl AsyncRead for IoHandle {
         target.put_slice(&buffer.inbox[buffer.read..buffer.read + bytes]);
         buffer.read += bytes;
         if buffer.read == buffer.inbox.len() {
-            // Idle connections have no buffer.
+            // Idle connections keep no buffer.
             buffer.inbox = Vec::new();
             buffer.read = 0;
         }

@@ -1,7 +1,7 @@
 //! Converts HTTP/2 heads, bodies and trailers to HTTP/1.1 text and back.
 //!
-//! weir-http parses the text as strictly as any client's, so correctness does not depend on the `http` crate's field
-//! types.
+//! weir-http parses the text as strictly as text from an HTTP/1 client, so correctness does not depend on the `http`
+//! crate's field types.
 
 use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, COOKIE, HOST, TE};
@@ -199,7 +199,7 @@ pub(crate) fn convert_request(
         .path_and_query(parsed.path_in(head))
         .build()
         .ok()?;
-    // Trailers are forwarded. gRPC servers require this field.
+    // Weir forwards trailers, and gRPC servers require this field.
     headers.insert(TE, HeaderValue::from_static("trailers"));
     *message.headers_mut() = headers;
     *message.version_mut() = http::Version::HTTP_2;
@@ -246,7 +246,7 @@ impl Content {
     }
 
     /// Removes at most `max` bytes of content from `text`. `ended` is true if no more text follows. Returns `None` if
-    /// there is no content now.
+    /// no content is available now.
     pub(crate) fn take(&mut self, text: &mut Vec<u8>, max: usize, ended: bool) -> Option<Piece> {
         let piece = match self {
             Self::Done => return None,
@@ -293,7 +293,7 @@ fn cut(text: &mut Vec<u8>, bytes: usize) -> Bytes {
     content
 }
 
-/// Takes chunked content. `text` is bounded by the pipe, so scanning more than is taken costs little.
+/// Takes chunked content. The pipe limits the size of `text`, so scanning more than is taken costs little.
 fn take_chunked(
     chunks: &mut ChunkedParser,
     tail: &mut Vec<u8>,

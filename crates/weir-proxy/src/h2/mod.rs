@@ -1,5 +1,5 @@
-//! Implements HTTP/2 on both sides of the proxy. The workers poll the connections of the `h2` crate themselves, and
-//! translate each stream to HTTP/1.1, which sessions process.
+//! Implements HTTP/2 on both sides of the proxy. The workers poll the `h2` crate's connections themselves, and
+//! translate each stream to HTTP/1.1 for a session.
 //!
 //! A session does not depend on HTTP/2: its transport is a stream pipe. Routes, balancing, retries and limits are
 //! therefore the same for both versions, and replacing the `h2` crate would change only these files.
@@ -31,8 +31,8 @@ pub(crate) use upgrade::{SWITCHING, first_stream};
 /// An action on a session that a connection requests from the worker, which owns the sessions.
 #[derive(Debug)]
 pub(crate) enum Action {
-    /// Start a session for a new stream, unless the stream ended in the same poll. Such a session would request a
-    /// response that no client waits for, and no later event would end it.
+    /// Start a session for a new stream, unless the stream ended in the same poll: its session would request a response
+    /// that no client waits for, and no later event would end the session.
     Serve(NewStream),
     /// Continue the owner: it has bytes to read, or room to write.
     Resume(Owner),

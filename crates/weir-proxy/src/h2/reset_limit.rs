@@ -1,11 +1,11 @@
 //! Limits stream resets per client network and per service, across all workers and connections.
 //!
-//! A stream that the client resets costs the client two frames and the service a request (CVE-2023-44487). The same
-//! applies to a stream that the client causes Weir to reset (CVE-2025-8671). A limit per connection does not help,
-//! because connections are cheap. A network is one IPv4 address or one IPv6 /64, which one client can use at no cost. A
-//! network over its limit cannot open streams for [`PENALTY_S`] seconds. While the service is over its own limit, new
-//! streams are refused only for networks that have reset streams recently. Only resets access the table; while no limit
-//! is exceeded, a new stream needs only one atomic load.
+//! A stream that the client resets costs the client two frames and the service a request (CVE-2023-44487). So does a
+//! stream that Weir resets because of the client's errors (CVE-2025-8671). A limit per connection does not help,
+//! because connections are cheap. A network is one IPv4 address or one IPv6 /64; a single client can use all addresses
+//! of a /64 at no cost. A network over its limit cannot open streams for [`PENALTY_S`] seconds. While the service is
+//! over its own limit, new streams are refused only for networks that have reset streams recently. Only resets access
+//! the table; while no limit is exceeded, a new stream needs only one atomic load.
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use weir_select::limit::{Table, join, split};
 
-/// Burst size: number of seconds whose resets a network may send at once.
+/// Burst size: a network may send this many seconds' worth of resets at once.
 const BURST_S: u64 = 10;
 /// How long a network over its limit is refused, in seconds.
 const PENALTY_S: u64 = 10;
@@ -31,14 +31,14 @@ const SERVICE_UNITS_PER_S: u64 = 1_000_000_000;
 /// The budget of stream resets of a service, and of each client network.
 #[derive(Debug)]
 pub(crate) struct ResetLimit {
-    /// For each network, the time until which its allowance is used up. Created by the first reset.
+    /// For each network, the time at which its allowance is full again. Created by the first reset.
     networks: OnceLock<Table>,
     /// Randomly keyed, so that clients cannot choose addresses that share a row.
     hasher: RandomState,
     /// Time units between two resets.
     interval: u64,
     service_interval: u64,
-    /// The time until which the allowance of the whole service is used up.
+    /// The time at which the allowance of the whole service is full again.
     service: AtomicU64,
     /// Time until which a network or the service may be over its limit, in milliseconds.
     alert_until: AtomicU64,
@@ -119,7 +119,8 @@ impl ResetLimit {
         let (row, tag) = table.row(key);
         loop {
             let found = row.iter().map(|slot| (slot, slot.load(Ordering::Relaxed)));
-            // The network's slot, a free slot, or the slot of the network with the fewest resets.
+            // The network's slot, else a free slot, else the slot of the network that has used the least of its
+            // allowance.
             let chosen = found.min_by_key(|(_, entry)| match split(*entry) {
                 (owner, _) if owner == tag => (0, 0),
                 (0, _) => (1, 0),
@@ -277,7 +278,7 @@ mod tests {
             resets.verdict_for(v4(250), false, START_MS),
             Verdict::Served
         );
-        // Resets of proxies in front count towards the service's limit too.
+        // Resets from trusted proxies count towards the service's limit too.
         assert!(!resets.count(v4(251), true, 900, START_MS));
         assert_eq!(
             resets.verdict_for(v4(251), false, START_MS),

@@ -1,8 +1,8 @@
 //! Implements an HTTP/2 connection from a client. An HTTP/1.1 session serves each stream over a [`StreamPipe`].
 //!
-//! The `h2` crate does framing, header compression and flow control; it is polled explicitly over memory buffers. A
-//! slow client causes backpressure on the server: each stream buffers at most one pipe and the client's flow control
-//! window.
+//! The `h2` crate does framing, header compression and flow control; the worker polls it explicitly over memory
+//! buffers. A slow client causes backpressure on the server: each stream buffers at most one pipe and the client's flow
+//! control window.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -106,7 +106,7 @@ pub(crate) struct Upgrade {
     pub(crate) watched: bool,
     /// HEADERS frame of the request that was upgraded to h2c; empty = none.
     pub(crate) first_frame: Vec<u8>,
-    /// Bytes that were read from the client, but not processed.
+    /// Bytes that were read from the client but not processed.
     pub(crate) input: Vec<u8>,
     pub(crate) peer: SocketAddr,
     pub(crate) port: u16,
@@ -175,7 +175,7 @@ impl H2ServerConn {
         &mut self.io.ready
     }
 
-    /// Returns whether an event of the socket has no effect now: reading is paused, and there is nothing to send.
+    /// Returns whether a socket event has no effect now, because reading is paused and there is nothing to send.
     pub(crate) fn ignores_events(&self, now_ms: u64) -> bool {
         let open = !matches!(self.state, State::Closed);
         open && self.io.paused_until(now_ms).is_some() && self.io.is_flushed()
@@ -200,7 +200,7 @@ impl H2ServerConn {
     }
 
     /// Returns the address that the client connected to. The system call is deferred to the first stream, because many
-    /// connections of a flood never open one.
+    /// connections in a flood never open one.
     fn local_address(&mut self) -> Option<SocketAddr> {
         let transport = &self.io.transport;
         let local_address = || socket::local_address(transport.socket()?);
@@ -236,7 +236,8 @@ impl H2ServerConn {
         is_open
     }
 
-    /// Enables events of the send buffer once it is full: short connections need none. Returns whether that succeeded.
+    /// Enables events of the send buffer once the buffer is full: short connections never need them. Returns whether
+    /// that succeeded.
     fn watch_send_buffer(&mut self, key: Key, cx: &Context) -> bool {
         if self.send_buffer_watched || self.io.is_flushed() {
             return true;
@@ -319,7 +320,7 @@ impl H2ServerConn {
         if self.is_closing || matches!(self.state, State::H2Handshake(_)) {
             return self.close(actions);
         }
-        // Drop answered streams whose client does not send the rest of the request.
+        // Drop streams that were answered although the client has not sent the rest of the request.
         self.streams.retain(|stream| !stream.is_answered());
         if !self.streams.is_empty() {
             // Each stream has a session with its own deadlines.
@@ -339,14 +340,13 @@ impl H2ServerConn {
         idle.then(|| self.deadline.at_ms.saturating_sub(ms))
     }
 
-    /// Closes an idle connection. GOAWAY reports that streams which the client may have opened in the meantime were not
-    /// processed.
+    /// Closes an idle connection. GOAWAY reports that streams opened by the client in the meantime were not processed.
     pub(crate) fn shed(&mut self, key: Key, cx: &mut Context, actions: &mut Actions) -> bool {
         if let State::Open(connection) = &mut self.state {
             connection.abrupt_shutdown(Reason::NO_ERROR);
         }
         self.poll(key, cx, actions);
-        // Does not wait if the socket is full.
+        // This does not block if the socket's buffer is full.
         self.io.flush();
         self.close(actions)
     }
@@ -433,7 +433,7 @@ impl H2ServerConn {
                 respond.send_reset(Reason::REFUSED_STREAM);
                 let service = &self.local.service;
                 service.counters.of(cx.worker).refused.add(1);
-                // A refused stream costs the client as much as a reset, but costs the service nothing.
+                // A refused stream costs the client as much as a reset one, but costs the service nothing.
                 return self.count_connection_resets(1, cx.now);
             }
             Verdict::Blocked => return self.close_for_abuse(),
@@ -477,7 +477,7 @@ impl H2ServerConn {
                 index += 1;
             }
         }
-        // Counts resets because of client errors, including those of streams that were never accepted here
+        // Counts resets caused by client errors, including those of streams that were never accepted here
         // (CVE-2025-8671).
         reset += self.io.take_client_error_resets();
         if reset > 0 {
@@ -551,7 +551,7 @@ impl H2ServerConn {
         self.is_closing = true;
         let is_open = self.io.discard(&mut cx.scratch);
         if is_open && self.io.is_flushed() && cx.has_room_for_lingering() {
-            // Most clients close at once. Detecting that at the worker's next wake-up, whatever its cause, saves a
+            // Most clients close at once. Checking for this at the worker's next wake-up, whatever its cause, saves one
             // wake-up per connection when clients open connections only to violate the protocol.
             self.io.transport.unwatch(&cx.epoll);
             cx.lingering.push((key, cx.now + LINGER_BATCH_MS));
@@ -559,8 +559,8 @@ impl H2ServerConn {
         is_open
     }
 
-    /// Continues to linger, without epoll events before `until` (milliseconds on the worker clock) and with them
-    /// afterwards. Returns whether the connection stays open.
+    /// Continues to linger. From the time `until` (milliseconds on the worker clock), the socket is registered with
+    /// epoll again. Returns whether the connection stays open.
     pub(crate) fn continue_linger(&mut self, key: Key, until: u64, cx: &mut Context) -> bool {
         self.io.ready.readable = true;
         if !self.io.discard(&mut cx.scratch) {

@@ -20,7 +20,7 @@ use super::{Action, Actions};
 use crate::context::Context;
 
 /// Maximum number of request bytes that are accepted after the response. Some clients (curl 7.88) report an error if
-/// the stream ends while they send, although RFC 9113 section 8.1 allows it.
+/// the stream ends while they are still sending, although RFC 9113 section 8.1 allows it.
 const DISCARDED_MAX: usize = 1 << 20;
 /// Limits for heads that the session has already validated.
 const HEAD_LIMITS: HeadLimits = HeadLimits {

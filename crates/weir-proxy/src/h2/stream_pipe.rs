@@ -1,6 +1,6 @@
 //! Carries the bytes of one HTTP/2 stream as HTTP/1.1, between the HTTP/2 connection and a session.
 //!
-//! Two bounded buffers provide backpressure in both directions. Flags and a list of wake-ups show which side has work
+//! Two bounded buffers provide backpressure in both directions. Flags and a list of wake-ups record which side has work
 //! to do.
 
 use std::cell::RefCell;
@@ -119,8 +119,8 @@ impl StreamPipe {
         &mut self.inbound
     }
 
-    /// Raises the outbound limit if the buffer is full, because the head is incomplete. The sender has limited the
-    /// length of the head.
+    /// Raises the outbound limit if the buffer is full, so that the rest of an incomplete head fits. The sender limits
+    /// the length of the head.
     pub(super) const fn raise_outbound_max_for_head(&mut self) {
         if self.outbound.len() >= self.outbound_max {
             self.outbound_max *= 2;
@@ -138,7 +138,7 @@ impl StreamPipe {
         self.outbound_max = PIPE_MAX;
     }
 
-    /// Returns whether the session waited for room and has it now. Returns true only once.
+    /// Returns whether the session was waiting for room and has it now. Returns true only once per wait.
     pub(super) const fn take_room_event(&mut self) -> bool {
         let has_room_again = self.waits_for_room && self.outbound.len() < self.outbound_max;
         self.waits_for_room &= !has_room_again;
@@ -205,7 +205,8 @@ impl StreamPipeEnd {
         Written::Some(written)
     }
 
-    /// Returns the maximum number of bytes worth reading to write them here: more would only wait in a second buffer.
+    /// Returns the maximum number of bytes worth reading for a write to this pipe: more would only wait in a second
+    /// buffer.
     pub(crate) fn useful_read_size(&self) -> usize {
         let pipe = self.0.borrow();
         let room = pipe.outbound_max.saturating_sub(pipe.outbound.len());
@@ -229,7 +230,7 @@ impl StreamPipeEnd {
 
 impl Drop for StreamPipeEnd {
     fn drop(&mut self) {
-        // The pipe is borrowed only during a panic, after which its connection is closed too.
+        // The pipe can only be borrowed here during a panic, after which its connection is closed too.
         if let Ok(mut pipe) = self.0.try_borrow_mut() {
             pipe.detached = true;
             pipe.wake();

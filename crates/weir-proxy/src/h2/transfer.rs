@@ -1,5 +1,4 @@
-//! Moves content between an HTTP/2 stream and its pipe, for requests and responses, no faster than the receiver accepts
-//! it.
+//! Moves request and response content between an HTTP/2 stream and its pipe, no faster than the receiver accepts it.
 
 use std::task::{self, Poll, Waker};
 
@@ -9,7 +8,7 @@ use h2::{RecvStream, SendStream};
 use super::message::{self, Coding, Content};
 use super::stream_pipe::StreamPipe;
 
-/// Returns a task context without a waker, because connections are polled explicitly.
+/// Returns a task context with a waker that does nothing, because connections are polled explicitly.
 pub(super) fn context() -> task::Context<'static> {
     task::Context::from_waker(Waker::noop())
 }
@@ -38,8 +37,8 @@ pub(super) fn receive(
             Poll::Pending => break,
             Poll::Ready(Some(Ok(data))) => {
                 message::write_content(coding, &data, pipe.inbound());
-                // The pipe limits the buffered bytes, so the window is released at once. Fails for a closed stream,
-                // which needs no window.
+                // The pipe limits the buffered bytes, so the window is released at once. This fails for a closed
+                // stream, which needs no window.
                 let _ = body.flow_control().release_capacity(data.len());
                 received = ReceiveResult::Some;
             }

@@ -1,6 +1,6 @@
 //! Converts a request with `Upgrade: h2c` (RFC 7540 section 3.2) into the first HEADERS frame of an HTTP/2 connection.
 //!
-//! RFC 9113 removed this mechanism, but clients still use it.
+//! RFC 9113 removed this mechanism, but some clients still use it.
 //!
 //! The request becomes the connection's first stream. The `h2` crate does not support that, so the HEADERS frame that
 //! the client would have sent is inserted after the client's SETTINGS frame.
@@ -55,7 +55,7 @@ pub(crate) fn first_stream(head: &[u8], request: &Request, fields: &[Field]) -> 
     Some(frame)
 }
 
-/// Appends a literal field without indexing (RFC 7541 section 6.2.2), so that the dynamic tables of both sides are
+/// Appends a literal field without indexing (RFC 7541 section 6.2.2), which leaves the dynamic tables of both sides
 /// unchanged.
 fn write_literal(name: &[u8], value: &[u8], out: &mut Vec<u8>) {
     out.push(0);

@@ -54,8 +54,8 @@ pub(super) fn write_request(
     AcceptValue(STANDARD.encode(digest))
 }
 
-/// Translates the server's response. Returns it and whether the stream becomes a tunnel. A 2xx response, or a 101 with
-/// a wrong accept value, becomes 502.
+/// Translates the server's response. Returns the translated response, and whether the stream becomes a tunnel. A 2xx
+/// response, or a 101 with a wrong accept value, becomes a 502.
 pub(super) fn translate_response(
     mut message: Response<()>,
     accept_value: &AcceptValue,

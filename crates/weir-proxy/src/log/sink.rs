@@ -13,7 +13,7 @@ use weir_model::{AccessLog, LogTarget, SyslogFormat};
 /// Priority of syslog messages: facility local0, severity info (RFC 5424 section 6.2.1).
 const PRIORITY: u8 = 16 * 8 + 6;
 
-/// Maximum time that sending a message may block. It delays other logs, but not the workers.
+/// Maximum time that sending a message may block. Blocking delays other logs, but not the workers.
 const SEND_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Opens the destination of a log.
@@ -72,7 +72,7 @@ impl Sink {
 
 fn identity(file: &File) -> Option<(u64, u64)> {
     let metadata = file.metadata().ok()?;
-    // Renaming a pipe or a device does not matter.
+    // A renamed pipe or device does not have to be reopened.
     metadata.is_file().then(|| (metadata.dev(), metadata.ino()))
 }
 
@@ -109,7 +109,7 @@ impl Messages {
         })
     }
 
-    /// Formats the message for a line without its newline.
+    /// Formats the message for a line. `line` has no newline.
     fn format(&mut self, line: &[u8], time_ms: u64) -> io::Result<()> {
         let (pid, out) = (std::process::id(), &mut self.message);
         out.clear();

@@ -1,7 +1,7 @@
 //! Streams a service's exchanges (`weir tap`): workers record them, and an API client reads them.
 //!
-//! A tap is a log that an API client reads instead of the log writer. Without taps, the cost for each exchange is one
-//! atomic load.
+//! A tap is a log whose records an API client reads, not the log writer. Without taps, the cost for each exchange is
+//! one atomic load.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -63,7 +63,7 @@ impl Taps {
     }
 }
 
-/// A reason why a service cannot be tapped.
+/// Why a service cannot be tapped.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TapError {
     /// There is no proxy service with this name.
@@ -111,7 +111,7 @@ impl Match {
     /// characters.
     ///
     /// # Errors
-    /// Returns a message if the text has no `=` or the name is unknown.
+    /// Returns an error message if the text has no `=` or the name is unknown.
     pub fn parse(text: &str) -> Result<Self, String> {
         let Some((name, pattern)) = text.split_once('=') else {
             return Err(format!(
@@ -146,7 +146,7 @@ pub struct Tap {
 }
 
 impl Tap {
-    /// Opens a tap of a service. Lines are JSON objects if `json` is true, else text.
+    /// Opens a tap of a service. Lines are JSON objects if `json` is true, and text otherwise.
     ///
     /// # Errors
     /// See [`TapError`].

@@ -1,4 +1,4 @@
-//! Defines the workers' counters. Only one worker writes each of them, so adding is a plain store.
+//! Defines the workers' counters. Each counter has only one writer, so adding needs no atomic read-modify-write.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -22,7 +22,7 @@ pub(crate) struct Counters {
     pub(crate) errors: Count,
     /// Retries at another server.
     pub(crate) retries: Count,
-    /// HTTP/2 streams that clients reset before the response, or that were reset because of a client's error.
+    /// HTTP/2 streams that clients reset before the response, or that were reset because of client errors.
     pub(crate) resets: Count,
     /// HTTP/2 streams that were refused because the client had reset too many.
     pub(crate) refused: Count,

@@ -55,7 +55,7 @@ pub enum Detail {
     AuthAdmitted,
     /// Requests that the server of `forward_auth` rejected.
     AuthRefused,
-    /// Requests for which the server of `forward_auth` returned no decision.
+    /// Requests for which the server of `forward_auth` did not return a decision.
     AuthFailed,
 }
 
@@ -156,7 +156,7 @@ impl Detail {
         }
     }
 
-    /// Returns whether it is a current value, not a counter.
+    /// Returns whether this is a current value rather than a counter.
     pub const fn is_gauge(self) -> bool {
         matches!(self, Self::Active | Self::H2Clients | Self::H2Active)
     }

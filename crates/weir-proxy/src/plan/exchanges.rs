@@ -1,6 +1,6 @@
 //! Counts finished exchanges: responses, errors, durations. Each worker has its own counters; readers sum them up.
 //!
-//! Durations are differences of a clock that a worker reads once per wake-up, in microseconds. An exchange that begins
+//! Durations are in microseconds, measured with a clock that a worker reads once per wake-up. An exchange that begins
 //! and ends within one wake-up has duration 0. Nothing here allocates, locks or makes a system call while requests are
 //! served.
 
@@ -13,7 +13,7 @@ use crate::times::{
     BOUNDS_US, DurationHistogram, ErrorKind, ExchangeCounters, Quantiles, RecentDurations, Stage,
 };
 
-/// Half-life of recent durations, in microseconds: their counts are halved this often.
+/// Half-life of recent durations, in microseconds: their counts are halved at this interval.
 const HALF_LIFE_US: u64 = 60_000_000;
 /// Age, in half-lives, at which recent durations are ignored.
 const MAX_AGE_HALF_LIVES: u32 = 10;

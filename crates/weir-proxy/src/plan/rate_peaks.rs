@@ -26,7 +26,7 @@ impl RatePeaks {
         self.sampled_at_ms.store(now_ms, Ordering::Relaxed);
         for ((last, peak), total) in self.last.iter().zip(&self.peaks).zip(totals) {
             let increase = total.saturating_sub(last.swap(total, Ordering::Relaxed));
-            // There is no previous sample to compare the first one with.
+            // The first sample has no predecessor to compare with.
             if last_ms > 0 {
                 let rate = u32::try_from(increase * 1_000 / elapsed).unwrap_or(u32::MAX);
                 peak.fetch_max(rate, Ordering::Relaxed);

@@ -14,7 +14,7 @@ pub(crate) struct SharedState {
     plan: Mutex<Arc<Plan>>,
     /// Incremented with every plan; workers compare it when they wake up.
     pub(crate) generation: AtomicU64,
-    /// Incremented when a server is withdrawn: workers then close idle connections to it.
+    /// Incremented when a server is withdrawn. Workers then close their idle connections to the server.
     pub(crate) withdrawals: AtomicU64,
     /// Whether workers accept no new clients and no further requests.
     pub(crate) draining: AtomicBool,
@@ -32,7 +32,7 @@ pub(crate) struct SharedState {
 }
 
 impl SharedState {
-    /// Makes every worker hand over its clients.
+    /// Makes every worker hand over its clients through `outlet`.
     pub(crate) fn hand_over(&self, outlet: Sender<HandedOverConnection>) {
         *lock(&self.outlet) = Some(outlet);
         let _no_arrivals = self.inbox.lock();
@@ -44,7 +44,7 @@ impl SharedState {
         lock(&self.outlet).clone()
     }
 
-    /// Closes the channel to the other process, once no worker needs it.
+    /// Closes the channel to the other process. No worker may still need it.
     pub(crate) fn close_outlet(&self) {
         *lock(&self.outlet) = None;
     }

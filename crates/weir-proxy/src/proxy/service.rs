@@ -26,7 +26,7 @@ use crate::plan::{
 use crate::trace::Tracer;
 use crate::{Error, Result, file_root, socket, tls};
 
-/// Builds one service. Returns it with the names in its certificates and its listeners.
+/// Builds one service. Returns the service, the names in its certificates, and its listeners.
 #[expect(clippy::too_many_lines, reason = "one step for each group of keys")]
 pub(super) fn build_service(
     known: &mut KnownState,
@@ -100,7 +100,7 @@ pub(super) fn build_service(
         timeouts: (&proxy.timeouts).into(),
         head: HeadLimits::from(proxy),
         limits: Limits {
-            // A route may have a higher limit, so the limit is applied after the route is known.
+            // A route may have a higher limit, so the limit is applied once the route is known.
             body_bytes: match has_body_limits {
                 true => 0,
                 false => u64::from(limits.body),
@@ -326,8 +326,8 @@ fn service_users(proxy: &weir_model::Proxy) -> Option<ServiceUsers> {
     })
 }
 
-/// Sets which requests of each service are rejected as misdirected, which depends on the TLS settings of the other
-/// services. `parts` has the order of `services`.
+/// Sets each service's rules for misdirected requests, which depend on the TLS settings of the other services. `parts`
+/// and `services` are in the same order.
 pub(super) fn set_misdirect(
     services: &mut [Service],
     parts: Vec<(&weir_model::Proxy, Option<Names>)>,
@@ -394,7 +394,7 @@ fn build_tls(
     Ok(Some(secured))
 }
 
-/// Builds a pool for a service. Known servers are kept if their settings are the same.
+/// Builds a pool for a service. Known servers are kept if their settings have not changed.
 fn build_pool(
     known: &mut KnownState,
     workers: usize,

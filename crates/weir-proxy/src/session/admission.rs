@@ -17,8 +17,8 @@ use crate::slab::Key;
 
 impl Session {
     /// Verifies the user of the request whose head is at the start of `bytes`. Returns `None` if another thread
-    /// verifies the password; the head is then handled again. Limits are applied before that, because verifying a
-    /// password is expensive. The second value is set if the limits have admitted the request.
+    /// verifies the password; the head is then handled again. Limits are applied before a password is verified, because
+    /// verification is expensive. The second value is set if the limits have admitted the request.
     pub(super) fn verify_user(
         &mut self,
         key: Key,
@@ -158,11 +158,12 @@ impl Session {
 struct PasswordJob {
     hash: String,
     secret: Vec<u8>,
-    /// Whether the user exists. If not, another user's hash is compared, so that both cases take equally long.
+    /// Whether the user exists. If not, another user's hash is used, so that both cases take equally long.
     is_known: bool,
 }
 
-/// Returns the password that must be verified for a request. `verified` is the result, if it was verified already.
+/// Returns the password that must be verified for a request. `verified` is the result of an earlier verification, if
+/// any.
 ///
 /// # Errors
 /// Returns the result of the check if no password must be verified.
@@ -182,7 +183,7 @@ fn password_job(
         return Err(UserCheck::Passed);
     }
     match verified {
-        // A valid password is remembered, unless many others were verified since then.
+        // A valid password is remembered, unless many others have been verified since.
         Some(true) => Err(UserCheck::Busy),
         Some(false) => Err(UserCheck::InvalidCredentials),
         None => Ok(PasswordJob {
@@ -251,7 +252,7 @@ fn authorization(head: &[u8], fields: &[Field]) -> Option<(String, Vec<u8>)> {
         .iter()
         .filter(|field| field.name_in(head).eq_ignore_ascii_case(b"authorization"));
     let value = values.next()?.value_in(head);
-    // If there are several fields, the server could use a different one than Weir.
+    // If there are several fields, the server could use a different one from Weir.
     values
         .next()
         .is_none()

@@ -7,8 +7,8 @@ use crate::plan::Detail;
 use crate::slab::Key;
 use crate::socket::{Read, Written};
 
-/// Threshold in bytes. In a tunnel, a larger read switches to the pipe, and a smaller read through the pipe switches
-/// back.
+/// Threshold in bytes. In a tunnel, a read of at least this size switches to the pipe, and a smaller read through the
+/// pipe switches back.
 const BULK_BYTES: usize = 64 << 10;
 
 /// The directions of a tunnel that use pipes.
@@ -91,7 +91,7 @@ impl Session {
         })
     }
 
-    /// Returns whether no bytes follow the response, which the size of a read into a pipe does not show.
+    /// Returns whether no bytes follow the response. The size of a read into a pipe does not show this.
     fn has_no_excess(&self, cx: &mut Context) -> bool {
         let Some(upstream) = cx.upstreams.get_mut(self.server) else {
             return false;
@@ -102,7 +102,7 @@ impl Session {
         !upstream.ready.readable
     }
 
-    /// Fills the pipe to the client from the server. Returns `None` without a pipe or a server.
+    /// Fills the pipe to the client from the server. Returns `None` if there is no pipe or no server.
     fn fill_down(&mut self, cx: &mut Context, max: u64) -> Option<Read> {
         self.transport.plain_socket()?;
         let upstream = cx.upstreams.get_mut(self.server)?;
@@ -181,7 +181,7 @@ impl Session {
                 release_if_empty(&mut self.up, cx);
                 Step::Pending
             }
-            // The server would wait for the rest forever.
+            // The server would wait forever for the rest.
             Read::End | Read::Broken => Step::Close,
         })
     }
@@ -226,7 +226,7 @@ impl Session {
         Some(read)
     }
 
-    /// Forwards bytes to the server through the pipe. Returns `None` without a pipe.
+    /// Forwards bytes to the server through the pipe. Returns `None` if there is no pipe.
     pub(super) fn splice_up(&mut self, cx: &mut Context) -> Option<Read> {
         let read = self.fill_up(cx, u64::MAX)?;
         if let Read::Some(bytes) = read {
@@ -235,7 +235,7 @@ impl Session {
         Some(read)
     }
 
-    /// Forwards bytes to the client through the pipe. Returns `None` without a pipe.
+    /// Forwards bytes to the client through the pipe. Returns `None` if there is no pipe.
     pub(super) fn splice_down(&mut self, cx: &mut Context) -> Option<Read> {
         let read = self.fill_down(cx, u64::MAX)?;
         if let Read::Some(bytes) = read {

@@ -56,7 +56,7 @@ impl Session {
         })
     }
 
-    /// Returns the rules of a route or, without a route or if it has none, of the service.
+    /// Returns the rules of a route, or of the service if there is no route or the route has no rules.
     fn client_rules<'a>(
         &self,
         service: &'a Service,
@@ -71,7 +71,7 @@ impl Session {
         (!rules.is_empty() && !is_excepted()).then_some(rules)
     }
 
-    /// Marks the fields about the client that this client may not set. `route` is `None` while no route is selected.
+    /// Marks the fields that this client may not set. `route` is `None` while no route is selected.
     #[inline]
     pub(super) fn mark_untrusted(
         &self,

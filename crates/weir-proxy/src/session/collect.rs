@@ -14,11 +14,11 @@ use crate::context::{Context, HEAD_BUFFER_BYTES};
 use crate::slab::Key;
 use crate::socket::Read;
 
-/// Number of body bytes after which a server is selected although more bytes follow.
+/// Number of body bytes after which a server is selected even if more bytes follow.
 const COLLECTED_MAX: u64 = 16 << 10;
 
 impl Session {
-    /// Connects to a server, immediately or after the body was received.
+    /// Connects to a server, immediately or after receiving the body.
     pub(super) fn collect_or_connect(
         &mut self,
         key: Key,
@@ -57,7 +57,7 @@ impl Session {
             || self.request.exchange.request_content() >= COLLECTED_MAX
     }
 
-    /// Reads the body until enough of it was received.
+    /// Reads the body until enough of it has been received.
     pub(super) fn collect(&mut self, key: Key, cx: &mut Context) -> Step {
         if !self.ready.readable {
             return Step::Pending;

@@ -162,7 +162,7 @@ impl Session {
         }
     }
 
-    /// Starts the exchange, once there is a connection to the server.
+    /// Starts the exchange once there is a connection to the server.
     fn send_request(&mut self, key: Key, cx: &mut Context) {
         self.stop_timer(Timer::Connect);
         if matches!(self.phase, Phase::Connect) {
@@ -190,7 +190,7 @@ impl Session {
         }
     }
 
-    /// Counts a further attempt after a failed one at `target`.
+    /// Counts another attempt, after one at `target` has failed.
     fn count_retry(&self, cx: &Context, target: Option<&Target>, counted: AttemptKind) {
         let service = &self.local.service;
         if counted == AttemptKind::Retry {

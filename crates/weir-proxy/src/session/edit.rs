@@ -12,7 +12,7 @@ use super::Session;
 use crate::plan::{Service, Targets};
 
 /// Returns a random number. It must be hidden with [`route::hidden`] before clients or servers see it, because later
-/// ones could be computed from it.
+/// numbers could be computed from it.
 pub(super) fn random_key(random: &mut SplitMix64) -> u128 {
     u128::from(random.next_u64()) << 64 | u128::from(random.next_u64())
 }
@@ -50,8 +50,8 @@ impl Session {
         }
     }
 
-    /// Returns the `Host` field of a request to the servers of a pool. Returns `None` if the requested host is used:
-    /// none is configured, or the configured text does not yield a valid host.
+    /// Returns the `Host` field of a request to the servers of a pool. Returns `None` if the requested host is used: no
+    /// other host is configured, or the configured template does not yield a valid host.
     pub(super) fn server_host<'t>(
         &mut self,
         targets: &'t Targets,
@@ -118,7 +118,7 @@ impl Session {
     ) -> Option<Vec<u8>> {
         let edits = template_context.route.map(|route| &route.edits);
         for field in service.request_header.fields() {
-            // A field that the route sets replaces the service's.
+            // A field that the route sets replaces the service's field.
             let is_replaced =
                 edits.is_some_and(|edits| edits.request.replaces(field.name.as_bytes()));
             if !is_replaced {
@@ -186,7 +186,7 @@ impl Session {
                                 .iter()
                                 .any(|name| name.eq_ignore_ascii_case(&field.name))
                     });
-                // A response from a server contains no file of the route.
+                // A response from a server is never a file of the route.
                 if is_replaced || field.file.is_some() {
                     continue;
                 }

@@ -46,7 +46,7 @@ impl Session {
             service.detail(cx.worker, Detail::Compressed).add(1);
         }
         let is_last = self.request.exchange.response_done();
-        // While the server sends no data, the client receives everything compressed so far.
+        // If the server has sent no more data yet, the output is flushed so that the client receives everything so far.
         let is_server_idle = cx
             .upstreams
             .get(self.server)

@@ -1,4 +1,4 @@
-//! Sends static files: other threads open and read a file in parts, as fast as the client receives them.
+//! Sends static files. Other threads open a file and read it in parts, as fast as the client receives them.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -70,7 +70,7 @@ pub(super) fn file_request(
 }
 
 impl Session {
-    /// Starts looking for the file of a request.
+    /// Starts a job that looks for the file of a request.
     pub(super) fn begin_file(
         &mut self,
         key: Key,
@@ -148,7 +148,7 @@ impl Session {
             QueryResult::Response(response) => self.send_file_head(response, key, cx),
             QueryResult::Directory => {
                 let target = std::mem::take(&mut transfer.target);
-                // A location that starts with two slashes would name a host.
+                // A location that starts with two slashes would specify a host.
                 let slashes = target
                     .iter()
                     .take_while(|byte| matches!(byte, b'/' | b'\\'))

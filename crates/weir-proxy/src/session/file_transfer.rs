@@ -47,7 +47,7 @@ pub(super) struct Line {
     pub(super) name: String,
     pub(super) value: Vec<u8>,
     pub(super) statuses: Vec<(u16, u16)>,
-    /// Path of the only file whose response gets the field; `None` = every response.
+    /// Path of the only file whose responses get the field; `None` = every response.
     pub(super) file: Option<String>,
     pub(super) replaces: bool,
 }

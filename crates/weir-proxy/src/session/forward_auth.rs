@@ -2,11 +2,11 @@
 //!
 //! The authorization request has no body. Like a copy for a mirror, it is sent by a session without a client, and
 //! therefore uses the same selection, connections, TLS and HTTP/2 as all requests. It is sent to a pool directly, not
-//! through the routes, so it cannot cause another authorization request. Meanwhile the client's request waits with its
-//! head unprocessed. When the verdict arrives, the head is handled again.
+//! through the routes, so it cannot cause another authorization request. Meanwhile, the client's request waits, and its
+//! head stays in the input buffer. When the verdict arrives, the head is handled again.
 //!
-//! If anything fails, the request is rejected: [`Session::reject_unauthorized`] requires, for every request of such a
-//! route, a verdict under the same rules.
+//! If anything fails, the request is rejected: [`Session::reject_unauthorized`] requires a verdict under the same rules
+//! for every request of such a route.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -296,8 +296,8 @@ impl Session {
         self.run(Step::Continue, key, cx)
     }
 
-    /// Responds to a request of a route with `forward_auth` if it was not allowed. Returns `None` if it was, or if the
-    /// route has no `forward_auth`.
+    /// Responds to a request of a route with `forward_auth` if it was not allowed. Returns `None` if it was allowed, or
+    /// if the route has no `forward_auth`.
     pub(super) fn reject_unauthorized(
         &mut self,
         key: Key,
@@ -431,7 +431,7 @@ fn auth_request_text(
     text
 }
 
-/// Returns whether one of these lines has the name.
+/// Returns whether one of these lines has this name.
 fn has_line(name: &[u8], lines: &[u8]) -> bool {
     let mut lines = lines.split(|byte| *byte == b'\n');
     lines.any(|line| {

@@ -56,8 +56,8 @@ impl Session {
         })
     }
 
-    /// Converts the session for the other process. Returns `None`, which closes the connections, if that is not
-    /// possible.
+    /// Converts the session for the other process. If that is not possible, returns `None`, which closes the
+    /// connections.
     pub(crate) fn into_handover(mut self, cx: &mut Context) -> Option<HandedOverConnection> {
         if let Some(record) = self.log_record.take() {
             // The other process logs the exchange.

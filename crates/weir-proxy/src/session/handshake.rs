@@ -14,7 +14,7 @@ use crate::socket::{Read, Written};
 use crate::tls::{Handshake, Peer, describe_error};
 
 impl Session {
-    /// Continues the TLS handshake with the client, and starts serving it when the handshake is complete.
+    /// Continues the TLS handshake with the client, and starts serving the client when the handshake is complete.
     pub(super) fn handshake(&mut self, key: Key, cx: &mut Context) -> Step {
         match self.transport.handshake(&mut self.ready) {
             Handshake::Pending => return Step::Pending,
@@ -76,8 +76,8 @@ impl Session {
         service.protocol == ProxyProtocol::Tcp && service.routes.needs_server_name()
     }
 
-    /// Reads until the client's TLS server name is known, or it is known that there is none. A client that waits for
-    /// the server's first bytes is handled after the timeout like one without a name.
+    /// Reads until the client's TLS server name is known, or it is known that there is none. After the timeout, a
+    /// client that waits for the server's first bytes is handled like one without a name.
     pub(super) fn peek_sni(&mut self, key: Key, cx: &mut Context) -> Step {
         if !self.ready.readable {
             return Step::Pending;

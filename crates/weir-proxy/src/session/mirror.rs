@@ -22,7 +22,7 @@ use crate::plan::{Detail, Mirror, Service};
 use crate::slab::Key;
 use crate::transport::Transport;
 
-/// Maximum number of framing bytes of a chunked body that are kept in addition to twice the body limit.
+/// Maximum size of a copied body with its framing, in addition to twice the body limit, in bytes.
 const FRAMING_ROOM: usize = 4 << 10;
 
 impl Session {

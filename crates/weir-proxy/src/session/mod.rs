@@ -131,8 +131,8 @@ pub(crate) struct Session {
     /// Kernel pipes for body bytes to the server and to the client.
     up: Option<Pipe>,
     down: Option<Pipe>,
-    /// Maximum size of the next read from the server, in bytes. Reduced while the client is slow, because bytes that it
-    /// does not accept are copied.
+    /// Maximum size of the next read from the server, in bytes. Reduced while the client is slow, because bytes that
+    /// the client does not accept are copied.
     read_size: usize,
     pub(crate) deadline: Deadline,
 }
@@ -277,8 +277,8 @@ impl Session {
     }
 
     /// Registers the client's socket with epoll if the session waits for the client. While a server is processing a
-    /// request, only a disconnection matters. The socket is then registered at the next tick, so that a client that
-    /// connects, receives a response and disconnects costs no system call for it.
+    /// request, only a disconnection matters. In that case, the socket is registered only at the next tick, which saves
+    /// a system call if the client connects, receives a response and disconnects.
     fn watch_client(&mut self, key: Key, cx: &mut Context) {
         let waits_for_client = match &self.phase {
             Phase::Preamble
@@ -374,8 +374,8 @@ impl Session {
         options.map_or(self.local.service.timeouts, |options| options.timeouts)
     }
 
-    /// Returns the maximum size of a read from the server. It is smaller for streams, because a connection may have
-    /// many.
+    /// Returns the maximum size of a read from the server. It is smaller for streams, because a connection can have
+    /// many streams.
     const fn max_read_size(&self) -> usize {
         if self.is_stream() {
             HEAD_BUFFER_BYTES
@@ -457,7 +457,8 @@ impl Session {
         }
     }
 
-    /// Notifies a client whose idle connection is closed that the TLS session ends.
+    /// Sends the end of the connection to an idle client before the connection is closed; see
+    /// [`Transport::notify_close`].
     pub(crate) fn notify_close(&mut self) {
         self.transport.notify_close();
     }

@@ -32,7 +32,7 @@ impl Session {
         if former_number.is_none() {
             self.set_deadline(key, cx, targets.queue_ms);
         }
-        // When a slot became free before this session entered the queue, no session was called.
+        // A slot may have become free before this session entered the queue, when there was no session to call.
         if targets.view().has_usable_for_queue() {
             targets.queue.call(1);
         }

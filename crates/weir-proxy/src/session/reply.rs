@@ -1,4 +1,4 @@
-//! Writes to the client: sends and buffers bytes, generates Weir's own responses, ends connections.
+//! Writes to the client: sends and buffers bytes, generates Weir's own responses, and ends connections.
 
 use std::rc::Rc;
 
@@ -46,7 +46,7 @@ impl Session {
     /// Sends the head and the body to the client, and buffers the bytes that the client does not accept yet. Returns
     /// false if the connection is broken.
     pub(super) fn send(&mut self, cx: &mut Context, head: &mut Vec<u8>, body: &[u8]) -> bool {
-        /// Maximum size in bytes at which copying the body behind the head is cheaper than a vectored write.
+        /// Maximum body size in bytes at which appending the body to the head is cheaper than a vectored write.
         const JOINED_MAX: usize = 4096;
         let total = head.len() + body.len();
         if total == 0 {
@@ -290,7 +290,7 @@ impl Session {
     }
 
     /// Sends the remaining bytes, then closes so that the client can read all of them: closing with unread input would
-    /// cause a reset.
+    /// reset the connection.
     pub(super) fn linger(&mut self, key: Key, cx: &mut Context) -> Step {
         match self.flush(cx) {
             None => return Step::Close,

@@ -64,7 +64,8 @@ impl Session {
             Some(false) => return Step::Pending,
             Some(true) => {}
         }
-        // A client that cannot be handed over, or whose service was removed, is only closed after a response.
+        // If the client cannot be handed over, or its service was removed, the connection is closed only after a
+        // response.
         if cx.draining && !cx.handing_over && self.served && self.input.is_empty() {
             return Step::Close;
         }
@@ -595,7 +596,7 @@ impl Session {
         ]
         .map(|edits| edits.filter(|edits| !edits.is_empty()));
         if replaces_cookie(edits, copied) {
-            // Discards the client's other cookies.
+            // This discards the client's other cookies.
             add.clear();
         }
         let mut rewritten = None;
@@ -650,7 +651,7 @@ impl Session {
         }
     }
 
-    /// Returns the host of a request without one: the address that the client connected to.
+    /// Returns the host for a request without `Host`: the address that the client connected to.
     pub(super) fn default_host(&self, head: &[u8], request: &Request, fields: &[Field]) -> String {
         if !request.http10 || request.host_in(head, fields).is_some() {
             return String::new();

@@ -127,7 +127,7 @@ impl Session {
         };
         let sent = match upstream.transport.write(&scratch[..forward]) {
             Written::Some(sent) => sent,
-            // The server's response, if there is one, is read next.
+            // The server's response, if any, is read next.
             Written::Broken if upstream.ready.readable => return Step::Continue,
             Written::Broken => return self.fail_response(key, cx),
         };
@@ -318,7 +318,7 @@ impl Session {
             }
             ServerEnd::Unanswered => self.handle_server_loss(key, cx),
             ServerEnd::Interim => self.fail_response(key, cx),
-            // The client detects the truncation when its connection ends.
+            // The client detects the truncation when the connection closes.
             ServerEnd::Truncated => {
                 self.count_error(cx);
                 self.set_termination(*b"SD");

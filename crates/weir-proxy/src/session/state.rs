@@ -20,7 +20,7 @@ use crate::static_file::Query;
 use crate::times::Stage;
 use crate::verdict::Verdict;
 
-/// The event that a session waits for.
+/// What a session waits for.
 #[derive(Debug)]
 pub(super) enum Phase {
     /// The client's PROXY protocol header.
@@ -33,7 +33,7 @@ pub(super) enum Phase {
     Head,
     /// The body of a request, before a server is selected.
     Collect,
-    /// A slot at a server.
+    /// A slot of a server.
     Queue(QueueEntry),
     /// The result of a job that verifies a password, or the verdict of `forward_auth`.
     Verify(crate::job_result::Ticket, Box<AdmittedSlots>),
@@ -45,7 +45,7 @@ pub(super) enum Phase {
     Exchange,
     /// Bytes in either direction.
     Tunnel(Tunnel),
-    /// For the client to receive the last bytes and close.
+    /// The client's close, after it has received the last bytes.
     Linger(Linger),
 }
 
@@ -108,7 +108,7 @@ pub(super) enum Watch {
     Yes,
 }
 
-/// Whether a request may pass: the result of checking its user and the limits.
+/// Whether a request is admitted: the result of checking its user and the limits.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum UserCheck {
     /// The user is valid, or no user is required.
@@ -143,7 +143,7 @@ pub(super) struct PasswordResult {
     pub(super) admitted: Box<AdmittedSlots>,
 }
 
-/// A verdict of `forward_auth` on the request at the start of a session's input, or on its current request.
+/// A verdict of `forward_auth` on the request at the start of a session's input, or on the session's current request.
 #[derive(Debug)]
 pub(super) struct AuthResult {
     /// The rules that applied when the authorization request was sent.
@@ -176,7 +176,7 @@ pub(super) struct UnlistedServer {
     pub(super) target: Arc<Target>,
 }
 
-/// The data of one request, or of one connection of a TCP service. It is replaced as a whole, so that nothing remains
+/// The data of one request, or of one connection of a TCP service. It is replaced as a whole, so nothing is left over
 /// for the next request.
 #[derive(Debug)]
 pub(super) struct Request {
@@ -188,13 +188,13 @@ pub(super) struct Request {
     pub(super) route: Option<usize>,
     /// The selected server, the retries and the state of the queue.
     pub(super) selection: Selection,
-    /// The selected server, if a reload has removed it since, and for a tunnel from another process.
+    /// The selected server, if a reload has removed it or the tunnel came from another process.
     pub(super) unlisted_server: Option<Box<UnlistedServer>>,
     /// Slot among the client's requests in progress.
     pub(super) slot: Option<Slot>,
     /// Slots among the requests of the route.
     pub(super) route_slots: Vec<Slot>,
-    /// Whether the request may pass.
+    /// Whether the request is admitted.
     pub(super) user_check: UserCheck,
     /// Whether the limits have already admitted it.
     pub(super) admitted: bool,
@@ -225,7 +225,7 @@ pub(super) struct Request {
     pub(super) termination: [u8; 2],
 }
 
-/// Start and duration of the stages of a request, in microseconds on the worker clock.
+/// Start times and durations of a request's stages, in microseconds on the worker clock.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Times {
     /// Time at which the head was complete; 0 = it is incomplete.
@@ -302,7 +302,7 @@ impl Request {
     }
 }
 
-/// Bytes that one side has not accepted yet.
+/// Bytes that the client or the server has not accepted yet.
 #[derive(Debug, Default)]
 pub(super) struct OutgoingBytes {
     /// All bytes. Sent bytes are kept while they may have to be sent again.

@@ -22,7 +22,7 @@ const TEXT_MAX: usize = 2_048;
 /// The trace of a request in progress.
 #[derive(Debug)]
 pub(super) struct Trace {
-    /// The context that is sent to the server. Its span is the request to the server.
+    /// The context that is sent to the server. Its span represents the request to the server.
     context: TraceContext,
     /// Whether the client's `tracestate` belongs to a different trace.
     drop_trace_state: bool,

@@ -27,7 +27,7 @@ impl Session {
         }
         let is_pending = sent == Step::Pending && received == Step::Pending;
         let made_progress = std::mem::take(&mut self.made_progress);
-        // To the socket, a normal end of both directions looks like a reset.
+        // If both directions have ended normally, the socket also reports that it is broken.
         if is_pending && self.ready.broken && down != Direction::Closed {
             return self.fail_client_side();
         }

@@ -48,7 +48,7 @@ impl Session {
                 self.fail_server(key, cx, Failure::TotalTimeoutConnecting)
             }
             Phase::Connect => self.fail_server(key, cx, Failure::ConnectTimeout),
-            // Includes interim responses.
+            // A part of a response, possibly of an interim one, was forwarded or is buffered.
             Phase::Exchange if self.request.exchange.is_answered() || self.has_unsent() => {
                 let is_client_slow = self.is_client_slow(cx);
                 if !is_client_slow {
@@ -63,7 +63,7 @@ impl Session {
             Phase::Exchange if is_total_timeout => self.fail_server(key, cx, Failure::TotalTimeout),
             Phase::Exchange => self.fail_server(key, cx, Failure::ResponseTimeout),
             Phase::Tunnel(_) => {
-                // If neither side sends, the client is expected to.
+                // If neither side sends, the client counts as the slow side.
                 let is_server_slow = self.is_server_slow(cx) && !self.has_unsent();
                 self.set_termination(if is_server_slow { *b"sD" } else { *b"cD" });
                 Step::Close

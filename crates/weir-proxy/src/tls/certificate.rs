@@ -126,7 +126,7 @@ impl Files {
 
 impl Files {
     /// Returns the files for a single configured file: `NAME.crt` with `NAME.key`, or `fullchain.pem` with
-    /// `privkey.pem`, if the key file exists. Otherwise chain and key are in the same file.
+    /// `privkey.pem`, if the key file exists. Otherwise the chain and the key are in the same file.
     fn for_path(path: &Path) -> Self {
         let pair = |key: PathBuf, ocsp: PathBuf| {
             let chain = path.to_owned();
@@ -191,7 +191,7 @@ fn read(path: &Path) -> Result<Vec<u8>, CertificateError> {
     })
 }
 
-/// Loads every certificate of `paths`, usable or not.
+/// Loads every certificate in `paths`, whether or not it is usable.
 ///
 /// # Errors
 /// Fails if an entry of `paths` cannot be read.
@@ -214,7 +214,7 @@ pub(crate) fn load_all(
         .collect())
 }
 
-/// Loads a certificate from a single file with chain and key.
+/// Loads a certificate from a single file that contains the chain and the key.
 pub(crate) fn load_one(
     path: &Path,
     provider: &CryptoProvider,

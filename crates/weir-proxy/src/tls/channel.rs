@@ -36,7 +36,7 @@ thread_local! {
     static OUTGOING: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A connection that processes records, implemented for servers and clients.
+/// A connection that processes records. Implemented for rustls' server and client connections.
 trait Records {
     type Data;
     /// Returns whether there are bytes to send.
@@ -100,7 +100,7 @@ struct Progress {
     used: usize,
     /// Whether the peer has sent close_notify.
     closed: bool,
-    /// The error, if the connection has failed. The bytes to send then contain an alert.
+    /// The error, if the connection has failed. The output then contains an alert.
     failed: Option<rustls::Error>,
 }
 
@@ -222,7 +222,7 @@ pub(crate) struct Channel {
     close_notify_sent: bool,
     /// Whether the socket is shut down once all records are sent.
     is_finishing: bool,
-    /// The client's SNI, as soon as it is known.
+    /// The client's SNI, once it is known.
     pub(crate) sni: Option<String>,
     /// The TLS error that ended the connection, if any.
     pub(crate) error: Option<rustls::Error>,
@@ -487,7 +487,7 @@ impl Channel {
     }
 
     /// Returns whether the peer has closed the connection. Keeps the content of one read for [`read`](Self::read). If
-    /// more content precedes the end, returns false, and a later read detects the end.
+    /// more content precedes the end, returns false; a later read then detects the end.
     pub(crate) fn is_closed(&mut self, socket: &OwnedFd, ready: &mut Readiness) -> bool {
         while ready.readable && self.unread.is_empty() && !self.read_closed {
             let mut unread = std::mem::take(&mut self.unread);

@@ -1,4 +1,4 @@
-//! Builds the TLS configuration of the proxy's connections to servers; health checks have their own.
+//! Builds the TLS configuration of the proxy's connections to servers. Health checks have their own.
 
 use std::net::IpAddr;
 use std::path::Path;

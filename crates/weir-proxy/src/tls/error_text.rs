@@ -1,4 +1,4 @@
-//! Describes TLS errors in plain language, because rustls mostly prints the names of its types.
+//! Describes TLS errors in plain language. The messages of rustls mostly contain type names.
 //!
 //! Logs, check results and problems with files use the same texts.
 
@@ -19,7 +19,7 @@ pub enum Peer {
 }
 
 impl Peer {
-    /// Returns the grammatical subject for an error of a certificate.
+    /// Returns the grammatical subject for a certificate error.
     const fn certificate(self) -> &'static str {
         match self {
             Self::Server => "the server's certificate",

@@ -2,8 +2,8 @@
 
 use super::certificate::Certificate;
 
-/// A certificate that expires in fewer days causes a warning. certbot renews certificates 30 days before they expire,
-/// so by then renewal has failed.
+/// A certificate that expires in fewer than this many days causes a warning. certbot renews certificates 30 days before
+/// they expire, so renewal has failed by then.
 pub const EXPIRY_WARNING_DAYS: i64 = 14;
 
 /// Maximum number of certificates that are reported for a service: those that expire first.

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use weir_model::Desired;
 use weir_sys::privileged;
 
-/// Files in a certificate's own directory, named as certbot names them, and its OCSP response.
+/// Files in a certificate's own directory, with the names that certbot uses, and the OCSP response.
 const CERTIFICATE_FILES: [&str; 3] = ["fullchain.pem", "privkey.pem", "ocsp.der"];
 
 /// Returns a fingerprint that changes when a certificate, key, CA, CRL or OCSP response that `desired` names is

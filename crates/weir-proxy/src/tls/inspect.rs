@@ -16,7 +16,7 @@ use super::server::client_verifier;
 /// A problem with a file that the configuration names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
-    /// Whether the daemon fails to start or reload; otherwise it is a warning.
+    /// Whether the daemon fails to start or reload. Otherwise the problem is a warning.
     pub fatal: bool,
     /// A description, in one line.
     pub message: String,
@@ -28,7 +28,7 @@ pub struct Problem {
     pub source: Source,
 }
 
-/// Returns the problems with the TLS files that `desired` names, as of `now`.
+/// Returns the problems with the TLS files that `desired` names, at the time `now`.
 pub(crate) fn inspect(desired: &Desired, now: SystemTime) -> Vec<Problem> {
     let now = now
         .duration_since(SystemTime::UNIX_EPOCH)

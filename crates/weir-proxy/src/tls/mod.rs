@@ -1,6 +1,6 @@
 //! Implements TLS with rustls: certificate files, client and server configurations, and connections.
 //!
-//! Configurations are built together with a plan, from the files as they are at that time. A connection keeps the
+//! Configurations are built together with a plan, from the current content of the files. A connection keeps the
 //! configuration under which it was accepted, so a reload does not affect established connections.
 
 mod certificate;

@@ -1,6 +1,6 @@
 //! Checks whether an OCSP response from a file (RFC 6960) can be stapled.
 //!
-//! Clients reject a connection with an invalid response, so no response is better than an invalid one.
+//! Clients reject a connection with an invalid response, so such a response is not stapled.
 //!
 //! `x509-ocsp` parses the response. Clients verify its signature, not Weir.
 

@@ -111,7 +111,7 @@ fn truncated_files_are_rejected() {
     }
 }
 
-/// Generates bytes that often are tags and lengths of certificates.
+/// Generates bytes, many of which are tags and lengths that occur in certificates.
 fn der_like() -> impl Strategy<Value = Vec<u8>> {
     let known = b"\x30\x02\x06\x17\x18\x31\xa0\xa3\x82\x00\x01\x05\x7f\x81\x84\xff";
     vec(prop_oneof![select(known.to_vec()), any::<u8>()], 0..120)

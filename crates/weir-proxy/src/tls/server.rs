@@ -77,7 +77,8 @@ impl ResolvesServerCert for Resolver {
     }
 }
 
-/// A ticketer without tickets, for a listener with few clients: sessions are resumed only from this process's cache.
+/// A ticketer that issues no tickets, for a listener with few clients. Sessions are resumed only from this process's
+/// cache.
 #[derive(Debug)]
 struct NoTickets;
 
@@ -120,8 +121,8 @@ pub(crate) struct ServiceTlsConfig {
     pub(crate) expiries: Vec<CertificateExpiry>,
 }
 
-/// Builds the configuration for a service's `tls`. `protocols` are the ALPN protocols. All workers share `tickets`, and
-/// so do later configurations with the same client authentication.
+/// Builds the configuration for a service's `tls`. `protocols` are the ALPN protocols. All workers share `tickets` with
+/// each other and with later configurations that use the same client authentication.
 ///
 /// # Errors
 /// Fails if a certificate cannot be used.
@@ -156,7 +157,7 @@ pub(crate) fn server_config(
     let mut config = builder.with_cert_resolver(Arc::new(resolver));
     config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
     if tls.client_crl.is_some() {
-        // A resumed session is not verified again, so a client whose certificate was revoked could continue.
+        // A resumed session is not verified again, so a client could still connect after its certificate was revoked.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
     } else {

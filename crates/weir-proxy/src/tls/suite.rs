@@ -63,7 +63,7 @@ mod tests {
             let provider = provider(&[suite], &[]);
             let found = provider.cipher_suites.iter().map(|suite| suite.suite());
             assert!(found.clone().any(|found| found == id(suite)), "{suite:?}");
-            // The suites of the other version are not affected.
+            // This does not affect the suites of the other version.
             let others = CipherSuite::ALL.into_iter();
             let others = others
                 .filter(|other| other.version() != suite.version())

@@ -16,7 +16,7 @@ use weir_model::{ClientAuth, ServiceTls};
 const KEY_PERIOD: Duration = Duration::from_secs(6 * 3600);
 const NAME_LEN: usize = 16;
 
-/// A ticket key, in the form in which it is handed over between processes.
+/// A ticket key, as processes hand it over.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct TicketKey {
     /// Identifies the key in tickets; not secret.
@@ -27,7 +27,7 @@ pub struct TicketKey {
     pub created: SystemTime,
 }
 
-/// Does not print the secret.
+/// Omits the secret.
 impl fmt::Debug for TicketKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let created = &self.created;
@@ -37,8 +37,8 @@ impl fmt::Debug for TicketKey {
     }
 }
 
-/// A service's ticket keys, and the client authentication that its tickets imply: a client that resumes a session sends
-/// no certificate.
+/// A service's ticket keys, and the client authentication that its tickets imply, because a client that resumes a
+/// session sends no certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServiceTickets {
     /// Name of the service.
@@ -148,7 +148,7 @@ impl Tickets {
         self.is_configured
     }
 
-    /// Creates tickets with those keys from another process that have not expired; generates a key if none remains.
+    /// Uses the keys from another process that have not expired. Generates a key if none remains.
     ///
     /// # Errors
     /// Fails if the random number generator fails.
@@ -173,7 +173,7 @@ impl Tickets {
             .clone()
     }
 
-    /// Returns the key that encrypts now. Rotates the keys if the key's period is over.
+    /// Returns the key that currently encrypts tickets. Rotates the keys if its period is over.
     fn encryption_key(&self, now: SystemTime) -> Option<TicketKey> {
         let first = self.keys().first().copied()?;
         if self.is_configured || first.age(now) < KEY_PERIOD {

@@ -73,7 +73,7 @@ pub fn server_verifier(ca: Option<&str>) -> Result<Arc<dyn ServerCertVerifier>, 
 }
 
 /// Returns whether a certificate in `ca` may be a CA. An end-entity certificate, or one whose constraints cannot be
-/// read, is only accepted itself.
+/// read, is accepted only as the server's own certificate.
 fn may_issue(certificate: &[u8]) -> bool {
     x509::read(certificate).is_some_and(|info| !info.is_end_entity)
 }
@@ -131,7 +131,8 @@ fn verify_pinned(
     now: UnixTime,
 ) -> Result<ServerCertVerified, Error> {
     use rustls::CertificateError::{BadEncoding, Expired, InvalidPurpose, NotValidYet};
-    // Rejects certificates that webpki cannot parse, such as version 1, or with unknown critical extensions.
+    // Rejects certificates that webpki cannot parse, for example certificates of version 1 or with unknown critical
+    // extensions.
     let parsed = ParsedCertificate::try_from(end)?;
     let info = x509::read(end).ok_or(BadEncoding)?;
     let now = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);

@@ -1,6 +1,6 @@
 //! Reads the fields of a certificate that Weir needs: validity, names, serial number and usage.
 //!
-//! `x509-cert` parses the certificate. Signatures and chains are verified by rustls, not here.
+//! `x509-cert` parses the certificate. rustls verifies signatures and chains.
 
 use x509_cert::attr::AttributeTypeAndValue;
 use x509_cert::certificate::{CertificateInner, Raw, TbsCertificateInner};

@@ -1,4 +1,4 @@
-//! Drives HTTP/2 connections, and starts, resumes or ends the sessions that serve their streams.
+//! Drives HTTP/2 connections, and starts, resumes and ends the sessions that serve their streams.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
@@ -30,7 +30,7 @@ impl Worker {
         self.drive_h2_server(server_conn, H2ServerConn::begin);
     }
 
-    /// Drives the connections whose streams made progress. Works in rounds, so that the responses of one round are sent
+    /// Drives the connections whose streams made progress. Works in rounds, so the responses of one round are sent
     /// together.
     pub(super) fn run_wakeups(&mut self) {
         for _ in 0..ROUNDS_MAX {
@@ -68,7 +68,7 @@ impl Worker {
         }
     }
 
-    /// Closes the lingering HTTP/2 connections that their clients have closed.
+    /// Closes lingering HTTP/2 connections if their clients have closed them.
     pub(super) fn check_lingering(&mut self) {
         for (key, until) in std::mem::take(&mut self.cx.lingering) {
             self.drive_h2_server(key, |server_conn, key, cx, _| {
@@ -95,7 +95,7 @@ impl Worker {
         if !self.unwrap_or_log_panic(outcome)
             && let Some(mut server_conn) = self.h2_servers.remove(key)
         {
-            // After a panic, streams still have sessions.
+            // After a panic, some streams may still have sessions.
             let close = || server_conn.close(&mut actions);
             if has_panicked && catch_unwind(AssertUnwindSafe(close)).is_err() {
                 tracing::error!("panic while closing an HTTP/2 connection");
@@ -128,7 +128,8 @@ impl Worker {
         key: Key,
         handle: impl FnOnce(&mut H2ClientConn, Key, &mut Context, &mut Actions) -> bool,
     ) {
-        // Removed from the slab while it is driven, because it uses the context, which contains the slab.
+        // The connection is removed from the slab while it is driven, because driving it borrows the context, which
+        // contains the slab.
         let Some(mut client_conn) = self.cx.h2_clients.get_mut(key).and_then(Option::take) else {
             return;
         };
@@ -153,7 +154,7 @@ impl Worker {
         self.actions = actions;
     }
 
-    /// Drives all HTTP/2 connections to servers. Connections that are no longer needed close.
+    /// Drives all HTTP/2 connections to servers. Connections that are no longer needed close themselves.
     pub(super) fn drive_h2_clients(&mut self) {
         for key in self.cx.h2_clients.keys() {
             self.drive_h2_client(key, H2ClientConn::drive);
@@ -182,7 +183,8 @@ impl Worker {
             ready.broken |= is_closed;
         };
         let key = match owner {
-            // The session is started by an action of the same turn, and then sees the stream's state.
+            // If the stream is still open, another action of the same turn starts the session, which then reads the
+            // stream's state.
             Owner::Pending => return,
             Owner::Session(key) => {
                 let Some(session) = self.sessions.get_mut(key) else {

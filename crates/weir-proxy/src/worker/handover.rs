@@ -49,7 +49,7 @@ impl Worker {
         }
     }
 
-    /// Hands a session over, if it is in a state in which another process can continue it.
+    /// Hands a session over if another process can continue it in its current state.
     pub(super) fn hand_over(&mut self, key: Key) {
         let Some(outlet) = &self.outlet else { return };
         // The other process has only the active configuration. Sessions with an older one finish here.

@@ -61,7 +61,7 @@ impl Worker {
         }
     }
 
-    /// Removes a listener. First accepts the clients in its backlog, which would be reset otherwise.
+    /// Removes a listener. First accepts the clients in its backlog, because closing the socket would reset them.
     pub(super) fn stop_listening(&mut self, key: Key) {
         self.accept(key);
         self.pause(key);

@@ -1,4 +1,5 @@
-//! Closes idle connections when descriptors run out: first those to servers, then the longest idle clients.
+//! Closes idle connections when descriptors run out: first connections to servers, then the clients that have been idle
+//! longest.
 
 use std::collections::VecDeque;
 
@@ -20,7 +21,8 @@ enum Client {
     H2ServerConn(Key),
 }
 
-/// The idle clients that the last search found, longest idle first. They are kept because a search visits all clients.
+/// The idle clients that the last search found, longest idle first. They are stored because a search visits all
+/// clients.
 #[derive(Debug, Default)]
 pub(super) struct IdleClients {
     /// Each client with the time at which it became idle, in milliseconds on the worker clock.

@@ -1,5 +1,5 @@
-//! Tests a worker without its thread: panics in one connection, many clients that end at once, and tunnels from another
-//! process.
+//! Tests a worker without its thread: a panic in one connection, many clients that close at once, and tunnels from
+//! another process.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -95,7 +95,7 @@ fn panic_closes_only_the_connection_that_caused_it() {
     let (mut healthy_client, healthy) = connect(&mut worker, &local);
     worker.turn(broken, Session::begin);
     worker.turn(healthy, Session::begin);
-    // Panics while it has taken a buffer of the worker.
+    // The session panics while it holds a buffer of the worker.
     worker.turn(broken, |_, _, cx| {
         let _buffer = std::mem::take(&mut cx.scratch);
         cx.out.extend_from_slice(b"part of a response");

@@ -236,7 +236,7 @@ fn all_problems_of_the_host_are_returned() {
     conflicting.interfaces[0]
         .addresses
         .push(("192.0.2.11".parse().unwrap(), 24));
-    // 10.0.0.5 is the server's own address: the fix must not be to remove it.
+    // 10.0.0.5 is the server's own address, so the fix must not remove it.
     let vips = ["192.0.2.10", "192.0.2.11", "10.0.0.5"];
     let up = desired(Forward::Tunnel, &vips, &["eth7"]);
     let problems: Vec<String> = problems(&up, &conflicting, &Record::default())

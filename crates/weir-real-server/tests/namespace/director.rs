@@ -1,5 +1,5 @@
-//! A director in user space: receives packets for a VIP, rewrites them for a forwarding method, and sends them to the
-//! server.
+//! Implements a director in user space, which receives packets for a VIP, rewrites them for a forwarding method, and
+//! sends them to the server.
 
 use std::io::Read;
 use std::net::{IpAddr, SocketAddr};
@@ -216,7 +216,7 @@ pub(crate) fn gre(source: IpAddr, destination: IpAddr, checksum: bool) -> Rewrit
 pub(crate) enum GueMode {
     None,
     Full,
-    /// Remote checksum offload; `true` = the outer UDP header has a checksum too.
+    /// Remote checksum offload; `true` = the outer UDP header also has a checksum.
     Remote(bool),
     /// Variant 1: the inner packet directly follows the UDP header.
     Variant1,

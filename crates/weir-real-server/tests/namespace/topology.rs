@@ -1,5 +1,6 @@
-//! Client, director and server in separate namespaces: client 10.9.1.1 — 10.9.1.2 director 10.9.2.2 — 10.9.2.3 server,
-//! and the same in fd09::/16. The director is a router; each test defines how it forwards packets for a VIP.
+//! Creates a client, a director and a server in separate namespaces: client 10.9.1.1 — 10.9.1.2 director 10.9.2.2 —
+//! 10.9.2.3 server, and the same in fd09::/16. The director is a router; each test defines how it forwards packets for
+//! a VIP.
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
@@ -128,7 +129,7 @@ impl Topology {
         self.set_offloads();
     }
 
-    /// Disables segmentation and checksum offload on the client, because the tests' director handles only single
+    /// Disables segmentation and checksum offload on the client, because the tests' director handles only unsegmented
     /// packets with complete checksums. Enables GRO on the server, as on a hardware NIC: veth merges packets if the
     /// peer does not send merged ones, and threaded NAPI processes many packets at once.
     fn set_offloads(&self) {

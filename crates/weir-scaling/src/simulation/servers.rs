@@ -1,4 +1,4 @@
-//! The servers, and each version of the table that selects one of them.
+//! Models the servers, and the versions of the table that selects one of them.
 
 use weir_sched::hash::mix_64;
 use weir_sched::maglev;
@@ -6,15 +6,15 @@ use weir_sched::maglev;
 use super::Step;
 use crate::design::Design;
 
-/// Rows of GLB's table.
+/// Number of rows in GLB's table.
 const ROWS: usize = 1 << 16;
 
 /// The servers of a service.
 #[derive(Debug, Clone)]
 pub(super) struct Servers {
-    /// The servers in order of their numbers, and whether each receives new connections.
+    /// The servers, ordered by number, and whether each receives new connections.
     all: Vec<(u32, bool)>,
-    /// Number of the next added server.
+    /// Number of the next server to be added.
     next_id: u32,
 }
 
@@ -55,7 +55,7 @@ impl Servers {
 pub(super) enum Version {
     Modulo(Vec<u32>),
     Maglev(Vec<u32>),
-    /// All servers, and the two servers of each row; new connections are sent to the first one.
+    /// All servers, and the two servers of each row; new connections go to the first one.
     Glb(Vec<(u32, bool)>, Vec<[u32; 2]>),
 }
 
@@ -73,7 +73,7 @@ impl Version {
         }
     }
 
-    /// Returns the version after a change.
+    /// Returns the next version of the table, after a change to the servers.
     pub(super) fn next(&self, servers: &Servers) -> Self {
         match self {
             Self::Modulo(_) => Self::Modulo(usable(servers)),
@@ -96,7 +96,7 @@ impl Version {
         }
     }
 
-    /// Returns the server of a new connection.
+    /// Returns the server for a new connection.
     pub(super) fn select(&self, hash: u64) -> u32 {
         match self {
             Self::Modulo(servers) => servers[(hash % servers.len() as u64) as usize],
@@ -105,7 +105,7 @@ impl Version {
         }
     }
 
-    /// Returns whether a packet reaches `server` although no director has an entry of its connection.
+    /// Returns whether a packet reaches `server` although no director has an entry for its connection.
     pub(super) fn reaches(&self, hash: u64, server: u32) -> bool {
         match self {
             Self::Modulo(_) | Self::Maglev(_) => self.select(hash) == server,
@@ -114,7 +114,7 @@ impl Version {
     }
 }
 
-/// Returns the index into a table of this length for a hash, as [`maglev::lookup`] does.
+/// Maps a hash to an index in a table of this length, as [`maglev::lookup`] does.
 fn scale(hash: u64, length: usize) -> usize {
     (((hash >> 32) * length as u64) >> 32) as usize
 }

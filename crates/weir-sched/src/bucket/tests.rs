@@ -1,4 +1,4 @@
-//! Known choices for known clients, from a separate implementation, and comparisons of the modes.
+//! Tests known choices for known clients, which come from a separate implementation, and compares the modes.
 
 use proptest::prelude::*;
 
@@ -30,7 +30,7 @@ fn choices(table: &Buckets) -> [u32; 16] {
     clients().map(|index| table[usize::from(index)])
 }
 
-/// Returns the server for each bucket's clients; 0 = rejected.
+/// Returns the server for the clients of each bucket; 0 = rejected.
 fn chosen(owners: &Buckets, members: &[Member], mode: Mode) -> Buckets {
     let availability = |dest| {
         let found = members.iter().find(|member| member.dest == dest);

@@ -1,5 +1,5 @@
-//! Known answers, from an implementation that was checked against the test vector of the SipHash paper and CPython's
-//! SipHash-1-3.
+//! Tests the hashes with known values, from an implementation that was checked against the test vector of the SipHash
+//! paper and CPython's SipHash-1-3.
 
 use super::*;
 

@@ -1,10 +1,10 @@
-//! Weights, counters and the expected servers, and a comparison of each rule with its definition by fractions.
+//! Tests the choices for given weights and counters, and compares each rule with its definition by fractions.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// Servers in the order in which they were added, as `(weight, active, inactive)`.
+/// Servers as `(weight, active, inactive)`, in the order in which they were added.
 type Servers<'a> = &'a [(u32, u32, u32)];
 
 /// Returns the list, newest first, with its counters. The server that was added first is number 1.
@@ -169,7 +169,7 @@ fn overloaded_servers_are_never_picked() {
     assert_eq!(crate::p2c::pick_member(&members, &idle, &mut || 0), Some(1));
 }
 
-/// Tests sequences of choices if no connection ends.
+/// Tests sequences of choices during which no connection ends.
 #[test]
 fn sequences_match_if_connections_do_not_end() {
     let cases: [(Rule, &[u32], &[u32]); 6] = [
@@ -211,7 +211,8 @@ fn random_below_matches_kernel_function() {
     assert_eq!(random_below(7, &mut draws(7, &[5])), 5);
     assert_eq!(random_below(1, &mut || 0xffff_ffff), 0);
     assert_eq!(random_below(10, &mut || 0x8000_0000), 5);
-    // 2^32 mod 6 is 4: a lower half below 4 causes a redraw. 0 has the halves 0 and 0, 0x2aaaaaab has 1 and 2.
+    // 2^32 mod 6 is 4: a lower half below 4 causes a redraw. The product for 0 has the halves 0 and 0; the product for
+    // 0x2aaaaaab has 1 and 2.
     let mut raw = [0, 0x2aaa_aaab, 0xffff_ffff].into_iter();
     assert_eq!(random_below(6, &mut || raw.next().unwrap()), 5);
 }
@@ -253,7 +254,7 @@ fn twos_draws_by_weight_and_chooses_the_less_loaded() {
 }
 
 proptest! {
-    /// Tests that the lowest fraction is selected, and the first of equal ones, even for large numbers.
+    /// Tests that the lowest fraction is selected, or the first of several equal fractions, even for large numbers.
     #[test]
     fn picks_are_the_first_least_fraction(
         servers in prop::collection::vec((0_u32..=i32::MAX as u32, 0_u32..1 << 23, 0_u32..1 << 23), 0..12),

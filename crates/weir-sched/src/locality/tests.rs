@@ -1,4 +1,4 @@
-//! Tests both rules with given counts; the data plane's tests cover sequences with real counts.
+//! Tests `lblc` and `lblcr` with given counts; the data plane's tests cover sequences with real counts.
 
 use super::*;
 
@@ -6,7 +6,8 @@ const FIRST: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1));
 const SECOND: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 2));
 const EXPIRATION: u32 = 100;
 
-/// A service with given counts: servers as `(weight, active)` in the order in which they were added, numbered from 1.
+/// A service with given counts: its servers as `(weight, active)`, in the order in which they were added, numbered from
+/// 1.
 struct Service {
     cache: Cache,
     servers: Vec<(u32, u32)>,

@@ -1,4 +1,4 @@
-//! Properties of the table: shares, independence of order, and few moved entries.
+//! Tests properties of the table: shares, independence of the servers' order, and few moved entries.
 
 use proptest::prelude::*;
 

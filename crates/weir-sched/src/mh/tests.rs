@@ -1,4 +1,4 @@
-//! Known tables and choices from a separate implementation, and properties of the kernel's rules.
+//! Tests known tables and choices, which come from a separate implementation, and properties of the kernel's rules.
 
 use proptest::prelude::*;
 
@@ -20,7 +20,7 @@ fn entries(last_weights: &[u32]) -> Vec<Entry> {
     entries
 }
 
-/// Returns the FNV-1a hash of the low bytes, to compare complete tables.
+/// Returns the FNV-1a hash of the low bytes, for comparing complete tables.
 fn digest(table: &[u32]) -> u32 {
     table.iter().fold(0x811c_9dc5, |hash, &dest| {
         (hash ^ (dest & 0xff)).wrapping_mul(0x0100_0193)
@@ -189,7 +189,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     /// Tests that the size of a turn is the weight divided by the common divisor, shifted to at most six bits, and that
-    /// shares match the sizes of turns to within one round.
+    /// shares match the sizes of the turns to within one round.
     #[test]
     fn shares_follow_turns(weights in prop::collection::vec(0_u32..200, 1..12)) {
         prop_assume!(weights.iter().any(|&weight| weight > 0));

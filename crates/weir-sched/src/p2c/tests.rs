@@ -1,9 +1,9 @@
-//! Scripted draws, and the exact distribution: every choice that a few random numbers can produce, with its
+//! Tests scripted draws, and the exact distribution: every choice that a few random numbers can produce, with its
 //! probability.
 
 use super::*;
 
-/// Weight of a server, whether it is usable, and its active connections.
+/// A server's weight, whether it is usable, and its number of active connections.
 type TestServer = (u32, bool, u32);
 
 /// Servers by position.
@@ -31,7 +31,7 @@ impl Servers for TestServers<'_> {
     }
 }
 
-/// Picks with numbers given as `(number, ceiling)`, all of which must be drawn.
+/// Picks with the numbers in `(number, ceiling)` pairs, and asserts that all of them are drawn.
 fn pick_with(servers: &TestServers<'_>, numbers: &[(u32, u32)]) -> Option<usize> {
     let mut raw = numbers.iter().map(|&(number, ceiling)| {
         (((u64::from(number) << 32) + (1 << 31)) / u64::from(ceiling)) as u32
@@ -61,7 +61,7 @@ fn loads_are_compared_by_weight() {
     let servers = TestServers(&[(9, true, 8), (9, true, 9), (3, true, 2)]);
     assert_eq!(pick_with(&servers, &[(0, 3), (1, 2), (0, 9)]), Some(2));
     assert_eq!(pick_with(&servers, &[(1, 3), (0, 2)]), Some(0));
-    // A server with the smaller weight is accepted in three of nine draws.
+    // The server with the smaller weight is accepted in three of nine draws.
     let numbers = [(2, 3), (3, 9), (2, 3), (2, 9), (1, 2)];
     assert_eq!(pick_with(&servers, &numbers), Some(2));
 }
@@ -77,7 +77,7 @@ fn unusable_servers_are_redrawn_and_never_drawn_by_weight() {
     numbers[1..8].fill((0, 3));
     numbers[8] = (1, 2);
     assert_eq!(pick_with(&servers, &numbers[..9]), Some(0));
-    // The same for both servers.
+    // Eight failed draws for the first server; both servers are drawn from the whole list.
     numbers[..8].fill((1, 4));
     (numbers[8], numbers[9]) = ((2, 3), (1, 2));
     assert_eq!(pick_with(&servers, &numbers), Some(2));
@@ -91,12 +91,11 @@ fn unusable_servers_are_redrawn_and_never_drawn_by_weight() {
     assert_eq!(pick_with(&one_usable, &numbers), Some(1));
 }
 
-/// Follows every sequence of random numbers with its probability. Numbers that select the same position and acceptance
-/// are equivalent, so only `steps` equally spaced numbers of the 32-bit range are used. `steps` must be a multiple of
-/// every ceiling.
+/// Returns the probability of each choice, computed from every sequence of random numbers. Numbers that select the same
+/// position and acceptance are equivalent, so only `steps` equally spaced numbers of the 32-bit range are used. `steps`
+/// must be a multiple of every ceiling.
 fn distribution(servers: &TestServers<'_>, steps: u64) -> Vec<f64> {
-    // Sequences of numbers are enumerated like the digits of a counter; a choice that needs more digits than there are
-    // extends the sequence.
+    // A sequence that is too short for a choice is replaced with all its extensions by one number.
     let mut chances = vec![0.0; servers.0.len()];
     let mut pending: Vec<Vec<u32>> = vec![vec![]];
     while let Some(numbers) = pending.pop() {

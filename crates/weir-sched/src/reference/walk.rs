@@ -1,4 +1,4 @@
-//! The two schedulers for the linked list, with the kernel's names for its variables (`cl cw mw di`).
+//! Implements the two schedulers on the linked list, with the kernel's variable names (`cl cw mw di`).
 
 use super::{HEAD, List, Node};
 

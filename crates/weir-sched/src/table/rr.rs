@@ -1,4 +1,4 @@
-//! Round robin: selects the next available server after the last chosen one, ignoring weights
+//! Implements round robin: selects the next available server after the last chosen one, ignoring weights
 //! (net/netfilter/ipvs/ip_vs_rr.c).
 
 use super::{Cursor, Start, first_after};
@@ -19,7 +19,8 @@ pub const fn start() -> Start {
 /// Returns the start for the list after one change to `before`.
 ///
 /// The result differs from `start` only if the last chosen server was removed while it was first in the list. The
-/// kernel's cursor is then at the head, so a server that is added now is next; by `seq`, it would be last.
+/// kernel's cursor is then at the head of the list, so the next server to be added is selected next; by `seq`, it would
+/// be last.
 #[must_use]
 pub fn next_start(start: &Start, cursor: Cursor, before: &[Member]) -> Start {
     let first_seq = before.first().map_or(0, |member| member.seq);

@@ -1,4 +1,4 @@
-//! Scripts with known sequences, and random histories, which are run with both the table and the reference.
+//! Runs scripts with known sequences, and random histories, on both the table and the reference.
 
 mod rr_script;
 mod wrr_script;
@@ -45,7 +45,7 @@ impl Both {
         }
     }
 
-    /// Publishes a changed list, like the owner of the table.
+    /// Publishes a changed list, like the publisher of lists.
     fn publish(&mut self, after: Vec<Member>) {
         self.start = match self.walk {
             Walk::Rr => rr::next_start(&self.start, self.cursor, &self.members),
@@ -54,7 +54,7 @@ impl Both {
         self.members = after;
     }
 
-    /// Runs `op` with both. Returns the servers that both selected.
+    /// Runs `op` on both implementations. Returns the servers that both selected.
     fn run(&mut self, op: &Op) -> Vec<u32> {
         let mut after = self.members.clone();
         match *op {
@@ -93,7 +93,7 @@ impl Both {
             .for_each(|member| member.usable = usable);
     }
 
-    /// Returns the server that both selected; 0 = none.
+    /// Returns the server that both implementations selected; 0 = none.
     fn pick(&mut self) -> u32 {
         let pick = match self.walk {
             Walk::Rr => rr::pick,
@@ -122,7 +122,7 @@ fn member(seq: u32, weight: u32) -> Member {
     }
 }
 
-/// Runs steps, each with an operation and the choices that must follow it.
+/// Runs the steps: each is an operation and the choices that it must cause.
 fn script(walk: Walk, weights: &[u32], steps: &[(Option<Op>, &[u32])]) {
     let mut both = Both::new(walk);
     for &weight in weights {

@@ -1,12 +1,12 @@
-//! Weighted round robin with descending passes (net/netfilter/ipvs/ip_vs_wrr.c).
+//! Implements weighted round robin with descending passes (net/netfilter/ipvs/ip_vs_wrr.c).
 //!
-//! A pass iterates over the list once, and chooses every server with at least the pass's weight. The weight of each
-//! pass is lower than that of the previous one by `step`, and the highest pass follows the lowest. Because the highest
-//! is the largest weight minus `step - 1`, the lowest is always 1.
+//! A pass iterates over the list once, and chooses every server whose weight is at least that of the pass. The weight
+//! of each pass is lower than that of the previous one by `step`, and the highest pass follows the lowest. Because the
+//! weight of the highest pass is the largest weight minus `step - 1`, the weight of the lowest pass is always 1.
 //!
-//! The kernel counts down passes without a server one by one. For weights like 1 and 65535, this loop would be too long
-//! for BPF. A pass has no server if and only if its weight exceeds those of all available servers, so the passes up to
-//! the next one with a server are skipped in one step: a choice iterates over the list at most three times.
+//! The kernel counts down passes without a server one by one. For weights such as 1 and 65535, this loop would be too
+//! long for BPF. A pass has no server if and only if its weight exceeds those of all available servers, so the passes
+//! up to the next one with a server are skipped in one step: a choice iterates over the list at most three times.
 
 use super::{Cursor, Start, first_after};
 use crate::Member;
@@ -25,7 +25,7 @@ pub fn start(members: &[Member]) -> Start {
 }
 
 /// Returns the start for `after`, the list after one change. The walk restarts at the head. The current pass continues
-/// if possible, aligned to the new step so that the lowest pass is 1 again.
+/// if possible; its weight is aligned to the new step, so that the lowest pass is 1 again.
 #[must_use]
 pub fn next_start(start: &Start, cursor: Cursor, after: &[Member]) -> Start {
     let (max_weight, step) = passes(after);

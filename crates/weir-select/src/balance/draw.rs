@@ -1,4 +1,4 @@
-//! The server lists that `p2c` draws from.
+//! Provides the server lists that `p2c` draws from.
 
 use weir_model::SplitMix64;
 use weir_sched::{Counts, Member, p2c};
@@ -6,7 +6,7 @@ use weir_sched::{Counts, Member, p2c};
 use super::counts;
 use crate::{Server, TriedServers};
 
-/// The primary servers whose weight was not 0 when the weights last changed.
+/// The primary servers that had a nonzero weight at the last change of weights.
 pub(super) struct Drawable<'a, S> {
     pub(super) servers: &'a [S],
     pub(super) members: &'a [Member],
@@ -37,10 +37,10 @@ impl<S: Server> p2c::Servers for Drawable<'_, S> {
     }
 }
 
-/// Consecutive servers of a pool, for rare choices: nothing is precomputed.
+/// A range of a pool's servers, for rare choices: nothing is precomputed.
 pub(super) struct Tier<'a, S> {
     servers: &'a [S],
-    /// Index of the first of these servers in the pool.
+    /// Index in the pool of the first server in the range.
     start: usize,
     max_weight: u32,
     tried: TriedServers,

@@ -1,11 +1,11 @@
-//! `least-time`: selects the server with the lowest time to the first byte, multiplied by the requests in progress and
-//! divided by the weight.
+//! Implements the scheduler `least-time`, which selects the server with the lowest cost: time to the first byte,
+//! multiplied by the requests in progress and divided by the weight.
 
 use super::{Criteria, is_candidate};
 use crate::Server;
 
-/// Returns the index of the server with the lowest cost. The latency of a server without a measurement is assumed to be
-/// half the mean of the others, so the server is tried.
+/// Returns the index of the server with the lowest cost. A server without a measurement is assumed to have half the
+/// mean latency of the others, so it gets requests.
 pub(super) fn pick<S: Server>(servers: &[S], criteria: &Criteria) -> Option<usize> {
     let latency = |index: usize| servers[index].load().latency_us(criteria.now_ms);
     let (mut sum, mut measured_count) = (0_u64, 0_u64);

@@ -1,8 +1,8 @@
-//! `hash`: weighted rendezvous hashing with bounded load.
+//! Implements the scheduler `hash`: weighted rendezvous hashing with bounded load.
 //!
-//! For each server, a time is derived from the request's hash and the server's seed. The times are exponentially
-//! distributed, with the weight as rate. The server with the earliest time is selected. A server above its share of the
-//! load is skipped. Adding or removing a server moves only this server's share of the requests.
+//! The request's hash and a server's seed determine a time for each server. The times are exponentially distributed,
+//! with the weight as the rate. The server with the earliest time is selected; servers above their share of the load
+//! are skipped. Adding or removing a server moves only that server's share of the requests.
 
 use weir_model::finalize_64;
 
@@ -15,11 +15,11 @@ pub(super) fn pick<S: Server>(pool: &Pool<'_, S>, criteria: &Criteria) -> Option
     let active = |index: usize| f64::from(servers[index].load().active());
     let sum = |value: &dyn Fn(usize) -> f64| (0..servers.len()).map(value).sum::<f64>();
     let bound = pool.scheduler.max_load_percent.map(|percent| {
-        // Include this request, as if it were already in progress.
+        // This request counts as if it were already in progress.
         f64::from(percent) / 100.0 * (sum(&active) + 1.0) / sum(&weight).max(1.0)
     });
     let time = |index: usize| {
-        // This must not change; otherwise clients would not keep their servers during an upgrade.
+        // This formula must not change: clients must keep their servers during an upgrade.
         let hash = finalize_64(criteria.hash ^ servers[index].hash_seed());
         // A number in (0, 1) with 53 bits, the precision of a double.
         let unit = ((hash >> 11) as f64 + 0.5) / (1u64 << 53) as f64;

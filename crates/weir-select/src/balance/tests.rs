@@ -1,8 +1,8 @@
-//! Tests the shares of four servers with every scheduler of the proxy, if 0, 1 or 2 of them are excluded: without
+//! Tests the shares of four servers with each of the proxy's schedulers, when 0, 1 or 2 servers are excluded: without
 //! weight, full, or already tried.
 //!
 //! Each request ends before the next one begins. All random numbers are seeded, so the results are reproducible. With
-//! other seeds, a correct scheduler would fail one case in a million.
+//! other seeds, a correct scheduler fails one case in a million.
 
 use weir_model::{NoServer, Scheduler, finalize_64};
 use weir_testing::p_value;
@@ -87,7 +87,7 @@ fn criteria(number: u64) -> Criteria {
     }
 }
 
-/// Returns the number of requests per server; the first `excluded` servers are excluded.
+/// Returns the number of requests per server when the first `excluded` servers are excluded.
 fn requests_by_server(targets: &Targets, excluded: usize, exclusion: Exclusion) -> [u64; 4] {
     exclude(targets, excluded, exclusion);
     let (mut balance, mut random) = (Balancer::default(), SplitMix64::new(0x1234_5678_9abc_def1));
@@ -127,7 +127,8 @@ fn random_and_hashing_schedulers_follow_weights() {
             check_cases(weights, |excluded, exclusion, mut shares| {
                 let count = requests_by_server(&targets(kind, &weights, 0), excluded, exclusion);
                 if kind == Twos {
-                    // The kernel draws from 0 to the total inclusive: the newest server has one extra unit of weight.
+                    // The kernel draws from 0 to the total, inclusive, so the newest server has one extra unit of
+                    // weight.
                     shares[3] += 1.0;
                 }
                 if kind == Twos && exclusion == Exclusion::Failing && excluded > 0 {
@@ -169,7 +170,7 @@ fn round_robin_shares_are_exact() {
     }
 }
 
-/// Tests that, if requests do not end, the loads are proportional to the weights.
+/// Tests that the loads are proportional to the weights if requests do not end.
 #[test]
 fn load_schedulers_balance_by_weight() {
     use SchedulerKind::{Lc, LeastTime, Nq, P2c, Sed, Wlc};
@@ -213,7 +214,7 @@ fn load_schedulers_balance_by_weight() {
     }
 }
 
-/// Returns the number of requests for each server if they are divided by these shares.
+/// Returns the number of requests for each server if the requests are divided by these shares.
 fn fair_counts<const N: usize>(shares: [f64; N]) -> [f64; N] {
     let total: f64 = shares.iter().sum();
     shares.map(|share| REQUESTS as f64 * share / total)
@@ -225,12 +226,12 @@ fn idle_servers_share_requests_of_load_schedulers() {
     use SchedulerKind::{Lc, Nq, Sed, Wlc};
     for kind in [Lc, Wlc, Sed, Nq] {
         for weights in [EQUAL, UNEQUAL] {
-            // An idle server with more weight is less loaded with `sed`.
+            // With `sed`, an idle server with more weight counts as less loaded.
             if kind == Sed && weights == UNEQUAL {
                 continue;
             }
             check_cases(weights, |excluded, exclusion, shares| {
-                // A second turn that another server takes for a failed one shifts the shares.
+                // Another server takes the turn of a failed one, which shifts the shares.
                 if exclusion == Exclusion::Failing && excluded > 0 && weights == UNEQUAL {
                     return;
                 }
@@ -250,7 +251,7 @@ fn idle_servers_share_requests_of_load_schedulers() {
     }
 }
 
-/// Tests that consecutive requests alternate between idle servers also while weights change, and that a server with
+/// Tests that consecutive requests alternate between idle servers even while weights change, and that a server with
 /// less load comes first.
 #[test]
 fn turns_of_idle_servers_continue_while_weights_change() {
@@ -271,7 +272,7 @@ fn turns_of_idle_servers_continue_while_weights_change() {
             target.load.active.store(active, Relaxed);
         }
         assert_eq!([pick(&targets), pick(&targets)], [1, 1]);
-        // A weight that was much greater before does not exclude its server now.
+        // A weight that used to be much greater does not exclude its server.
         targets.list[0].load.weight.store(1_000_000, Relaxed);
         for target in &targets.list {
             target.load.active.store(0, Relaxed);
@@ -310,7 +311,8 @@ fn fo_and_ovf_use_the_heaviest_server() {
     }
 }
 
-/// Tests that clients of usable servers keep them if other servers are excluded, and no client is rejected.
+/// Tests that clients of usable servers keep their servers if other servers are excluded, and that no client is
+/// rejected.
 #[test]
 fn source_hashing_moves_only_clients_of_excluded_servers() {
     for kind in [SchedulerKind::Sh, SchedulerKind::Mh] {
@@ -367,7 +369,7 @@ fn backups_share_by_weight() {
     assert!(p > SIGNIFICANCE, "{count:?}, p = {p:e}");
 }
 
-/// Tests that drained servers are not drawn, so that the cost of a choice does not depend on their number.
+/// Tests that drained servers are not drawn, so the cost of a choice does not depend on their number.
 #[test]
 fn p2c_draws_two_numbers_even_with_drained_servers() {
     let mut targets = targets(SchedulerKind::P2c, &[1; 64], 0);

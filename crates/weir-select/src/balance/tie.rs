@@ -1,4 +1,4 @@
-//! `lc`, `wlc`, `sed` and `nq` in the proxy: servers that are equally loaded take turns.
+//! Implements `lc`, `wlc`, `sed` and `nq` for the proxy, so that equally loaded servers take turns.
 //!
 //! weir-sched's rules return the first of several servers with the least load, as IPVS does, so an idle service would
 //! use only one server. Here such servers take turns by smooth weighted round robin, as with nginx's `least_conn`.
@@ -9,9 +9,9 @@ use weir_sched::{Counts, Member};
 /// The turns of one pool's servers.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
-    /// By position in the list of members: the server with the most credit is next.
+    /// Credits by position in the list of members. The server with the most credit is next.
     credits: Vec<i64>,
-    /// Positions of the servers with the least load; kept so that its memory is reused.
+    /// Positions of the servers with the least load. Stored here so that its memory is reused.
     tied: Vec<usize>,
 }
 
@@ -47,8 +47,8 @@ impl Turns {
         Some(next)
     }
 
-    /// Handles changed weights or a changed list of servers. The credits are kept, so that the turns continue if
-    /// weights change often, as during a slow start, but none is greater than the new weights allow.
+    /// Handles changed weights or a changed list of servers. The credits are kept, so the turns continue if weights
+    /// change often, as during a slow start. No credit stays greater than the new weights allow.
     pub(super) fn handle_new_members(&mut self, members: &[Member]) {
         self.credits.resize(members.len(), 0);
         let total: i64 = members.iter().map(|member| i64::from(member.weight)).sum();

@@ -43,7 +43,7 @@ fn routes() -> Routes {
     Routes::new(list, &["a", "b", "c"])
 }
 
-/// Decides about a request from `client` (last byte of the address).
+/// Decides about a request. `client` is the last byte of the client's address.
 fn decide_on(
     text: &str,
     client: u8,

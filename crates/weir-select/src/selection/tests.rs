@@ -1,4 +1,4 @@
-//! Tests the action after each failure, when requests are queued, and the responses without a server.
+//! Tests the action after each failure, the queueing of requests, and the responses if no server is usable.
 
 use std::cell::Cell;
 use std::net::IpAddr;
@@ -117,7 +117,7 @@ const fn lost(reused: bool, head_started: bool) -> Failure {
     }
 }
 
-/// Every failure, with its fault, and its response if there is no retry.
+/// Every failure, with its fault and the response if there is no retry.
 const FAILURES: [(Failure, Option<Fault>, Next); 8] = {
     use Fault::{BadResponse, Unreachable};
     [
@@ -224,7 +224,7 @@ fn failures_get_error_response_without_rule_server_retries_or_budget() {
     }
 }
 
-/// Tests that a request that was not sent may always be sent to another server, even if it is not idempotent and the
+/// Tests that a request that was not sent can always be sent to another server, even if it is not idempotent and the
 /// budget is exhausted.
 #[test]
 fn connect_failures_need_neither_replay_nor_budget() {
@@ -417,11 +417,11 @@ fn full_servers_queue_requests_if_there_is_a_queue() {
     assert_eq!(turn, None);
 }
 
-/// A server of which another worker releases a slot while this worker selects a server.
+/// A full server with a slot that another worker releases while this worker selects a server.
 struct ReleasedServer {
     full: Load,
     free: Load,
-    /// Number of times that the server is seen as full.
+    /// Number of remaining reads that see the server as full.
     full_reads: Cell<u32>,
 }
 

@@ -18,7 +18,7 @@ fn server(name: &str, weight: u32) -> Server {
     }
 }
 
-/// Returns a pool of two servers with weights 4 and 2, and a check.
+/// Returns a pool with one check and two servers, which have weights 4 and 2.
 fn pool() -> Pool {
     let mut pool = Pool::new("p");
     pool.servers = vec![server(FIRST, 4), server(SECOND, 2)];
@@ -75,7 +75,7 @@ fn eject(states: &mut ServerStates, pool: &Pool, service: Option<&str>) -> Vec<E
     events
 }
 
-/// Checks the first server's weight for overrides, health, slow start and ejection; the second server is up with weight
+/// Tests the first server's weight with overrides, health, slow start and ejection. The second server is up with weight
 /// 2.
 #[test]
 fn effective_weight_depends_on_override_health_slow_start_and_ejection() {
@@ -89,7 +89,7 @@ fn effective_weight_depends_on_override_health_slow_start_and_ejection() {
     };
     let up = || server_health(State::Up);
     let weight = |weight| Some(Override::Weight(weight));
-    // Override, health, ejected: effective, quiesced, down.
+    // Each case: override, health and ejection, then the expected effective weight, `quiesced` and `down`.
     let cases = [
         (None, up(), false, (4, false, false)),
         (None, slow(500), false, (2, false, false)),
@@ -194,11 +194,11 @@ fn service_and_proxy_ejections_are_separate() {
     assert_eq!(effective(&states, &pool, Some("p")), [0, 2]);
     assert_eq!(effective(&states, &pool, Some("other")), [4, 2]);
     assert_eq!(effective(&states, &pool, None), [4, 2]);
-    // A group of the proxy with the same name has its own history.
+    // A proxy group with the same name has its own history.
     eject(&mut states, &pool, None);
     assert_eq!(effective(&states, &pool, None), [0, 2]);
     assert_eq!(states.ejected().len(), 2);
-    // The proxy no longer watches any pool: only ejections because of handshakes remain.
+    // The proxy no longer watches any pool: only ejections based on handshakes remain.
     let keep_reason = |_: &str, _: &str, _: &mut Ejection| {};
     let now = Duration::from_secs(6);
     let (_, changed) = states.handle_samples(Source::Requests, &[], &keep_reason, now);
@@ -311,7 +311,7 @@ fn configuration_removes_state_of_removed_servers_except_overrides() {
     assert_eq!(states.saved_health(), SavedHealth::default());
 }
 
-/// Records calls. The calls with the numbers in `fail_*` fail.
+/// Records calls. A call fails if its number is in `fail_*`.
 #[derive(Default)]
 struct Planes {
     recorded: Vec<Option<Override>>,
@@ -567,13 +567,13 @@ fn latency_changes_weights_in_one_service() {
     assert_eq!(effective(&states, &pool, Some("web")), [100, 35, 200]);
     assert_eq!(effective(&states, &pool, Some("other")), [1, 1, 2]);
     assert_eq!(effective(&states, &pool, None), [1, 1, 2]);
-    // Source hashing has 256 slots for all weights together.
+    // Source hashing has 256 slots in total for all weights.
     pool.scheduler = Some(Scheduler {
         kind: SchedulerKind::Sh,
         ..Scheduler::L4_DEFAULT
     });
     assert_eq!(effective(&states, &pool, Some("web")), [64, 22, 128]);
-    // The greatest weight stays within the limit, and no weight becomes 0.
+    // The largest weight stays within the limit, and no weight becomes 0.
     pool.scheduler = None;
     pool.servers[2].weight = MAX_WEIGHT;
     assert_eq!(effective(&states, &pool, Some("web")), [1, 1, MAX_WEIGHT]);

@@ -1,4 +1,4 @@
-//! The types that 0.1.0 uses to read and write the state of servers. They must not change while downgrades to 0.1.0 are
+//! Defines the types with which 0.1.0 reads and writes server state. They must not change while downgrades to 0.1.0 are
 //! supported.
 
 #![allow(dead_code, unreachable_pub, reason = "each test reads a part of them")]
@@ -27,7 +27,7 @@ pub struct ProxyFile {
     pub words: Words,
 }
 
-/// The servers' part of `state.json`.
+/// The server state in `state.json`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StateFile {
     pub version: u32,
@@ -38,7 +38,7 @@ pub struct StateFile {
     pub standings: Standings,
 }
 
-/// The servers' part of a line in `state.journal`.
+/// The server state in a line of `state.journal`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -79,7 +79,7 @@ pub enum State {
     Down,
 }
 
-/// The servers' part of `proxy-left.json`.
+/// The server state in `proxy-left.json`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LeftFile {

@@ -1,4 +1,5 @@
-//! Tries actions that hostile code in an unprivileged process would try. Only for tests; not in release programs.
+//! Tries actions that hostile code in an unprivileged process would try. Tests use this module; release builds do not
+//! contain it.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;

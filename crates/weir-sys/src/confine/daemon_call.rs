@@ -1,4 +1,4 @@
-//! Restricts an unprivileged daemon to the system calls of a proxy (seccomp); others fail with EPERM.
+//! Restricts an unprivileged daemon to the system calls that a proxy needs (seccomp); others fail with EPERM.
 
 use std::collections::BTreeMap;
 
@@ -210,8 +210,8 @@ const NAMESPACES: u64 = (libc::CLONE_NEWNS
 /// Mask of the type of a socket, without its flags.
 const SOCKET_TYPE: u64 = 0xf;
 
-/// Restricts the calling thread, and the threads that it starts, to the system calls of a proxy. They cannot start a
-/// program, trace another process, or create a namespace, mount, packet socket or BPF object.
+/// Restricts the calling thread, and the threads that it starts, to the system calls that a proxy needs. The threads
+/// cannot start a program, trace another process, or create a namespace, mount, packet socket or BPF object.
 ///
 /// # Errors
 /// Fails if the kernel has no seccomp, or NoNewPrivs is not set.
@@ -238,8 +238,8 @@ fn filters() -> std::result::Result<[BpfProgram; 2], seccompiler::BackendError> 
     );
     let denied = SeccompAction::Errno(libc::EPERM.cast_unsigned());
     let allowed = SeccompFilter::new(rules, denied, SeccompAction::Allow, machine)?;
-    // The flags of clone3 are in memory, where a filter cannot see them. If clone3 fails with ENOSYS, the C library
-    // uses clone.
+    // The flags of clone3 are in memory, which a filter cannot read. If clone3 fails with ENOSYS, the C library uses
+    // clone.
     let clone3_rule = BTreeMap::from([(libc::SYS_clone3, Vec::new())]);
     let not_implemented = SeccompAction::Errno(libc::ENOSYS.cast_unsigned());
     let without_clone3 =

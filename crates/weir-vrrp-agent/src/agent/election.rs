@@ -1,9 +1,9 @@
-//! Addresses of virtual routers that are not active.
+//! Removes the addresses of virtual routers that are not active.
 //!
-//! They are removed, because both directors would reply to ARP requests for them. There is one exception: addresses
-//! that their former owner on this machine has handed over (`vip_interface`, or a virtual router with another
-//! configuration) stay while the first election of their virtual router lasts, so that they are not absent if no other
-//! director is active. The first advertisement of another active router, and a fault, end this at once.
+//! If they remained, both directors would reply to ARP requests for them. There is one exception: a former owner on
+//! this machine (`vip_interface`, or a virtual router with another configuration) can hand addresses over. These stay
+//! during the first election of their virtual router, so that clients can still reach them if no other director is
+//! active. An advertisement from another active router, or a fault, ends the election immediately.
 
 use weir_helper::Request;
 use weir_vrrp::State;
@@ -39,7 +39,7 @@ impl Agent {
                 self.vacate(router)?;
             }
         }
-        // Outside of its first election, a virtual router does not keep them.
+        // A virtual router keeps handed-over addresses only during its first election.
         self.end_elections()
     }
 
@@ -54,7 +54,7 @@ impl Agent {
         self.request(request, Purpose::Vacate(router))
     }
 
-    /// Removes the addresses of virtual routers whose first election has ended without them becoming active.
+    /// Removes the handed-over addresses of virtual routers that did not become active in their first election.
     pub(super) fn end_elections(&mut self) -> Result<(), Error> {
         for index in 0..self.settings.len() {
             let Some(instance) = self.router.instance(index) else {
@@ -103,7 +103,7 @@ impl Agent {
         Ok(())
     }
 
-    /// Requests that the helper remove addresses that a previous agent added and that this one does not need.
+    /// Asks the helper to remove addresses that a previous agent added and this agent does not need.
     pub(super) fn remove_stale_addresses(&mut self) -> Result<(), Error> {
         let mut active = self.active_routers();
         let routers = self.ports.iter().zip(&self.settings);

@@ -1,4 +1,4 @@
-//! State that an agent passes to the next one: when it last advertised each virtual router as active.
+//! Passes state from one agent to the next: when each virtual router was last advertised as active.
 //!
 //! The state is an in-memory file that the keeper keeps open and passes to each agent as standard output. It contains a
 //! 16-byte slot for each virtual router: a hash of the name, and the time of the last advertisement (`CLOCK_BOOTTIME`,
@@ -17,7 +17,7 @@ pub(super) struct Handover {
     is_first: bool,
 }
 
-/// FNV-1a hash, which is the same in every build.
+/// Returns the FNV-1a hash of a name, which is the same in every build.
 fn hash(name: &str) -> u64 {
     name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
@@ -72,7 +72,7 @@ impl Handover {
         log_failure(weir_sys::replace_stdout_file(&content));
     }
 
-    /// Writes a slot: when the last advertisement was sent, or `None` if the router is not active.
+    /// Writes a slot. `last_sent` is the time of the last advertisement, or `None` if the router is not active.
     pub(super) fn write(&self, index: usize, name: &str, last_sent: Option<Duration>) {
         let offset = SLOT_BYTES * u64::try_from(index).unwrap_or(u64::MAX / SLOT_BYTES);
         log_failure(weir_sys::write_stdout_file(offset, &slot(name, last_sent)));

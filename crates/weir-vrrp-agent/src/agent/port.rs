@@ -1,4 +1,4 @@
-//! A virtual router's state on this host: socket, addresses, and time of the last state change.
+//! Holds a virtual router's state on this host: socket, addresses, and time of the last state change.
 
 use std::net::IpAddr;
 use std::time::SystemTime;
@@ -21,9 +21,9 @@ pub(super) struct Port {
     unicast_ttl: Option<u8>,
     /// Whether the helper has added the addresses.
     pub(super) addresses_added: bool,
-    /// Whether the router has addresses that their former owner handed over, although it is not active.
+    /// Whether the router, although not active, has addresses that a former owner handed over.
     pub(super) has_handed_over_addresses: bool,
-    /// Frames per address of an announcement that is due as soon as the addresses are added.
+    /// Frames per address of an announcement that waits for the addresses to be added.
     pub(super) pending_announcement: Option<u32>,
     /// When the state was entered.
     pub(super) since: SystemTime,
@@ -57,14 +57,14 @@ impl Port {
         self.socket.is_some().then_some(attachment.source)
     }
 
-    /// Returns the name of the interface, if it is usable.
+    /// Returns the interface name if the interface is usable.
     pub(super) fn interface(&self) -> Option<String> {
         self.source()?;
         self.attachment.as_ref().map(|it| it.interface.clone())
     }
 
-    /// Returns the index of the interface, and the MAC address for advertisements and announcements; `None` if there is
-    /// no interface or it has no MAC address.
+    /// Returns the interface index and the MAC address for advertisements and announcements; `None` if there is no
+    /// interface or it has no MAC address.
     pub(super) fn link(&self, settings: &VirtualRouter) -> Option<(u32, MacAddr)> {
         let attachment = self.attachment.as_ref()?;
         let mac = match settings.virtual_mac {
@@ -74,8 +74,8 @@ impl Port {
         Some((attachment.ifindex, MacAddr::new(mac)))
     }
 
-    /// Opens the socket if the attachment has changed or there is no socket. Returns whether the source address must be
-    /// passed to the state machine.
+    /// Opens the socket if there is none or the attachment has changed. Returns whether the caller must pass the source
+    /// address to the state machine.
     pub(super) fn attach(
         &mut self,
         settings: &VirtualRouter,
@@ -96,7 +96,7 @@ impl Port {
         true
     }
 
-    /// Returns the destinations of advertisements: the peers, or the multicast group.
+    /// Returns the destinations of advertisements: the peers, or the multicast group if there are none.
     pub(super) fn receivers(&self, settings: &VirtualRouter, source: IpAddr) -> Vec<IpAddr> {
         if settings.peers.is_empty() {
             vec![group(source)]

@@ -8,7 +8,7 @@ use weir_vrrp::{
 use super::{Agent, Error, Port, now, track};
 
 impl Agent {
-    /// Replaces the virtual routers. Unchanged ones continue without missing an advertisement.
+    /// Replaces the virtual routers. Unchanged virtual routers continue without missing an advertisement.
     pub(super) fn apply(&mut self, settings: Vec<VirtualRouter>) -> Result<(), Error> {
         let configs: Vec<Config> = settings.iter().map(config).collect();
         self.flush()?;

@@ -1,5 +1,5 @@
 //! Receives the helper's responses on the agent's real-time thread. A separate reader thread would run at normal
-//! priority, and on a busy machine the addresses would be announced late.
+//! priority, which would delay the announcement of addresses on a busy machine.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use weir_helper::{Client, ReplyWithRouters};
 
 use crate::Error;
 
-/// Receives the helper's responses on the agent's thread.
+/// Receiver of the helper's responses.
 #[derive(Debug)]
 pub(super) struct ReplyReceiver {
     client: Arc<Client>,

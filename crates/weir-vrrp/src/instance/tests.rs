@@ -42,7 +42,7 @@ fn received(priority: u8, interval: Duration) -> DecodedPacket {
     }
 }
 
-/// Returns an active router with priority 100, and the time when it became active.
+/// Returns an active router with priority 100, and the time at which it became active.
 fn active() -> (Instance, Duration) {
     let mut instance = started(config(100));
     let now = instance.next_deadline().unwrap();
@@ -155,7 +155,7 @@ fn preemption_happens_after_its_delay() {
             instance.handle_timeout(deadline);
         }
         if instance.state() == State::Active {
-            // 1 s until the first packet from the peer, 10 s delay, then the down timer that the last packet restarted.
+            // The first packet arrives after 1 s, the delay is 10 s, and the last packet restarted the down timer.
             assert_eq!(second, 14);
             return;
         }
@@ -178,7 +178,7 @@ fn higher_address_wins_if_priorities_are_equal() {
         .handle_packet(&received(100, SECOND), HIGHER, now)
         .unwrap();
     assert_eq!(instance.state(), State::Backup);
-    // The last packet makes the other router announce the addresses.
+    // The final advertisement makes the other router announce the addresses.
     assert_eq!(
         drain(&mut instance),
         [
@@ -206,7 +206,7 @@ fn addresses_are_announced_after_packets_with_lower_priority() {
         receive(&mut instance, first),
         [Output::Send { priority: 100 }, announce]
     );
-    // At most once a second, and once more a second after the last packet.
+    // The router announces at most once a second, and again one second after the last packet.
     let last = first + SECOND / 2;
     assert_eq!(
         receive(&mut instance, last),
@@ -236,7 +236,7 @@ fn announcement_is_repeated_once_by_default() {
 fn stalled_active_router_becomes_backup_without_sending() {
     let (mut instance, start) = active();
     let now = start + 3 * SECOND;
-    // A packet with a lower priority, which would otherwise make the router assert its state.
+    // Without the stall, this packet with a lower priority would make the router assert its state.
     instance
         .handle_packet(&received(50, SECOND), LOWER, now)
         .unwrap();
@@ -254,7 +254,7 @@ fn stalled_active_router_becomes_backup_without_sending() {
     let (mut instance, start) = active();
     instance.handle_timeout(start + 2 * SECOND);
     assert_eq!(drain(&mut instance), [Output::Send { priority: 100 }]);
-    // Nothing is sent after a stall, not even a last advertisement.
+    // After a stall, the router sends nothing, not even a final advertisement.
     instance.handle_source(None, start + 30 * SECOND);
     assert_eq!(
         drain(&mut instance),
@@ -439,7 +439,7 @@ fn down_adverts_sets_down_interval() {
     );
 }
 
-/// With keepalived's `down_timer_adverts 1`, the timer of an active router expires after one interval; this is not a
+/// With keepalived's `down_timer_adverts 1`, the timer of an active router expires after one interval, which is not a
 /// stall.
 #[test]
 fn down_adverts_1_does_not_cause_stalls() {
@@ -538,9 +538,9 @@ fn first_election_ends_with_another_active_router_or_a_fault() {
             instance.handle_packet(&packet, LOWER, SECOND).unwrap();
         }
     };
-    // A router that stops being active does not keep the addresses.
+    // Priority 0: the other router releases the addresses.
     assert!(is_first(&receive(0)));
-    // Even if this router will take over.
+    // A lower priority ends the election too, although this router will take over.
     assert!(!is_first(&receive(1)));
     assert!(!is_first(&receive(200)));
     assert!(!is_first(&|it| it.handle_source(None, SECOND)));
@@ -553,7 +553,7 @@ fn first_election_ends_with_another_active_router_or_a_fault() {
         .unwrap();
     assert_eq!(instance.state(), State::Backup);
     assert!(!instance.is_first_election());
-    // Before the router has started, too.
+    // An advertisement also ends the election before the router has started.
     let mut instance = Instance::new(config(100), Duration::ZERO);
     assert!(instance.is_first_election());
     instance

@@ -78,7 +78,7 @@ fn receive(router: &mut Router, vrid: u8, priority: u8, now: Duration) -> Result
 fn group_becomes_active_backup_and_faulty_together() {
     let mut router = pair();
     assert_eq!(states(&router), [State::Backup; 2]);
-    // The second router is not ready: its timer expires later, because its priority is lower.
+    // The second router is not ready, because its lower priority makes its timer expire later.
     let now = router.next_deadline().unwrap();
     router.handle_timeout(now);
     assert_eq!(states(&router), [State::Backup; 2]);
@@ -106,7 +106,7 @@ fn first_election_of_a_group_ends_with_that_of_one_member() {
     assert!(router.is_first_election(0) && router.is_first_election(1));
     assert!(!router.is_first_election(2));
     receive(&mut router, 2, 101, SECOND).unwrap();
-    // The first member will not become active either.
+    // The first member cannot become active either.
     assert!(!router.is_first_election(0) && !router.is_first_election(1));
 }
 
@@ -306,7 +306,7 @@ fn weight_tracked_by_one_member_changes_priority_of_group() {
     assert_eq!(priorities(&router), [200]);
 }
 
-/// All of the peer's members become backup with the first one, and clients may have cached its MAC address for the
+/// All members on the peer become backup with the first one. Clients may have cached the peer's MAC address for the
 /// addresses of all members.
 #[test]
 fn all_members_announce_after_packet_with_lower_priority() {

@@ -1,5 +1,5 @@
-//! Two or three directors with a group of two virtual routers, each on its own network segment. Packets are delayed and
-//! lost, and links between directors are cut in one direction or both.
+//! Simulates two or three directors with a group of two virtual routers, each on a separate network segment. Packets
+//! are delayed and lost, and links between directors are cut in one direction or in both.
 
 use std::time::Duration;
 
@@ -10,9 +10,9 @@ const SCHEDULES: u64 = 1_000;
 const SOAK_SCHEDULES: u64 = 200_000;
 const INTERVAL: Duration = Duration::from_millis(100);
 const SEGMENTS: usize = 2;
-/// End of loss and of cuts on the second segment.
+/// Time at which loss and cuts on the second segment end.
 const SECOND_SEGMENT_HEALED: Duration = Duration::from_secs(4);
-/// End of cuts on the first segment.
+/// Time at which cuts on the first segment end.
 const FIRST_SEGMENT_HEALED: Duration = Duration::from_secs(8);
 const END: Duration = Duration::from_secs(12);
 /// Time after which an unchanged network must have exactly one active director: more than two active down intervals.
@@ -57,7 +57,7 @@ struct Simulation {
     cut_links: Vec<Link>,
     loss_percent: u64,
     now: Duration,
-    /// State changes although the network has not changed for [`SETTLED`].
+    /// State changes after the network has been unchanged for [`SETTLED`].
     late_changes: Vec<(Duration, usize)>,
     overlap: Overlap,
 }
@@ -252,7 +252,7 @@ impl Simulation {
             .collect()
     }
 
-    /// Observes only the time after the second segment has healed.
+    /// Records overlaps of active directors. Ignores the time before the second segment has healed.
     fn observe(&mut self) {
         if self.now < SECOND_SEGMENT_HEALED {
             return;

@@ -1,5 +1,5 @@
-//! Shared by both simulations: random numbers, a queue of events, addresses, the time during which several routers are
-//! active, and the seeds of the schedules.
+//! Provides what both simulations share: random numbers, a queue of events, addresses, the time during which several
+//! routers are active, and the seeds of the schedules.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -37,10 +37,10 @@ impl Random {
     }
 }
 
-/// A queue of events ordered by time; events at the same time keep the order in which they were added.
+/// A queue of events ordered by time; events at the same time stay in insertion order.
 pub(crate) struct Timeline<E> {
     events: BinaryHeap<Reverse<(Duration, u64, E)>>,
-    /// Number of events that were added.
+    /// Number of events added so far.
     count: u64,
 }
 
@@ -99,7 +99,7 @@ fn setting(name: &str, default: u64) -> u64 {
         .unwrap_or(default)
 }
 
-/// Returns whether the long forms of the tests run.
+/// Returns whether to run the long forms of the tests.
 pub(crate) fn is_soak() -> bool {
     setting("WEIR_SOAK", 0) > 0
 }

@@ -1,4 +1,5 @@
-//! Two to four routers that may be paused, on a network that loses and delays packets and becomes partitioned.
+//! Simulates two to four routers, which can be paused, on a network that loses and delays packets and becomes
+//! partitioned.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -10,7 +11,7 @@ const SCHEDULES: u64 = 2_000;
 const SOAK_SCHEDULES: u64 = 1_000_000;
 /// Time during which faults occur.
 const FAULTY_PERIOD: Duration = Duration::from_secs(12);
-/// Time without faults afterwards.
+/// Time without faults after that.
 const HEALED_PERIOD: Duration = Duration::from_secs(12);
 
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -86,7 +87,7 @@ impl Simulation {
                     [50, 100, 500, 1_000].map(Duration::from_millis)[random.below(4) as usize]
                 }
             };
-            // Often equal, so that the address decides.
+            // Priorities are often equal, so that the address decides.
             let priority = [100, 100, 150, 200, 254, 1][random.below(6) as usize];
             let config = Config {
                 name: "v".to_owned(),
@@ -213,7 +214,7 @@ impl Simulation {
         }
     }
 
-    /// Resumes a paused node. Queued packets are handled before timers, as in the driver.
+    /// Resumes a paused node. Handles queued packets before timers, as the driver does.
     fn resume(&mut self, node: usize) {
         self.nodes[node].is_paused = false;
         let length = self.now - self.nodes[node].paused_at;
@@ -224,7 +225,7 @@ impl Simulation {
         self.nodes[node].instance.handle_timeout(self.now);
         let interval = self.nodes[node].instance.config().interval;
         let sent = self.drain(node);
-        // It was silent for so long that another router may be active, so it must listen first.
+        // After such a long silence, another router may be active, so the node must listen first.
         assert!(
             !(sent && was_active && length >= 3 * interval),
             "a stalled router sent an advertisement"
@@ -340,7 +341,7 @@ fn run_schedules(count: u64) {
     for seed in seeds(count) {
         let mut simulation = Simulation::new(seed);
         simulation.run();
-        // Until each router's next advertisement arrives, and the response to it.
+        // Several routers may be active until each one's next advertisement, and the response to it, has arrived.
         let limit = simulation.longest_interval() + 2 * DELAY_MAX;
         let longest = simulation.overlap.longest;
         assert!(

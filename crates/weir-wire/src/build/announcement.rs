@@ -1,4 +1,4 @@
-//! Builds announcements of addresses to all neighbours.
+//! Builds frames that announce an address to all neighbours.
 
 use std::net::{IpAddr, Ipv6Addr};
 

@@ -8,10 +8,10 @@ use crate::ipv6::{Ipv6Header, Ipv6View};
 use crate::options::HeaderOptions;
 use crate::protocol::{EtherType, IpProtocol};
 
-/// Fragments `packet` into IP packets of at most `mtu` bytes, in order. Returns only the packet itself if it fits.
+/// Fragments `packet` into IP packets of at most `mtu` bytes, in order. If the packet fits, returns only the packet
+/// itself.
 ///
-/// The fragments have the identification `id`, of which IPv4 uses the lower half. An IPv4 fragment can be fragmented
-/// again.
+/// The fragments have the identification `id`; IPv4 uses its lower half. An IPv4 fragment can be fragmented again.
 ///
 /// # Errors
 /// Returns the errors of the views, and [`ParseError::NotFragmentable`] if DF is set, if fewer than eight bytes of
@@ -148,7 +148,7 @@ fn fragment_v6(
     Ok(parts)
 }
 
-/// The headers that are copied to every fragment; the last of them is followed by the fragment header.
+/// The headers that are copied to every fragment. The fragment header follows them.
 struct PerFragmentHeaders {
     /// The next header field of the fixed header.
     first: IpProtocol,

@@ -1,4 +1,4 @@
-//! The IPv4 step of the builder.
+//! Builds IPv4 packets.
 
 use std::net::Ipv4Addr;
 

@@ -1,4 +1,4 @@
-//! The IPv6 step of the builder, with extension headers.
+//! Builds IPv6 packets, with extension headers.
 
 use std::net::Ipv6Addr;
 
@@ -40,7 +40,7 @@ impl Ipv6Builder {
         self
     }
 
-    /// Alias of [`Self::hop_limit`].
+    /// Alias for [`Self::hop_limit`].
     #[must_use]
     pub const fn ttl(self, ttl: u8) -> Self {
         self.hop_limit(ttl)

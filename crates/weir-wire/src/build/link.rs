@@ -1,4 +1,4 @@
-//! Ethernet frames: addresses, tags and payload.
+//! Builds Ethernet frames: addresses, tags and payload.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -45,7 +45,7 @@ impl EthernetBuilder {
         self.tag(VlanTag::service(vlan))
     }
 
-    /// Adds a tag with all its bits, after the existing tags.
+    /// Adds a tag with arbitrary bits after the existing tags.
     #[must_use]
     pub fn tag(mut self, tag: VlanTag) -> Self {
         self.tags.push(tag);

@@ -1,5 +1,5 @@
-//! The fluent builder, which adds headers from the outermost to the innermost. Each step has methods only for the
-//! headers that can follow.
+//! Builds packets with a fluent interface, from the outermost to the innermost header. Each step has methods only for
+//! the headers that can follow.
 //!
 //! Lengths and checksums are computed unless they are overridden (`bad_checksum`, `total_length`, …). An override
 //! changes only its field, and checksums that cover the field are computed afterwards, so that a packet has only the
@@ -48,7 +48,7 @@ impl Packet {
     }
 }
 
-/// The value for a checksum field.
+/// How a checksum field is filled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum ChecksumChoice {
     #[default]

@@ -1,4 +1,4 @@
-//! An IP header of either family, and the headers and payloads that can follow it.
+//! Builds IP headers of either family, and the headers and payloads that can follow them.
 
 use std::net::IpAddr;
 
@@ -192,7 +192,7 @@ macro_rules! payloads {
                 .payload(quoted)
             }
 
-            /// Adds the IP packet `inner`, IPv4 or IPv6 by its version.
+            /// Adds the IP packet `inner`. Its version, IPv4 or IPv6, selects the protocol number.
             #[must_use]
             pub fn ipip(self, inner: &[u8]) -> RawBuilder {
                 self.raw(IpProtocol::for_inner_packet(inner).unwrap_or(IpProtocol::IPIP), inner)

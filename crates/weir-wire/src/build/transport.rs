@@ -1,4 +1,4 @@
-//! TCP, UDP, ICMP and raw payloads of the builder.
+//! Builds TCP, UDP, ICMP and raw payloads.
 
 use crate::build::ChecksumChoice;
 use crate::build::network::IpBuilder;
@@ -264,7 +264,7 @@ impl IcmpBuilder {
     }
 }
 
-/// Raw bytes after an IP header: other protocols, later fragments, encapsulated packets.
+/// Raw bytes after an IP header, for other protocols, later fragments and encapsulated packets.
 #[derive(Debug, Clone)]
 pub struct RawBuilder {
     ip: IpBuilder,

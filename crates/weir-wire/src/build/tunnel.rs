@@ -16,7 +16,7 @@ use crate::protocol::{EtherType, IpProtocol};
 use crate::tcp::TcpView;
 use crate::udp::UdpView;
 
-/// Computation of the inner checksum and the outer UDP checksum of a GUE packet.
+/// How the inner checksum and the outer UDP checksum of a GUE packet are computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum GueChecksum {
     /// The outer UDP checksum is zero.

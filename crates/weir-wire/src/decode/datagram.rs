@@ -23,7 +23,7 @@ use crate::udp::UdpView;
 /// Maximum depth of encapsulated and quoted packets.
 const MAX_DEPTH: usize = 4;
 
-/// Options of the decoder.
+/// The decoder's options.
 #[derive(Clone, Copy)]
 pub(crate) struct Decoder<'a> {
     pub(crate) options: &'a DecodeOptions,
@@ -36,7 +36,7 @@ struct Position {
     offset: usize,
     /// Number of outer packets.
     depth: usize,
-    /// Whether an ICMP error quotes the packet, which may therefore be truncated.
+    /// Whether an ICMP error quotes the packet. A quoted packet can be truncated.
     is_quoted: bool,
 }
 
@@ -49,13 +49,13 @@ struct Segment<'a> {
     protocol: IpProtocol,
     src: IpAddr,
     dst: IpAddr,
-    /// Whether the segment is complete: neither a fragment nor truncated.
+    /// Whether the segment is complete: it is neither a fragment nor truncated.
     is_complete: bool,
     position: Position,
 }
 
 impl Segment<'_> {
-    /// Returns the sum of the pseudo header for `length` bytes. A UDP datagram may be shorter than the IP payload.
+    /// Returns the sum of the pseudo header for `length` bytes. A UDP datagram can be shorter than the IP payload.
     fn pseudo_header(&self, length: usize) -> Sum {
         pseudo_header(self.src, self.dst, self.protocol, length)
     }

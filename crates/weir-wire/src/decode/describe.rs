@@ -16,7 +16,7 @@ use crate::ndp::NeighbourMessage;
 use crate::protocol::IpProtocol;
 use crate::tcp::TcpHeader;
 
-/// Maximum number of payload bytes that are shown.
+/// Maximum number of payload bytes that the text shows.
 const DATA_MAX_BYTES: usize = 24;
 
 /// Formats a frame with its payload. For bytes that cannot be decoded, formats the error and the bytes.
@@ -37,8 +37,8 @@ pub fn describe(frame: &[u8]) -> String {
     }
 }
 
-/// Returns the differences between two frames, line by line, the first marked `-` and the second `+`. Returns `None` if
-/// they are equal.
+/// Returns the differences between two frames, line by line; `-` marks lines of the first frame and `+` lines of the
+/// second. Returns `None` if they are equal.
 ///
 /// The last line shows the first different byte, because some differences do not appear in any other line.
 #[must_use]

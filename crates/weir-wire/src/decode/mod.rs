@@ -28,7 +28,7 @@ use crate::tuple::FiveTuple;
 use crate::udp::UdpHeader;
 use crate::{GUE_PORT, Packet};
 
-/// Information for decoding that is not in the packet.
+/// Information that decoding requires but the packet does not contain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DecodeOptions {
     /// UDP destination ports of GUE; [`GUE_PORT`] by default.
@@ -123,7 +123,7 @@ pub struct Datagram {
     pub ip: IpHeader,
     /// The packet's bytes, without padding.
     pub range: Range<usize>,
-    /// Whether the packet is not truncated; false only for quotes of ICMP errors.
+    /// Whether the packet is not truncated; false only for packets that ICMP errors quote.
     pub complete: bool,
     /// Validity of the IPv4 header checksum; IPv6 has no header checksum.
     pub header_checksum: ChecksumState,

@@ -1,6 +1,6 @@
-//! IPv6 extension headers (RFC 8200 section 4): hop-by-hop, routing, destination options, fragment.
+//! Parses and builds IPv6 extension headers (RFC 8200 section 4): hop-by-hop, routing, destination options, fragment.
 //!
-//! Headers may be repeated and in any order, because hosts accept this; their number is limited. Authentication and
+//! Headers can be repeated and in any order, because hosts accept this, but their number is limited. Authentication and
 //! encryption headers end the chain. Options are not interpreted.
 
 use crate::bytes::{require, tail, u8_at, u16_at, u32_at};

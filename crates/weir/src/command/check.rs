@@ -1,4 +1,4 @@
-//! `weir check`.
+//! Implements `weir check`.
 
 use std::process::ExitCode;
 
@@ -30,7 +30,7 @@ pub(super) fn check(global: &GlobalOptions, strict: bool, json: bool) -> Outcome
     problems.extend(occupied_listeners(global, &loaded)?);
     let has_fatal_problem = problems.iter().any(|problem| problem.fatal);
     let added = added_vips(&global.runtime_dir);
-    // If the addresses cannot be read, only the file is checked.
+    // If the host's addresses cannot be read, check only the file.
     let absent = block_on(configuration::absent_vips(&loaded.desired, &added))?.unwrap_or_default();
     let failovers = configuration::failovers(&loaded.desired);
     let file_name = file.display().to_string();
@@ -78,8 +78,8 @@ fn print(findings: &[Finding]) -> Result<(), Failure> {
     Ok(terminal::print(&(text + "\n"))?)
 }
 
-/// Returns warnings about addresses that another program listens on. They are not errors, because that program may have
-/// exited before Weir starts. While a daemon runs, `weir plan` reports them.
+/// Returns warnings about addresses on which another program listens. They are not errors, because that program may
+/// exit before Weir starts. While a daemon runs, returns none: `weir plan` reports them.
 fn occupied_listeners(global: &GlobalOptions, loaded: &Loaded) -> Result<Vec<Problem>, Failure> {
     let client = Client::new(&global.runtime_dir).within(STATUS_TIMEOUT);
     let reply = block_on(client.status())?;
@@ -97,7 +97,7 @@ fn occupied_listeners(global: &GlobalOptions, loaded: &Loaded) -> Result<Vec<Pro
     Ok(problems)
 }
 
-/// Reports that the running daemon uses a different file from the one that is checked.
+/// Prints a note if the running daemon uses a file other than the one being checked.
 fn note_other_file(global: &GlobalOptions) {
     let checked = std::path::absolute(global.config()).ok();
     let active = daemon::last_configuration(&global.runtime_dir);

@@ -1,4 +1,4 @@
-//! `weir clean`.
+//! Implements `weir clean`.
 
 use std::process::ExitCode;
 
@@ -55,22 +55,22 @@ pub(super) fn clean(global: &GlobalOptions, force: bool) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The changes that were reverted.
+/// The changes that `weir clean` has reverted.
 struct RevertedChanges {
-    /// Steps of `real-server down`.
+    /// The steps of `real-server down`.
     steps: Vec<Step>,
     cleaned: CleanSummary,
     virtual_addresses: usize,
 }
 
-/// Reverts the changes to the kernel; `in_this_namespace` = the daemon ran in this network namespace.
+/// Reverts the changes to the kernel. `in_this_namespace` = the daemon ran in this network namespace.
 async fn undo(
     options: &Options,
     paths: &Paths,
     force: bool,
     in_this_namespace: bool,
 ) -> Result<RevertedChanges, Failure> {
-    // The real server's pins are in a directory below the director's.
+    // Undo this first: the pins of `real-server` are in a directory below the director's.
     let steps = match weir_real_server::down(options, &DownRequest::default()).await {
         Err(error) if force => {
             terminal::eprint(&format!(
@@ -95,8 +95,8 @@ async fn undo(
 }
 
 impl RevertedChanges {
-    /// Returns one line for each setting of `real-server`, the data plane, each address, and each count of other
-    /// objects. `removed_files` = number of files removed from the runtime directory.
+    /// Returns one line for each setting of `real-server`, for the data plane, for each address, and for each count of
+    /// other objects. `removed_files` = number of files removed from the runtime directory.
     fn to_text(&self, global: &GlobalOptions, removed_files: usize) -> String {
         let mut text: String = self.steps.iter().map(|step| format!("{step}\n")).collect();
         if self.cleaned.data_plane {

@@ -1,4 +1,4 @@
-//! `weir cluster`.
+//! Implements `weir cluster`.
 
 use std::fs;
 use std::io::{self, Read as _};
@@ -15,7 +15,7 @@ use crate::arguments::{Cluster, GlobalOptions};
 use crate::failure::Failure;
 use crate::terminal;
 
-/// Interval at which the state of the rollout is read.
+/// Interval at which `weir cluster` reads the state of the rollout.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 pub(super) fn cluster(global: &GlobalOptions, command: &Cluster) -> Outcome {
@@ -71,7 +71,7 @@ fn publish(global: &GlobalOptions, file: &Path, guard: Duration) -> Result<u64, 
     Ok(published?.version)
 }
 
-/// Waits until the rollout has ended, and shows its steps on stderr.
+/// Waits until the rollout ends, and shows its steps on stderr.
 fn wait_for_rollout(global: &GlobalOptions, version: u64, json: bool) -> Outcome {
     let client = Client::new(&global.runtime_dir).within(REPLY_TIMEOUT);
     let mut shown = String::new();
@@ -84,7 +84,7 @@ fn wait_for_rollout(global: &GlobalOptions, version: u64, json: bool) -> Outcome
                         terminal::eprint(&format!("{line}\n"));
                         shown = line;
                     }
-                    // A director that has not read the publication from etcd yet still reports the previous one.
+                    // A director that has not yet read the publication from etcd still reports the previous one.
                     let is_over = group.published == version && group.rollout != "running";
                     if is_over || group.published > version {
                         return Ok(group);
@@ -117,7 +117,7 @@ fn wait_for_rollout(global: &GlobalOptions, version: u64, json: bool) -> Outcome
     )
 }
 
-/// Returns one line about the progress of the rollout.
+/// Returns a line about the progress of the rollout.
 fn progress_line(group: &Group) -> String {
     let present = group.members.iter().filter(|it| it.state == "present");
     let (all, done) = (

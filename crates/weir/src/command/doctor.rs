@@ -1,4 +1,4 @@
-//! `weir doctor` and `weir real-server doctor`.
+//! Implements `weir doctor` and `weir real-server doctor`.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -17,7 +17,7 @@ use crate::terminal;
 
 pub(super) fn director(global: &GlobalOptions, arguments: &Doctor) -> Outcome {
     namespace::check_same(global, "doctor")?;
-    // The daemon's configuration, unless a file is specified.
+    // Use the daemon's configuration unless a file is specified.
     let last = daemon::last_configuration(&global.runtime_dir);
     let file = global.config.as_deref().or(last.as_deref());
     let file = file.unwrap_or(global.config());
@@ -79,7 +79,8 @@ pub(super) fn director(global: &GlobalOptions, arguments: &Doctor) -> Outcome {
     print_findings(&findings, arguments)
 }
 
-/// Returns the last active configuration, or an empty one, and a description of the findings that are based on it.
+/// Returns the last active configuration, or an empty one if there is none, and text that describes the findings based
+/// on it.
 fn last_active(global: &GlobalOptions) -> (Desired, &'static str) {
     let text = daemon::active_config_file(&global.runtime_dir);
     let loaded = text.and_then(|text| configuration::load_with(&text, false, Secrets::Unread).ok());
@@ -114,7 +115,7 @@ pub(super) fn server(options: &Options, arguments: &Doctor) -> Outcome {
     print_findings(&findings, arguments)
 }
 
-/// Prints the findings. Exit code: 0 = there are no problems, or all are fixed; 1 = there are problems.
+/// Prints the findings. Exit code: 0 = there are no problems, or all of them are fixed; 1 = there are problems.
 fn print_findings(findings: &[Diagnosis], arguments: &Doctor) -> Outcome {
     let mut text = if arguments.json {
         serde_json::to_string_pretty(findings).map_err(Failure::failed)? + "\n"

@@ -1,4 +1,4 @@
-//! `weir explain`.
+//! Implements `weir explain`.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -15,7 +15,7 @@ use crate::arguments::{Explain, GlobalOptions};
 use crate::failure::Failure;
 use crate::terminal;
 
-/// The error if no argument is specified.
+/// The error message if no argument is specified.
 const NOTHING_TO_EXPLAIN: &str = "explain: specify a code, a packet or a request, for example
   weir explain E016
   weir explain --packet 'tcp 198.51.100.7:40000 192.0.2.10:80'
@@ -30,7 +30,8 @@ pub(super) fn explain(global: &GlobalOptions, arguments: &Explain) -> Outcome {
     let explanation = match (&arguments.packet, &arguments.request) {
         (Some(packet), _) => with_progress(what, client.explain(packet))??,
         (None, Some(request)) => {
-            // The daemon parses the request again. An invalid request is a usage error, even without a daemon.
+            // The daemon also parses the request. Parsing it here makes an invalid request a usage error even without a
+            // daemon.
             let parsed = Request::parse(request, &arguments.headers);
             let parsed = parsed.map_err(|error| Failure::Usage {
                 message: format!("explain: {error}"),

@@ -1,4 +1,4 @@
-//! `weir fmt`.
+//! Implements `weir fmt`.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -50,8 +50,8 @@ fn failed(message: String) -> Failure {
     Failure::Failed { message }
 }
 
-/// Replaces a file atomically, so that a reload never reads an incomplete file. Preserves symbolic links, owner and
-/// mode.
+/// Replaces a file atomically, so that a reload never reads an incomplete file. Preserves symbolic links, the owner and
+/// the mode.
 fn replace(file: &Path, text: &str) -> io::Result<()> {
     let file = file.canonicalize()?;
     let metadata = file.metadata()?;

@@ -1,5 +1,5 @@
-//! `weir generate`: man pages, shell completions and the manual's command reference, from the definition of the command
-//! line and the key catalog. This is a command and not a build script, so that builds do not take longer.
+//! Implements `weir generate`, which generates man pages, shell completions and the manual's command reference from the
+//! definition of the command line and the key catalog. It is a command rather than a build script to keep builds fast.
 
 mod roff;
 
@@ -29,7 +29,8 @@ pub(super) fn generate(what: &Generate) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the command line without `help`, whose pages would repeat the other pages. Hides reserved commands.
+/// Returns the definition of the command line without `help`, whose pages would repeat the other pages. Hides reserved
+/// commands.
 fn definition() -> Command {
     let command = Arguments::command().disable_help_subcommand(true);
     command.mut_subcommands(|it| {
@@ -44,7 +45,7 @@ fn write_man_pages(directory: &Path) -> std::io::Result<()> {
     std::fs::write(directory.join(roff::FILE), roff::configuration())
 }
 
-/// Returns the subcommands that are not hidden, without nested ones.
+/// Returns the direct subcommands that are not hidden.
 fn visible_subcommands(command: &Command) -> impl Iterator<Item = &Command> {
     command.get_subcommands().filter(|it| !it.is_hide_set())
 }
@@ -128,7 +129,7 @@ fn push_table<'a>(out: &mut String, arguments: impl Iterator<Item = &'a Arg>) {
     }
 }
 
-/// Escapes the characters in the text of a table cell that Markdown would interpret.
+/// Escapes the characters that Markdown would interpret in a table cell.
 fn escape(text: &str) -> String {
     text.replace('|', "\\|").replace('<', "&lt;")
 }

@@ -1,4 +1,4 @@
-//! `weir helper --service`, which the service manager starts.
+//! Implements `weir helper --service`, which the service manager starts.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -17,7 +17,7 @@ pub(super) fn service(global: &GlobalOptions) -> Outcome {
         keeper::configured_socket().unwrap_or_else(|| PathBuf::from(keeper::HELPER_SOCKET));
     let configuration = std::path::absolute(global.config())?;
     let paths = super::run::paths(global);
-    // On this thread, because the helpers are killed when the thread that started them exits (PR_SET_PDEATHSIG).
+    // Run on this thread: the kernel kills the helpers when the thread that started them exits (PR_SET_PDEATHSIG).
     block_on(keeper::serve_keepers(&socket, &configuration, &paths))?.map_err(Failure::failed)?;
     Ok(ExitCode::SUCCESS)
 }

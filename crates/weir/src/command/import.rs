@@ -1,4 +1,4 @@
-//! `weir import`.
+//! Implements `weir import`.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -16,7 +16,7 @@ pub(super) fn import(import: &Import) -> Outcome {
     let text = read(&import.file)?;
     let root = import.root.as_deref().map(std::path::absolute);
     let root = root.transpose()?;
-    // Paths of included files are relative to the file.
+    // Paths of included files are relative to the including file.
     let name = import.file.to_string_lossy();
     let (imported, unresolved_names) = with_names(root.as_deref(), |machine| match import.from {
         ImportFrom::Ipvsadm => {
@@ -33,7 +33,7 @@ pub(super) fn import(import: &Import) -> Outcome {
         ImportFrom::Haproxy => weir_import::haproxy(&name, &text, machine),
         ImportFrom::Nginx => weir_import::nginx(&name, &text, machine),
     });
-    // haproxy and nginx listen on addresses that exist; the others use VIPs, which Weir adds only with `vip_interface`.
+    // HAProxy and nginx listen on existing addresses; the others use VIPs, which Weir adds only with `vip_interface`.
     if !matches!(import.from, ImportFrom::Haproxy | ImportFrom::Nginx) {
         print(&block_on(vip_comment(&imported.toml))?)?;
     }
@@ -49,7 +49,7 @@ pub(super) fn import(import: &Import) -> Outcome {
     Ok(ExitCode::FAILURE)
 }
 
-/// Writes the file to standard output. Ignores a pipe closed by its reader (`head`), so that the notes are still
+/// Writes the file to standard output. Ignores a broken pipe (`weir import … | head`), so that the notes are still
 /// reported.
 fn print(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
@@ -60,7 +60,7 @@ fn print(text: &str) -> io::Result<()> {
 }
 
 /// Reports each line that was not imported: harmless ones first, and those that may admit clients last, where an
-/// operator notices them.
+/// operator will notice them.
 fn report(name: &str, imported: &Imported, unresolved_names: &[String]) {
     let Imported {
         notes,

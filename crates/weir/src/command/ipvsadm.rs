@@ -1,4 +1,4 @@
-//! `weir ipvsadm`, and the program when it is started as `ipvsadm`.
+//! Implements `weir ipvsadm`, and runs the program when it is started as `ipvsadm`.
 
 use std::ffi::OsString;
 use std::io::{self, BufReader, Write};
@@ -10,7 +10,8 @@ use weir_engine::Paths;
 use super::{Outcome, block_on};
 use crate::arguments::GlobalOptions;
 
-/// Returns the options from the environment: when started as `ipvsadm`, the program does not accept Weir's own options.
+/// Returns the options from the environment, because the program does not accept Weir's own options when it is started
+/// as `ipvsadm`.
 pub(super) fn from_environment() -> GlobalOptions {
     GlobalOptions::from_environment()
 }

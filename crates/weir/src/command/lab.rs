@@ -1,4 +1,4 @@
-//! `weir lab`, which the crate weir-lab implements.
+//! Runs `weir lab`, which the crate weir-lab implements.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! `weir log`.
+//! Implements `weir log`.
 
 use std::process::ExitCode;
 
@@ -10,7 +10,7 @@ use crate::arguments::GlobalOptions;
 use crate::failure::Failure;
 use crate::terminal;
 
-/// Shows the filter of the daemon's log, or changes it.
+/// Shows or changes the filter of the daemon's log.
 pub(super) fn log(global: &GlobalOptions, filter: Option<&str>, json: bool) -> Outcome {
     if let Some(filter) = filter {
         log_filter::check(filter).map_err(|message| Failure::Usage { message })?;

@@ -1,4 +1,4 @@
-//! The commands, one module each.
+//! Runs the commands, each of which has its own module.
 
 mod check;
 mod clean;
@@ -40,7 +40,7 @@ use crate::terminal;
 /// The result of a command.
 pub(crate) type Outcome = Result<ExitCode, Failure>;
 
-/// Runs the command of the command line.
+/// Runs the command given on the command line.
 pub(crate) fn execute(arguments: &Arguments) -> Outcome {
     let global = &arguments.global;
     match &arguments.command {
@@ -108,7 +108,7 @@ const FIRST_PROGRESS: Duration = Duration::from_secs(2);
 /// Interval of further progress reports.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Runs a future like [`block_on`], with progress reports on stderr if it takes long.
+/// Runs a future like [`block_on`], and reports progress on stderr if it takes a long time.
 fn with_progress<T>(what: &str, work: impl Future<Output = T>) -> Result<T, Failure> {
     let started = Instant::now();
     block_on(report_while(
@@ -128,7 +128,7 @@ const REPLY_TIMEOUT: Duration = Duration::from_secs(30);
 /// Time limit for the reply to `status`, which must report a daemon that hangs.
 const STATUS_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Waits for `work`. Calls `report` after `first`, then after each `interval`.
+/// Waits for `work`. Calls `report` after `first`, and then at every `interval`.
 async fn report_while<T>(
     work: impl Future<Output = T>,
     first: Duration,

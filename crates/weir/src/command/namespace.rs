@@ -1,4 +1,4 @@
-//! Directories of a director that ran in another network namespace.
+//! Detects directories of a director that ran in another network namespace.
 //!
 //! Interfaces and addresses are recorded by name, and the same name identifies a different interface in another
 //! namespace. `weir run` and `weir clean` therefore do not use such directories.
@@ -9,8 +9,8 @@ use weir_engine::Paths;
 use crate::arguments::GlobalOptions;
 use crate::failure::Failure;
 
-/// Fails if a director in another network namespace left a data plane or addresses. If that namespace no longer
-/// exists, the record of its addresses is removed.
+/// Fails if a director in another network namespace left a data plane or addresses behind. If that namespace no longer
+/// exists, removes the record of the addresses.
 pub(super) fn check_start(global: &GlobalOptions, paths: &Paths) -> Result<(), Failure> {
     // An unprivileged user can neither read the record nor own a data plane.
     let other = other_namespace(&global.runtime_dir).ok().flatten();
@@ -35,8 +35,8 @@ pub(super) fn check_start(global: &GlobalOptions, paths: &Paths) -> Result<(), F
     Ok(())
 }
 
-/// Fails if the director with these directories runs or ran in another network namespace: what `command` finds here
-/// would be about other interfaces.
+/// Fails if the director with these directories runs or ran in another network namespace: `command` would examine the
+/// wrong interfaces.
 pub(super) fn check_same(global: &GlobalOptions, command: &str) -> Result<(), Failure> {
     let other = other_namespace(&global.runtime_dir).ok().flatten();
     let Some(other) = other.filter(OtherNamespace::exists) else {
@@ -48,7 +48,7 @@ pub(super) fn check_same(global: &GlobalOptions, command: &str) -> Result<(), Fa
     })
 }
 
-/// Returns how to run `weir clean` for the director in `other`.
+/// Returns instructions for running `weir clean` for the director in `other`.
 pub(super) fn clean_advice(global: &GlobalOptions, other: &OtherNamespace) -> String {
     let advice = advice(global, other, "clean");
     match other.path() {
@@ -57,7 +57,7 @@ pub(super) fn clean_advice(global: &GlobalOptions, other: &OtherNamespace) -> St
     }
 }
 
-/// Returns how to run a command in the namespace `other`.
+/// Returns instructions for running a command in the namespace `other`.
 fn advice(global: &GlobalOptions, other: &OtherNamespace, command: &str) -> String {
     let options = global.directory_options();
     match other.path() {

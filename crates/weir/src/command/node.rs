@@ -1,4 +1,4 @@
-//! `weir node`, and the hidden command `weir announcer`, which `weir run` starts.
+//! Implements `weir node`, and the hidden command `weir announcer`, which `weir run` starts.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! `weir protect`.
+//! Implements `weir protect`.
 
 use std::io::ErrorKind;
 use std::os::unix::process::ExitStatusExt;
@@ -11,11 +11,11 @@ use crate::arguments::{GlobalOptions, Protect};
 use crate::failure::{Failure, with_advice};
 use crate::terminal;
 
-/// Exit codes of env(1): the command was not started, is not executable, or was not found.
+/// Exit codes, as in env(1), if the command was not started, is not executable, or was not found.
 const NOT_STARTED: u8 = 125;
 const NOT_EXECUTABLE: u8 = 126;
 const NOT_FOUND: u8 = 127;
-/// Shells add this to the number of the signal that terminated a command.
+/// Base of the exit code after a signal: shells add the number of the signal that terminated the command.
 const SIGNAL_BASE: i32 = 128;
 
 pub(super) fn protect(global: &GlobalOptions, arguments: &Protect) -> Outcome {

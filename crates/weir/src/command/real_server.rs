@@ -1,4 +1,4 @@
-//! `weir real-server`.
+//! Implements `weir real-server`.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! `weir reload`.
+//! Implements `weir reload`.
 
 use std::process::ExitCode;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! `weir run`.
+//! Implements `weir run`.
 
 use std::process::ExitCode;
 
@@ -13,7 +13,8 @@ use crate::arguments::GlobalOptions;
 use crate::failure::Failure;
 use crate::terminal;
 
-/// Threads in addition to the one that owns the engine: the API must reply while a configuration is applied.
+/// Number of threads in addition to the one that owns the engine: the API must reply while the engine applies a
+/// configuration.
 const API_THREADS: usize = 1;
 
 pub(super) fn run(global: &GlobalOptions) -> Outcome {
@@ -28,12 +29,12 @@ pub(super) fn run(global: &GlobalOptions) -> Outcome {
 /// Runs the keeper on this thread: the kernel kills the daemon when the thread that started it exits
 /// (PR_SET_PDEATHSIG).
 fn run_keeper(global: &GlobalOptions) -> Outcome {
-    // An unprivileged user's program may get CAP_NET_BIND_SERVICE from its file at each exec; no_new_privs would
+    // The program of an unprivileged user may gain CAP_NET_BIND_SERVICE from its file at each exec; no_new_privs would
     // prevent that.
     if rustix::process::geteuid().is_root() {
         weir_sys::forbid_new_privileges().map_err(Failure::failed)?;
     }
-    // Errors in the file are reported before anything is created. After that, only daemons read it.
+    // Errors in the file must be reported before anything is created. After that, only daemons read the file.
     let file = std::path::absolute(global.config())?;
     // An unprivileged keeper cannot read the file; its first daemon reads it.
     if keeper::configured_socket().is_none() {

@@ -1,4 +1,4 @@
-//! `weir schema`.
+//! Implements `weir schema`.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! `weir server`.
+//! Implements `weir server`.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -62,7 +62,7 @@ pub(super) fn server(global: &GlobalOptions, server: &Server) -> Outcome {
     }
 }
 
-/// Waits until the server has no open connection or `timeout` expires. Returns the server's state at that time.
+/// Waits until the server has no open connections or `timeout` expires. Returns the server's state at that time.
 async fn wait_until_drained(
     client: &Client,
     name: &ServerName,
@@ -109,7 +109,7 @@ fn connections(count: u64) -> String {
     }
 }
 
-/// Returns one line about the result of an action.
+/// Returns a line about the result of an action.
 fn summary(name: &ServerName, action: &ServerAction, current: &ServerStatus) -> String {
     let ServerName { pool, address } = name;
     let open = connections(current.open_connections);

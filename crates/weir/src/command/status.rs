@@ -1,4 +1,4 @@
-//! `weir status`.
+//! Implements `weir status`.
 
 use std::io::{self, IsTerminal};
 use std::process::ExitCode;
@@ -16,7 +16,7 @@ use crate::arguments::{Command, GlobalOptions};
 use crate::failure::Failure;
 use crate::terminal;
 
-/// Interval of `--watch`.
+/// Refresh interval of `--watch`.
 const WATCH_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Minimum number of columns of the formatted text.
@@ -25,14 +25,14 @@ const MIN_COLUMNS: usize = 80;
 /// Number of rows of a terminal whose size is unknown.
 const DEFAULT_ROWS: usize = 24;
 
-/// Returns the columns and rows of the terminal; `None` if they are unknown or 0 (a pty without a window).
+/// Returns the number of columns and rows of the terminal, or `None` if they are unknown or 0 (a pty without a window).
 fn terminal_size() -> Option<(u16, u16)> {
     let reported = reported_size().ok();
     reported.filter(|&(columns, rows)| columns > 0 && rows > 0)
 }
 
-/// Escape sequences before and after a page of `--watch`: disable line wrapping; erase the rest of the screen and
-/// enable line wrapping (DEC private mode 7, ECMA-48: ED).
+/// Escape sequences around a page of `--watch`. The first disables line wrapping; the second erases the rest of the
+/// screen and enables line wrapping (DEC private mode 7, ECMA-48: ED).
 const PAGE_SEQUENCES: (&str, &str) = ("\x1b[?7l", "\x1b[J\x1b[?7h");
 
 /// The options of the command.
@@ -112,7 +112,7 @@ async fn watch_status(client: &Client, query: &Query) -> Outcome {
     let mut previous: Option<(Report, Instant)> = None;
     loop {
         let mut report = match client.status().await {
-            // The daemon may reply later.
+            // The daemon may reply next time.
             Err(error @ client::Error::Silent { .. }) => {
                 terminal::eprint(&format!("weir: {error}\n"));
                 continue;
@@ -146,8 +146,8 @@ async fn watch_status(client: &Client, query: &Query) -> Outcome {
     }
 }
 
-/// Positions each line at its row of a screen with `rows` rows, so that nothing scrolls and the header remains visible.
-/// The last row reports how many lines do not fit.
+/// Positions each line at its row on a screen with `rows` rows, so that nothing scrolls and the header remains visible.
+/// If not all lines fit, the last row reports how many are hidden.
 fn format_page(text: &str, rows: usize) -> String {
     let lines = text.lines().count();
     let shown = if lines > rows {
@@ -169,7 +169,7 @@ fn format_page(text: &str, rows: usize) -> String {
     page + PAGE_SEQUENCES.1
 }
 
-/// Prints the state of the pinned data plane if no daemon replies, and returns the failure that reports this.
+/// Prints the state of the pinned data plane because no daemon replies, and returns the failure that reports this.
 async fn print_pinned(global: &GlobalOptions, query: &Query, error: client::Error) -> Outcome {
     let last = daemon::last_configuration(&global.runtime_dir);
     let file = global.config.as_deref().or(last.as_deref());

@@ -1,4 +1,4 @@
-//! `weir tap`.
+//! Implements `weir tap`.
 
 use weir_control::client::Client;
 
@@ -24,7 +24,7 @@ pub(super) fn tap(global: &GlobalOptions, tap: &Tap) -> Outcome {
     })
 }
 
-/// Returns the error for a missing service name, with the names that the daemon accepts.
+/// Returns the error for a missing service name. It lists the names of the daemon's proxy services.
 fn missing_service(global: &GlobalOptions) -> Result<Failure, Failure> {
     let client = Client::new(&global.runtime_dir).within(STATUS_TIMEOUT);
     let report = block_on(client.status())??;

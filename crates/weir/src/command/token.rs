@@ -1,4 +1,4 @@
-//! `weir token`: tokens of the TCP API.
+//! Implements `weir token`, which manages tokens of the TCP API.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -24,7 +24,7 @@ pub(super) fn add(global: &GlobalOptions, file: &Path, name: &str, role: Role) -
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the steps to activate the tokens in a file.
+/// Returns the steps that activate the tokens in a file.
 fn activation_advice(global: &GlobalOptions, file: &Path) -> String {
     let active = daemon::last_configuration(&global.runtime_dir);
     let configuration = global.config.as_deref().or(active.as_deref());

@@ -1,4 +1,4 @@
-//! `weir upgrade`.
+//! Implements `weir upgrade`.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -25,7 +25,8 @@ pub(super) fn upgrade(global: &GlobalOptions, path: Option<&Path>) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Permits the program in the helper service, or in the keeper if it is root: they start only permitted programs.
+/// Asks the helper service and the keeper to permit the program, because they start only permitted programs. Skips
+/// either of them if it does not listen.
 fn permit(global: &GlobalOptions, program: &Path) -> Result<(), Failure> {
     let service =
         keeper::configured_socket().unwrap_or_else(|| PathBuf::from(keeper::HELPER_SOCKET));

@@ -1,4 +1,4 @@
-//! `weir vrrp`, and the hidden commands `weir vrrp-agent` and `weir helper`, which `weir run` starts.
+//! Implements `weir vrrp`, and the hidden commands `weir vrrp-agent` and `weir helper`, which `weir run` starts.
 
 use std::io::ErrorKind;
 use std::os::fd::AsFd;
@@ -52,7 +52,7 @@ pub(super) fn vrrp(global: &GlobalOptions, arguments: &Arguments) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the failure if no agent replies: a daemon without virtual routers starts no agent.
+/// Returns the failure for an agent that does not reply. A daemon without virtual routers starts no agent.
 fn no_agent_failure(global: &GlobalOptions, error: &weir_vrrp_agent::Error) -> Failure {
     let message = format!("no VRRP agent is running: {error}");
     match UnixStream::connect(global.runtime_dir.join("weir.sock")) {
@@ -65,7 +65,7 @@ fn no_agent_failure(global: &GlobalOptions, error: &weir_vrrp_agent::Error) -> F
     }
 }
 
-/// Returns the channel to the process that started this one. It is inherited as standard input.
+/// Returns the channel to the parent process, which this process inherited as standard input.
 fn take_channel() -> Result<Channel, Failure> {
     terminal::start_log("info");
     keeper::check_parent().map_err(|_| Failure::Failed {

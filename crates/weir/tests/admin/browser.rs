@@ -1,4 +1,4 @@
-//! Controls Debian's chromium over WebDriver, and runs axe, which finds accessibility problems in a page.
+//! Controls Debian's Chromium over WebDriver and runs axe, which finds accessibility problems in a page.
 
 #![allow(unreachable_pub, reason = "a module of a test")]
 
@@ -60,7 +60,7 @@ impl Browser {
         browser
     }
 
-    /// Sends a WebDriver command of the session. Returns its value.
+    /// Sends a WebDriver command in the session. Returns the value from the response.
     pub fn post(&self, path: &str, body: &Value) -> Value {
         let kind = [
             "-H",
@@ -75,7 +75,7 @@ impl Browser {
         self.curl_with(path, arguments, "")
     }
 
-    /// Sends the body through a pipe, because axe exceeds the maximum length of an argument.
+    /// The body goes through a pipe, because axe is longer than an argument may be.
     fn curl_with(&self, path: &str, arguments: &[&str], body: &str) -> Value {
         let mut curl = Command::new("curl");
         curl.args(["-sS", &format!("{}{path}", self.url)])
@@ -94,12 +94,12 @@ impl Browser {
         self.post("/url", &json!({"url": page}));
     }
 
-    /// Runs the body of a script and returns its result.
+    /// Runs a function body as a script and returns its result.
     pub fn run(&self, script: &str) -> Value {
         self.post("/execute/sync", &json!({"script": script, "args": []}))
     }
 
-    /// Runs a script repeatedly until its result is neither null nor false. Returns the result.
+    /// Runs a script repeatedly until its result is neither null nor false. Returns that result.
     pub fn wait_for(&self, what: &str, script: &str) -> Value {
         let started = Instant::now();
         loop {
@@ -117,7 +117,7 @@ impl Browser {
         }
     }
 
-    /// Types text and special keys, as a keyboard does.
+    /// Types text and special keys, as a user would.
     pub fn press_keys(&self, text: &str) {
         let strokes: Vec<Value> = text
             .chars()
@@ -133,7 +133,7 @@ impl Browser {
         self.post("/actions", &json!({"actions": [keyboard]}));
     }
 
-    /// Sets the size of the page in CSS pixels; windows cannot be as narrow as telephones.
+    /// Sets the size of the page in CSS pixels. A window cannot be made as narrow as a phone.
     pub fn resize(&self, width: u32, height: u32) {
         let parameters =
             json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false});
@@ -143,7 +143,7 @@ impl Browser {
         );
     }
 
-    /// Returns a screenshot of the page, as PNG in base64.
+    /// Returns a screenshot of the page as a base64-encoded PNG.
     pub fn screenshot(&self) -> String {
         let picture = self.curl("/screenshot", &[]);
         picture.as_str().expect("screenshot is a string").to_owned()
@@ -169,7 +169,7 @@ impl Browser {
         found.as_array().cloned().expect("value is an array")
     }
 
-    /// Returns the errors and warnings in the console, except for the missing icon of the page.
+    /// Returns the errors and warnings in the console, except the one about the page's missing icon.
     pub fn console_errors(&self) -> Vec<Value> {
         let lines = self.post("/se/log", &json!({"type": "browser"}));
         let lines = lines.as_array().cloned().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Starts a daemon with an admin address on loopback, and sends requests to it.
+//! Starts a daemon with an admin address on loopback and sends requests to it.
 
 #![allow(unreachable_pub, reason = "a module of a test")]
 
@@ -16,7 +16,7 @@ use weir_testing::free_address;
 
 static DAEMONS: AtomicU32 = AtomicU32::new(0);
 
-/// Time limit for a response. It is shorter than the time that the daemon waits for an incomplete header.
+/// Time limit for a response. It is shorter than the time for which the daemon waits for the rest of a header.
 const TIMEOUT: Duration = Duration::from_secs(8);
 
 /// A complete response.
@@ -65,7 +65,7 @@ pub fn connect_from(last: u8, to: SocketAddr) -> TcpStream {
 fn connect(from: SocketAddr, to: SocketAddr) -> std::io::Result<TcpStream> {
     use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
     let socket_fd = socket(AddressFamily::INET, SocketType::STREAM, None)?;
-    // A small buffer, so that most of an unread response stays in the daemon.
+    // Use a small buffer, so that most of an unread response stays in the daemon.
     rustix::net::sockopt::set_socket_recv_buffer_size(&socket_fd, 4096)?;
     bind(&socket_fd, &from)?;
     connect(&socket_fd, &to)?;
@@ -73,7 +73,7 @@ fn connect(from: SocketAddr, to: SocketAddr) -> std::io::Result<TcpStream> {
 }
 
 impl AdminDaemon {
-    /// Starts a daemon. `more` contains keys of `[node.admin]`; `TOKENS` in it is replaced with the path of the file
+    /// Starts a daemon. `more` contains keys of `[node.admin]`, in which `TOKENS` is replaced with the path of the file
     /// `tokens`.
     pub fn start(more: &str) -> Self {
         Self::start_with(more, "\"127.0.0.1:1\"")
@@ -175,7 +175,7 @@ impl AdminDaemon {
         )
     }
 
-    /// Sends one request and returns everything up to the end of the connection.
+    /// Sends one request and returns everything received before the connection ends.
     pub fn send_raw(&self, request: &str) -> String {
         let mut stream = connect_from(1, self.admin);
         stream
@@ -231,7 +231,7 @@ impl Drop for AdminDaemon {
     }
 }
 
-/// A directory with a certificate authority and the certificates that it signs.
+/// A certificate authority, and the directory that contains it and the certificates that it signs.
 pub struct Authority(PathBuf);
 
 impl Authority {
@@ -258,7 +258,7 @@ impl Authority {
         self.0.join("ca.pem").display().to_string()
     }
 
-    /// Creates `FILE.pem` with a certificate for these names and its key. Returns its path.
+    /// Creates `FILE.pem`, which contains a certificate for these names and its key. Returns the path of the file.
     pub fn sign(&self, file: &str, names: &str) -> String {
         self.openssl(&format!(
             "req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN={file} -keyout {file}.key -out {file}.csr"

@@ -1,4 +1,4 @@
-//! Tests of the dashboard without a browser: headers, access by role, and the values that its script shows.
+//! Tests the dashboard without a browser: headers, access by role, and the values that its script shows.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -78,7 +78,7 @@ fn requests_from_other_origins_are_rejected() {
             .1
             .contains("\"state\": \"unchecked\"")
     );
-    // The page itself, opened through a forwarded port.
+    // The request comes from the page itself, opened through a forwarded port.
     let text = drain_with(&["-H", "Origin: http://localhost"]);
     assert!(text.ends_with("code=200"), "{text}");
     assert!(
@@ -96,7 +96,7 @@ fn requests_from_other_origins_are_rejected() {
     assert!(response.starts_with("HTTP/1.1 401"), "{response}");
 }
 
-/// Runs the page's script without a browser, and returns its display of a status document.
+/// Runs the page's script without a browser and returns what it displays for a status document.
 fn script_output(status: &str) -> serde_json::Value {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let script = root.join("../weir-control/src/dashboard/app.js");
@@ -147,7 +147,7 @@ fn certificates_are_sorted_by_expiry() {
     assert_eq!(shown["marks"], marks, "{shown:#}");
 }
 
-/// Runs the page's script without a browser, with the documents of this daemon.
+/// Runs the page's script without a browser on the documents of this daemon.
 #[test]
 fn script_shows_the_values_of_the_status() {
     let daemon = AdminDaemon::start_with(
@@ -192,7 +192,7 @@ fn script_shows_the_values_of_the_status() {
         "{shown:#}"
     );
     assert_eq!(shown["problem"], "");
-    // The director's points from before the page was opened precede the points that the page records itself.
+    // The points that the director recorded before the page was opened precede those that the page itself records.
     assert_eq!(shown["history"], 1, "{shown:#}");
     assert!(shown["times"].as_u64() > Some(1), "{shown:#}");
 }

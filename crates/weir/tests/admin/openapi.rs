@@ -1,4 +1,4 @@
-//! Compares `docs/manual/openapi.json` with the daemon's responses to valid, invalid and forbidden requests of each
+//! Compares `docs/manual/openapi.json` with the daemon's responses to valid, invalid and forbidden requests for each
 //! operation.
 
 use std::fs;
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::daemon::{AdminDaemon, Response, connect_from};
 
-/// Maximum body size of a request in bytes, and that of a request with a configuration.
+/// Maximum body size of a request in bytes, in general and with a configuration.
 const MAX_BODY: usize = 64 * 1024;
 const MAX_TEXT_BODY: usize = 4 << 20;
 
@@ -20,11 +20,11 @@ fn openapi() -> Value {
         .expect("document is valid JSON")
 }
 
-/// An operation of the document.
+/// An operation in the document.
 struct Operation {
-    /// In upper case.
+    /// The method in upper case.
     method: String,
-    /// With parameters in the form `{name}`.
+    /// The path, with parameters in the form `{name}`.
     template: String,
     role: String,
     has_body: bool,
@@ -93,7 +93,7 @@ impl Operation {
     }
 }
 
-/// Asserts that a value matches a schema. Supports only the parts of JSON Schema that the document uses.
+/// Asserts that a value matches a schema. Supports only the part of JSON Schema that the document uses.
 fn assert_matches_schema(document: &Value, schema: &Value, value: &Value, context: &str) {
     if let Some(reference) = schema["$ref"].as_str() {
         let name = reference.rsplit('/').next().expect("text contains a name");
@@ -201,13 +201,13 @@ fn rejections_match_the_openapi_document() {
     }
 }
 
-/// Placeholder for a body with the configuration as text.
+/// Placeholder for a body that contains the configuration as text.
 const TEXT: &str = "TEXT";
 
-/// Path template of a server.
+/// Path template for a server.
 const SERVER: &str = "/v1/servers/{pool}/{address}";
 
-/// Method, path template in the document, path and query, body, and the expected status code.
+/// Method, path template in the document, path and query, body, and expected status code.
 const CASES: &[(&str, &str, &str, &str, u16)] = &[
     ("GET", "/", "/", "", 200),
     ("GET", "/v1/caller", "/v1/caller", "", 200),
@@ -403,7 +403,7 @@ fn responses_to_unknown_paths_and_methods_match_the_document() {
             "{context}"
         );
     }
-    // The HTTP library enforces these limits: the response has no body, but the right status code.
+    // The HTTP library enforces these limits, so the response has the right status code but no body.
     let field = format!("X: {}\r\n", "x".repeat(500 * 1024));
     let line = format!("GET /v1/status HTTP/1.1\r\nHost: {}\r\n", daemon.admin);
     let response = daemon.send_raw(&format!("{line}{field}\r\n"));

@@ -1,5 +1,5 @@
-//! Tests of the dashboard in a browser: it shows the status document, executes actions, is accessible, and logs no
-//! error. They run only in the long form, because the browser is a package of 300 MB.
+//! Tests the dashboard in a browser: it shows the status document, executes actions, is accessible, and logs no errors.
+//! These tests run only in the long form, because the browser's package takes 300 MB.
 
 use serde_json::{Value, json};
 
@@ -60,7 +60,7 @@ fn page_shows_status_and_drains_server_at_length() {
     let summary = browser.run("return document.getElementById('summary').textContent");
     assert_eq!(summary, "revision 1, 1 service, 3 servers: 3 unchecked");
 
-    // Without a token there are no actions.
+    // Without a token, the page offers no actions.
     browser.run("document.querySelector('#list tbody tr[data-id]').click()");
     let actions = browser.wait_for(
         "the panel",
@@ -73,7 +73,7 @@ fn page_shows_status_and_drains_server_at_length() {
             .starts_with("read-only"),
         "{actions}"
     );
-    // With a token, a server is drained after a confirmation.
+    // With a token, the page drains a server after the user confirms.
     let token = daemon.runtime_token();
     browser.run(&format!(
         "sessionStorage.setItem('weir-token', {}); location.hash = ''; location.reload()",
@@ -106,7 +106,7 @@ fn page_shows_status_and_drains_server_at_length() {
     assert_eq!(browser.console_errors(), Vec::<Value>::new());
 }
 
-/// Prints the time that the page takes to update and that the daemon takes to serve the metrics, with up to 10 000
+/// Prints how long the page takes to update and how long the daemon takes to serve the metrics, with up to 10 000
 /// servers.
 fn print_durations(browser: &Browser, daemon: &AdminDaemon) {
     for count in [1_000, 10_000] {
@@ -137,7 +137,8 @@ fn print_durations(browser: &Browser, daemon: &AdminDaemon) {
     assert!(metrics.matches("\nweir_server_weight{").count() == 10_000);
 }
 
-/// Prints the browser's measurements with 10 000 servers; no time is asserted. The table contains only visible rows.
+/// Prints the browser's measurements with 10 000 servers. Asserts no time, but asserts that the table contains only the
+/// visible rows.
 #[test]
 fn page_of_10000_servers_contains_only_visible_rows_at_length() {
     if !is_soak() {

@@ -1,6 +1,5 @@
-//! Tests of the dashboard of a director with traffic, with services of both planes, checks and a route: every part of
-//! the page is compared with the status document; keyboard, links and accessibility are tested. Also takes the
-//! manual's screenshots.
+//! Tests the dashboard of a director with traffic, services of both planes, checks and a route. Compares every part of
+//! the page with the status document, tests the keyboard, links and accessibility, and takes the manual's screenshots.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -16,7 +15,7 @@ use super::browser::Browser;
 use super::page::is_soak;
 use super::world::{Family, World, privileged, wait_for};
 
-/// Environment variable with the directory for the manual's pictures; `make screenshots` sets it.
+/// Environment variable that contains the directory for the manual's pictures; `make screenshots` sets it.
 const PICTURES: &str = "WEIR_SCREENSHOTS";
 
 const CONFIG: &str = r#"
@@ -56,7 +55,7 @@ fn config() -> String {
         .replace("DIRECTOR", &family.director().to_string())
 }
 
-/// Forwards TCP connections to the control socket, as `ssh -L` does, until the test program ends.
+/// Forwards TCP connections to the control socket, like `ssh -L`, until the test program ends.
 fn forward_to_socket(socket: PathBuf) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("bind a listener");
     let address = listener.local_addr().expect("read the local address");
@@ -157,7 +156,7 @@ impl Fixture {
         self.browser.press_keys(text);
     }
 
-    /// Returns a server of a service from the status document.
+    /// Returns a service's server from the status document.
     fn server(&self, service: usize, server: usize) -> Value {
         self.world.status()["services"][service]["servers"][server].clone()
     }
@@ -181,7 +180,7 @@ fn every_part_of_page_matches_status_at_length() {
         return;
     }
     let mut fixture = Fixture::new();
-    // The director recorded points before the page was opened.
+    // The history includes points that the director recorded before the page was opened.
     fixture.browser.wait_for(
         "the history",
         "const points = series.get('all') || []; return points.length > 1 && points[0].time < performance.timeOrigin",
@@ -198,7 +197,7 @@ fn every_part_of_page_matches_status_at_length() {
         "return rows.some((it) => it.rate > 0)",
     );
     fixture.stop_load();
-    // Counters stop when the last request has ended.
+    // The counters stop after the last request.
     let revision = fixture.world.status()["revision"].clone();
     let counters = || {
         let mut status = fixture.world.status();
@@ -217,7 +216,7 @@ fn every_part_of_page_matches_status_at_length() {
                 server["unused_ms"] = Value::Null;
             }
         }
-        // Probes are also counted as packets and flows.
+        // Probes also count as packets and flows, so compare two consecutive readings.
         status["services"].clone()
     };
     let mut before = counters();
@@ -264,7 +263,7 @@ fn assert_services_match(fixture: &Fixture, status: &Value) {
             assert!(row["p50"].ends_with("ms"), "{row:?}");
         }
     }
-    // The proxy service is followed by its pools and routes.
+    // The rows of the proxy service's pools and routes follow its own row.
     for name in ["↳ web", "↳ images"] {
         assert!(rows.iter().any(|row| row["Service"] == name), "{rows:#?}");
     }
@@ -308,7 +307,7 @@ fn assert_servers_match(fixture: &Fixture, status: &Value) {
                 assert_eq!(row["Errors"], errors.to_string());
                 assert_eq!(row["p99"].ends_with("ms"), server["latency"].is_object());
             }
-            // A probe may have ended between the two documents: then all marks of the server must be the same.
+            // A probe may have finished between the two documents, so all marks of the server must be the same.
             let marks = server["checks"][0]["results"]
                 .as_str()
                 .expect("results is a string");
@@ -385,7 +384,7 @@ fn keyboard_filters_and_actions_work_at_length() {
         "the search",
         "return shown.length === 2 && shown.every((it) => it.pool === 'images')",
     );
-    // Escape leaves the search field, which keeps its text. Otherwise the keys below would be added to the search.
+    // Escape leaves the search field, which keeps its text. Otherwise, the keys below would be added to the search.
     fixture.press("\u{e00c}");
     browser.run(
         "const search = document.getElementById('search'); search.value = 'shop'; search.dispatchEvent(new \
@@ -432,7 +431,7 @@ fn keyboard_filters_and_actions_work_at_length() {
     assert_eq!(browser.console_errors(), Vec::<Value>::new());
 }
 
-/// Opens a server's panel through a link, and sets the server's weight in it.
+/// Opens a server's panel through a link and sets the server's weight there.
 fn open_server_by_link(fixture: &Fixture) {
     let browser = &fixture.browser;
     browser.open("about:blank");
@@ -467,7 +466,7 @@ fn open_server_by_link(fixture: &Fixture) {
     browser.wait_for("the list", "return !document.getElementById('panel').open");
 }
 
-/// axe reports nothing serious or critical, on every view in light and dark, on wide and narrow screens.
+/// axe reports nothing serious or critical on any view, in light and dark mode, on wide and narrow screens.
 #[test]
 fn page_is_accessible_at_length() {
     if !is_soak() || !privileged() {
@@ -518,7 +517,7 @@ fn page_is_accessible_at_length() {
     println!("axe: no serious violation in {views} views");
 }
 
-/// Writes the pictures of the manual if a directory is set, and prints their sizes.
+/// Writes the manual's pictures if a directory is set, and prints their sizes.
 #[test]
 fn pictures_of_the_manual_are_small_at_length() {
     if !is_soak() || !privileged() {

@@ -1,4 +1,4 @@
-//! Tests of directors whose clock jumps, and of a director that is suspended.
+//! Tests directors whose clock jumps, and a director that is suspended.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -8,7 +8,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::*;
 
-/// A library that adds the number in a file to the seconds of the wall clock only.
+/// A library that adds the number in a file to the seconds of the wall clock and leaves other clocks unchanged.
 const SHIFTED_CLOCK: &str = r#"
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -70,7 +70,7 @@ time_t time(time_t *result)
 const DAY_S: i64 = 86_400;
 
 impl Group {
-    /// Makes daemons that are started afterwards use the shifted clock.
+    /// Makes daemons that start afterwards use the shifted clock.
     fn use_shifted_clock(&mut self) {
         let (source, library) = (self.world.path("clock.c"), self.world.path("clock.so"));
         fs::write(&source, SHIFTED_CLOCK).expect("write the file");
@@ -86,10 +86,10 @@ impl Group {
         self.environment = vec![("LD_PRELOAD", library), ("CLOCK_SHIFT", shift)];
     }
 
-    /// Sets the distance of the daemons' clock from the machine's, in seconds.
+    /// Sets the offset of the daemons' clock from the machine's clock, in seconds.
     fn shift_clock(&self, seconds: i64) {
         use std::os::unix::fs::FileExt;
-        // The file is mapped, so it must not be replaced.
+        // The daemons map the file, so it must not be replaced.
         let file = fs::OpenOptions::new()
             .create(true)
             .write(true)
@@ -109,7 +109,7 @@ impl Group {
         dates.filter(|it| it.len() == "2026-11-27".len()).collect()
     }
 
-    /// Asserts for some time that the directors reach each other, etcd and all servers.
+    /// Asserts for `duration` that the directors reach each other, etcd and all servers.
     fn assert_stable(&self, duration: Duration) {
         let end = Instant::now() + duration;
         while Instant::now() < end {
@@ -138,7 +138,7 @@ impl Group {
     }
 }
 
-/// etcd measures leases, and directors measure durations with the monotonic clock.
+/// etcd measures leases with the monotonic clock, and directors measure durations with it.
 #[test]
 fn jumps_of_the_clock_do_not_affect_the_group() {
     if !privileged() {
@@ -161,7 +161,7 @@ fn jumps_of_the_clock_do_not_affect_the_group() {
     let load = Load::start(&group);
     for (round, seconds) in (2..).zip([DAY_S, -2 * DAY_S, 20 * 365 * DAY_S, 0]) {
         group.shift_clock(seconds);
-        // More than a lease.
+        // Wait longer than a lease.
         group.assert_stable(Duration::from_secs(3));
         let weight = round.to_string();
         group.run_weir(1, &["server", "web/10.71.0.20:80", "weight", &weight]);
@@ -179,8 +179,7 @@ fn jumps_of_the_clock_do_not_affect_the_group() {
     assert!(dates.len() >= 4, "the clock did not jump: {dates:?}");
 }
 
-/// A director that is suspended loses its lease. When it continues, it adopts the newer state and does not overwrite
-/// it.
+/// A suspended director loses its lease. When it resumes, it adopts the newer state and does not overwrite it.
 #[test]
 fn suspended_director_adopts_newer_state() {
     if !privileged() {

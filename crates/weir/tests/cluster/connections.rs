@@ -1,5 +1,5 @@
-//! Tests that connections through all directors of a cluster survive etcd failures: each member is killed once, then
-//! the majority is down, then all data is lost.
+//! Tests that connections through all directors of a cluster survive etcd failures: each member is killed once, then a
+//! majority is down, and then all data is lost.
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
@@ -16,9 +16,9 @@ const PORT: u16 = 7000;
 const DATAGRAM_FLOWS: usize = 64;
 /// Duration of a round. One UDP flow sends a datagram per round.
 const ROUND: Duration = Duration::from_millis(5);
-/// Each connection sends a byte once in this number of rounds: every 10 s.
+/// Each connection sends one byte per this number of rounds, that is, every 10 s.
 const ROUNDS_PER_BYTE: usize = 2000;
-/// A new connection is opened, used and closed once in this number of rounds.
+/// One new connection is opened, used and closed per this number of rounds.
 const ROUNDS_PER_NEW: usize = 40;
 /// Time limit for the last echoes.
 const LAST_ECHOES_TIMEOUT: Duration = Duration::from_secs(20);
@@ -35,16 +35,16 @@ struct Scale {
 /// The client's counters.
 #[derive(Debug, Default)]
 struct Counts {
-    /// Connections that were open during the whole test, and how many of them broke.
+    /// Number of connections that were open during the whole test, and how many of them broke.
     connections: usize,
     broken: usize,
-    /// Bytes sent on them, and bytes whose echo is missing.
+    /// Number of bytes sent on these connections, and how many of their echoes are missing.
     bytes: u64,
     missing_bytes: u64,
-    /// Datagrams that were sent, and datagrams whose echo is missing.
+    /// Number of datagrams sent, and how many of their echoes are missing.
     datagrams: u64,
     lost: u64,
-    /// Connections that were opened during the faults, and attempts that failed.
+    /// Number of connections opened during the faults, and of attempts that failed.
     opened: u64,
     failed: u64,
 }
@@ -57,7 +57,8 @@ fn service_address() -> SocketAddr {
     )
 }
 
-/// Raises the open-file limit, because each connection needs a descriptor. Returns the possible number of connections.
+/// Raises the open-file limit, because each connection needs a descriptor. Returns the number of connections that the
+/// limit allows.
 fn raise_connection_limit(requested: usize) -> usize {
     let needed = requested as u64 + 1000;
     let limit = getrlimit(Resource::Nofile);
@@ -66,7 +67,7 @@ fn raise_connection_limit(requested: usize) -> usize {
         current: Some(needed.max(limit.current.unwrap_or(needed))),
         maximum: Some(needed.max(maximum)),
     };
-    // Without the privilege to raise the maximum, there are fewer connections.
+    // Without the privilege to raise the maximum, use fewer connections.
     if setrlimit(Resource::Nofile, raised).is_ok() {
         return requested;
     }
@@ -79,7 +80,8 @@ fn raise_connection_limit(requested: usize) -> usize {
     possible.min(requested)
 }
 
-/// Program of an echo server. It runs in a separate process, because this one holds the client's descriptors.
+/// The program of an echo server. It runs in a separate process, because the test process holds the client's
+/// descriptors.
 const ECHO: &str = "
 import asyncio, sys
 
@@ -124,7 +126,7 @@ struct Connection {
 }
 
 impl Connection {
-    /// Opens a connection and receives a first echo.
+    /// Opens a connection and receives the first echo.
     fn open() -> std::io::Result<Self> {
         let limit = Duration::from_secs(10);
         let mut stream = TcpStream::connect_timeout(&service_address(), limit)?;
@@ -221,14 +223,14 @@ impl Generator {
         while !stop.load(Ordering::Relaxed) {
             self.send_round(number);
             number += 1;
-            // A late thread must not send the missed messages in a burst.
+            // If the thread is late, it must not send the missed messages in a burst.
             next = (next + ROUND).max(Instant::now());
             std::thread::sleep(next - Instant::now());
         }
         self.finish()
     }
 
-    /// Sends a last byte on each connection and waits for the echoes. Returns the counters.
+    /// Sends one more byte on each connection and waits for the echoes. Returns the counters.
     fn finish(mut self) -> Counts {
         self.connections.iter_mut().for_each(Connection::send);
         let end = Instant::now() + LAST_ECHOES_TIMEOUT;
@@ -269,7 +271,7 @@ fn configuration() -> String {
 }
 
 impl Group {
-    /// Distributes the client's packets for the VIP to all directors, by a hash of addresses and ports.
+    /// Distributes the client's packets for the VIP among all directors by a hash of addresses and ports.
     fn route_to_all(&self) {
         let sysctl = "sysctl -qw net.ipv4.fib_multipath_hash_policy=1";
         assert!(self.world.output("client", sysctl).status.success());
@@ -326,7 +328,7 @@ impl Group {
     }
 }
 
-/// Causes the failures of etcd one after the other.
+/// Causes the etcd failures one after another.
 fn cause_etcd_failures(group: &mut Group, outage: Duration) {
     for n in 0..3 {
         group.kill_etcd(n);
@@ -338,7 +340,7 @@ fn cause_etcd_failures(group: &mut Group, outage: Duration) {
     group.kill_etcd(0);
     group.kill_etcd(1);
     let end = Instant::now() + outage;
-    // Querying the directors takes more CPU time than the load itself.
+    // Querying the directors takes more CPU time than the load itself, so query rarely.
     let pause = (outage / 60).max(Duration::from_secs(1));
     while Instant::now() < end {
         group.assert_no_server_is_removed();

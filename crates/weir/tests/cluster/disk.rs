@@ -1,4 +1,4 @@
-//! Tests of directors whose disk is full.
+//! Tests directors whose disk is full.
 
 use std::io::Write;
 use std::path::Path;
@@ -8,7 +8,7 @@ use super::layer4::{POOL, published_config};
 use super::scale::with_more_services;
 use super::*;
 
-/// A small file system that is mounted on a directory.
+/// A small file system mounted on a directory.
 struct SmallDisk {
     directory: PathBuf,
 }
@@ -42,7 +42,7 @@ impl SmallDisk {
         fs::remove_file(self.filler()).expect("remove the file");
     }
 
-    /// Returns the names of the files, except the filler.
+    /// Returns the names of all files except the filler.
     fn files(&self) -> Vec<String> {
         let entries = fs::read_dir(&self.directory).expect("read the directory");
         let names = entries.map(|it| it.expect("read the directory").file_name());
@@ -61,7 +61,7 @@ impl Drop for SmallDisk {
 }
 
 impl Group {
-    /// Returns the version of the group's configuration in a record on disk.
+    /// Returns the version of the group's configuration in the record on disk.
     fn recorded_version(directory: &Path) -> Value {
         let text = fs::read(directory.join("cluster.json")).expect("read the record");
         let record: Value = serde_json::from_slice(&text).expect("record is valid JSON");
@@ -73,7 +73,7 @@ impl Group {
         group.is_object() && group["record_error"].is_null()
     }
 
-    /// Stops a director, removes the files that a reboot removes, and restarts it without etcd.
+    /// Stops a director, removes the files that a reboot would remove, and restarts the director without etcd.
     fn restart_without_etcd(&mut self, n: usize) {
         self.stop(n);
         self.kill_etcd(0);
@@ -83,7 +83,7 @@ impl Group {
     }
 }
 
-/// Returns a configuration whose record does not fit on the small disk together with others.
+/// Returns a configuration so large that its record does not fit on the small disk together with another record.
 fn large_config(port: u16) -> String {
     format!("{}# {}\n", config(port, &SERVERS), "x".repeat(100_000))
 }
@@ -103,7 +103,7 @@ fn full_disk_keeps_the_last_state_and_is_reported() {
     });
     assert!(group.is_recorded(1));
 
-    // The publication is applied. The previous record remains, and is complete.
+    // The director applies the publication. The previous record remains and is complete.
     disk.fill();
     let output = group.publish(0, &large_config(8081), "0s");
     assert!(output.status.success(), "{output:?}");
@@ -126,12 +126,12 @@ fn full_disk_keeps_the_last_state_and_is_reported() {
     assert_eq!(disk.files(), ["cluster.json"]);
     assert_eq!(Group::recorded_version(&disk.directory), 1);
 
-    // A director that is rebooted without etcd uses it.
+    // After a reboot without etcd, the director uses the previous record.
     group.restart_without_etcd(1);
     wait_for("version 1", TIMEOUT, || group.serves(1, 8080));
     assert_eq!(group.group(1)["version"], 1);
 
-    // When the disk has space, the record is written without another change.
+    // When the disk has space again, the director writes the record without needing another change.
     group.start_etcd(0);
     group.wait_for_etcd();
     wait_for("version 2", TIMEOUT, || group.serves(1, 8081));
@@ -165,7 +165,7 @@ fn full_runtime_directory_rejects_publication_but_applies_check_results() {
     }
     disk.fill();
 
-    // Results of checks are applied.
+    // The directors still apply check results.
     group.world.kill_nginx(1);
     for n in 0..2 {
         wait_for("the failed server", TIMEOUT, || {
@@ -177,8 +177,8 @@ fn full_runtime_directory_rejects_publication_but_applies_check_results() {
         });
     }
 
-    // The director that cannot record the configuration stops the rollout, and keeps the previous configuration.
-    // The changes do not fit into the last page of a file.
+    // The director that cannot record the configuration stops the rollout and keeps the previous configuration. The
+    // changes are too large for the free space in the last page of a file.
     let changed = with_more_services(published_config("direct", &POOL), 2..100);
     let output = group.publish(0, &changed, "0s");
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -191,7 +191,7 @@ fn full_runtime_directory_rejects_publication_but_applies_check_results() {
     });
     assert_eq!(group.group(1)["version"], 1);
 
-    // An override is also applied after the disk has space.
+    // An override set while the disk was full is applied once the disk has space.
     let output = group.weir(0, &["server", "web/10.71.0.20", "weight", "7"]);
     assert!(output.status.success(), "{output:?}");
     disk.remove_filler();

@@ -1,4 +1,4 @@
-//! Tests of an etcd with mutual TLS and users.
+//! Tests an etcd with mutual TLS and users.
 
 use std::fs;
 use std::process::Command;
@@ -11,7 +11,7 @@ const CURRENT: &str = "/weir/edge/config/current";
 const PASSWORD: &str = "password of weir";
 
 impl Group {
-    /// Returns the URL scheme of etcd.
+    /// Returns the scheme of etcd's URLs.
     pub(super) fn scheme(&self) -> &'static str {
         match self.is_secured {
             true => "https://",
@@ -24,13 +24,13 @@ impl Group {
         path.to_str().expect("path is valid UTF-8").to_owned()
     }
 
-    /// Creates a CA, a certificate for etcd's first member, and one for the directors.
+    /// Creates a CA, a certificate for the first etcd member, and one for the directors.
     pub(super) fn make_certificates(&self) {
         let key = "-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 30";
         self.openssl(&format!(
             "req -x509 {key} -subj /CN=authority -keyout ca.key -out ca.pem"
         ));
-        // With users enabled, etcd's gateway rejects clients whose certificates have a common name.
+        // When users are enabled, etcd's gateway rejects clients whose certificates have a common name.
         for (name, subject, extension) in [
             ("etcd", "CN", "subjectAltName=IP:10.71.0.40"),
             ("weir", "O", "extendedKeyUsage=clientAuth"),
@@ -122,7 +122,7 @@ impl Group {
         }
     }
 
-    /// Returns the error of the group's connection to etcd, as reported by a director.
+    /// Returns the error that a director reports for the group's connection to etcd.
     fn etcd_error(&self, n: usize) -> String {
         let group = self.group(n);
         group["error"].as_str().unwrap_or_default().to_owned()
@@ -139,7 +139,7 @@ fn group_works_with_tls_and_users_in_etcd() {
     group.enable_users();
     fs::write(group.world.path("password"), "wrong").expect("write the file");
     group.start(0);
-    // etcd computes a slow hash of the password, and reports a time limit while the machine is busy.
+    // etcd computes a slow hash of the password, so on a busy machine the director may report a timeout first.
     wait_for("the rejection of the password", 3 * TIMEOUT, || {
         group.etcd_error(0).contains("authentication failed")
     });
@@ -182,7 +182,7 @@ fn group_works_with_tls_and_users_in_etcd() {
     assert!(reason.contains("not encrypted"), "{reason}");
     assert!(group.serves(0, 8080) && !group.serves(0, 8081));
 
-    // Nor can it replay a previous configuration with a new version, or add a server.
+    // Nor can such a client replay a previous configuration with a new version, or add a server.
     let published = group.publish(0, &config(8083, &SERVERS), "0s");
     assert!(published.status.success(), "{published:?}");
     let mut previous: Value = serde_json::from_str(&previous).expect("output is valid JSON");
@@ -216,7 +216,7 @@ fn group_works_with_tls_and_users_in_etcd() {
         assert_ne!(group.state(n, SERVERS[0]), "maint");
     }
 
-    // Etcd's tokens are lost when its process ends.
+    // etcd loses its tokens when its process ends.
     group.kill_etcd(0);
     for n in 0..2 {
         wait_for("the loss of etcd", TIMEOUT, || {

@@ -1,4 +1,4 @@
-//! Tests of layer 4 services in a cluster: all directors choose the same server for a flow.
+//! Tests layer 4 services in a cluster: all directors choose the same server for a flow.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -11,7 +11,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use super::*;
 
-/// An address outside the segment: the client's route selects the director.
+/// An address outside the segment, so that the client's route selects the director.
 pub(super) const VIP: &str = "192.0.2.10";
 const FLOWS: u16 = 32;
 
@@ -46,7 +46,7 @@ impl Group {
         Api::connect(&directory.join("weir.sock"))
     }
 
-    /// Returns the server that a director would choose for each of the flows.
+    /// Returns the server that a director would choose for each flow.
     fn choices(&self, n: usize, port: u16) -> Vec<String> {
         self.choices_of(n, port, 0..FLOWS)
     }
@@ -92,13 +92,13 @@ impl Group {
     }
 }
 
-/// A connection to the API of a daemon.
+/// A connection to a daemon's API.
 pub(super) struct Api(BufReader<UnixStream>);
 
 impl Api {
     fn connect(path: &Path) -> Self {
         let stream = UnixStream::connect(path).expect("connect to the API");
-        // A daemon that is applying thousands of services does not reply until it is done.
+        // A daemon that is applying thousands of services does not reply until it has finished.
         let limit = Some(4 * TIMEOUT);
         stream
             .set_read_timeout(limit)
@@ -147,11 +147,11 @@ impl Api {
 
 /// Connects to the VIP from a local port.
 fn connect(local_port: u16, port: u16) -> std::io::Result<TcpStream> {
-    // Programs that other tests start at the same time must not inherit the socket, or it would stay open.
+    // Programs that other tests start at the same time must not inherit the socket, because they would keep it open.
     let flags = SocketFlags::CLOEXEC;
     let socket = rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
     rustix::net::sockopt::set_socket_reuseaddr(&socket, true)?;
-    // Closing the connection must not leave the port in TIME_WAIT, which would block the next connection from it.
+    // Closing the connection must not leave it in TIME_WAIT, which would block the next connection from the same port.
     rustix::net::sockopt::set_socket_linger(&socket, Some(Duration::ZERO))?;
     rustix::net::bind(
         &socket,
@@ -164,12 +164,12 @@ fn connect(local_port: u16, port: u16) -> std::io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// Requests the server's name on a connection that stays open.
+/// Requests the server's name and keeps the connection open.
 fn request_server_name(stream: &mut TcpStream) -> std::io::Result<String> {
     stream.write_all(b"GET /name HTTP/1.1\r\nhost: a\r\n\r\n")?;
     let mut response = Vec::new();
     let mut buffer = [0; 1024];
-    // The body is a single line. The head ends with an empty line.
+    // The head ends with an empty line. The body is a single line.
     while !response.ends_with(b"\n")
         || !response.windows(4).any(|it| it == b"\r\n\r\n")
         || response.ends_with(b"\r\n\r\n")
@@ -211,7 +211,7 @@ fn all_directors_choose_same_server() {
         contains(it, POOL[0]) && contains(it, POOL[1]) && !contains(it, "none")
     });
 
-    // Publish a configuration with a third server. The nat service selects the same servers.
+    // Publish a configuration with a third server. The `nat` service selects the same servers.
     let output = group.publish(1, &published_config("direct", &POOL), "0s");
     assert!(output.status.success(), "{output:?}");
     group.wait_for_agreement("the third server", 80, |it| {
@@ -221,7 +221,7 @@ fn all_directors_choose_same_server() {
         POOL.iter().all(|server| contains(it, server))
     });
 
-    // A flow's packets reach the same server, whichever director receives them.
+    // A flow's packets reach the same server no matter which director receives them.
     let chosen = group.choices(0, 80);
     for n in 0..3 {
         group.route_to(n);
@@ -283,12 +283,12 @@ fn all_directors_choose_same_server() {
         .ip("second", "route del blackhole 10.71.0.21/32");
     group.wait_for_agreement("the server to recover", 8080, |it| *it == before);
 
-    // The server is down for all directors, and all of them skip it in the same way.
+    // The server is down for all directors, and they all skip it in the same way.
     group.world.kill_nginx(1);
     group.wait_for_agreement("the loss of a server", 8080, |it| !contains(it, POOL[1]));
 }
 
-/// Returns a configuration to publish, with a service whose packets are encapsulated in GUE.
+/// Returns a configuration to publish, with a service that encapsulates packets in GUE.
 fn gue_config(servers: &[&str]) -> String {
     let servers: Vec<String> = servers.iter().map(|it| format!("\"{it}\"")).collect();
     format!(
@@ -346,7 +346,7 @@ fn connections_survive_new_server_and_director_failure() {
     group.route_to(0);
     let mut connections = group.open_connections();
 
-    // Only the first director has entries for the connections. It fails right after the pool changes.
+    // Only the first director has entries for the connections, and it fails right after the pool changes.
     let output = group.publish(1, &gue_config(&pool), "0s");
     assert!(output.status.success(), "{output:?}");
     wait_for("the new server", TIMEOUT, || {

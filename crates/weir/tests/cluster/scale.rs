@@ -1,4 +1,4 @@
-//! Long tests of a large cluster: durations and CPU time of changes, and publications of many services.
+//! Runs long tests of a large cluster: the duration and CPU time of changes, and publications of many services.
 
 use std::fmt::Write as _;
 use std::ops::Range;
@@ -27,7 +27,7 @@ fn cpu_ticks(daemon: u32) -> u64 {
 }
 
 impl Group {
-    /// Returns the time at which a director applied a weight, from its log.
+    /// Returns the time at which a director applied a weight according to its log.
     fn applied_at(&self, n: usize, weight: u32) -> Option<String> {
         let log = fs::read_to_string(self.world.path(&format!("{}.log", DIRECTORS[n])));
         let log = log.ok()?;
@@ -45,8 +45,8 @@ impl Group {
         daemons.map(|it| cpu_ticks(it.id())).sum()
     }
 
-    /// Changes a weight `rounds` times. Prints the time until the last director has applied it, and the CPU time. Reads
-    /// the logs, because a status query would take more CPU time than the change.
+    /// Changes a weight `rounds` times. Prints the CPU time, and the time until the last director has applied the
+    /// weight. Reads the logs, because a status query would take more CPU time than the change.
     fn measure_weights(&self, what: &str, rounds: u32, first: u32) {
         let count = self.directors.len();
         let (idle, pause) = (self.cpu_ticks(), Duration::from_secs(3));
@@ -82,7 +82,8 @@ impl Group {
 }
 
 impl Group {
-    /// Publishes a configuration. Prints the time until etcd has stored it, and until all directors have applied it.
+    /// Publishes a configuration. Prints the time until etcd has stored it and the time until all directors have
+    /// applied it.
     fn measure_publication(&self, what: &str, text: &str) {
         let path = self.world.path("measured.toml");
         fs::write(&path, text).expect("write the file");
@@ -102,7 +103,7 @@ impl Group {
             api.get("/v1/cluster");
             let group = api.receive();
             assert_ne!(group["rollout"], "stopped", "{group}");
-            // The director may not have read the publication from etcd yet.
+            // The director may not yet have read the publication from etcd.
             group["published"] == version && group["rollout"] == "complete"
         });
         let count = self.directors.len() as f64;
@@ -114,7 +115,7 @@ impl Group {
     }
 }
 
-/// Returns the time from `begin` to a log's timestamp of the form `2026-11-26T23:19:02.123456Z`.
+/// Returns the time from `begin` to a log timestamp of the form `2026-11-26T23:19:02.123456Z`.
 fn duration_until(begin: SystemTime, timestamp: &str) -> Duration {
     const DAY: u64 = 86_400;
     let clock = timestamp
@@ -155,7 +156,7 @@ fn many_services(count: usize) -> String {
     with_more_services(published_config("direct", &POOL[..2]), 2..count)
 }
 
-/// Adds services with these numbers to a configuration.
+/// Adds services numbered `numbers` to a configuration.
 pub(super) fn with_more_services(mut text: String, numbers: Range<usize>) -> String {
     for n in numbers {
         let (high, low) = (n / 250, n % 250 + 1);
@@ -193,8 +194,8 @@ fn eight_directors_apply_changes_at_length() {
     assert_eq!(api.receive()["cluster"]["version"], 3);
 }
 
-/// Returns whether a director has each of a sample of the new configuration's services. This is faster than the
-/// status of thousands of services.
+/// Returns, for each of a sample of the new services, whether a director has it. This is faster than reading the status
+/// of thousands of services.
 fn new_services(group: &Group, n: usize) -> Vec<bool> {
     let mut api = group.api(n);
     let vips = [
@@ -215,8 +216,8 @@ fn new_services(group: &Group, n: usize) -> Vec<bool> {
         .collect()
 }
 
-/// Asserts that each director has either the old or the new services. If it switches between two queries, all services
-/// after the first present one are present.
+/// Asserts that each director has either the old or the new services. If a director switches between two queries, all
+/// services queried after the first present one must be present.
 fn assert_atomic(group: &Group) {
     for n in 0..group.directors.len() {
         let found = new_services(group, n);
@@ -253,7 +254,7 @@ fn large_publication_is_atomic_while_etcd_is_killed_at_length() {
         .arg(&file);
     command.stdout(Stdio::null()).stderr(log);
     let mut publisher = command.spawn().expect("start weir");
-    // After the first chunks have arrived, etcd loses its majority, and later all its members are down.
+    // After the first chunks have arrived, etcd loses its majority; later, all its members are down.
     wait_for("a chunk", limit, || {
         let ended = publisher.try_wait().expect("query the process state");
         let log = fs::read_to_string(group.world.path("publish.log")).expect("read the log");

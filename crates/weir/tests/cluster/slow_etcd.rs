@@ -1,4 +1,4 @@
-//! Tests of an etcd whose replies arrive late.
+//! Tests an etcd whose replies arrive late.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
@@ -60,7 +60,7 @@ fn connect(client: TcpStream, server: TcpStream, delay_ms: &Arc<AtomicU64>) {
     start_pump(server, client, Arc::clone(delay_ms));
 }
 
-/// Starts threads that copy from one socket to another. Each byte is delayed by the current number of milliseconds.
+/// Starts threads that copy from one socket to another and delay each byte by the current number of milliseconds.
 fn start_pump(mut from: TcpStream, mut to: TcpStream, delay_ms: Arc<AtomicU64>) {
     let (sender, delayed) = mpsc::channel::<(Instant, Vec<u8>)>();
     std::thread::spawn(move || {
@@ -86,7 +86,7 @@ fn start_pump(mut from: TcpStream, mut to: TcpStream, delay_ms: Arc<AtomicU64>) 
 }
 
 impl Group {
-    /// Asserts that both directors list both directors, serve, and have all servers.
+    /// Asserts that each director lists both directors, serves requests, and has all servers.
     fn assert_complete(&self) {
         for n in 0..2 {
             let members = self.group(n)["members"].as_array().map(Vec::len);
@@ -159,7 +159,7 @@ fn late_replies_from_etcd_delay_changes_and_remove_nothing() {
     assert!(published.status.success(), "{published:?}");
     let load = Load::start(&group);
 
-    // The replies arrive after the time limit.
+    // Now the replies arrive after the time limit.
     proxy.set_delay(Duration::from_secs(8));
     group.wait_for_link("away");
     let error = group.group(0)["error"].to_string();

@@ -47,7 +47,7 @@ fn assert_own_packets_not_counted(family: Family) {
     });
     let url = format!("http://{}:83/name", bracketed(vip));
     assert_eq!(world.get(&url).as_deref(), Ok(&b"server0\n"[..]));
-    // A reply that arrives after its probe has timed out belongs to no socket.
+    // A reply that arrives after its probe has timed out matches no socket.
     let late_replies = world.packet_count("pass_no_service");
     assert!(late_replies <= 3, "{:#}", world.status()["reasons"]);
     assert!(

@@ -1,4 +1,4 @@
-//! Tests that a server of a `nat` service without `snat` whose gateway is not the director causes a warning, and no
+//! Tests servers of a `nat` service without `snat`: a server whose gateway is not the director causes a warning, and no
 //! other finding.
 
 use serde_json::Value;
@@ -9,8 +9,8 @@ use super::world::{Family, World, bracketed, full_prefix, privileged, sh, wait_f
 /// The VIP of a `direct` service with the same pool.
 const SECOND_VIP: &str = "10.71.0.11";
 
-/// Returns a configuration with a small flow table: the daemon reads the whole table to distinguish clients, and does
-/// so less often if it takes longer.
+/// Returns a configuration with a small flow table: the daemon reads the whole table to distinguish clients, and reads
+/// a larger table less often.
 fn config(family: Family) -> String {
     format!(
         "[node]\ninterfaces = [\"eth0\"]\nmax_flows = 16384\n\n\
@@ -34,7 +34,7 @@ fn config_with_shared_pool(check: &str) -> String {
     )
 }
 
-/// Returns a network with the shared pool, in which only server 0 sends replies of the `nat` service to the director.
+/// Returns a network with the shared pool. Only server 0 sends replies of the `nat` service to the director.
 fn shared_world(check: &str) -> World {
     let mut world = World::new(2);
     world.start_nginx(64);
@@ -48,7 +48,7 @@ fn shared_world(check: &str) -> World {
     world
 }
 
-/// Routes replies from a server's own address to the director, but not those from a VIP.
+/// Routes replies from a server's own address to the director, but not replies from a VIP.
 fn return_through_director(world: &World, n: usize, change: &str) {
     let (host, director) = (format!("server{n}"), Family::V4.director());
     let server = Family::V4.server(n);
@@ -87,7 +87,7 @@ fn is_used(world: &World, service: &str, n: usize) -> bool {
     server["ejected"].is_null() && server["effective_weight"] == 1
 }
 
-/// Returns three additional addresses of the client host; each counts as a client.
+/// Returns three additional addresses of the client host, each of which counts as a client.
 fn clients(family: Family) -> Vec<String> {
     (40..43).map(|n| family.host(n).to_string()).collect()
 }
@@ -201,7 +201,7 @@ fn assert_warned_until_reply(family: Family) {
         assert_eq!(logged.count(), 1, "{log}");
     }
 
-    // The route of one server is added: its warning ends with the first replies. The other server's warning remains.
+    // Add the route of one server: its warning ends with the first replies. The other server's warning remains.
     change_routes(&world, family, 0, "add");
     wait_for("the end of one warning", TIMEOUT, || {
         fetch(&world, family, 1);
@@ -248,7 +248,8 @@ fn dead_server_is_down_without_warning() {
     assert!(!world.log().contains("receive no replies"));
 }
 
-/// The other server replies to clients, so this one would be an outlier. But its check shows that it is alive.
+/// The other server replies to clients, so the server with the wrong gateway is an outlier, but its check shows that it
+/// is alive.
 #[test]
 fn server_with_wrong_gateway_is_not_ejected_while_its_check_passes() {
     if !privileged() {
@@ -279,8 +280,8 @@ fn server_with_wrong_gateway_is_not_ejected_while_its_check_passes() {
     assert!(!doctor.contains("is ejected"), "{doctor}");
 }
 
-/// The gateway of a server changes while the server has clients. The server may be considered dead until a later probe
-/// has passed.
+/// The gateway of a server changes while the server has clients. Weir may consider the server dead until a later probe
+/// passes.
 #[test]
 fn server_with_changed_gateway_returns_with_a_warning() {
     if !privileged() {
@@ -309,7 +310,7 @@ fn server_with_changed_gateway_returns_with_a_warning() {
     });
 }
 
-/// Without a check, a server that does not reply may be dead. It is ejected only from the service whose clients get no
+/// Without a check, a server that does not reply may be dead. Weir ejects it only from the service whose clients get no
 /// reply.
 #[test]
 fn ejection_affects_only_the_unanswered_service() {
@@ -334,7 +335,7 @@ fn ejection_affects_only_the_unanswered_service() {
     assert!(!doctor.contains("of second is ejected"), "{doctor}");
 }
 
-/// An operator who tries out a service may use a single client.
+/// An operator who tries out a service may use only one client.
 #[test]
 fn one_client_on_the_segment_of_the_servers_is_sufficient() {
     if !privileged() {

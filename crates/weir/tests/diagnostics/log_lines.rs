@@ -1,11 +1,11 @@
-//! Tests that the director's log contains each change once, as plain text.
+//! Tests that the director logs each change once, as plain text.
 
 use super::TIMEOUT;
 use super::log_line::find_debug_output;
 use super::world::{Family, World, privileged, wait_for};
 
-/// Returns a configuration with four pools with the same server: used by a layer 4 service, by a proxy service, by
-/// both, and by no service.
+/// Returns a configuration with four pools that have the same server. One is used by a layer 4 service, one by a proxy
+/// service, one by both, and one by no service.
 fn config() -> String {
     let (server, vip) = (Family::V4.server(0), Family::V4.vip());
     let pools: String = ["packets", "requests", "both", "unused"]

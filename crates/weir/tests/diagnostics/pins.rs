@@ -18,7 +18,7 @@ fn config() -> String {
     )
 }
 
-/// A bpffs, which is unmounted when it is dropped.
+/// A bpffs that is unmounted on drop.
 struct Bpffs {
     path: PathBuf,
 }
@@ -37,7 +37,7 @@ impl Drop for Bpffs {
     }
 }
 
-/// Starts a director below `ip netns exec`.
+/// Starts a director with `ip netns exec`.
 fn start_below_ip_netns_exec(world: &World, pin_dir: &Path) -> Child {
     let log = fs::File::create(world.path("director.log")).expect("create the log file");
     let inside = world.weir("director");
@@ -68,7 +68,7 @@ fn stop(mut child: Child) {
     child.wait().expect("wait for the process");
 }
 
-/// The pins are in a bpffs of a mount namespace that ends with the command.
+/// The pins are in a bpffs that belongs to the command's mount namespace and disappears with it.
 #[test]
 fn temporary_pins_are_reported() {
     if !privileged() {
@@ -98,7 +98,7 @@ fn temporary_pins_are_reported() {
     assert!(!log.contains("the kernel continues to forward"), "{log}");
 }
 
-/// A bpffs of the host is also mounted below `ip netns exec`, and its pins remain.
+/// A bpffs of the host is also visible under `ip netns exec`, and its pins remain.
 #[test]
 fn lasting_pins_are_not_reported() {
     if !privileged() {
@@ -121,7 +121,8 @@ fn lasting_pins_are_not_reported() {
     assert!(bpffs.path.join("weir/layout").exists());
 }
 
-/// Returns a command that runs `weir` on the director's host, with its pin directory and another runtime directory.
+/// Returns a command that runs `weir` on the director's host with the director's pin directory but another runtime
+/// directory.
 fn second_weir(world: &World) -> Command {
     let mut command = world.weir("director");
     command.env("WEIR_RUNTIME_DIR", world.path("run-second"));
@@ -146,7 +147,7 @@ fn start_second(world: &World, config: &Path) -> Child {
     child
 }
 
-/// Returns the error of a command of the second director, which must fail.
+/// Runs a command of the second director, which must fail, and returns its error.
 fn failure_of_second(world: &World, arguments: &[&str]) -> String {
     let output = second_weir(world).args(arguments).output();
     let output = output.expect("run weir");
@@ -174,7 +175,7 @@ fn pins_of_another_director_are_rejected() {
         let message = failure_of_second(&world, arguments);
         assert!(message.contains(&expected), "{arguments:?}: {message}");
     }
-    // A daemon without layer 4 services does not need the directory, and does not change it.
+    // A daemon without layer 4 services does not need the pin directory and does not change it.
     let proxy = world.path("proxy.toml");
     let text = "[pool.web]\nservers = [\"127.0.0.1:81\"]\ncheck = { kind = \"tcp\" }\n\n\
                 [service.web]\nlisten = [\"127.0.0.1:8080\"]\nforward = \"proxy\"\nprotocol = \"tcp\"\n\
@@ -182,7 +183,7 @@ fn pins_of_another_director_are_rejected() {
     fs::write(&proxy, text).expect("write the configuration");
     stop(start_second(&world, &proxy));
     assert!(world.pin_dir("director").join("layout").exists());
-    // Successive daemons of one Weir use the same pins.
+    // Successive daemons of the same director use the same pins.
     let daemon = world.status()["pid"].clone();
     world.run_weir(&["upgrade"]);
     assert_ne!(world.status()["pid"], daemon);
@@ -196,7 +197,7 @@ fn pins_of_another_director_are_rejected() {
     assert!(!log.contains("rewrote map elements"), "{log}");
 }
 
-/// The link of a daemon that was killed remains.
+/// A killed daemon leaves its link behind.
 #[test]
 fn pins_of_a_killed_director_are_usable() {
     if !privileged() {

@@ -1,12 +1,12 @@
-//! Tests that pools used only by routes of a proxy service are checked and shown like all other pools.
+//! Tests that Weir checks and shows a pool like any other if only routes of a proxy service use it.
 
 use serde_json::Value;
 
 use super::world::{Family, World, privileged, wait_for};
 use super::{TIMEOUT, service};
 
-/// Returns a configuration with three pools: the service's own, one with the same server and another check, and one
-/// with a port that no process listens on.
+/// Returns a configuration with three pools: the service's own, one with the same server and a different check, and one
+/// with a port on which no process listens.
 fn config() -> String {
     let (server, dead, vip) = (
         format!("{}:80", Family::V4.server(0)),

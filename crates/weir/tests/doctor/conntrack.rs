@@ -1,4 +1,4 @@
-//! Tests that the doctor reports effects of conntrack on a server's clients, if rules enable conntrack.
+//! Tests that the doctor reports how conntrack affects a server's clients if rules enable conntrack.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
 use super::server::{DOCTOR, prepared_world};
 use super::*;
 
-/// A connection is older than the rules, so conntrack has not seen its handshake.
+/// The connection is older than the rules, so conntrack has not seen its handshake.
 #[test]
 fn untracked_connections_are_reported() {
     if !privileged() {
@@ -51,7 +51,7 @@ fn untracked_connections_are_reported() {
     client.join().expect("client thread panicked");
 }
 
-/// The limit is global, not per namespace. So the test fills the table instead of reducing the limit, and empties the
+/// The limit is global, not per namespace, so the test fills the table instead of lowering the limit, and empties the
 /// table instead of raising the limit.
 #[test]
 fn nearly_full_conntrack_table_is_reported() {

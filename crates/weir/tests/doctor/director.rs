@@ -1,4 +1,4 @@
-//! Tests that the doctor reports packets that the director's own stack drops, and other hosts that have a VIP.
+//! Tests that the doctor reports packets that the director's own stack drops, and other hosts that have the VIP.
 
 use super::*;
 
@@ -90,7 +90,7 @@ fn director_firewall_rules_are_reported() {
     assert!(is_reachable(&world));
 }
 
-/// XDP runs before firewall rules that would drop all packets.
+/// XDP runs before the firewall rules, which would drop all packets.
 #[test]
 fn layer_4_traffic_bypasses_the_firewall() {
     if !privileged() {
@@ -151,7 +151,7 @@ fn marked_packets_pass_forward_chains() {
     );
     assert!(is_reachable(&world));
 
-    // Replies go directly to the client, so packets are invalid for conntrack, and the rules drop them.
+    // Replies go directly to the client, so conntrack considers the client's packets invalid, and the rules drop them.
     run_shell(&world, "director", "nft delete table ip filter");
     load_rules(
         &world,
@@ -249,8 +249,8 @@ fn server_that_does_not_answer_is_reported() {
     assert_fixed_by_command(&world, "director", &doctor, "eth0 is disabled");
 }
 
-/// A disabled interface, and one without a carrier, are the only findings: those about the servers behind it have the
-/// same cause.
+/// The doctor reports only an interface that is down or has no carrier: findings about the servers behind it would have
+/// the same cause.
 #[test]
 fn failed_link_is_one_finding() {
     if !privileged() {
@@ -294,7 +294,7 @@ fn failed_link_is_one_finding() {
     }
 }
 
-/// A server has the VIP on its network interface, where the ARP sysctls have no effect.
+/// A server has the VIP on its network interface, so the ARP sysctls have no effect.
 #[test]
 fn server_answering_arp_for_vip_is_reported() {
     if !privileged() {
@@ -326,7 +326,7 @@ fn server_answering_arp_for_vip_is_reported() {
             "weir real-server up --forward direct --vip 10.71.0.10",
         ],
     );
-    // While the address is present, `up` fails and names the same command.
+    // While the address is present, `up` fails and names the same fix command.
     let (code, text) = run_on(
         &world,
         "server1",
@@ -361,7 +361,7 @@ fn server_answering_arp_for_vip_is_reported() {
     wait_for_no_findings(&world, &doctor);
 }
 
-/// Services created with ipvsadm are not in a file, but are also checked, with and without a daemon.
+/// The doctor also checks services created with ipvsadm, which are in no file, with and without a daemon.
 #[test]
 fn ipvsadm_services_are_examined() {
     if !privileged() {
@@ -383,7 +383,7 @@ fn ipvsadm_services_are_examined() {
     let silent =
         "server 10.71.0.21 of ipvsadm:tcp/10.71.0.10:80 does not answer a SYN for 10.71.0.10:80";
     assert_finds(&world, "director", &doctor, &[silent]);
-    // Without `-c`, the active configuration is checked.
+    // Without `-c`, the doctor checks the active configuration.
     assert_finds(&world, "director", &["doctor"], &[silent]);
     world.run_weir(&["ipvsadm", "-A", "-u", "10.71.0.12:53", "-s", "rr"]);
     assert_finds(
@@ -438,7 +438,7 @@ fn missing_vip_on_keepalived_standby_is_not_reported() {
     assert_finds(&world, "director", &doctor, &["two directors are active"]);
 }
 
-/// The kernel removes neighbour entries that were unused for a while. This is not a fault.
+/// The kernel removes neighbour entries that have not been used for a while. This is not a fault.
 #[test]
 fn neighbours_are_resolved_before_they_are_reported() {
     if !privileged() {
@@ -454,7 +454,7 @@ fn neighbours_are_resolved_before_they_are_reported() {
     assert!(text.contains(&format!("server {absent}")), "{text}");
 }
 
-/// The services of the last active configuration and the daemon's status are examined.
+/// The doctor examines the services of the last active configuration, and the daemon's status.
 #[test]
 fn invalid_file_does_not_hide_other_findings() {
     if !privileged() {

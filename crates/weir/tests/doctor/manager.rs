@@ -4,7 +4,7 @@ use std::process::{Child, Stdio};
 
 use super::*;
 
-/// networkd in the director's network namespace, with separate files and a separate bus.
+/// networkd in the director's network namespace, with its own files and its own bus.
 struct Networkd<'w> {
     world: &'w World,
     process: Child,
@@ -79,7 +79,7 @@ impl<'w> Networkd<'w> {
 
 impl Drop for Networkd<'_> {
     fn drop(&mut self) {
-        // networkd and its children exit at the end of their input.
+        // The shell's standard input ends, which stops networkd and its children.
         drop(self.process.stdin.take());
         let _ = self.process.wait();
     }
@@ -109,7 +109,7 @@ fn networkd_removing_foreign_addresses_is_reported() {
         String::from_utf8_lossy(&output.stdout).contains(&format!("{vip}/32"))
     };
     let add_vip = || world.ip("director", &format!("addr add {vip}/32 dev eth0"));
-    // systemd 252 keeps the VIP when it starts, systemd 257 removes it.
+    // When systemd 252 starts, it keeps the VIP; systemd 257 removes it.
     if !has_vip() {
         add_vip();
     }

@@ -1,11 +1,11 @@
-//! Tests that the doctor reports faults that prevent a server from serving its VIP, and settings that are lost at its
-//! next boot.
+//! Tests that the doctor reports faults that prevent a server from serving its VIP, and settings that the next boot
+//! would discard.
 
 use super::*;
 
 pub(super) const DOCTOR: [&str; 2] = ["real-server", "doctor"];
 
-/// Returns a network with one server behind a director, prepared for the VIP's port 80, without a fault.
+/// Returns a network without faults: one server behind a director, prepared for the VIP's port 80.
 pub(super) fn prepared_world() -> World {
     let mut world = World::new(1);
     world.start_nginx(64);
@@ -28,7 +28,7 @@ fn is_reachable(world: &World) -> bool {
     world.output("client", &line).status.success()
 }
 
-/// Asserts that rules that block clients are reported, and that the printed fix repairs them.
+/// Asserts that the doctor reports rules that block clients, and that the printed fix repairs them.
 fn assert_blocking_rules_reported(world: &World, rules: &str, seen: &str) {
     std::fs::write(world.path("rules.nft"), format!("flush ruleset\n{rules}"))
         .expect("write the file");
@@ -59,7 +59,7 @@ fn server_firewall_rules_are_reported() {
          ct state established,related accept\n iifname lo accept\n tcp dport 22 accept\n }\n}",
         "drops client packets for 10.71.0.10:80 direct because of its policy",
     );
-    // The rules have the form that iptables writes: the base chain jumps to another chain.
+    // The rules have the form that iptables uses: the base chain jumps to another chain.
     assert_blocking_rules_reported(
         &world,
         "table ip filter {\n chain web {\n tcp dport { 80, 443 } counter drop\n }\n chain INPUT {\n\
@@ -216,14 +216,14 @@ fn vip_used_as_source_address_is_reported() {
     );
     assert_eq!(fix_command(&world, "server0", &DOCTOR, source), None);
 
-    // The state after a boot script that does not set preferred_lft.
+    // This is the state that a boot script leaves if it does not set preferred_lft.
     world.ip(
         "server0",
         &format!("addr replace {v6}/128 dev lo preferred_lft forever"),
     );
     assert_fixed_by_command(&world, "server0", &DOCTOR, "not deprecated");
 
-    // The interface has other addresses, and no route requires them as source.
+    // The interface has other addresses, and no route requires one of them as its source.
     world.ip(
         "server0",
         &format!("route add 198.51.100.0/24 dev eth0 src {v4}"),
@@ -237,7 +237,7 @@ fn vip_used_as_source_address_is_reported() {
     assert_eq!(fix_command(&world, "server0", &DOCTOR, source), None);
 }
 
-/// A VIP that was added by hand, without `weir real-server up`.
+/// The VIP was added by hand, without `weir real-server up`.
 #[test]
 fn unmanaged_vip_on_loopback_is_reported() {
     if !privileged() {
@@ -271,7 +271,7 @@ fn unmanaged_vip_on_loopback_is_reported() {
     assert_fixed(&unprotected);
     assert!(!answers_arp());
 
-    // An address that is not among the prepared ones.
+    // The address is not among the prepared ones.
     world.ip("server0", &format!("addr add {other}/32 dev lo"));
     let seen = format!("{other} on lo was not added");
     assert_fixed(&seen);
@@ -284,7 +284,7 @@ fn unmanaged_vip_on_loopback_is_reported() {
     );
     world.ip("server0", "addr del 10.71.0.13/16 dev lo");
 
-    // Prepared by other means.
+    // The server was prepared by other means.
     run_shell(&world, "server0", &format!("{program} real-server down"));
     for address in [vip, other] {
         run_shell(

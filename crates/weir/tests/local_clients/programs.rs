@@ -1,4 +1,4 @@
-//! Tests of unmodified real programs as local clients. Each is started in the cgroup and connects to the VIP.
+//! Tests unmodified real programs as local clients. Each program runs in the cgroup and connects to the VIP.
 
 use std::fs;
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use std::process::{Child, Output, Stdio};
 use super::world::{Family, privileged, sh, wait_for};
 use super::{Fixture, TIMEOUT, VIP, VIP6};
 
-/// A Go program. Its runtime calls connect() without libc, and tries the addresses of both families (RFC 8305).
+/// A Go program. Its runtime calls connect() without libc and tries the addresses of both families (RFC 8305).
 const GO: &str = r#"package main
 
 import (
@@ -38,7 +38,7 @@ func main() {
 }
 "#;
 
-/// A Java program, run from its source. It uses IPv6 sockets, and connects to IPv4-mapped addresses.
+/// A Java program, run from source. It uses IPv6 sockets and connects to IPv4-mapped addresses.
 const JAVA: &str = r#"import java.net.URI;
 import java.net.http.HttpClient;
 import java.net.http.HttpRequest;
@@ -165,7 +165,7 @@ fn curl_redis_dig_go_and_nginx_are_balanced() {
 
     fixture.wait_for_output(&format!("redis-cli -h {VIP} ping"), "PONG");
     fixture.wait_for_output(&format!("redis-cli -h {VIP} set key value"), "OK");
-    // With round robin, consecutive requests reach different servers, and only one of them has the key.
+    // With round robin, consecutive requests reach different servers, only one of which has the key.
     let keys = [(); 2].map(|()| fixture.output_of(&format!("redis-cli -h {VIP} dbsize")));
     assert_eq!(sorted(&keys.join("\n")), ["0", "1"]);
 
@@ -226,7 +226,7 @@ fn java_is_balanced_at_length() {
     }
 }
 
-/// Asserts that nginx is balanced when it runs in the cgroup as a proxy to the VIP.
+/// Asserts that Weir balances the connections of an nginx that runs in the cgroup as a proxy to the VIP.
 fn assert_nginx_is_balanced(fixture: &mut Fixture) {
     let directory = fixture.world.path("nginx-client");
     fs::create_dir(&directory).expect("create a directory");
@@ -279,7 +279,7 @@ fn psql_is_balanced() {
         .join("bin");
     let programs = programs.display();
     let as_postgres = "setpriv --reuid postgres --regid postgres --clear-groups --";
-    // Both hosts copy the same data directory.
+    // Both hosts use a copy of the same data directory.
     let first = fixture.world.path("data-0");
     let (first, second) = (
         first.display().to_string(),

@@ -1,4 +1,4 @@
-//! TCP connections through a VIP: bulk transfers in both directions, and an echo connection with small messages.
+//! Runs TCP connections through a VIP: bulk transfers in both directions, and an echo connection with small messages.
 
 use std::fmt;
 use std::io::{ErrorKind, Read, Write};
@@ -29,7 +29,7 @@ impl Transfer {
 }
 
 impl Transfer {
-    /// Returns the throughput relative to that of another transfer.
+    /// Returns the throughput relative to another transfer.
     pub(crate) fn ratio_to(&self, other: &Self) -> String {
         let ((up, down), (other_up, other_down)) = (self.rates(), other.rates());
         format!("{:.2} × up, {:.2} × down", up / other_up, down / other_down)
@@ -54,8 +54,8 @@ fn unspecified_address(family: Family) -> IpAddr {
     }
 }
 
-/// Returns the byte at an offset in a block; the stream repeats the block. Bytes depend on their offset, so that lost
-/// or reordered data is detected.
+/// Returns the byte at an offset in a block, which the stream repeats. The byte depends on the offset, so that the
+/// receiver detects lost or reordered data.
 fn pattern(offset: usize) -> u8 {
     (offset.wrapping_mul(2_654_435_761) >> 13) as u8
 }
@@ -104,7 +104,7 @@ fn set_blocking_with_timeouts(stream: &TcpStream) {
         .expect("set the write timeout");
 }
 
-/// Accepts one connection on the first server and passes it to `handler`. Returns when the server listens.
+/// Accepts one connection on the first server and passes it to `handler`. Returns once the server is listening.
 fn serve(
     world: &World,
     family: Family,
@@ -142,7 +142,7 @@ fn connect(world: &World, from: &str, address: SocketAddr) -> TcpStream {
     stream
 }
 
-/// Sends `bytes` bytes from host `from` to the server, which sends the same number back.
+/// Sends `bytes` bytes from host `from` to the server, which sends the same number of bytes back.
 pub(crate) fn transfer(
     world: &World,
     family: Family,
@@ -202,7 +202,7 @@ impl EchoConnection {
         assert_eq!(message, received);
     }
 
-    /// Exchanges messages until the connection ends. Returns `None` for a normal end of stream, or the error. `limit`
+    /// Exchanges messages until the connection ends. Returns the error, or `None` after a normal end of stream. `limit`
     /// applies to each read.
     pub(crate) fn wait_until_closed(&mut self, limit: Duration) -> Option<ErrorKind> {
         self.0

@@ -1,12 +1,12 @@
-//! Tests with clients in a container, behind a host that routes or also translates their addresses. The host forwards
-//! unsegmented packets with partial checksums.
+//! Tests clients in a container behind a host that routes their packets and optionally translates their addresses. The
+//! host forwards unsegmented packets with partial checksums.
 
 use super::world::{Family, World, privileged, sh};
 use super::{Offloads, assert_transfer, config, is_soak, set_mtu, set_offloads, size_and_mtus};
 
 const CONTAINER: &str = "container";
 
-/// Adds a namespace behind the client's host, which routes its packets and optionally translates their addresses.
+/// Adds a namespace behind the client's host. The host routes its packets and optionally translates their addresses.
 fn add_container(world: &mut World, mtu: usize, masquerade: bool) {
     let (container, host) = (world.namespace(CONTAINER), world.namespace("client"));
     sh(&format!(

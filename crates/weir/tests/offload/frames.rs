@@ -1,6 +1,6 @@
 //! Captures the director's frames on an adjacent host and verifies every checksum in them, including those inside a
-//! tunnel. This detects partial checksums, which the director leaves to missing hardware and a receiver's stack
-//! accepts.
+//! tunnel. This detects partial checksums that the director leaves to nonexistent hardware and that a receiver's stack
+//! would accept.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,7 +16,7 @@ const TCP: u8 = 6;
 const IP_IN_IP: u8 = 4;
 const IPV6_IN_IP: u8 = 41;
 
-/// Numbers of received frames, and of those with a wrong checksum.
+/// The number of received frames, and of frames with a wrong checksum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FrameCounts {
     pub(crate) frames: u64,
@@ -33,7 +33,7 @@ impl Capture {
     /// Starts capturing the frames that a host receives from the director.
     pub(crate) fn start(world: &World, host: &str, family: Family) -> Self {
         let (ifindex, _) = link(world, host);
-        // A frame is the director's if neither other host has sent it: the director may send from several devices.
+        // The director may send from several devices, so a frame is the director's if neither other host sent it.
         let others = ["client", "server0"].map(|host| link(world, host).1);
         let ethertype = match family {
             Family::V4 => 0x0800,
@@ -67,7 +67,7 @@ impl Capture {
     }
 }
 
-/// Returns the index and the MAC address of a host's interface.
+/// Returns the index and MAC address of a host's interface.
 fn link(world: &World, host: &str) -> (u32, [u8; 6]) {
     let output = world.output(host, "ip -j link show eth0");
     let links: serde_json::Value =
@@ -84,8 +84,8 @@ fn link(world: &World, host: &str) -> (u32, [u8; 6]) {
     )
 }
 
-/// Returns the sum of RFC 1071 over the parts, of which only the last may have odd length. The sum is all ones if the
-/// parts include a correct checksum.
+/// Returns the RFC 1071 sum over the parts. Only the last part may have odd length. The sum is all ones if the parts
+/// include a correct checksum.
 fn sum(parts: &[&[u8]]) -> u16 {
     let words = parts.iter().flat_map(|part| part.chunks(2));
     let word = |pair: &[u8]| u64::from(pair[0]) << 8 | pair.get(1).map_or(0, |low| u64::from(*low));

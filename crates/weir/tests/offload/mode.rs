@@ -47,9 +47,8 @@ fn attach_mode_change_breaks_no_connection() {
     }
 }
 
-/// Clients send continuously, with ethtool's defaults. A BPF program that received packets before its settings are
-/// correct would send wrong checksums. A daemon that starts after one
-/// with native XDP also switches to tc.
+/// Clients send continuously with ethtool's defaults. A BPF program that received packets before its settings were
+/// correct would send wrong checksums. A daemon that starts after one with native XDP also switches to tc.
 #[test]
 fn attach_mode_change_under_load_loses_no_packet() {
     if !privileged() {

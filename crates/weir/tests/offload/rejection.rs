@@ -18,7 +18,7 @@ fn without_servers(text: &str, family: Family) -> String {
     text.replace(&servers, "servers = []")
 }
 
-/// Returns the error of a connection to the VIP, which no server accepts.
+/// Returns the error of a connection to the VIP that no server accepts.
 fn connection_error(world: &World, family: Family, limit: Duration) -> ErrorKind {
     let address = SocketAddr::new(family.vip(), PORT);
     let client = world.spawn_on("client", move || {
@@ -68,7 +68,7 @@ fn removal_of_server_resets_its_clients() {
     }
 }
 
-/// Above the rate limit of replies, packets are dropped. They must not reach the stack, which would send a reset.
+/// Above the rate limit of replies, Weir drops packets. They must not reach the stack, which would send a reset.
 #[test]
 fn dropped_packets_do_not_reach_the_local_stack() {
     if !privileged() {

@@ -1,5 +1,5 @@
-//! Tests with the director's address on a device without native XDP, over a device with default offloads. The default
-//! mode there is tc.
+//! Tests a director whose address is on a device without native XDP, on top of a device with default offloads. The
+//! default mode there is tc.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -15,7 +15,8 @@ fn config_on(device: &str, family: Family, node: &str, forward: &str) -> String 
     config(family, node, forward).replace("\"eth0\"", &format!("\"{device}\""))
 }
 
-/// Tests bulk transfers without `attach`, with some forwarding methods of both families, or with all in `make soak`.
+/// Tests bulk transfers in the default mode, in both families, with some forwarding methods, or with all of them in
+/// `make soak`.
 fn transfer_on(device: &str, kind: &str, move_director: fn(&World)) {
     if !privileged() {
         return;
@@ -59,7 +60,7 @@ fn director_output(world: &World, line: &str) -> String {
     String::from_utf8_lossy(&world.output("director", line).stdout).into_owned()
 }
 
-/// Returns the pins of attachments to devices.
+/// Returns the pins of the attachments to devices.
 fn device_pins(world: &World) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut pending = vec![world.pin_dir("director")];
@@ -81,8 +82,8 @@ fn has_gro(world: &World) -> bool {
     director_output(world, "ethtool -k eth0").contains("generic-receive-offload: on")
 }
 
-/// A restart under load replaces generic XDP on a bridge, the default of earlier versions, with tc, and removes
-/// everything that belonged to generic XDP.
+/// A restart under load replaces generic XDP on a bridge, which was the default of earlier versions, with tc and
+/// removes everything that belonged to generic XDP.
 #[test]
 fn change_from_generic_xdp_to_tc_breaks_no_connection() {
     if !privileged() {

@@ -1,4 +1,4 @@
-//! Tests the check with gRPC's health checking protocol against a server built on the official library.
+//! Tests the check for gRPC's health checking protocol against a server built with the official library.
 
 use super::*;
 

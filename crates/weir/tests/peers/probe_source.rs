@@ -1,4 +1,4 @@
-//! Tests source address, interface and PROXY header of probes, as the peers receive them.
+//! Tests the source address, interface and PROXY header of probes as the peers receive them.
 
 use std::io::Read;
 use std::net::TcpListener;
@@ -17,7 +17,7 @@ fn start_recorder(world: &World, port: u16) -> Receiver<(String, Vec<u8>)> {
     let starter = world.spawn_on("server0", move || {
         let listener = TcpListener::bind(("0.0.0.0", port)).expect("bind a listener");
         std::thread::spawn(move || {
-            // If a client resets immediately, only its address is recorded.
+            // If a client resets the connection immediately, record only its address.
             while let Ok((mut client, from)) = listener.accept() {
                 let from = from.ip().to_string();
                 let _ = client.set_read_timeout(Some(Duration::from_millis(500)));
@@ -178,7 +178,7 @@ fn proxy_header_precedes_the_probe() {
     let recorders: Vec<_> = (7001..=7004)
         .map(|port| start_recorder(&world, port))
         .collect();
-    // nginx trusts the header, and rejects clients that send none.
+    // nginx trusts the header and rejects clients that send none.
     let root = world.path("proxied").display().to_string();
     std::fs::create_dir_all(&root).expect("create a directory");
     let text = format!(
@@ -222,7 +222,7 @@ fn proxy_header_precedes_the_probe() {
     let (_, tcp) = receive_probe(&recorders[0]);
     assert!(tcp.starts_with(header(&director).as_bytes()), "{tcp:?}");
     assert!(tcp.ends_with(b" 7001\r\n"), "{tcp:?}");
-    // Version 2 with command LOCAL: a connection from the director itself.
+    // Version 2 with the command LOCAL marks a connection from the director itself.
     let (_, agent) = receive_probe(&recorders[1]);
     let local = b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0";
     assert!(agent.starts_with(local), "{agent:?}");

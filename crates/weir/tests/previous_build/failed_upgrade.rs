@@ -1,4 +1,4 @@
-//! Tests upgrades to programs that fail to take over, at any stage: the running daemon continues with its whole state.
+//! Tests upgrades to programs that fail to take over at any stage: the running daemon continues with all its state.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -51,7 +51,7 @@ fn upgrade_to_invalid_program_has_no_effect() {
     director.stop();
 }
 
-/// Makes the next program fail when everything except its socket is ready and it has taken over the data plane: the
+/// Makes the next program fail late: it has taken over the data plane, and everything except its socket is ready. The
 /// socket's path is a mount point, which a rename cannot replace.
 fn assert_upgrade_fails_late(director: &mut DirectorUnderLoad, program: &Path) {
     let socket = director.world.path("run-director").join("weir.sock");
@@ -111,7 +111,7 @@ fn upgrade_that_fails_at_the_end_is_reverted() {
     director.stop();
 }
 
-/// The other build has already created new maps and moved all flows to them.
+/// When the upgrade fails, the other build has already created new maps and moved all flows to them.
 #[test]
 fn upgrade_that_fails_after_map_replacement_is_reverted() {
     if !privileged() {
@@ -148,7 +148,7 @@ fn upgrade_killed_at_any_time_loses_nothing() {
     let (armed, timer, program) = (path("armed"), path("timer"), path("dies"));
     for delay_s in ["0.02", "0.05", "0.1", "0.2", "0.4", "0.7", "1.0"] {
         fs::write(&armed, "").expect("write the file");
-        // The program is killed only once: the next start does not find `armed`.
+        // The program is killed only once, because the next start does not find `armed`.
         let text = format!(
             "#!/bin/sh\nif mv {armed} {timer} 2>/dev/null; then (sleep {delay_s}; kill -9 $$; rm {timer}) & fi\nexec \
              {} \"$@\"\n",

@@ -1,5 +1,5 @@
-//! A director under load, and checks of the state that must survive every replacement of its program: flows, a
-//! persistent client's server, an override, ipvsadm services, totals.
+//! Runs a director under load and checks the state that must survive every replacement of its program: flows, a
+//! persistent client's server, an override, ipvsadm services and totals.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ pub(crate) fn older_program() -> PathBuf {
     std::env::var_os("WEIR_OLDER").map_or_else(|| program_under_test().to_owned(), PathBuf::from)
 }
 
-/// Forwarding methods, each on a separate port, and one service with persistence.
+/// The forwarding methods, each on a separate port, and the port of a service with persistence.
 pub(crate) struct Setup {
     forwards: &'static [(u16, &'static str)],
     sticky: u16,
@@ -71,7 +71,7 @@ impl Setup {
         if self.forwards.iter().any(|(_, forward)| *forward == "nat") {
             world.route_replies_through_director();
         } else {
-            // With the VIP on its loopback device, a server also accepts packets to its link address.
+            // A server with the VIP on its loopback device still accepts packets to its link address.
             world.prepare_servers(&["--forward", "tunnel", "--vip", &vip]);
         }
         world
@@ -86,9 +86,9 @@ pub(crate) struct DirectorUnderLoad {
     sticky_url: String,
     /// The server of the persistent client.
     sticky_server: String,
-    /// The test's ipvsadm service, as `-S` prints it.
+    /// The test's ipvsadm service as `-S` prints it.
     ipvsadm_lines: String,
-    /// Total connections of every server of every service.
+    /// Total number of connections of every server of every service.
     totals: Vec<u64>,
 }
 
@@ -97,7 +97,7 @@ impl DirectorUnderLoad {
         let (mut world, config) = (setup.world(), setup.config());
         let pid = world.start_director_with(program, &config);
         let vip = Family::V4.vip();
-        // An ipvsadm service, and an override.
+        // Create an ipvsadm service and an override.
         let (service, server) = (format!("{vip}:90"), format!("{}:80", Family::V4.server(0)));
         for line in [
             vec!["ipvsadm", "-A", "-t", &service, "-s", "wrr"],
@@ -158,7 +158,7 @@ impl DirectorUnderLoad {
             .collect()
     }
 
-    /// Returns the total number of connections of server `n` of a service, and that of the others together.
+    /// Returns the total number of connections of server `n` of a service, and the sum over the other servers.
     pub(crate) fn new_connections(&self, service: &str, n: usize) -> (u64, u64) {
         let status = self.world.status();
         let services = status["services"]
@@ -212,7 +212,7 @@ impl DirectorUnderLoad {
         self.totals = totals;
     }
 
-    /// Runs `weir upgrade TARGET` with program `command`. Returns whether it succeeded, and its output.
+    /// Runs `weir upgrade TARGET` with the program `command`. Returns whether it succeeded, and its output.
     pub(crate) fn upgrade(&mut self, command: &Path, target: &Path) -> (bool, String) {
         let mut weir = self.world.weir_with(command, "director");
         let output = weir.arg("upgrade").arg(target).output().expect("run weir");

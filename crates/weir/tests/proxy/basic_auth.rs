@@ -1,4 +1,5 @@
-//! `basic_auth`: passwords from htpasswd files and from the configuration, verified outside of the worker threads.
+//! Tests `basic_auth`: passwords from htpasswd files and from the configuration, which are verified outside the worker
+//! threads.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -6,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::origin::Origin;
 use super::{Client, Proxy, free_address, fs, keeper};
 
-/// Starts a daemon with these lines in its service, and these routes to its pool.
+/// Starts a daemon with these lines in its service and these routes to its pool.
 fn start_proxy(origin: &Origin, service: &str, routes: &[String]) -> Proxy {
     let daemon = Proxy::start("http", &[free_address()], "");
     daemon.reload(&configuration_with(&daemon, origin, service, routes));
@@ -26,7 +27,7 @@ fn configuration_with(proxy: &Proxy, origin: &Origin, service: &str, routes: &[S
     )
 }
 
-/// Returns the status that curl receives.
+/// Returns the status code that curl receives.
 fn curl(proxy: &Proxy, path: &str, arguments: &[&str]) -> String {
     let output = Command::new("curl")
         .args([
@@ -77,7 +78,7 @@ fn htpasswd_users_are_admitted_and_others_get_401() {
         "sha:secret:three",
         "crypt:password",
     ] {
-        // The password is verified first, then found in the cache.
+        // Weir verifies the password first, and then finds it in the cache.
         assert_eq!(admin(user), "200", "{user}");
         assert_eq!(admin(user), "200", "{user}");
     }
@@ -113,7 +114,7 @@ fn htpasswd_users_are_admitted_and_others_get_401() {
         head.split(' ').nth(1).unwrap_or_default().to_owned()
     });
     assert_eq!(statuses, ["200", "401", "200"]);
-    // Two Authorization fields are rejected: a server could use the other one.
+    // Weir rejects two Authorization fields, because a server could use the one that Weir did not verify.
     let (head, _) = client.fetch(&good.replace(
         "\r\n\r\n",
         "\r\nAuthorization: Basic YTpwYXNzd29yZA==\r\n\r\n",
@@ -142,7 +143,7 @@ fn changed_user_file_applies_and_invalid_file_keeps_previous_users() {
             std::thread::sleep(Duration::from_millis(100));
         }
     };
-    // The file is read again without a reload.
+    // Weir rereads the file without a reload.
     fs::write(&file, "# new\nb:{SHA}W6ph5Mm5Pz8GgiULbPgzG37mj9g=\n").expect("write file");
     wait_until("the new user is admitted", &|| {
         curl(&proxy, "/", &["-u", "b:password"]) == "200"
@@ -169,7 +170,7 @@ fn changed_user_file_applies_and_invalid_file_keeps_previous_users() {
     );
 }
 
-/// The time of a response must not reveal which users exist, so a password is verified for unknown users too.
+/// The response time must not reveal which users exist, so Weir verifies a password even for unknown users.
 #[test]
 fn password_is_verified_even_for_unknown_users() {
     let origin = Origin::start("o");
@@ -210,7 +211,7 @@ fn limits_apply_before_a_password_is_verified_and_count_a_request_once() {
         });
         names.any(|name| name.is_ok_and(|name| name.trim() == "weir-password"))
     };
-    // Rejected requests count.
+    // Rejected requests also count.
     assert_eq!(curl(&proxy, "/one", &[]), "401");
     assert_eq!(curl(&proxy, "/one", &[]), "401");
     assert_eq!(curl(&proxy, "/one", &["-u", "a:password"]), "429");
@@ -218,7 +219,7 @@ fn limits_apply_before_a_password_is_verified_and_count_a_request_once() {
         !has_password_thread(),
         "the limit must be checked before the password"
     );
-    // The first request waits until its password is verified, and the second one finds the result in the cache.
+    // The first request waits until its password is verified; the second finds the result in the cache.
     assert_eq!(curl(&proxy, "/two", &["-u", "a:password"]), "200");
     assert!(has_password_thread());
     assert_eq!(curl(&proxy, "/two", &["-u", "a:password"]), "200");

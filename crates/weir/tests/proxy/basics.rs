@@ -1,4 +1,5 @@
-//! Basic behaviour of proxy services: balancing, framing, header fields, tunnels, errors, routes, restarts.
+//! Tests the basic behaviour of proxy services: balancing, framing, header fields, tunnels, errors, routes and
+//! restarts.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -21,7 +22,7 @@ fn requests_on_one_connection_are_balanced_and_server_connections_reused() {
         assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
         counts[usize::from(body.starts_with(b"two\n"))] += 1;
     }
-    // With a fair scheduler, a server gets fewer than 13 of 64 requests in one of a million runs.
+    // With a fair scheduler, a server gets fewer than 13 of 64 requests in only one of a million runs.
     assert!(counts.iter().all(|count| *count >= 13), "{counts:?}");
     assert_eq!(
         one.connections() + two.connections(),
@@ -103,7 +104,7 @@ fn bodies_are_forwarded_in_every_framing() {
      0\r\nT: v\r\n\r\n";
     let (_, body) = client.fetch(chunked);
     assert_eq!(body, b"11");
-    // Two and a half requests in one segment, then the rest.
+    // Send two and a half requests in one segment, and then the rest.
     client.send(&format!("{chunked}{GET}GET /sum HT"));
     assert_eq!(client.read_response().unwrap().unwrap().1, b"11");
     assert!(client.read_response().unwrap().is_some());
@@ -343,9 +344,9 @@ fn proxy_runs_without_privileges() {
         configuration(listen, "http", &[origin.address()], ""),
     )
     .unwrap();
-    // The build directory may be inaccessible to other users, so the program is copied. Another process copies it:
-    // otherwise a child of this process, started by another test, could inherit the file open for writing, and then the
-    // file cannot be executed (ETXTBSY).
+    // Copy the program, because the build directory may be inaccessible to other users. Another process makes the copy:
+    // otherwise, a child that another test starts could inherit the descriptor open for writing, and the file could not
+    // be executed (ETXTBSY).
     let sh = "cp \"$1\" \"$2/weir\" && chown -R 65534:65534 \"$2\"";
     let copy_status = Command::new("sh")
         .args(["-c", sh, "sh", env!("CARGO_BIN_EXE_weir")])

@@ -1,4 +1,4 @@
-//! `tls.certificates` as a list of files and directories.
+//! Tests `tls.certificates` as a list of files and directories.
 
 use std::path::Path;
 
@@ -18,7 +18,7 @@ fn certificates_of_a_list_are_selected_by_sni() {
         &[origin.address()],
         &tls(&format!("{}, {}", quoted(&two), quoted(&one))),
     );
-    // Each handshake uses a new client configuration: a resumed session has no certificate.
+    // Each handshake uses a new client configuration, because a resumed session presents no certificate.
     let certificate = |name: &str| {
         let mut stream = connect(&authority.client(None), proxy.listen, name);
         let response = fetch(&mut stream, GET).expect("fetch");
@@ -27,7 +27,7 @@ fn certificates_of_a_list_are_selected_by_sni() {
     };
     let (first, second) = (certificate("a.example"), certificate("b.example"));
     assert_ne!(first, second);
-    // The list contains a file that is also in the directory of the list. The next list lacks one of the files.
+    // The first list contains a file and also the directory of that file. The next list lacks one of the files.
     let text = |list: &str| configuration(proxy.listen, "http", &[origin.address()], &tls(list));
     proxy.reload(&text(&format!(
         "{}, \"{}\"",
@@ -44,7 +44,7 @@ fn certificates_of_a_list_are_selected_by_sni() {
         .expect_err("certificate for another name was accepted")
         .to_string();
     assert!(error.contains("not valid for name"), "{error}");
-    // Errors are reported at the position of the list entry.
+    // Errors have the position of the list entry.
     let file = proxy.directory.join("wrong.toml");
     for (list, message) in [
         ("", "`certificates` is an empty list"),

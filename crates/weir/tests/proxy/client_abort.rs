@@ -1,5 +1,5 @@
-//! Clients that disconnect before the response: their requests are removed from servers and queues, and the daemon
-//! keeps no state for them.
+//! Tests clients that disconnect before the response: Weir removes their requests from servers and queues, and keeps no
+//! state for them.
 
 use std::net::Shutdown;
 use std::sync::Mutex;
@@ -12,13 +12,13 @@ use super::*;
 
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A server that delays its responses until the test releases them, and counts the open requests.
+/// A server that counts the open requests and delays its responses until the test releases them.
 pub(super) struct SlowServer {
     pub(super) address: SocketAddr,
     shared: Arc<SharedState>,
 }
 
-/// State that the connections of a server share.
+/// State that the connections of the server share.
 #[derive(Default)]
 struct SharedState {
     requests: AtomicU64,
@@ -47,7 +47,7 @@ impl SlowServer {
         Self { address, shared }
     }
 
-    /// Returns the number of requests since the start.
+    /// Returns the number of requests received since the start.
     fn requests(&self) -> u64 {
         self.shared.requests.load(Ordering::Relaxed)
     }
@@ -57,7 +57,7 @@ impl SlowServer {
         self.shared.open_connections.load(Ordering::Relaxed)
     }
 
-    /// Responds to all held requests and to all later ones.
+    /// Makes the server respond to all held requests and to all later ones.
     pub(super) fn respond(&self) {
         self.shared
             .responds_immediately
@@ -107,7 +107,7 @@ fn serve(mut stream: TcpStream, shared: &SharedState) {
     }
 }
 
-/// Waits until the condition returns true. Returns the time that passed.
+/// Waits until the condition returns true. Returns the elapsed time.
 pub(super) fn wait_until(what: &str, mut condition: impl FnMut() -> bool) -> Duration {
     let began = Instant::now();
     while !condition() {
@@ -123,7 +123,7 @@ fn reset_on_close(client: &Client) {
         .expect("set SO_LINGER");
 }
 
-/// Returns the service in the status document.
+/// Returns the service from the status document.
 fn service(proxy: &Proxy) -> serde_json::Value {
     proxy.status()["services"][0].clone()
 }
@@ -147,8 +147,8 @@ fn limit_server(proxy: &Proxy, server: SocketAddr, max_connections: u32, service
     proxy.reload(&text);
 }
 
-/// 1 000 clients disconnect while their requests are at the server, and another 1 000 immediately after sending them;
-/// first by FIN, then by a reset.
+/// 1 000 clients disconnect while their requests are at the server, and another 1 000 immediately after they have sent
+/// their requests, first with FIN and then with RST.
 #[test]
 fn abandoned_requests_are_aborted_at_the_server() {
     const CLIENTS: usize = 1_000;
@@ -205,8 +205,8 @@ fn abandoned_requests_are_aborted_at_the_server() {
     let _ = fs::remove_file(&log);
 }
 
-/// If `abort_on_close` is false, a client that only shuts down its write side gets its response. A reset aborts the
-/// request anyway.
+/// If `abort_on_close` is false, a client that only shuts down its write side still gets its response. A reset aborts
+/// the request anyway.
 #[test]
 fn half_closed_client_gets_its_response_without_abort_on_close() {
     let origin = SlowServer::start();
@@ -235,7 +235,7 @@ fn half_closed_client_gets_its_response_without_abort_on_close() {
     assert!(response.0.starts_with("HTTP/1.1 200"), "{}", response.0);
 }
 
-/// Pipelined data is not an end of stream, and is processed after the first request.
+/// Weir does not treat pipelined data as an end of stream, and processes it after the first request.
 #[test]
 fn pipelined_requests_are_not_treated_as_a_close() {
     let authority = Authority::new("ahead");
@@ -251,7 +251,7 @@ fn pipelined_requests_are_not_treated_as_a_close() {
     wait_until("both requests are at the server", || {
         origin.open_connections() == 2
     });
-    // The second request arrives in another segment, while the server works.
+    // The second request arrives in another segment while the server is processing the first.
     for _ in 0..2 {
         client.send(GET);
         over_tls.write_all(GET.as_bytes()).expect("write");
@@ -276,7 +276,7 @@ fn pipelined_requests_are_not_treated_as_a_close() {
     }
 }
 
-/// The end of a TLS session counts as a disconnect, even if the TCP connection stays open.
+/// The end of a TLS session counts as a disconnect even if the TCP connection stays open.
 #[test]
 fn close_notify_ends_the_request() {
     let authority = Authority::new("notify");
@@ -338,7 +338,7 @@ fn closed_clients_in_queue_do_not_delay_others() {
     );
 }
 
-/// Two aborted requests release their slots, and are not counted as errors of the server.
+/// Two aborted requests release their slots and do not count as errors of the server.
 #[test]
 fn abandoned_requests_free_their_slots() {
     let origin = SlowServer::start();
@@ -357,7 +357,7 @@ fn abandoned_requests_free_their_slots() {
             origin.requests() == requests_before + 2
         });
         drop(clients);
-        // Otherwise the next requests would wait in the queue.
+        // Wait for the slots; otherwise, the next requests would wait in the queue.
         wait_until("both slots are free", || {
             service(&proxy)["servers"][0]["active_connections"] == 0
         });
@@ -449,7 +449,7 @@ fn reset_streams_are_removed_from_the_queue() {
     assert_eq!(origin.requests(), 1);
 }
 
-/// A reset closes a tunnel, even if the client has shut down its write side before.
+/// A reset closes a tunnel, even if the client has already shut down its write side.
 #[test]
 fn reset_ends_a_half_closed_tunnel() {
     let origin = SlowServer::start();
@@ -469,7 +469,7 @@ fn reset_ends_a_half_closed_tunnel() {
         .0
         .shutdown(Shutdown::Write)
         .expect("shut down the write side");
-    // Both connections close: one immediately by a reset, the other one after a half-close.
+    // Reset both connections: one immediately, the other after a half-close.
     std::thread::sleep(Duration::from_millis(100));
     for client in [&client, &half_closed] {
         reset_on_close(client);

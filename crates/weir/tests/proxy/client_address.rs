@@ -1,4 +1,4 @@
-//! `client_ip_header`: the address of a client that a trusted proxy sends.
+//! Tests `client_ip_header`: the address of the client that a trusted proxy sends.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 use super::origin::Origin;
 use super::{Client, Proxy, configuration};
 
-/// Settings of a service that logs the client's address and rejects the clients of one network.
+/// Settings of a service that logs the client's address and rejects clients from one network.
 fn settings(log: &Path, keys: &str) -> String {
     format!(
         "access_log = {{ path = \"{}\", format = \"{{client}}\" }}\nset_header = [\"X-Client: {{client}}\"]\n\
@@ -16,7 +16,7 @@ fn settings(log: &Path, keys: &str) -> String {
     )
 }
 
-/// Sends a request with this value of X-Forwarded-For, and returns the status and the request that the server received.
+/// Sends a request with this value of X-Forwarded-For. Returns the status, and the request that the server received.
 fn fetch(proxy: &Proxy, forwarded_for: &str) -> (String, String) {
     let request = format!("GET / HTTP/1.1\r\nHost: h\r\nX-Forwarded-For: {forwarded_for}\r\n\r\n");
     let (head, body) = Client::connect(proxy.listen).fetch(&request);
@@ -42,7 +42,7 @@ fn address_of_a_trusted_proxy_decides_about_routes_limits_fields_and_logs() {
     reload(&format!(
         "{HEADER}\ntrusted = [\"127.0.0.0/8\", \"192.0.2.7\"]"
     ));
-    // The last address that is not trusted: the client may write anything before it.
+    // Weir uses the last untrusted address, because the client can write anything before it.
     for (sent, client) in [
         ("203.0.113.5", "203.0.113.5"),
         ("198.51.100.1, 203.0.113.6, 192.0.2.7", "203.0.113.6"),
@@ -60,7 +60,7 @@ fn address_of_a_trusted_proxy_decides_about_routes_limits_fields_and_logs() {
             assert!(forwarded.contains(&line), "{line:?} in {forwarded}");
         }
     }
-    // The connections may be those of several workers, whose lines are written in any order.
+    // Several workers may have accepted the connections, so the order of the lines is arbitrary.
     let logged: BTreeSet<String> = super::request_log::read_lines(&log, 5)
         .into_iter()
         .collect();
@@ -72,20 +72,20 @@ fn address_of_a_trusted_proxy_decides_about_routes_limits_fields_and_logs() {
         "203.0.113.7",
     ];
     assert_eq!(logged, clients.map(str::to_owned).into());
-    // A route, and the limit of each client.
+    // The route and the per-client limit use the address.
     assert_eq!(fetch(&proxy, "198.51.100.9").0, "403");
     let statuses: Vec<String> = (0..5).map(|_| fetch(&proxy, "203.0.113.8").0).collect();
     assert!(statuses.contains(&"429".to_owned()), "{statuses:?}");
     assert_eq!(fetch(&proxy, "203.0.113.9").0, "200");
 
-    // Not recursive: the last address, even if it is one of a trusted proxy.
+    // Without recursion, Weir uses the last address, even if it belongs to a trusted proxy.
     reload(&format!(
         "{HEADER}\nclient_ip_recursive = false\ntrusted = [\"127.0.0.0/8\", \"192.0.2.7\"]"
     ));
     let (_, forwarded) = fetch(&proxy, "203.0.113.6, 192.0.2.7");
     assert!(forwarded.contains("X-Client: 192.0.2.7\r\n"), "{forwarded}");
 
-    // The field of a client that is not trusted is ignored.
+    // Weir ignores the field of an untrusted client.
     reload(&format!("{HEADER}\ntrusted = [\"192.0.2.7\"]"));
     let (status, forwarded) = fetch(&proxy, "198.51.100.9");
     assert_eq!(status, "200", "{forwarded}");

@@ -1,4 +1,4 @@
-//! Configurations in several files, defaults, `weir fmt`, and replaced certificate files.
+//! Tests configurations in several files, defaults, `weir fmt`, and replaced certificate files.
 
 use std::time::{Duration, Instant};
 
@@ -96,7 +96,7 @@ fn check_reports_missing_interfaces_and_programs() {
         output.contains("note[N007]") && output.contains("router.toml:5:11"),
         "{output}"
     );
-    // A file that is not executable is reported like a missing file.
+    // Weir reports a non-executable file in the same way as a missing file.
     fs::write(&script, "#!/bin/sh\n").expect("write file");
     assert!(router("lo", program).1.contains("note[N007]"));
     let (succeeded, output) = router("lo", "/bin/sh");
@@ -157,7 +157,7 @@ fn replaced_certificates_are_loaded_without_a_reload() {
         }
     };
     let first = served_certificate();
-    // An invalid file is reported, and the previous certificate stays active.
+    // Weir reports an invalid file, and the previous certificate stays active.
     std::thread::sleep(Duration::from_secs(3));
     let valid = fs::read(&path).expect("read file");
     fs::write(&path, "no certificate").expect("write file");

@@ -1,4 +1,4 @@
-//! Open-file limits, and full disks: accepted clients are served, and `weir status` always succeeds.
+//! Tests open-file limits and full disks: accepted clients are served, and `weir status` always succeeds.
 
 use super::client_abort::{SlowServer, wait_until};
 use super::*;
@@ -54,8 +54,8 @@ fn check_idle_clients_are_closed(limit: u32, idle: usize) {
         let mut client = Client::connect(proxy.listen);
         let (head, _) = client.fetch(GET);
         assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
-        // A client between two requests is idle, so its connection may be closed to make room, but not in the middle of
-        // a response.
+        // A client between two requests is idle, so Weir may close its connection to make room, but not in the middle
+        // of a response.
         match client
             .0
             .write_all(GET.as_bytes())
@@ -98,12 +98,12 @@ fn idle_clients_are_closed_when_descriptors_run_out() {
 
 #[test]
 fn idle_clients_are_closed_at_twenty_thousand_descriptors() {
-    // Each client also needs a descriptor in this process.
+    // Each client also needs a descriptor in the test process.
     check_idle_clients_are_closed(20_000, 11_000);
 }
 
-/// With as many busy clients as descriptors allow, all of them are served, others wait to be accepted, and `weir
-/// status` succeeds.
+/// Weir serves as many busy clients as the descriptors allow, other clients wait to be accepted, and `weir status`
+/// succeeds.
 #[test]
 fn busy_clients_are_served_and_others_wait_when_descriptors_run_out() {
     let origin = SlowServer::start();
@@ -136,7 +136,7 @@ fn busy_clients_are_served_and_others_wait_when_descriptors_run_out() {
     }
     let service = &proxy.status()["services"][0];
     assert_eq!(service["errors"], 0, "{service:#}");
-    // At most one line per minute and worker is logged.
+    // Each worker logs at most one line per minute.
     let workers = std::thread::available_parallelism().map_or(1, usize::from);
     let warnings = proxy.log().matches("new clients wait").count();
     assert!((1..=workers).contains(&warnings), "{}", proxy.log());
@@ -172,8 +172,8 @@ fn nofile_limit_is_raised_and_restored_for_children() {
     assert_eq!(limit.trim(), "300");
 }
 
-/// A connection limit that the descriptors do not allow is reported by `check`, by `status` and at startup. The default
-/// limit is not reported.
+/// `check`, `status` and the startup log report a connection limit that the descriptors do not allow. They do not
+/// report the default limit.
 #[test]
 fn limits_beyond_the_descriptors_are_reported() {
     let origin = Origin::start("o");
@@ -208,8 +208,8 @@ fn limits_beyond_the_descriptors_are_reported() {
     );
 }
 
-/// If the disk is full, requests are served. One line is logged immediately and none in the following seconds. Another
-/// line is logged when there is space again.
+/// If the disk is full, Weir still serves requests. It logs one line immediately, none in the following seconds, and
+/// another when there is space again.
 #[test]
 fn full_disk_is_reported_once() {
     let origin = Origin::start("o");
@@ -217,7 +217,7 @@ fn full_disk_is_reported_once() {
     fs::create_dir_all(&disk).expect("create directory");
     let path = disk.join("access.log");
     let more = format!("access_log = \"{}\"", path.display());
-    // The disk is mounted in a separate mount namespace.
+    // Mount the disk in a separate mount namespace.
     let script = format!(
         "mount -t tmpfs -o size=64k tmpfs '{}' && exec \"$@\"",
         disk.display()

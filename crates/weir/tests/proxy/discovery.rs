@@ -1,4 +1,4 @@
-//! Servers from DNS, with a real dnsmasq, and servers that API clients add and remove under load.
+//! Tests servers from DNS, with a real dnsmasq, and servers that API clients add and remove under load.
 
 use std::io::{Read, Write};
 use std::net::SocketAddr;
@@ -12,7 +12,7 @@ use super::{Client, GET, Origin, Proxy, configuration, free_address};
 
 const NAME: &str = "_http._tcp.web.test";
 
-/// dnsmasq on a separate port. Stops on drop.
+/// dnsmasq on a separate port. Dropping it stops dnsmasq.
 struct Dns(Child);
 
 impl Dns {
@@ -38,7 +38,7 @@ impl Dns {
             command.arg(format!("--srv-host={NAME},a4.test,{port},0,{}", index + 1));
         }
         command.arg("--host-record=a4.test,127.0.0.1");
-        // The domain is not `--local`: dnsmasq rejects AAAA queries for it, because it has no upstream.
+        // The domain is not `--local`, so dnsmasq, which has no upstream, rejects AAAA queries for it.
         command.arg("--host-record=b.example,127.0.0.1");
         let child = command
             .stdout(Stdio::null())
@@ -65,7 +65,7 @@ fn with_dns(proxy: &Proxy, dns: &str) -> String {
     )
 }
 
-/// Returns the discovery error in the status document, or an empty string.
+/// Returns the discovery error from the status document, or an empty string.
 fn discovery_error(proxy: &Proxy) -> String {
     let status = proxy.status();
     let error = status["sources"][0]["problem"].as_str();
@@ -97,7 +97,7 @@ fn servers_follow_dns_and_remain_when_records_disappear() {
     assert_eq!([0, 1, 2].map(weight), [Some(1), Some(2), Some(3)]);
 
     let load = ConnectionLoad::start(proxy.listen);
-    // Restarts the name server with fewer records. Their TTL is one second.
+    // Restart the name server with fewer records. Their TTL is one second.
     drop(dns.take());
     dns = Some(Dns::start(dns_address, &all[..2]));
     wait_until("the pool has two servers", || {
@@ -133,7 +133,7 @@ fn servers_follow_dns_and_remain_when_records_disappear() {
     wait_until("the pool has three servers", || {
         server_addresses(&proxy) == to_strings(&all) && discovery_error(&proxy).is_empty()
     });
-    // Addresses of both families, with a configured port.
+    // The name has addresses of both families. The configuration specifies the port.
     proxy.reload(&with_dns(
         &proxy,
         &format!("name = \"a.test.\", port = 8080, resolvers = [\"{dns_address}\"]"),
@@ -154,8 +154,8 @@ fn servers_follow_dns_and_remain_when_records_disappear() {
     });
 }
 
-/// The server of a name gets clients only while the other server is in maintenance, and its cookie has the configured
-/// value.
+/// The server to which a name resolves gets clients only while the other server is in maintenance, and its cookie has
+/// the configured value.
 #[test]
 fn name_may_be_a_backup_with_a_cookie() {
     let (one, two) = (Origin::start("one"), Origin::start("two"));
@@ -212,7 +212,7 @@ fn no_request_fails_during_ten_membership_changes_per_second_at_length() {
         let response = call_api(&proxy, method, path, body);
         assert!(response.starts_with("HTTP/1.1 200"), "{response}");
     };
-    // Measured first without load: under load, the request competes for CPU time.
+    // Measure first without load, because under load the request competes for CPU time.
     let mut unloaded = Vec::new();
     for _ in 0..5 {
         for (method, body) in [("PUT", r#"{"weight": 3}"#), ("DELETE", "")] {
@@ -254,7 +254,7 @@ fn no_request_fails_during_ten_membership_changes_per_second_at_length() {
     );
     assert_eq!((refused, failed), (0, 0));
 
-    // An added server gets requests, survives a reload and a restart, and `weir status` shows its origin.
+    // An added server gets requests and survives a reload and a restart, and `weir status` shows where it comes from.
     change("PUT", &path, "");
     proxy.reload(&configuration(proxy.listen, "http", &[one.address()], ""));
     assert!(proxy.terminate().success());

@@ -1,4 +1,4 @@
-//! `weir server … drain --wait`, and the output of `weir server`.
+//! Tests `weir server … drain --wait` and the output of `weir server`.
 
 use std::io::Read;
 use std::time::{Duration, Instant};
@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 use super::keeper::wait_until;
 use super::{Client, GET, Origin, Proxy, configuration};
 
-/// Returns the server at this index in the status document.
+/// Returns the server at this index from the status document.
 fn server(proxy: &Proxy, index: usize) -> serde_json::Value {
     proxy.status()["services"][0]["servers"][index].clone()
 }
 
-/// Runs `weir` with these arguments. Panics if it takes so long that idle connections may have timed out.
+/// Runs `weir` with these arguments. Panics if the command takes so long that idle connections may have timed out.
 fn run_quickly(proxy: &Proxy, arguments: &[&str]) -> (bool, String) {
     const IDLE: Duration = Duration::from_secs(60);
     let started = Instant::now();
@@ -24,7 +24,7 @@ fn run_quickly(proxy: &Proxy, arguments: &[&str]) -> (bool, String) {
 fn drain_closes_idle_server_connections_without_waiting() {
     let (one, two) = (Origin::start("one"), Origin::start("two"));
     let proxy = Proxy::start("http", &[one.address(), two.address()], "");
-    // Each client uses a new connection, so connections to servers are kept for the next client.
+    // Each client uses a new connection, so Weir keeps connections to servers for the next client.
     for _ in 0..16 {
         Client::connect(proxy.listen).fetch(GET);
     }

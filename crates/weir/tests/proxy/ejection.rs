@@ -1,4 +1,4 @@
-//! Servers with faulty responses are ejected temporarily, without any check.
+//! Tests that servers with faulty responses are ejected temporarily, without any check.
 
 use std::io::{BufRead, BufReader};
 use std::sync::atomic::AtomicU8;
@@ -9,8 +9,8 @@ const HEALTHY: u8 = 0;
 const RETURNS_500: u8 = 1;
 const CLOSES: u8 = 2;
 
-/// A server that responds with 200, responds with 500, or closes without a response, depending on `mode`. It serves one
-/// request per connection.
+/// A server that, depending on `mode`, responds with 200, responds with 500, or closes without a response. It serves
+/// one request per connection.
 struct FaultyServer {
     address: SocketAddr,
     mode: Arc<AtomicU8>,
@@ -40,7 +40,7 @@ impl FaultyServer {
         }
     }
 
-    /// Returns the number of requests since the start.
+    /// Returns the number of requests received since the start.
     fn requests(&self) -> u64 {
         self.requests.load(Ordering::Relaxed)
     }
@@ -130,8 +130,8 @@ fn failing_server_is_ejected_and_retried() {
     });
     assert_eq!((during[1], faulty.requests()), (0, before));
 
-    // The server returns automatically. If it closes connections, requests are retried at other servers and no client
-    // receives an error.
+    // The server returns automatically. If it closes connections, Weir retries the requests on other servers and no
+    // client receives an error.
     faulty.mode.store(HEALTHY, Ordering::Relaxed);
     let recovered = fetch_until(&proxy, "the server is used again", |service| {
         reason(service).is_none() && faulty.requests() > before + 20
@@ -144,7 +144,7 @@ fn failing_server_is_ejected_and_retried() {
     assert_eq!(closing[1], 0, "repeatable requests must be retried");
 }
 
-/// If all servers fail, all remain in use. If `max_ejected` is 0, none is ejected.
+/// If all servers fail, they all remain in use. If `max_ejected` is 0, no server is ejected.
 #[test]
 fn no_server_is_ejected_if_all_fail_or_ejection_is_disabled() {
     let all = [FaultyServer::start(), FaultyServer::start()];
@@ -180,7 +180,7 @@ fn no_server_is_ejected_if_all_fail_or_ejection_is_disabled() {
     );
 }
 
-/// The check of an ejected server fails: the server is down, so the log must not report that it is being retried.
+/// The check of an ejected server fails. The server is then down, so the log must not report that Weir is retrying it.
 #[test]
 fn ejected_server_that_goes_down_is_not_retried() {
     let good = Origin::start("good");

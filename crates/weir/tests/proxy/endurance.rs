@@ -1,4 +1,4 @@
-//! Many reloads under `ab`. Runs with and without reloads alternate, and the latencies of both are printed.
+//! Tests many reloads under `ab`. Runs with and without reloads alternate, and the test prints the latencies of both.
 
 use std::fs;
 use std::net::{SocketAddr, TcpStream};
@@ -7,13 +7,14 @@ use std::time::{Duration, Instant};
 
 use super::{Proxy, configuration, free_address};
 
-/// Number of rounds. Each has one run without reloads and one with reloads.
+/// Number of rounds. Each round has one run without reloads and one with reloads.
 const ROUNDS: usize = 5;
-/// Pause between checks whether `ab` has finished in a run without reloads, and between reloads in the short form.
+/// Interval at which a run without reloads checks whether `ab` has finished, and interval between reloads in the short
+/// form.
 const POLL_INTERVAL: Duration = Duration::from_millis(35);
 const RELOAD_INTERVAL: Duration = Duration::from_millis(20);
 
-/// nginx on two addresses: a server with a thread per connection would distort the latencies.
+/// nginx on two addresses. A server with a thread per connection would distort the latencies.
 struct Nginx {
     child: Child,
     addresses: [SocketAddr; 2],
@@ -134,7 +135,7 @@ fn requests_survive_many_reloads_at_length() {
     for _ in 0..ROUNDS {
         let started = Instant::now();
         without_reloads.push(run_ab(&proxy, requests / 5, POLL_INTERVAL, || {}));
-        // The interval results in a fifth more reloads than required, because each reload takes CPU time from the
+        // The interval allows for a fifth more reloads than required, because each reload takes CPU time from the
         // requests.
         let interval = if is_soak {
             started.elapsed() / (reloads_min as u32 / ROUNDS as u32 * 6 / 5)
@@ -142,7 +143,7 @@ fn requests_survive_many_reloads_at_length() {
             RELOAD_INTERVAL
         };
         with_reloads.push(run_ab(&proxy, requests / 5, interval, || {
-            // Each reload changes one server and one limit, so pools and plans are rebuilt.
+            // Each reload changes one server and one limit, so Weir rebuilds pools and plans.
             let servers = [two, one];
             let servers = &servers[..1 + reloads % 2];
             let more = format!("limits = {{ retries = {} }}", 1 + reloads % 3);

@@ -1,5 +1,5 @@
-//! `forward_auth`: another server authorizes requests of HTTP/1 and HTTP/2 clients. Without its verdict no request is
-//! forwarded.
+//! Tests `forward_auth`: another server authorizes requests from HTTP/1 and HTTP/2 clients. Without its verdict, Weir
+//! forwards no request.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -11,7 +11,7 @@ use super::headers::receive_trailers;
 use super::keeper::wait_until;
 use super::{Client, Origin, Proxy, free_address, fs};
 
-/// An authorization server. Its response depends on the client's `X-Ticket`; its connections are persistent.
+/// An authorization server with persistent connections. Its response depends on the client's `X-Ticket`.
 struct AuthServer {
     address: SocketAddr,
     heads: Arc<Mutex<Vec<String>>>,
@@ -87,7 +87,7 @@ fn serve(stream: &TcpStream, heads: &Mutex<Vec<String>>) -> std::io::Result<()> 
     }
 }
 
-/// Returns a configuration with `auth` as its `forward_auth`, and with these lines in the service.
+/// Returns a configuration with `auth` as its `forward_auth` and with these lines in the service.
 fn configuration_with_auth(
     proxy: &Proxy,
     origin: SocketAddr,
@@ -134,7 +134,7 @@ fn count(proxy: &Proxy, name: &str) -> u64 {
     details[name].as_u64().expect("not a number")
 }
 
-/// Asserts that `haystack` contains all parts.
+/// Asserts that `haystack` contains all of the parts.
 fn assert_contains(haystack: &str, parts: &[&str]) {
     for part in parts {
         assert!(haystack.contains(part), "{part}: {haystack}");
@@ -148,7 +148,7 @@ fn assert_contains_none(haystack: &str, parts: &[&str]) {
     }
 }
 
-/// Asserts that the client receives the responses of the authorization server that reject a request.
+/// Asserts that the client receives the authorization server's response when that server rejects a request.
 fn assert_rejections_reach_the_client(client: &mut Client) {
     let (head, body) = fetch(client, "bad", "");
     assert!(head.starts_with("HTTP/1.1 401 "), "{head}");
@@ -216,7 +216,7 @@ fn admitted_requests_get_copied_fields_and_others_get_the_auth_response() {
             "If-None-Match",
         ],
     );
-    // If the authorization response lacks the fields, the client's fields are still removed.
+    // If the authorization response lacks the fields, Weir still removes the client's fields.
     let (head, received) = fetch(&mut client, "early", "X-User: root\r\n");
     assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
     assert!(
@@ -224,10 +224,10 @@ fn admitted_requests_get_copied_fields_and_others_get_the_auth_response() {
         "{received}"
     );
     assert_rejections_reach_the_client(&mut client);
-    // One connection to the authorization server and one to the origin serve all requests.
+    // All requests use one connection to the authorization server and one to the origin.
     assert_eq!(*auth_server.connections.lock().expect("lock poisoned"), 1);
     assert_eq!(origin.connections(), 1);
-    // On a route without `forward_auth` no authorization request is sent.
+    // On a route without `forward_auth`, Weir sends no authorization request.
     let before = auth_server.heads().len();
     let (head, _) = client.fetch("GET /open/x HTTP/1.1\r\nHost: a\r\nX-Ticket: bad\r\n\r\n");
     assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
@@ -340,7 +340,7 @@ fn bodies_pipelined_requests_and_http2_wait_for_the_verdict() {
         head[9..12].to_owned()
     });
     assert_eq!(statuses, ["200", "401", "503", "200", "403"]);
-    // The same over HTTP/2.
+    // The same applies over HTTP/2.
     let curl = |ticket: &str| {
         let output = Command::new("curl")
             .args(["-s", "--max-time", "20", "--http2-prior-knowledge", "-H"])
@@ -397,7 +397,7 @@ fn limits_and_passwords_apply_before_forward_auth() {
         let (head, _) = fetch(&mut client, ticket, password);
         statuses.push(head[9..12].to_owned());
     }
-    // The rejected request above has used one of the three.
+    // The request rejected above has used one of the three.
     let admitted = statuses.iter().filter(|status| *status != "429").count();
     assert_eq!(auth_server.heads().len(), admitted, "{statuses:?}");
     assert!(

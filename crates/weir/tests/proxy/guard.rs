@@ -1,11 +1,11 @@
-//! Tests reloads with `--guard`, and the files and keys that commands name.
+//! Tests reloads with `--guard`, and the files and keys that commands mention.
 
 use std::net::SocketAddr;
 
 use super::keeper::{kill_daemon, wait_until};
 use super::{Client, GET, Origin, Proxy, configuration, free_address};
 
-/// Returns a configuration in which these servers have a check.
+/// Returns a configuration with a pool of these servers and a check.
 fn configuration_with_check(proxy: &Proxy, servers: &[SocketAddr]) -> String {
     let check = "[pool.p.check]\ninterval = \"100ms\"\ntimeout = \"100ms\"\nfall = 1\nrise = 1\n";
     configuration(proxy.listen, "http", servers, "") + check
@@ -36,7 +36,7 @@ fn reload_with_failing_servers_is_rolled_back() {
         "{output}"
     );
     let status = proxy.status();
-    // A rollback is a change of its own.
+    // A rollback counts as a separate change.
     assert_eq!(status["revision"], 4, "{status:#}");
     assert!(
         output.contains("; the previous configuration is active, as revision 4"),
@@ -110,7 +110,7 @@ fn api_changes_survive_rollback() {
     let file = proxy.directory.join("weir.toml");
     let closed = free_address();
     let mut text = configuration_with_check(&proxy, &[origin.address(), closed]);
-    // The checks fail slowly enough that an API client can make a change before the rollback.
+    // Make the checks fail so slowly that an API client can make a change before the rollback.
     text = text.replace("fall = 1", "fall = 20");
     text += "start = \"up\"\n";
     std::fs::write(&file, text).expect("write file");
@@ -163,7 +163,7 @@ fn rollback_fails_no_request() {
         let guarded = scope.spawn(|| proxy.weir(&["reload", "--guard", "60s"]));
         let mut last = None;
         let mut requests = 0;
-        // Continues after the rollback, because the effects of the wrong check must not appear later either.
+        // Continue after the rollback, because the effects of the wrong check must not appear later either.
         while last.is_none_or(|last: u32| requests < last) {
             let (head, _) = Client::connect(proxy.listen).fetch(GET);
             assert!(

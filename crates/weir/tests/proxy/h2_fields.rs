@@ -1,5 +1,5 @@
-//! Malformed HTTP/2 requests (RFC 9113 section 8.1.1): each ends only its own stream. Behind a CDN, other streams of
-//! the connection belong to other users.
+//! Tests malformed HTTP/2 requests (RFC 9113 section 8.1.1), each of which must end only its own stream: behind a CDN,
+//! other streams of the connection belong to other users.
 
 use super::h2_reset::{
     DATA, END_HEADERS, END_STREAM, HEADERS, OK, connect_http2, fetch_quick, frame,
@@ -13,7 +13,7 @@ const CONTINUATION: u8 = 9;
 const GET: &[u8] = &[0x82, 0x86, 0x84, 0x41, 1, b'a'];
 const POST: &[u8] = &[0x83, 0x86, 0x84, 0x41, 1, b'a'];
 
-/// Returns a literal field in HPACK. If `is_indexed` is true, both sides add it to the dynamic table.
+/// Returns a literal field in HPACK. If `is_indexed` is true, both sides add the field to the dynamic table.
 fn field(is_indexed: bool, name: &[u8], value: &[u8]) -> Vec<u8> {
     let mut out = vec![if is_indexed { 0x40 } else { 0 }];
     for text in [name, value] {
@@ -24,7 +24,7 @@ fn field(is_indexed: bool, name: &[u8], value: &[u8]) -> Vec<u8> {
 }
 
 /// Reads until the stream has a response or ends. Returns the first byte of the response's HPACK block, or an error:
-/// the code of the stream's reset, 1000 + the code of a GOAWAY, or 2000 if the connection closed.
+/// the code of the stream's reset, 1000 plus the code of a GOAWAY, or 2000 if the connection closed.
 fn read_outcome(client: &mut TcpStream, id: u32) -> Result<u8, u32> {
     loop {
         let mut header = [0; 9];
@@ -101,7 +101,8 @@ fn malformed_field_ends_only_its_stream() {
                 break;
             }
         }
-        // The dynamic tables of both sides still agree: an added field is found.
+        // The dynamic tables of both sides must still agree: the second request refers to a field that the first one
+        // adds.
         let added = [GET, &field(true, b"x-kept", b"1")].concat();
         for (id, block) in [(7, added), (9, [GET, &[0xbf]].concat())] {
             let _ = client.write_all(&frame(HEADERS, END_STREAM | END_HEADERS, id, &block));

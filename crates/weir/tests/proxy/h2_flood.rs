@@ -1,4 +1,5 @@
-//! HTTP/2 clients that send frames without requests: the daemon reads them slowly, and serves their requests.
+//! Tests HTTP/2 clients that flood the daemon with frames other than requests: the daemon reads them slowly and still
+//! serves their requests.
 
 use super::h2_reset::{
     DATA, END_HEADERS, END_STREAM, HEADERS, HoldingServer, OK, SETTINGS, connect_http2,
@@ -11,7 +12,7 @@ use super::*;
 const PING: u8 = 6;
 const ACK: u8 = 1;
 
-/// Sends a frame `count` times, and waits for each acknowledgement before the next one.
+/// Sends a frame `count` times, and waits for the acknowledgement of each before it sends the next.
 fn exchange(client: &mut TcpStream, kind: u8, count: usize) {
     let payload: &[u8] = if kind == PING { b"12345678" } else { &[] };
     for _ in 0..count {
@@ -60,7 +61,7 @@ fn requests_offset_idle_frames() {
         exchange(&mut client, PING, 10);
         assert_eq!(fetch_quick(&mut client, 2 * number + 1), Ok(OK));
     }
-    // A connection that is read slowly would need five seconds.
+    // A throttled connection would need five seconds.
     let elapsed = start.elapsed();
     assert!(elapsed < Duration::from_secs(3), "{elapsed:?}");
 }

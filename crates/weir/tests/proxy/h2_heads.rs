@@ -1,4 +1,4 @@
-//! HTTP/2 heads that are longer than a stream's content buffer are forwarded completely.
+//! Tests that Weir forwards all of an HTTP/2 head that is longer than a stream's content buffer.
 
 use super::http2::{Echo, proxy_with};
 use super::scripted::{Action, ScriptedServer};

@@ -1,10 +1,10 @@
-//! HTTP/2 clients that reset their streams, or cause Weir to reset them (rapid reset, MadeYouReset): requests of reset
-//! streams are aborted at the server, and other clients are not affected.
+//! Tests HTTP/2 clients that reset their streams or cause Weir to reset them (rapid reset, MadeYouReset): Weir aborts
+//! the requests of reset streams at the server, and other clients are not affected.
 
 use super::keeper::wait_until;
 use super::*;
 
-/// A server that responds only to `/quick`, and counts the other requests, which stay open.
+/// A server that responds only to `/quick` and counts the other requests, which stay open.
 pub(super) struct HoldingServer {
     pub(super) address: SocketAddr,
     requests: Arc<AtomicU64>,
@@ -45,7 +45,7 @@ impl HoldingServer {
         self.open_requests.load(Ordering::SeqCst)
     }
 
-    /// Returns the number of requests since the start.
+    /// Returns the number of requests received since the start.
     fn requests(&self) -> u64 {
         self.requests.load(Ordering::SeqCst)
     }
@@ -108,7 +108,7 @@ fn request(stream: u32) -> Vec<u8> {
     frame(HEADERS, END_STREAM | END_HEADERS, stream, REQUEST)
 }
 
-/// A function that returns a request with this stream number, and the frames that end it before its response.
+/// A function that returns a request on this stream, and the frames that end the stream before the response.
 type Ending = fn(u32) -> (Vec<u8>, Vec<u8>);
 
 const ENDINGS: [(&str, Ending); 9] = [
@@ -192,7 +192,7 @@ fn reset_that_arrives_with_the_request_leaves_no_request_at_the_server() {
         let proxy = Proxy::start("http", &[origin.address], "");
         check_other_client(&proxy);
         let before = descriptors(&proxy);
-        // The number of resets stays within the limit per network, although a reset that Weir sends counts twice.
+        // The number of resets stays within the limit per network, even though a reset that Weir sends counts twice.
         for _ in 0..12 {
             let mut client = connect_http2(proxy.listen);
             for number in 0..40 {
@@ -201,7 +201,7 @@ fn reset_that_arrives_with_the_request_leaves_no_request_at_the_server() {
                     break;
                 }
             }
-            // Waits until the daemon has read everything.
+            // Wait until the daemon has read everything.
             let _ = client.shutdown(std::net::Shutdown::Write);
             let _ = client.read_to_end(&mut Vec::new());
         }
@@ -237,7 +237,7 @@ fn forwarded_request_ends_with_its_stream() {
         wait_until(&format!("{name} aborts the request"), || {
             origin.in_progress() == 0
         });
-        // The request also ends with its connection.
+        // The request also ends when its connection closes.
         let mut client = connect_http2(proxy.listen);
         client.write_all(&first).expect("write");
         wait_until("the request is at the server", || origin.in_progress() == 1);
@@ -274,7 +274,7 @@ fn reset_streams_free_server_slots() {
     }
 }
 
-/// Sends `count` requests and resets them immediately. Returns the outcome of another request on the connection.
+/// Sends `count` requests and resets them immediately. Returns the outcome of another request on the same connection.
 fn reset(client: [u8; 4], listen: SocketAddr, count: u32) -> Result<u8, u32> {
     let mut stream = connect_http2_from(client, listen);
     for number in 0..count {
@@ -286,8 +286,8 @@ fn reset(client: [u8; 4], listen: SocketAddr, count: u32) -> Result<u8, u32> {
     fetch_quick(&mut stream, 2 * count + 1)
 }
 
-/// Requests `/quick`. Returns the first byte of the response's HPACK block, or an error: the code of a reset, or 1000 +
-/// the code of a GOAWAY.
+/// Requests `/quick`. Returns the first byte of the response's HPACK block, or an error: the code of a reset, or 1000
+/// plus the code of a GOAWAY.
 pub(super) fn fetch_quick(client: &mut TcpStream, id: u32) -> Result<u8, u32> {
     let path = [&[0x82, 0x86, 0x41, 1, b'a', 4, 6], &b"/quick"[..]].concat();
     let request = frame(HEADERS, END_STREAM | END_HEADERS, id, &path);
@@ -327,7 +327,7 @@ fn resetting_network_is_rejected_and_others_are_served() {
     let other = [127, 0, 0, 77];
     let mut other_client = connect_http2_from(other, proxy.listen);
     assert_eq!(fetch_quick(&mut other_client, 1), Ok(OK));
-    // Each connection stays within its own limit, and all of them within the limit for ten seconds.
+    // Each connection stays within its own limit, and all of them together stay within the limit for ten seconds.
     let resets = |times| -> Vec<_> {
         let each = (0..times).map(|_| reset([127, 0, 0, 1], proxy.listen, 100));
         each.collect()
@@ -340,7 +340,7 @@ fn resetting_network_is_rejected_and_others_are_served() {
         Some(&Err(1_000 + ENHANCE_YOUR_CALM)),
         "{outcome:?}"
     );
-    // A new connection of the same network is closed, although it has not reset any stream.
+    // Weir closes a new connection from the same network, even though it has not reset any stream.
     assert_eq!(
         fetch_quick(&mut connect_http2(proxy.listen), 1),
         Err(1_000 + ENHANCE_YOUR_CALM)
@@ -363,7 +363,7 @@ fn service_reset_limit_rejects_only_resetting_clients() {
     let proxy = Proxy::start("http", &[origin.address], "limits = { resets = 1 }");
     let mut other_client = connect_http2_from([127, 0, 3, 1], proxy.listen);
     assert_eq!(fetch_quick(&mut other_client, 1), Ok(OK));
-    // Ten resets are within the limit of each network. More than a thousand in total exceed the service's limit.
+    // Ten resets per network are within its limit. More than a thousand in total exceed the limit of the service.
     let mut resetting_client = connect_http2_from([127, 0, 2, 200], proxy.listen);
     for last in 0..130 {
         let outcome = reset([127, 0, 2, last], proxy.listen, 9);
@@ -404,7 +404,7 @@ fn warnings_of_the_http2_library_are_limited_and_counted() {
     let origin = HoldingServer::start();
     let proxy = Proxy::start("http", &[origin.address], "");
     let mut client = connect_http2(proxy.listen);
-    // Each PING acknowledgement without a PING causes a warning.
+    // Each PING acknowledgement without a preceding PING causes a warning.
     let unsolicited = frame(6, 1, 0, b"12345678");
     client.write_all(&unsolicited.repeat(500)).expect("write");
     assert_eq!(fetch_quick(&mut client, 1), Ok(OK));

@@ -1,10 +1,10 @@
-//! HTTP/2 servers that limit concurrent streams: the limit applies to each connection, and requests fail only if no
-//! server allows a stream.
+//! Tests HTTP/2 servers that limit concurrent streams: the limit applies to each connection, and requests fail only if
+//! no server allows another stream.
 
 use super::*;
 
-/// A server whose connections announce the given stream limits. It delays its responses until a given number of
-/// requests is in progress.
+/// A server whose connections announce given stream limits. It delays its responses until a given number of requests
+/// are in progress.
 struct Server {
     address: SocketAddr,
     connections: Arc<AtomicU64>,
@@ -75,7 +75,7 @@ impl Server {
         }
     }
 
-    /// Returns the number of connections since the start.
+    /// Returns the number of connections accepted since the start.
     fn connections(&self) -> u64 {
         self.connections.load(Ordering::SeqCst)
     }
@@ -122,7 +122,7 @@ fn serve(
     }
 }
 
-/// Reads frames and passes on those that need a response, until the connection ends.
+/// Reads frames until the connection ends, and passes on those that need a response.
 fn read_frames(
     stream: &mut TcpStream,
     sender: &std::sync::mpsc::Sender<(u8, u32)>,
@@ -169,13 +169,13 @@ fn server_that_allows_few_streams_gets_more_connections() {
         ..DEFAULT_BEHAVIOR
     });
     let proxy = start_proxy(&[server.address]);
-    // The server responds to none of them before all have arrived.
+    // The server does not respond to any of the requests until all have arrived.
     let status_lines = send_at_once(&proxy, 20, POST);
     assert!(
         status_lines.iter().all(|line| line.contains(" 200 ")),
         "{status_lines:?}"
     );
-    // Each of two workers has its own connections, and the last one may have free streams.
+    // Each of the two workers has its own connections, the last of which may have free streams.
     let connections = server.connections();
     assert!((10..=11).contains(&connections), "{connections}");
 }

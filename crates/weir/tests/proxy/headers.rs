@@ -1,5 +1,5 @@
-//! Heads that servers could interpret differently from Weir: repeated fields, underscores, invalid hosts, hosts of
-//! another service with client authentication, and interim responses without a final one.
+//! Tests heads that servers could interpret differently from Weir: repeated fields, underscores, invalid hosts, hosts
+//! of another service with client authentication, and interim responses without a final response.
 
 use super::scripted::{Action, ScriptedServer, send_text};
 use super::tls::{Authority, connect, fetch};
@@ -102,7 +102,7 @@ fn trailers_with_underscores_are_dropped() {
     let address = listener.local_addr().expect("get local address");
     let proxy = Proxy::start("http", &[address], "");
     let body = "1\r\nx\r\n0\r\nSum: 1\r\nX_Forwarded_For: 6.6.6.6\r\nSum2: 2\r\n\r\n";
-    // The body is sent in one segment, or in two segments that are split at `cut`.
+    // The client sends the body in one segment, or in two segments split at `cut`.
     for cut in [body.len(), 1, 8, 12, 19, 20, 30, 45, 47, body.len() - 1] {
         let (first, second) = body.split_at(cut);
         let mut client = Client::connect(proxy.listen);
@@ -258,7 +258,7 @@ fn invalid_host_authority_is_rejected() {
             "{host}"
         );
     }
-    // The authority of the request target takes precedence, and is validated in the same way.
+    // The authority in the request target takes precedence and is validated in the same way.
     let mut client = Client::connect(proxy.listen);
     let (head, body) = client.fetch("GET http://b:80/x HTTP/1.1\r\nHost: c\r\n\r\n");
     let received = String::from_utf8_lossy(&body);

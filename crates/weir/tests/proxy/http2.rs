@@ -1,5 +1,5 @@
-//! HTTP/2 from the command line, to clients and servers: curl and h2spec as clients, streams and trailers as in gRPC,
-//! and malicious clients.
+//! Tests HTTP/2 to clients and servers: curl and h2spec as clients, streams and trailers as in gRPC, and malicious
+//! clients.
 
 use std::convert::Infallible;
 
@@ -96,7 +96,7 @@ fn http2_works_with_and_without_tls() {
         assert!(head.starts_with("HTTP/2 200"), "{head}");
     }
     assert!(curl(&["-i", &origins[0].0]).starts_with("HTTP/1.1 200"));
-    // With an upgrade from HTTP/1.1: the response to the first request is sent over HTTP/2.
+    // After an upgrade from HTTP/1.1, Weir sends the response to the first request over HTTP/2.
     let output = curl(&["-i", "--http2", &format!("{}/x?z", origins[0].0)]);
     assert!(output.starts_with("HTTP/1.1 101 "), "{output}");
     assert!(
@@ -107,7 +107,7 @@ fn http2_works_with_and_without_tls() {
         !output.to_ascii_lowercase().contains("http2-settings"),
         "{output}"
     );
-    // HTTP/2 is not negotiated if it is disabled.
+    // Weir does not negotiate HTTP/2 if it is disabled.
     let off = format!("{tls}\nhttp2 = false");
     secure.reload(&configuration(
         secure.listen,
@@ -154,7 +154,7 @@ fn h2spec_passes() {
             "{flags:?} {text}"
         );
     };
-    // h2spec mostly waits, so both runs are concurrent.
+    // h2spec mostly waits, so the two runs are concurrent.
     std::thread::scope(|scope| {
         scope.spawn(|| run_h2spec(&tls, &["-t", "-k"]));
         run_h2spec("", &[]);
@@ -192,7 +192,7 @@ fn flood(listen: SocketAddr, opening: &[u8], repeated: &[u8], is_reading: bool) 
     bytes.extend_from_slice(opening);
     let burst = repeated.repeat(100);
     let _ = stream.write_all(&bytes);
-    // A hundred times the limit, or until the peer stops reading.
+    // Send a hundred times the limit, or until the peer stops reading.
     for _ in 0..1_000 {
         if stream.write_all(&burst).is_err() {
             break;
@@ -237,9 +237,9 @@ fn connections_flooding_idle_frames_are_closed() {
             .expect("no RssAnon")
     };
     let before = resident_kib();
-    // A head without an end, which frames without and with content continue.
+    // A head that never ends. Frames with and without content continue it.
     let head = frame(1, 1, 1, &[0x82]);
-    // A request whose content does not end.
+    // A request whose content never ends.
     let head_of_post = frame(1, 4, 1, &[0x83, 0x86, 0x84, 0x41, 1, b'a']);
     let settings = [0, 3, 0, 0, 0, 100];
     for (name, opening, repeated) in [
@@ -293,7 +293,7 @@ async fn connect_http2(address: SocketAddr) -> client::SendRequest<Bytes> {
         .await
         .expect("connect");
     let (send, connection) = client::handshake(stream).await.expect("HTTP/2 handshake");
-    // Errors of the connection are reported by its streams.
+    // The streams report errors of the connection.
     tokio::spawn(async move { connection.await.unwrap_or(()) });
     send.ready().await.expect("wait for a free stream")
 }
@@ -317,7 +317,7 @@ fn post(path: &str) -> Request<()> {
         .expect("build request")
 }
 
-/// A server that sends back each message as it arrives, then trailers, as gRPC servers do.
+/// A server that sends back each message as it arrives and then trailers, as gRPC servers do.
 pub(super) struct Echo {
     address: SocketAddr,
     connections: Arc<AtomicU64>,
@@ -409,7 +409,7 @@ pub(super) fn grpc_proxy(echo: &Echo) -> Proxy {
     proxy_with(echo, "")
 }
 
-/// Starts a daemon that uses HTTP/2 to the server, with `more` in the service.
+/// Starts a daemon that uses HTTP/2 to the server. Its service contains the lines `more`.
 pub(super) fn proxy_with(echo: &Echo, more: &str) -> Proxy {
     let proxy = Proxy::start("http", &[echo.address], "");
     let text = configuration(proxy.listen, "http", &[echo.address], more);
@@ -429,7 +429,7 @@ fn grpc_streams_both_ways_with_trailers() {
         stream
             .send_data(Bytes::from_static(b"one"), false)
             .expect("send data");
-        // The response begins before the request ends, and each message is sent back immediately.
+        // The response begins before the request ends, and each message comes back immediately.
         let response = response.await.expect("receive response");
         assert_eq!(response.headers()["te-seen"], "true");
         let mut body = response.into_body();
@@ -448,14 +448,14 @@ fn grpc_streams_both_ways_with_trailers() {
         let (rest, trailers) = collect(body).await.expect("read body");
         assert!(rest.is_empty());
         assert_eq!(trailers.expect("no trailers")["grpc-status"], "0");
-        // A response that consists only of trailers.
+        // Test a response that consists only of trailers.
         let (response, _) = send
             .send_request(post("/trailers-only"), true)
             .expect("send request");
         let response = response.await.expect("receive response");
         assert_eq!(response.headers()["grpc-status"], "12");
         assert!(response.body().is_end_stream());
-        // Many concurrent requests over one connection to the server.
+        // Test many concurrent requests over one connection to the server.
         let calls = (0..64usize).map(|number| {
             let (response, mut stream) = send
                 .send_request(post("/talk"), false)
@@ -517,7 +517,7 @@ fn connection_is_closed_after_its_request_limit() {
     assert_eq!(echo.connections.load(Ordering::Relaxed), 4);
 }
 
-/// Returns the daemon's private memory in KiB. Pages of the program file do not count: how many of them are resident
+/// Returns the daemon's private memory in KiB. It excludes pages of the program file: how many of them are resident
 /// depends on the page cache and on the code that has run.
 fn resident_kib(proxy: &Proxy) -> u64 {
     let daemon = super::keeper::daemon(proxy.child.id());
@@ -533,17 +533,17 @@ fn client_that_stops_reading_uses_bounded_memory() {
     unread_streams(65_535, 6 << 10, true);
 }
 
-/// A client with a window of zero has received no content, so its streams need less memory.
+/// A client with a zero window has received no content, so its streams need less memory.
 #[test]
 fn zero_window_uses_less_memory() {
-    // Measured: 2.3 MB, and 5 MB for streams that have received some content.
+    // The measured growth is 2.3 MB, compared with 5 MB for streams that have received some content.
     unread_streams(0, 7 << 9, false);
 }
 
 /// Opens 100 streams with this window and does not read them. Asserts that the daemon's memory grows by at least 1 MiB
 /// and by less than `limit_kib`. If `read_at_end` is true, reads 1 MB of one of the streams at the end.
 fn unread_streams(window: u32, limit_kib: u64, read_at_end: bool) {
-    // The body of each response has 100 MB.
+    // The body of each response is 100 MB long.
     let listener = TcpListener::bind("127.0.0.1:0").expect("bind a listener");
     let origin = listener.local_addr().expect("get local address");
     let sent = Arc::new(AtomicU64::new(0));
@@ -568,7 +568,7 @@ fn unread_streams(window: u32, limit_kib: u64, read_at_end: bool) {
         let stream = tokio::net::TcpStream::connect(proxy.listen)
             .await
             .expect("connect");
-        // The windows let each stream progress independently.
+        // Each stream has its own window, so the streams progress independently.
         let handshake = client::Builder::new()
             .initial_window_size(window)
             .initial_connection_window_size(64 << 20)
@@ -589,7 +589,7 @@ fn unread_streams(window: u32, limit_kib: u64, read_at_end: bool) {
                     .expect("receive response"),
             );
         }
-        // Waits until the server cannot send any more bytes.
+        // Wait until the server cannot send any more bytes.
         let mut last = u64::MAX;
         while sent.load(Ordering::Relaxed) != last {
             last = sent.load(Ordering::Relaxed);

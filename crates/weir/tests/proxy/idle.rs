@@ -1,9 +1,9 @@
-//! Idle connections to a server: the number that is kept, and their lifetime.
+//! Tests idle connections to a server: how many Weir keeps, and for how long.
 
 use super::*;
 
 /// After a burst of more concurrent clients than `idle_servers`, the next burst needs no new connections. Shortly
-/// afterwards only the configured number of connections remains.
+/// afterwards, only the configured number of connections remains.
 #[test]
 fn idle_pool_absorbs_second_burst_then_shrinks() {
     const CLIENTS: usize = 8;
@@ -13,8 +13,8 @@ fn idle_pool_absorbs_second_burst_then_shrinks() {
         .map(|_| Client::connect(proxy.listen))
         .collect();
     let mut unused_start = Instant::now();
-    // Returns the number of new connections in the burst, and an upper bound of the idle time before it. A client is
-    // always served by the same worker.
+    // Returns the number of new connections in the burst, and an upper bound on the idle time before it. The same
+    // worker always serves a given client.
     let mut burst = || {
         let before = origin.connections();
         for client in &mut clients {
@@ -31,14 +31,14 @@ fn idle_pool_absorbs_second_burst_then_shrinks() {
                 unused_start = Instant::now();
             }
         }
-        // The server takes half a second for each request, so all of them were in progress by then.
+        // The server takes half a second for each request, so the connections have been in use for at least that long.
         let unused = previous_start
             .elapsed()
             .saturating_sub(Duration::from_millis(500));
         (origin.connections() - before, unused)
     };
     assert_eq!(burst().0, CLIENTS as u64);
-    // On a slow machine a burst may start more than a second later, when unused connections are already closed.
+    // On a slow machine, a burst may start more than a second later, when Weir has already closed unused connections.
     let bursts: Vec<(u64, Duration)> = (0..10).map(|_| burst()).collect();
     let is_in_time = |(_, unused): &&(u64, Duration)| *unused < Duration::from_millis(900);
     assert!(bursts.iter().any(|burst| is_in_time(&burst)), "{bursts:?}");
@@ -57,13 +57,13 @@ fn idle_pool_absorbs_second_burst_then_shrinks() {
     assert!(idle() >= Some(2), "{:?} idle connections", idle());
 }
 
-/// Consecutive clients, each accepted by any worker: an idle connection of one worker serves the next client of another
-/// worker.
+/// Any worker may accept each of the consecutive clients: an idle connection of one worker serves the next client of
+/// another worker.
 #[test]
 fn idle_connections_move_between_workers() {
     let origin = Origin::start("o");
     let proxy = Proxy::start("http", &[origin.address()], "");
-    // Longer than a connection is reserved for its worker.
+    // The pause is longer than the time for which a connection is reserved for its worker.
     let pause = || std::thread::sleep(Duration::from_millis(2_500));
     let fetch = || {
         pause();
@@ -84,7 +84,7 @@ fn idle_connections_move_between_workers() {
     );
 }
 
-/// A process without free descriptors leaves clients in the backlog. It neither spins nor fills its log.
+/// A daemon without free descriptors leaves clients in the backlog. It neither spins nor fills its log.
 #[test]
 fn clients_wait_without_log_noise_when_descriptors_run_out() {
     let origin = Origin::start("o");
@@ -106,7 +106,7 @@ fn clients_wait_without_log_noise_when_descriptors_run_out() {
         assert!(began.elapsed().as_secs() < 10, "{}", proxy.log());
         std::thread::sleep(Duration::from_millis(20));
     }
-    // One line per second and worker is allowed. A loop without pauses would log thousands.
+    // Each worker may log one line per second. A loop without pauses would log thousands.
     std::thread::sleep(Duration::from_secs(1));
     let workers = std::thread::available_parallelism().map_or(1, usize::from);
     let seconds = usize::try_from(began.elapsed().as_secs()).expect("too large for usize");
@@ -117,7 +117,7 @@ fn clients_wait_without_log_noise_when_descriptors_run_out() {
         logged_lines()
     );
     set_nofile_limit("1024".to_owned());
-    // The accepted clients that were idle longest may have been closed to make room for others.
+    // Weir may have closed the accepted clients that were idle longest to make room for others.
     let mut closed = 0;
     for client in &mut clients {
         match client
@@ -138,13 +138,13 @@ fn clients_wait_without_log_noise_when_descriptors_run_out() {
     assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
 }
 
-/// Clients that announce a large body and send it slowly: each needs two sockets, and no pipe.
+/// A client that announces a large body and sends it slowly needs two sockets and no pipe.
 #[test]
 fn slow_bodies_use_no_pipes() {
     const CLIENTS: usize = 50;
     // Spare pipes of a worker, two descriptors each.
     const SPARE: usize = 2 * 16;
-    // A server is selected after this number of bytes of the body.
+    // Number of body bytes after which Weir selects a server.
     const FIRST: usize = 16 << 10;
     const PIECE: usize = 1_000;
     let origin = Origin::start("o");
@@ -169,7 +169,7 @@ fn slow_bodies_use_no_pipes() {
     for client in &mut clients {
         client.send(&"x".repeat(PIECE));
     }
-    // A body that makes no progress has no pipe. Heads are included, but they arrive in a few pieces.
+    // A body that makes no progress has no pipe. The count includes the heads, but they arrive in a few pieces.
     keeper::wait_until("the pieces are forwarded", || {
         let moved = proxy.status()["services"][0]["bytes_in"].as_u64();
         moved >= Some(((FIRST + PIECE) * CLIENTS) as u64)
@@ -184,7 +184,7 @@ fn slow_bodies_use_no_pipes() {
         );
         std::thread::sleep(Duration::from_millis(20));
     }
-    // The bodies continue, and large pieces are still forwarded completely.
+    // The bodies continue, and Weir still forwards large pieces completely.
     for client in &mut clients {
         client.send(&"y".repeat(1_000_000 - FIRST - PIECE));
         let (head, body) = client

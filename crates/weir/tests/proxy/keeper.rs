@@ -1,5 +1,5 @@
-//! Crashes of the daemon and of the keeper: no connection is refused while the keeper restarts the daemon, and the
-//! active configuration stays active.
+//! Tests crashes of the daemon and of the keeper: no connection is refused while the keeper restarts the daemon, and
+//! the active configuration stays active.
 
 use std::fs;
 use std::io::{IoSliceMut, Write};
@@ -44,7 +44,7 @@ fn children(parent: u32) -> Vec<i32> {
         .collect()
 }
 
-/// Returns the process ID of a keeper's daemon, and waits for it if necessary.
+/// Returns the process ID of a keeper's daemon. Waits for the daemon if necessary.
 pub(super) fn daemon(keeper: u32) -> i32 {
     let mut found = None;
     wait_until("the keeper has a daemon", || {
@@ -91,8 +91,8 @@ pub(super) fn kill_daemon(proxy: &Proxy) {
     });
 }
 
-/// Clients that open a new connection for each request until they are stopped. Counts requests: served, refused (no
-/// connection) and failed (no response).
+/// Clients that open a new connection for each request until they are stopped. They count the requests that were
+/// served, refused (no connection) or failed (no response).
 pub(super) struct ConnectionLoad {
     stop: Arc<AtomicBool>,
     counts: Arc<[AtomicU32; 3]>,
@@ -132,7 +132,7 @@ impl ConnectionLoad {
         }
     }
 
-    /// Waits until more than 50 further requests are served.
+    /// Waits until more than 50 additional requests have been served.
     pub(super) fn wait_for_progress(&self) {
         let before = self.served();
         wait_until("more requests are served", || self.served() > before + 50);
@@ -171,7 +171,7 @@ fn killed_daemon_refuses_no_client_and_restarts_at_length() {
     for round in 1..=kills {
         let before = load.served();
         wait_until("more requests are served", || load.served() > before + 50);
-        // The keeper exits if the daemon dies several times within a quarter of a second, so the test waits.
+        // Wait, because the keeper exits if the daemon dies within a quarter of a second several times.
         std::thread::sleep(Duration::from_millis(500));
         let dead = daemon(proxy.child.id());
         kill(dead);
@@ -185,7 +185,7 @@ fn killed_daemon_refuses_no_client_and_restarts_at_length() {
     let [served, refused, failed] = load.stop();
     println!("{served} requests served, {failed} failed, {refused} refused; {kills} kills");
     assert_eq!(refused, 0);
-    // Only requests that were in progress in a killed process fail: at most one for each of the four clients.
+    // Only requests that were in progress in a killed process fail: at most one for each of the four clients per kill.
     assert!(failed <= 4 * kills, "{failed}");
     let (_, output) = proxy.weir(&["status"]);
     assert!(
@@ -273,7 +273,7 @@ fn keeper_exits_when_daemon_dies_too_often() {
     );
 }
 
-/// The parts of a service manager that this test needs: receives notifications, and stores file descriptors.
+/// The part of a service manager that this test needs: it receives notifications and stores file descriptors.
 struct Manager {
     socket: UnixDatagram,
     name: String,
@@ -295,7 +295,7 @@ impl Manager {
         }
     }
 
-    /// Processes one notification, if there is one.
+    /// Processes one notification if one has arrived.
     fn receive(&mut self) -> Option<String> {
         let mut bytes = [0; 4096];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
@@ -322,7 +322,7 @@ impl Manager {
         Some(text)
     }
 
-    /// Waits for a notification that contains this text, and processes all that have arrived.
+    /// Waits for a notification that contains this text. Processes all notifications that arrive in the meantime.
     fn receive_until(&mut self, expected: &str) {
         let mut received = false;
         wait_until(expected, || {
@@ -332,7 +332,7 @@ impl Manager {
         while self.receive().is_some() {}
     }
 
-    /// Starts `weir run` like a service manager. Passes on at most two stored descriptors, as 3 and 4.
+    /// Starts `weir run` as a service manager would. Passes at most two stored descriptors, as descriptors 3 and 4.
     fn start(&self, directory: &Path) -> Child {
         let log = fs::OpenOptions::new()
             .append(true)
@@ -341,7 +341,7 @@ impl Manager {
         let names: Vec<&str> = self.stored.iter().map(|(name, _)| name.as_str()).collect();
         let mut command = Command::new("sh");
         Proxy::set_directories(&mut command, directory);
-        // The shell gets the descriptors as standard input and standard output, and moves them to 3 and 4.
+        // The shell gets the descriptors as standard input and standard output and moves them to 3 and 4.
         let line = match names.len() {
             0 => "exec \"$0\" run -c \"$1\"".to_owned(),
             count => format!(
@@ -389,7 +389,7 @@ fn service_manager_holds_sockets_after_keeper_exit() {
     let mut waiting: Vec<Client> = (0..4).map(|_| Client::connect(proxy.listen)).collect();
     waiting.iter_mut().for_each(|client| client.send(GET));
     if sockets > 2 {
-        // The shell passes on two listeners. Clients of the other ones would wait forever.
+        // The shell passes on only two listeners. Clients of other listeners would wait forever.
         return;
     }
     proxy.child = manager.start(&proxy.directory);

@@ -1,8 +1,8 @@
-//! Clients that send requests continuously while configurations change and servers fail: no request fails.
+//! Sends requests continuously while configurations change and servers fail; no request may fail.
 
 use super::*;
 
-/// Clients that send requests until they are stopped. Responses with status 200 are counted.
+/// Clients that send requests until they are stopped, and count the responses with status 200.
 struct Load {
     stop: Arc<AtomicBool>,
     responses: Arc<AtomicU64>,
@@ -28,7 +28,7 @@ impl Load {
         }
     }
 
-    /// Waits for this number of further 200 responses.
+    /// Waits for this number of additional responses with status 200.
     fn wait_for_responses(&self, count: u64) {
         let wanted = self.responses.load(Ordering::Relaxed) + count;
         let deadline = Instant::now() + Duration::from_secs(30);

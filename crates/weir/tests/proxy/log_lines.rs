@@ -1,4 +1,4 @@
-//! Everything that the daemon logs for a proxy service, from start to exit, is plain text.
+//! Tests that everything the daemon logs for a proxy service, from start to exit, is plain text.
 
 use std::fs;
 

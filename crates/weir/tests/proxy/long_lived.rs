@@ -1,5 +1,5 @@
-//! Long-lived connections during reloads and upgrades: WebSockets, slow downloads and uploads, HTTP/2 streams, and idle
-//! clients. No connection breaks, and no byte is lost or corrupted.
+//! Tests long-lived connections during reloads and upgrades: WebSockets, slow downloads and uploads, HTTP/2 streams,
+//! and idle clients. No connection may break, and no byte may be lost or corrupted.
 
 use std::io::{Read, Write};
 use std::net::SocketAddr;
@@ -12,7 +12,7 @@ use std::time::Duration;
 use super::keeper::wait_until;
 use super::{Client, GET, Origin, Proxy, configuration};
 
-/// Number of clients of each kind, sizes, and numbers of reloads and upgrades.
+/// The number of clients of each kind, the sizes, and the numbers of reloads and upgrades.
 struct Size {
     websockets: usize,
     /// Interval between two messages on a WebSocket.
@@ -67,7 +67,7 @@ struct ClientGroup {
     threads: Vec<JoinHandle<Outcome>>,
 }
 
-/// State shared by all clients.
+/// State that all clients share.
 #[derive(Clone, Default)]
 struct Signals {
     stop: Arc<AtomicBool>,
@@ -94,11 +94,11 @@ impl ClientGroup {
     ) -> Self {
         let start = |number| {
             let signals = signals.clone();
-            // Small stacks, because there may be thousands of threads.
+            // Use small stacks, because there may be thousands of threads.
             let builder = std::thread::Builder::new().stack_size(256 * 1024);
             let thread = builder.spawn(move || {
                 let mut client = Client::connect(address);
-                // A long timeout, so that a slow machine is not reported as a broken connection.
+                // Use a long timeout, so that a slow machine is not mistaken for a broken connection.
                 let timeout = Some(Duration::from_secs(60));
                 client
                     .0
@@ -165,7 +165,7 @@ fn run_websocket(client: &mut Client, signals: &Signals) -> Outcome {
     Ok(())
 }
 
-/// Reads a body slowly until the test ends, then at full speed, and compares every byte.
+/// Reads a body slowly until the test ends and then at full speed, and compares every byte.
 fn run_download(client: &mut Client, signals: &Signals) -> Outcome {
     let bytes = size().download_bytes;
     let request = format!("GET /pattern-{bytes} HTTP/1.1\r\nHost: a\r\n\r\n");
@@ -178,7 +178,7 @@ fn run_download(client: &mut Client, signals: &Signals) -> Outcome {
     }
     signals.mark_started();
     let (mut offset, mut buffer) = (0, vec![0; 64 * 1024]);
-    // The expected bytes, from any offset in the pattern.
+    // The expected bytes from any offset in the pattern.
     let pattern: Vec<u8> = (0..=250).cycle().take(buffer.len() + 251).collect();
     while offset < bytes {
         let length = client
@@ -199,7 +199,8 @@ fn run_download(client: &mut Client, signals: &Signals) -> Outcome {
     Ok(())
 }
 
-/// Sends a body slowly until the test ends, then at full speed. The server responds with the number of bytes received.
+/// Sends a body slowly until the test ends and then at full speed. The server responds with the number of bytes
+/// received.
 fn run_upload(client: &mut Client, signals: &Signals) -> Outcome {
     let head = format!("POST /sum HTTP/1.1\r\nHost: a\r\nContent-Length: {UPLOAD_BYTES}\r\n\r\n");
     client.0.write_all(head.as_bytes()).map_err(error_text)?;

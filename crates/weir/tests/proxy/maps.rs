@@ -1,11 +1,11 @@
-//! Maps, hosts from files, and route limits.
+//! Tests maps, hosts from files, and route limits.
 
 use std::time::{Duration, Instant};
 
 use super::origin::Origin;
 use super::{Client, Proxy, free_address, fs};
 
-/// Sends a request with a new client. Returns the head and the body.
+/// Sends a request from a new client. Returns the head and the body of the response.
 fn fetch(proxy: &Proxy, path: &str, host: &str) -> (String, String) {
     let mut client = Client::connect(proxy.listen);
     let (head, body) = client.fetch(&format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n"));
@@ -21,7 +21,7 @@ fn status(proxy: &Proxy, path: &str, host: &str) -> String {
         .to_owned()
 }
 
-/// Returns the first line of the body, which is the name of the server.
+/// Returns the first line of the body, which is the server's name.
 fn server_name(proxy: &Proxy, path: &str, host: &str) -> String {
     fetch(proxy, path, host)
         .1
@@ -31,7 +31,7 @@ fn server_name(proxy: &Proxy, path: &str, host: &str) -> String {
         .to_owned()
 }
 
-/// Returns a configuration with pools `one` and `two`, the tables `tables` and these routes.
+/// Returns a configuration with the pools `one` and `two`, the tables `tables`, and these routes.
 fn configuration_with(proxy: &Proxy, origins: [&Origin; 2], tables: &str, routes: &str) -> String {
     let [one, two] = origins.map(Origin::address);
     let listen = proxy.listen;
@@ -80,7 +80,7 @@ fn map_selects_pool_and_is_reloaded_on_change() {
         succeeded && output.contains("map hosts has \"two\" for \"h5.example\""),
         "{output}"
     );
-    // The file is read again without a reload.
+    // Weir rereads the file without a reload.
     fs::write(&file, "a.example two\n").expect("write file");
     let deadline = Instant::now() + Duration::from_secs(30);
     while server_name(&proxy, "/", "a.example") != "two" {
@@ -88,7 +88,7 @@ fn map_selects_pool_and_is_reloaded_on_change() {
         std::thread::sleep(Duration::from_millis(100));
     }
     assert_eq!(server_name(&proxy, "/", "h7.example"), "one");
-    // A value without a pool is rejected, and the previous map stays active.
+    // Weir rejects a value that is not the name of a pool, and the previous map stays active.
     fs::write(&file, "a.example three\n").expect("write file");
     let (succeeded, output) = proxy.weir(&["reload"]);
     assert!(!succeeded && output.contains("three"), "{output}");
@@ -158,7 +158,7 @@ fn route_limits_apply_only_to_the_route() {
         .map(|host| status(&proxy, "/key", host))
         .collect();
     assert_eq!(keyed, ["204", "429", "204"]);
-    // A request in progress, with an incomplete body.
+    // Keep a request in progress by sending an incomplete body.
     let mut client = Client::connect(proxy.listen);
     client.send("POST /slow HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n");
     let deadline = Instant::now() + Duration::from_secs(20);

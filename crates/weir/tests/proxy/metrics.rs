@@ -1,4 +1,5 @@
-//! Outcomes and durations of exchanges in status and metrics, and validation of the metrics with promtool.
+//! Tests the outcomes and durations of exchanges in the status and the metrics, and validates the metrics with
+//! promtool.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -21,7 +22,7 @@ fn metrics(proxy: &Proxy, accept: &str) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Returns the sum of all series with this name whose line contains all labels.
+/// Returns the sum of all series with this name and all of these labels.
 fn sum(metrics: &str, name: &str, labels: &[&str]) -> f64 {
     let lines = metrics.lines().filter(|line| {
         let is_series = line
@@ -53,7 +54,7 @@ fn check_with_promtool(metrics: &str) {
     );
 }
 
-/// Asserts that Prometheus' Python client parses metrics in OpenMetrics format, and finds as many samples as there are
+/// Asserts that Prometheus's Python client parses metrics in OpenMetrics format and finds as many samples as there are
 /// lines. The client checks names, types, units and order.
 fn check_open_metrics(text: &str) {
     let script = "import sys, prometheus_client.openmetrics.parser as parser\n\
@@ -117,7 +118,7 @@ fn results_and_durations_are_counted_per_service_pool_route_and_server() {
             &[&server, "quantile=\"0.99\""]
         ) > 0.0
     );
-    // Requests that were first sent to the server that does not listen.
+    // Weir first sent some requests to the server that does not listen.
     let dead = format!("server=\"{dead}\"");
     let failed = sum_of("weir_server_connect_failures_total", &[&dead]);
     assert!(failed > 0.0, "{text}");
@@ -142,7 +143,7 @@ fn results_and_durations_are_counted_per_service_pool_route_and_server() {
     assert_eq!(service["servers"][0]["active_max"], 1);
 }
 
-/// The first client is curl with HTTP/2 over plain TCP.
+/// The first client is curl with HTTP/2 over cleartext TCP.
 #[test]
 fn connections_frames_peaks_and_longest_times_are_counted() {
     let origin = Origin::start("o");
@@ -240,7 +241,7 @@ fn histograms_of_servers_are_exported_on_request() {
     );
 }
 
-/// Returns the certificates of service `s` in the status document, and the values of the series with this name.
+/// Returns the certificates of the service `s` from the status document, and the values of the series with this name.
 fn expiries(proxy: &Proxy, name: &str) -> (Value, Vec<f64>) {
     let status = proxy.status()["services"][0]["certificates"].clone();
     let text = metrics(proxy, "*/*");
@@ -267,7 +268,7 @@ fn expiry_of_certificates_is_shown_and_changes_with_the_files() {
     let proxy = Proxy::start("http", &[origin.address()], &tls);
     let end = authority.openssl("x509 -in soon.crt -noout -enddate -dateopt iso_8601");
     let end = end.trim().replace("notAfter=", "").replace(' ', "T");
-    // `days_left` counts full days, so it is one less than the validity of the new certificate.
+    // `days_left` counts full days, so it is one less than the number of days for which the new certificate is valid.
     super::keeper::wait_until(
         "the status has the remaining days of both certificates",
         || {
@@ -305,7 +306,7 @@ fn expiry_of_certificates_is_shown_and_changes_with_the_files() {
         text.contains(&warning) && !text.contains("later.pem"),
         "{text}"
     );
-    // The files are read again without a reload.
+    // Weir rereads the files without a reload.
     authority.sign("soon", "DNS:soon.example", 40);
     super::keeper::wait_until("the status has the renewed certificate", || {
         expiries(&proxy, FAMILY).0[0]["days_left"] == 39
@@ -316,7 +317,7 @@ fn expiry_of_certificates_is_shown_and_changes_with_the_files() {
         soon.display()
     );
     assert!(text.contains(&line) && !text.contains("warning"), "{text}");
-    // With a reload: fewer certificates, then no TLS.
+    // Reload, first with fewer certificates and then without TLS.
     let (_, before) = expiries(&proxy, FAMILY);
     let later_file = format!("{}/later.pem", authority.certs());
     let configuration_with =
@@ -365,7 +366,7 @@ fn status_shows_one_pool_or_servers_that_are_down() {
     );
 }
 
-/// Sends a line with a HAProxy command to the socket. Returns the response.
+/// Sends a HAProxy command line to the socket. Returns the response.
 fn run_command(socket: &std::path::Path, line: &str) -> std::io::Result<String> {
     let mut stream = std::os::unix::net::UnixStream::connect(socket)?;
     stream.set_read_timeout(Some(std::time::Duration::from_secs(30)))?;
@@ -375,7 +376,7 @@ fn run_command(socket: &std::path::Path, line: &str) -> std::io::Result<String> 
     Ok(text)
 }
 
-/// Starts the installed HAProxy and sends a line with a command to it. Returns the response.
+/// Starts the installed HAProxy and sends it a command line. Returns the response.
 fn query_installed_haproxy(line: &str) -> String {
     let directory = std::env::temp_dir().join(format!("weir-haproxy-{}", std::process::id()));
     std::fs::create_dir_all(&directory).expect("create directory");
@@ -406,7 +407,7 @@ fn query_installed_haproxy(line: &str) -> String {
     response
 }
 
-/// Returns the field names of the installed HAProxy, each once.
+/// Returns the field names of the installed HAProxy without duplicates.
 fn installed_haproxy_fields() -> Vec<String> {
     let text = query_installed_haproxy("show stat typed\n");
     // `F.2.0.0.pxname.1:KNSV:str:a`
@@ -476,7 +477,7 @@ fn haproxy_commands_show_status_values() {
         info.starts_with("Name: Weir\n") && info.contains(&pid) && info.contains("\nCumReq: 7\n"),
         "{info}"
     );
-    // Commands cannot change anything. A line without an end is rejected when it is too long.
+    // Commands cannot change anything. Weir rejects an unterminated line once it is too long.
     let rejected = run_command(&socket, "enable server p/x\n").expect("run command");
     assert!(rejected.contains("Unknown command") && rejected.contains("weir server"));
     let endless = run_command(&socket, &"x".repeat(1024)).expect("run command");
@@ -502,8 +503,8 @@ fn haproxy_rows(page: &str) -> Vec<(&str, &str)> {
     rows.collect()
 }
 
-/// Every field of HAProxy's statistics has a row in the manual. At most 15 % of the fields of a version have no
-/// counterpart. Fields of HTTP/3 and QUIC are not included: the manual has a separate table and figures for them.
+/// Every field of HAProxy's statistics has a row in the manual. At most 15 % of a version's fields have no counterpart.
+/// This excludes fields of HTTP/3 and QUIC, for which the manual has a separate table and figures.
 #[test]
 fn few_haproxy_stat_fields_have_no_counterpart() {
     let page = read_file(HAPROXY_PAGE);
@@ -556,7 +557,7 @@ fn few_haproxy_stat_fields_have_no_counterpart() {
     }
 }
 
-/// Every name of Weir in the manual's rows about HAProxy's statistics exists.
+/// Every Weir name in the manual's rows about HAProxy's statistics exists.
 #[test]
 fn haproxy_stat_fields_are_mapped() {
     let page = read_file(HAPROXY_PAGE);
@@ -569,7 +570,7 @@ fn haproxy_stat_fields_are_mapped() {
     client.fetch("GET /a HTTP/1.1\r\nHost: h\r\n\r\n");
     let documents = proxy.weir(&["status", "--json"]).1 + &metrics(&proxy, "*/*");
     for (field, weir) in haproxy_rows(&page) {
-        // Names are between backticks. Error kinds occur only in metrics.
+        // Names are between backticks. Error kinds appear only in metrics.
         for name in weir.split('`').skip(1).step_by(2) {
             let found = [format!("\"{name}\""), format!("# TYPE {name} ")];
             assert!(

@@ -1,4 +1,5 @@
-//! Tests the `mirror` key of routes: copies of requests, and responses with a slow or dead mirror.
+//! Tests the `mirror` key of routes: the copies of requests, and the responses to clients if the mirror is slow or
+//! dead.
 
 use std::net::TcpListener;
 use std::process::Command;
@@ -49,8 +50,8 @@ fn copies_have_head_and_body_and_their_responses_are_discarded() {
     assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
     let forwarded = String::from_utf8_lossy(&body).into_owned();
     assert!(forwarded.contains("\nHost: h\r\n"), "{forwarded}");
-    // Bodies that arrive with the head, are buffered before the server is selected, or arrive while the request is
-    // forwarded.
+    // The bodies arrive with the head, are buffered before Weir selects the server, or arrive while Weir forwards the
+    // request.
     for length in [10, 10_000, 90_000] {
         let (head, body) = client.fetch(&post("/sum", length));
         assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
@@ -77,7 +78,7 @@ fn copies_have_head_and_body_and_their_responses_are_discarded() {
             .all(|request| request.body.iter().all(|byte| *byte == b'x'))
     );
     assert_eq!(received[4].body_text(), "5\r\nhello\r\n0\r\n\r\n");
-    // Error responses of the mirror are not failures. Only client requests count for the service.
+    // Error responses from the mirror are not failures. Only client requests count for the service.
     let mirror_server = |proxy: &Proxy| {
         let status = proxy.status();
         let servers = status["services"][0]["servers"].as_array().cloned();
@@ -117,7 +118,7 @@ fn long_bodies_and_upgrades_are_not_copied() {
     let (head, _) = upgraded
         .fetch("GET /upgrade HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n");
     assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
-    // If copies have no body, every request can be copied.
+    // If copies have no body, Weir can copy every request.
     proxy.reload(&configuration_with(
         &proxy,
         &origin,
@@ -133,7 +134,7 @@ fn long_bodies_and_upgrades_are_not_copied() {
         head.starts_with("POST /sum ") && !head.to_ascii_lowercase().contains("content-length"),
         "{head}"
     );
-    // No request is copied.
+    // Weir copies none of these requests.
     proxy.reload(&configuration_with(
         &proxy,
         &origin,
@@ -170,7 +171,7 @@ fn slow_and_dead_mirrors_change_no_response() {
     );
     let connections = std::iter::from_fn(|| silent.accept().ok()).collect::<Vec<_>>();
     assert_eq!(connections.len(), 4);
-    // The copies fail, which releases their slots.
+    // The copies fail and release their slots.
     drop(connections);
     wait_until("the failed copies are counted", || {
         count(&proxy, "mirror_failed") == 4
@@ -196,7 +197,7 @@ fn copies_in_progress_do_not_delay_shutdown() {
     let silent = TcpListener::bind("127.0.0.1:0").expect("bind a listener");
     let address = silent.local_addr().expect("get local address");
     let mut proxy = start_proxy(&origin, &format!("servers = [\"{address}\"]"), "\"m\"");
-    // At the end of the drain timeout, requests in progress would be closed and logged.
+    // Set a long drain timeout: when it expires, Weir would close and log requests in progress.
     let file = proxy.directory.join("weir.toml");
     let long_drain = format!(
         "[node]\ndrain_timeout = \"10m\"\n\n{}",
@@ -215,7 +216,7 @@ fn requests_over_http2_are_copied_to_http2_servers() {
         Proxy::start("http", &[free_address()], ""),
         Receiver::start(),
     );
-    // The mirror is another Weir, which accepts HTTP/2 and forwards to the receiver.
+    // The mirror is another Weir that accepts HTTP/2 and forwards to the receiver.
     second.reload(&format!(
         "[pool.p]\nservers = [\"{}\"]\n\n[service.s]\nlisten = [\"{}\"]\nforward = \"proxy\"\nprotocol = \
          \"http\"\npool = \"p\"\n",

@@ -1,7 +1,7 @@
-//! Requests of every kind, while servers fail, are drained and return. At the end, the clients' records of (request,
-//! response, server) are compared with the servers' records.
+//! Sends requests of every kind while servers fail, are drained and return. At the end, compares the clients' records
+//! of (request, response, server) with the servers' records.
 //!
-//! `WEIR_SOAK` increases the number of requests to a million.
+//! `WEIR_SOAK` raises the number of requests to a million.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
@@ -19,10 +19,10 @@ const CLIENTS: usize = 8;
 const REQUESTS_PER_CONNECTION: u64 = 50;
 const LARGE_BYTES: usize = 150_000;
 
-/// Number of times that a server received each request, by request number.
+/// How many times a server received each request, by request number.
 type Ledger = Arc<Mutex<HashMap<u64, u32>>>;
 
-/// A server that may stop and restart at the same address.
+/// A server that can stop and restart at the same address.
 struct Server {
     name: String,
     address: SocketAddr,
@@ -68,7 +68,7 @@ impl Server {
     /// Closes the listener and all connections, even during a response.
     fn stop(&mut self) {
         self.is_alive.store(false, Ordering::Release);
-        // Wakes the listener's thread, which then ends.
+        // Wake the listener's thread, which then ends.
         let _ = TcpStream::connect(self.address);
         self.thread.take().map(JoinHandle::join);
         for stream in self.open.lock().expect("lock poisoned").drain(..) {
@@ -90,7 +90,7 @@ impl Server {
     }
 }
 
-/// Returns bytes that are derived from a request's number.
+/// Returns bytes derived from a request's number.
 fn content(number: u64, length: usize) -> Vec<u8> {
     (0..length)
         .map(|index| (number as usize + index) as u8)
@@ -125,7 +125,7 @@ fn read_head(reader: &mut impl BufRead) -> std::io::Result<Option<String>> {
     Ok(Some(head))
 }
 
-/// Reads a body by its framing. A body without a length is read to the end of the stream if `until_eof` is true.
+/// Reads a body by its framing. If `until_eof` is true, reads a body without a length to the end of the stream.
 fn read_body(head: &str, reader: &mut impl BufRead, until_eof: bool) -> std::io::Result<Vec<u8>> {
     let mut body = Vec::new();
     if field(head, "transfer-encoding").is_some() {
@@ -166,7 +166,7 @@ fn chunks(bytes: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Serves requests on a connection, and records them.
+/// Serves requests on a connection and records them.
 fn serve(stream: &TcpStream, ledger: &Ledger, name: &str) -> std::io::Result<()> {
     stream.set_nodelay(true)?;
     let mut reader = BufReader::new(stream.try_clone()?);
@@ -214,7 +214,7 @@ enum Outcome {
     Served(String),
     /// A response from Weir itself.
     WeirResponse(String),
-    /// The response began and was cut off.
+    /// The response began but was cut off.
     CutOff,
     /// The connection ended without a response.
     NoResponse,
@@ -225,7 +225,7 @@ struct RequestKind {
     method: &'static str,
     /// The kind of response that the path requests.
     kind: &'static str,
-    /// The content, and whether it is sent in chunks.
+    /// The content, and whether the client sends it in chunks.
     body: Option<(Vec<u8>, bool)>,
 }
 
@@ -290,7 +290,7 @@ fn fetch(stream: &TcpStream, reader: &mut impl BufRead, number: u64) -> (Outcome
         "{head}"
     );
     if kind == "close" {
-        // The length of this response is not announced.
+        // The head does not announce the length of this response.
         assert!(wanted.starts_with(&received), "{number}");
     } else if method != "HEAD" {
         assert!(
@@ -342,7 +342,8 @@ fn resource_usage(proxy: &Proxy) -> (u64, usize) {
     (kib.expect("no VmRSS"), descriptors.count())
 }
 
-/// Stops, restarts, drains and enables the servers in turn until all requests are sent. Returns the number of rounds.
+/// Stops, restarts, drains and re-enables the servers in turn until all requests have been sent. Returns the number of
+/// rounds.
 fn disturb_servers(proxy: &Proxy, servers: &mut [Server], next: &AtomicU64, total: u64) -> usize {
     let mut rounds = 0;
     while next.load(Ordering::Relaxed) < total {
@@ -357,7 +358,7 @@ fn disturb_servers(proxy: &Proxy, servers: &mut [Server], next: &AtomicU64, tota
             run_weir("ready");
         } else {
             server.stop();
-            // Long enough for some requests to reach it.
+            // The pause is long enough for some requests to reach the stopped server.
             std::thread::sleep(Duration::from_millis(30));
             server.restart();
         }
@@ -443,7 +444,7 @@ fn verify(ledger: &[(u64, Outcome)], servers: &[Server], rounds: usize, total: u
                 assert!(!repeatable, "request {number} was not retried: {head}");
                 lost.push(number);
             }
-            // A response that has begun cannot be retried.
+            // Weir cannot retry a request whose response has begun.
             Outcome::CutOff => lost.push(number),
             Outcome::NoResponse => {
                 assert!(
@@ -468,7 +469,7 @@ fn verify(ledger: &[(u64, Outcome)], servers: &[Server], rounds: usize, total: u
     }
     assert_eq!(ledger.len() as u64, total - 1);
     assert!(rounds >= 6, "only {rounds} rounds");
-    // Each failure may lose only the requests in progress at one server.
+    // Each failure may lose only the requests that were in progress at one server.
     assert!(
         lost.len() <= rounds * CLIENTS,
         "{} of {total} failed in {rounds} rounds, {served} served",

@@ -1,4 +1,4 @@
-//! `[notify.NAME]`: a program, a web request and an email report failed servers.
+//! Tests `[notify.NAME]`: a program, a web request and an email report failed servers.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};

@@ -1,4 +1,5 @@
-//! A test server with a thread per connection: HTTP/1.1 without a library, with special behaviour on some paths.
+//! Provides a test server with a thread per connection. It implements HTTP/1.1 without a library and behaves specially
+//! on some paths.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -6,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// State that the connections of a server share.
+/// State that the connections of the server share.
 #[derive(Default)]
 struct SharedState {
     connections: AtomicU64,
@@ -25,7 +26,7 @@ pub(crate) struct Origin {
 }
 
 impl Origin {
-    /// Starts an HTTP server. The body of a response is `name` on a line, followed by the head of the request; some
+    /// Starts an HTTP server. The body of a response is a line with `name` followed by the head of the request; some
     /// paths have other responses.
     pub(crate) fn start(name: &str) -> Self {
         let name = name.to_owned();
@@ -71,7 +72,7 @@ impl Origin {
         self.address
     }
 
-    /// Returns the number of connections since the start.
+    /// Returns the number of connections accepted since the start.
     pub(crate) fn connections(&self) -> u64 {
         self.shared.connections.load(Ordering::Relaxed)
     }
@@ -90,10 +91,10 @@ impl Origin {
         }
     }
 
-    /// Stops the server: closes the listener and every connection.
+    /// Stops the server by closing the listener and every connection.
     pub(crate) fn stop(&mut self) {
         self.shared.stop.store(true, Ordering::Relaxed);
-        // Wakes the listener's thread, which then ends.
+        // Wake the listener's thread, which then ends.
         let _ = TcpStream::connect(self.address);
         for stream in self.shared.streams.lock().expect("lock poisoned").drain(..) {
             let _ = stream.shutdown(Shutdown::Both);

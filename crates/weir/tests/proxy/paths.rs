@@ -1,4 +1,5 @@
-//! Alternative spellings of paths: routes match the normalized path, and servers receive the path that the client sent.
+//! Tests alternative spellings of paths: routes match the normalized path, and servers receive the path that the client
+//! sent.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -40,7 +41,7 @@ fn status(head: &str) -> &str {
     head.get(9..12).unwrap_or_default()
 }
 
-/// Sends a request over HTTP/2. Returns the status, and the first line that the server received.
+/// Sends a request over HTTP/2. Returns the status and the first line that the server received.
 fn fetch_http2(proxy: &Proxy, target: &str) -> (String, String) {
     let output = Command::new("curl")
         .args(["-sS", "--http2-prior-knowledge", "--path-as-is"])
@@ -240,7 +241,7 @@ fn limits_and_hashes_use_the_normalized_path() {
     let spellings = SPELLINGS.iter().filter(|target| !target.contains('?'));
     let statuses: Vec<String> = spellings.map(|target| fetch(target)).collect();
     let limited = statuses.iter().filter(|status| *status == "429").count();
-    // Some seconds may pass between the requests.
+    // The rate limit may refill, because a few seconds may pass between the requests.
     assert!(limited >= 4, "{statuses:?}");
     assert_eq!(fetch("/another"), "200");
 
@@ -311,7 +312,7 @@ fn explain_shows_both_forms_and_check_names_unreachable_routes() {
     assert!(succeeded && !output.contains("W03"), "{output}");
 }
 
-/// nginx on a separate port. It responds with the path that its locations match. Stops on drop.
+/// nginx on a separate port. It responds with the path that it matches against its locations. Dropping it stops nginx.
 struct Nginx {
     child: Child,
     directory: PathBuf,
@@ -393,8 +394,8 @@ fn percent_decode(text: &str) -> Vec<u8> {
     out
 }
 
-/// Returns whether dot segments lead above the root in any spelling. nginx responds with 400, but Weir remains at the
-/// root, as RFC 3986 section 5.2.4 requires.
+/// Returns whether dot segments in any spelling lead above the root. For such a path, nginx responds with 400, but Weir
+/// stays at the root, as RFC 3986 section 5.2.4 requires.
 fn leads_above_root(target: &str) -> bool {
     let path = String::from_utf8_lossy(&percent_decode(target)).into_owned();
     let mut depth = 0;
@@ -411,7 +412,7 @@ fn leads_above_root(target: &str) -> bool {
     false
 }
 
-/// Returns random paths that are composed of special parts. The seed is fixed.
+/// Returns random paths composed of special parts. The seed is fixed.
 fn corpus(count: usize, with_encoded_slashes: bool) -> Vec<String> {
     const PARTS: [&str; 24] = [
         "/", "/", "/", "/", "//", ".", "..", "/..", "/.", "/../", "%2e", "%2E.", "a", "b.c", "..d",

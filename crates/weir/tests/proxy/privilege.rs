@@ -1,4 +1,5 @@
-//! Users other than root: server lists, the API and uploaded configurations run no program and read no file of root.
+//! Tests what users other than root can do: server lists, the API and uploaded configurations must not run programs or
+//! read files as root.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -31,7 +32,7 @@ fn marker(proxy: &Proxy) -> PathBuf {
     proxy.directory.join("pwned")
 }
 
-/// Returns a check as JSON that would create the marker file.
+/// Returns a check, as JSON, that would create the marker file.
 fn marker_check(proxy: &Proxy) -> serde_json::Value {
     let command = format!("id > {}", marker(proxy).display());
     serde_json::json!({
@@ -39,7 +40,7 @@ fn marker_check(proxy: &Proxy) -> serde_json::Value {
     })
 }
 
-/// Returns the same check as a table of the configuration.
+/// Returns the same check as a configuration table.
 fn marker_check_table(proxy: &Proxy) -> String {
     format!(
         "[pool.p.check]\nkind = \"script\"\ncommand = [\"/bin/sh\", \"-c\", \"id > {}\"]\nuser = \"root\"\ninterval = \
@@ -48,14 +49,14 @@ fn marker_check_table(proxy: &Proxy) -> String {
     )
 }
 
-/// Returns the discovery error in the status document, or an empty string.
+/// Returns the discovery error from the status document, or an empty string.
 fn discovery_error(proxy: &Proxy) -> String {
     let status = proxy.status();
     let error = status["sources"][0]["problem"].as_str();
     error.unwrap_or_default().to_owned()
 }
 
-/// Creates a directory owned by another user. Returns the path of the list in it.
+/// Creates a directory that another user owns. Returns the path of the list in it.
 fn create_list_directory(proxy: &Proxy) -> PathBuf {
     let directory = proxy.directory.join("discovery");
     fs::create_dir(&directory).expect("create directory");
@@ -107,7 +108,7 @@ fn list_of_another_user_cannot_run_programs() {
             discovery_error(&proxy).is_empty()
         });
     }
-    // Keys that a list may set: weights, limits, and the name of a check that the configuration defines.
+    // A list may set weights, limits, and the name of a check that the configuration defines.
     write(&format!(
         "{} weight=3 max_connections=9 check=site\n",
         two.address()
@@ -181,7 +182,7 @@ fn symlinked_list_is_neither_read_nor_shown() {
         });
     }
 
-    // The content of a file that is not a list is not shown, and a file of a third user is rejected.
+    // Weir does not show the contents of a file that is not a list, and rejects a file that a third user owns.
     as_other_user(&format!("echo 'TOPSECRET=1 x' > {}", list.display()));
     wait_until("the invalid list is rejected", || {
         !discovery_error(&proxy).is_empty()
@@ -199,7 +200,7 @@ fn symlinked_list_is_neither_read_nor_shown() {
     });
     assert_eq!(server_addresses(&proxy), both);
 
-    // Links with targets inside the directory, as in a Kubernetes volume.
+    // Links with targets inside the directory, as in a Kubernetes volume, are accepted.
     let data = directory.join("..1");
     fs::create_dir(&data).expect("create directory");
     fs::write(data.join("list"), two.address().to_string()).expect("write file");
@@ -283,7 +284,7 @@ fn token_holder_cannot_run_programs() {
         .starts_with("HTTP/1.1 200")
     );
 
-    // A whole configuration as text, with every key that is reserved to root.
+    // Submit a whole configuration as text, with each of the keys that are reserved for root.
     let log = proxy.directory.join("written");
     let pool = |more: &str| active.replace("\n[service.s]", &format!("{more}\n[service.s]"));
     for (text, key) in [
@@ -317,7 +318,8 @@ fn token_holder_cannot_run_programs() {
             active.replace("admin = \"127.0.0.1", "admin = \"127.0.0.2"),
             "`admin` of [node]",
         ),
-        // The request is rejected before any file is read. Otherwise the response would disclose whether a file exists.
+        // Weir rejects the request before it reads any file. Otherwise, the response would disclose whether a file
+        // exists.
         (
             pool("sticky = { cookie = \"S\", secret = { file = \"/no/such/secret\" } }\n"),
             "`file` of [pool.p.sticky",
@@ -348,7 +350,7 @@ fn socket_user_cannot_run_programs() {
     let one = Origin::start("one");
     let proxy = Proxy::start("http", &[one.address()], "");
     let active = configuration(proxy.listen, "http", &[one.address()], "");
-    // Grants the other user the same access as a member of `socket_group`.
+    // Grant the other user the same access as a member of `socket_group`.
     let run = proxy.directory.join("run");
     fs::set_permissions(&run, fs::Permissions::from_mode(0o755)).expect("set permissions");
     let socket = run.join("weir.sock");
@@ -399,7 +401,7 @@ fn socket_user_cannot_run_programs() {
     });
 }
 
-/// The persisted state was written by a build whose lists accepted every key of a server.
+/// An older build, whose lists accepted every key of a server, wrote the persisted state.
 #[test]
 fn checks_persisted_by_an_older_build_are_not_run() {
     let (one, two) = (Origin::start("one"), Origin::start("two"));
@@ -417,7 +419,7 @@ fn checks_persisted_by_an_older_build_are_not_run() {
     )
     .expect("write file");
     proxy.start_again();
-    // The server was checked, so its persisted check would have been run.
+    // Weir has checked the server, so it would have run the persisted check.
     wait_until("the added server is up", || {
         proxy.status()["services"][0]["servers"][1]["state"] == "up"
     });

@@ -1,4 +1,4 @@
-//! Services that a reload removes, renames or adds again while clients are connected.
+//! Tests services that a reload removes, renames or adds again while clients are connected.
 
 use std::net::{TcpListener, TcpStream};
 
@@ -37,7 +37,7 @@ fn removed_service_stops_listening_while_a_client_is_connected() {
     let other = configuration(free_address(), "tcp", &[origin.address()], "");
     proxy.reload(&other.replace("[service.s]", "[service.other]"));
     echo(&mut existing, 1).expect("echo");
-    // If the listener stayed open without accepting, a client would connect and wait forever.
+    // If the listener stayed open without accepting connections, a client would connect and wait forever.
     wait_until("new connections are refused", || {
         TcpStream::connect(proxy.listen).is_err()
     });
@@ -55,7 +55,7 @@ fn idle_clients_get_one_more_response_after_their_service_is_renamed_or_removed(
         let mut client = Client::connect(proxy.listen);
         assert!(client.fetch(GET).0.starts_with("HTTP/1.1 200"));
         proxy.reload(&text.replace("[service.s]", &format!("[service.{name}]")));
-        // The next request of the client, which may already be on its way, is the last one.
+        // The client's next request, which may already be on its way, is the last on the connection.
         let (head, _) = client.fetch(GET);
         assert!(head.starts_with("HTTP/1.1 200"), "{head}");
         assert!(

@@ -1,16 +1,17 @@
-//! A web server for tests that records the requests it receives: one request per connection, one connection at a time.
+//! Provides a web server that records the requests it receives, with one request per connection and one connection at a
+//! time.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// A request as it was received.
+/// A request as the server received it.
 #[derive(Debug, Clone)]
 pub(super) struct ReceivedRequest {
     /// The request line and the header fields.
     pub(super) head: String,
-    /// The body, still with its chunk framing if it is chunked.
+    /// The body, including the chunk framing if it is chunked.
     pub(super) body: Vec<u8>,
     /// The status of the response.
     pub(super) status: u16,

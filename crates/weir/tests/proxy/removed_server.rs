@@ -1,4 +1,4 @@
-//! `on_remove` of proxy pools: connections to servers that a reload or failed checks remove.
+//! Tests `on_remove` of proxy pools: connections to servers that a reload or failed checks remove.
 
 use super::keeper::wait_until;
 use super::*;
@@ -30,7 +30,7 @@ fn is_open(client: &mut Client) -> bool {
     }
 }
 
-/// Returns the configuration with additional keys in the pool.
+/// Returns the configuration with these additional keys in the pool.
 fn with_pool_keys(text: &str, keys: &str) -> String {
     text.replace("[pool.p]\n", &format!("[pool.p]\n{keys}"))
 }
@@ -91,7 +91,7 @@ fn failed_checks_close_connections_if_configured() {
             expect_open,
             "{on_failure} {on_remove}"
         );
-        // New connections to a server that is up again stay open.
+        // New connections to a server that has recovered stay open.
         let check_listener = TcpListener::bind(("127.0.0.1", port)).expect("bind the same port");
         wait_until("the server is up again", || state(&proxy) == "up");
         let mut client = connect_and_echo(&proxy);
@@ -100,7 +100,7 @@ fn failed_checks_close_connections_if_configured() {
     }
 }
 
-/// The name of a server that a reload removes during an exchange is in the access log and in response fields.
+/// The access log and response fields contain the name of a server that a reload removes during an exchange.
 #[test]
 fn removed_server_is_named_in_log_and_response() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("bind a listener");
@@ -145,7 +145,7 @@ fn removed_server_is_named_in_log_and_response() {
     assert_eq!(logged(), format!("p {removed}.\n"));
 }
 
-/// The process that takes over a connection logs it with its pool and server.
+/// The process that takes over a connection logs the connection with its pool and server.
 #[test]
 fn handed_over_connection_is_logged_with_its_server() {
     let origin = Origin::start_tcp();

@@ -1,4 +1,4 @@
-//! Access logs of HTTP services, request identifiers, `weir tap`, and levels of the event log.
+//! Tests access logs of HTTP services, request identifiers, `weir tap`, and the levels of the event log.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -13,8 +13,8 @@ use super::keeper::wait_until;
 use super::tls::{self, Authority};
 use super::{Client, GET, Origin, PROGRAM, Proxy, configuration};
 
-/// Starts a daemon whose service has this `access_log` and further lines. `FILE` is replaced with the path of the log.
-/// Returns the daemon and that path.
+/// Starts a daemon whose service has this `access_log` and these additional lines. Replaces `FILE` with the path of the
+/// log. Returns the daemon and that path.
 fn start_proxy(origin: &Origin, log: &str, more: &str) -> (Proxy, PathBuf) {
     let daemon = Proxy::start("http", &[origin.address()], "");
     let file = daemon.directory.join("access.log");
@@ -270,7 +270,7 @@ fn tap_shows_matching_requests_while_it_runs() {
     let mut tap = command.stdout(Stdio::piped()).spawn().expect("start weir");
     let mut reader = BufReader::new(tap.stdout.take().expect("not piped"));
     let mut client = Client::connect(proxy.listen);
-    // The tap may not be active yet for the first requests.
+    // The tap may not yet be active for the first requests.
     let load = std::thread::spawn(move || {
         for number in 0..600 {
             client.fetch("GET /other HTTP/1.1\r\nHost: h\r\n\r\n");
@@ -350,7 +350,7 @@ fn tls_handshakes_are_counted_and_their_cipher_is_logged() {
     let (proxy, file) = start_proxy(&origin, log, &tls);
     let config = authority.client(None);
     for _ in 0..2 {
-        // The response follows the session tickets, so the second handshake resumes the session.
+        // The response arrives after the session tickets, so the second handshake resumes the session.
         let mut stream = tls::connect(&config, proxy.listen, "a.example");
         tls::fetch(&mut stream, GET).expect("fetch");
     }

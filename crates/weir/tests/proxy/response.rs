@@ -1,5 +1,5 @@
-//! Changes to responses: compression, custom error pages, tunnels, early hints, and the header fields about the client
-//! that servers receive.
+//! Tests changes to responses (compression, custom error pages, tunnels, early hints), and the header fields about the
+//! client that servers receive.
 
 use std::io::{Read, Write};
 use std::time::Duration;
@@ -14,7 +14,7 @@ fn read_to_end(client: &mut Client) -> Vec<u8> {
     all
 }
 
-/// Returns the content of a complete chunked body.
+/// Returns the decoded content of a complete chunked body.
 fn decode_chunks(mut body: &[u8]) -> Vec<u8> {
     let mut content = Vec::new();
     loop {
@@ -34,7 +34,7 @@ fn decode_chunks(mut body: &[u8]) -> Vec<u8> {
     }
 }
 
-/// Decompresses with an independent program.
+/// Decompresses data with an independent program.
 fn decompress(coding: &str, bytes: &[u8]) -> Vec<u8> {
     const BROTLI: &str =
         "process.stdout.write(require('zlib').brotliDecompressSync(require('fs').readFileSync(0)))";
@@ -119,7 +119,8 @@ fn content_is_compressed_when_accepted() {
         assert!(content.len() < text.len() / 10, "{}", content.len());
         assert_eq!(decompress(coding, &content), text.as_bytes());
     }
-    // Other clients receive it uncompressed, and `Vary` informs caches that it depends on the request.
+    // Other clients receive the response uncompressed, and `Vary` informs caches that the response depends on the
+    // request.
     let (head, body) = fetch(&proxy, &request_accepting("gzip;q=0, identity"));
     assert!(head.contains("ETag: \"v1\"\r\n") && head.contains("Vary: Accept-Encoding\r\n"));
     assert!(!head.contains("Content-Encoding"), "{head}");
@@ -209,7 +210,7 @@ fn compressed_streams_are_flushed() {
     );
     let mut client = Client::connect(proxy.listen);
     client.send(&request_accepting("gzip"));
-    // Reads until the end of a flush, before the server continues.
+    // Read up to the end of a flush before the server continues.
     let mut received = Vec::new();
     let mut byte = [0u8; 1];
     while !received.ends_with(b"\x00\x00\xff\xff\r\n") {
@@ -289,10 +290,10 @@ fn error_page_may_be_a_redirect_or_no_response() {
         head.contains("Location: https://status.example/\r\n"),
         "{head}"
     );
-    // The same connection serves the next request, whose error is answered by closing it.
+    // The same connection serves the next request, and Weir closes it because of that request's error.
     client.send("GET /closed HTTP/1.1\r\nHost: h\r\n\r\n");
     assert_eq!(read_to_end(&mut client), b"");
-    // An incomplete request.
+    // Send an incomplete request.
     let mut client = Client::connect(proxy.listen);
     client.send("GET / HTTP/1.1\r\n");
     assert_eq!(read_to_end(&mut client), b"");
@@ -345,8 +346,8 @@ fn connect_opens_a_tunnel_if_enabled() {
             send_text("HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno"),
         ],
     ]);
-    // The client shuts down its write side before the response. By default, this aborts the request if Weir detects it
-    // in time.
+    // The client shuts down its write side before the response. By default, this aborts the request if Weir detects the
+    // shutdown in time.
     let proxy = Proxy::start(
         "http",
         &[server.address()],
@@ -467,7 +468,7 @@ fn total_timeout_causes_504_or_truncates_response() {
         .expect("read response")
         .expect("no response");
     assert!(head.starts_with("HTTP/1.1 504 "), "{head}");
-    // A response that has begun is truncated, and the client can detect this.
+    // Weir truncates a response that has begun, and the client can detect this.
     let endless = ScriptedServer::start(vec![vec![
         Action::Read,
         send_text("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf"),
@@ -498,7 +499,8 @@ fn retry_budget_limits_retries() {
         &[one.address(), two.address()],
         "limits = { retry_budget = 0, idle_servers = 0 }",
     );
-    // Sends requests until the initial budget is used up: five hundred for each worker, and ten more per second.
+    // Send requests until the initial budget is used up. The budget is five hundred retries for each worker, plus ten
+    // per second.
     let mut requests = 0;
     let mut before = 0;
     loop {

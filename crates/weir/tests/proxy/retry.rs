@@ -1,10 +1,10 @@
-//! Failures that cause a request to be sent to another server (`retry_on`), and the maximum number of requests per
+//! Tests failures that make Weir send a request to another server (`retry_on`), and the maximum number of requests per
 //! server connection.
 
 use super::scripted::{Action, ScriptedServer, send_text};
 use super::*;
 
-/// Starts a daemon that prefers the first server while it is available, and ejects none.
+/// Starts a daemon that prefers the first server while it is available, and that ejects no server.
 fn start_proxy(servers: &[SocketAddr], more: &str) -> Proxy {
     let daemon = Proxy::start("http", servers, "");
     let text = configuration(daemon.listen, "http", servers, more).replace(
@@ -22,7 +22,7 @@ fn status(proxy: &Proxy, request: &str) -> String {
 
 const POST: &str = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi";
 
-/// Tests each kind of failure, listed in `retry_on` and not listed.
+/// Tests each kind of failure, both listed and not listed in `retry_on`.
 #[test]
 fn only_listed_failures_are_retried() {
     let unavailable =
@@ -65,7 +65,7 @@ fn only_listed_failures_are_retried() {
         );
         proxy.reload(&text);
         assert_eq!(status(&proxy, GET), "200", "{condition} is listed");
-        // A request that is not idempotent is not retried.
+        // Weir does not retry a request that is not idempotent.
         assert_eq!(status(&proxy, POST), unlisted, "{condition} of a POST");
     }
 }
@@ -76,7 +76,7 @@ fn connect_failure_is_retried_if_listed() {
     let servers = [free_address(), good.address()];
     let listed = start_proxy(&servers, "");
     assert_eq!(status(&listed, GET), "200");
-    // A POST may be retried as well, because nothing was sent.
+    // Weir may retry even a POST, because it has sent nothing.
     assert_eq!(status(&listed, POST), "200");
     let unlisted = start_proxy(&servers, "retry_on = [\"empty\"]");
     assert_eq!(status(&unlisted, GET), "502");
@@ -107,7 +107,7 @@ fn last_servers_response_is_forwarded_unchanged() {
     assert_eq!(proxy.status()["services"][0]["retries"], 1);
 }
 
-/// The client has received an interim response. After a retry it could receive a second one.
+/// The client has received an interim response. After a retry, it could receive a second one.
 #[test]
 fn no_retry_after_response_bytes_were_sent() {
     let bad = ScriptedServer::start(vec![vec![

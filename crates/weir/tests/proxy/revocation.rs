@@ -1,11 +1,11 @@
-//! Revocation lists for client certificates.
+//! Tests revocation lists for client certificates.
 
 use std::path::Path;
 
 use super::tls::{Authority, connect, fetch};
 use super::*;
 
-/// Creates a revocation list with the certificates of these files. Returns its path.
+/// Creates a revocation list that contains the certificates in these files. Returns the path of the list.
 fn revoke(authority: &Authority, files: &[&str]) -> String {
     let mut index = String::new();
     for file in files {
@@ -16,7 +16,7 @@ fn revoke(authority: &Authority, files: &[&str]) -> String {
     authority.file("revoked", index.as_bytes());
     let settings = "[ca]\ndefault_ca=own\n[own]\ndatabase=revoked\ncrlnumber=number\ndefault_md=sha256\n\
                     default_crl_days=30\n";
-    // A list with a CRL number has version 2. RFC 5280 requires both.
+    // openssl creates a version 2 list if it has a CRL number. RFC 5280 requires both.
     authority.file("number", b"01\n");
     authority.file("crl.cnf", settings.as_bytes());
     let output = authority

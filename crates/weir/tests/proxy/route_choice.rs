@@ -1,11 +1,11 @@
-//! Route selection: routing after a rewrite, pools selected by a hash, a preferred server, and several mirrors.
+//! Tests route selection: routing after a rewrite, pools selected by a hash, a preferred server, and several mirrors.
 
 use super::keeper::wait_until;
 use super::origin::Origin;
 use super::receiver::Receiver;
 use super::{Client, Proxy, free_address, fs};
 
-/// Starts a daemon with these pools (name and list of servers) and these routes.
+/// Starts a daemon with these routes and these pools, each given as a name and a list of servers.
 fn start_proxy(pools: &[(&str, String)], routes: &[&str]) -> Proxy {
     let daemon = Proxy::start("http", &[free_address()], "");
     daemon.reload(&configuration_with(&daemon, pools, routes));
@@ -30,7 +30,7 @@ fn quoted_address(origin: &Origin) -> String {
     format!("\"{}\"", origin.address())
 }
 
-/// Sends a request with a new client. Returns the status and the body of the response.
+/// Sends a request from a new client. Returns the status and the body of the response.
 fn fetch(proxy: &Proxy, target: &str, more: &str) -> (String, String) {
     let mut client = Client::connect(proxy.listen);
     let (head, body) = client.fetch(&format!("GET {target} HTTP/1.1\r\nHost: h\r\n{more}\r\n"));
@@ -69,16 +69,16 @@ fn rewritten_paths_are_routed_again() {
         body.starts_with("q\nGET /new/q?name=ab&v=1 HTTP/1.1\r\n"),
         "{body}"
     );
-    // Paths that no route rewrites are forwarded as received.
+    // If no route rewrites a path, Weir forwards the path as received.
     let (_, body) = route("/other//x?v");
     assert!(
         body.starts_with("p\nGET /other//x?v HTTP/1.1\r\n"),
         "{body}"
     );
     assert_eq!(route("/loop/1").0, "500");
-    // Matching continues with the next routes and the new path. Earlier routes are not matched again.
+    // Matching continues with the next route and the new path. Weir does not match earlier routes again.
     assert_eq!(route("/a/1").0, "410");
-    // A new path is matched in normalized form.
+    // Weir matches a new path in normalized form.
     assert_eq!(route("/dots/x").0, "403");
     let (succeeded, output) = proxy.weir(&[
         "explain",

@@ -1,4 +1,4 @@
-//! `rewrite` with a regular expression, `Retry-After` of limits, and maps in access logs, tested with curl.
+//! Tests `rewrite` with a regular expression, `Retry-After` of limits, and maps in access logs, with curl.
 
 use std::process::Command;
 use std::time::Duration;
@@ -26,7 +26,7 @@ fn configuration_with(proxy: &Proxy, origin: &Origin, service: &str, more: &str)
     )
 }
 
-/// Starts a daemon with these lines in its service, and after it.
+/// Starts a daemon with these lines in and after its service.
 fn start_proxy(origin: &Origin, service: &str, more: &str) -> Proxy {
     let daemon = Proxy::start("http", &[free_address()], "");
     daemon.reload(&configuration_with(&daemon, origin, service, more));
@@ -130,7 +130,7 @@ fn request_succeeds_after_retry_after_of_per_minute_limit() {
             .find_map(|response| retry_after(&response))
             .expect("no request was limited")
     };
-    // On a slow host, part of the minute has passed when the response arrives.
+    // On a slow host, part of the minute has passed by the time the response arrives.
     let wait = first_retry_after("/slow");
     assert!((2..=60).contains(&wait), "{wait}");
     let wait = first_retry_after("/fast");
@@ -181,12 +181,13 @@ fn access_log_contains_map_values() {
         });
         read().lines().map(str::to_owned).collect::<Vec<_>>()
     };
-    // Each request is in the log before the next one is sent, because two workers may write their lines in any order.
+    // The test waits for each request to be logged before it sends the next, because two workers may write their lines
+    // in any order.
     assert!(fetch("/admin/1").contains(" 200 "));
     assert_eq!(lines(1), [r"/admin/1 one \x22x\x22 staff."]);
     assert!(curl(&proxy, "/2", &[]).contains(" 200 "));
     assert_eq!(lines(2)[1], "/2 none .");
-    // The file is read again without a reload.
+    // Weir rereads the file without a reload.
     fs::write(&list, "a.example two\n").expect("write file");
     wait_until("the changed map applies", || {
         let before = lines(0).len();

@@ -1,10 +1,10 @@
-//! Route settings that replace those of the service, and `host` of pools.
+//! Tests route settings that override those of the service, and `host` of pools.
 
 use super::origin::Origin;
 use super::{Client, GET, Proxy, fs};
 
-/// Starts a daemon with pools `p` and `q`, and these lines in its service, in (and after) pool `q`, and in the route
-/// `/r/*`.
+/// Starts a daemon with the pools `p` and `q`, and with these lines in its service, in (and after) pool `q`, and in the
+/// route `/r/*`.
 fn start_proxy(origin: &Origin, service: &str, pool: &str, route: &str) -> Proxy {
     let daemon = Proxy::start("http", &[origin.address()], "");
     let (listen, server) = (daemon.listen, origin.address());

@@ -1,4 +1,4 @@
-//! Routes with alternatives, negated conditions, address files, and templates.
+//! Tests routes with alternatives, negated conditions, address files and templates.
 
 use std::process::Command;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::origin::Origin;
 use super::{Client, Proxy, free_address};
 
-/// Returns a configuration with a pool `p`, and these lines in and after its service.
+/// Returns a configuration with a pool `p` and with these lines in and after its service.
 fn configuration_with(proxy: &Proxy, origin: &Origin, service: &str, routes: &str) -> String {
     format!(
         "[pool.p]\nservers = [\"{}\"]\n\n[service.s]\nlisten = [\"{}\"]\nforward = \"proxy\"\nprotocol = \
@@ -26,7 +26,7 @@ fn route(lines: &str) -> String {
     format!("\n[[route]]\nservice = \"s\"\n{lines}\n")
 }
 
-/// Sends a request with a new client. Returns the head and the body.
+/// Sends a request from a new client. Returns the head and the body of the response.
 fn fetch(proxy: &Proxy, target: &str, more: &str) -> (String, String) {
     let mut client = Client::connect(proxy.listen);
     let (head, body) = client.fetch(&format!("GET {target} HTTP/1.1\r\n{more}\r\n"));

@@ -1,9 +1,9 @@
-//! Route conditions other than host and path, changes to requests and responses, and limits per client.
+//! Tests route conditions other than host and path, changes to requests and responses, and limits per client.
 
 use super::origin::Origin;
 use super::{Client, GET, Proxy, free_address, wait_until};
 
-/// Starts a daemon with pools `a` and `b`, a default pool `p`, and these lines in and after its service.
+/// Starts a daemon with pools `a` and `b`, a default pool `p`, and these lines in and after the service.
 fn start_proxy(a: &Origin, b: &Origin, service: &str, routes: &str) -> Proxy {
     let daemon = Proxy::start("http", &[free_address()], "");
     let (one, two) = (a.address(), b.address());
@@ -20,7 +20,7 @@ fn route(lines: &str) -> String {
     format!("\n[[route]]\nservice = \"s\"\n{lines}\n")
 }
 
-/// Returns the first line of a body, which is the name of the server.
+/// Returns the first line of a body, which is the server's name.
 fn server_name(body: &[u8]) -> String {
     let text = String::from_utf8_lossy(body);
     text.lines().next().unwrap_or_default().to_owned()
@@ -176,7 +176,7 @@ fn split_divides_requests_by_weight() {
     let b_count = (0..400)
         .filter(|_| server_name(&client.fetch(GET).1) == "b")
         .count();
-    // 100 ± 9 standard deviations.
+    // The bounds are 100 ± 9 standard deviations.
     assert!((22..=178).contains(&b_count), "{b_count}");
 }
 
@@ -198,7 +198,7 @@ fn rate_limit_is_per_client() {
             .filter(|head| head.starts_with("HTTP/1.1 429 "));
         limited.count()
     };
-    // Some seconds may pass between the requests. Each call uses another connection, which another worker may accept.
+    // A few seconds may pass between the requests. Each call uses a new connection, which any worker may accept.
     assert!(
         (10..=15).contains(&count_limited("one")),
         "expected the burst and little more"
@@ -223,7 +223,7 @@ fn concurrency_and_body_limits_apply() {
     let mut second = Client::connect(proxy.listen);
     assert!(second.fetch(GET).0.starts_with("HTTP/1.1 429 "));
     assert!(first.read_response().expect("read response").is_some());
-    // The slot is released after the response was sent.
+    // Weir releases the slot after it has sent the response.
     wait_until("the slot is free", || {
         second.fetch(GET).0.starts_with("HTTP/1.1 200 ")
     });
@@ -236,8 +236,8 @@ fn concurrency_and_body_limits_apply() {
     );
     let (head, _) = second.fetch(&post("Content-Length: 11\r\n\r\n01234567890"));
     assert!(head.starts_with("HTTP/1.1 413 "), "{head}");
-    // A body without an announced length is limited too, even if all of it arrives with the head. Chunk framing does
-    // not count.
+    // The limit also applies to a body without an announced length, even if all of it arrives with the head. Chunk
+    // framing does not count.
     let chunked = |chunks: String| {
         post(&format!(
             "Transfer-Encoding: chunked\r\n\r\n{chunks}0\r\n\r\n"

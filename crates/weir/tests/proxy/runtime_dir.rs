@@ -1,4 +1,4 @@
-//! The runtime directory as other users see it: modes, owners, links, and access to the socket.
+//! Tests the runtime directory as other users see it: modes, owners, links, and access to the socket.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
@@ -11,8 +11,8 @@ use super::{Origin, PROGRAM, Proxy, configuration};
 const OTHER_USER: u32 = 65534;
 const SECRET: &str = "TOPSECRET-sticky-7f3a";
 
-/// Returns the files of a directory whose mode differs from the expected one, which is `socket_mode` for the control
-/// socket.
+/// Returns the files in a directory whose mode differs from the expected one. The expected mode of the control socket
+/// is `socket_mode`.
 fn files_with_wrong_mode(directory: &Path, socket_mode: u32) -> Vec<String> {
     let mut found = Vec::new();
     for entry in fs::read_dir(directory).expect("read directory").flatten() {
@@ -46,7 +46,7 @@ pub(super) fn as_user(user: u32, group: u32, program: &str) -> Command {
     command
 }
 
-/// Returns these configuration lines with a second pool, whose sticky cookie has a secret.
+/// Returns these configuration lines and a second pool whose sticky cookie has a secret.
 fn with_sticky_pool(more: &str) -> String {
     let (first, rest) = more.split_once('\n').unwrap_or((more, ""));
     format!(
@@ -76,7 +76,7 @@ fn run_rejected(directory: &Path) -> String {
     error
 }
 
-/// A directory without a daemon. Removed on drop.
+/// A directory without a daemon. Dropping it removes the directory.
 pub(super) struct TestDirectory(pub(super) PathBuf);
 
 impl TestDirectory {
@@ -158,7 +158,7 @@ fn processes_are_not_dumpable() {
     .expect("change owner");
     let text = configuration(super::free_address(), "http", &[origin.address()], "");
     fs::write(test_directory.0.join("weir.toml"), text).expect("write file");
-    // The keeper executes its program as the other user, who may not be able to enter the directory of the repository.
+    // The keeper executes the program as the other user, who may not have access to the repository.
     let program = test_directory.0.join("program");
     fs::copy(PROGRAM, &program).expect("copy the program");
     let as_other_user = || {
@@ -182,7 +182,7 @@ fn processes_are_not_dumpable() {
             .status
             .success()
     });
-    // proc(5): a process that is not dumpable writes no core dump, and only root may trace it.
+    // A process that is not dumpable writes no core dump, and only root may trace it (proc(5)).
     let read = |pid: u32| {
         let memory = format!("/proc/{pid}/mem");
         let mut head = as_user(OTHER_USER, OTHER_USER, "head");
@@ -260,7 +260,7 @@ fn previous_builds_directory_is_adopted_with_corrected_modes() {
         assert!(!files_with_wrong_mode(&run, 0o600).is_empty());
     };
     let weight = |proxy: &Proxy| proxy.status()["services"][0]["servers"][0]["weight"].clone();
-    // While the keeper of the older build runs.
+    // The keeper of the older build is still running.
     widen();
     let (succeeded, output) = proxy.upgrade();
     assert!(succeeded, "{output}");
@@ -269,7 +269,7 @@ fn previous_builds_directory_is_adopted_with_corrected_modes() {
         fs::metadata(&run).expect("read metadata").mode() & 0o7777,
         0o700
     );
-    // After the keeper has stopped.
+    // Repeat the test after the keeper has stopped.
     proxy.terminate();
     widen();
     let before = fs::read(run.join("token")).expect("read token");
@@ -338,7 +338,7 @@ fn socket_group_can_use_only_the_socket() {
     ));
     assert!(!can_connect(games));
     proxy.reload(&configuration_with("socket_group = \"games\""));
-    // The group also applies after a crash.
+    // The group keeps its access after a crash.
     super::keeper::kill_daemon(&proxy);
     assert!(can_connect(games));
     assert_eq!(files_with_wrong_mode(&run, 0o660), Vec::<String>::new());

@@ -1,24 +1,24 @@
-//! Scenarios as text: the bytes that a client and a server send, and what each of them must receive.
+//! Runs scenarios written as text: the bytes that a client and a server send, and what each of them must receive.
 //!
-//! The files `scenario/*.txt` contain them, one file for each area. A line begins with a keyword:
+//! The files `scenario/*.txt` contain the scenarios, one file for each area. A line begins with a keyword:
 //!
 //! - `scenario TEXT`: begins a scenario. TEXT is its name.
-//! - `service`: lines of the service's table for the following scenarios. Removes the earlier lines of `service`,
+//! - `service`: lines of the service's table for the following scenarios. They replace the previous lines of `service`,
 //!   `pool` and `rules`.
-//! - `pool`, `rules`: further lines of the pool's table, and lines after the service.
-//! - `client [slowly]`: the bytes to send, one at a time if `slowly`. Then the client shuts down its write side and
-//!   reads to the end of the stream.
-//! - `server [slowly] [close]`: the response to a request, one block for each request. With `close`, or if there is no
-//!   further block, the server closes the connection.
+//! - `pool`, `rules`: additional lines for the pool's table, and lines after the service.
+//! - `client [slowly]`: the bytes that the client sends, one at a time if `slowly`. The client then shuts down its
+//!   write side and reads to the end of the stream.
+//! - `server [slowly] [close]`: the response to a request, one block for each request. The server closes the connection
+//!   after a block with `close`, and after a request for which no block is left.
 //! - `probe`: the response to every request for `/probe`.
-//! - `server-received TEXT`, `server-not-received TEXT`: bytes that the server received or did not receive.
+//! - `server-received TEXT`, `server-not-received TEXT`: bytes that the server must or must not receive.
 //! - `client-received TEXT`, `client-not-received TEXT`: the same for the client.
-//! - `requests N`, `connections N`: the number of requests (other than probes), or of connections, that the server
-//!   received.
-//! - `state STATE`: the server's state in `weir status`, within [`TIMEOUT`].
+//! - `requests N`, `connections N`: the number of requests (other than probes) or connections that the server must
+//!   receive.
+//! - `state STATE`: the state that the server must reach in `weir status` within [`TIMEOUT`].
 //!
-//! The lines of a block follow it, indented by two spaces. Each ends with CRLF unless it ends with `\`. In all texts
-//! `\r`, `\n`, `\t`, `\\` and `\xNN` stand for bytes.
+//! The lines of a block follow its keyword, indented by two spaces. Each line is sent with CRLF unless it ends with
+//! `\`. In all texts, `\r`, `\n`, `\t`, `\\` and `\xNN` stand for bytes.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -46,7 +46,7 @@ struct Scenario {
     client: Message,
     server: Vec<Message>,
     probe: Option<Vec<u8>>,
-    /// Keywords of expectations, and their texts.
+    /// The keywords of expectations and their texts.
     expected: Vec<(String, Vec<u8>)>,
 }
 
@@ -74,7 +74,7 @@ fn unescape(text: &str) -> Vec<u8> {
     out
 }
 
-/// Returns the bytes of a line in a block, with CRLF unless the line ends with one `\`.
+/// Returns the bytes of a line in a block, with CRLF unless the line ends with a single `\`.
 fn parse_line(text: &str) -> Vec<u8> {
     match text.strip_suffix('\\') {
         Some(open) if !open.ends_with('\\') => unescape(open),
@@ -156,7 +156,7 @@ fn parse_scenarios(text: &str) -> Vec<Scenario> {
     all
 }
 
-/// The current scenario, and everything that the server has received in it.
+/// The current scenario, and everything that the server has received during it.
 #[derive(Debug, Default)]
 struct ServerState {
     scenario: Scenario,
@@ -189,7 +189,7 @@ fn serve_connection(mut stream: TcpStream, state: &Mutex<ServerState>) -> std::i
     loop {
         let mut message = Vec::new();
         if !read_message(&mut stream, &mut message)? {
-            // The bytes that have arrived are recorded anyway.
+            // Record the bytes that have arrived, even though the message is incomplete.
             state
                 .lock()
                 .expect("lock poisoned")
@@ -236,7 +236,7 @@ fn send(stream: &mut TcpStream, message: &Message) -> std::io::Result<()> {
         .try_for_each(|part| stream.write_all(part))
 }
 
-/// Reads until the message ends with `end`, which must begin at or after `start`. Returns whether it was found.
+/// Reads until the message ends with `end`, which must begin at or after `start`. Returns whether `end` was found.
 fn read_until(
     stream: &mut TcpStream,
     message: &mut Vec<u8>,
@@ -253,7 +253,7 @@ fn read_until(
     Ok(true)
 }
 
-/// Reads a head, and the body that it announces. Returns whether the message is complete.
+/// Reads a head and the body that the head announces. Returns whether the message is complete.
 fn read_message(stream: &mut TcpStream, message: &mut Vec<u8>) -> std::io::Result<bool> {
     if !read_until(stream, message, 0, b"\r\n\r\n")? {
         return Ok(false);
@@ -270,7 +270,7 @@ fn read_message(stream: &mut TcpStream, message: &mut Vec<u8>) -> std::io::Resul
             let size = usize::from_str_radix(digits, 16).unwrap_or(0);
             let start = message.len();
             if size == 0 {
-                // Trailers, if any.
+                // Read trailers, if any.
                 return Ok(read_until(stream, message, start, b"\r\n")?
                     && (message[start..] == *b"\r\n"
                         || read_until(stream, message, start, b"\r\n\r\n")?));
@@ -289,14 +289,14 @@ fn read_message(stream: &mut TcpStream, message: &mut Vec<u8>) -> std::io::Resul
     Ok(stream.read_exact(&mut message[start..]).is_ok())
 }
 
-/// Sends a client's bytes. Returns everything that it receives until the connection ends.
+/// Sends a client's bytes. Returns everything that the client receives until the connection ends.
 fn fetch(listen: SocketAddr, request: &Message) -> Vec<u8> {
     let mut stream = TcpStream::connect(listen).expect("connect");
     stream.set_nodelay(true).expect("set TCP_NODELAY");
     stream
         .set_read_timeout(Some(TIMEOUT))
         .expect("set read timeout");
-    // The connection may be closed before everything is sent.
+    // The other side may close the connection before the client has sent everything.
     let _ = send(&mut stream, request);
     let _ = stream.shutdown(Shutdown::Write);
     let mut all = Vec::new();
@@ -372,7 +372,7 @@ fn run_scenario(proxy: &Proxy, state: &Mutex<ServerState>, scenario: &Scenario) 
     failures
 }
 
-/// Runs every scenario of a text. Returns their number.
+/// Runs every scenario in a text. Returns the number of scenarios.
 fn run_all(text: &str) -> usize {
     let proxy = Proxy::start("http", &[super::free_address()], "");
     let mut failures = Vec::new();

@@ -1,17 +1,17 @@
-//! A server that sends the bytes that a test specifies, and reports the received bytes.
+//! Provides a server that sends the bytes that a test specifies and reports the bytes that it receives.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
-/// Time limit of each wait. The test fails only if `receive` reaches it.
+/// Time limit of each wait. Only `receive` fails the test when the limit expires.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// An action on a connection.
 #[derive(Debug, Clone)]
 pub(crate) enum Action {
-    /// Reads a head, and a body framed by `Content-Length` or chunked encoding.
+    /// Reads a head and a body framed by `Content-Length` or chunked encoding.
     Read,
     /// Sends these bytes.
     Send(Vec<u8>),
@@ -36,8 +36,8 @@ pub(crate) struct ScriptedServer {
 }
 
 impl ScriptedServer {
-    /// Starts the server, which serves one connection at a time. Connections use these scripts in turn, and further
-    /// connections use the last one.
+    /// Starts the server, which serves one connection at a time. Connections use these scripts in turn; additional
+    /// connections use the last script.
     pub(crate) fn start(scripts: Vec<Vec<Action>>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("bind a listener");
         let address = listener.local_addr().expect("get local address");
@@ -65,7 +65,7 @@ impl ScriptedServer {
         self.address
     }
 
-    /// Waits for the next message, and returns its head and body.
+    /// Waits for the next message and returns its head and body.
     pub(crate) fn receive(&self) -> String {
         self.messages
             .recv_timeout(TIMEOUT)
@@ -110,7 +110,7 @@ fn run_script(
             }
         }
     }
-    // Further requests on this connection get no response, but no reset either.
+    // Additional requests on this connection get neither a response nor a reset.
     let mut rest = Vec::new();
     stream.read_to_end(&mut rest)?;
     if !rest.is_empty() {
@@ -119,7 +119,7 @@ fn run_script(
     Ok(())
 }
 
-/// Reads a head, and a body framed by `Content-Length` or chunked encoding.
+/// Reads a head and a body framed by `Content-Length` or chunked encoding.
 fn read_message(stream: &mut TcpStream) -> std::io::Result<String> {
     let mut message = Vec::new();
     let mut byte = [0u8; 1];

@@ -1,4 +1,4 @@
-//! Secrets: their sources, errors if they are missing, and outputs and logs that must not contain them.
+//! Tests secrets: their sources, errors if they are missing, and outputs and logs that must not contain them.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -20,7 +20,7 @@ fn write_with_mode(path: &Path, text: &str, mode: u32) {
     fs::set_permissions(path, Permissions::from_mode(mode)).expect("set permissions");
 }
 
-/// Returns a configuration whose cookie has this `secret` value.
+/// Returns a configuration in which the cookie has this `secret` value.
 fn with_secret(proxy: &Proxy, origin: &Origin, secret: &str) -> String {
     let text = configuration(proxy.listen, "http", &[origin.address()], "");
     let sticky = format!("\nsticky = {{ cookie = \"SRV\", secret = {secret} }}\n\n[service.s]");
@@ -80,7 +80,7 @@ fn secrets_of_all_sources_are_equivalent_and_survive_a_crash() {
     ] {
         let text = with_secret(&proxy, &origin, secret);
         fs::write(proxy.directory.join("weir.toml"), text).expect("write file");
-        // The value comes from the daemon's environment, not from that of the caller.
+        // The value comes from the daemon's environment, not from the caller's.
         let pid = rustix::process::Pid::from_child(&proxy.child);
         let before = proxy.status()["revision"].as_u64();
         rustix::process::kill_process(pid, rustix::process::Signal::HUP).expect("send signal");
@@ -98,7 +98,7 @@ fn secrets_of_all_sources_are_equivalent_and_survive_a_crash() {
             .expect("read the saved configuration");
         assert!(copy.contains(secret) && !copy.contains(VALUE), "{copy}");
     }
-    // The active configuration stays active, although the file of the secret has changed or is missing.
+    // The active configuration stays active even though the secret's file has changed or is missing.
     proxy.reload(&with_secret(&proxy, &origin, &file_secret));
     write_with_mode(&file, "another secret", 0o600);
     kill_daemon(&proxy);
@@ -211,7 +211,7 @@ fn secrets_appear_in_no_output_or_log() {
     let file = proxy.directory.join("weir.toml");
     let path = file.to_str().expect("not UTF-8");
     let text = with_secret(&proxy, &origin, &format!("\"{VALUE}\""));
-    // Errors in the line of the secret.
+    // Test errors in the line that contains the secret.
     for (valid, invalid) in [
         ("cookie = \"SRV\"", "cookie = \"S R V\""),
         ("secret =", "secert ="),
@@ -239,7 +239,7 @@ fn secrets_appear_in_no_output_or_log() {
             failed_reloads() > before
         });
     }
-    // A file that every user may read causes a warning.
+    // A file that every user can read causes a warning.
     write_with_mode(&file, &text, 0o644);
     let (succeeded, output) = proxy.weir(&["check", "-c", path]);
     assert!(succeeded && !output.contains("5e1f"), "{output}");
@@ -324,7 +324,7 @@ fn shared_ticket_key_resumes_sessions_across_directors() {
     );
     kill_daemon(&proxies[1]);
     assert_eq!(handshake_kind(1), Some(HandshakeKind::Resumed));
-    // Rotation: both directors have both keys before the old one is removed.
+    // During a rotation, both directors have both keys before either removes the old one.
     reload(0, &[&new, &old]);
     assert_eq!(handshake_kind(0), Some(HandshakeKind::Resumed));
     reload(1, &[&new, &old]);

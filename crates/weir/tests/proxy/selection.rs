@@ -1,4 +1,4 @@
-//! Server selection, queued clients, header fields for servers, and access logs.
+//! Tests server selection, queued clients, header fields for servers, and access logs.
 
 use std::io::{Read, Write};
 use std::net::SocketAddr;
@@ -31,7 +31,7 @@ fn servers(origins: &[&Origin]) -> String {
     format!("servers = [{}]", all.join(", "))
 }
 
-/// Returns the first line of a body, which is the name of the server.
+/// Returns the first line of a body, which is the server's name.
 fn server_name(body: &[u8]) -> String {
     let text = String::from_utf8_lossy(body);
     text.lines().next().unwrap_or_default().to_owned()
@@ -83,7 +83,7 @@ fn idle_servers_of_wlc_take_turns() {
         let (_, body) = client.fetch(GET);
         *count.entry(server_name(&body)).or_insert(0) += 1;
     }
-    // A request is in progress until Weir has processed the whole response, so the turns may shift.
+    // A request is in progress until Weir has processed the whole response, so the servers may not take turns exactly.
     let is_fair = |name: &str| count.get(name).is_some_and(|count| *count >= 5);
     assert!(
         ["one", "two", "three"].iter().all(|name| is_fair(name)),
@@ -180,8 +180,8 @@ fn full_server_queues_clients_up_to_the_timeout() {
     assert!(clients[0].read_response().expect("read response").is_some());
 }
 
-/// Clients wait for a full server although there is a backup. They use the backup when the server is taken out of
-/// service.
+/// Clients wait for a full server even though there is a backup. They use the backup when an operator takes the server
+/// out of service.
 #[test]
 fn backup_does_not_replace_a_full_server() {
     let (regular, backup) = (Origin::start("regular"), Origin::start("backup"));
@@ -266,11 +266,11 @@ fn proxy_protocol_is_sent_to_servers() {
         &pool,
         "proxy_protocol = true",
     ));
-    // A client that does not send the required header is rejected.
+    // Weir rejects a client that does not send the required header.
     let mut silent = Client::connect(proxy.listen);
     silent.send(GET);
     assert!(matches!(silent.read_response(), Ok(None) | Err(_)));
-    // The header arrives in two segments, in version 2.
+    // The header has version 2 and arrives in two segments.
     let mut header = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\x00\x0c".to_vec();
     header.extend_from_slice(&[192, 0, 2, 9, 198, 51, 100, 2, 1, 0, 0, 80]);
     let mut client = Client::connect(proxy.listen);
@@ -280,7 +280,7 @@ fn proxy_protocol_is_sent_to_servers() {
     assert!(
         String::from_utf8_lossy(&body).contains("PROXY TCP4 192.0.2.9 198.51.100.2 256 80\r\n")
     );
-    // With `trusted`, only these clients may send the header.
+    // With `trusted`, only clients in these networks may send the header.
     let service = "proxy_protocol = true\ntrusted = [\"192.0.2.0/24\"]";
     proxy.reload(&configuration_with(proxy.listen, "http", &pool, service));
     let mut client = Client::connect(proxy.listen);
@@ -349,7 +349,7 @@ fn hash_maps_equal_keys_to_one_server() {
     }
     let used: std::collections::BTreeSet<&String> = owners.values().collect();
     assert_eq!(used.len(), 4, "{owners:?}");
-    // If a server is removed, only its requests are sent to other servers.
+    // If a server is removed, only the requests that it would have received go to other servers.
     let removed = server_name(
         &client
             .fetch("GET / HTTP/1.1\r\nHost: a\r\nX-User: u0\r\n\r\n")
@@ -410,7 +410,7 @@ fn access_log_records_requests() {
     client.fetch("GET /x?y=1 HTTP/1.1\r\nHost: a.example\r\nUser-Agent: test \"1\"\r\n\r\n");
     client.fetch("GET /silence HTTP/1.1\r\nHost: a\r\n\r\n");
     Client::connect(proxy.listen).fetch("GET / HTTP/1.1\r\nHost : a\r\n\r\n");
-    // No timeout ends the request before the proxy detects that the client has closed.
+    // No timeout may end the request before the proxy detects that the client has closed the connection.
     proxy.reload(&configuration_with(proxy.listen, "http", &pool, &log));
     let mut aborting = Client::connect(proxy.listen);
     aborting.send("GET /silence HTTP/1.1\r\nHost: aborted\r\n\r\n");

@@ -1,4 +1,4 @@
-//! Servers from a file that another program writes (`servers_file`).
+//! Tests servers from a file that another program writes (`servers_file`).
 
 use std::fs;
 use std::net::SocketAddr;
@@ -15,7 +15,7 @@ fn with_file(proxy: &Proxy, servers: &[SocketAddr]) -> String {
     text.replace("[pool.p]\n", &key)
 }
 
-/// Returns the addresses of the servers in the status document.
+/// Returns the servers' addresses from the status document.
 pub(super) fn server_addresses(proxy: &Proxy) -> Vec<String> {
     let status = proxy.status();
     let servers = status["services"][0]["servers"]
@@ -33,7 +33,7 @@ fn no_request_fails_while_the_servers_file_changes_at_length() {
     let proxy = Proxy::start("http", &[one.address()], "");
     let file = proxy.directory.join("members");
     proxy.reload(&with_file(&proxy, &[one.address()]));
-    // The file is replaced atomically, so that no reader sees an incomplete one.
+    // Replace the file atomically, so that no reader sees an incomplete file.
     let write = |text: &str| {
         let new_file = file.with_extension("new");
         fs::write(&new_file, text).expect("write file");
@@ -46,7 +46,7 @@ fn no_request_fails_while_the_servers_file_changes_at_length() {
         20
     };
     for round in 0..rounds {
-        // A list that loses at most half of its servers is accepted.
+        // Weir accepts a list that loses at most half of its servers.
         let text = match round % 2 {
             0 => format!("[\"{}\", \"{}\"]", one.address(), two.address()),
             _ => format!("# one server\n{} weight=2\n", one.address()),

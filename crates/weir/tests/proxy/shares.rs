@@ -1,7 +1,7 @@
-//! The default scheduler of HTTP services over real connections: shares of four servers, of which 0, 1 or 2 are
-//! unavailable.
+//! Tests the default scheduler of HTTP services over real connections: the shares of four servers, 0, 1 or 2 of which
+//! are unavailable.
 //!
-//! With a correct scheduler a case fails once in a million runs: [`SIGNIFICANCE`].
+//! With a correct scheduler, a case fails once in a million runs ([`SIGNIFICANCE`]).
 
 use weir_testing::p_value;
 
@@ -18,8 +18,8 @@ struct Fixture {
 }
 
 impl Fixture {
-    /// Starts a daemon with four servers and the default scheduler. `server` returns further keys of each server, and
-    /// `pool` contains further keys of the pool.
+    /// Starts a daemon with four servers and the default scheduler. `server` returns additional keys for each server,
+    /// and `pool` contains additional keys for the pool.
     fn new(server: &dyn Fn(usize) -> String, pool: &str) -> Self {
         let origins = NAMES.map(Origin::start);
         let proxy = Proxy::start("http", &[free_address()], "");
@@ -38,17 +38,17 @@ impl Fixture {
         Self { origins, proxy }
     }
 
-    /// Returns the name of a server in commands.
+    /// Returns the name that commands use for a server.
     fn server_name(&self, index: usize) -> String {
         format!("p/{}", self.origins[index].address())
     }
 
-    /// Returns a value of a server in the status document.
+    /// Returns a server's value from the status document.
     fn server_value(&self, index: usize, key: &str) -> serde_json::Value {
         self.proxy.status()["services"][0]["servers"][index][key].clone()
     }
 
-    /// Sends one client's requests sequentially. Asserts that they are distributed by these weights.
+    /// Sends one client's requests sequentially. Asserts that Weir distributes them according to these weights.
     fn check_shares(&self, name: &str, weights: [f64; 4]) {
         let mut client = Client::connect(self.proxy.listen);
         let mut count = [0_u64; 4];
@@ -111,7 +111,7 @@ fn down_servers_load_is_shared_evenly() {
     }
 }
 
-/// Without a check, a quarter of the requests, and then half of them, fail at first and are retried.
+/// Without a check, a quarter of the requests, and then half of them, fail on the first attempt and are retried.
 #[test]
 fn failed_requests_are_retried_evenly() {
     let mut fixture = Fixture::new(&|_| String::new(), "");
@@ -139,7 +139,7 @@ fn full_servers_load_is_shared_evenly() {
         "sticky = { cookie = \"SRV\", secret = \"a secret of some length\" }",
     );
     fixture.check_shares("none full", equal_shares_without(0));
-    // Cookies select the two servers that must be full.
+    // Use cookies to select the two servers that must be full.
     let mut cookies = [None, None];
     let mut client = Client::connect(fixture.proxy.listen);
     wait_until("the cookies of both servers are known", || {
@@ -160,8 +160,8 @@ fn full_servers_load_is_shared_evenly() {
     });
     let mut clients = Vec::new();
     for (index, cookie_value) in cookies.into_iter().flatten().enumerate() {
-        // Weir counts a request until it has processed the whole response, which may be after the client has received
-        // it.
+        // Weir counts a request until it has processed the whole response, possibly after the client has received the
+        // response.
         wait_until("no request is in progress", || {
             fixture.server_value(index, "active_connections") == 0
         });

@@ -1,5 +1,5 @@
-//! Clients that send a request body slowly: no server connection waits for them, and content that a server must receive
-//! immediately is not delayed.
+//! Tests clients that send a request body slowly: no server connection waits for them, and Weir does not delay content
+//! that a server must receive immediately.
 
 use super::h2_reset::{DATA, END_HEADERS, END_STREAM, HEADERS, connect_http2, frame};
 use super::keeper::wait_until;
@@ -8,7 +8,7 @@ use super::*;
 
 const HEAD: &str = "POST /sum HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n\r\n";
 
-/// Waits until Weir has read the heads of this number of requests.
+/// Waits until Weir has read the heads of `count` requests.
 fn wait_for_requests(proxy: &Proxy, count: u64) {
     wait_until("the heads of all requests are read", || {
         proxy.status()["services"][0]["requests"].as_u64() == Some(count)
@@ -44,7 +44,7 @@ fn slow_body_occupies_no_server_connection() {
     assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
     assert_eq!(String::from_utf8_lossy(&body), "1000");
     assert_eq!(origin.connections(), 1);
-    // The connection continues with a request that arrives in the same read as the end of the body.
+    // The connection also works if the next request arrives in the same read as the end of the body.
     client.send(HEAD);
     let (rest, next) = ("x".repeat(1000), "GET / HTTP/1.1\r\nHost: a\r\n\r\n");
     wait_for_requests(&proxy, 3);
@@ -107,7 +107,7 @@ fn unbuffered_body_is_forwarded_immediately() {
             origin.connections() == 1
         });
     }
-    // Content that is one byte shorter than 16 KiB is buffered.
+    // Weir buffers content that is one byte shorter than 16 KiB.
     let origin = Origin::start("o");
     let proxy = Proxy::start("http", &[origin.address()], "");
     let mut client = Client::connect(proxy.listen);
@@ -134,7 +134,7 @@ fn incomplete_body_is_rejected_without_a_server() {
     let mut client = Client::connect(proxy.listen);
     let (head, _) = client.fetch(HEAD);
     assert!(head.starts_with("HTTP/1.1 408 "), "{head}");
-    // This client closes its connection.
+    // The next client closes its connection.
     let mut client = Client::connect(proxy.listen);
     client.send(HEAD);
     wait_for_requests(&proxy, 2);

@@ -1,5 +1,6 @@
-//! Requests that could be interpreted in two ways, sent through Weir to common servers: both must count the same number
-//! of requests. If Weir treats bytes as a body and the server treats them as a request, the server counts one more.
+//! Sends requests that could be interpreted in two ways through Weir to common servers. Weir and the server must count
+//! the same number of requests: if Weir treats bytes as a body and the server treats them as a request, the server
+//! counts one more.
 
 #[path = "smuggling/lenient.rs"]
 mod lenient;
@@ -24,10 +25,10 @@ use super::{Proxy, free_address};
 /// Outcomes of the cases.
 #[derive(Debug, Default)]
 struct Tally {
-    /// For each kind of ambiguity: number of cases, and of those that Weir rejected.
+    /// For each kind of ambiguity, the number of cases and the number that Weir rejected.
     groups: BTreeMap<&'static str, (usize, usize)>,
     control_requests: u64,
-    /// Wrong responses that the client receives.
+    /// Wrong responses that the client received.
     errors: Vec<String>,
 }
 
@@ -62,13 +63,13 @@ impl Tally {
     }
 }
 
-/// Sends one request on a new connection, and shuts down the write side if `half_close` is true. Returns the response.
+/// Sends one request on a new connection and shuts down the write side if `half_close` is true. Returns the response.
 fn exchange(address: SocketAddr, request: &str, half_close: bool) -> Vec<u8> {
     let mut client = TcpStream::connect(address).expect("connect");
     client
         .set_read_timeout(Some(Duration::from_secs(10)))
         .expect("set read timeout");
-    // The request may be rejected before it is sent completely.
+    // Weir may reject the request before the client has sent all of it.
     let _ = client.write_all(request.as_bytes());
     if half_close {
         let _ = client.shutdown(Shutdown::Write);
@@ -78,7 +79,7 @@ fn exchange(address: SocketAddr, request: &str, half_close: bool) -> Vec<u8> {
     response
 }
 
-/// Requests a path that no case contains. Returns the response as an error if it is not for that path.
+/// Requests a path that no case contains. Returns the response as an error if it is not the response for that path.
 fn send_control_request(address: SocketAddr, number: usize) -> Result<(), String> {
     let request = format!("GET /canary/{number} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
     let response = exchange(address, &request, false);
@@ -101,7 +102,7 @@ fn start_service(server: SocketAddr, more: &str) -> Proxy {
     )
 }
 
-/// Returns the number of requests that Weir counted, and the number that it retried.
+/// Returns the number of requests that Weir counted and the number that it retried.
 fn request_counts(proxy: &Proxy) -> (u64, u64) {
     let service = &proxy.status()["services"][0];
     let number = |name: &str| service[name].as_u64().expect("not a number");
@@ -118,7 +119,7 @@ fn wait_for_log(request_count: u64, logged: &dyn Fn() -> u64) -> (u64, u64) {
     (request_count, logged())
 }
 
-/// Sends every case through Weir, and a control request after each.
+/// Sends every case through Weir, with a control request after each.
 fn send_requests(cases: &[request::Case], proxy: &Proxy) -> Tally {
     let mut tally = Tally::default();
     for (number, (group, text)) in cases.iter().enumerate() {
@@ -135,7 +136,7 @@ fn send_requests(cases: &[request::Case], proxy: &Proxy) -> Tally {
     tally
 }
 
-/// A real server that logs a line for each request that it receives, including rejected ones.
+/// A real server that logs a line for each request that it receives, including those that it rejects.
 struct Peer {
     name: &'static str,
     child: Child,
@@ -152,7 +153,8 @@ impl Drop for Peer {
 }
 
 impl Peer {
-    /// Starts the program that `command` builds from an address and a directory. Its log is the file `log` there.
+    /// Starts the program that `command` builds from an address and a directory. The program's log is the file `log` in
+    /// the directory.
     fn start(name: &'static str, command: impl FnOnce(SocketAddr, &Path) -> Command) -> Self {
         let directory =
             std::env::temp_dir().join(format!("weir-smuggling-{}-{name}", std::process::id()));
@@ -189,7 +191,7 @@ impl Peer {
         log.lines().count() as u64
     }
 
-    /// Returns the lines of the server's log for requests that the server rejected.
+    /// Returns the lines in the server's log for requests that the server rejected.
     fn rejected_lines(&self) -> Vec<String> {
         let log = fs::read_to_string(self.directory.join("log")).unwrap_or_default();
         let is_path = |line: &&str| line.starts_with("/open") || line.starts_with("/canary/");
@@ -197,7 +199,7 @@ impl Peer {
         rejected.map(str::to_owned).collect()
     }
 
-    /// Sends every case through Weir, and asserts that the server counted the same requests.
+    /// Sends every case through Weir and asserts that the server counted the same requests.
     fn assert_same_count(&self, cases: &[request::Case]) {
         let before = self.logged_requests();
         let proxy = start_service(self.address, "http2 = false");
@@ -222,14 +224,14 @@ impl Peer {
         );
     }
 
-    /// Sends every HTTP/2 case through Weir, and asserts that the server counted the same requests.
+    /// Sends every HTTP/2 case through Weir and asserts that the server counted the same requests.
     fn assert_same_stream_count(&self) {
         let before = self.logged_requests();
         check_streams(self.name, self.address, &|| self.logged_requests() - before);
     }
 }
 
-/// Sends every HTTP/2 case through Weir to the server, and a control request after each, on the same connection if it
+/// Sends every HTTP/2 case through Weir to the server, with a control request after each, on the same connection if it
 /// is still open. Asserts that Weir and the server counted the same requests.
 fn check_streams(name: &str, server: SocketAddr, logged: &dyn Fn() -> u64) {
     let proxy = start_service(server, "");

@@ -6,7 +6,7 @@ use std::process::Command;
 use super::origin::Origin;
 use super::{Client, Proxy, free_address, fs};
 
-/// Starts a daemon with these routes, and creates a directory of files. `ROOT` is replaced with the directory's path.
+/// Starts a daemon with these routes and creates a directory of files. Replaces `ROOT` with the directory's path.
 fn start_proxy(origin: &Origin, routes: &[&str]) -> Proxy {
     let daemon = Proxy::start("http", &[free_address()], "");
     let root = daemon.directory.join("site");
@@ -66,13 +66,13 @@ fn curl(proxy: &Proxy, path: &str, arguments: &[&str]) -> (String, Vec<u8>) {
     )
 }
 
-/// Returns the status that curl receives.
+/// Returns the status code that curl receives.
 fn status(proxy: &Proxy, path: &str, arguments: &[&str]) -> String {
     let (head, _) = curl(proxy, path, arguments);
     head.split(' ').nth(1).unwrap_or_default().to_owned()
 }
 
-/// Returns the value of the first field with this name, in this spelling.
+/// Returns the value of the first field with this name. The name is case-sensitive.
 fn field<'a>(head: &'a str, name: &str) -> Option<&'a str> {
     let prefix = format!("{name}: ");
     head.lines()
@@ -131,7 +131,7 @@ fn files_are_served_and_escapes_from_the_root_are_rejected() {
         );
     }
     assert_eq!(status(&proxy, "/../outside.txt", &[]), "404");
-    // A directory without an index is not listed.
+    // Weir does not list a directory without an index.
     assert_eq!(status(&proxy, "/empty/", &[]), "403");
     assert_eq!(curl(&proxy, "/app/page", &[]).1, b"page");
     assert_eq!(curl(&proxy, "/app/some/view", &[]).1, b"front");
@@ -221,7 +221,7 @@ fn range_conditional_and_pipelined_requests_are_served() {
     };
     let lengths = [0; 4].map(|_| next().1.len());
     assert_eq!([lengths[0], lengths[1], lengths[3]], [4, 1_500_000, 5]);
-    // HTTP/2 without TLS.
+    // Test HTTP/2 without TLS.
     let (_, body) = curl(&proxy, "/big.bin", &["--http2-prior-knowledge"]);
     assert_eq!(body.len(), 1_500_000);
 }
@@ -247,7 +247,7 @@ fn missing_directory_is_rejected() {
     );
 }
 
-/// Files are looked up by the decoded path, but routes match the normalized path, which keeps `%2F` and `%40`.
+/// Weir looks up files by the decoded path, but routes match the normalized path, which keeps `%2F` and `%40`.
 #[test]
 fn other_path_spellings_do_not_bypass_the_route() {
     let origin = Origin::start("o");
@@ -273,7 +273,7 @@ fn other_path_spellings_do_not_bypass_the_route() {
     }
     let credentials = ["-u", "a:password"];
     assert_eq!(curl(&proxy, "/sub/index.html", &credentials).1, b"below");
-    // A percent-encoded path is served if no other route matches the decoded path.
+    // Weir serves a percent-encoded path if no other route matches the decoded path.
     assert_eq!(curl(&proxy, "/page%2Ehtml", &[]).1, b"page");
 }
 
@@ -298,7 +298,7 @@ fn requests_for_missing_files_are_sent_to_the_pool() {
         received.starts_with("o\nGET /absent?q HTTP/1.1\r\n") && received.contains("X-A: b\r\n"),
         "{received}"
     );
-    // A directory does not count as a file here, and files support only GET and HEAD.
+    // Here, a directory does not count as a file. Files support only GET and HEAD.
     assert!(curl(&proxy, "/sub/", &[]).1.starts_with(b"o\n"));
     let (head, _) = curl(&proxy, "/page.html", &["-X", "POST", "-d", "x"]);
     assert!(head.starts_with("HTTP/1.1 405 "), "{head}");

@@ -1,4 +1,4 @@
-//! Cookies that Weir sets: their attributes, and the key that signs them if the configuration has no secret.
+//! Tests the cookies that Weir sets: their attributes, and the key that signs them if the configuration has no secret.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -28,7 +28,7 @@ fn set_cookie_value(head: &str) -> String {
         .to_owned()
 }
 
-/// Returns the cookie of a response to a new client.
+/// Returns the cookie in a response to a new client.
 fn fetch_cookie(proxy: &Proxy) -> String {
     set_cookie_value(&Client::connect(proxy.listen).fetch(GET).0)
 }
@@ -40,7 +40,7 @@ fn is_accepted(proxy: &Proxy, value: &str) -> bool {
         let (head, _) = client.fetch(&format!(
             "GET / HTTP/1.1\r\nHost: a\r\nCookie: SRV={value}\r\n\r\n"
         ));
-        // An invalid cookie is replaced.
+        // Weir replaces an invalid cookie.
         !head.contains("Set-Cookie")
     })
 }
@@ -206,7 +206,7 @@ fn key_is_generated_and_kept_if_no_secret_is_configured() {
         assert!(!output.contains(&key), "{output}");
     }
 
-    // An invalid key is replaced, and a warning is logged.
+    // Weir replaces an invalid key and logs a warning.
     proxy.terminate();
     fs::write(&file, "short").expect("write file");
     proxy.start_again();
@@ -234,7 +234,7 @@ fn key_is_not_generated_if_every_pool_has_a_secret() {
     assert!(is_accepted(&proxy, &value) && !file.exists());
 }
 
-/// A client that is sent to another director after a failover keeps its server.
+/// A client that reaches another director after a failover keeps its server.
 #[test]
 fn cookies_of_directors_with_one_secret_are_interchangeable() {
     let origins = [Origin::start("o"), Origin::start("p")];

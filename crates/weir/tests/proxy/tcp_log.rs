@@ -1,4 +1,4 @@
-//! Access logs of TCP services: one line for each connection, with its server, duration and end state.
+//! Tests access logs of TCP services: one line for each connection, with its server, duration and end state.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use super::{Origin, Proxy, configuration, free_address};
 
-/// Starts a daemon with a TCP service for this server, and an access log. `format` follows `path` in `access_log`;
-/// `more` is a line of the service.
+/// Starts a daemon with a TCP service for this server and with an access log. `format` follows `path` in `access_log`;
+/// `more` is a line in the service.
 fn start_proxy(backend: SocketAddr, format: &str, more: &str) -> (Proxy, PathBuf) {
     let daemon = Proxy::start("tcp", &[backend], "");
     let file = daemon.directory.join("access.log");
@@ -55,7 +55,7 @@ fn reset_on_close(stream: &TcpStream) {
     rustix::net::sockopt::set_socket_linger(stream, Some(Duration::ZERO)).expect("set SO_LINGER");
 }
 
-/// Starts a server that accepts one connection, reads once, and then calls `end` with it.
+/// Starts a server that accepts one connection, reads from it once, and then calls `end` with it.
 fn start_server(end: impl FnOnce(TcpStream) + Send + 'static) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("bind a listener");
     let address = listener.local_addr().expect("get local address");

@@ -1,4 +1,4 @@
-//! Every wait ends after its timeout. The modules `basics` and `response` test further timeouts.
+//! Tests that every wait ends after its timeout. The modules `basics` and `response` test other timeouts.
 
 use super::scripted::{Action, ScriptedServer, send_text};
 use super::*;
@@ -29,7 +29,7 @@ fn idle_client_is_closed() {
     let mut client = Client::connect(proxy.listen);
     assert!(client.fetch(GET).0.starts_with("HTTP/1.1 200"));
     assert_eq!(read_to_end(&mut client), "");
-    // The connection to the server is closed too.
+    // Weir also closes the connection to the server.
     let deadline = Instant::now() + Duration::from_secs(30);
     while proxy.status()["services"][0]["servers"][0]["inactive_connections"] != 0 {
         assert!(
@@ -78,7 +78,7 @@ fn slow_body_exceeding_total_timeout_causes_504() {
     assert!(output.starts_with("HTTP/1.1 504 "), "{output}");
 }
 
-/// The body is much larger than socket buffers, and the server does not read it. The client is not at fault.
+/// The body is much larger than the socket buffers, and the server does not read it. The client is not at fault.
 #[test]
 fn body_not_read_by_server_causes_504() {
     let size = 64 << 20;
@@ -94,7 +94,7 @@ fn body_not_read_by_server_causes_504() {
         let mut sender = client.0.try_clone().expect("duplicate descriptor");
         std::thread::spawn(move || {
             let _ = sender.write_all(b"4000000\r\n");
-            // Weir closes the connection before the whole body is sent.
+            // Weir closes the connection before the client has sent the whole body.
             let _ = sender.write_all(&vec![b'x'; size]);
         });
         let output = read_to_end(&mut client);
@@ -102,7 +102,7 @@ fn body_not_read_by_server_causes_504() {
     }
 }
 
-/// The body is much larger than socket buffers, and the client does not read it.
+/// The body is much larger than the socket buffers, and the client does not read it.
 #[test]
 fn client_that_does_not_read_is_closed() {
     let size = 64 << 20;
@@ -119,7 +119,7 @@ fn client_that_does_not_read_is_closed() {
     );
     let mut client = Client::connect(proxy.listen);
     client.send(GET);
-    // Now the connection is counted as a client.
+    // Once the server has the request, the connection counts as a client.
     server.receive();
     let deadline = Instant::now() + Duration::from_secs(30);
     while proxy.status()["services"][0]["clients"] != 0 {
@@ -196,7 +196,7 @@ fn silent_tunnel_is_closed() {
     assert_eq!(server.receive(), "hello");
 }
 
-/// The access log shows the pool that was full or slow, and the duration.
+/// The access log shows which pool was full or slow, and the duration.
 #[test]
 fn log_shows_timings_of_failures() {
     let origin = Origin::start("o");

@@ -1,5 +1,5 @@
-//! TLS from the command line: certificates by server name, reloads, session tickets, client certificates, TLS to
-//! servers, and the results of `weir check` for certificate files.
+//! Tests TLS: certificates by server name, reloads, session tickets, client certificates, TLS to servers, and the
+//! results of `weir check` for certificate files.
 
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -11,7 +11,8 @@ use rustls::{ClientConfig, ClientConnection, HandshakeKind, RootCertStore, Strea
 
 use super::*;
 
-/// A directory with a certificate authority and the certificates that it has signed. Removed on drop.
+/// A certificate authority, and the directory that contains it and the certificates that it has signed. Dropping it
+/// removes the directory.
 pub(super) struct Authority(PathBuf);
 
 impl Authority {
@@ -40,7 +41,7 @@ impl Authority {
         String::from_utf8_lossy(&text).into_owned()
     }
 
-    /// Writes `certs/FILE.pem` with a certificate for these names, and its key. Returns its path.
+    /// Writes `certs/FILE.pem`, which contains a certificate for these names and its key. Returns the path of the file.
     pub(super) fn sign(&self, file: &str, names: &str, days: u32) -> PathBuf {
         self.openssl(&format!(
             "req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN={file} -keyout {file}.key -out {file}.csr"
@@ -63,7 +64,7 @@ impl Authority {
         path
     }
 
-    /// Writes an OCSP response with the status "good" for the certificate of `file`. Returns openssl's output.
+    /// Writes an OCSP response with the status "good" for the certificate in `file`. Returns openssl's output.
     fn sign_ocsp_response(&self, file: &str, path: &Path) -> String {
         let serial = self.openssl(&format!("x509 -in {file}.crt -noout -serial"));
         let serial = serial.trim().trim_start_matches("serial=");
@@ -76,7 +77,7 @@ impl Authority {
         ))
     }
 
-    /// Writes FILE.crt, signed with its own key FILE.key.
+    /// Writes FILE.crt, a certificate signed with its own key FILE.key.
     fn self_sign(&self, file: &str, options: &str) {
         let output = self.openssl(&format!(
             "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout {file}.key -out {file}.crt {options}"
@@ -99,7 +100,7 @@ impl Authority {
         self.0.join("ca.pem").display().to_string()
     }
 
-    /// Returns the configuration of a client that trusts the authority, and sends the certificate in this file.
+    /// Returns the configuration of a client that trusts the authority and sends the certificate in this file.
     pub(super) fn client(&self, certificate: Option<&Path>) -> Arc<ClientConfig> {
         let mut roots = RootCertStore::empty();
         let ca = CertificateDer::from_pem_file(self.0.join("ca.pem")).expect("read CA certificate");
@@ -190,13 +191,13 @@ fn certificate_is_selected_by_sni() {
     let response = fetch(&mut second, &post).expect("fetch");
     assert!(response.ends_with("\r\n\r\n3000000"), "{response}");
     assert_ne!(peer_certificate(&first), peer_certificate(&second));
-    // For an unknown name the first file is used, so the client finds no matching name.
+    // For an unknown name, Weir uses the first file, so the client finds no matching name.
     let mut other = connect(&config, proxy.listen, "c.example");
     let error = fetch(&mut other, GET)
         .expect_err("certificate for another name was accepted")
         .to_string();
     assert!(error.contains("not valid for name"), "{error}");
-    // With `strict_sni` no certificate is sent.
+    // With `strict_sni`, Weir sends no certificate.
     let strict = tls.replace(" }", ", strict_sni = true }");
     proxy.reload(&configuration(
         proxy.listen,
@@ -272,7 +273,7 @@ fn client_certificates_are_required_or_optional() {
     assert!(fetch_with(Some(&certificate)).is_ok());
     assert!(fetch_with(None).is_err());
     assert!(fetch_with(Some(&untrusted)).is_err());
-    // A client that continues to send before it has read the response still receives the reason of the rejection.
+    // A client that continues to send before it has read the response still receives the reason for the rejection.
     let mut stream = connect(
         &authority.client(Some(&untrusted)),
         proxy.listen,
@@ -315,7 +316,7 @@ fn ocsp_staple_is_sent_and_tls_1_2_is_supported() {
     let output = handshake("-tls1_2");
     assert!(output.contains("Cert Status: good"), "{log} {output}");
     assert!(output.contains("Protocol  : TLSv1.2"), "{output}");
-    // An invalid OCSP response is not sent, because clients would reject the connection.
+    // Weir does not send an invalid OCSP response, because clients would reject the connection.
     authority.sign("two", "DNS:b.example", 30);
     let other = authority.0.join("two.ocsp");
     authority.sign_ocsp_response("two", &other);
@@ -433,7 +434,7 @@ fn tls_tickets_survive_a_crash() {
     }
 }
 
-/// A TLS server with openssl. Stops on drop.
+/// A TLS server that runs openssl. Dropping it stops the server.
 struct OpensslServer {
     child: std::process::Child,
     listen: SocketAddr,
@@ -469,7 +470,7 @@ impl Drop for OpensslServer {
 }
 
 /// Sends a request to a pool whose `tls` has these keys, and runs a check with the same keys. Returns the status of the
-/// response, and the state and the reason of the check.
+/// response, and the state and reason of the check.
 fn request_and_check(proxy: &Proxy, server: SocketAddr, keys: &str) -> (String, String, String) {
     let text = configuration(proxy.listen, "http", &[server], "");
     let text = text.replace(
@@ -505,7 +506,7 @@ fn request_and_check(proxy: &Proxy, server: SocketAddr, keys: &str) -> (String, 
         );
         matches!(result.0.as_str(), "up" | "down")
     });
-    // The reason of a failure begins with the server's address.
+    // The reason for a failure begins with the server's address.
     let reason = result.1.replacen(&format!("{server}: "), "", 1);
     assert_eq!(reason == result.1, result.0 == "up", "{}", result.1);
     (status, result.0, reason)
@@ -525,7 +526,7 @@ fn self_signed_certificate_can_be_pinned_as_ca() {
             &format!("ca = \"{path}\", server_name = \"{name}\""),
         )
     };
-    // openssl's default: CA:TRUE, and the name only as the common name.
+    // By default, openssl sets CA:TRUE and writes the name only as the common name.
     self_sign("plain", "-days 30 -subj /CN=web.internal");
     self_sign(
         "named",
@@ -544,7 +545,7 @@ fn self_signed_certificate_can_be_pinned_as_ca() {
             proxy.log()
         );
     }
-    // Another certificate with the same subject is not accepted.
+    // Weir does not accept another certificate with the same subject.
     self_sign("other", "-days 30 -subj /CN=web.internal");
     let (status, state, reason) = fetch_pinned("other", "plain.crt", "web.internal");
     assert_eq!(
@@ -587,8 +588,8 @@ fn x509_v1_certificate_error_is_readable() {
     let authority = Authority::new("version");
     authority.openssl("req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=web.internal -keyout old.key \
      -out old.csr");
-    // Without extensions, `openssl x509 -req` of OpenSSL 3.0 creates a version 1 certificate. OpenSSL 3.5 adds
-    // extensions, but its `openssl req` has an option for version 1, which 3.0 rejects.
+    // If no extensions are specified, `openssl x509 -req` of OpenSSL 3.0 creates a version 1 certificate. OpenSSL 3.5
+    // adds extensions, but its `openssl req` has an option for version 1, which 3.0 rejects.
     let arguments = "-in old.csr -CA ca.pem -CAkey ca.key -days 30 -out old.crt";
     let mut output = authority.openssl(&format!("x509 -req -CAcreateserial {arguments}"));
     output += &authority.openssl(&format!("req -config /dev/null -x509v1 {arguments}"));
@@ -610,7 +611,7 @@ fn x509_v1_certificate_error_is_readable() {
         log.contains(message) && !log.contains("OtherError"),
         "{log}"
     );
-    // The certificate of a service.
+    // Now use it as the certificate of a service.
     let certificate_and_key = ["old.crt", "old.key"]
         .map(|name| fs::read_to_string(authority.0.join(name)).expect("read file"));
     let path = authority.file("certs/old.pem", certificate_and_key.concat().as_bytes());
@@ -638,7 +639,7 @@ fn tcp_services_terminate_tls() {
     let mut stream = connect(&authority.client(None), proxy.listen, "a.example");
     let response = fetch(&mut stream, GET).expect("fetch");
     assert!(response.starts_with("HTTP/1.1 200"), "{response}");
-    // `read_to_end` succeeds only if close_notify arrives before the connection is closed.
+    // `read_to_end` succeeds only if close_notify arrives before the connection closes.
     let close = "GET /until-close HTTP/1.1\r\nHost: a\r\n\r\n";
     fetch(&mut stream, close).expect("fetch");
     let mut rest = Vec::new();
@@ -680,7 +681,7 @@ fn sni_selects_pools_with_tls_passthrough() {
     let mut rest = Vec::new();
     let _ = raw.0.read_to_end(&mut rest);
     assert_eq!(rest.first(), Some(&21), "expected an alert: {rest:?}");
-    // Server names also select pools if Weir terminates TLS.
+    // Server names also select pools when Weir terminates TLS.
     proxy.reload(
         &configuration(proxy.listen, "tcp", &[one.address()], &service_lines(&tls)).replace(
             &tls_proxies[1].listen.to_string(),

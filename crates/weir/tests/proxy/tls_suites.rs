@@ -1,11 +1,11 @@
-//! `tls.ciphers` and `tls.groups` with openssl as the client, and the route condition `scheme`.
+//! Tests `tls.ciphers` and `tls.groups` with openssl as the client, and the route condition `scheme`.
 
 use std::process::{Command, Stdio};
 
 use super::tls::Authority;
 use super::{Client, Origin, Proxy, configuration, fs};
 
-/// Returns the cipher suite of a handshake by `openssl s_client` with these options, or `None` if the handshake fails.
+/// Returns the cipher suite that `openssl s_client` negotiates with these options, or `None` if the handshake fails.
 fn handshake(proxy: &Proxy, options: &str) -> Option<String> {
     let output = Command::new("timeout")
         .args(["20", "openssl", "s_client", "-connect"])
@@ -58,7 +58,7 @@ fn only_listed_suites_and_groups_are_negotiated() {
     assert_eq!(handshake_tls12(aes).as_deref(), Some(aes));
     reload_with(", groups = [\"P-384\"]");
     for (group, is_allowed) in [("P-256", false), ("X25519", false), ("P-384", true)] {
-        // With TLS 1.2, openssl's list of groups would also restrict the curve of the certificate.
+        // With TLS 1.2, openssl's list of groups would also restrict the curve of the certificate, so use TLS 1.3.
         let cipher = handshake(&proxy, &format!("-tls1_3 -groups {group}"));
         assert_eq!(cipher.is_some(), is_allowed, "{group}");
     }
@@ -78,7 +78,7 @@ fn only_listed_suites_and_groups_are_negotiated() {
     }
 }
 
-/// Returns the status and the location of a response.
+/// Returns the status and location of a response.
 fn get(client: &mut Client, fields: &str) -> (String, String) {
     let (head, _) = client.fetch(&format!(
         "GET /x?y HTTP/1.1\r\nHost: a.example\r\n{fields}\r\n"
@@ -106,7 +106,7 @@ fn scheme_matches_the_connection_or_the_field_of_a_trusted_proxy() {
     let mut client = Client::connect(proxy.listen);
     let redirected = ("302".to_owned(), "https://a.example/x?y".to_owned());
     assert_eq!(get(&mut client, ""), redirected);
-    // The field of an untrusted client is ignored.
+    // Weir ignores the field of an untrusted client.
     assert_eq!(get(&mut client, "X-Forwarded-Proto: https\r\n"), redirected);
     reload_with("trusted = [\"127.0.0.0/8\"]");
     let secure = ("302".to_owned(), "https://secure.example/".to_owned());

@@ -1,4 +1,4 @@
-//! `[tracing]`: spans that a collector receives, and the trace context that servers receive.
+//! Tests `[tracing]`: the spans that a collector receives, and the trace context that servers receive.
 
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpStream};
@@ -107,12 +107,13 @@ impl Span {
     }
 }
 
-/// Returns a `[tracing]` table that exports to this collector, with further keys.
+/// Returns a `[tracing]` table that exports to this collector, with the additional keys `more`.
 fn tracing_table(collector: SocketAddr, more: &str) -> String {
     format!("[tracing]\nendpoint = \"http://{collector}\"\n{more}\n")
 }
 
-/// Returns the values of a field in the request that the origin received. The origin returns the request as the body.
+/// Returns the values of a field in the request that the origin received. The origin returns that request as the
+/// response body.
 fn received_values(body: &[u8], field: &str) -> Vec<String> {
     let text = String::from_utf8_lossy(body).into_owned();
     let lines = text.lines().filter_map(|line| {
@@ -210,7 +211,7 @@ fn request_adds_a_server_span_and_a_client_span_to_the_clients_trace() {
         "{resource}"
     );
 
-    // This request reuses the connection that is now idle.
+    // The next request reuses the connection, which is now idle.
     client.fetch(&request("/img/b", ""));
     wait_until("four spans are exported", || {
         recorded_spans(&collector).len() >= 4
@@ -230,7 +231,7 @@ fn request_adds_a_server_span_and_a_client_span_to_the_clients_trace() {
 fn client_sampling_decision_is_kept_and_invalid_context_is_replaced() {
     let collector = Receiver::start();
     let origin = Origin::start("o");
-    // One in a million new traces is recorded.
+    // Weir records one in a million new traces.
     let more = tracing_table(collector.address, "sample = 1000000");
     let proxy = Proxy::start("http", &[origin.address()], &more);
     let mut client = Client::connect(proxy.listen);
@@ -360,7 +361,7 @@ fn failed_exports_are_retried_or_counted_and_requests_are_served() {
         proxy.status()["tracing"]["exported"] == 1
     });
 
-    // The collector is unreachable: the buffers fill, and spans that do not fit are counted as dropped.
+    // If the collector is unreachable, the buffers fill, and Weir counts spans that do not fit as dropped.
     let unreachable = free_address();
     proxy.reload(&configuration(
         proxy.listen,
@@ -399,7 +400,7 @@ fn failed_exports_are_retried_or_counted_and_requests_are_served() {
     assert!(proxy.status()["tracing"].is_null());
 }
 
-/// The real OpenTelemetry Collector. Stops on drop.
+/// A real OpenTelemetry Collector. Dropping it stops the collector.
 struct RealCollector {
     child: Child,
     /// The spans that the collector has received, one export per line.
@@ -462,7 +463,7 @@ impl Drop for RealCollector {
     }
 }
 
-/// The OpenTelemetry Collector accepts the exports and writes the same spans.
+/// The OpenTelemetry Collector accepts the exports and writes the same spans to its file.
 #[test]
 fn real_collector_accepts_all_spans_at_length() {
     if std::env::var_os("WEIR_SOAK").is_none() {

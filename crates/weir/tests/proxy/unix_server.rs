@@ -1,4 +1,4 @@
-//! Servers on unix sockets: HTTP and TCP services, health checks, logs, overrides, and permission to use sockets.
+//! Tests servers on unix sockets: HTTP and TCP services, health checks, logs, overrides, and permission to use sockets.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -11,7 +11,7 @@ use super::keeper::wait_until;
 use super::privilege::as_other_user;
 use super::{Client, GET, Origin, Proxy, fs};
 
-/// Listens on a unix socket at `path`, and relays each connection to the server at `address`.
+/// Listens on a unix socket at `path` and relays each connection to the server at `address`.
 fn relay(path: &Path, address: SocketAddr) {
     let listener = UnixListener::bind(path).expect("bind a listener");
     fs::set_permissions(path, fs::Permissions::from_mode(0o666)).expect("set permissions");
@@ -39,7 +39,7 @@ fn copy_to_client((mut server, mut client): (TcpStream, UnixStream)) {
     let _ = client.shutdown(Shutdown::Write);
 }
 
-/// Starts a daemon, and creates a directory for sockets that every user may enter. Returns both.
+/// Starts a daemon and creates a directory for sockets that every user may enter. Returns both.
 fn start_proxy(protocol: &str) -> (Proxy, PathBuf) {
     let daemon = Proxy::start(protocol, &[super::free_address()], "");
     let sockets = daemon.directory.join("sockets");
@@ -58,7 +58,7 @@ fn configuration_with(proxy: &Proxy, protocol: &str, pool: &str, service: &str) 
     )
 }
 
-/// Returns the server at this index in the status document.
+/// Returns the server at this index from the status document.
 fn server(proxy: &Proxy, index: usize) -> serde_json::Value {
     proxy.status()["services"][0]["servers"][index].clone()
 }
@@ -113,7 +113,7 @@ fn requests_are_balanced_by_weight_over_sockets_and_addresses() {
     }
     let count = |name: &str| names.iter().filter(|other| *other == name).count();
     assert_eq!(["one", "two", "three"].map(count), [2, 2, 2], "{names:?}");
-    // Connections to sockets are reused, as those to addresses are.
+    // Weir reuses connections to sockets, as it does connections to addresses.
     assert_eq!([&one, &two].map(Origin::connections), [1, 1]);
     let lines = || fs::read_to_string(&log).unwrap_or_default();
     wait_until("the log has six lines", || lines().lines().count() == 6);
@@ -138,7 +138,7 @@ fn requests_are_balanced_by_weight_over_sockets_and_addresses() {
         ));
         assert_eq!(sum, b"300000");
     }
-    // Overrides use the server's name in the configuration.
+    // Overrides use the server's name from the configuration.
     run_weir(&proxy, &["server", &format!("p/{a}"), "maint"]);
     run_weir(&proxy, &["server", &format!("p/{b}"), "drain"]);
     for _ in 0..4 {
@@ -214,7 +214,7 @@ fn check_over_the_socket_determines_the_state_and_its_reason() {
     assert!(reason(1).starts_with("http 200 in "), "{}", reason(1));
     relay(&path, origin.address());
     wait_until("the server is up", || server(&proxy, 0)["state"] == "up");
-    // A killed server leaves a socket without a listener.
+    // A killed server leaves behind a socket without a listener.
     fs::remove_file(&path).expect("remove file");
     drop(UnixListener::bind(&path).expect("bind a listener"));
     fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).expect("set permissions");
@@ -273,7 +273,7 @@ fn inaccessible_socket_error_names_the_daemons_user() {
         server(&proxy, 0)["state"] != "starting"
     });
     let state = server(&proxy, 0);
-    // A daemon that runs as root may use every socket.
+    // A daemon that runs as root can use every socket.
     if state["state"] == "down" {
         let reason = state["reason"].as_str().unwrap_or_default();
         let expected = "needs write permission for the socket";
@@ -296,7 +296,8 @@ fn other_users_cannot_add_sockets() {
     let pool_with = |path: &Path| format!("servers = [\"unix:{}\"]", path.display());
     let pool = pool_with(&path);
     proxy.reload(&configuration_with(&proxy, "http", &pool, ""));
-    // The control socket accepts commands from the daemon's user: as a server, it would give clients access to the API.
+    // The control socket accepts commands from the daemon's user, so as a server it would give clients access to the
+    // API.
     let run = proxy.directory.join("run");
     fs::set_permissions(&run, fs::Permissions::from_mode(0o755)).expect("set permissions");
     let control_socket = run.join("weir.sock");
@@ -323,7 +324,7 @@ fn other_users_cannot_add_sockets() {
             "{response}"
         );
     }
-    // A socket that is in use may be used by another pool.
+    // Another pool may also use a socket that is already in use.
     let with_second_pool = format!(
         "{pool}\n[pool.q]\n{pool}\n[service.t]\nlisten = [\"{}\"]\nforward = \"proxy\"\nprotocol = \"http\"\n\
          pool = \"q\"",
@@ -346,7 +347,7 @@ fn other_users_cannot_add_sockets() {
     assert_eq!(servers, Some(1));
 }
 
-/// nginx with a site on a unix socket. Stops on drop.
+/// nginx with a site on a unix socket. Dropping it stops nginx.
 struct Nginx(Child);
 
 impl Nginx {

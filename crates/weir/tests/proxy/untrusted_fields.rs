@@ -1,12 +1,12 @@
-//! Fields about the client that untrusted clients send: keys and conditions ignore them.
+//! Tests that keys and conditions ignore fields about the client that untrusted clients send.
 
 use std::collections::BTreeSet;
 
 use super::origin::Origin;
 use super::{Client, Proxy, free_address};
 
-/// Starts a daemon with four servers that a hash of `X-Forwarded-For` selects, and a route for one value of this field.
-/// `service` contains further keys of the service.
+/// Starts a daemon with four servers, which a hash of `X-Forwarded-For` selects, and a route for one value of this
+/// field. `service` contains additional keys for the service.
 fn start_proxy(origins: &[Origin; 4], service: &str) -> Proxy {
     let proxy = Proxy::start("http", &[free_address()], "");
     let servers: Vec<String> = origins
@@ -24,7 +24,7 @@ fn start_proxy(origins: &[Origin; 4], service: &str) -> Proxy {
     proxy
 }
 
-/// Returns whether a forged address of the client changes its server, and whether the route accepts the address.
+/// Returns whether a forged client address changes the client's server, and whether the route accepts the address.
 fn effect_of_forged_fields(proxy: &Proxy) -> (bool, bool) {
     let mut client = Client::connect(proxy.listen);
     let mut fetch = |path: &str, address: &str| {

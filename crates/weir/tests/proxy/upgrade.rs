@@ -1,5 +1,5 @@
-//! Upgrades of a running daemon: connections are handed over, or finish in the old process. If the new program fails
-//! to start, nothing changes.
+//! Tests upgrades of a running daemon: connections are handed over or finish in the old process. If the new program
+//! fails to start, nothing changes.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -26,7 +26,7 @@ fn rounds() -> u32 {
     }
 }
 
-/// Clients that stay connected and repeat an exchange until they are stopped. Failures are returned as strings.
+/// Clients that stay connected and repeat an exchange until they are stopped. They report failures as strings.
 struct PersistentClients {
     stop: Arc<AtomicBool>,
     exchanges: Arc<AtomicU64>,
@@ -66,7 +66,7 @@ impl PersistentClients {
         }
     }
 
-    /// Waits until the clients have completed more than 50 further exchanges, or a client has failed.
+    /// Waits until the clients have completed more than 50 additional exchanges, or a client has failed.
     fn wait_for_progress(&self) {
         let before = self.exchanges.load(Ordering::Relaxed);
         let has_ended = |thread: &JoinHandle<_>| thread.is_finished();
@@ -76,7 +76,7 @@ impl PersistentClients {
         });
     }
 
-    /// Stops the clients. Returns the number of exchanges, or panics if a client has failed.
+    /// Stops the clients. Returns the number of exchanges. Panics if a client has failed.
     fn stop(self) -> u64 {
         self.stop.store(true, Ordering::Relaxed);
         for thread in self.threads {
@@ -140,7 +140,7 @@ fn no_request_fails_during_upgrades_under_load_at_length() {
     );
     assert_eq!((refused, failed), (0, 0));
     assert_eq!(pids.len(), rounds() as usize, "{pids:?}");
-    // The counters of each old daemon are added when its last client has disconnected.
+    // Weir adds the counters of an old daemon when that daemon's last client has disconnected.
     wait_until("the status counts all requests", || {
         let status = proxy.status();
         status["services"][0]["requests"].as_u64() == Some(responses + u64::from(served))
@@ -152,7 +152,7 @@ fn tcp_connections_are_handed_over_with_buffered_bytes() {
     let origin = Origin::start_tcp();
     let proxy = Proxy::start("tcp", &[origin.address()], "");
     let persistent = PersistentClients::start(proxy.listen, 4, echo);
-    // A client whose message is incomplete during the upgrades.
+    // The message of this client is incomplete during the upgrades.
     let mut incomplete = TcpStream::connect(proxy.listen).expect("connect");
     incomplete.write_all(b"hello, ").expect("write");
     for _ in 0..rounds() {
@@ -270,7 +270,7 @@ fn changed_worker_count_closes_no_listener() {
     let origin = Origin::start("o");
     let proxy = Proxy::start("http", &[origin.address()], "");
     let load = ConnectionLoad::start(proxy.listen);
-    // One worker, then the original number, then one again.
+    // Use one worker, then the original number, and then one again.
     for cpus in [&single_cpu, &all, &single_cpu] {
         restrict_to_cpus(proxy.child.id(), cpus);
         let (succeeded, output) = proxy.upgrade();
@@ -338,7 +338,7 @@ fn tls_tickets_survive_an_upgrade_and_idle_connections_get_connection_close() {
     for _ in 0..2 {
         let (succeeded, output) = proxy.upgrade();
         assert!(succeeded, "{output}");
-        // The ticket is valid in every daemon and in each of its workers.
+        // The ticket is valid in every daemon and in each of the daemon's workers.
         for _ in 0..4 {
             let mut resumed = tls::connect(&config, proxy.listen, "a.example");
             tls::fetch(&mut resumed, GET).expect("fetch");
@@ -364,7 +364,7 @@ fn failed_upgrade_leaves_the_daemon_unchanged() {
         assert!(!succeeded && output.contains(error), "{output}");
         fetch(&mut client, 1).expect("fetch");
     }
-    // The next process has the override and the active configuration, even if the file has changed.
+    // The next process has the override and the active configuration, even though the file has changed.
     let name = format!("p/{}", two.address());
     assert!(proxy.weir(&["server", &name, "drain"]).0);
     std::fs::write(proxy.directory.join("weir.toml"), "no configuration").expect("write file");
@@ -376,7 +376,7 @@ fn failed_upgrade_leaves_the_daemon_unchanged() {
         status["services"][0]["servers"][1]["state"], "drain",
         "{status:#}"
     );
-    // On SIGTERM the keeper waits until the current daemon has finished its requests.
+    // On SIGTERM, the keeper waits until the current daemon has finished its requests.
     assert!(proxy.terminate().success());
     assert!(TcpStream::connect(proxy.listen).is_err());
 }

@@ -1,4 +1,4 @@
-//! WebSocket over HTTP/2 (RFC 8441), and early hints over HTTP/2 on both sides, with Node and curl as clients.
+//! Tests WebSocket over HTTP/2 (RFC 8441), and early hints over HTTP/2 on both sides, with Node and curl as clients.
 
 use std::io::{BufRead, BufReader};
 
@@ -7,8 +7,8 @@ use super::scripted::{Action, ScriptedServer, send_text};
 use super::tls::Authority;
 use super::*;
 
-/// Accepts upgrades and echoes bytes. Certain paths cause a rejection, an invalid accept value, or a response without
-/// an upgrade.
+/// Node program that accepts upgrades and echoes bytes. Certain paths cause a rejection, an invalid accept value, or a
+/// response without an upgrade.
 const SERVER: &str = r#"
 const crypto = require('crypto');
 const server = require('http').createServer((request, response) => response.end('no upgrade'));
@@ -27,7 +27,7 @@ server.on('upgrade', (request, socket) => {
 server.listen(0, '127.0.0.1', () => console.log(server.address().port));
 "#;
 
-/// Opens one stream for each path over one connection, sends bytes, and prints the received bytes.
+/// Node program that opens one stream per path over one connection, sends bytes, and prints the received bytes.
 const CLIENT: &str = r#"
 const [origin, ca, ...paths] = process.argv.slice(1);
 const options = ca ? { ca: require('fs').readFileSync(ca) } : {};
@@ -64,7 +64,7 @@ fn node(script: &str, arguments: &[&str]) -> Command {
     command
 }
 
-/// A WebSocket server with Node, and its address. Stops on drop.
+/// A WebSocket server that runs in Node, and its address. Dropping it stops the server.
 struct Server(Child, SocketAddr);
 
 impl Server {

@@ -55,12 +55,13 @@ impl Download {
     }
 }
 
-/// Returns whether a director needs received flows, because it cannot compute server and translation from a packet.
+/// Returns whether a director needs the other's flows because it cannot compute the server and the translation from a
+/// packet.
 fn needs_flows(setup: Setup) -> bool {
     setup.scheduler == "wlc" || setup.forward == "nat"
 }
 
-/// Returns the numbers of idle connections and downloads that break, of `count` each.
+/// Returns how many of `count` idle connections and of `count` downloads break.
 fn count_broken(setup: Setup, count: usize) -> (usize, usize) {
     let mut pair = Pair::with_setup(setup, DOWNLOAD_BYTES);
     pair.start("director", &setup);
@@ -75,7 +76,7 @@ fn count_broken(setup: Setup, count: usize) -> (usize, usize) {
     if setup.sync {
         wait_for("the flows on the second director", TIMEOUT, || {
             let is_sent = pair.peer("director")["queued"] == 0;
-            // Flows whose server the other director can compute are not sent.
+            // A director does not send flows if the other director can compute their servers.
             is_sent
                 && (!needs_flows(setup)
                     || pair.total("second") >= 2 * count as u64
@@ -115,9 +116,9 @@ fn no_connection_breaks_when_active_director_is_cut_off() {
     assert_eq!(count_broken(setup("nat", SNAT, "maglev"), 40), (0, 0));
 }
 
-/// Without `[sync]`, a director does not have the other's flows. It finds the server only if its scheduler computes it
-/// from the packet, and it never finds the translation. `WEIR_CUT_CONNECTIONS` sets the number of each kind,
-/// `WEIR_CUT_METHODS` the methods, separated by commas, to run the test in parts.
+/// Without `[sync]`, a director does not have the other's flows. It finds the server only if its scheduler computes the
+/// server from the packet, and it never finds the translation. `WEIR_CUT_CONNECTIONS` sets the number of connections of
+/// each kind. `WEIR_CUT_METHODS` lists the methods to test, separated by commas, to run the test in parts.
 #[test]
 fn only_synchronized_connections_survive_with_each_method_at_length() {
     if std::env::var_os("WEIR_SOAK").is_none() || !privileged() {

@@ -1,4 +1,4 @@
-//! Tests connections to a removed server when the directors have removed it at different times.
+//! Tests connections to a removed server if the directors removed the server at different times.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ const SETUP: Setup = Setup {
 const REMOVED: &str = "10.0.0.5:80";
 
 impl Pair {
-    /// Removes a server from the file of a director, and reloads it.
+    /// Removes a server from a director's file and reloads the director.
     fn remove_server(&self, host: &str) {
         let config = self
             .config(host, &SETUP)
@@ -36,8 +36,9 @@ impl Pair {
     }
 }
 
-/// The standby has no flows of `maglev`, because it computes the servers. If it removes a server first, it must still
-/// be able to insert the flows that the active director sends after it has removed the server as well.
+/// The standby has no flows of `maglev`, because it computes the servers. If the standby removes a server first, it
+/// must still be able to insert the flows that the active director sends once that director has also removed the
+/// server.
 #[test]
 fn connections_continue_if_standby_has_removed_their_server_first() {
     if !privileged() {

@@ -1,5 +1,5 @@
-//! Tests of translated connections: source ports of `snat` that two directors assign at the same time, and replies if
-//! the director's kernel does not forward.
+//! Tests translated connections: source ports of `snat` that two directors assign at the same time, and replies if the
+//! director's kernel does not forward.
 
 use std::io::Read;
 use std::net::TcpStream;
@@ -10,7 +10,7 @@ use super::{Connection, DIRECT, HELD_CONNECTIONS, Pair, Setup, TIMEOUT, VIP};
 
 const SECOND_VIP: &str = "10.0.0.11";
 const SNAT: &str = "10.0.0.100";
-/// A small port range, so that directors would choose the same ports if they did not divide it.
+/// The port range is so small that the directors would choose the same ports if they did not divide it.
 const PORTS: (u16, u16) = (20_000, 20_199);
 
 fn config(pair: &Pair, host: &str) -> String {
@@ -34,7 +34,7 @@ fn route_replies(pair: &Pair, (first, last): (u16, u16), table: u32, director: &
         .ip("server0", &format!("rule add {rule} priority {table}"));
 }
 
-/// Two directors are active, each with its own VIP, and translate to the same source address for one server.
+/// Two directors are active, each with its own VIP, and translate to the same source address for the same server.
 #[test]
 fn directors_assign_different_source_ports_concurrently() {
     if !privileged() {
@@ -79,14 +79,14 @@ fn directors_assign_different_source_ports_concurrently() {
     });
     for host in ["director", "second"] {
         let records = pair.status(host)["sync"]["records"].clone();
-        // Counters that are zero are omitted.
+        // The status omits counters that are zero.
         assert!(records["conflict"].is_null(), "{host}: {records}");
         assert!(
             records["inserted"].as_u64() >= Some(HELD_CONNECTIONS as u64),
             "{records}"
         );
     }
-    // The second director takes over the first one's VIP and ports.
+    // The second director takes over the first director's VIP and ports.
     pair.move_to("second", Some("director"));
     pair.world.ip(
         "server0",
@@ -99,7 +99,7 @@ fn directors_assign_different_source_ports_concurrently() {
     assert_eq!(pair.open_connections(4).len(), 4);
 }
 
-/// Service of a server that sends a line every 100 ms.
+/// A service with a server that sends a line every 100 ms.
 const CLOCK: &str = "[pool.clock]\nservers = [\"10.0.0.5:81\"]\n[service.clock]\nlisten = \
                      [\"10.0.0.10:81\"]\nforward = \"nat\"\npool = \"clock\"";
 
@@ -150,7 +150,7 @@ fn replies_of_received_flows_are_translated_without_forwarding() {
         pair.total("second") >= HELD_CONNECTIONS as u64
             && clock["servers"][0]["active_connections"] == 1
     });
-    // Discard lines that arrived before the failover.
+    // Discard the lines that arrived before the failover.
     pair.move_to("second", Some("director"));
     receiver
         .set_nonblocking(true)

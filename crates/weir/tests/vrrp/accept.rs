@@ -1,5 +1,5 @@
-//! Tests of `accept = false` (keepalived's `no_accept`): the active director drops packets to its VIPs that are not for
-//! a service.
+//! Tests `accept = false` (keepalived's `no_accept`): the active director drops packets to its VIPs that are not for a
+//! service.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -47,8 +47,8 @@ fn has_filter(pair: &Pair) -> bool {
     String::from_utf8_lossy(&listed.stdout).contains("table inet weir_vrrp_outside\n")
 }
 
-/// Starts servers that send a byte each: the proxy's on the director, the layer 4 service's on the second host, and one
-/// on the director that belongs to no service.
+/// Starts servers that each send a byte: the proxy service's on the director, the layer 4 service's on the second host,
+/// and a server on the director that belongs to no service.
 fn start_servers(pair: &mut Pair) {
     for (host, port, byte) in [
         ("director", "TCP-LISTEN:9,bind=127.0.0.1", "p"),
@@ -122,7 +122,7 @@ fn director_without_accept_serves_only_services() {
         "the director must reach its own address"
     );
 
-    // A reload changes the setting in both directions, and a filter that another program removed is added again.
+    // A reload changes the setting in both directions, and Weir restores a filter that another program removed.
     pair.reload("director", &config_with_accept(true));
     pair.wait_for("a reply", || responds_to_ping(&pair, VIP));
     assert!(responds_to_ping(&pair, VIP_V6) && !has_filter(&pair));
@@ -136,7 +136,7 @@ fn director_without_accept_serves_only_services() {
     pair.reload("director", &config_with_accept(false));
     pair.wait_for("the filter", || has_filter(&pair));
 
-    // The filter is removed with the addresses, even those that a killed director leaves behind.
+    // Weir removes the filter together with the addresses, even if a killed director left them behind.
     pair.weir("director", &["vrrp", "outside", "release"]);
     pair.wait_for("the end of the filter", || !has_filter(&pair));
     pair.weir("director", &["vrrp", "outside", "resume"]);
@@ -152,7 +152,7 @@ fn director_without_accept_serves_only_services() {
     assert!(!has_filter(&pair) && !pair.holds("director", VIP));
 }
 
-/// Neither program accepts packets to the address. Both answer ARP requests for it, and hand it over.
+/// Neither program accepts packets to the address, but both answer ARP requests for it and hand it over.
 #[test]
 fn weir_and_keepalived_are_silent_without_accept() {
     if !privileged() {

@@ -1,4 +1,4 @@
-//! Tests that a backup director does not take over while the active one works, although all CPUs are busy.
+//! Tests that a backup director does not take over while the active one works, even though all CPUs are busy.
 //!
 //! `WEIR_VRRP_STEADY_SECONDS` sets the duration, 3 600 by default.
 
@@ -13,7 +13,7 @@ use super::{config, two_directors};
 
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(600);
 
-/// Threads of ordinary priority, one per CPU, which never sleep.
+/// Threads of normal priority that never sleep, one per CPU.
 struct BusyCpus(Arc<AtomicBool>);
 
 impl BusyCpus {
@@ -38,7 +38,7 @@ impl Drop for BusyCpus {
     }
 }
 
-/// Sets the advertisement interval of both directors, and returns the number of takeovers within the duration.
+/// Sets the advertisement interval of both directors and returns the number of takeovers within the duration.
 fn takeovers_within(pair: &Pair, interval: &str, duration: Duration) -> u64 {
     for (host, priority) in [("director", 150), ("second", 100)] {
         pair.reload(host, &config(priority, "").replace("100ms", interval));
@@ -82,7 +82,8 @@ fn backup_does_not_take_over_while_cpus_are_busy_at_length() {
         .unwrap_or(3_600_u64);
     let pair = two_directors();
     let _busy = BusyCpus::start();
-    // RFC 9568 allows intervals of at least 10 ms. Then a pause of 30 ms is a takeover, so only the number is printed.
+    // RFC 9568 allows intervals down to 10 ms. With that interval, a pause of 30 ms causes a takeover, so the test only
+    // prints the number.
     let shortest = takeovers_within(&pair, "10ms", Duration::from_secs(seconds.div_ceil(10)));
     println!("{shortest} takeovers with advertisements every 10 ms");
     let takeovers = takeovers_within(&pair, "100ms", Duration::from_secs(seconds));

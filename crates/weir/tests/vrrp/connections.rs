@@ -1,4 +1,4 @@
-//! Connections of the proxy when their address moves to another director.
+//! Tests proxy connections when their address moves to another director.
 
 use std::io::{ErrorKind, Read};
 use std::net::{SocketAddr, TcpStream};
@@ -8,7 +8,7 @@ use super::config;
 use super::pair::{Pair, VIP};
 use super::world::privileged;
 
-/// Starts the only director, and a server that sends a byte and waits. Returns a connection of a client that has
+/// Starts the only director and a server that sends a byte and waits. Returns the connection of a client that has
 /// received the byte.
 fn connect_through_director(pair: &mut Pair) -> TcpStream {
     let mut server = pair.world.command("director", "socat");
@@ -39,7 +39,7 @@ fn connect_through_director(pair: &mut Pair) -> TcpStream {
     connected.expect("connect")
 }
 
-/// Returns why a read ends that waits for some time.
+/// Returns the error of a read that waits for at most `limit`.
 fn read_error(stream: &mut TcpStream, limit: Duration) -> ErrorKind {
     stream
         .set_read_timeout(Some(limit))
@@ -48,7 +48,7 @@ fn read_error(stream: &mut TcpStream, limit: Duration) -> ErrorKind {
     error.kind()
 }
 
-/// A client that waits for data sends nothing that the next active director could reset.
+/// A client that waits for data sends no packet to which the next active director could respond with a reset.
 #[test]
 fn released_director_resets_clients_that_wait_for_data() {
     if !privileged() {
@@ -61,7 +61,7 @@ fn released_director_resets_clients_that_wait_for_data() {
     assert_eq!(error, ErrorKind::ConnectionReset);
 }
 
-/// The address stays on the interface, with another prefix.
+/// The address stays on the interface with a different prefix length.
 #[test]
 fn address_that_is_handed_over_keeps_its_connections() {
     if !privileged() {

@@ -1,4 +1,4 @@
-//! Tests of corner cases that keepalived's users have reported: networks shared by virtual routers, routed unicast,
+//! Tests corner cases that keepalived users have reported: networks shared by virtual routers, routed unicast, and
 //! address resolution after a link failure.
 
 use super::config;
@@ -46,7 +46,7 @@ fn removed_address_does_not_remove_others_of_its_network() {
             && pair.holds("director", "192.0.2.11")
             && pair.holds("director", "192.0.2.20")
     });
-    // Both addresses are removed together, and none is added again.
+    // Both addresses are removed together, and neither is added again.
     pair.weir("director", &["vrrp", "outside", "resume"]);
     pair.wait_for("the first address again", || {
         pair.holds("director", "192.0.2.10")
@@ -89,7 +89,7 @@ fn routed_unicast_works_with_keepalived() {
         let more = format!("source = \"10.0.0.3\"\nunicast_peers = [\"10.1.0.4\"]\n{more}");
         config(50, &more)
     };
-    // By default, no forwarded packet is accepted.
+    // By default, Weir accepts no forwarded packets.
     pair.start("director", &unicast(""));
     pair.wait_for("ignored packets", || {
         pair.router("director")["ignored"]["hop-limit"]
@@ -112,7 +112,7 @@ fn routed_unicast_works_with_keepalived() {
     pair.wait_for("keepalived to be backup", || !pair.holds("second", VIP));
 }
 
-/// Unicast peers may have lost the MAC address of a director whose link had failed.
+/// Unicast peers may have lost the MAC address of a director after its link failed.
 #[test]
 fn source_is_announced_to_unicast_peers_after_link_failure() {
     if !privileged() {
@@ -132,7 +132,7 @@ fn source_is_announced_to_unicast_peers_after_link_failure() {
     let wire = pair.world.namespace("wire");
     sh(&format!("ip -n {wire} link set director down"));
     pair.wait_for_state("director", "fault");
-    // A backup sends nothing else to the client.
+    // As a backup, the director sends nothing else to the client.
     pair.ip(
         "client",
         "neigh replace 10.0.0.3 lladdr 02:00:00:00:00:99 nud stale dev eth0",

@@ -1,4 +1,4 @@
-//! Tests of addresses that are on a director's interface before its virtual router becomes active.
+//! Tests addresses that are on a director's interface before its virtual router becomes active.
 
 use super::config;
 use super::pair::{Pair, VIP};
@@ -18,7 +18,7 @@ fn wait_for_only_holder(pair: &Pair, host: &str, other: &str) {
     });
 }
 
-/// Otherwise, both directors answer ARP requests for the address.
+/// If the address remained, both directors would answer ARP requests for it.
 #[test]
 fn existing_address_is_removed_while_director_is_not_active() {
     if !privileged() {
@@ -37,7 +37,7 @@ fn existing_address_is_removed_while_director_is_not_active() {
     assert_eq!(pair.router("second")["state"], "backup");
     assert!(log(&pair, "second").contains("this director is not active"));
 
-    // The addresses are present when the router becomes active, and another program adds one again.
+    // The addresses are present when the router becomes active, and another program then adds one of them again.
     pair.ip("director", &format!("addr del {VIP}/24 dev eth0"));
     pair.ip("director", &format!("addr add {VIP}/32 dev eth0"));
     pair.weir("director", &["vrrp", "outside", "release"]);
@@ -68,7 +68,7 @@ fn address_that_is_removed_from_the_active_director_is_added_again() {
     assert!(log(&pair, "director").contains("was removed; adding it again"));
 }
 
-/// A router that becomes active at once adopts an existing address.
+/// A router that becomes active immediately adopts an existing address.
 #[test]
 fn own_address_is_kept_and_leftovers_are_removed() {
     if !privileged() {
@@ -92,7 +92,7 @@ fn own_address_is_kept_and_leftovers_are_removed() {
     assert!(pair.holds("director", "10.0.0.3"));
     pair.weir("director", &["vrrp", "outside", "resume"]);
     pair.wait_for_holder("director");
-    // No process of Weir remains that could remove the address.
+    // No Weir process remains that could remove the address.
     for name in ["vrrp-agent", "helper"] {
         pair.suspend(pair.process_id("director", name));
     }

@@ -1,5 +1,5 @@
 //! Tests Weir and FRR's vrrpd as peers, in both roles. FRR needs an existing macvlan device with the virtual MAC
-//! address and the VIP, and sets it up and down (`protodown`).
+//! address and the VIP, and sets the device up and down (`protodown`).
 
 use std::fs;
 use std::process::Stdio;
@@ -11,9 +11,9 @@ use super::world::{privileged, sh};
 #[derive(Clone, Copy)]
 struct Case {
     version: u8,
-    /// Advertisement interval as Weir's text, and in milliseconds.
+    /// Advertisement interval, as text in Weir's format and in milliseconds.
     interval: (&'static str, u32),
-    /// For IPv6 a link-local address (RFC 9568, section 5.2.9).
+    /// For IPv6, a link-local address (RFC 9568, section 5.2.9).
     vip: &'static str,
 }
 
@@ -36,7 +36,7 @@ impl Case {
         }
     }
 
-    /// Returns the VIP's prefix length, with the flags for `ip`.
+    /// Returns the VIP's prefix length with the flags for `ip`.
     const fn prefix(self) -> &'static str {
         match self.is_v6() {
             true => "64 nodad",

@@ -1,4 +1,4 @@
-//! Tests of groups of virtual routers on two segments, with keepalived's `vrrp_sync_group` as the peer.
+//! Tests groups of virtual routers on two segments, with keepalived's `vrrp_sync_group` as the peer.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use super::world::{privileged, sh};
 
 const INSIDE: &str = "10.8.0.10";
 
-/// Returns Weir's configuration with a virtual router on each segment.
+/// Returns a configuration for Weir with a virtual router on each segment.
 fn weir_config(priority: u8) -> String {
     let router = |name: &str, id: u8, interface: &str, vip: &str| {
         format!(
@@ -56,7 +56,7 @@ fn two_segments() -> Pair {
 }
 
 /// Returns `Some(true)` if a host has the addresses of both segments, `Some(false)` if it has neither, and `None` if it
-/// has one.
+/// has only one.
 fn has_addresses(pair: &Pair, host: &str) -> Option<bool> {
     let shown = pair.world.output(host, "ip -o addr show");
     let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
@@ -71,7 +71,7 @@ fn wait_for_holder(pair: &Pair, host: &str, other: &str) {
 }
 
 /// A director that does not receive the peer's advertisements on one of two segments remains backup on both. If it
-/// became active, the peer's advertisements on the other segment would make it backup again, repeatedly.
+/// became active, the peer's advertisements on the other segment would make it backup again, over and over.
 #[test]
 fn group_does_not_flap_while_one_segment_is_cut() {
     if !privileged() {
@@ -108,12 +108,12 @@ fn group_does_not_flap_while_one_segment_is_cut() {
         );
     }
     assert_eq!(has_addresses(&pair, "second"), Some(true));
-    // Without keepalived all members are ready.
+    // Without keepalived, all members are ready.
     stop_keepalived(&pair);
     wait_for_holder(&pair, "director", "second");
 }
 
-/// When the first of keepalived's members becomes backup, all of them do, and Weir announces all addresses.
+/// When the first of keepalived's members becomes backup, all of its members do, and Weir announces all addresses.
 #[test]
 fn group_takes_over_from_keepalived_and_back() {
     if !privileged() {

@@ -1,4 +1,4 @@
-//! Tests of reloads that move the VIP between `vip_interface` and a virtual router on the same interface.
+//! Tests reloads that move the VIP between `vip_interface` and a virtual router on the same interface.
 
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ const PROXY6: &str = "[pool.p6]\nservers = [\"127.0.0.1:9\"]\n[service.six]\nlis
 const LAYER_4: &str = "[pool.q]\nservers = [\"10.0.0.2:80\"]\n[service.l4]\n\
     listen = [\"10.0.0.10:81\"]\nforward = \"nat\"\npool = \"q\"\n";
 
-/// Checks continuously, in separate threads, that the director has the VIPs and that a client can connect to them.
+/// Threads that continuously check that the director has the VIPs and that a client can connect to them.
 struct Probes {
     stop: Arc<AtomicBool>,
     attempts: Arc<AtomicU64>,
@@ -36,7 +36,7 @@ impl Probes {
         };
         for vip in [VIP, VIP6] {
             let vip: IpAddr = vip.parse().expect("address is valid");
-            // Only a local address can be bound.
+            // Binding succeeds only for a local address.
             let is_local = move || TcpListener::bind((vip, 0)).is_ok();
             probes.add(pair, "director", is_local);
             let to = SocketAddr::new(vip, 8080);
@@ -63,7 +63,7 @@ impl Probes {
         }));
     }
 
-    /// Waits for more attempts, so that a change that has just been made is covered.
+    /// Waits for more attempts, so that they cover the most recent change.
     fn wait_for_more(&self, pair: &Pair) {
         let before = self.attempts.load(Ordering::Relaxed);
         pair.wait_for("more attempts", || {
@@ -102,7 +102,7 @@ fn ip_addresses(pair: &Pair) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Returns whether the address is present, with an unlimited lifetime.
+/// Returns whether the address is present exactly once, with an unlimited lifetime.
 fn has_permanent_address(pair: &Pair, address: &str) -> bool {
     let text = ip_addresses(pair);
     let mut lines = text.lines().filter(|line| line.contains(address));
@@ -125,7 +125,7 @@ fn assert_vip_stays(services: &str, prefixes: (u8, u8)) {
     pair.ip("director", "addr add fd00::3/64 dev eth0 nodad");
     let without_router = format!("{WITHOUT_ROUTER}{services}");
     let with_routers = |more: &str| routers(prefixes, more) + services;
-    // The first start is without virtual routers, so there is no agent to wait for.
+    // The director first starts without virtual routers, so there is no agent to wait for.
     pair.start_without_agent("director", &without_router);
     pair.wait_for("the VIPs", || {
         pair.holds("director", VIP) && pair.holds("director", VIP6)
@@ -143,7 +143,7 @@ fn assert_vip_stays(services: &str, prefixes: (u8, u8)) {
     });
     probes.assert_none_failed("vip_interface -> [vrrp]");
 
-    // With another list of addresses, it is another virtual router.
+    // A different list of addresses makes it a different virtual router.
     let other =
         with_routers("").replace(&format!("\"{VIP}/"), &format!("\"10.0.0.77/32\", \"{VIP}/"));
     pair.reload("director", &other);
@@ -182,7 +182,7 @@ fn vip_of_layer_4_stays_while_its_owner_changes() {
     }
 }
 
-/// Both directors would answer ARP for the address.
+/// If the standby kept the address, both directors would answer ARP requests for it.
 #[test]
 fn vip_is_removed_in_first_election_if_another_director_is_active() {
     if !privileged() {
@@ -211,7 +211,7 @@ fn vip_is_removed_in_first_election_if_another_director_is_active() {
     );
     assert_eq!(pair.router("second")["takeovers"], 1);
 
-    // While a standby becomes the owner, the address is added at once.
+    // When a standby becomes the owner, it adds the address immediately.
     pair.stop_and_wait("second");
     pair.wait_for_holder("director");
     pair.reload("director", WITHOUT_ROUTER);

@@ -18,11 +18,11 @@ struct Combination {
     vip: &'static str,
     unicast: bool,
     password: bool,
-    /// The checksum of version 3 over IPv4 without a pseudo header (`v3_checksum_as_v2`): keepalived 2.2.8 and newer.
+    /// The version 3 checksum over IPv4 excludes the pseudo header (`v3_checksum_as_v2`; keepalived 2.2.8 and newer).
     plain: bool,
     /// The pseudo header of unicast packets has the multicast group as its destination (`old_unicast_checksum`).
     old: bool,
-    /// The authentication trailer: keepalived 2.4.2 and newer.
+    /// Packets have the authentication trailer (keepalived 2.4.2 and newer).
     hmac: bool,
     virtual_mac: bool,
 }
@@ -170,13 +170,14 @@ pub(super) fn stop_keepalived(pair: &Pair) {
     pair.wait_for("keepalived to exit", || !Path::new(&pid).exists());
 }
 
-/// Returns whether an address is on any device of a host. With a virtual MAC address it is on a separate device.
+/// Returns whether an address is on any device of a host. With a virtual MAC address, the address is on a separate
+/// device.
 fn has_address(pair: &Pair, host: &str, address: &str) -> bool {
     let shown = pair.world.output(host, "ip -o addr show");
     String::from_utf8_lossy(&shown.stdout).contains(&format!(" {address}/"))
 }
 
-/// Asserts that Weir takes over from keepalived with a higher priority and hands over with priority 0, and that
+/// Asserts that Weir takes over from keepalived when it has a higher priority and hands over with priority 0, and that
 /// keepalived does the same.
 fn assert_works_in_both_roles(combination: Combination) {
     if !privileged() {
@@ -287,7 +288,7 @@ fn virtual_mac_address_works_with_keepalived() {
     });
 }
 
-/// Returns keepalived's version, which it prints to standard error.
+/// Returns keepalived's version, which keepalived prints to standard error.
 fn keepalived_version() -> Vec<u32> {
     let output = std::process::Command::new(keepalived_program())
         .arg("--version")
@@ -321,9 +322,9 @@ fn test_all_combinations(base: Combination, addresses: &[&'static str]) {
                 old: is_set(5),
                 ..base
             };
-            // Only version 2 has passwords, and not together with an HMAC. Only version 3 over IPv4 has a choice of
-            // checksums, and the old unicast checksum contains a pseudo header. Weir's virtual MAC address requires
-            // multicast.
+            // Only version 2 has passwords, and they cannot be combined with an HMAC. Only version 3 over IPv4 has a
+            // choice of checksums, and the old unicast checksum includes a pseudo header. Weir's virtual MAC address
+            // requires multicast.
             let is_possible = !(combination.password
                 && (combination.version == 3 || combination.hmac)
                 || combination.plain && (combination.version == 2 || combination.is_v6())

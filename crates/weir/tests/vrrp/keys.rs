@@ -1,5 +1,5 @@
-//! Tests of the keys of `[vrrp.NAME]` other than addresses: routes, rules, virtual MAC address, authentication, tracked
-//! pools, FIFO.
+//! Tests the keys of `[vrrp.NAME]` other than addresses: routes, rules, virtual MAC address, authentication, tracked
+//! pools and FIFO.
 
 use std::fs;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
@@ -78,7 +78,7 @@ fn virtual_mac_address_is_used_and_settings_are_restored() {
         let neighbour = command_output(&pair, "client", &format!("ip neigh show {VIP}"));
         ping.status.success() && neighbour.contains("00:00:5e:00:01:33")
     });
-    // The other director takes over the same MAC address, and hands it back.
+    // The other director takes over the same MAC address and hands it back.
     pair.start("second", &config(100, more));
     pair.wait_for("the peer", || {
         pair.router("second")["active_peer"] == "10.0.0.3"
@@ -96,8 +96,8 @@ fn virtual_mac_address_is_used_and_settings_are_restored() {
         ping.status.success()
     });
 
-    // The active director hands over to a higher priority, even though those packets have its own MAC address as
-    // source.
+    // The active director hands over to a director with a higher priority, even though that director's packets have the
+    // active director's own MAC address as their source.
     pair.weir("director", &["vrrp", "outside", "resume"]);
     pair.wait_for("the first device again", || {
         !device(&pair).is_empty()
@@ -108,7 +108,7 @@ fn virtual_mac_address_is_used_and_settings_are_restored() {
         command_output(&pair, "second", "ip addr show dev vrrp.51").contains(" 10.0.0.10/24")
     });
 
-    // `weir clean` removes the objects of a killed director, and restores the settings.
+    // `weir clean` removes the objects of a killed director and restores the settings.
     for name in ["vrrp-agent", "helper"] {
         pair.suspend(pair.process_id("second", name));
     }
@@ -141,7 +141,7 @@ fn unauthenticated_advertisements_are_ignored() {
         pair.router("second")["active_peer"] == "10.0.0.3"
     });
     pair.wait_for_holder("director");
-    // Advertisements of a director without the key are ignored and counted.
+    // Weir ignores and counts the advertisements of a director without the key.
     pair.stop_and_wait("second");
     pair.start("second", &config(200, ""));
     pair.wait_for("ignored packets", || {
@@ -175,7 +175,7 @@ fn tracked_pool_changes_state_and_priority() {
     assert!(message.contains("pool `none` does not exist"), "{message}");
 }
 
-/// The data plane is tracked by default: `data_plane` is not in the file.
+/// Weir tracks the data plane by default: `data_plane` is not in the file.
 #[test]
 fn loss_of_data_plane_releases_addresses() {
     if !privileged() {
@@ -271,7 +271,7 @@ fn group_fifo_and_program_are_notified() {
     });
 }
 
-/// If a director fails, the other one resets its proxied connections as soon as the clients send.
+/// If a director fails, the other director resets its proxied connections when the clients send data.
 #[test]
 fn proxied_connection_is_reset_after_failover() {
     if !privileged() {

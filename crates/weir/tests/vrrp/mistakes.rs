@@ -1,4 +1,4 @@
-//! Tests that `weir doctor` reports different settings of two directors, with both values and the key to change.
+//! Tests that `weir doctor` reports settings that differ between two directors, with both values and the key to change.
 
 use crate::pair::{Pair, VIP};
 use crate::world::privileged;

@@ -1,4 +1,4 @@
-//! Tests of addresses on an interface other than the one with the advertisements (keepalived's
+//! Tests addresses on an interface other than the one that carries the advertisements (keepalived's
 //! `virtual_ipaddress { IP dev IF }`).
 
 use super::config;
@@ -29,7 +29,7 @@ fn address_is_added_and_announced_on_its_interface() {
     pair.ip("director", "link set side up");
     pair.ip("client", "link set far up");
     pair.ip("client", "addr add 10.9.0.1/24 dev far");
-    // Only the announcement can inform the client of the director's MAC address.
+    // Only the director's announcement can give the client the right MAC address.
     sh(&format!(
         "ip netns exec {client} sysctl -qw net.ipv4.conf.far.arp_accept=1"
     ));

@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::world::{self, World, sh, wait_for};
 
 pub(crate) const VIP: &str = "10.0.0.10";
-/// Programs are normally loaded within seconds; slow machines need longer.
+/// Loading the BPF programs normally takes seconds, and longer on slow machines.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Two directors, `director` and `second`, and a client.
@@ -69,8 +69,8 @@ impl Pair {
 
     fn write(&self, host: &str, config: &str) -> PathBuf {
         let path = self.world.path(&format!("{host}.toml"));
-        // With only a proxy service, no BPF programs are loaded, and the daemon starts fast. `vip_interface` must not
-        // add an address of a virtual router.
+        // With only a proxy service, the daemon loads no BPF programs and starts fast. `vip_interface` must not add an
+        // address of a virtual router.
         let proxy = format!(
             "[pool.p]\nservers = [\"127.0.0.1:9\"]\n[service.s]\nlisten = [\"{VIP}:8080\"]\nforward = \"proxy\"\n\
              protocol = \"tcp\"\npool = \"p\"\n"
@@ -145,7 +145,7 @@ impl Pair {
         String::from_utf8_lossy(&shown.stdout).contains(&format!(" {address}/"))
     }
 
-    /// Returns whether a host's neighbour entry for the VIP has the MAC address of this director.
+    /// Returns whether a host's neighbour entry for the VIP has this director's MAC address.
     pub(crate) fn resolves_vip_to(&self, host: &str, director: &str) -> bool {
         let shown = |host: &str, command: &str| {
             let output = self.world.output(host, command);
@@ -180,7 +180,7 @@ impl Pair {
         });
     }
 
-    /// Returns the process id of the child of a host's keeper that runs a command.
+    /// Returns the process id of the child of a host's keeper that runs this command.
     pub(crate) fn find_process(&self, host: &str, command: &str) -> Option<u32> {
         let keeper = self.keepers.get(host)?;
         let children = fs::read_to_string(format!("/proc/{keeper}/task/{keeper}/children")).ok()?;
@@ -203,7 +203,7 @@ impl Pair {
             .unwrap_or_else(|| panic!("{host} runs no {command}"))
     }
 
-    /// Returns the run time of a child of a host's keeper, or zero if there is none.
+    /// Returns how long a child of a host's keeper has been running, or zero if there is no such child.
     pub(crate) fn process_age(&self, host: &str, command: &str) -> Duration {
         let Some(pid) = self.find_process(host, command) else {
             return Duration::ZERO;
@@ -265,7 +265,7 @@ impl Pair {
         });
     }
 
-    /// Removes the host's port from the bridge: no packet passes, but the link keeps its carrier.
+    /// Removes the host's port from the bridge: no packets pass, but the link keeps its carrier.
     pub(crate) fn disconnect(&self, host: &str) {
         sh(&format!(
             "ip -n {} link set {host} nomaster",

@@ -1,4 +1,4 @@
-//! Records advertisements on a third host, with their time of arrival.
+//! Records advertisements on a third host with their arrival times.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -108,7 +108,7 @@ impl Recorder {
     }
 }
 
-/// Returns the index of the client's eth0 from `ip`, because the mounted /sys is that of the host.
+/// Returns the index of the client's eth0. Reads it with `ip`, because the mounted /sys belongs to the host.
 fn index_of_eth0(pair: &Pair) -> u32 {
     let shown = pair.world.output("client", "ip -o link show dev eth0");
     let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
@@ -176,7 +176,7 @@ fn overlap_is_time_with_two_active_directors() {
         thread: None,
     };
     let overlap = |list: &[(u64, usize, u8)]| recorder(list).longest_overlap(start, interval);
-    // A graceful handover, and one after the other director became silent.
+    // The first handover is graceful; the second follows after the other director becomes silent.
     let ordered = [
         (0, 0, 100),
         (100, 0, 100),

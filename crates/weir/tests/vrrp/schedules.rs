@@ -1,7 +1,8 @@
 //! Tests random faults of two directors while a recorder receives their advertisements: after each schedule, exactly
-//! one director is active, and both were never active for longer than the RFC allows.
+//! one director must be active, and both must never have been active at the same time for longer than the RFC allows.
 //!
-//! `WEIR_VRRP_WIRE_SCHEDULES` sets the number of schedules, `WEIR_VRRP_SEED` the first seed. A failure prints its seed.
+//! `WEIR_VRRP_WIRE_SCHEDULES` sets the number of schedules, and `WEIR_VRRP_SEED` sets the first seed. A failure prints
+//! its seed.
 
 use std::time::{Duration, Instant};
 
@@ -15,12 +16,12 @@ use super::{config, two_directors};
 const SCHEDULES: u64 = 3;
 const SOAK_SCHEDULES: u64 = 1_000;
 const INTERVAL: Duration = Duration::from_millis(100);
-/// Maximum time with two active directors. The one with the lower priority stops at the other's next advertisement; the
-/// remainder is a margin for slow machines.
+/// Maximum time with two active directors. The director with the lower priority stops at the other's next
+/// advertisement; the rest of the time is a margin for slow machines.
 const MAX_OVERLAP: Duration = Duration::from_millis(300);
 const HOSTS: [&str; 2] = ["director", "second"];
 
-/// A fault of a director, which is repaired afterwards.
+/// A fault of a director, which the test repairs afterwards.
 #[derive(Clone, Copy, Debug)]
 enum Fault {
     Disconnect,
@@ -86,7 +87,8 @@ fn run_schedule(pair: &mut Pair, random: &mut SplitMix64) -> Vec<(&'static str, 
         let host = HOSTS[random.below(2) as usize];
         let fault = FAULTS[random.below(FAULTS.len() as u64) as usize];
         faults.push((host, fault));
-        // A process that ends soon after its start is not replaced immediately, which would be a different fault.
+        // The keeper does not immediately replace a process that ends soon after its start, which would be a different
+        // fault.
         for name in ["run", "vrrp-agent", "helper"] {
             pair.wait_for("processes to be old enough", || {
                 pair.process_age(host, name) > super::MIN_PROCESS_AGE
@@ -139,7 +141,7 @@ fn run_schedules(default: u64, limit: Option<Duration>) {
     println!("{count} schedules; two directors were active for {longest:?} at most");
 }
 
-/// Does not limit the overlap, because the machine may be slow.
+/// This test does not limit the overlap, because the machine may be slow.
 #[test]
 fn one_director_is_active_after_random_faults() {
     if privileged() {

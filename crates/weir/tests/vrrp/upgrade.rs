@@ -1,4 +1,4 @@
-//! Tests that `weir upgrade` replaces the agent and the helper without a missing advertisement, and without a second
+//! Tests that `weir upgrade` replaces the agent and the helper without a missing advertisement and without a second
 //! active director.
 
 use std::time::Duration;
@@ -13,7 +13,7 @@ fn upgrade_does_not_interrupt_advertisements_at_length() {
     if !privileged() {
         return;
     }
-    // A longer interval allows slow machines half a second for steps that normally take a few milliseconds.
+    // A longer interval gives slow machines half a second for steps that normally take a few milliseconds.
     let config_1s = |priority| config(priority, "").replace("100ms", "1s");
     let mut pair = Pair::new();
     pair.start("director", &config_1s(150));
@@ -26,7 +26,7 @@ fn upgrade_does_not_interrupt_advertisements_at_length() {
     let sent = |pair: &Pair| pair.router("director")["sent"].as_u64().unwrap_or(0);
     pair.wait_for("an advertisement", || !recorder.received().is_empty());
     let since = recorder.received()[0].received_at;
-    // A program that is the same file would not be started again.
+    // Copy the program, because the upgrade would not restart the same file.
     let next = pair.path("weir-next");
     std::fs::copy(env!("CARGO_BIN_EXE_weir"), &next).expect("copy the file");
     for program in [next.as_str(), env!("CARGO_BIN_EXE_weir")] {
@@ -55,7 +55,7 @@ fn upgrade_does_not_interrupt_advertisements_at_length() {
         .iter()
         .filter(|it| it.source.to_string() != "10.0.0.3");
     assert_eq!(others.count(), 0, "{received:?}");
-    // No advertisement has priority 0, which a director sends when it stops.
+    // No advertisement may have priority 0, which a director sends when it stops.
     assert!(received.iter().all(|it| it.priority == 150), "{received:?}");
     assert_eq!(pair.router("second")["takeovers"], 0);
 }

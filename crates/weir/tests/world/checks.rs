@@ -1,4 +1,4 @@
-//! Configurations with many health checks, and the status of each checked server.
+//! Builds configurations with many health checks and reads the status of each checked server.
 
 use super::{Family, World};
 

@@ -1,4 +1,4 @@
-//! Client requests: downloads, uploads, datagrams.
+//! Sends client requests: downloads, uploads and datagrams.
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::{Family, World};
 
 impl World {
-    /// Sends a GET request with curl; returns the body, or curl's error.
+    /// Sends a GET request with curl. Returns the body, or curl's error.
     pub fn get(&self, url: &str) -> Result<Vec<u8>, String> {
         self.get_within(20, url)
     }
@@ -34,7 +34,7 @@ impl World {
         }
     }
 
-    /// Sends a datagram from a new port until a reply arrives, up to three times; returns the reply.
+    /// Sends a datagram from a new port, up to three times, until a reply arrives. Returns the reply.
     pub fn udp_exchange(&self, to: SocketAddr, payload: Vec<u8>) -> Option<Vec<u8>> {
         self.spawn_on("client", move || {
             let any: IpAddr = if to.is_ipv4() {
@@ -59,7 +59,7 @@ impl World {
         .expect("client thread panicked")
     }
 
-    /// Opens `count` connections one after the other and closes all of them at the end; returns the number that
+    /// Opens `count` connections one after another and closes all of them at the end. Returns the number that
     /// succeeded.
     pub fn open_connections(&self, to: SocketAddr, count: usize) -> usize {
         self.spawn_on("client", move || {
@@ -73,7 +73,7 @@ impl World {
         .expect("client thread panicked")
     }
 
-    /// Sends `bytes` bytes to a sink; returns the sink's byte count and hash.
+    /// Sends `bytes` bytes to a sink. Returns the sink's byte count and hash.
     pub fn upload(&self, to: SocketAddr, bytes: usize) -> std::io::Result<(u64, u64)> {
         self.spawn_on("client", move || -> std::io::Result<(u64, u64)> {
             let mut stream = TcpStream::connect_timeout(&to, Duration::from_secs(5))?;

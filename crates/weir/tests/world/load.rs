@@ -1,4 +1,5 @@
-//! Clients that send requests continuously, and checks after they stop: no error, no lost packet, exact counts.
+//! Runs clients that send requests continuously, and checks after they stop that there are no errors, no lost packets
+//! and exact counts.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -69,7 +70,7 @@ fn exchange(stream: &mut TcpStream) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Clients that send requests until they are stopped: over persistent connections and over new ones.
+/// Clients that send requests over persistent connections and over new ones until they are stopped.
 pub struct Load {
     stop: Arc<AtomicBool>,
     exchanges: Arc<AtomicU64>,
@@ -105,7 +106,7 @@ impl Load {
         load
     }
 
-    /// Waits until `more` further requests have been answered, or a client has failed.
+    /// Waits until `more` additional requests have been answered or a client has failed.
     pub fn wait_for_more(&self, more: u64) {
         let before = self.exchanges.load(Ordering::Relaxed);
         wait_for("more exchanges", Duration::from_secs(60), || {
@@ -114,7 +115,7 @@ impl Load {
         });
     }
 
-    /// Stops the clients and returns the result of each one.
+    /// Stops the clients and returns the result of each.
     pub fn stop(self) -> Vec<std::io::Result<()>> {
         self.stop.store(true, Ordering::Relaxed);
         let clients = self.clients.into_iter();
@@ -136,7 +137,7 @@ pub fn losses(world: &World) -> Vec<String> {
     lost.map(ToString::to_string).collect()
 }
 
-/// Asserts that no client failed, that no packet was lost, and that each server's counts match the flow table.
+/// Asserts that no client failed, that no packets were lost, and that each server's counts match the flow table.
 pub fn assert_nothing_lost(world: &World, results: Vec<std::io::Result<()>>) {
     assert!(
         results.iter().all(Result::is_ok),
@@ -145,7 +146,7 @@ pub fn assert_nothing_lost(world: &World, results: Vec<std::io::Result<()>>) {
         world.status()
     );
     assert_eq!(losses(world), [""; 0], "{:#}", world.status());
-    // Flows may end after the server counts are read and before the table is iterated over.
+    // Flows may end between reading the servers' counts and iterating over the table.
     wait_for(
         "counts that match the flow table",
         Duration::from_secs(60),

@@ -1,7 +1,7 @@
 //! Checks that log lines are plain text, without debug output of Rust values.
 
-/// Returns the first line of a log with debug output outside of quoted text: `State(Drain)`, `Errno { … }`, `None`,
-/// `1.5s` for a duration.
+/// Returns the first line of a log that contains debug output outside quoted text, such as `State(Drain)`,
+/// `Errno { … }`, `None`, or `1.5s` for a duration.
 pub(crate) fn find_debug_output(log: &str) -> Option<&str> {
     log.lines().find(|line| {
         let plain = without_quoted(line);
@@ -13,7 +13,7 @@ pub(crate) fn find_debug_output(log: &str) -> Option<&str> {
     })
 }
 
-/// Returns the line without its quoted parts, which may contain any text of clients and servers.
+/// Returns the line without its quoted parts, which may contain any text from clients and servers.
 fn without_quoted(line: &str) -> String {
     line.split('"').step_by(2).collect()
 }

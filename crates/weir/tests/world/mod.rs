@@ -1,8 +1,8 @@
-//! A network of namespaces for the integration tests: a client, a director and servers on one bridge, with IPv4 and
-//! IPv6.
+//! Builds a network of namespaces for the integration tests: a client, a director and servers on one bridge, with IPv4
+//! and IPv6.
 //!
-//! `ip` creates everything in namespaces whose names contain this process's ID; dropping [`World`] removes it. Programs
-//! run with `nsenter --net`, which keeps the mounts, including bpffs.
+//! `ip` creates everything in namespaces whose names contain this process's ID; dropping [`World`] removes them.
+//! Programs run with `nsenter --net`, which keeps the mounts, including bpffs.
 
 #![allow(
     dead_code,
@@ -34,7 +34,7 @@ pub use weir_testing::require_root as privileged;
 
 static WORLDS: AtomicU32 = AtomicU32::new(0);
 
-/// Values of `attach` that the director's veth supports: the default, which is tc there, and native XDP.
+/// Values of `attach` that the director's veth supports: the default, which is tc on a veth, and native XDP.
 pub const MODES: [Option<&str>; 2] = [None, Some("xdp")];
 
 /// Address family of a test.
@@ -76,7 +76,7 @@ impl Family {
     }
 }
 
-/// Returns an address in the form of URLs and weir.toml: IPv6 addresses in brackets.
+/// Returns an address in the form that URLs and weir.toml use, with IPv6 addresses in brackets.
 pub fn bracketed(address: IpAddr) -> String {
     match address {
         IpAddr::V4(v4) => v4.to_string(),
@@ -117,14 +117,14 @@ impl World {
         world
     }
 
-    /// Like [`Self::new`], with one of [`MODES`].
+    /// Like [`Self::new`], but with one of [`MODES`].
     pub fn with_mode(servers: usize, mode: Option<&'static str>) -> Self {
         let mut world = Self::new(servers);
         world.attach = mode;
         world
     }
 
-    /// Sets the attach mode for configurations that are written later.
+    /// Sets the attach mode for configurations that are written afterwards.
     pub fn set_mode(&mut self, mode: Option<&'static str>) {
         self.attach = mode;
     }
@@ -172,7 +172,7 @@ impl World {
         sh(&format!(
             "ip -n {wire} link set {host} master br0 up && ip -n {name} link set eth0 up"
         ));
-        // XDP_TX on a veth needs NAPI on its peer. XDP forwards checksums unchanged, so both ends must compute them,
+        // XDP_TX on a veth needs NAPI on the peer. XDP forwards checksums unchanged, so both ends must compute them,
         // including the bridge's end, which splits packets that its GRO has merged.
         sh(&format!(
             "ip netns exec {wire} ethtool -K {host} gro on tx off"
@@ -208,8 +208,8 @@ impl World {
         sh(&format!("ip -n {} {arguments}", self.namespace(host)));
     }
 
-    /// Returns a command that runs a program on a host, with this process's mounts. The program is killed when the
-    /// thread that started it ends.
+    /// Returns a command that runs a program on a host, with this process's mounts. The kernel kills the program when
+    /// the thread that started it ends.
     pub fn command(&self, host: &str, program: &str) -> Command {
         let mut command = Command::new("nsenter");
         command
@@ -251,7 +251,7 @@ impl World {
         self.more_hosts.push(host.to_owned());
     }
 
-    /// Registers an additional namespace of a test, to be removed with the network.
+    /// Registers an additional namespace of a test, which is removed with the network.
     pub fn register_namespace(&mut self, host: &str) {
         self.more_hosts.push(host.to_owned());
     }

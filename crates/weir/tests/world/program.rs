@@ -18,12 +18,12 @@ pub fn program_under_test() -> &'static Path {
 }
 
 impl World {
-    /// Returns a command that runs `weir` on a host, with the directories of this test.
+    /// Returns a command that runs `weir` on a host with the directories of this test.
     pub fn weir(&self, host: &str) -> Command {
         self.weir_with(program_under_test(), host)
     }
 
-    /// Like [`Self::weir`], with a different build.
+    /// Like [`Self::weir`], but with a different build.
     pub fn weir_with(&self, program: &Path, host: &str) -> Command {
         let mut command = self.command(host, program.to_str().expect("path is valid UTF-8"));
         command
@@ -51,7 +51,7 @@ impl World {
         self.start_director_with(program_under_test(), config)
     }
 
-    /// Like [`Self::start_director`], with a different build.
+    /// Like [`Self::start_director`], but with a different build.
     pub fn start_director_with(&mut self, program: &Path, config: &str) -> u32 {
         let path = self.write_config(config);
         let log = fs::OpenOptions::new()
@@ -110,7 +110,7 @@ impl World {
     }
 
     /// Returns the output of `weir status --json`. If the daemon does not respond within two seconds, `weir` shows the
-    /// pinned data plane; in that case, the command is repeated.
+    /// pinned data plane; in that case, this function repeats the command.
     pub fn status(&self) -> serde_json::Value {
         let started = Instant::now();
         loop {
@@ -131,10 +131,10 @@ impl World {
         }
     }
 
-    /// Runs `weir ARGUMENTS` on the director; returns its output.
+    /// Runs `weir ARGUMENTS` on the director. Returns its output.
     ///
     /// # Panics
-    /// Panics with the output if the command failed.
+    /// Panics with the output if the command fails.
     pub fn run_weir(&self, arguments: &[&str]) -> String {
         let output = self
             .weir("director")
@@ -150,7 +150,7 @@ impl World {
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
-    /// Returns the whole output of `weir COMMAND` on the director, whether it succeeds or not.
+    /// Returns the whole output of `weir COMMAND` on the director, whether or not the command succeeds.
     pub fn output_of(&self, command: &str) -> String {
         let mut weir = self.weir("director");
         weir.env("WEIR_CONFIG", self.path("weir.toml")).arg(command);
@@ -173,7 +173,7 @@ impl World {
         row.and_then(|row| row["packets"].as_u64()).unwrap_or(0)
     }
 
-    /// Returns the status of the server with this address in the first service.
+    /// Returns the status of the first service's server with this address.
     pub fn server_status(&self, address: IpAddr) -> serde_json::Value {
         let status = self.status();
         let servers = status["services"][0]["servers"].as_array();
@@ -184,7 +184,7 @@ impl World {
             .clone()
     }
 
-    /// Returns the response to `/metrics` on the unix socket.
+    /// Returns the response to `/metrics` from the unix socket.
     pub fn metrics(&self) -> String {
         self.api("/metrics")
     }

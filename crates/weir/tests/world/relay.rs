@@ -7,8 +7,8 @@ use std::process::Stdio;
 use super::{World, sh};
 
 impl World {
-    /// Inserts a relay in front of a host: it delays each frame by `delay_s` and drops `dropped` of 1000 frames. A
-    /// network can have only one relay.
+    /// Inserts a relay in front of a host. The relay delays each frame by `delay_s` seconds and drops `dropped` of 1000
+    /// frames. A network can have only one relay.
     pub fn insert_relay(&mut self, host: &str, delay_s: &str, dropped: u32) {
         let (wire, inside) = (self.namespace("wire"), self.namespace(host));
         for command in [
@@ -19,7 +19,7 @@ impl World {
         ] {
             self.ip("wire", &command);
         }
-        // Merged segments would make frames that are too long to send.
+        // Merged segments would form frames that are too long to send.
         for (namespace, device) in [
             (&wire, "relay-a"),
             (&wire, "relay-b"),

@@ -1,4 +1,4 @@
-//! Starts programs on the servers: nginx, a UDP echo server, a TCP sink.
+//! Starts programs on the servers: nginx, a UDP echo server and a TCP sink.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -34,15 +34,15 @@ impl World {
         }
     }
 
-    /// Makes each server process all packets of a flow on one CPU, like the queues of a network card. Without this,
-    /// two CPUs may process two consecutive packets from a veth, and the server resets the connection if the request is
-    /// looked up while the last packet of the handshake replaces the request socket with the connection
-    /// (`inet_ehash_insert`). Measured on Linux 6.18 without Weir, with a plain router between client and server on a
-    /// busy machine: 5 of 620 000 connections were reset, each by a request 4 us after the handshake; with this
+    /// Makes each server process all packets of a flow on one CPU, as the queues of a network card do. Without this,
+    /// two CPUs may process two consecutive packets from a veth, and the server resets the connection if it looks up
+    /// the socket for the request while the last packet of the handshake is replacing the request socket with the
+    /// connection (`inet_ehash_insert`). On Linux 6.18 without Weir, with a plain router between client and server on a
+    /// busy machine, 5 of 620 000 connections were reset, each by a request 4 us after the handshake; with this
     /// setting, 0 of 760 000.
     pub(super) fn keep_flows_of_servers_on_one_cpu(&self) {
         for n in 0..self.servers {
-            // Mount the /sys of the namespace.
+            // Mount the namespace's own /sys.
             sh(&format!(
                 "ip netns exec {} sh -c 'echo 1 > /sys/class/net/eth0/queues/rx-0/rps_cpus'",
                 self.namespace(&format!("server{n}"))
@@ -50,7 +50,7 @@ impl World {
         }
     }
 
-    /// Starts another nginx, with the name of server `n`; `port` is for example `":8080"`, empty for 80.
+    /// Starts another nginx with the name of server `n`. `port` is, for example, `":8080"`, or empty for port 80.
     pub fn start_nginx_on(&mut self, host: &str, n: usize, port: &str) {
         let root = self.path(&format!("www{n}"));
         fs::create_dir_all(root.join("html")).expect("create a directory");
@@ -130,7 +130,8 @@ impl World {
         }
     }
 
-    /// Starts a TCP server on every server host that reads to the end, then sends the number of bytes and their hash.
+    /// Starts a TCP server on every server host. It reads to the end, and then sends the number of bytes and their
+    /// hash.
     pub fn start_sink(&mut self, port: u16, family: Family) {
         for n in 0..self.servers {
             let any: IpAddr = if family == Family::V4 {
@@ -158,7 +159,7 @@ impl World {
     }
 }
 
-/// Reads a stream to the end, then sends the number of bytes and their hash.
+/// Reads a stream to the end, and then sends the number of bytes and their hash.
 fn digest(mut stream: TcpStream) -> std::io::Result<()> {
     stream.set_nonblocking(false)?;
     stream.set_read_timeout(Some(Duration::from_secs(20)))?;

@@ -2,7 +2,7 @@
 
 use super::World;
 
-/// Parts of the names of counters that increase if a connection or a packet is lost.
+/// Substrings of the names of counters that increase if a connection or a packet is lost.
 const NAMES: [&str; 12] = [
     "Abort",
     "Backlog",
@@ -19,8 +19,8 @@ const NAMES: [&str; 12] = [
 ];
 
 impl World {
-    /// Returns the counters of lost connections and packets of each host, one host per line. The host with `OutRsts`
-    /// has reset connections; `EstabResets` counts them on both sides.
+    /// Returns the counters of lost connections and packets, one host per line. A host with `OutRsts` has reset
+    /// connections; `EstabResets` counts resets on both sides.
     pub fn tcp_failures(&self) -> String {
         let servers = (0..self.servers).map(|n| format!("server{n}"));
         let hosts = ["client", "director"].map(str::to_owned);
@@ -33,7 +33,7 @@ impl World {
     }
 }
 
-/// Returns the nonzero counters of lost connections. Names and values are in pairs of lines.
+/// Returns the nonzero counters of lost connections. The text consists of pairs of lines with names and values.
 fn failures(text: &str) -> Vec<String> {
     let lines: Vec<&str> = text
         .lines()

@@ -1,4 +1,4 @@
-//! A network with two directors on one switch, with the addresses of the manual's failover page.
+//! Builds a network with two directors on one switch and the addresses from the manual's failover page.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use super::World;
 
 impl World {
     /// Returns a world with the directors `director` (10.0.0.3) and `second` (10.0.0.4), the client (10.0.0.2), and
-    /// servers with nginx from 10.0.0.5 upwards. nginx serves a file of `bytes` bytes.
+    /// servers from 10.0.0.5 upwards that run nginx. nginx serves a file of `bytes` bytes.
     pub fn with_two_directors(servers: u8, bytes: usize) -> Self {
         let mut world = Self::new(servers.into());
         world.start_nginx(bytes);

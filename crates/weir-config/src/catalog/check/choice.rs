@@ -1,4 +1,4 @@
-//! Values of check settings, and the keys of each kind of check.
+//! Defines the values of check settings, and the keys of each kind of check.
 
 use weir_model::{DnsRecord, OnFailure, ProxyHeader, Require, Start, Via};
 
@@ -41,7 +41,7 @@ weir_model::named_enum! {
     }
 }
 
-/// The peer of the probes of a kind.
+/// The peer that probes of a kind communicate with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Peer {
     Stream,
@@ -114,7 +114,7 @@ impl CheckKind {
         }
     }
 
-    /// Returns the keys that all kinds with the same peer have.
+    /// Returns the keys that all kinds with the same peer share.
     const fn keys_of_peer(self) -> &'static [&'static str] {
         match self.peer() {
             Peer::Stream => &["port", "via", "source", "interface", "proxy_protocol"],
@@ -131,12 +131,12 @@ impl CheckKind {
         others.chain(optional).copied()
     }
 
-    /// Returns whether a key that is only valid for some kinds is valid for this one.
+    /// Returns whether a key that is valid only for some kinds is valid for this kind.
     pub(crate) fn allows(self, key: &str) -> bool {
         self.keys().any(|allowed| allowed == key)
     }
 
-    /// Returns whether a key is only valid for some kinds.
+    /// Returns whether a key is valid only for some kinds.
     pub(crate) fn is_kind_specific(key: &str) -> bool {
         Self::ALL.into_iter().any(|kind| kind.allows(key))
     }

@@ -1,4 +1,4 @@
-//! Probes of checks, by kind.
+//! Lowers the probes of checks, by kind.
 
 use std::ops::Range;
 
@@ -174,7 +174,7 @@ pub(crate) fn command(sink: &mut Sink<'_>, view: &View<'_, '_>, name: &str) -> V
     command
 }
 
-/// Returns a program that is given as a string, without arguments.
+/// Returns a program without arguments, which is written as a string.
 fn program(sink: &mut Sink<'_>, item: &Item<'_>) -> Vec<String> {
     let Some((path, span)) = text(sink, item, &Kind::Text) else {
         return Vec::new();
@@ -224,7 +224,7 @@ pub(super) fn tls(sink: &mut Sink<'_>, view: &View<'_, '_>, kind: CheckKind) -> 
     if !uses_tls && !matches!(kind, CheckKind::Https | CheckKind::Tls) {
         return None;
     }
-    // The port of `Host` is not part of the certificate's name.
+    // The name in the certificate does not include the port of `Host`.
     let host = view
         .get("host")
         .and_then(|(entry, _)| match &entry.item.value {
@@ -345,7 +345,7 @@ fn digest(sink: &mut Sink<'_>, expect: &View<'_, '_>) -> Option<Digest> {
     digest
 }
 
-/// Opens the `expect` table of a check whose kind supports `keys`; reports other keys.
+/// Opens the `expect` table of a check; reports keys other than `keys`, which the check's kind supports.
 fn expect<'a, 't>(sink: &mut Sink<'_>, view: &View<'a, 't>, keys: &[&str]) -> Option<View<'a, 't>> {
     let (entry, kind) = view.get("expect")?;
     let Value::Table(table) = &entry.item.value else {
@@ -420,7 +420,7 @@ fn headers(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Vec<(String, String)> {
     headers
 }
 
-/// Returns a text; reports control characters in it, because it becomes part of a request.
+/// Returns a text; reports control characters in it, because the text becomes part of a request.
 fn single_line<'a>(
     sink: &mut Sink<'_>,
     view: &View<'a, '_>,
@@ -439,7 +439,7 @@ fn is_line(text: &str) -> bool {
     !text.chars().any(char::is_control)
 }
 
-/// Returns whether a byte may be part of a token (RFC 9110 §5.6.2).
+/// Returns whether a byte is allowed in a token (RFC 9110 section 5.6.2).
 fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }

@@ -1,4 +1,4 @@
-//! Actions of routes: a pool, a split, a redirect, or a response.
+//! Lowers the actions of routes: a pool, a split, a redirect, or a response.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -200,7 +200,7 @@ impl ActionKeys<'_, '_, '_> {
         Some(RouteAction::Pool(pool.to_owned()))
     }
 
-    /// Returns whether none of `others` is set together with `key`; reports the first one that is set.
+    /// Returns whether none of `others`, which `key` excludes, is set; reports the first one that is set.
     fn check_without(&self, sink: &mut Sink<'_>, key: &str, others: &[&str]) -> bool {
         let found = others.iter().find(|other| self.view.get(other).is_some());
         if let Some(other) = found {
@@ -306,7 +306,7 @@ impl ActionKeys<'_, '_, '_> {
     }
 }
 
-/// Returns whether a `rewrite` with `restart` must not use the variable.
+/// Returns whether the variable is not allowed in a `rewrite` with `restart`.
 const fn is_unknown_at_restart(variable: &Variable) -> bool {
     match variable {
         Variable::ClientPort

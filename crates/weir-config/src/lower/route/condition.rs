@@ -1,4 +1,4 @@
-//! Conditions of `[[route]]`, and of its `not`.
+//! Lowers the conditions of `[[route]]` and of its `not`.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -65,8 +65,8 @@ pub(super) fn conditions(sink: &mut Sink<'_>, view: &View<'_, '_>) -> LoweredCon
     }
 }
 
-/// Returns the alternatives of a key: one value, or a list. An empty list is an error: it would match every request or
-/// none.
+/// Returns the alternatives of a key: one value or a list. An empty list is an error, because it would match every
+/// request or none.
 fn items<'a, 't>(sink: &mut Sink<'_>, view: &View<'a, 't>, key: &'static str) -> &'a [Item<'t>] {
     let Some((entry, _)) = view.get(key) else {
         return &[];
@@ -89,7 +89,7 @@ fn items<'a, 't>(sink: &mut Sink<'_>, view: &View<'a, 't>, key: &'static str) ->
     }
 }
 
-/// Returns the valid texts of a key, and their positions.
+/// Returns the valid strings of a key, and their positions.
 fn texts<'a, T>(
     sink: &mut Sink<'_>,
     view: &View<'a, '_>,
@@ -286,7 +286,7 @@ fn choices<T: Copy>(
     found
 }
 
-/// Returns the listed hosts, and the hosts of files.
+/// Returns the listed hosts, and the hosts in files.
 fn hosts(sink: &mut Sink<'_>, view: &View<'_, '_>) -> (Vec<HostPattern>, Option<Arc<HostSet>>) {
     let (mut listed, mut files) = (Vec::new(), Vec::new());
     for item in items(sink, view, "host") {
@@ -323,7 +323,7 @@ fn host_file(sink: &mut Sink<'_>, path: &str, span: &Range<usize>) -> Option<Vec
     Some(hosts)
 }
 
-/// Returns the listed networks and the networks of files; `None` without `source`. A file that cannot be read is an
+/// Returns the listed networks and the networks in files; `None` without `source`. A file that cannot be read is an
 /// error, because its route would match the wrong clients.
 fn sources(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<NetworkSet> {
     view.get("source")?;

@@ -1,4 +1,4 @@
-//! Splits, and changes to requests and responses.
+//! Lowers splits, and changes to requests and responses.
 
 use std::ops::Range;
 
@@ -64,7 +64,7 @@ pub(super) fn split(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Vec<(Str
     Some(parts)
 }
 
-/// Keys of header changes: first those of requests, then those of responses.
+/// Keys of header changes: requests first, then responses.
 const HEADER_KEYS: [&str; 7] = [
     "set_header",
     "add_header",
@@ -108,7 +108,7 @@ pub(super) fn edits(sink: &mut Sink<'_>, view: &View<'_, '_>, when: &Conditions)
     edits
 }
 
-/// Reports fields for one file in a route without files.
+/// Reports header fields for a single file in a route without `files`.
 fn report_unused_file(sink: &mut Sink<'_>, view: &View<'_, '_>) {
     if view.get("files").is_some() {
         return;
@@ -148,7 +148,7 @@ fn response_status(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<u16> {
     Some(status)
 }
 
-/// Lowers the header changes of requests and of responses, of a route or of a service.
+/// Lowers the request and response header changes of a route or a service.
 pub(crate) fn header_edits(
     sink: &mut Sink<'_>,
     view: &View<'_, '_>,
@@ -417,7 +417,7 @@ fn field(
     Some((field.to_owned(), template(sink, value, span, scope)?))
 }
 
-/// Returns whether a text may be in the value of a header field.
+/// Returns whether a header field value may contain the text.
 fn is_field_value(text: &str) -> bool {
     text.bytes()
         .all(|byte| byte == b' ' || byte.is_ascii_graphic())

@@ -1,4 +1,4 @@
-//! A route's `files`.
+//! Lowers a route's `files`.
 
 use std::ops::Range;
 
@@ -58,7 +58,7 @@ pub(super) fn files(
     Some(files)
 }
 
-/// Returns whether requests without a file are sent to a pool.
+/// Returns whether requests without a matching file are sent to a pool.
 pub(super) fn has_pool(view: &View<'_, '_>) -> bool {
     view.get("files")
         .is_some_and(|(entry, _)| match &entry.item.value {

@@ -1,4 +1,4 @@
-//! A route's `forward_auth`: the pool that authorizes its requests, and the content of the authorization requests.
+//! Lowers a route's `forward_auth`: the pool that authorizes its requests, and the content of authorization requests.
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! A route's `limits` and `max_connections`.
+//! Lowers a route's `limits` and `max_connections`.
 
 use weir_model::{HashKey, RouteLimits};
 
@@ -9,7 +9,7 @@ use crate::lower::proxy::limit_key;
 use crate::tree::Value;
 use crate::view::{Sink, View, wrong_type};
 
-/// Maximum duration of a burst at its rate, in seconds, because the time of a client's next request has 32 bits.
+/// Maximum duration of a burst at its rate, in seconds: the time of a client's next request is stored in 32 bits.
 const BURST_MAX_S: u64 = 32_000;
 
 pub(super) fn limits(sink: &mut Sink<'_>, view: &View<'_, '_>) -> RouteLimits {

@@ -1,4 +1,4 @@
-//! Settings of a route that replace those of its service.
+//! Lowers the settings of a route that replace those of its service.
 
 use weir_model::{Conditions, Mirror, RouteOptions, RouteTimeouts};
 

@@ -1,4 +1,4 @@
-//! The token file: one `NAME ROLE HASH` per line.
+//! Reads and writes the token file, which contains one `NAME ROLE HASH` per line.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -12,13 +12,13 @@ use super::{NamedToken, hash};
 use crate::api::Role;
 use crate::hex;
 
-/// Maximum size of the file in bytes; enough for ten thousand tokens.
+/// Maximum size of the file in bytes, enough for ten thousand tokens.
 const MAX_BYTES: u64 = 1 << 20;
 
 /// Maximum length of a token's name in bytes.
 const NAME_MAX: usize = 64;
 
-/// Why a token file cannot be used. The errors do not quote the file, because it may be the wrong file or
+/// Why a token file cannot be used. The errors do not quote the file, because it could be the wrong file, or could
 /// contain a token by mistake.
 #[derive(Debug, thiserror::Error)]
 pub enum TokenFileError {
@@ -58,7 +58,7 @@ pub enum TokenFileError {
         /// Permission bits.
         mode: u32,
     },
-    /// A line is not `NAME ROLE HASH`.
+    /// A line does not have the form `NAME ROLE HASH`.
     #[error("{path}:{line}: {reason}", path = path.display())]
     Line {
         /// The file.
@@ -81,22 +81,22 @@ pub enum TokenFileError {
     Random,
 }
 
-/// Reads the tokens from a file that only root or this user may own, and that others cannot access.
+/// Reads the tokens from a file, which must be owned by root or this user and must not be accessible to others.
 ///
 /// # Errors
 /// Fails if the file cannot be read, has the wrong owner or mode, or has an invalid line.
 pub fn named_tokens(path: &Path) -> Result<Vec<NamedToken>, TokenFileError> {
-    // Opening a FIFO must not block the daemon.
+    // Open the file without blocking, because it could be a FIFO.
     let file =
         weir_sys::privileged::open_nonblocking(path).map_err(|source| failed(path, source))?;
     parse(path, &read_checked(path, &file)?)
 }
 
-/// Generates a token, adds its hash to the file (created if necessary), and returns the token. The token itself is not
-/// stored.
+/// Generates a token, adds its hash to the file, which is created if necessary, and returns the token. The token itself
+/// is not stored.
 ///
 /// # Errors
-/// Fails if the file cannot be used or written, or the name is in use.
+/// Fails if the file cannot be used or written, or if the name is invalid or in use.
 pub fn add_token(path: &Path, name: &str, role: Role) -> Result<String, TokenFileError> {
     let invalid_name = |reason| TokenFileError::Name {
         path: path.to_owned(),

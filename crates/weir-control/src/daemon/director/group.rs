@@ -17,12 +17,12 @@ use crate::group_configuration::GroupConfiguration;
 use crate::plane::Plane;
 
 impl<P: Plane> Director<P> {
-    /// Waits for an event of the group. Cancel-safe.
+    /// Waits for an event from the group. Cancel-safe.
     pub(in crate::daemon) async fn wait_for_group(&self) -> GroupEvent {
         self.group.next().await
     }
 
-    /// Handles an event of the group.
+    /// Handles an event from the group.
     pub(in crate::daemon) async fn handle_group(&mut self, event: GroupEvent) {
         let command = match event {
             GroupEvent::Applied(result) => return self.finish(result),
@@ -80,7 +80,7 @@ impl<P: Plane> Director<P> {
                 self.notify_pool_changes();
             }
             Output::Save(shared) => self.group.save_shared(shared),
-            // The driver executes these.
+            // The driver executes these commands.
             Output::List
             | Output::Watch { .. }
             | Output::Grant { .. }
@@ -89,8 +89,8 @@ impl<P: Plane> Director<P> {
         }
     }
 
-    /// Reports the result of applying a group configuration. As soon as this director reports success, another director
-    /// may stop or join, so success is reported only after moved flows have been sent.
+    /// Reports the result of applying a group configuration. After this director has reported success, another director
+    /// may stop or join, so success is reported only once the moved flows have been sent.
     fn finish(&mut self, result: Result<ReloadResponse, ApiError>) {
         if result.is_ok() && self.group.may_delay_result() && self.is_moving_flows() {
             self.group.delay_result(result);
@@ -99,7 +99,7 @@ impl<P: Plane> Director<P> {
         }
     }
 
-    /// Replies to a request that changed a server once the group has settled the change.
+    /// Replies to a request that changed a server, after the group has settled the change.
     pub(super) fn reply_when_settled(&mut self, key: SharedKey, reply: PendingReply) {
         let reply = match self.configured.sync {
             Some(_) => self.group.defer_reply(key.clone(), reply),
@@ -151,7 +151,7 @@ impl<P: Plane> Director<P> {
         Ok(())
     }
 
-    /// Validates a configuration on this director, then publishes it.
+    /// Validates a configuration on this director and publishes it.
     pub(super) fn publish(&mut self, request: PublishRequest, reply: Reply<PublishResponse>) {
         match self.check_publishable(&request) {
             Ok(()) => self.group.publish(request.text, request.guard_ms, reply),
@@ -159,7 +159,7 @@ impl<P: Plane> Director<P> {
         }
     }
 
-    /// Returns an error if the configuration is invalid here, or would put secrets into etcd unencrypted.
+    /// Returns an error if the configuration is invalid on this director, or would put unencrypted secrets into etcd.
     fn check_publishable(&self, request: &PublishRequest) -> Result<(), ApiError> {
         let Some(cluster) = &self.configured.cluster else {
             return Err(ApiError::new("[cluster] is not configured"));

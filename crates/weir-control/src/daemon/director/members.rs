@@ -1,4 +1,4 @@
-//! Applies server lists from outside the configuration file.
+//! Applies server lists from sources other than the configuration file.
 
 use serde_json::{Map, Value};
 use weir_cluster::{Kind, SharedKey};
@@ -16,12 +16,12 @@ impl<P: Plane> Director<P> {
         self.membership.changed().await;
     }
 
-    /// Retries failed watches of list files. Returns whether a retry succeeded.
+    /// Updates the watched directories of list files. Returns whether the set of directories has changed.
     pub(crate) fn retry_list_watches(&mut self) -> bool {
         self.membership.check_directories()
     }
 
-    /// Applies the current server lists, if they have changed and are plausible.
+    /// Applies the current server lists if they have changed and are plausible.
     pub(crate) async fn apply_lists(&mut self) {
         let Some(lists) = self.membership.read_changes(&self.configured) else {
             return;
@@ -48,8 +48,8 @@ impl<P: Plane> Director<P> {
         }
     }
 
-    /// Adds a server to a pool or changes an added server, with these keys; `None` removes the server. With `[sync]` in
-    /// a group, the reply waits until the group has settled the change.
+    /// Adds a server with these keys to a pool, or gives these keys to an added server; `None` removes the server. With
+    /// `[sync]` in a group, the reply is delayed until the group has settled the change.
     pub(super) async fn request_member_change(
         &mut self,
         pool: &str,
@@ -73,7 +73,7 @@ impl<P: Plane> Director<P> {
         self.reply_when_settled(key, PendingReply::Member(reply));
     }
 
-    /// Adds, changes or removes a server as requested on this director or on another director in the group.
+    /// Adds, changes or removes a server, as requested on this director or on another director of the group.
     pub(super) async fn change_member(
         &mut self,
         pool: &str,

@@ -13,13 +13,13 @@ use weir_vrrp_agent::ControlRequest;
 
 use crate::api::{ApiError, NodeState, NodeUpdate};
 
-/// The file that records that the node is drained, so that the node stays drained after a restart.
+/// The file that records whether the node is drained, so that a drained node stays drained after a restart.
 const FILE: &str = "node.json";
-/// Number of attempts to reach the VRRP agent, which may be starting, and the interval between them.
+/// Number of attempts to reach the VRRP agent, which may still be starting, and the interval between attempts.
 const ATTEMPTS: u32 = 25;
 const RETRY_INTERVAL: Duration = Duration::from_millis(200);
 
-/// The state of this node: drained or not, and the announced VIPs.
+/// The state of this node: whether it is drained, and the VIPs that it announces.
 #[derive(Debug)]
 pub(super) struct Node {
     announcer: Client,
@@ -47,7 +47,7 @@ impl Node {
         self.is_draining
     }
 
-    /// Reports to the announcer whether each VIP can serve, if this has changed.
+    /// Reports to the announcer which VIPs can serve, if this has changed.
     ///
     /// A VIP for which `must_announce` returns true stays announced, because no other director announces it.
     pub(super) fn announce(
@@ -64,15 +64,15 @@ impl Node {
         self.announcer.send(daemon_report);
     }
 
-    /// Returns the announcer's last report.
+    /// Returns the announcer's latest report.
     pub(super) fn report(&self) -> Option<Report> {
         self.announcer.report()
     }
 
-    /// Drains this director, or ends the drain. Records the new state before it takes effect.
+    /// Drains this director, or makes it ready again. Records the new state before it takes effect.
     ///
     /// # Errors
-    /// Fails if the state cannot be recorded, or there is nothing for another director to take over. In both cases
+    /// Fails if the state cannot be recorded, or if there is nothing for another director to take over. In both cases,
     /// nothing changes.
     pub(super) fn set_state(
         &mut self,
@@ -99,7 +99,7 @@ impl Node {
         Ok(())
     }
 
-    /// Releases the virtual routers if this node is drained, otherwise resumes them.
+    /// Releases the virtual routers if this node is drained; otherwise resumes them.
     pub(super) fn move_routers(&self, desired: &Desired) {
         for router in &desired.vrrp {
             let name = router.name.clone();

@@ -1,4 +1,4 @@
-//! Reloads on probation: a reload that makes things worse is rolled back.
+//! Performs reloads on probation: a reload that causes a regression is rolled back.
 //!
 //! Until the probation ends, a daemon that starts after a crash uses the previous configuration, because the new
 //! configuration may have caused the crash.
@@ -35,7 +35,7 @@ struct Revert {
 }
 
 impl<P: Plane> Director<P> {
-    /// Executes a reload. Replies immediately, or after the probation if `guard_ms` is set.
+    /// Executes a reload. Replies immediately or, if `guard_ms` is set, after the probation.
     pub(super) async fn guarded_reload(
         &mut self,
         request: &FileRequest,
@@ -60,7 +60,7 @@ impl<P: Plane> Director<P> {
         };
         match self.reload(request, caller).await {
             Ok(reloaded) => {
-                // A daemon that starts after a crash uses the previous configuration.
+                // After a crash, the next daemon uses the previous configuration.
                 self.record_configuration_of(&revert.previous.file, &revert.previous.text);
                 self.probation = Some(Probation {
                     guard: Guard::new(before, limit),
@@ -91,7 +91,7 @@ impl<P: Plane> Director<P> {
         }
     }
 
-    /// Describes a server that went down during the probation, with the reason.
+    /// Returns a description of a server that went down during the probation, with the reason.
     pub(super) fn regression_in(&self, events: &[HealthEvent]) -> Option<String> {
         let checkpoint = &self.probation.as_ref()?.revert.checkpoint;
         events.iter().find_map(|event| {
@@ -151,7 +151,7 @@ impl<P: Plane> Director<P> {
     }
 
     /// Restores the previous configuration and returns its revision. Overrides that were set during the probation are
-    /// kept; server states that result from checks of the rejected configuration are discarded.
+    /// kept; server states from the rejected configuration's checks are discarded.
     async fn roll_back_to(&mut self, revert: Revert) -> Result<u64, ApiError> {
         let mut previous = revert.previous;
         self.membership.resolve_new(&previous.configured).await;
@@ -179,8 +179,8 @@ impl<P: Plane> Director<P> {
         Ok(revision)
     }
 
-    /// Restores the states of servers. Called before the configuration is applied, so that servers are used correctly
-    /// from the start.
+    /// Restores the states of servers. Must be called before the configuration is applied, so that the planes use the
+    /// restored states from the start.
     fn restore_states(
         &mut self,
         desired: &Desired,
@@ -198,7 +198,7 @@ impl<P: Plane> Director<P> {
         self.notify_pool_changes();
     }
 
-    /// Applies a configuration and its admin listener.
+    /// Applies a configuration, including its admin listener.
     async fn reapply(&mut self, wanted: WantedConfiguration<'_>) -> Result<u64, ApiError> {
         let admin = self.admin.prepare(wanted.desired.node.admin.as_ref()).await;
         let admin = admin.map_err(ApiError::new)?;

@@ -1,4 +1,4 @@
-//! Changes servers at run time and reports their state.
+//! Changes servers at run time, and reports their state.
 
 use std::net::SocketAddr;
 
@@ -12,7 +12,8 @@ use crate::plane::Plane;
 use crate::snapshot::ServerState;
 
 impl<P: Plane> Director<P> {
-    /// Changes a server at run time. With `[sync]` in a group, the reply waits until the group has settled the change.
+    /// Changes a server at run time. With `[sync]` in a group, the reply is delayed until the group has settled the
+    /// change.
     pub(super) async fn change_server(
         &mut self,
         pool: &str,
@@ -35,7 +36,7 @@ impl<P: Plane> Director<P> {
         self.reply_when_settled(key, PendingReply::Server(reply));
     }
 
-    /// Sets or removes an override for an operator of this director or of another director in the group. Returns the
+    /// Sets or removes an override, as requested on this director or on another director of the group. Returns the
     /// server's name in the file.
     pub(super) async fn update_server(
         &mut self,
@@ -69,7 +70,7 @@ impl<P: Plane> Director<P> {
         Ok(name)
     }
 
-    /// Returns the current state of a server over all services that use its pool.
+    /// Returns the current state of a server across all services that use its pool.
     pub(super) fn server_status(
         &self,
         pool: &str,
@@ -95,7 +96,7 @@ impl<P: Plane> Director<P> {
             .filter(|service| service.pool == pool);
         let layer_4 = layer_4.flat_map(|service| &service.servers);
         let in_services = layer_4.filter(|server| server.name == address && !server.removed);
-        // A server that is down in only one service, because of the service's path, is not down.
+        // If a server is down only in some services, because of their paths, do not report it as down.
         if let Some(server) = in_services.min_by_key(|server| server.state == ServerState::Down) {
             return Ok(ServerStatus {
                 state: server.state.as_str().to_owned(),
@@ -133,7 +134,7 @@ impl<P: Plane> Director<P> {
     /// Returns the server's name in the file.
     pub(super) fn find(&self, pool: &str, address: &str) -> Result<String, ApiError> {
         match self.desired.pool(pool) {
-            // The plane has the servers created with ipvsadm, and rejects unknown servers.
+            // The configuration does not contain servers created with ipvsadm. The plane rejects unknown ones.
             None if weir_engine::is_from_ipvsadm(pool) => Ok(address.to_owned()),
             None => Err(unknown_pool(&self.desired, pool)),
             Some(found) => match find_server(&self.desired, found, address) {
@@ -147,8 +148,8 @@ impl<P: Plane> Director<P> {
     }
 }
 
-/// Returns the server with that name, or the only one with that address and port. A server without a configured port
-/// has the ports of the listeners of its services, as shown in `weir status`, in the ipvsadm listing and in logs.
+/// Returns the server with that name, or the only server with that address and port. A server without a configured port
+/// also matches the ports of its services' listeners, as shown by `weir status`, the ipvsadm listing and the logs.
 fn find_server<'a>(desired: &Desired, pool: &'a Pool, written: &str) -> Option<&'a Server> {
     if let Some(server) = pool.server(written) {
         return Some(server);
@@ -177,7 +178,7 @@ fn find_server<'a>(desired: &Desired, pool: &'a Pool, written: &str) -> Option<&
     candidates.next().is_none().then_some(server)
 }
 
-/// Returns whether a service that uses the pool listens on the port.
+/// Returns whether any service that uses the pool listens on the port.
 fn listens(desired: &Desired, pool: &str, port: u16) -> bool {
     let layer_4 = desired
         .services
@@ -256,7 +257,7 @@ mod tests {
             ("10.0.0.6", Some("10.0.0.6:8080")),
             ("10.0.0.6:80", None),
             ("10.0.0.7:81", Some("10.0.0.7:81")),
-            // Ambiguous.
+            // Two servers have this address.
             ("10.0.0.7", None),
             ("10.0.0.8:80", None),
             ("web1", None),

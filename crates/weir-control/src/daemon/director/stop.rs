@@ -1,4 +1,4 @@
-//! What a stop waits for, and what the log says about it.
+//! Waits for connections when the daemon stops, and describes the effects of the stop for the log.
 
 use super::Director;
 use crate::plane::Plane;
@@ -10,7 +10,7 @@ impl<P: Plane> Director<P> {
         self.plane.close(self.desired.node.drain_timeout).await;
     }
 
-    /// Returns what happens to packets and addresses after this process, for the log.
+    /// Describes, for the log, what happens to packets and addresses after this process exits.
     pub(crate) fn effects_of_stop(&self) -> String {
         let mut effects = match (needs_engine(&self.desired), self.pins_are_temporary) {
             (false, _) => String::new(),

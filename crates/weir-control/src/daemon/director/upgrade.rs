@@ -1,4 +1,4 @@
-//! Upgrades: the daemon starts its successor and hands over to it, or continues if the successor fails.
+//! Performs upgrades: the daemon starts its successor and hands over to it, or continues if the successor fails.
 
 use std::os::fd::AsFd;
 use std::time::Duration;
@@ -16,13 +16,13 @@ use crate::runtime_dir::DrainingRecord;
 pub(crate) struct DrainingDaemon<P> {
     /// The plane, with the remaining clients.
     pub plane: P,
-    /// The record of this daemon in the runtime directory.
+    /// This daemon's record in the runtime directory.
     pub record: DrainingRecord,
     /// Process ID of the successor.
     pub successor: u32,
     /// The channel through which clients are handed over.
     pub channel: Channel,
-    /// Maximum time for clients to finish when this daemon is stopped.
+    /// Time limit for clients to finish when this daemon is stopped.
     pub limit: Duration,
 }
 
@@ -58,7 +58,7 @@ impl<P: Plane> Director<P> {
         }
     }
 
-    /// Continues after the successor has failed at any point of the upgrade.
+    /// Resumes after the successor has failed at any point of the upgrade.
     async fn resume(&mut self) -> Result<(), ApiError> {
         let restored = self.runtime_dir.restore_socket();
         self.plane.resume().await.map_err(ApiError::new)?;
@@ -71,7 +71,7 @@ impl<P: Plane> Director<P> {
         self.successor.is_some()
     }
 
-    /// Stops serving the API and running checks, because the successor takes over both. Returns `None` without a
+    /// Stops serving the API and running checks, because the successor takes over both. Returns `None` if there is no
     /// successor.
     pub(crate) fn into_draining(self) -> Option<DrainingDaemon<P>> {
         self.admin.stop();

@@ -1,4 +1,4 @@
-//! Converts `[cluster]` to the settings of the etcd driver, and reads the files that the section refers to.
+//! Converts `[cluster]` to settings for the etcd driver, and reads the files that the section references.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use weir_etcd::{Client, Settings};
 use weir_model::Cluster;
 use weir_sys::privileged;
 
-/// Limits of the request timeout, which is half of the lease.
+/// Limits for the request timeout, which is half the lease time.
 const REQUEST_TIMEOUT_MIN: Duration = Duration::from_secs(1);
 const REQUEST_TIMEOUT_MAX: Duration = Duration::from_secs(5);
 
@@ -25,7 +25,7 @@ pub(super) fn random() -> Result<u64, String> {
     Ok(u64::from_le_bytes(bytes) >> 11 | 1)
 }
 
-/// Returns the driver's settings, without the recorded state of this director.
+/// Returns the driver's settings, without this director's recorded state.
 pub(super) fn settings(config: &Cluster, identity: u64) -> Result<Settings, String> {
     let member = match &config.member {
         Some(member) => member.clone(),

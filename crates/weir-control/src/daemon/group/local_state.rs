@@ -63,8 +63,8 @@ fn features(desired: &Desired) -> Vec<String> {
     present.map(|(name, _)| name.to_owned()).collect()
 }
 
-/// Returns fingerprints of the secrets that all members must share. They are keyed with the group key and reveal
-/// nothing without it.
+/// Returns fingerprints of the secrets that all members must share. The fingerprints are keyed with the group key, and
+/// reveal nothing to anyone without it.
 fn secrets(config: &Cluster, desired: &Desired) -> BTreeMap<String, String> {
     let key = config.group_key.as_ref();
     let Some(Ok(key)) = key.map(|key| GroupKey::new(key.expose())) else {

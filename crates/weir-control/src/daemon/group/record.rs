@@ -1,10 +1,10 @@
-//! The record of the group on disk.
+//! Stores the record of the group on disk.
 //!
 //! The record is stored twice: in the runtime directory, which is lost at a reboot, and in the state directory, which
-//! survives it. The state directory is the service manager's `STATE_DIRECTORY`, or `/var/lib/weir` with the default
-//! runtime directory. The copy in the state directory is synced to disk, so a thread writes it. If a copy cannot be
-//! written, for example because the disk is full, the previous copy remains, the status reports the error, and the
-//! write is retried.
+//! survives a reboot. The state directory is the service manager's `STATE_DIRECTORY`, or `/var/lib/weir` with the
+//! default runtime directory. A separate thread writes the copy in the state directory, because this copy is synced to
+//! disk. If a copy cannot be written, for example because the disk is full, the previous copy remains, the status
+//! reports the error, and the write is retried.
 
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -21,14 +21,14 @@ use crate::group_configuration::GroupConfiguration;
 const FILE: &str = "cluster.json";
 const RUNTIME_DIRECTORY: &str = "/run/weir";
 const STATE_DIRECTORY: &str = "/var/lib/weir";
-/// Pause before a failed write is retried.
+/// Delay before a failed write is retried.
 const RETRY_PAUSE: Duration = Duration::from_secs(2);
 
 /// The record of the group on disk.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct Record {
-    /// Number of times the record was saved: the copy with the higher number is newer.
+    /// The number of times that the record has been saved; the copy with the higher number is newer.
     number: u64,
     /// A random number that identifies this director.
     pub(super) identity: u64,
@@ -53,15 +53,15 @@ impl Record {
     }
 }
 
-/// Returns the group configuration that the last daemon of a runtime directory used.
+/// Returns the group configuration that the last daemon in a runtime directory used.
 pub fn last_group_configuration(runtime_dir: &Path) -> Option<GroupConfiguration> {
     Record::read(runtime_dir).configuration
 }
 
-/// Returns the directory that survives a reboot; `None` = this runtime directory has none.
+/// Returns the directory that survives a reboot; `None` = this runtime directory has no state directory.
 pub(in crate::daemon) fn state_directory(runtime_dir: &Path) -> Option<PathBuf> {
     let directories = std::env::var_os("STATE_DIRECTORY");
-    // The service manager separates several directories with colons.
+    // The service manager separates multiple directories with colons.
     let first = directories
         .as_ref()
         .and_then(|list| list.to_str()?.split(':').next());
@@ -81,20 +81,20 @@ pub(in crate::daemon) fn prepare_state_directory(directory: &Path) -> bool {
     prepared.is_ok()
 }
 
-/// The writer of the record to both directories.
+/// Writes the record to both directories.
 #[derive(Debug)]
 pub(super) struct Store {
     path: PathBuf,
     state_dir: Option<PathBuf>,
     writer: Option<Writer>,
-    /// Why the copy in the runtime directory is not the newest, and the time of the failed write; `None` =
-    /// it is the newest.
+    /// Why the copy in the runtime directory is not up to date, and the time of the failed write; `None` = it is up to
+    /// date.
     error: Option<(String, Instant)>,
-    /// Why the copy in the state directory is not the newest; `None` = it is, or is being written.
+    /// Why the copy in the state directory is not up to date; `None` = it is up to date or is being written.
     state_error: SharedError,
 }
 
-/// An error that another thread updates.
+/// An error that is shared with the writer thread.
 #[derive(Clone, Debug, Default)]
 struct SharedError(Arc<Mutex<Option<String>>>);
 
@@ -104,7 +104,7 @@ impl SharedError {
         error.clone()
     }
 
-    /// Replaces the error. Logs a new error, and its end.
+    /// Replaces the error. Logs when an error occurs and when it is resolved.
     fn set(&self, path: &Path, error: Option<String>) {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         log_change(path, known.as_deref(), error.as_deref());
@@ -141,8 +141,8 @@ impl Store {
         }
     }
 
-    /// Writes the record. When this returns, the record survives the exit of the daemon, unless [`Self::error`] returns
-    /// an error; soon afterwards it also survives a reboot.
+    /// Writes the record. When this function returns, the record survives the daemon's exit, unless [`Self::error`]
+    /// returns an error. Soon afterwards, it also survives a reboot.
     pub(super) fn save(&mut self, record: &mut Record) {
         record.number += 1;
         match serde_json::to_vec(record) {
@@ -154,7 +154,7 @@ impl Store {
         }
     }
 
-    /// Repeats a failed write to the runtime directory.
+    /// Retries a failed write to the runtime directory.
     pub(super) fn retry_save(&mut self, record: &Record) {
         if let Ok(text) = serde_json::to_vec(record) {
             self.write(&text);
@@ -167,7 +167,7 @@ impl Store {
         Some(*failed_at + RETRY_PAUSE)
     }
 
-    /// Returns why the newest record is not on disk; `None` = it is, or is being written.
+    /// Returns why the newest record is not on disk; `None` = it is on disk or is being written.
     pub(super) fn error(&self) -> Option<String> {
         let error = self.error.as_ref().map(|(error, _)| error.clone());
         error.or_else(|| self.state_error.get())
@@ -215,7 +215,7 @@ impl Writer {
     }
 }
 
-/// Writes the newest text that has arrived, until the channel is closed. Retries a failed write.
+/// Writes the newest text from the channel, until the channel is closed. Retries failed writes.
 fn write(directory: &Path, texts: &Receiver<Vec<u8>>, error: &SharedError) {
     let path = directory.join(FILE);
     let mut unwritten: Option<Vec<u8>> = None;
@@ -276,7 +276,7 @@ mod tests {
         let mut writer = store(&runtime, &state);
         let mut record = Record::default();
         writer.save(&mut record);
-        // A directory with the name of the new file blocks the write.
+        // A directory with the name of the temporary file makes the write fail.
         let obstacle = runtime.join("cluster.json.new");
         std::fs::create_dir(&obstacle).unwrap();
         record.identity = 7;

@@ -1,9 +1,9 @@
-//! Delays replies until the group has settled the requested change, and tracks the changes that this director has to
+//! Delays replies until the group has settled the requested change, and tracks the changes that this director must
 //! settle.
 //!
-//! With `[sync]`, a server change moves connections whose new entries the peers do not have yet. Adding or
-//! stopping a director at that moment would break these connections. A change is settled when every director has sent
-//! its moved connections to its peers. Until then, the reply to the operator's request is delayed.
+//! With `[sync]`, a server change moves connections, and the peers do not have the new flow table entries yet. Adding
+//! or stopping a director at that moment would break these connections. A change is settled when every director has
+//! sent its moved connections to its peers. Until then, the reply to the operator's request is delayed.
 
 use std::time::Duration;
 
@@ -12,40 +12,41 @@ use weir_cluster::SharedKey;
 
 use crate::api::{Reply, ServerStatus};
 
-/// Maximum delay of a reply. A director that fails during this time has lost its connections anyway.
+/// Maximum delay of a reply. If a director fails during this time, its connections are lost anyway.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(3);
-/// Maximum time that this director waits for its peers to have the flows, and the interval between checks.
+/// Maximum time that this director waits for its moved flows to be sent to its peers, and the interval between checks.
 const FLOW_SYNC_TIMEOUT: Duration = Duration::from_secs(2);
 const FLOW_SYNC_POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// A delayed reply.
 #[derive(Debug)]
 pub(in crate::daemon) enum PendingReply {
-    /// The reply to a change of a server's override.
+    /// The reply to a request that changed a server's override.
     Server(Reply<ServerStatus>),
     /// The reply to a request that added, changed or removed a server.
     Member(Reply<()>),
 }
 
-/// Delayed replies, and the changes that this director has to settle.
+/// Delayed replies, and the changes that this director must settle.
 #[derive(Debug, Default)]
 pub(super) struct Settling {
-    /// The revision of the newest change that this director has to settle, and the time of the oldest such change.
+    /// The revision of the newest change that this director must settle, and the time of the oldest such change.
     due: Option<(i64, Instant)>,
     /// Time at which to check the flows again.
     poll_at: Option<Instant>,
-    /// Delayed replies, each with the latest time at which it is sent.
+    /// Delayed replies, each with its deadline.
     replies: Vec<(SharedKey, Instant, PendingReply)>,
 }
 
 impl Settling {
-    /// Starts waiting until the flows that changes up to `revision` moved have been sent.
+    /// Starts waiting until all flows that changes up to `revision` moved have been sent.
     pub(super) fn begin(&mut self, revision: i64, now: Instant) {
         let since = self.due.map_or(now, |(_, since)| since);
         (self.due, self.poll_at) = (Some((revision, since)), Some(now));
     }
 
-    /// Returns the revision to acknowledge, if no flows remain to be sent (`is_moving`) or the timeout has expired.
+    /// Returns the revision to acknowledge once no flows remain to be sent (`is_moving` is false) or the timeout has
+    /// expired.
     pub(super) fn end(&mut self, is_moving: bool, now: Instant) -> Option<i64> {
         let (revision, since) = self.due?;
         if is_moving && now < since + FLOW_SYNC_TIMEOUT {

@@ -1,5 +1,5 @@
-//! Simulates a compromised daemon: tries operations that must be rejected, and logs the results. For tests with a debug
-//! build; not compiled into release builds.
+//! Simulates a compromised daemon: attempts operations that must be rejected, and logs the results. Used by tests with
+//! a debug build; not compiled into release builds.
 
 use std::fs;
 use std::io::{self, BufRead, BufReader, Write};
@@ -21,11 +21,11 @@ use crate::runtime_dir::SOCKET;
 /// The environment variable that enables the attempts.
 const VARIABLE: &str = "WEIR_TEST_ATTEMPTS";
 
-/// Maximum number of polls for the daemon's startup, and the interval between them.
+/// Maximum number of polls while the daemon starts, and the interval between them.
 const POLLS_MAX: u32 = 600;
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Tries operations that must be rejected, and logs the results.
+/// Attempts operations that must be rejected, and logs the results.
 pub(super) fn run(options: &Options, keeper: &Link, engine: Option<&EngineClient>) {
     if std::env::var_os(VARIABLE).is_none() {
         return;
@@ -78,7 +78,7 @@ fn report(attempt: &str, result: io::Result<()>) {
     }
 }
 
-/// Tries configurations that root did not write, and an edit on behalf of a nonexistent client.
+/// Tries to apply configurations that root did not write, and an edit on behalf of a nonexistent client.
 fn attempt_layer_4(options: &Options, engine: &EngineClient) {
     let text = privileged::read(&options.config).unwrap_or_default();
     let text = String::from_utf8_lossy(&text).into_owned();
@@ -105,7 +105,7 @@ fn attempt_layer_4(options: &Options, engine: &EngineClient) {
     attempt_publication(engine, &text, service);
     let (engine, socket) = (engine.clone(), options.runtime_dir.join(SOCKET));
     let runtime_dir = options.runtime_dir.clone();
-    // The socket is from an earlier daemon, so its existence does not show that the engine is ready.
+    // If the socket exists, an earlier daemon created it, so its existence does not show that the engine is ready.
     if socket.exists() {
         return;
     }
@@ -122,7 +122,7 @@ fn attempt_layer_4(options: &Options, engine: &EngineClient) {
     });
 }
 
-/// Tries configurations that this director's group did not publish.
+/// Tries to apply configurations that this director's group did not publish.
 fn attempt_publication(engine: &EngineClient, text: &str, service: &str) {
     let Some((group, _)) = weir_config::group_of(text) else {
         return;
@@ -206,7 +206,7 @@ fn request_program(helper: &dyn PrivilegedHelper, program: &Program) -> io::Resu
     results.recv().map_err(io::Error::other)?.map(drop)
 }
 
-/// When the VRRP agent and the announcer are running, requests changes that are not in root's file.
+/// Requests changes that are not in root's file, once the VRRP agent and the announcer are running.
 fn attempt_failover(options: &Options, keeper: &Link) {
     let (directory, keeper) = (options.runtime_dir.clone(), keeper.clone());
     std::thread::spawn(move || {

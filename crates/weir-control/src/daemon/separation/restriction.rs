@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-/// Restricts this process and the threads that it starts. They may write to the runtime directory and to `state`, the
-/// state directory of a group member, and read files below `roots`.
+/// Restricts this process and the threads that it starts later. They may write only to the runtime directory and to
+/// `state`, the state directory of a group member, and may read files below `roots`.
 ///
 /// # Errors
 /// Fails if the kernel rejects the system call filter.

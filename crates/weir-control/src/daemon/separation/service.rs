@@ -1,4 +1,4 @@
-//! A daemon that a service manager has started as an unprivileged account, with a separate helper service.
+//! Confines a daemon that a service manager has started as an unprivileged account, with a separate helper service.
 
 use std::path::{Path, PathBuf};
 
@@ -11,11 +11,11 @@ use super::restriction::restrict;
 use crate::daemon::{Error, Options, group, hide_memory};
 use crate::keeper::{KeeperState, RootInfo};
 
-/// Set by the service manager (systemd.exec(5)).
+/// The variable that the service manager sets to the directory of the unit's credentials (see systemd.exec(5)).
 const CREDENTIALS: &str = "CREDENTIALS_DIRECTORY";
 
-/// Restricts files and system calls, as in a daemon that drops root privileges. Must be called before the process has
-/// other threads.
+/// Restricts file access and system calls, as in a daemon that drops root privileges itself. Must be called before the
+/// process has other threads.
 ///
 /// # Errors
 /// Fails if the kernel rejects a step. The process must then exit.
@@ -29,11 +29,11 @@ pub(super) fn confine(
     roots.extend(std::env::var_os(CREDENTIALS).map(PathBuf::from));
     let roots: Vec<&Path> = roots.iter().map(PathBuf::as_path).collect();
     keeper_state.pinned = root_info.pinned;
-    // Raise the hard limit too, which only root can do.
+    // Try to raise the hard limit, too, although only root can do this.
     let _ = weir_sys::raise_nofile();
     weir_sys::drop_capabilities()?;
     hide_memory();
-    // The service manager has created the directory if the unit names it.
+    // The service manager has created the directory if the unit specifies it.
     let state = group::state_directory(&options.runtime_dir).filter(|directory| directory.is_dir());
     restrict(&options.runtime_dir, state.as_deref(), &roots)?;
     set_helper(Box::new(DaemonClient::new(channel)));

@@ -1,4 +1,5 @@
-//! The keeper's side: sends requests to the service, and reconnects when the service was restarted.
+//! Implements the keeper's side of the helper service: sends requests to the service, and reconnects when the service
+//! is restarted.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -13,14 +14,14 @@ use crate::keeper::helper::{Kind, is_closed};
 use crate::keeper::root_info::RootInfo;
 use crate::runtime_dir;
 
-/// Time limit of a request, during which the service may be restarted.
+/// Time limit for a request, including a restart of the service.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time limit for stopping virtual routers and announcements.
 const STOP_TIMEOUT: Duration = Duration::from_secs(12);
-/// Interval between two attempts to connect.
+/// Interval between attempts to connect.
 const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 
-/// The helper of a daemon, as reported to a new service.
+/// A daemon's helper, which must be reported to a new service.
 struct HelperEntry {
     kind: Kind,
     program: PathBuf,
@@ -29,12 +30,12 @@ struct HelperEntry {
 
 #[derive(Default)]
 struct State {
-    /// `None` = the service is being restarted.
+    /// The channel to the service; `None` = the service is being restarted.
     channel: Option<Arc<Channel>>,
     helpers: Vec<HelperEntry>,
     vrrp: Option<PathBuf>,
     announce: Option<PathBuf>,
-    /// Destination of the response to the current request.
+    /// The destination of the response to the current request.
     reply_to: Option<mpsc::Sender<(FromService, Vec<OwnedFd>)>>,
 }
 
@@ -58,7 +59,8 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Sends a message. Ignores errors: if the service has exited, the reading thread reconnects and resends everything.
+/// Sends a message. Ignores errors: if the service has exited, the receiving thread reconnects and sends the state
+/// again.
 fn send(channel: &Channel, message: &ToService, files: &[BorrowedFd<'_>]) {
     let result = serde_json::to_vec(message).map(|bytes| channel.send(&bytes, files));
     if let Ok(Err(error)) = result {
@@ -79,7 +81,7 @@ fn connect(path: &Path) -> Result<Channel, String> {
     Ok(channel)
 }
 
-/// Asks the helper service or a keeper to permit a program; `path` is its socket. Does nothing if this process is not
+/// Asks the helper service or a keeper at the socket `path` to permit a program. Does nothing if this process is not
 /// root, or if no process listens on the socket.
 ///
 /// # Errors
@@ -107,7 +109,7 @@ pub fn permit(path: &Path, program: &Path) -> Result<(), String> {
 }
 
 impl ServiceClient {
-    /// Connects to the service at `path`. Starts a thread.
+    /// Connects to the service at `path`, and starts a thread that receives responses.
     ///
     /// # Errors
     /// Fails if the service cannot be reached within [`REQUEST_TIMEOUT`].
@@ -175,7 +177,7 @@ impl ServiceClient {
         }
     }
 
-    /// Takes the lock of the runtime directory, which the service prepares.
+    /// Acquires the lock of the runtime directory. The service prepares the directory.
     ///
     /// # Errors
     /// Fails if another process holds the lock, or the directory cannot be used.
@@ -193,7 +195,7 @@ impl ServiceClient {
         }
     }
 
-    /// Returns the information that only root can determine, for a daemon of this program.
+    /// Returns the information that only root can determine, for a daemon that runs this program.
     ///
     /// # Errors
     /// Returns a message if root has not permitted the program or the service does not respond.
@@ -205,7 +207,7 @@ impl ServiceClient {
         }
     }
 
-    /// Returns the daemon's end of the channel to a helper of `program`.
+    /// Returns the daemon's end of the channel to a helper that runs `program`.
     ///
     /// # Errors
     /// Fails if the open-file limit is reached.
@@ -257,7 +259,7 @@ impl ServiceClient {
         }
     }
 
-    /// Makes the service stop virtual routers and announcements. Returns a handle for waiting.
+    /// Makes the service stop virtual routers and announcements. Returns a handle that waits for this.
     pub(in crate::keeper) fn stop(&self) -> StopHandle {
         let (sender, response) = mpsc::channel();
         let mut state = lock(&self.state);
@@ -272,7 +274,7 @@ impl ServiceClient {
     }
 }
 
-/// Waits until virtual routers and announcements have stopped; see [`ServiceClient::stop`].
+/// A handle that waits until virtual routers and announcements have stopped; see [`ServiceClient::stop`].
 #[derive(Debug)]
 pub(in crate::keeper) struct StopHandle {
     response: mpsc::Receiver<(FromService, Vec<OwnedFd>)>,
@@ -304,7 +306,7 @@ fn receive(channel: &Channel, state: &Mutex<State>) {
             Ok(response) => {
                 let reply_to = lock(state).reply_to.take();
                 if let Some(reply_to) = reply_to {
-                    // The request may have timed out.
+                    // Ignore errors, because the request may have timed out.
                     let _ = reply_to.send((response, message.files));
                 }
             }
@@ -318,7 +320,7 @@ fn receive(channel: &Channel, state: &Mutex<State>) {
     state.reply_to = None;
 }
 
-/// Connects to the next service and reports the running processes to it.
+/// Connects to the next service, and reports the running processes to it.
 fn reconnect(path: &Path, state: &Mutex<State>) -> Arc<Channel> {
     let channel = loop {
         std::thread::sleep(RETRY_INTERVAL);

@@ -1,5 +1,5 @@
-//! Messages between an unprivileged keeper and the helper service: JSON with file descriptors. Either side may be one
-//! version older, so fields and messages are only added and never change their meaning.
+//! Defines the messages between an unprivileged keeper and the helper service: JSON with file descriptors. Either side
+//! can be one version older than the other, so fields and messages may be added, but must never change their meaning.
 
 use std::path::PathBuf;
 
@@ -8,37 +8,37 @@ use serde::{Deserialize, Serialize};
 use crate::keeper::helper::Kind;
 use crate::keeper::root_info::RootInfo;
 
-/// Version of the protocol.
+/// The version of the protocol.
 pub(super) const VERSION: u32 = 1;
 
 /// Messages from a keeper, and from `weir upgrade`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub(super) enum ToService {
-    /// The first message of a keeper.
+    /// The first message from a keeper.
     Keeper {
         /// See [`VERSION`].
         version: u32,
     },
-    /// Permit starting helpers of this program. Only root sends this message.
+    /// Permit this program, so that helpers may run it. Only root may send this message.
     Permit {
-        /// Absolute path.
+        /// The program's absolute path.
         program: PathBuf,
     },
-    /// Prepare the runtime directory for the account, and acquire its lock for the keeper.
+    /// Prepare the runtime directory for the account, and acquire the directory's lock for the keeper.
     Lock,
-    /// Return the information that only root can determine, for a daemon of this program.
+    /// Return the information that only root can determine, for a daemon that runs this program.
     #[serde(rename = "facts")]
     RootInfo {
-        /// Absolute path.
+        /// The program's absolute path.
         program: PathBuf,
     },
-    /// Start a helper of a daemon at the attached end of its channel, at the first request.
+    /// Start a daemon's helper at the attached end of its channel when the first request arrives.
     #[serde(rename = "attend")]
     StartHelper {
         /// The helper's task.
         kind: Kind,
-        /// Absolute path.
+        /// The program's absolute path.
         program: PathBuf,
         /// Start the helper immediately, because it was running under the previous service.
         #[serde(rename = "again")]
@@ -48,14 +48,14 @@ pub(super) enum ToService {
     Vrrp {
         /// Whether the active configuration has virtual routers.
         configured: bool,
-        /// Absolute path.
+        /// The program's absolute path.
         program: PathBuf,
     },
     /// Start the announcer, or stop it.
     Announce {
         /// Whether the active configuration announces VIPs.
         configured: bool,
-        /// Absolute path.
+        /// The program's absolute path.
         program: PathBuf,
     },
     /// Stop virtual routers and announcements.
@@ -66,7 +66,7 @@ pub(super) enum ToService {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum FromService {
-    /// The lock is attached.
+    /// The lock was acquired and is attached.
     Locked,
     /// Another process holds the lock.
     Held {
@@ -82,7 +82,7 @@ pub(super) enum FromService {
     Stopped,
     /// The request was rejected or failed.
     Refused {
-        /// The message.
+        /// The error message.
         reason: String,
     },
 }

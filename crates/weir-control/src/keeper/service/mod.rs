@@ -1,16 +1,17 @@
-//! `weir helper --service`: starts the privileged processes for a keeper that a service manager runs unprivileged.
+//! Implements `weir helper --service`, which starts the privileged processes for a keeper that a service manager runs
+//! unprivileged.
 //!
-//! The keeper holds descriptors and restarts the daemon. Neither requires privileges. This service starts the processes
-//! that need privileges: the helpers of daemons, the VRRP agent with its helper, and the announcer. It reads no data
-//! from clients and executes no requests from the daemon. The helpers execute these requests, each according to a
-//! policy that it reads from root's files.
+//! The keeper holds descriptors and restarts the daemon. Neither task requires privileges. This service starts the
+//! processes that need privileges: the helpers of daemons, the VRRP agent with its helper, and the announcer. It reads
+//! no data from clients and executes no requests from the daemon. The helpers execute those requests. Each helper
+//! enforces a policy that it reads from root's files.
 //!
-//! The keeper connects to a socket that only root can create, and each side gets the identity of the other from the
-//! kernel. One keeper is served at a time; other keepers wait. A keeper specifies the programs that are started as
-//! root. Only this service's own program, and programs that root has permitted with `weir upgrade`, are allowed.
+//! The keeper connects to a socket that only root can create, and each side obtains the identity of the other from the
+//! kernel. The service serves one keeper at a time; other keepers wait. A keeper specifies the programs to start as
+//! root. It may specify only this service's own program and programs that root has permitted with `weir upgrade`.
 //!
-//! When this process dies, its helpers die with it. The keeper keeps the channels, and the next service connects new
-//! helpers to them.
+//! When this process dies, its helpers die with it. The keeper keeps the channels open, and the next service connects
+//! new helpers to them.
 
 mod client;
 mod message;
@@ -46,20 +47,20 @@ pub use client::permit;
 
 /// Time limit for the first message of a client.
 const FIRST_MESSAGE_TIMEOUT: Duration = Duration::from_secs(2);
-/// Maximum number of connections of the account whose first message has not arrived; further connections are closed.
-/// Root's connections are not limited.
+/// Maximum number of connections from the account that have not sent their first message; further connections are
+/// closed. Connections from root are not limited.
 const PENDING_MAX: usize = 32;
-/// Maximum number of keepers that wait for another keeper to exit; further keepers are rejected.
+/// Maximum number of keepers that are waiting for another keeper to exit; further keepers are rejected.
 const WAITING_MAX: usize = 4;
-/// Maximum number of queued messages from a keeper; further messages wait in the keeper.
+/// Maximum number of queued messages from a keeper; further messages wait in the channel.
 const RECEIVED_MAX: usize = 64;
 /// Pause after an error from accept(2).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// The socket that the package's units use.
+/// The socket that the package's systemd units use.
 pub const SOCKET: &str = "/run/weir-helper/socket";
 
-/// Returns the socket of the helper service, from this process's environment.
+/// Returns the path of the helper service's socket from this process's environment.
 pub fn configured_socket() -> Option<PathBuf> {
     socket_group::service()
 }
@@ -72,7 +73,7 @@ struct Acceptor {
     permitted: SharedPermitted,
     configuration: PathBuf,
     runtime_dir: PathBuf,
-    /// Number of connections of users other than root whose first message has not arrived.
+    /// Number of connections from users other than root that have not sent their first message.
     pending: Arc<AtomicUsize>,
 }
 
@@ -137,7 +138,7 @@ pub async fn serve(socket: &Path, configuration: &Path, paths: &Paths) -> Result
 }
 
 impl Acceptor {
-    /// Accepts connections. Sends keepers to `clients`, and executes other requests.
+    /// Accepts connections. Passes keepers to `clients`, and executes requests from other clients.
     fn accept(&self, listener: &ServiceSocket, clients: &mpsc::Sender<Client>) {
         loop {
             let (channel, peer) = match listener.accept() {
@@ -171,13 +172,14 @@ impl Acceptor {
         }
     }
 
-    /// Ends the wait for the first message of a connection.
+    /// Records that a connection is no longer waiting for its first message.
     fn end_pending(&self, is_counted: bool) {
         self.pending
             .fetch_sub(usize::from(is_counted), Ordering::Relaxed);
     }
 
-    /// Reads the first message of a connection. Returns the client if it is a keeper; other requests are executed.
+    /// Reads the first message of a connection. Returns the client if it is a keeper; executes the requests of other
+    /// clients.
     fn read_first_message(&self, channel: Channel, peer: Peer) -> Option<Client> {
         let Peer { process, user } = peer;
         channel
@@ -252,7 +254,7 @@ struct Session {
     paths: Paths,
     /// The supervised processes; `None` = all have exited.
     running: Option<(VrrpProcesses, Announcer)>,
-    /// Whether the keeper has requested to stop the processes.
+    /// Whether the keeper has requested that the processes be stopped.
     is_stopped: bool,
 }
 
@@ -266,7 +268,7 @@ impl Session {
         let channel = Arc::new(channel);
         let (sender, received) = mpsc::channel(RECEIVED_MAX);
         let reader = Arc::clone(&channel);
-        // The thread ends with the keeper.
+        // The thread ends when the keeper exits.
         std::thread::spawn(move || {
             while let Ok(Some(message)) = reader.receive() {
                 if sender.blocking_send(message).is_err() {
@@ -276,7 +278,7 @@ impl Session {
         });
         tracing::info!(process = peer.process, "a keeper has connected");
         let vrrp = VrrpProcesses::new(&paths.runtime_dir, configuration);
-        // The daemon is unprivileged from its start.
+        // The daemon is unprivileged from the start.
         vrrp.confine();
         Self {
             channel,
@@ -334,7 +336,7 @@ impl Session {
                 program,
                 is_needed,
             } => {
-                // If the request is rejected, the channel is closed.
+                // If the request is rejected, dropping the channel closes it.
                 if let Some(channel) = files.into_iter().next()
                     && let Ok(program) = self.check(&program)
                 {
@@ -380,7 +382,7 @@ impl Session {
     /// Takes the lock of the runtime directory for the keeper, and lets the account write files in the directory.
     fn lock(&self) {
         let directory = &self.paths.runtime_dir;
-        // A keeper that was killed may have left the directory owned by the account.
+        // If a keeper was killed, the account may still own the directory.
         weir_runtime_dir::return_to_root(directory);
         let (reply, lock) = match RuntimeDir::lock_for(directory, self.peer.process) {
             Ok(lock) => (FromService::Locked, Some(lock)),
@@ -418,13 +420,13 @@ impl Session {
         }
     }
 
-    /// Ends the session. `must_exit`: this process must exit, and the keeper waits for the next service; otherwise the
-    /// keeper has exited.
+    /// Ends the session. If `must_exit` is set, this process must exit and the keeper waits for the next service;
+    /// otherwise the keeper has exited.
     async fn end(mut self, must_exit: bool) {
         if !self.is_stopped
             && let Some((vrrp, announcer)) = self.running.take()
         {
-            // The announcer itself withdraws its routes if no keeper follows.
+            // The announcer withdraws its routes itself if no keeper follows.
             announcer.detach();
             vrrp.shutdown().await;
         }
@@ -436,7 +438,7 @@ impl Session {
     }
 }
 
-/// Returns root's configuration; `None` = it cannot be read or is invalid, and the daemon reports the errors.
+/// Returns root's configuration; `None` = it cannot be read or is invalid. The daemon reports the errors.
 fn read_desired(configuration: &Path) -> Option<Desired> {
     let text = match weir_helper::read_trusted(configuration) {
         Ok(text) => text,

@@ -1,6 +1,6 @@
-//! Programs that may be started as root: this process's own file, and files that root has permitted with `weir
-//! upgrade`. An unprivileged daemon or its keeper requests the start, so the identity of the process that permits a
-//! program must come from the kernel.
+//! Manages the programs that may be started as root: this process's own file, and files that root has permitted with
+//! `weir upgrade`. An unprivileged daemon or its keeper requests the start, so the kernel must confirm that the process
+//! that permits a program is root.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,7 +15,7 @@ use crate::keeper::helper;
 
 /// Maximum number of programs that root has permitted; the oldest program is removed when a new one is added.
 const PERMITTED_MAX: usize = 16;
-/// Maximum time until a client has sent its message.
+/// Time limit for a client to send its message.
 const MESSAGE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Programs that may be started as root.
@@ -44,7 +44,7 @@ impl Permitted {
         })
     }
 
-    /// Permits a program. Links are resolved, because another account could change a link afterwards.
+    /// Permits a program. Links are resolved, because another account could change a link later.
     fn add(&mut self, program: &Path) -> Result<(), String> {
         let program = helper::check_program(program)?;
         self.others.retain(|other| *other != program);
@@ -89,7 +89,7 @@ pub(super) fn check(permitted: &Mutex<Permitted>, program: &Path) -> Result<Path
     permitted.check(program)
 }
 
-/// The socket in the runtime directory at which root permits programs to a keeper that is root.
+/// The socket in the runtime directory through which root permits programs. Used by a keeper that runs as root.
 #[derive(Debug)]
 pub(in crate::keeper) struct PermitSocket {
     path: PathBuf,
@@ -110,7 +110,7 @@ impl PermitSocket {
         })
     }
 
-    /// Listens, unless it already does. Recreates the socket if it was removed.
+    /// Listens on the socket, unless this has already been done. Recreates the socket if it was removed.
     pub(in crate::keeper) fn serve(&mut self) {
         if self.socket.as_ref().is_some_and(|socket| socket.has_name()) {
             return;
@@ -131,7 +131,7 @@ impl PermitSocket {
                 let response = match serde_json::from_slice(bytes) {
                     Ok(ToService::Permit { program }) if peer.user == 0 => {
                         match permit_program(&permitted, &program) {
-                            // The keeper of a daemon that runs as root starts every program that root specifies.
+                            // If the daemon runs as root, its keeper starts every program that root specifies.
                             FromService::Refused { .. }
                                 if weir_runtime_dir::account_that_owns(&runtime_dir).is_none() =>
                             {
@@ -195,7 +195,7 @@ mod tests {
         let path = directory.join(UPGRADE_SOCKET);
         permit(&path, shell).unwrap();
         assert_eq!(socket.check(shell), Ok(shell.canonicalize().unwrap()));
-        // A keeper of an earlier version has removed the socket.
+        // A keeper of an earlier version removes the socket.
         std::fs::remove_file(&path).unwrap();
         socket.serve();
         permit(&path, Path::new("/bin/cat")).unwrap();

@@ -1,8 +1,9 @@
-//! Aligns columns, and wraps lines at a limited width.
+//! Aligns columns, and wraps lines at a maximum width.
 
 use std::fmt::Write as _;
 
-/// Pads columns to their widest cell, except the last. `draw` may add text without a width, such as colours.
+/// Pads every column except the last to its widest cell. `draw` can add characters without a width, such as colour
+/// sequences.
 pub(super) fn columns<const N: usize>(
     out: &mut String,
     rows: &[[String; N]],
@@ -22,7 +23,7 @@ pub(super) fn columns<const N: usize>(
     }
 }
 
-/// Shortens a line to `width`.
+/// Shortens a line to `width` characters.
 pub(super) fn truncate(line: &str, width: usize) -> String {
     if line.chars().count() <= width {
         return line.to_owned();
@@ -31,8 +32,8 @@ pub(super) fn truncate(line: &str, width: usize) -> String {
     start + "…"
 }
 
-/// Breaks long lines at blanks and indents the continuation lines. Lines with escape sequences never exceed `width` and
-/// are not changed.
+/// Breaks long lines at blanks and indents the continuation lines. Lines with escape sequences are not changed, because
+/// they never exceed `width`.
 pub(super) fn wrap(text: &str, width: usize) -> String {
     let mut out = String::with_capacity(text.len());
     for line in text.lines() {

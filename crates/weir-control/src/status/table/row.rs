@@ -1,4 +1,4 @@
-//! A server's row.
+//! Formats a server's row.
 
 use super::super::{Server, time};
 use super::layout::{columns, format_age, format_short};
@@ -7,7 +7,7 @@ use super::view::View;
 /// The cells of a row.
 pub(super) type Columns<const N: usize> = [String; N];
 
-/// Returns whether a server is not in its normal state and should be looked at by an operator.
+/// Returns whether a server is not in its normal state and therefore needs an operator's attention.
 pub(super) fn needs_attention(server: &Server) -> bool {
     !matches!(server.state.as_str(), "up" | "unchecked")
         || server.overridden.is_some()
@@ -28,10 +28,10 @@ fn state(server: &Server) -> &str {
     }
 }
 
-/// Returns the reason for a server's state, followed by everything that changes its weight.
+/// Returns the reason for a server's state, followed by all causes of a changed weight.
 fn reason(server: &Server) -> String {
     let reason = match &server.overridden {
-        // An override that equals the state is not shown twice.
+        // Do not show an override that equals the state.
         Some(active) if *active != server.state => {
             format!("{} (override: {active})", server.reason)
         }
@@ -56,7 +56,7 @@ fn latency(server: &Server) -> String {
     text.unwrap_or_default()
 }
 
-/// Returns everything that changes the configured weight in addition to the override: checks and slow start.
+/// Returns the causes of a changed weight other than the override: checks and slow start.
 fn weight_changes(server: &Server) -> String {
     let check = server.check_weight.map(|weight| format!("check {weight}"));
     let percent = |ramp: u32| f64::from(ramp) / 10.0;
@@ -71,7 +71,7 @@ fn weight_changes(server: &Server) -> String {
     }
 }
 
-/// Returns the last results of each check, the newest last, in at most `width` characters.
+/// Returns the last results of each check, newest last, in at most `width` characters.
 fn probes(server: &Server, width: usize) -> String {
     let checks = server.checks.len().max(1);
     let length = (width.saturating_add(1) / checks).saturating_sub(1).max(1);
@@ -87,7 +87,7 @@ fn probes(server: &Server, width: usize) -> String {
     strips.join(" ").chars().take(width).collect()
 }
 
-/// Rows of unlimited width, for programs and files.
+/// Formats rows of unlimited width, for programs and files.
 pub(super) mod wide {
     use super::*;
 
@@ -117,11 +117,11 @@ pub(super) mod wide {
     }
 }
 
-/// Rows of 80 columns.
+/// Formats rows of 80 columns.
 pub(super) mod narrow {
     use super::*;
 
-    /// Maximum length of an address in a row; a longer address is written on a separate line.
+    /// Maximum length of an address in a row; a longer address gets its own line.
     const ADDRESS_MAX: usize = 20;
     const PROBES_MAX: usize = 8;
     const STATE: usize = 1;
@@ -129,7 +129,8 @@ pub(super) mod narrow {
         "SERVER", "STATE", "WEIGHT", "ACTIVE", "INACT", "TOTAL", "SINCE", "PROBES",
     ];
 
-    /// Writes the table, with reasons below the servers that need attention, or below all servers if `view.all` is set.
+    /// Writes the table, with reasons below the servers that need attention, or below every server if `view.all` is
+    /// set.
     pub(in super::super) fn table(
         out: &mut String,
         servers: &[&Server],

@@ -4,7 +4,7 @@ use crate::status::tests::director;
 fn terminal() -> View<'static> {
     View {
         width: Some(80),
-        // One hour after the servers of the test director entered their states.
+        // About one hour after the test director's servers entered their states.
         now: Some(Duration::from_secs(1_795_201_200 + 3_725)),
         ..View::default()
     }
@@ -32,8 +32,8 @@ fn report_fits_80_columns() {
     insta::assert_snapshot!(text);
 }
 
-/// Returns a pool with 2 000 servers, of which every twentieth is down, with long addresses, numbers, reasons and probe
-/// results.
+/// Returns a pool of 2 000 servers with long addresses, numbers, reasons and probe results. Every twentieth server is
+/// down.
 fn large() -> Report {
     let mut report = Report::from(&director());
     let service = &mut report.services[0];
@@ -136,7 +136,7 @@ fn rates_are_computed_from_two_reports() {
     let mut now = previous.clone();
     now.services[0].totals.connections += 30;
     now.services[0].totals.packets_in += 4000;
-    // The service was removed and added again, so its counters were reset.
+    // The service was removed and added again, which reset its counters.
     now.services[1].totals.connections = 0;
     let view = View {
         previous: Some(Previous {

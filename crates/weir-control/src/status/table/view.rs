@@ -1,10 +1,10 @@
-//! Options for rendering the text.
+//! Defines the options for rendering the text.
 
 use std::time::Duration;
 
 use super::super::Report;
 
-/// A previous document, for computing rates, and the time since it was read.
+/// A previous document for computing rates, and the time since it was read.
 #[derive(Clone, Copy, Debug)]
 pub struct Previous<'a> {
     /// The document.
@@ -16,7 +16,7 @@ pub struct Previous<'a> {
 /// Options for rendering the text.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct View<'a> {
-    /// Columns of the terminal, at least 80; `None` = not a terminal.
+    /// Number of columns of the terminal, at least 80; `None` = the output is not a terminal.
     pub width: Option<usize>,
     /// Whether states are coloured.
     pub color: bool,
@@ -24,8 +24,9 @@ pub struct View<'a> {
     pub all: bool,
     /// Whether only servers that are down were selected.
     pub down: bool,
-    /// The current time since 1970, for the age of states; `None` = the time of the state change is shown.
+    /// The current time since 1970, from which the age of states is computed; `None` = the time of the state change is
+    /// shown instead.
     pub now: Option<Duration>,
-    /// A previous document; `None` = no rates are shown.
+    /// A previous document, for rates; `None` = no rates are shown.
     pub previous: Option<Previous<'a>>,
 }

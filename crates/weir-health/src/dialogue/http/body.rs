@@ -1,8 +1,8 @@
-//! Incremental reading of a body, with or without the chunked coding.
+//! Reads a body incrementally, with or without the chunked coding.
 
 use super::{BODY_MAX_BYTES, find_bytes};
 
-/// The part of a body that was received so far.
+/// The part of a body that has been received so far.
 #[derive(Debug, Default)]
 pub(super) struct Body {
     /// Received bytes, including chunk sizes.

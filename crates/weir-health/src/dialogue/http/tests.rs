@@ -8,7 +8,7 @@ fn exchange(expected: Http) -> Exchange {
     Exchange::new(&expected, &Target::new(&check, &server, Some(8080)))
 }
 
-/// Returns the outcome of a response received in pieces. All piece sizes must have the same outcome.
+/// Returns the outcome of a response that is received in pieces. All piece sizes must produce the same outcome.
 fn outcome_of(expected: &Http, response: &[u8], is_closed: bool) -> String {
     let mut last: Option<String> = None;
     for piece_size in 1..=response.len().max(1) {

@@ -1,4 +1,4 @@
-//! Rewrites that restart route selection, with virtual requests.
+//! Tests rewrites that restart route selection, with virtual requests.
 
 use weir_model::{PathRewrite, Template, TextRegex};
 

@@ -1,4 +1,4 @@
-//! Compares the index with the reference.
+//! Compares the index with the reference implementation.
 
 use proptest::prelude::*;
 use weir_model::{Conditions, NamedCondition, RouteAction, TextRegex};

@@ -1,4 +1,4 @@
-//! Expanded templates: rewritten paths, redirects, field values.
+//! Tests expanded templates: rewritten paths, redirects and field values.
 
 use proptest::prelude::*;
 use weir_model::{HostPattern, RouteAction, TextRegex, TlsVersion};
@@ -262,7 +262,7 @@ fn every_variable_has_a_value() {
 }
 
 proptest! {
-    /// For any input from a client, a value adds no line to a head, and no space or control character to a URL.
+    /// No input from a client adds a line to a head, or a space or control character to a URL.
     #[test]
     fn values_add_no_delimiters(
         field in "[ -~\t]{0,12}",

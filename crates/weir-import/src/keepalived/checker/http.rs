@@ -1,4 +1,4 @@
-//! `HTTP_GET` and `SSL_GET`: one check per URL.
+//! Converts `HTTP_GET` and `SSL_GET` to one check per URL.
 
 use super::super::field::{self, Located};
 use super::super::setting::Settings;
@@ -230,7 +230,7 @@ impl BodyMatch {
         }
     }
 
-    /// Returns the key of `expect`; `None` = there is no `regex`.
+    /// Returns the key of `expect`, or `None` if there is no `regex`.
     fn entry(self) -> Option<Entry> {
         let (pattern, position) = self.pattern?;
         let key = if self.negated { "without" } else { "regex" };
@@ -255,7 +255,7 @@ impl BodyMatch {
     }
 }
 
-/// Parses `200 204 300-399`; invalid words get a note.
+/// Parses statuses such as `200 204 300-399`; invalid words get a note.
 fn status_codes(node: &Node, notes: &mut Notes) -> Vec<String> {
     let mut codes = Vec::new();
     for word in node.words.iter().skip(1) {

@@ -1,4 +1,4 @@
-//! `MISC_CHECK`: runs a program.
+//! Converts `MISC_CHECK`, which runs a program.
 
 use super::super::Globals;
 use super::super::field::{self, Located};
@@ -8,7 +8,7 @@ use crate::document::Entry;
 use crate::note::Notes;
 use crate::probe::Probe;
 
-/// Converts a `MISC_CHECK` to a `script` check; `None` = it has no program.
+/// Converts a `MISC_CHECK` to a `script` check. Returns `None` if it has no program.
 pub(super) fn check(
     globals: &Globals,
     checker: &Checker<'_>,

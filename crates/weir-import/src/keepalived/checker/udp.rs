@@ -1,4 +1,4 @@
-//! `UDP_CHECK`: the bytes to send, and the expected reply.
+//! Converts `UDP_CHECK`: the bytes to send and the expected reply.
 
 use super::super::field::{self, Located};
 use super::super::tree::Node;
@@ -7,7 +7,7 @@ use crate::document::Entry;
 use crate::note::Notes;
 use crate::probe::Probe;
 
-/// Converts a `UDP_CHECK` to a `udp` check; `None` = it requires no reply.
+/// Converts a `UDP_CHECK` to a `udp` check. Returns `None` if it requires no reply.
 pub(super) fn check(checker: &Checker<'_>, retries: u64, notes: &mut Notes) -> Option<Probe> {
     let mut payload: Located<String> = None;
     let mut reply: Option<&Node> = None;

@@ -1,4 +1,4 @@
-//! Directives of a virtual server.
+//! Parses the directives of a virtual server.
 
 use std::net::IpAddr;
 
@@ -28,7 +28,7 @@ pub(super) struct Directives {
     pub(super) quorum: Located<u64>,
     pub(super) hysteresis: Located<u64>,
     pub(super) weight: Located<u64>,
-    /// Address family; `true` = IPv6.
+    /// Address family; `true` for IPv6.
     pub(super) family: Located<bool>,
     pub(super) ha_suspend: Option<Position>,
     pub(super) omega: Option<Position>,
@@ -150,7 +150,7 @@ fn read_other_directive(directives: &mut Directives, node: &Node, notes: &mut No
     }
 }
 
-/// Returns why a keyword of a fork such as DPVS is not supported; `None` = the keyword is not from a fork.
+/// Returns why a keyword of a fork such as DPVS is not supported, or `None` if the keyword is not from a fork.
 pub(super) fn fork_keyword_reason(keyword: &str) -> Option<&'static str> {
     const KEYWORDS: &[&str] = &[
         "laddr_group_name",
@@ -178,7 +178,7 @@ pub(super) fn fork_keyword_reason(keyword: &str) -> Option<&'static str> {
         .then_some("only forks of keepalived, such as DPVS's, support this keyword")
 }
 
-/// Reads a numbered flag, whose meaning depends on the scheduler set so far.
+/// Reads a numbered flag, whose meaning depends on the scheduler that a preceding line sets.
 fn read_numbered_flag(directives: &mut Directives, node: &Node, notes: &mut Notes) {
     let scheduler = directives.scheduler.as_ref().map(|(name, _)| name.as_str());
     let flag = match (scheduler, node.keyword()) {

@@ -1,4 +1,5 @@
-//! The identity of a virtual server: an address, a firewall mark or a group of both, and its listeners.
+//! Parses the identity of a virtual server, which is an address, a firewall mark or a group of both, and returns its
+//! listeners.
 
 use std::net::IpAddr;
 
@@ -108,8 +109,8 @@ fn note_service_lines(directives: &Directives, notes: &mut Notes) {
     }
 }
 
-/// Returns the listeners and their common port; 0 = any or several ports, or a firewall mark. `None` = the virtual
-/// server is rejected, with a note.
+/// Returns the listeners and their common port; 0 for any or several ports, or a firewall mark. Adds a note and returns
+/// `None` if the virtual server is rejected.
 pub(super) fn listeners(
     header: &Header<'_>,
     directives: &mut Directives,

@@ -1,16 +1,16 @@
-//! `notify_up`, `notify_down`, `quorum_up`, `quorum_down`: keepalived has a program for each change of each server,
-//! Weir has one program for all changes of a pool. A shell selects keepalived's program by the variables that Weir
-//! sets.
+//! Converts `notify_up`, `notify_down`, `quorum_up` and `quorum_down`. keepalived has a program for each change of each
+//! server; Weir has one program for all changes of a pool. A shell command selects keepalived's program by the
+//! variables that Weir sets.
 
 use crate::document::{Entry, Item, Table, Value};
 use crate::keepalived::tree::{Node, parse_command};
 use crate::note::{Notes, Position};
 
-/// A program, and the change it is called for.
+/// A program, and the change for which it is called.
 #[derive(Clone, Debug)]
 pub(super) struct Program {
     position: Position,
-    /// The line of the server; `None` = the program belongs to the virtual server.
+    /// The line of the server, or `None` if the program belongs to the virtual server.
     server: Option<Position>,
     is_up: bool,
     words: Vec<String>,
@@ -34,14 +34,15 @@ impl Program {
         })
     }
 
-    /// Returns the branch of a `case` over `$WEIR_SERVER:$WEIR_FROM:$WEIR_TO`; `None` = no server comes from the line.
+    /// Returns the branch of a `case` over `$WEIR_SERVER:$WEIR_FROM:$WEIR_TO`, or `None` if no server comes from the
+    /// line.
     fn case_branch(&self, servers: &[Item]) -> Option<String> {
         let pattern = match self.server {
             Some(position) => {
                 let server = servers
                     .iter()
                     .find(|item| item.position == Some(position))?;
-                // keepalived calls nothing for the first result of a server.
+                // keepalived does not call a program for a server's first result.
                 let change = if self.is_up { "down:up" } else { "*:down" };
                 format!("{}:{change}", shell_quote(address(&server.value)?))
             }

@@ -1,4 +1,4 @@
-//! `real_server` with its checkers.
+//! Parses `real_server` with its checkers.
 
 use std::net::IpAddr;
 
@@ -15,7 +15,7 @@ use crate::keepalived::tree::Node;
 use crate::layer4::{RealServer, Sourced};
 use crate::note::Notes;
 
-/// Parses a real server; `None` = keepalived ignores it.
+/// Parses a real server. Returns `None` if keepalived ignores it.
 pub(super) fn read_real_server(
     (globals, directives, ipv6): (&Globals, &Directives, bool),
     node: &Node,

@@ -1,4 +1,4 @@
-//! Addresses of a `vrrp_instance`.
+//! Converts the addresses of a `vrrp_instance`.
 
 use crate::document::{Entry, Item, Value};
 use crate::keepalived::field;
@@ -118,8 +118,8 @@ const FLAGS: &[&str] = &[
     "use_vmac",
 ];
 
-/// Reads the options after an address, and adds notes. A label and a broadcast address only appear in listings; neither
-/// program detects duplicate addresses when an address moves.
+/// Reads the options after an address, and adds notes. Labels and broadcast addresses only affect listings, and neither
+/// keepalived nor Weir detects duplicate addresses when an address moves.
 ///
 /// Returns the device if it is not the interface of the instance.
 fn address_options(line: &Node, interface: &str, notes: &mut Notes) -> Option<String> {
@@ -129,7 +129,7 @@ fn address_options(line: &Node, interface: &str, notes: &mut Notes) -> Option<St
     while let Some(word) = words.next() {
         if FLAGS.contains(&word) {
             match word {
-                // Imported as the interfaces of `track`.
+                // `no_track` only keeps the interface out of `track`.
                 "no_track" => {}
                 "home" | "-nodad" => cosmetic.push(word),
                 _ => unsupported.push(word.to_owned()),

@@ -1,5 +1,5 @@
-//! Corrections that keepalived makes after it has read an instance: lines that exclude each other, defaults for the
-//! initial state, weights that it ignores (`vrrp_complete_instance` in vrrp.c).
+//! Applies the corrections that keepalived makes after it has read an instance (`vrrp_complete_instance` in vrrp.c):
+//! mutually exclusive lines, defaults for the initial state, and ignored weights.
 
 use super::super::tree::Node;
 use crate::document::{Entry, Item, Table, Value};
@@ -75,9 +75,9 @@ fn remark_at(notes: &mut Notes, position: Option<Position>, reason: &str) {
     }
 }
 
-/// Removes weights that keepalived ignores. In a group, it drops weighted scripts and files, keeps interfaces without
-/// their weight, and keeps processes unchanged. For the address owner, whose priority is fixed, it drops all weighted
-/// objects.
+/// Removes weights that keepalived ignores. In a group, keepalived drops weighted scripts and files, keeps interfaces
+/// without their weights, and keeps processes unchanged. For the address owner, whose priority is fixed, keepalived
+/// drops all weighted objects.
 fn remove_weights(track: &mut Vec<Item>, is_owner: bool, notes: &mut Notes) {
     let reason = match is_owner {
         true => "not imported: keepalived ignores weights of the address owner",

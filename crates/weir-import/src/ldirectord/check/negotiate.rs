@@ -1,4 +1,4 @@
-//! Negotiate checks: the dialogue of each service.
+//! Converts negotiate checks: the dialogue for each service.
 
 use std::fmt::Write as _;
 use std::net::IpAddr;
@@ -30,7 +30,7 @@ pub(super) struct Request<'a> {
     pub(super) receive: Text,
 }
 
-/// Returns the check of a service; adds a note and returns `None` if there is none.
+/// Returns the check of a service. Adds a note and returns `None` if there is no check.
 pub(super) fn negotiate(
     section: &Section,
     line: &RealLine,
@@ -86,7 +86,7 @@ pub(super) fn negotiate(
             Probe::new("tcp", service_position)
         }
         "pingpong" | "pingpong_master" => request.ping_pong(),
-        // ldirectord uses the result of the `pingpong_master` server with the same address.
+        // For this service, ldirectord uses the result of the `pingpong_master` server with the same address.
         "pingpong_slave" => {
             let Some(port) = globals.masters.get(&real) else {
                 notes.add(
@@ -212,7 +212,7 @@ impl Request<'_> {
         probe
     }
 
-    /// Returns a check with a request for a whole URL, as clients send it to a proxy.
+    /// Returns a check with a request for an absolute URL, like a client's request to a proxy.
     fn http_proxy(&self, notes: &mut Notes) -> Probe {
         let (url, position) = match &self.request {
             Some((url, position)) => (url.trim_start_matches('/'), *position),
@@ -348,7 +348,7 @@ impl Request<'_> {
         self.exchange_check("tcp", steps)
     }
 
-    /// Returns a check with a query; without a query, it only logs in or opens a connection.
+    /// Returns a check with a query; without a query, the check only logs in or opens a connection.
     fn sql(&self, service: &str, is_udp: bool, notes: &mut Notes) -> Probe {
         match (self.query(service, notes), service) {
             (Some(probe), _) => probe,

@@ -1,8 +1,8 @@
-//! Negotiate checks with a protocol that Weir does not support: SQL with a password and a query, LDAP, and files over
-//! FTP. They become perl scripts with the same steps and modules that ldirectord uses.
+//! Converts negotiate checks with protocols that Weir does not support: SQL with a password and a query, LDAP, and
+//! files over FTP. The checks become perl scripts with the same steps and modules that ldirectord uses.
 //!
-//! The scripts set `$0` to hide the command line of the process, which contains the password. They do it before perl
-//! loads its modules, which takes most of the time of a probe.
+//! The scripts set `$0` to hide the command line of the process, which contains the password. They do so before perl
+//! loads the modules, which takes most of a probe's time.
 
 use super::PERL;
 use super::negotiate::Request;
@@ -40,7 +40,7 @@ $ftp->get($file, $out); $ftp->quit;
 seek($out, 0, 0); local $/; my $text = <$out>;
 exit($text =~ /$receive/ ? 0 : 1);"#;
 
-/// A text and its source line; `None` = a constant or missing text.
+/// A text and its source line, or `None` for a constant or missing text.
 type Argument<'a> = (&'a str, Option<Position>);
 
 /// Returns the argument for a text that may be missing.
@@ -70,7 +70,7 @@ fn script_check(
 }
 
 impl Request<'_> {
-    /// Returns the check with a query, if there are a user and a query: without them ldirectord never connects.
+    /// Returns the check with a query, if there are a user and a query; without them, ldirectord never connects.
     pub(super) fn query(&self, service: &str, notes: &mut Notes) -> Option<Probe> {
         let section = self.section;
         let (driver, name) = match service {
@@ -105,8 +105,8 @@ impl Request<'_> {
         script_check(LDAP, &arguments, ("Net::LDAP", self.position), notes)
     }
 
-    /// Returns a check of the content of the file in `request`; `None` = `request` or `receive` is not set, so that
-    /// only the login can be checked.
+    /// Returns a check of the content of the file in `request`. Returns `None` if `request` or `receive` is not set;
+    /// then only the login can be checked.
     pub(super) fn file_by_ftp(
         &self,
         user: Argument<'_>,

@@ -1,4 +1,4 @@
-//! RADIUS checks: the datagram that `Authen::Radius` sends to check a password (RFC 2865 section 4.1).
+//! Builds RADIUS checks with the datagram that `Authen::Radius` sends to check a password (RFC 2865 section 4.1).
 
 use md5::{Digest, Md5};
 

@@ -281,7 +281,8 @@ impl Section {
         })
     }
 
-    /// Adds a note about a `service` that ldirectord does not support: a loss only for negotiate checks, which use it.
+    /// Adds a note about a `service` that ldirectord does not support. This is a loss only for negotiate checks, which
+    /// use the service.
     fn note_unknown_service(&self, notes: &mut Notes) {
         let Some(position) = self.unknown_service else {
             return;

@@ -1,11 +1,11 @@
-//! The results of the `--fail` test: failed requests and their times.
+//! Stores the results of the `--fail` test: failed requests and their times.
 
 use std::time::{Duration, Instant};
 
 use crate::peer::ab;
 use crate::report::Row;
 
-/// A run of `ab`, and its start time.
+/// A run of `ab` and its start time.
 pub(super) struct LoadRun {
     pub(super) started_at: Instant,
     pub(super) outcome: ab::Outcome,
@@ -21,8 +21,8 @@ impl Phase {
         self.0.iter().map(|run| run.outcome.failed).sum()
     }
 
-    /// Returns the start of the last run with a failure, since `start`. Its end is less exact, because one slow request
-    /// extends it.
+    /// Returns the time from `start` to the start of the last run with a failure. The end of the run is less exact,
+    /// because one slow request can delay it.
     pub(super) fn last_failure(&self, start: Instant) -> Option<Duration> {
         let mut failing = self.0.iter().rev().filter(|run| run.outcome.failed > 0);
         failing
@@ -59,9 +59,9 @@ impl Phase {
 /// The phases and times of the test.
 pub(super) struct Phases {
     pub(super) before: Phase,
-    /// From the stop until some time after the server is down in Weir.
+    /// From the stop until some time after Weir reports the server as down.
     pub(super) stopped: Phase,
-    /// From the restart until some time after the server is up in Weir.
+    /// From the restart until some time after Weir reports the server as up.
     pub(super) restarted: Phase,
     pub(super) stopped_at: Instant,
     /// Time from the stop until Weir reports the server as down.

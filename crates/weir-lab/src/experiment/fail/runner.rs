@@ -18,14 +18,14 @@ pub(super) struct Runner<'a> {
     topology: &'a Topology,
     base: &'a Path,
     director: Director<'a>,
-    /// The program of the first server, which is stopped and restarted.
+    /// The program of the first server, which the test stops and restarts.
     stopped_server: Option<Daemon>,
     _others: Vec<Daemon>,
     run_size: (u32, u32),
 }
 
 impl<'a> Runner<'a> {
-    /// Starts everything, and waits until every server is up.
+    /// Starts the hosts and programs, and waits until every server is up.
     pub(super) fn start(
         setup: &Setup,
         setting: &Setting<'a>,
@@ -103,7 +103,7 @@ impl<'a> Runner<'a> {
         self.stopped_server = Some(start_server(self.base, host, setting.pages)?);
         let (mut restarted, up_after) = self.run_until_state("up", started_at)?;
         // With lc, the server's broken connections still count as active, and an active connection weighs as much as
-        // 256 inactive ones. The server is not selected until the load of the other servers is as high.
+        // 256 inactive ones. The scheduler does not select the server until the load of the other servers is as high.
         let deadline = Instant::now() + START_LIMIT;
         let mut connections_after_restart = 0;
         restarted.0.extend(
@@ -129,7 +129,7 @@ impl<'a> Runner<'a> {
     }
 
     /// Runs `ab` repeatedly until Weir reports this state for the first server, and then for another [`STEADY_TIME`].
-    /// Returns the runs, and the time from `start` to the report.
+    /// Returns the runs and the time from `start` to the report.
     fn run_until_state(&self, state: &str, start: Instant) -> Result<(Phase, Duration)> {
         let limit = failure_window() + START_LIMIT;
         let mut reported_after = None;
@@ -195,7 +195,8 @@ fn min_duration(state: &str) -> Duration {
 
 fn start_server(base: &Path, host: &Host, pages: &Path) -> Result<Daemon> {
     let directory = directory(base, host)?;
-    // A stopped nginx may have left its PID file. Remove it, because its creation signals that nginx has started.
+    // A stopped nginx can leave its PID file behind. Remove the file, because its creation signals that nginx has
+    // started.
     let _ = std::fs::remove_file(directory.join("nginx.pid"));
     let launcher = Launcher {
         namespace: &host.namespace,

@@ -168,7 +168,7 @@ pub(super) enum RunningBalancer<'a> {
         _director: weir::Director<'a>,
     },
     Disturbed(LiveBalancer<'a>),
-    /// The daemon is dropped first, because it changes the director until it exits.
+    /// `_daemon` is dropped first, because it changes the director until it exits.
     Ldirectord {
         _daemon: Daemon,
         _director: weir::Director<'a>,

@@ -121,7 +121,7 @@ fn connected_pair() -> (Peer, Peer) {
     (client, server)
 }
 
-/// Returns content whose period divides no record length.
+/// Returns content with a period that does not divide any record length.
 fn content(length: usize) -> Vec<u8> {
     (0..length).map(|index| (index % 251) as u8).collect()
 }
@@ -179,7 +179,7 @@ fn content_larger_than_socket_buffer_is_buffered_and_sent_in_order() {
     let sent = content(3 << 20);
     assert_eq!(client.write(&sent), Written::Some(sent.len()));
     assert!(client.channel.has_unsent(), "more than a socket accepts");
-    // While some of it is unsent, nothing more is accepted.
+    // The channel accepts nothing more while some of the content is unsent.
     assert_eq!(client.write(b"later"), Written::Some(0));
     let mut received = Vec::new();
     while client.channel.has_unsent() {

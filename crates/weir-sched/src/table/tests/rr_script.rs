@@ -1,4 +1,4 @@
-//! Sequences of `rr`.
+//! Tests choice sequences of `rr`.
 
 use super::Op::*;
 use super::*;

@@ -1,4 +1,4 @@
-//! Sequences of `wrr`.
+//! Tests choice sequences of `wrr`.
 
 use super::Op::*;
 use super::*;
@@ -7,7 +7,7 @@ fn wrr(weights: &[u32], steps: &[(Option<Op>, &[u32])]) {
     script(Walk::Wrr, weights, steps);
 }
 
-/// Tests the order that a running kernel has: the lowest pass comes first, because it was the highest pass when the
+/// Tests the order that a running kernel uses: the lowest pass comes first, because it was the highest pass when the
 /// first server was added.
 #[test]
 fn adding_one_by_one_begins_with_the_lowest_pass() {

@@ -1,10 +1,10 @@
-//! Translates the cards of the manual into the man page weir.toml(5): sections, keys, lists, examples and emphasis.
-//! Tables are left out, because the only table is the list of sections.
+//! Translates the manual's cards into the man page weir.toml(5): sections, keys, lists, examples and emphasis. Omits
+//! tables, because the only table is the list of sections.
 
 /// File name of the page.
 pub(super) const FILE: &str = "weir.toml.5";
 
-/// Returns the page in the format of man(7).
+/// Returns the page in man(7) format.
 pub(super) fn configuration() -> String {
     let mut out = format!(
         ".TH weir.toml 5 \"\" \"weir {}\"\n.SH NAME\nweir.toml \\- configuration of the load balancer Weir\n\
@@ -18,7 +18,7 @@ pub(super) fn configuration() -> String {
     out
 }
 
-/// Translates a page of Markdown and appends it. Leaves out the title of the first page.
+/// Translates a Markdown page and appends it. Omits the title of the first page.
 fn translate(out: &mut String, page: &str) {
     let mut is_example = false;
     for line in page.lines() {
@@ -53,7 +53,7 @@ fn push_line(out: &mut String, line: &str) {
     out.push('\n');
 }
 
-/// Escapes text that a reader may copy: no character is interpreted, and hyphens remain ASCII.
+/// Escapes text that a reader may copy, so that man(7) interprets no character and hyphens remain ASCII.
 fn escape(text: &str) -> String {
     text.replace('\\', "\\e").replace('-', "\\-")
 }

@@ -1,4 +1,4 @@
-//! Draws the live view: a header, the table, and the key bindings.
+//! Draws the live view: a header, the table and the key bindings.
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout};
@@ -124,7 +124,7 @@ fn table_row(row: &Row, color: bool) -> TableRow<'static> {
     }
 }
 
-/// Returns the colour of a row's state; `None` = the default colour.
+/// Returns the colour for the state of a row; `None` = the default colour.
 fn state_color(row: &Row) -> Option<Color> {
     match (row.level, row.state.as_str()) {
         (Level::Server, "up") => Some(Color::Green),

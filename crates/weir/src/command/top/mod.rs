@@ -1,4 +1,4 @@
-//! `weir top`: a live view of services, pools and servers from the control socket.
+//! Implements `weir top`, a live view of services, pools and servers from the control socket.
 //!
 //! Reads the status every second, like `weir status --watch`, and calculates rates from two successive reports. Changes
 //! to servers go through the API, so the user's role determines what is allowed.
@@ -50,7 +50,7 @@ pub(super) fn top(global: &GlobalOptions) -> Outcome {
     })?
 }
 
-/// Shows the view until the user or a signal ends it.
+/// Shows the view until the user or a signal ends the program.
 async fn show(
     terminal: &mut DefaultTerminal,
     client: &Client,
@@ -110,7 +110,7 @@ async fn execute(client: &Client, change: ServerChange) -> String {
     }
 }
 
-/// Reads events from the terminal on a thread, because the read blocks. The thread runs until the process exits.
+/// Reads terminal events on a separate thread, because the read blocks. The thread runs until the process exits.
 fn read_events() -> mpsc::Receiver<Event> {
     let (sender, receiver) = mpsc::channel(MAX_QUEUED_EVENTS);
     std::thread::spawn(move || {

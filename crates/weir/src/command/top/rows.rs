@@ -1,4 +1,4 @@
-//! Builds the rows of the live view: services, their pools, and their servers, with rates, sorted and filtered.
+//! Builds the rows of the live view: services, their pools and their servers, with rates, sorted and filtered.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -13,7 +13,7 @@ pub(super) enum Level {
     Server,
 }
 
-/// The order of the servers of a pool.
+/// The order of the servers in a pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Sort {
     /// The order of the configuration.
@@ -81,11 +81,11 @@ pub(super) struct Row {
     pub(super) active: u64,
     /// Connections per second, or requests per second of an HTTP service. `None` = not known yet.
     pub(super) rate: Option<f64>,
-    /// Errors per second; `None` = not counted or not known yet.
+    /// Errors per second. `None` = not counted or not known yet.
     pub(super) errors: Option<f64>,
-    /// Bytes per second, from and to clients; `None` = not known yet.
+    /// Bytes per second, from and to clients. `None` = not known yet.
     pub(super) bytes: Option<(f64, f64)>,
-    /// 99th percentile of the latency in milliseconds; `None` = not measured.
+    /// 99th percentile of the latency in milliseconds. `None` = not measured.
     pub(super) p99_ms: Option<f64>,
     pub(super) reason: String,
 }
@@ -131,7 +131,7 @@ impl Row {
     }
 }
 
-/// An earlier report, and the time from it to the current one.
+/// An earlier report, and the time between it and the current report.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct EarlierReport<'a> {
     pub(super) report: &'a Report,
@@ -143,11 +143,11 @@ pub(super) struct EarlierReport<'a> {
 pub(super) struct ViewOptions {
     pub(super) sort: Sort,
     pub(super) reverse: bool,
-    /// Part of a name or a state; case-insensitive.
+    /// Substring of a name or a state; case-insensitive.
     pub(super) filter: String,
 }
 
-/// Counters that rates are calculated from.
+/// The counters from which rates are calculated.
 #[derive(Clone, Copy, Debug, Default)]
 struct Totals {
     events: u64,

@@ -1,4 +1,4 @@
-//! The state of the screen: the selected row and the typed text. Handles keys.
+//! Holds the state of the screen, such as the selected row and the typed text, and handles keys.
 
 use std::time::Instant;
 
@@ -8,7 +8,7 @@ use weir_control::status::Report;
 
 use super::rows::{EarlierReport, Key, Level, Row, ViewOptions, rows};
 
-/// Number of rows that a page key moves the selection.
+/// Number of rows by which a page key moves the selection.
 const PAGE_ROWS: usize = 10;
 
 /// The mode, which determines the effect of keys.
@@ -19,7 +19,7 @@ pub(super) enum Mode {
     Filter {
         before: String,
     },
-    /// A change waits for `y`.
+    /// A change is waiting for `y`.
     Confirm(ServerChange),
 }
 
@@ -42,7 +42,7 @@ impl ServerChange {
     }
 }
 
-/// The action of the event loop after a key.
+/// What the event loop does after a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Action {
     Draw,
@@ -61,7 +61,7 @@ pub(super) struct Screen {
     pub(super) rows: Vec<Row>,
     /// Index of the selected row.
     pub(super) selected: usize,
-    /// Result of the last change.
+    /// The result of the last change.
     pub(super) message: Option<String>,
     /// Why the report could not be updated.
     pub(super) error: Option<String>,

@@ -1,5 +1,5 @@
-//! A deliberately lenient server: it treats `_` as `-`, ends lines at a bare LF, joins folded lines, accepts any
-//! coding that contains `chunked`, and reads the leading digits of a number. Its response is the requested path.
+//! Provides a deliberately lenient server: it treats `_` as `-`, ends lines at a bare LF, joins folded lines, accepts
+//! any coding that contains `chunked`, and reads the leading digits of a number. It responds with the requested path.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -33,7 +33,7 @@ impl LenientServer {
     }
 }
 
-/// Reads a line and returns it without its end, or `None` if the connection was closed.
+/// Reads a line and returns it without its line ending, or `None` if the connection was closed.
 fn read_line(reader: &mut impl BufRead) -> std::io::Result<Option<String>> {
     let mut bytes = Vec::new();
     if reader.read_until(b'\n', &mut bytes)? == 0 {

@@ -1,12 +1,12 @@
-//! HTTP/1 requests that two parsers could interpret differently, by the kind of ambiguity.
+//! Provides HTTP/1 requests that two parsers could interpret differently, by kind of ambiguity.
 
-/// Bytes after each request, which are its body or the next request.
+/// Bytes after each request, which are either its body or the next request.
 pub(super) const HIDDEN: &str = "GET /hidden HTTP/1.1\r\nHost: a\r\n\r\n";
 
-/// The kind of ambiguity, and the bytes.
+/// The kind of ambiguity and the bytes.
 pub(super) type Case = (&'static str, String);
 
-/// Returns header lines that declare a chunked body, valid and invalid ones.
+/// Returns valid and invalid header lines that declare a chunked body.
 fn codings() -> Vec<String> {
     let mut lines: Vec<String> = [
         "chunked",
@@ -102,12 +102,12 @@ fn post(fields: &str, body: &str) -> String {
     format!("POST /open HTTP/1.1\r\nHost: a\r\n{fields}\r\n{body}")
 }
 
-/// Returns a request with these lines after `Host`, and a second request after it.
+/// Returns a request with these lines after `Host`, followed by a second request.
 fn get(lines: &str) -> String {
     format!("GET /open HTTP/1.1\r\nHost: a\r\n{lines}\r\n{HIDDEN}")
 }
 
-/// Returns the cases about the ends of bodies and lines, which are sent to every server.
+/// Returns the cases about the ends of bodies and lines. The tests send them to every server.
 #[expect(clippy::too_many_lines, reason = "a table of cases")]
 pub(super) fn framing() -> Vec<Case> {
     let mut cases = Vec::new();
@@ -504,7 +504,7 @@ fn spoofs() -> Vec<String> {
     cases
 }
 
-/// Returns the cases with `_` where a server may read `-`.
+/// Returns the cases with a `_` that a server may read as `-`.
 fn underscores() -> Vec<String> {
     let mut cases = Vec::new();
     let chunked = format!("0\r\n\r\n{HIDDEN}");

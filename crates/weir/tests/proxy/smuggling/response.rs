@@ -1,5 +1,5 @@
-//! Responses that two parsers could interpret differently, by the kind of ambiguity, for HTTP/1.0 and 1.1 clients; and
-//! a server that sends them.
+//! Provides responses that two parsers could interpret differently, by kind of ambiguity, for HTTP/1.0 and HTTP/1.1
+//! clients, and a server that sends them.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use super::request::Case;
 
-/// A second response: if it follows another one, no client may receive it as a response.
+/// A second response after the expected one. No client may receive it as a response.
 const SECOND: &str = "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nSECOND";
 
-/// Time that the server waits for another request after a case before it closes the connection.
+/// How long the server waits for another request after a case before it closes the connection.
 const CLOSE_TIMEOUT: Duration = Duration::from_millis(100);
 
 fn response_with(lines: &str, body: &str) -> String {
@@ -259,7 +259,7 @@ pub(super) fn cases() -> Vec<Case> {
     cases
 }
 
-/// Starts a server that responds to `/response/N` with the case of that number, and to every other path with the path.
+/// Starts a server that responds to `/response/N` with case number N, and to every other path with the path itself.
 pub(super) fn serve(cases: Arc<Vec<Case>>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("bind a listener");
     let address = listener.local_addr().expect("get local address");
@@ -304,7 +304,7 @@ fn serve_connection(mut stream: TcpStream, cases: &[Case]) -> std::io::Result<()
 }
 
 /// Returns the first error that a strict HTTP/1.1 parser finds in the bytes that a client received, or `None`.
-/// `is_http10`: the client uses HTTP/1.0.
+/// `is_http10` = the client uses HTTP/1.0.
 pub(super) fn find_error(mut bytes: &[u8], is_http10: bool) -> Option<String> {
     loop {
         let Some(end) = bytes.windows(4).position(|four| four == b"\r\n\r\n") else {

@@ -1,5 +1,4 @@
-//! HTTP/2 requests that could change their meaning as HTTP/1.1, by the kind of ambiguity; and a client that sends
-//! them.
+//! Provides HTTP/2 requests whose meaning could change in HTTP/1.1, by kind of ambiguity, and a client that sends them.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -9,7 +8,7 @@ use super::request::HIDDEN;
 
 type Field = (Vec<u8>, Vec<u8>);
 
-/// A stream: fields, content, trailers.
+/// A stream with its fields, content and trailers.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Case {
     pub(super) name: &'static str,
@@ -385,7 +384,7 @@ fn block(fields: &[Field]) -> Vec<u8> {
     block
 }
 
-/// A client connection, used as long as Weir keeps it open.
+/// A client connection that is used as long as Weir keeps it open.
 pub(super) struct Connection {
     stream: TcpStream,
     next_id: u32,
@@ -434,7 +433,7 @@ impl Connection {
         self.read_stream(id)
     }
 
-    /// Reads to the end of the stream. Returns as `send` does.
+    /// Reads to the end of the stream. Returns the same values as `send`.
     fn read_stream(&mut self, id: u32) -> Option<Vec<u8>> {
         let mut content = Vec::new();
         loop {
@@ -454,7 +453,7 @@ impl Connection {
                 (_, 3) if stream_id == id => return None,
                 (_, 0) if stream_id == id => {
                     content.extend_from_slice(&payload);
-                    // Restores the window by the number of bytes that were read.
+                    // Extend the window by the number of bytes that were read.
                     let increment = header[..3]
                         .iter()
                         .fold(0, |sum, byte| sum << 8 | u32::from(*byte));
@@ -473,7 +472,7 @@ impl Connection {
     }
 }
 
-/// Returns a control request, whose response is known.
+/// Returns a control request. Its response is known.
 pub(super) fn control_request(path: &str) -> Case {
     case("canary", pseudo("GET", path, "a"), None)
 }
