@@ -2,7 +2,7 @@
 /*
  * The keyed hash of a flow: SipHash-1-3 (Aumasson and Bernstein) over the canonical tuple. It is keyed because an
  * attacker who can produce tag collisions could redirect packets of other clients. The input has a fixed length per
- * family, so a domain constant in the last word replaces the length block.
+ * family, so a domain constant replaces the length byte in the last word.
  */
 #ifndef WEIR_HASH_H
 #define WEIR_HASH_H
@@ -61,7 +61,8 @@ static __always_inline __u64 packet_hash(const struct packet *p)
 
 /*
  * Returns the hash for maglev. It is unkeyed, so that directors with the same servers choose the same server, and a
- * connection survives a move to another director. A client can choose its server, as with sh and mh.
+ * connection survives a move to another director. The drawback, as with sh and mh: a client can choose its server by
+ * its address.
  */
 static __always_inline __u64 steer_hash(const struct packet *p)
 {
@@ -80,7 +81,8 @@ static __always_inline __u64 steer_hash(const struct packet *p)
 static __always_inline int filter_hit(const __u64 words[WEIR_FILTER_WORDS], const struct weir_addr *addr)
 {
 	/*
-	 * The bytes that vary most are at the top of `lo`; a multiplication does not carry them to lower bits.
+	 * The bytes that vary most are at the top of `lo`. A multiplication propagates bits only upwards, so they are
+	 * folded down first.
 	 */
 	__u64 hash = (addr->lo ^ addr->lo >> 32 ^ ROTL64(addr->hi, 29)) * 0x9e3779b97f4a7c15ULL;
 	__u64 bits = 1ULL << (hash >> 45 & 63) | 1ULL << (hash >> 39 & 63);

@@ -54,7 +54,7 @@ chroot "$TREE" sh -ec 'cd /tmp/server && echo init | cpio --quiet -o -H newc | g
 cat "$TREE"/tmp/{guest-13.cpio,init}.gz >"$TREE/tmp/server.cpio.gz"
 mkdir -p "$TREE/dev/net"
 [[ -e $TREE/dev/net/tun ]] || mknod "$TREE/dev/net/tun" c 10 200
-# in_ns is not used here: the signal of the cleanup would end only the function's shell.
+# in_ns is not used here: the signal from the cleanup would end only the subshell that runs the function.
 nsenter "--net=/run/netns/$TAG-wire" chroot "$TREE" qemu-system-x86_64 -accel tcg -M q35 -cpu max -smp 1 -m 1024 \
   -no-reboot -nographic -monitor none -serial stdio -kernel /tmp/vmlinuz-13 -initrd /tmp/server.cpio.gz \
   -append 'console=ttyS0 quiet panic=-1' \

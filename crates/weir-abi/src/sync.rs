@@ -14,14 +14,14 @@ constants! {
     SYNC_INSERTED: u8 = 1;
     /// [`SyncFlow::result`]: the flow existed and was updated.
     SYNC_UPDATED: u8 = 2;
-    /// [`SyncFlow::result`]: this director has received a packet of the flow since the last packet in the peer's
-    /// record.
+    /// [`SyncFlow::result`]: this director has received a packet of the flow more recently than the peer's record
+    /// says.
     SYNC_OLDER: u8 = 3;
     /// [`SyncFlow::result`]: a different live flow has the same tag or reverse tuple.
     SYNC_CONFLICT: u8 = 4;
     /// [`SyncFlow::result`]: no slot is free.
     SYNC_FULL: u8 = 5;
-    /// [`SyncFlow::result`]: a lock was not obtained.
+    /// [`SyncFlow::result`]: a lock could not be acquired.
     SYNC_BUSY: u8 = 6;
     /// [`SyncFlow::result`]: the server row is no longer in use, or does not match the flow.
     SYNC_GONE: u8 = 7;

@@ -299,37 +299,22 @@ impl Membership {
         self.lists.clone()
     }
 
-    /// Reads the lists again, and logs each list that is now rejected for a new reason. Returns the lists if their
-    /// servers have changed.
+    /// Reads the lists again. Returns the lists if their servers have changed. If not, logs each list that is now
+    /// rejected for a new reason.
     pub fn read_changes(&mut self, configured: &Desired) -> Option<Lists> {
         let lists = self.lists.read(configured, &self.names, false);
-        for (key, list) in &lists.by_source {
-            let previous = self.lists.by_source.get(key);
-            let (pool, source) = key;
-            let previous_problem = previous.and_then(|previous| previous.problem.as_ref());
-            if let Some(problem) = list
-                .problem
-                .as_ref()
-                .filter(|problem| Some(*problem) != previous_problem)
-            {
-                tracing::warn!(
-                    pool,
-                    source = source.as_str(),
-                    problem,
-                    "rejected a server list; the last good list is kept"
-                );
-            }
-        }
         if lists.servers() == self.lists.servers() {
             // Only the problems may have changed.
+            log_new_problems(&self.lists, &lists);
             self.lists = lists;
             return None;
         }
         Some(lists)
     }
 
-    /// Activates these lists and persists them.
+    /// Activates these lists and persists them. Logs each list that is now rejected for a new reason.
     pub fn commit(&mut self, configured: &Desired, lists: Lists) {
+        log_new_problems(&self.lists, &lists);
         self.lists = lists;
         let files = configured.pools.iter();
         let files = files.filter_map(|pool| pool.servers_file.as_ref().map(PathBuf::from));
@@ -398,6 +383,34 @@ impl Membership {
                 .collect::<Vec<_>>()
         };
         configured.pools.iter().flat_map(sources).collect()
+    }
+}
+
+/// Logs each list that is now rejected, and was not rejected before for the same reason.
+fn log_new_problems(previous: &Lists, lists: &Lists) {
+    for (key, list) in &lists.by_source {
+        let previous = previous.by_source.get(key);
+        let previous_problem = previous.and_then(|previous| previous.problem.as_ref());
+        let is_new = |problem: &&String| Some(*problem) != previous_problem;
+        let Some(problem) = list.problem.as_ref().filter(is_new) else {
+            continue;
+        };
+        let (pool, source) = (&key.0, key.1.as_str());
+        if list.members.is_empty() {
+            tracing::warn!(
+                pool,
+                source,
+                problem,
+                "rejected a server list; it adds no servers"
+            );
+        } else {
+            tracing::warn!(
+                pool,
+                source,
+                problem,
+                "rejected a server list; the last good list is kept"
+            );
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use weir_netlink::{Link, NetState, Netlink, resolve};
 use weir_sys::FrameSocket;
 use weir_wire::{ArpOperation, ArpPacket, MacAddr, NeighbourMessage, Packet};
 
-use crate::Diagnosis;
+use crate::{ActivePeer, Diagnosis};
 
 /// Time limit for replies.
 const TIMEOUT: Duration = Duration::from_millis(300);
@@ -23,41 +23,51 @@ const ICMPV6_OFFSET: usize = 14 + 40;
 const NEXT_HEADER_OFFSET: usize = 14 + 6;
 const ICMPV6: u8 = 58;
 
-/// A reply from another machine for a VIP: the VIP, and the machine's link address.
+/// A reply from another machine: the address in the query, and the machine's link address.
 type Claim = (IpAddr, String);
 
+/// The findings about other machines that reply to queries for VIPs.
+#[derive(Debug, Default)]
+pub(crate) struct Claimants {
+    pub(crate) findings: Vec<Diagnosis>,
+    /// VIPs of an active director that are not in `addresses` on this machine.
+    pub(crate) unlisted_vips: BTreeSet<IpAddr>,
+}
+
 /// Reports other machines that reply to queries for these VIPs. Skips VIPs in `failover_vips` that this machine does
-/// not have, because the active director has them.
+/// not have, because the active director has them. `active_peers` are the active directors of the virtual routers that
+/// are backup on this machine.
 pub(crate) fn claimants(
     desired: &Desired,
     state: &NetState,
-    failover_vips: &BTreeSet<IpAddr>,
+    (failover_vips, active_peers): (&BTreeSet<IpAddr>, &[ActivePeer]),
     vips: &BTreeSet<IpAddr>,
-) -> Vec<Diagnosis> {
-    let servers = servers_by_mac(desired, state);
-    let own_macs: BTreeSet<String> = state
-        .links
-        .values()
-        .filter_map(|link| Some(link.mac?.to_string()))
-        .collect();
-    let mut findings = Vec::new();
+) -> Claimants {
+    let known = Known {
+        desired,
+        state,
+        failover_vips,
+        active_peers,
+        servers: servers_by_mac(desired, state),
+    };
+    let mut found = Claimants::default();
     let is_usable = |link: &&Link| link.up && link.carrier && !link.loopback;
     for link in state.links.values().filter(is_usable) {
         let Some(mac) = link.mac.map(|mac| MacAddr::new(mac.octets())) else {
             continue;
         };
+        let mut claims = BTreeSet::new();
         for is_ipv4 in [true, false] {
-            let queried_vips: Vec<IpAddr> = vips
-                .iter()
-                .copied()
-                .filter(|vip| vip.is_ipv4() == is_ipv4)
-                .collect();
+            let of_family = |address: &IpAddr| address.is_ipv4() == is_ipv4;
+            let queried_vips = vips.iter().copied().filter(of_family);
+            let peers = active_peers.iter().map(|peer| peer.address);
+            let queried: Vec<IpAddr> = queried_vips.chain(peers.filter(of_family)).collect();
             // Segments with other subnets are queried too, because machines with AnyIP or a misplaced VIP reply there.
             let sender = state.addresses.iter().find_map(|address| {
                 let matches = address.ifindex == link.index && address.ip.is_ipv4() == is_ipv4;
                 (matches && !vips.contains(&address.ip) && !address.tentative).then_some(address.ip)
             });
-            let Some(sender) = sender.filter(|_| !queried_vips.is_empty()) else {
+            let Some(sender) = sender.filter(|_| !vips.is_empty() && !queried.is_empty()) else {
                 continue;
             };
             let ethertype = if is_ipv4 {
@@ -65,26 +75,112 @@ pub(crate) fn claimants(
             } else {
                 ETHERTYPE_IPV6
             };
-            let query = |vip| query(mac, sender, vip);
+            let query = |address| query(mac, sender, address);
             // Without the capability to send frames, nothing is reported.
-            let claims = query_all(link.index, ethertype, &queried_vips, &query, &|frame| {
-                parse_claim(frame, mac).filter(|(vip, _)| queried_vips.contains(vip))
+            let replies = query_all(link.index, ethertype, &queried, &query, &|frame| {
+                parse_claim(frame, mac).filter(|(address, _)| queried.contains(address))
             });
-            let claims = claims.unwrap_or_default().into_iter();
-            for (vip, other) in claims.filter(|(_, mac)| !own_macs.contains(mac)) {
-                let server = servers.get(&other).copied();
-                let on_this_machine = state.addresses.iter().any(|address| address.ip == vip);
-                match server {
-                    None if failover_vips.contains(&vip) && on_this_machine => {
-                        findings.push(second_active_director(&link.name, vip, &other));
+            claims.extend(replies.unwrap_or_default());
+        }
+        known.examine(&link.name, vips, &claims, &mut found);
+    }
+    found
+}
+
+/// What is known about the machines that may reply.
+struct Known<'a> {
+    desired: &'a Desired,
+    state: &'a NetState,
+    failover_vips: &'a BTreeSet<IpAddr>,
+    active_peers: &'a [ActivePeer],
+    servers: BTreeMap<String, IpAddr>,
+}
+
+impl Known<'_> {
+    /// Adds the findings about the replies on a device, which are for VIPs and for addresses of active directors.
+    fn examine(
+        &self,
+        device: &str,
+        vips: &BTreeSet<IpAddr>,
+        claims: &BTreeSet<Claim>,
+        found: &mut Claimants,
+    ) {
+        let own_macs: BTreeSet<String> = self
+            .state
+            .links
+            .values()
+            .filter_map(|link| Some(link.mac?.to_string()))
+            .collect();
+        let of_others = claims
+            .iter()
+            .filter(|(vip, mac)| vips.contains(vip) && !own_macs.contains(mac));
+        for (vip, mac) in of_others {
+            let server = self.servers.get(mac).copied();
+            let mut addresses = self.state.addresses.iter();
+            let on_this_machine = addresses.any(|address| address.ip == *vip);
+            let moves = self.failover_vips.contains(vip);
+            let peer = self.active_peer(*vip, mac, claims);
+            match (server, peer) {
+                (_, Some(peer)) if !moves => {
+                    if found.unlisted_vips.insert(*vip) {
+                        found
+                            .findings
+                            .push(unlisted_vip(*vip, peer, on_this_machine));
                     }
-                    None if failover_vips.contains(&vip) => {}
-                    _ => findings.push(diagnosis(desired, &link.name, vip, (&other, server))),
+                }
+                (None, _) if moves && on_this_machine => {
+                    found
+                        .findings
+                        .push(second_active_director(device, *vip, mac));
+                }
+                (None, _) if moves => {}
+                _ => {
+                    let finding = diagnosis(self.desired, device, *vip, (mac, server));
+                    found.findings.push(finding);
                 }
             }
         }
     }
-    findings
+
+    /// Returns the active director with this link address. If it is active for several virtual routers, prefers one
+    /// with addresses of the VIP's family whose advertisements contain other addresses than configured here.
+    fn active_peer(
+        &self,
+        vip: IpAddr,
+        mac: &String,
+        claims: &BTreeSet<Claim>,
+    ) -> Option<&ActivePeer> {
+        let peers = self.active_peers.iter().filter(|peer| {
+            virtual_macs(peer.router_id).contains(mac)
+                || claims.contains(&(peer.address, mac.clone()))
+        });
+        peers.min_by_key(|peer| {
+            let has_other_family = peer.address.is_ipv4() != vip.is_ipv4();
+            (has_other_family, !peer.advertises_other_addresses)
+        })
+    }
+}
+
+/// Returns the link addresses of a virtual router for IPv4 and IPv6 (RFC 9568 section 7.3).
+fn virtual_macs(router_id: u8) -> [String; 2] {
+    [1, 2].map(|family| MacAddr::new([0, 0, 0x5e, 0, family, router_id]).to_string())
+}
+
+/// Reports that the active director has a VIP that would not move to this machine.
+fn unlisted_vip(vip: IpAddr, peer: &ActivePeer, on_this_machine: bool) -> Diagnosis {
+    let (address, router) = (peer.address, &peer.router);
+    let header = weir_config::header(&["vrrp", router]);
+    let observation = format!(
+        "{address}, the active director of the virtual router {router}, has the VIP {vip}, which `addresses` in \
+         {header} does not list"
+    );
+    let consequence = if on_this_machine {
+        "this machine also has the VIP: clients and routers send packets to the director that replied last"
+    } else {
+        "this director does not take over the VIP when the active director fails"
+    };
+    Diagnosis::new(observation, consequence)
+        .fix(format!("add {vip} to `addresses` in {header}, then reload"))
 }
 
 /// Reports other machines that reply to queries for VIPs of this machine. Waits for replies, up to the time limit, for
@@ -102,7 +198,7 @@ pub async fn contested_vips(
         .await?;
     let mut vips = all_vips(desired);
     vips.retain(|vip| state.addresses.iter().any(|address| address.ip == *vip));
-    Ok(claimants(desired, &state, failover_vips, &vips))
+    Ok(claimants(desired, &state, (failover_vips, &[]), &vips).findings)
 }
 
 /// Returns the VIPs of all services.
@@ -242,19 +338,19 @@ fn parse_claim(frame: &[u8], local: MacAddr) -> Option<Claim> {
     }
 }
 
-/// Sends a query for each VIP and returns the claims that arrive within [`TIMEOUT`].
+/// Sends a query for each address and returns the claims that arrive within [`TIMEOUT`].
 ///
 /// # Errors
 /// Fails if frames cannot be sent on the device.
 fn query_all(
     ifindex: u32,
     ethertype: u16,
-    vips: &[IpAddr],
+    addresses: &[IpAddr],
     query: &dyn Fn(IpAddr) -> Option<Vec<u8>>,
     parse: &dyn Fn(&[u8]) -> Option<Claim>,
 ) -> Result<BTreeSet<Claim>, weir_sys::Error> {
     let socket = FrameSocket::open_listener(ifindex, ethertype)?;
-    for frame in vips.iter().filter_map(|vip| query(*vip)) {
+    for frame in addresses.iter().filter_map(|address| query(*address)) {
         socket.send(ifindex, &frame)?;
     }
     let (deadline, mut frame) = (Instant::now() + TIMEOUT, [0; 128]);
@@ -268,5 +364,99 @@ fn query_all(
             return Ok(claims);
         };
         claims.extend(frame.get(..length).and_then(parse));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PEER: &str = "02:00:00:00:00:01";
+    const OTHER: &str = "02:00:00:00:00:09";
+
+    fn ip(text: &str) -> IpAddr {
+        text.parse().expect("address is valid")
+    }
+
+    fn peer(router: &str, router_id: u8, advertises_other_addresses: bool) -> ActivePeer {
+        ActivePeer {
+            router: router.to_owned(),
+            router_id,
+            address: ip("10.0.0.1"),
+            advertises_other_addresses,
+        }
+    }
+
+    /// Returns the findings about replies for 10.0.0.11, which no virtual router lists, and the VIPs in
+    /// [`Claimants::unlisted_vips`].
+    fn found(peers: &[ActivePeer], claims: &[(&str, &str)]) -> (Vec<String>, BTreeSet<IpAddr>) {
+        let vips = BTreeSet::from([ip("10.0.0.10"), ip("10.0.0.11")]);
+        let (desired, state) = (Desired::default(), NetState::default());
+        let known = Known {
+            desired: &desired,
+            state: &state,
+            failover_vips: &BTreeSet::from([ip("10.0.0.10")]),
+            active_peers: peers,
+            servers: BTreeMap::new(),
+        };
+        let claims = claims.iter();
+        let claims = claims.map(|(address, mac)| (ip(address), (*mac).to_owned()));
+        let mut found = Claimants::default();
+        known.examine("eth0", &vips, &claims.collect(), &mut found);
+        let findings = found.findings.iter().map(ToString::to_string);
+        (findings.collect(), found.unlisted_vips)
+    }
+
+    #[test]
+    fn unlisted_vip_of_the_active_director_is_one_finding() {
+        let peers = [peer("other", 7, false), peer("web", 51, true)];
+        let expected = "10.0.0.1, the active director of the virtual router web, has the VIP 10.0.0.11, which \
+                        `addresses` in [vrrp.web] does not list\n  why:  this director does not take over the VIP \
+                        when the active director fails\n  fix:  add 10.0.0.11 to `addresses` in [vrrp.web], then \
+                        reload\n";
+        let listed = ("10.0.0.10", PEER);
+        for claims in [
+            [listed, ("10.0.0.1", PEER), ("10.0.0.11", PEER)],
+            [
+                listed,
+                ("10.0.0.1", PEER),
+                ("10.0.0.11", "00:00:5e:00:01:33"),
+            ],
+        ] {
+            let (findings, unlisted) = found(&peers, &claims);
+            assert_eq!(findings, [expected], "{claims:?}");
+            assert_eq!(unlisted, BTreeSet::from([ip("10.0.0.11")]), "{claims:?}");
+        }
+    }
+
+    #[test]
+    fn vip_of_another_machine_is_reported() {
+        let expected = "answers ARP for the VIP 10.0.0.11";
+        for (peers, claims) in [
+            (vec![], [("10.0.0.1", PEER), ("10.0.0.11", PEER)]),
+            (
+                vec![peer("web", 51, true)],
+                [("10.0.0.1", PEER), ("10.0.0.11", OTHER)],
+            ),
+            (
+                vec![peer("web", 52, true)],
+                [("10.0.0.1", PEER), ("10.0.0.11", "00:00:5e:00:01:33")],
+            ),
+        ] {
+            let (findings, unlisted) = found(&peers, &claims);
+            assert!(findings[0].contains(expected), "{findings:?}");
+            assert_eq!((findings.len(), unlisted.len()), (1, 0), "{claims:?}");
+        }
+    }
+
+    #[test]
+    fn vip_on_both_directors_is_reported_with_its_effect() {
+        let finding = unlisted_vip(ip("10.0.0.11"), &peer("web", 51, true), true);
+        assert!(
+            finding
+                .consequence
+                .starts_with("this machine also has the VIP"),
+            "{finding}"
+        );
     }
 }

@@ -12,8 +12,8 @@ use weir_netlink::{Address, Link, NetState, Netlink, Sysctl, resolve};
 
 use crate::manager::{self, AssignedVip};
 use crate::{
-    Diagnosis, Disconnected, ServerReport, ServiceReport, claimant, duplicate, interface, reach,
-    slow, stack,
+    DaemonReport, Diagnosis, Disconnected, ServerReport, ServiceReport, claimant, duplicate,
+    interface, reach, slow, stack,
 };
 
 /// Time limit for resolving link addresses. The kernel sends a request every second, and one request or reply may be
@@ -27,8 +27,8 @@ const DISCARD_PORT: u16 = 9;
 /// The state of the daemon.
 #[derive(Clone, Debug)]
 pub enum Daemon {
-    /// The daemon is running and reports these services.
-    Running(Vec<ServiceReport>),
+    /// The daemon is running and reports this status.
+    Running(DaemonReport),
     /// No daemon is running.
     NotRunning,
     /// The daemon is running but returned an error.
@@ -57,9 +57,10 @@ pub async fn director(
     failover_vips: &BTreeSet<IpAddr>,
 ) -> Result<DirectorFindings, weir_netlink::Error> {
     let netlink = Netlink::open()?;
-    let reported = match daemon {
-        Daemon::Running(services) => services.as_slice(),
-        _ => &[],
+    let none = DaemonReport::default();
+    let (reported, active_peers) = match daemon {
+        Daemon::Running(report) => (&report.services, &report.active_peers),
+        _ => (&none.services, &none.active_peers),
     };
     let servers: BTreeSet<IpAddr> = desired
         .pools
@@ -92,13 +93,16 @@ pub async fn director(
     }
     findings.extend(disconnected.findings());
     let is_running = !matches!(daemon, Daemon::NotRunning);
+    let vips = claimant::all_vips(desired);
+    let claimants = claimant::claimants(desired, &state, (failover_vips, active_peers), &vips);
+    let mut remote_vips = failover_vips.clone();
+    remote_vips.extend(claimants.unlisted_vips);
     findings.extend(missing_vips(
         desired,
         (&state, &disconnected),
         is_running,
-        failover_vips,
+        &remote_vips,
     ));
-    let vips = claimant::all_vips(desired);
     findings.extend(duplicate::unusable_vips(
         &vips,
         &addresses_with_findings(&state, &disconnected),
@@ -108,7 +112,7 @@ pub async fn director(
     findings.extend(unresolved_servers(&servers, &state, &disconnected));
     findings.extend(icmp_redirects(desired, &netlink, &state));
     findings.extend(small_tunnel_mtus(desired, &state));
-    findings.extend(claimant::claimants(desired, &state, failover_vips, &vips));
+    findings.extend(claimants.findings);
     findings.extend(stack::dropped_packets(desired));
     let mut skipped = down_servers(reported);
     skipped.extend(unreachable_servers(desired, &disconnected));
@@ -209,14 +213,14 @@ fn down_servers(reported: &[ServiceReport]) -> Vec<String> {
     down.map(|server| server.address.clone()).collect()
 }
 
-/// Reports VIPs that are not on this machine. Skips VIPs in `failover_vips`, and VIPs of layer 4 services that
+/// Reports VIPs that are not on this machine. Skips VIPs in `remote_vips`, and VIPs of layer 4 services that
 /// `[announce]` covers, which are routed to this machine. Skips all VIPs if Weir adds them and the daemon is not
 /// running or the interface has no connection, because these causes are reported separately.
 fn missing_vips(
     desired: &Desired,
     (state, disconnected): (&NetState, &Disconnected),
     is_running: bool,
-    failover_vips: &BTreeSet<IpAddr>,
+    remote_vips: &BTreeSet<IpAddr>,
 ) -> Vec<Diagnosis> {
     let vip_interface = desired.node.vip_interface.as_deref();
     if vip_interface.is_some_and(|name| !is_running || disconnected.contains(name)) {
@@ -242,7 +246,7 @@ fn missing_vips(
     };
     claimant::all_vips(desired)
         .difference(&present)
-        .filter(|vip| !failover_vips.contains(vip) && !is_routed(vip))
+        .filter(|vip| !remote_vips.contains(vip) && !is_routed(vip))
         .map(|vip| {
             let length = if vip.is_ipv4() { 32 } else { 128 };
             let observation = format!("the VIP {vip} is on no interface of this machine");
@@ -379,7 +383,9 @@ fn status_findings(
             .servers
             .iter()
             .any(|server| server.effective_weight > 0);
-        if !is_usable && !service.servers.iter().all(is_unreachable) {
+        // Pools without servers are reported separately.
+        let mut configured = service.servers.iter().filter(|server| !server.removed);
+        if !is_usable && !configured.all(is_unreachable) {
             findings.push(service_without_usable_server(service, desired));
         }
         let mut service = service.clone();
@@ -432,7 +438,8 @@ fn down_server(service: &str, server: &ServerReport) -> Diagnosis {
 fn service_without_usable_server(service: &ServiceReport, desired: &Desired) -> Diagnosis {
     let name = &service.name;
     let problem = format!("service {name} has no usable server");
-    let mut servers = service.servers.iter();
+    // A removed server drains too, although no operator has disabled it.
+    let mut servers = service.servers.iter().filter(|server| !server.removed);
     let disabled = servers.find(|server| matches!(server.state.as_str(), "drain" | "maint"));
     let pool = desired.service(name).map(|service| &service.pool);
     let pool = pool.or_else(|| desired.proxy(name).map(|proxy| &proxy.pool));
@@ -644,15 +651,43 @@ mod tests {
     }
 
     #[test]
+    fn service_with_only_removed_servers_is_not_reported_as_disabled() {
+        let server = |removed| ServerReport {
+            address: "10.0.0.5".to_owned(),
+            state: "drain".to_owned(),
+            removed,
+            ..ServerReport::default()
+        };
+        let found = |servers: &[bool]| {
+            let service = ServiceReport {
+                name: "web".to_owned(),
+                servers: servers.iter().map(|removed| server(*removed)).collect(),
+                ..ServiceReport::default()
+            };
+            let (desired, state) = (Desired::default(), NetState::default());
+            status_findings(&[service], (&desired, &state), &Disconnected::default()).len()
+        };
+        assert_eq!((found(&[true]), found(&[])), (0, 0));
+        assert_eq!((found(&[false]), found(&[true, false])), (1, 1));
+    }
+
+    #[test]
     fn service_without_usable_server_reports_fix_for_disabled_server() {
+        let server = |address: &str, state: &str| ServerReport {
+            address: address.to_owned(),
+            state: state.to_owned(),
+            ..ServerReport::default()
+        };
         let service = |state: &str| ServiceReport {
             name: "web".to_owned(),
             forward: "nat".to_owned(),
-            servers: vec![ServerReport {
-                address: "10.0.0.5".to_owned(),
-                state: state.to_owned(),
-                ..ServerReport::default()
-            }],
+            servers: vec![
+                ServerReport {
+                    removed: true,
+                    ..server("10.0.0.4", "drain")
+                },
+                server("10.0.0.5", state),
+            ],
         };
         let text = "[pool.p]\nservers = [\"10.0.0.5\"]\n[service.web]\nforward = \"nat\"\npool = \"p\"\nlisten = \
                     [\"192.0.2.1:80\"]\n";

@@ -23,4 +23,4 @@ pub use claimant::contested_vips;
 pub use diagnosis::Diagnosis;
 pub use director::{Daemon, DirectorFindings, director};
 pub use interface::Disconnected;
-pub use report::{Handshakes, Latency, ServerReport, ServiceReport};
+pub use report::{ActivePeer, DaemonReport, Handshakes, Latency, ServerReport, ServiceReport};

@@ -1,5 +1,29 @@
 //! Defines the part of the daemon's status that the checks use.
 
+use std::net::IpAddr;
+
+/// The daemon's status.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DaemonReport {
+    /// The services, with the servers that requests can reach.
+    pub services: Vec<ServiceReport>,
+    /// The active directors of the virtual routers that are backup on this machine.
+    pub active_peers: Vec<ActivePeer>,
+}
+
+/// The active director of a virtual router that is backup on this machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ActivePeer {
+    /// The name of the virtual router.
+    pub router: String,
+    /// The virtual router ID.
+    pub router_id: u8,
+    /// The director's address, from its advertisements.
+    pub address: IpAddr,
+    /// Whether its advertisements contain other addresses than `addresses` on this machine.
+    pub advertises_other_addresses: bool,
+}
+
 /// Status of a service.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServiceReport {

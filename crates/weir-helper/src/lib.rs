@@ -3,13 +3,14 @@
 //!
 //! A request can only refer to objects in the configuration: a virtual router by its name, a tracked object by its
 //! index. Addresses, interfaces, programs and accounts come from the configuration file, which the helper reads itself.
-//! The text from an unprivileged daemon can only select among versions of root's file ([`RootSection`]). An address of
-//! a virtual router that was already present is removed while the router is not active, unless it is the source address
-//! of the router's advertisements. When the channel is closed, the helper removes every address, because the caller no
-//! longer advertises them. The keeper holds both ends of the channel, so the helper and its caller can be replaced
-//! separately: a new helper takes over the record of the previous one.
+//! The configuration text that an unprivileged daemon sends only selects one of the versions of root's file
+//! ([`RootSection`]). If the host already has an address of a virtual router, the helper removes it while the router is
+//! not active, unless it is the source address of the router's advertisements. When the channel is closed, the
+//! helper removes every address, because the caller no longer advertises them. The keeper holds both ends of the
+//! channel, so the helper and its caller can be replaced separately: a new helper takes over the record of the previous
+//! one.
 //!
-//! Added addresses, routes, rules and devices are recorded in `RUNTIME_DIR/vrrp.json` before they are added, so the
+//! Addresses, routes, rules and devices are recorded in `RUNTIME_DIR/vrrp.json` before they are added, so the
 //! next helper, `weir run` and `weir clean` can remove them.
 
 mod address;
@@ -48,7 +49,7 @@ pub const CONFINED: &str = "WEIR_HELPER_CONFINED";
 /// Why the helper failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A request to the network failed.
+    /// A netlink request failed.
     #[error(transparent)]
     Network(#[from] weir_netlink::Error),
     /// A system call failed.

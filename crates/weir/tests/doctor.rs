@@ -9,6 +9,8 @@ mod director;
 mod manager;
 #[path = "doctor/server.rs"]
 mod server;
+#[path = "doctor/server_list.rs"]
+mod server_list;
 mod world;
 
 use std::net::{IpAddr, SocketAddr};

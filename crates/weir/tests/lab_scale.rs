@@ -37,7 +37,7 @@ fn run(options: &[&str]) -> Vec<Value> {
 }
 
 /// The second hop keeps connections whose director fails right after the servers change. Stateless rules, which keep no
-/// previous table, lose most of these connections, which shows that the test causes the failures.
+/// previous table, lose many of these connections, which shows that the fault does break connections.
 #[test]
 fn connections_survive_director_failure_after_server_change() {
     if !privileged() {
@@ -124,7 +124,7 @@ fn router_detects_disconnected_director_by_bfd() {
     if !privileged() {
         return;
     }
-    // The peer's directors also use BIRD, and start immediately.
+    // The directors with `nftables` also use BIRD, and start immediately.
     let options = [
         "--directors",
         "2",
@@ -153,7 +153,7 @@ fn many_connections() -> String {
     max_connections.saturating_sub(100).min(10_000).to_string()
 }
 
-/// With 10 000 connections over four directors, no change of the directors alone breaks a connection.
+/// With 10 000 connections over four directors, changes to the set of directors alone do not break any connection.
 #[test]
 fn director_changes_break_no_connection_at_length() {
     if !is_soak() || !privileged() {
@@ -180,8 +180,8 @@ fn director_changes_break_no_connection_at_length() {
     }
 }
 
-/// In the most difficult cases, no connection breaks with the second hop and with synchronization. With tables only, at
-/// most the moved flows of changed slots break.
+/// In the most difficult cases, neither the second hop nor flow synchronization loses a connection. With tables alone,
+/// only flows in slots whose server changed may break.
 #[test]
 fn server_and_director_changes_break_at_most_the_goal_at_length() {
     if !is_soak() || !privileged() {

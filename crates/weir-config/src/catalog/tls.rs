@@ -60,9 +60,9 @@ const FILE: Kind = Kind::DescribedText("the path of a file");
 pub(crate) static SERVICE_TLS: Section = Section {
     path: "service.NAME.tls",
     page: "service-tls",
-    purpose: "TLS for clients of a `proxy` service. Certificates are read at startup and at each `weir reload`, \
-              without dropping connections; an invalid certificate makes the reload fail, and the active \
-              configuration is kept.",
+    purpose: "TLS for clients of a `proxy` service. Certificates are read at startup, at each `weir reload`, and \
+              within 10 s after a file changes, without dropping connections; an invalid certificate makes the reload \
+              fail, and the active configuration is kept.",
     example: "[pool.web]\nservers = [\"10.0.0.5:80\"]\n\n[service.web]\nlisten = [\"0.0.0.0:443\"]\nforward = \
               \"proxy\"\nprotocol = \"http\"\npool = \"web\"\ntls = { certificates = \"/etc/weir/certs\", minimum = \
               \"1.3\" }\n",

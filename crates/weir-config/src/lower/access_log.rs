@@ -120,7 +120,7 @@ pub(super) fn request_id(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Str
     field_name(sink, view, "request_id", "X-Request-Id")
 }
 
-/// Returns the name of the header field that trusted proxies use for the client's address, in lower case.
+/// Returns the lowercase name of the header field in which trusted proxies send the client's address.
 pub(super) fn client_ip_header(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<String> {
     let name = field_name(sink, view, "client_ip_header", "X-Forwarded-For")?;
     if view.get("trusted").is_none()

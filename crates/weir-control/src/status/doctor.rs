@@ -1,9 +1,14 @@
 //! Derives the findings of `weir doctor` from a status report.
 
+mod pool;
+
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
-use weir_doctor::{Diagnosis, Disconnected, Handshakes, Latency, ServerReport, ServiceReport};
+use weir_doctor::{
+    ActivePeer, DaemonReport, Diagnosis, Disconnected, Handshakes, Latency, ServerReport,
+    ServiceReport,
+};
 use weir_engine_host::SyncPeerStatus;
 use weir_model::{Desired, VirtualRouter};
 use weir_vrrp_agent::RouterStatus;
@@ -11,14 +16,34 @@ use weir_vrrp_agent::RouterStatus;
 use super::{Report, Server, VirtualRouterStatus};
 
 impl Report {
-    /// Returns the services in the form that `weir doctor` examines.
-    pub fn doctor_services(&self) -> Vec<ServiceReport> {
-        let services = self.services.iter().map(|service| ServiceReport {
-            name: service.name.clone(),
-            forward: service.forward.clone(),
-            servers: service.servers.iter().map(doctor_server).collect(),
+    /// Returns the status in the form that `weir doctor` examines, without servers of pools that no request can reach.
+    pub fn doctor_report(&self, desired: &Desired) -> DaemonReport {
+        let services = self.services.iter().map(|service| {
+            let is_reachable = |server: &&Server| {
+                let pool = server.pool.as_deref().unwrap_or(&service.pool);
+                pool::is_reachable(service, pool, desired)
+            };
+            let servers = service.servers.iter().filter(is_reachable);
+            ServiceReport {
+                name: service.name.clone(),
+                forward: service.forward.clone(),
+                servers: servers.map(doctor_server).collect(),
+            }
         });
-        services.collect()
+        let backups = self.vrrp.iter().map(|it| &it.router);
+        let backups = backups.filter(|router| router.state == "backup");
+        let active_peers = backups.filter_map(|router| {
+            Some(ActivePeer {
+                router: router.name.clone(),
+                router_id: router.router_id,
+                address: router.active_peer?,
+                advertises_other_addresses: router.address_mismatches > 0,
+            })
+        });
+        DaemonReport {
+            services: services.collect(),
+            active_peers: active_peers.collect(),
+        }
     }
 
     /// Returns the problems of flow synchronization, except those that `disconnected` interfaces cause.
@@ -406,6 +431,32 @@ mod tests {
         };
         let findings = report.director_findings(&desired(more), &Disconnected::default());
         findings.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn active_directors_of_backup_routers_are_examined() {
+        let with_peer = |state: &str| {
+            let mut router = router(state, "started", &[]);
+            router.router.active_peer = "10.0.0.3".parse().ok();
+            router.router.address_mismatches = 2;
+            router
+        };
+        let report = Report {
+            vrrp: vec![
+                with_peer("backup"),
+                with_peer("fault"),
+                router("backup", "started", &[]),
+            ],
+            ..Report::default()
+        };
+        let peer = ActivePeer {
+            router: "web".to_owned(),
+            router_id: 51,
+            address: "10.0.0.3".parse().expect("address is valid"),
+            advertises_other_addresses: true,
+        };
+        let found = report.doctor_report(&Desired::default());
+        assert_eq!(found.active_peers, [peer]);
     }
 
     #[test]

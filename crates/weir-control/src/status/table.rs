@@ -185,6 +185,7 @@ fn render_director(report: &Report) -> String {
         let count = counted(source.servers as u64, "server");
         let _ = write!(out, "pool {pool}: {count} from {from}");
         let _ = match &source.problem {
+            Some(problem) if source.servers == 0 => writeln!(out, ": {problem}"),
             Some(problem) => writeln!(out, "; the previous servers remain in use: {problem}"),
             None => writeln!(out),
         };

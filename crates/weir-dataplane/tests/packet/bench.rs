@@ -140,8 +140,8 @@ fn ticks_of(ns: u64) -> u32 {
 /// advances once per jiffy.
 const TICK_LAG_NS: u64 = 20_000_000;
 
-/// Waits until no tick change is near. Budgets and lifetimes are counted in ticks, so if the two sides read different
-/// ticks for a packet, a difference can appear much later.
+/// Waits until the clock is not close to a tick boundary. Budgets and lifetimes are counted in ticks, so if the
+/// two sides read different ticks for a packet, a difference can appear much later.
 pub(crate) fn wait_until_tick_is_stable() {
     let is_near_change = || {
         let now = now_ns(Clock::MonotonicCoarse);
@@ -316,7 +316,7 @@ impl Bench {
         service
     }
 
-    /// Changes a service's row, except for the model's `has_extent` and `spread`.
+    /// Changes a service's row in the data plane and in the model, whose `has_extent` and `spread` remain unchanged.
     pub(crate) fn change_service_row(&mut self, service: u32, change: impl FnOnce(&mut Service)) {
         let maps = self.plane.maps();
         let mut row = maps.services.get(service).unwrap();
@@ -348,7 +348,7 @@ impl Bench {
             .collect();
     }
 
-    /// Adds an address to a service's source addresses for snat.
+    /// Sets a service's source addresses and port range for snat.
     pub(crate) fn add_snat(&mut self, service: u32, addresses: &[&str], ports: (u16, u16)) {
         let addresses: Vec<Addr> = addresses
             .iter()
@@ -544,7 +544,7 @@ impl Bench {
         self.write_dest(dest, row);
     }
 
-    /// Links these rows, like rows that share their counts. The caller must publish the service afterwards.
+    /// Links these rows in a ring, like rows that share their counts. The caller must publish the service afterwards.
     pub(crate) fn link_shared_counts(&mut self, dests: &[u32]) {
         for (dest, next) in dests.iter().zip(dests.iter().cycle().skip(1)) {
             self.change_dest_row(*dest, |row| row.sibling = *next);
@@ -672,7 +672,7 @@ impl Bench {
         let earliest = tick();
         let outcome = self.run(frame);
         let latest = tick();
-        // The tick changed in the meantime, so the tick that the programs read is unknown.
+        // If the tick changed during the run, either tick may be the one that the programs read.
         if earliest != latest {
             let mut model = self.model.clone();
             if difference(&outcome, &model.process(frame, earliest)).is_none() {

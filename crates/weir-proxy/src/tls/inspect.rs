@@ -127,7 +127,7 @@ fn check_validity(certificate: &Certificate, now: i64, source: Source) -> Option
         (
             format!("{path}: the certificate expired {}", ago(days)),
             "clients reject it".to_owned(),
-            "renew it, then run `weir reload`",
+            "renew it; Weir loads the new file within 10 s",
         )
     } else {
         let days = (info.not_after - now) / DAY_S;
@@ -138,7 +138,7 @@ fn check_validity(certificate: &Certificate, now: i64, source: Source) -> Option
         (
             format!("{path}: the certificate expires in {days} day{plural}"),
             "clients reject it after that".to_owned(),
-            "renew it, then run `weir reload`",
+            "renew it; Weir loads the new file within 10 s",
         )
     };
     Some(Problem {

@@ -1,7 +1,7 @@
 //! Parses and builds IPv6 extension headers (RFC 8200 section 4): hop-by-hop, routing, destination options, fragment.
 //!
-//! Headers can be repeated and in any order, because hosts accept this, but their number is limited. Authentication and
-//! encryption headers end the chain. Options are not interpreted.
+//! Headers may repeat and appear in any order, because hosts accept this, but their number is limited. AH and ESP end
+//! the chain. Options are not interpreted.
 
 use crate::bytes::{require, tail, u8_at, u16_at, u32_at};
 use crate::error::{Layer, ParseError};
@@ -45,7 +45,7 @@ pub enum Extension {
     HopByHop(Vec<u8>),
     /// Routing header: all bytes, starting with the routing type.
     Routing(Vec<u8>),
-    /// Destination options: the same bytes as for hop-by-hop options.
+    /// Destination options, in the same form as [`Self::HopByHop`].
     DestOpts(Vec<u8>),
     /// Fragment header.
     Fragment(FragmentHeader),
@@ -91,7 +91,8 @@ pub struct Ipv6Chain {
     pub headers: Vec<IpProtocol>,
     /// The first fragment header.
     pub fragment: Option<FragmentHeader>,
-    /// The next header field of the last header: the upper-layer protocol, even in a later fragment.
+    /// The next header field of the last header: the upper-layer protocol or, in a later fragment, the header that its
+    /// fragment header names.
     pub protocol: IpProtocol,
     /// Length of all headers in bytes, which is the offset of the upper-layer protocol in the payload.
     pub len: usize,

@@ -51,9 +51,9 @@ pub(super) fn director(global: &GlobalOptions, arguments: &Doctor) -> Outcome {
     let found = block_on(async {
         let daemon = match client.status().await {
             Ok(report) => {
-                let services = report.doctor_services();
+                let examined = report.doctor_report(&desired);
                 status = Some(report);
-                Daemon::Running(services)
+                Daemon::Running(examined)
             }
             Err(client::Error::NoDaemon { .. }) => Daemon::NotRunning,
             Err(error @ client::Error::Denied { .. }) => {
@@ -67,6 +67,7 @@ pub(super) fn director(global: &GlobalOptions, arguments: &Doctor) -> Outcome {
     .map_err(Failure::failed)?;
     findings.extend(found.findings);
     if let Some(report) = status {
+        findings.extend(report.pool_findings(&desired));
         findings.extend(report.director_findings(&desired, &found.disconnected));
         findings.extend(report.sync_findings(&found.disconnected));
         findings.extend(report.group_findings());

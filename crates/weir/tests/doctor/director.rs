@@ -249,8 +249,8 @@ fn server_that_does_not_answer_is_reported() {
     assert_fixed_by_command(&world, "director", &doctor, "eth0 is disabled");
 }
 
-/// The doctor reports only an interface that is down or has no carrier: findings about the servers behind it would have
-/// the same cause.
+/// If an interface is down or has no carrier, the doctor reports only the interface, because findings about the servers
+/// behind it would have the same cause.
 #[test]
 fn failed_link_is_one_finding() {
     if !privileged() {
@@ -361,7 +361,8 @@ fn server_answering_arp_for_vip_is_reported() {
     wait_for_no_findings(&world, &doctor);
 }
 
-/// The doctor also checks services created with ipvsadm, which are in no file, with and without a daemon.
+/// The doctor also checks services that were created with ipvsadm and are not in any file, whether or not a daemon is
+/// running.
 #[test]
 fn ipvsadm_services_are_examined() {
     if !privileged() {

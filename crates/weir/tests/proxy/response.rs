@@ -1,5 +1,5 @@
-//! Tests changes to responses (compression, custom error pages, tunnels, early hints), and the header fields about the
-//! client that servers receive.
+//! Tests how responses are handled (compression, custom error pages, tunnels, early hints), and the header fields that
+//! describe the client to servers.
 
 use std::io::{Read, Write};
 use std::time::Duration;
@@ -293,7 +293,7 @@ fn error_page_may_be_a_redirect_or_no_response() {
     // The same connection serves the next request, and Weir closes it because of that request's error.
     client.send("GET /closed HTTP/1.1\r\nHost: h\r\n\r\n");
     assert_eq!(read_to_end(&mut client), b"");
-    // Send an incomplete request.
+    // An incomplete request times out; the page of its status also closes the connection.
     let mut client = Client::connect(proxy.listen);
     client.send("GET / HTTP/1.1\r\n");
     assert_eq!(read_to_end(&mut client), b"");

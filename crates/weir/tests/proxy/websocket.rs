@@ -60,7 +60,10 @@ session.on('remoteSettings', (settings) => {
 
 fn node(script: &str, arguments: &[&str]) -> Command {
     let mut command = Command::new("node");
-    command.args(["-e", script, "--"]).args(arguments);
+    // Node 18 warns that the server name of a TLS connection is an IP address.
+    command
+        .args(["--no-deprecation", "-e", script, "--"])
+        .args(arguments);
     command
 }
 

@@ -69,3 +69,50 @@ fn different_router_ids_are_reported_with_both_values() {
         !doctor(&pair, "director").contains("virtual router ID")
     });
 }
+
+/// The standby listens on an address that only the active director has in `addresses`.
+#[test]
+fn address_that_only_the_active_director_lists_is_one_finding() {
+    if !privileged() {
+        return;
+    }
+    let other = "10.0.0.11";
+    let with_service = |priority, addresses: &str| {
+        let list = format!("addresses = [{addresses}]");
+        let text = config(priority, "").replace(&format!("addresses = [\"{VIP}/24\"]"), &list);
+        assert!(text.contains(&list), "{text}");
+        format!(
+            "[node]\n{text}[pool.q]\nservers = [\"127.0.0.1:9\"]\n[service.t]\nlisten = [\"{other}:8080\"]\n\
+             forward = \"proxy\"\nprotocol = \"tcp\"\npool = \"q\"\n"
+        )
+    };
+    let both = format!("\"{VIP}/24\", \"{other}/24\"");
+    let mut pair = Pair::new();
+    pair.start("director", &with_service(150, &both));
+    pair.wait_for_state("director", "active");
+    pair.start("second", &with_service(100, &format!("\"{VIP}/24\"")));
+    pair.wait_for("the peer", || {
+        pair.router("second")["active_peer"] == "10.0.0.3"
+    });
+    let finding = format!(
+        "10.0.0.3, the active director of the virtual router outside, has the VIP {other}, which `addresses` in \
+         [vrrp.outside] does not list"
+    );
+    pair.wait_for("the finding", || doctor(&pair, "second").contains(&finding));
+    let text = doctor(&pair, "second");
+    let fix = format!("fix:  add {other} to `addresses` in [vrrp.outside], then reload");
+    assert!(text.contains(&fix), "{text}");
+    for harmful in [
+        "ip addr add",
+        "ip addr del",
+        "answers ARP",
+        "is on no interface",
+    ] {
+        assert!(!text.contains(harmful), "{harmful:?} is in {text}");
+    }
+    let text = doctor(&pair, "director");
+    assert!(!text.contains(other), "{text}");
+    pair.reload("second", &with_service(100, &both));
+    pair.wait_for("no finding", || !doctor(&pair, "second").contains(other));
+    assert!(!pair.holds("second", other));
+}

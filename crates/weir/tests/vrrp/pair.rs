@@ -75,7 +75,7 @@ impl Pair {
             "[pool.p]\nservers = [\"127.0.0.1:9\"]\n[service.s]\nlisten = [\"{VIP}:8080\"]\nforward = \"proxy\"\n\
              protocol = \"tcp\"\npool = \"p\"\n"
         );
-        let node = match config.contains(VIP) {
+        let node = match config.contains(VIP) && !config.contains("[node]") {
             true => "[node]\nvip_interface = \"eth0\"\n",
             false => "",
         };

@@ -9,8 +9,12 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
+use weir_sys::LockFile;
 
 use super::{Family, World, full_prefix, subnet_prefix, wait_for};
+
+/// Time limit for processes to end.
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Returns the path of the program under test.
 pub fn program_under_test() -> &'static Path {
@@ -99,7 +103,7 @@ impl World {
         peer.pid
     }
 
-    /// Kills the daemon with SIGKILL.
+    /// Kills the keeper with SIGKILL. Waits until its processes, which hold its lock too, have also ended.
     pub fn kill_director(&mut self, pid: u32) {
         for child in &mut self.children {
             if child.id() == pid {
@@ -107,6 +111,10 @@ impl World {
                 child.wait().expect("wait for the process");
             }
         }
+        let lock = self.path("run-director").join("lock");
+        wait_for("the end of the director's processes", TIMEOUT, || {
+            !LockFile::is_held(&lock)
+        });
     }
 
     /// Returns the output of `weir status --json`. If the daemon does not respond within two seconds, `weir` shows the

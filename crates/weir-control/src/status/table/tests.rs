@@ -131,6 +131,34 @@ fn report_without_services_says_so() {
 }
 
 #[test]
+fn rejected_list_without_servers_has_no_previous_servers() {
+    let text = |servers| {
+        let report = Report {
+            sources: vec![weir_discovery::Source {
+                pool: "web".to_owned(),
+                kind: weir_discovery::ListSource::File,
+                from: "/run/web".to_owned(),
+                servers,
+                problem: Some("No such file".to_owned()),
+            }],
+            ..Report::default()
+        };
+        render(&report, &View::default())
+    };
+    let (none, one) = (text(0), text(1));
+    assert!(
+        none.contains("pool web: 0 servers from /run/web: No such file\n"),
+        "{none}"
+    );
+    assert!(
+        one.contains(
+            "pool web: 1 server from /run/web; the previous servers remain in use: No such file\n"
+        ),
+        "{one}"
+    );
+}
+
+#[test]
 fn rates_are_computed_from_two_reports() {
     let previous = Report::from(&director());
     let mut now = previous.clone();

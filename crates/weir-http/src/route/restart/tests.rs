@@ -1,4 +1,4 @@
-//! Tests rewrites that restart route selection, with virtual requests.
+//! Tests path rewrites that restart route selection.
 
 use weir_model::{PathRewrite, Template, TextRegex};
 
