@@ -46,6 +46,7 @@ demo: require-root deps build ## install, build, and show the main use: four ser
 check: require-cargo ## format, lints, docs, dependency rules, licences, style
 	$(CARGO) fmt --all -- --check
 	python3 -B -m doctest tools/bench.py
+	find tools crates contrib -name '*.sh' -print0 | xargs -0 -n 1 bash -n
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps --document-private-items
 	$(CARGO) test --locked -p weir-lab --test dependency_rules --test import_cycles --test supply_chain --test tidy

@@ -89,7 +89,7 @@ test_rpm() {
     mount -t overlay overlay -o "lowerdir=$1,upperdir=$2/upper,workdir=$2/work" "$root"
     mount -t proc proc "$root/proc"
     rpm --root "$root" --initdb
-    # --nodeps: the libraries are from Debian packages, which are not in rpm's database.
+    # --nodeps: the libraries are from Debian packages, which the database of rpm does not contain.
     # --excludedocs: container images install packages in this way.
     rpm --root "$root" --nodeps --nosignature --excludedocs --install "$3"
     rpm --root "$root" --verify --nodeps weir
