@@ -57,11 +57,11 @@ check: require-cargo ## format, lints, docs, dependency rules, licences, style
 test: require-root deps check ## everything that CI runs; needs root: the tests create network namespaces and load BPF programs
 	INSTA_UPDATE=no WEIR_TEST_REQUIRE_ROOT=1 tools/run-tests.py $(ARGS)
 
-# Tests named ..._at_length have a long form. Fuzzing takes ten minutes for each parser, on all CPUs. Then each pure
+# Tests named ..._soak have a long form. Fuzzing takes ten minutes for each parser, on all CPUs. Then each pure
 # crate's tests must detect at least 95 % of 300 random changes to the crate. This takes hours.
 soak: require-root deps require-cargo ## the long forms of the tests, one after the other, because some of them measure latencies
 	@tools/install-deps.sh --soak
-	WEIR_TEST_REQUIRE_ROOT=1 WEIR_SOAK=1 INSTA_UPDATE=no $(CARGO) test --locked --release --workspace --tests -- --nocapture --test-threads=1 _at_length
+	WEIR_TEST_REQUIRE_ROOT=1 WEIR_SOAK=1 INSTA_UPDATE=no $(CARGO) test --locked --release --workspace --tests -- --nocapture --test-threads=1 _soak
 	tools/fuzz.sh
 	tools/mutants.sh
 

@@ -104,8 +104,8 @@ GOALS = [
     ("a map of 100 000 entries: weir to haproxy", "≤", 0.75),
     ("a map of 100 000 entries: weir to nginx", "≤", 0.75),
     ("memory of an idle keep-alive connection: weir", "≤", 1024),
-    ("CPU of the sender for a flow", "≤", 1.5),
-    ("CPU of the receiver for a flow", "≤", 1.5),
+    ("sender CPU per flow", "≤", 1.5),
+    ("receiver CPU per flow", "≤", 1.5),
     ("flows missing after the failure", "≤", 20),
 ]
 
@@ -170,10 +170,10 @@ def parse(text):
     ...   nginx      18.20 us   1.47
     ...   weir        9.10 us   0.74
     ... memory of an idle keep-alive connection: weir     531 bytes, with 5000 of them
-    ... | what | ms | least…most | of it on the CPU | goal | |
+    ... | what | ms | least…most | CPU ms | goal | |
     ... | --- | --- | --- | --- | --- | --- |
-    ... | a weight by the API | 0.27 | 0.23…16 | 0.27 | < 10 | met |
-    ... sync, nat, CPU of the sender for a flow: 0.91 us (0.88…1.02) (goal: ≤ 1.5, met)
+    ... | weight change through the API | 0.27 | 0.23…16 | 0.27 | < 10 | met |
+    ... sync, nat, sender CPU per flow: 0.91 us (0.88…1.02) (goal: ≤ 1.5, met)
     ... '''
     >>> for name, value in parse(output).items():
     ...     print(f"{name} | {value.unit} {value.median} {value.least} {value.most}")
@@ -187,8 +187,8 @@ def parse(text):
     small, keep-alive, 64 connections: weir to haproxy | × 0.74 0.74 0.74
     small, keep-alive, 64 connections: weir to nginx | × 0.5 0.5 0.5
     memory of an idle keep-alive connection: weir | bytes 531.0 531.0 531.0
-    10 000 services: a weight by the API | ms 0.27 0.23 16.0
-    sync, nat, CPU of the sender for a flow | us 0.91 0.88 1.02
+    10 000 services: weight change through the API | ms 0.27 0.23 16.0
+    sync, nat, sender CPU per flow | us 0.91 0.88 1.02
     """
     rows, heads, heading = {}, None, None
     for line in text.splitlines():
@@ -316,7 +316,7 @@ def goal_of(name, median):
     return None
 
 
-def shown_goal(goal):
+def format_goal(goal):
     return f"{goal['sign']} {goal['goal']}, {'met' if goal['met'] else 'NOT met'}" if goal else ""
 
 
@@ -335,7 +335,7 @@ def write(path, document):
     print(f"\nJSON: {path}")
 
 
-def one_run(arguments):
+def run_once(arguments):
     wanted = [name for name in PROGRAMS if name in arguments.only] or PROGRAMS
     parts = [part for part in arguments.only if part not in wanted]
     programs = build(ROOT, wanted, arguments.profile)
@@ -364,7 +364,7 @@ def one_run(arguments):
             rows[row] = {"program": name, "unit": values[0].unit, **numbers, "goal": goal_of(row, numbers["median"])}
     print("\n| row | unit | median (least…most) | goal |\n| --- | --- | --- | --- |")
     for name, row in rows.items():
-        print(f"| {name} | {row['unit']} | {spread(row)} | {shown_goal(row['goal'])} |")
+        print(f"| {name} | {row['unit']} | {spread(row)} | {format_goal(row['goal'])} |")
     write(arguments.json, {"machine": machine(), "commit": git("rev-parse", "HEAD"), "failed": failed, "rows": rows})
     for name in failed:
         print(f"FAILED: {name}")
@@ -409,7 +409,7 @@ def compare(arguments):
     rows, failed = {}, 0
     for program, argument in wanted_rows(arguments, mine):
         samples = [{}, {}]
-        begun = time.monotonic()
+        start_time = time.monotonic()
         for turn in range(arguments.rounds):
             order = [0, 1] if turn % 2 == 0 else [1, 0]
             for side in order:
@@ -428,7 +428,7 @@ def compare(arguments):
             values = [side.get(name) for side in samples]
             unit = (values[0] or values[1])[0].unit
             medians = [[value.median for value in side] if side else None for side in values]
-            row = {"program": program, "unit": unit, "seconds": round(time.monotonic() - begun)}
+            row = {"program": program, "unit": unit, "seconds": round(time.monotonic() - start_time)}
             row["this"], row["reference"] = [summary(side) if side else None for side in medians]
             row["ratio"] = None
             if all(medians):
@@ -465,7 +465,7 @@ def main():
         parser.error("--all requires --compare or --without-metrics")
     name = "compare.json" if is_comparison else "bench.json"
     arguments.json = arguments.json or TARGET / "bench" / name
-    return compare(arguments) if is_comparison else one_run(arguments)
+    return compare(arguments) if is_comparison else run_once(arguments)
 
 
 if __name__ == "__main__":

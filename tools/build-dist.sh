@@ -76,7 +76,7 @@ trap 'rm -f "$stripped"' EXIT
 size=$(stat -c %s "$stripped")
 echo "$TARGET: $size bytes without symbols" >&2
 if ((size > LIMIT)); then
-  echo "tools/build-dist.sh: the program of $TARGET has $size bytes without symbols, more than $LIMIT" >&2
+  echo "tools/build-dist.sh: the stripped program for $TARGET is too large: $size bytes, the limit is $LIMIT" >&2
   exit 1
 fi
 echo "$program"

@@ -125,7 +125,7 @@ require_debian() {
     version=$(. /etc/os-release && echo "${VERSION_ID:-}")
   fi
   if ! command -v apt-get >/dev/null; then
-    echo "This machine has no apt-get (its system is \"${id:-unknown}\"). Install these packages manually:" >&2
+    echo "apt-get not found (the system is \"${id:-unknown}\"). Install these packages manually:" >&2
     missing_of "$wanted" | sed 's/^/  /' >&2
     exit 1
   fi

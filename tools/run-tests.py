@@ -104,7 +104,7 @@ class Running:
         self.program = program
         self.limit = limit
         self.output = tempfile.TemporaryFile()
-        self.begun = time.monotonic()
+        self.start_time = time.monotonic()
         self.child = subprocess.Popen(
             [program.path, *arguments],
             cwd=program.directory,
@@ -120,7 +120,7 @@ class Running:
         """Prints the output; returns name, seconds, CPU seconds, and whether the program passed."""
         self.killer.cancel()
         self.child.returncode = os.waitstatus_to_exitcode(status)
-        seconds = time.monotonic() - self.begun
+        seconds = time.monotonic() - self.start_time
         print(f"     Running {self.program.title} ({os.path.relpath(self.program.path, ROOT)})", flush=True)
         self.output.seek(0)
         sys.stdout.buffer.write(self.output.read())
@@ -164,7 +164,7 @@ def main():
     parser.add_argument("--limit", type=int, default=1500)
     arguments = parser.parse_args(script_arguments)
 
-    begun = time.monotonic()
+    start_time = time.monotonic()
     programs = build(arguments)
     built = time.monotonic()
     together = sorted((program for program in programs if not program.is_alone), key=Program.order)
@@ -185,7 +185,7 @@ def main():
     total, cpu = sum(result[1] for result in results), sum(result[2] for result in results)
     print(f"{total:9.1f}  {cpu:11.1f}  in {len(results)} programs")
     print(
-        f"build {built - begun:.0f} s, programs {ended - built:.0f} s, "
+        f"build {built - start_time:.0f} s, programs {ended - built:.0f} s, "
         f"documentation tests {time.monotonic() - ended:.0f} s"
     )
     if failed:

@@ -68,7 +68,7 @@ def main():
     if arguments.servers:
         return serve(json.loads(arguments.servers))
     if arguments.names:
-        return answer_names(json.loads(arguments.names))
+        return serve_dns(json.loads(arguments.names))
     if arguments.ask:
         return ask(json.loads(pathlib.Path(arguments.ask).read_text()))
     if os.geteuid() != 0:
@@ -510,8 +510,9 @@ def listeners_of(kind, text):
     if kind == "haproxy":
         # Sections that only show statistics differ between the programs.
         sections = re.split(r"^(?=(?:global|defaults|frontend|backend|listen|userlist)\b)", text, flags=re.M)
-        leads = r"^\s*(server|use_backend|default_backend|redirect|http-request)\b"
-        is_statistics = lambda section: re.search(r"^\s*stats\s", section, re.M) and not re.search(leads, section, re.M)
+        traffic = r"^\s*(server|use_backend|default_backend|redirect|http-request)\b"
+        is_statistics = lambda section: (re.search(r"^\s*stats\s", section, re.M)
+                                         and not re.search(traffic, section, re.M))
         text = "".join(section for section in sections if not is_statistics(section))
         for line in re.findall(r"^\s*bind\s+(.*)$", text, re.M):
             for address in line.split()[0].split(","):
@@ -592,9 +593,9 @@ def generate(kind, text, world):
     requests = requests[::step]
     # The body of a response to GET shows whether a page has statistics.
     pages = re.findall(r"\blocation\s+(?:=\s*)?(/\S*)\s*{[^}]*\bstub_status\b", text)
-    twins = [{**request, "method": "GET"} for request in requests
-             if request["method"] == "HEAD" and request["path"].startswith(tuple(pages))]
-    return requests + twins
+    get_requests = [{**request, "method": "GET"} for request in requests
+                    if request["method"] == "HEAD" and request["path"].startswith(tuple(pages))]
+    return requests + get_requests
 
 
 def sample(expression):
@@ -749,10 +750,10 @@ def serve(stub):
 def accept(listener, context):
     while True:
         connection, _ = listener.accept()
-        threading.Thread(target=converse, args=(connection, context), daemon=True).start()
+        threading.Thread(target=handle_connection, args=(connection, context), daemon=True).start()
 
 
-def converse(connection, context):
+def handle_connection(connection, context):
     try:
         address, port = connection.getsockname()[:2]
         connection.settimeout(30)
@@ -801,7 +802,7 @@ def answer_fastcgi(connection):
     connection.recv(65536)
 
 
-def answer_names(names):
+def serve_dns(names):
     """Answers DNS queries for addresses (RFC 1035)."""
     server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     server.bind(("127.0.0.1", 53))

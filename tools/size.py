@@ -4,7 +4,7 @@
     tools/size.py [--limit MIB] PROGRAM [STRIPPED]
 
 PROGRAM has symbols; each symbol's size is added to the feature of its crate (FEATURES below). STRIPPED is the same
-program without symbols; the rest of its size (tables for unwinding, relocations, strings) is in the row "other".
+program without symbols; the rest of its size (unwind tables, relocations, strings) is in the row "other".
 The exit code is 1 if STRIPPED, or PROGRAM if STRIPPED is missing, is larger than the limit.
 """
 
@@ -14,7 +14,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-# Each feature has a name, a pattern of its crates, and a pattern of its symbols that belong to no crate.
+# Each feature has a name, a pattern of its crates, and a pattern of its symbols outside any crate.
 FEATURES = [
     ("BPF programs and their loader", r"weir_dataplane|aya|aya_obj|object", r"OBJECT"),
     (
@@ -52,7 +52,7 @@ FEATURES = [
     ),
     ("command line, help and man pages", r"clap\w*|roff|weir", None),
     ("regular expressions", r"regex\w*|aho_corasick|memchr", None),
-    ("run time: tokio, tracing", r"tokio\w*|mio|tracing\w*|futures\w*|bytes|socket2|sharded_slab", None),
+    ("runtime: tokio, tracing", r"tokio\w*|mio|tracing\w*|futures\w*|bytes|socket2|sharded_slab", None),
 ]
 LIBRARIES = "Rust and C libraries"
 CRATE = re.compile(r"([A-Za-z_]\w*)::")
@@ -86,7 +86,7 @@ def main():
     found = sizes(arguments.program)
     total = (arguments.stripped or arguments.program).stat().st_size
     rows = list(found.items())
-    rows.append(("other: tables for unwinding, relocations, strings", total - sum(found.values())))
+    rows.append(("other: unwind tables, relocations, strings", total - sum(found.values())))
     print("| part | MiB |\n|---|---|")
     for name, size in sorted(rows, key=lambda row: -row[1]):
         print(f"| {name} | {size / 2**20:.1f} |")

@@ -20,10 +20,10 @@
 	X(7, RESCHEDULED, "rescheduled", "flow ignored: it was rescheduled")                                           \
 	X(8, RETRANSMITTED, "retransmitted", "packets of the exchange were lost or reordered")                         \
 	X(9, PIPELINED, "pipelined", "another request followed before the response")                                   \
-	X(10, HANDSHAKE, "handshake", "part of a TLS handshake or of an HTTP/2 preface")                               \
+	X(10, HANDSHAKE, "handshake", "part of a TLS handshake or HTTP/2 preface")                                     \
 	X(11, INTERIM, "interim", "an interim response: 100 Continue")                                                 \
 	X(12, CLOSED, "closed", "the server closed the connection instead of responding")                              \
-	X(13, CLOCK_BACKWARD, "clock_backward", "the server's clock was before the handshake")                         \
+	X(13, CLOCK_BACKWARD, "clock_backward", "the server's timestamp is older than the handshake")                  \
 	X(14, ANCHOR_OLD, "anchor_old", "the handshake was too long ago: clocks may have drifted")                     \
 	X(15, CLOCK_SHIFTED, "clock_shifted", "flow ignored: shifted timestamp of a SYN cookie")                       \
 	X(16, EARLY, "early", "the acknowledged data was sent before the request, so it is not a response")

@@ -13,7 +13,7 @@
 	X(0, PASS_NOT_OURS, "pass_not_ours", "neither addressed to a VIP nor a reply of a nat server")                 \
 	X(1, PASS_NOT_IP, "pass_not_ip", "neither IPv4 nor IPv6, such as ARP")                                         \
 	X(2, PASS_NO_SERVICE, "pass_no_service", "addressed to a VIP without a service on this protocol and port")     \
-	X(3, PASS_NO_FLOW, "pass_no_flow", "a TCP packet without a flow that cannot start one, passed as by IPVS")     \
+	X(3, PASS_NO_FLOW, "pass_no_flow", "a TCP packet that has no flow and cannot start one; IPVS passes it too")   \
 	X(4, PASS_PROTOCOL, "pass_protocol", "addressed to a VIP, but the protocol is not load-balanced")              \
 	X(5, PASS_LOCAL_SERVER, "pass_local_server", "the chosen server is the director itself")                       \
 	X(6, PASS_ICMP, "pass_icmp", "an ICMP message that matches no flow")                                           \
@@ -21,30 +21,30 @@
 	X(8, DROP_TOO_SHORT, "drop_too_short", "shorter than its headers require")                                     \
 	X(9, DROP_BAD_LENGTH, "drop_bad_length", "a length field does not match the packet")                           \
 	X(10, DROP_NO_SERVER, "drop_no_server", "no usable server, no_server = \"drop\" or over the ICMP budget")      \
-	X(11, REJECT_NO_SERVER, "reject_no_server", "no usable server: answered with ICMP port unreachable")           \
+	X(11, REJECT_NO_SERVER, "reject_no_server", "no usable server: rejected with ICMP port unreachable")           \
 	X(12, DROP_FRAGMENT_EARLY, "drop_fragment_early", "a fragment that arrived before its first fragment")         \
 	X(13, DROP_FRAGMENT_TINY, "drop_fragment_tiny", "a first fragment too short to hold the ports")                \
-	X(14, DROP_TTL, "drop_ttl", "TTL or hop limit exceeded: answered with ICMP time exceeded")                     \
+	X(14, DROP_TTL, "drop_ttl", "TTL or hop limit exceeded: rejected with ICMP time exceeded")                     \
 	X(15, DROP_NO_ROUTE, "drop_no_route", "no route to the server")                                                \
-	X(16, DROP_TOO_BIG, "drop_too_big", "exceeds the MTU towards the server: answered with ICMP packet too big")   \
+	X(16, DROP_TOO_BIG, "drop_too_big", "exceeds the MTU towards the server: rejected with ICMP packet too big")   \
 	X(17, DROP_NAT_CONFLICT, "drop_nat_conflict", "nat: the reverse tuple is in use on every server tried")        \
 	X(18, DROP_SNAT_EXHAUSTED, "drop_snat_exhausted", "snat: no free source port found")                           \
-	X(19, DROP_REMOVED, "drop_removed", "on_remove = \"reset\", not answered: itself a reset, or over the budget") \
+	X(19, DROP_REMOVED, "drop_removed", "on_remove = \"reset\", no reply sent: a reset, or over the budget")       \
 	X(20, DROP_NO_HEADROOM, "drop_no_headroom", "not enough headroom for the encapsulation")                       \
-	X(21, DROP_NO_META, "drop_no_meta", "the driver has no XDP metadata, needed to pass a packet to tc")           \
+	X(21, DROP_NO_META, "drop_no_meta", "the driver lacks XDP metadata, which passing a packet to tc requires")    \
 	X(22, DROP_SERVER_GONE, "drop_server_gone", "the flow's server has been removed")                              \
 	X(23, DROP_INTERNAL, "drop_internal", "an internal lookup failed unexpectedly")                                \
-	X(24, TX_ECHO, "tx_echo", "ICMP echo request to a VIP answered")                                               \
+	X(24, TX_ECHO, "tx_echo", "ICMP echo reply sent from a VIP")                                                   \
 	X(25, COUNT_SYN_BUDGET, "count_syn_budget", "new flow forwarded by hash: over syn_budget")                     \
 	X(26, COUNT_TABLE_FULL, "count_table_full", "new flow forwarded by hash: its buckets are full")                \
 	X(27, COUNT_UNTRACKED, "count_untracked", "packet of a flow without an entry, forwarded by hash")              \
 	X(28, COUNT_LOCK_MISSED, "count_lock_missed", "a lock was not obtained in 32 attempts: forwarded by hash")     \
 	X(29, COUNT_TAG_COLLISION, "count_tag_collision", "a SYN matched the tag of another flow")                     \
 	X(30, DROP_MALFORMED, "drop_malformed", "invalid IP header")                                                   \
-	X(31, PASS_HEADERS, "pass_headers", "more IPv6 extension headers than are parsed")                             \
-	X(32, DROP_NO_PLACE, "drop_no_place", "nat needs an entry, and its buckets are full")                          \
-	X(33, DROP_SYN_BUDGET, "drop_syn_budget", "nat needs an entry, and syn_budget is exhausted")                   \
-	X(34, REJECT_REMOVED, "reject_removed", "on_remove = \"reset\": answered with TCP reset or port unreachable")  \
+	X(31, PASS_HEADERS, "pass_headers", "too many IPv6 extension headers")                                         \
+	X(32, DROP_NO_PLACE, "drop_no_place", "nat needs an entry, but its buckets are full")                          \
+	X(33, DROP_SYN_BUDGET, "drop_syn_budget", "nat needs an entry, but syn_budget is exhausted")                   \
+	X(34, REJECT_REMOVED, "reject_removed", "on_remove = \"reset\": rejected with TCP reset or port unreachable")  \
 	X(35, PASS_BYPASS, "pass_bypass", "cache_bypass: no usable server, forwarded to the original destination")     \
 	X(36, PASS_LOCAL_SOCKET, "pass_local_socket", "for a local socket: reply to a probe, or proxy service")        \
 	X(37, PASS_UNFINISHED, "pass_unfinished", "partial checksum: passed to tc, which balances it")                 \

@@ -467,7 +467,7 @@ forward:
 		/* Use only the bits that the record contains, so that all fragments use the same next hop. */
 		hash = (__u32)hash;
 		fragment_store_request(p, flow.dest, flow.entry_index, hash, now);
-	} else if (p->proto == PROTO_TCP && latency_sampled(hash)) {
+	} else if (p->proto == PROTO_TCP && latency_is_sampled(hash)) {
 		latency_observe(ctx, p, hash, flow.dest);
 	}
 	return forward_to_server(ctx, p, flow.dest, dest, flow.entry_index, hash, now);

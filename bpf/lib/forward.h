@@ -35,7 +35,7 @@ static __always_inline void traffic_out(struct weir_context *ctx, const struct p
 #endif
 }
 
-static __always_inline int packet_tagged(const struct packet *p)
+static __always_inline int packet_is_tagged(const struct packet *p)
 {
 	return p->l3 > ETH_HEADER_LEN;
 }
@@ -75,9 +75,9 @@ static __always_inline void packet_to_server(struct weir_context *ctx, struct pa
 	struct weir_flow_cold *cold = snat_record(dest, entry_index);
 
 	if (cold)
-		side_rewrite(ctx, p, 1, &cold->dst, cold->dport);
-	side_rewrite(ctx, p, 0, &dest->addr,
-		     forward_translates(dest->forward) && dest->port ? dest->port : p->dport);
+		endpoint_rewrite(ctx, p, 1, &cold->dst, cold->dport);
+	endpoint_rewrite(ctx, p, 0, &dest->addr,
+			 forward_translates(dest->forward) && dest->port ? dest->port : p->dport);
 }
 
 __noinline int forward_tunnel(struct weir_context *ctx, struct packet *p, struct weir_dest *dest, struct hop *hop,
@@ -89,7 +89,7 @@ __noinline int forward_tunnel(struct weir_context *ctx, struct packet *p, struct
 
 	if (verdict != PARSE_OK)
 		return weir_verdict(verdict, XDP_DROP);
-	return transmit(ctx, hop, 0, packet_tagged(p));
+	return transmit(ctx, hop, 0, packet_is_tagged(p));
 }
 
 /* Forwards a packet to its server. All checks precede the first modification. */
@@ -118,13 +118,13 @@ static __always_inline int forward_to_server(struct weir_context *ctx, struct pa
 	traffic_in(ctx, p, dest_id);
 	ttl_decrement(ctx, p);
 	if (forward_keeps_addresses(dest->forward))
-		return transmit(ctx, &hop, &dest->addr, packet_tagged(p));
+		return transmit(ctx, &hop, &dest->addr, packet_is_tagged(p));
 	if (forward_encapsulates(dest->forward))
 		return forward_tunnel(ctx, p, dest, &hop, hash);
 	if (forward_sets_dscp(dest->forward) && dest->dscp)
 		dscp_set(ctx, p, dest->dscp);
 	packet_to_server(ctx, p, dest, entry_index);
-	return transmit(ctx, &hop, 0, packet_tagged(p));
+	return transmit(ctx, &hop, 0, packet_is_tagged(p));
 }
 
 /*
@@ -157,10 +157,10 @@ static __always_inline int forward_to_client(struct weir_context *ctx, struct pa
 		return reject_packet(ctx, WEIR_DROP_TOO_BIG, WEIR_HOP_MTU(hop.link));
 	traffic_out(ctx, p, dest_id);
 	ttl_decrement(ctx, p);
-	side_rewrite(ctx, p, 1, &xlat->addr, xlat->port);
+	endpoint_rewrite(ctx, p, 1, &xlat->addr, xlat->port);
 	if (xlat->client)
-		side_rewrite(ctx, p, 0, xlat->client, xlat->client_port);
-	return transmit(ctx, &hop, 0, packet_tagged(p));
+		endpoint_rewrite(ctx, p, 0, xlat->client, xlat->client_port);
+	return transmit(ctx, &hop, 0, packet_is_tagged(p));
 }
 
 #endif

@@ -85,7 +85,7 @@ static __always_inline int fragment_forward(struct weir_context *ctx, struct pac
 	if (!record->reverse && forward_sets_dscp(dest->forward) && dest->dscp)
 		dscp_set(ctx, p, dest->dscp);
 	fragment_rewrite(ctx, p, record);
-	return transmit(ctx, &hop, direct ? &dest->addr : 0, packet_tagged(p));
+	return transmit(ctx, &hop, direct ? &dest->addr : 0, packet_is_tagged(p));
 }
 
 static __always_inline int fragment_later(struct weir_context *ctx, struct packet *p)

@@ -177,13 +177,13 @@ __noinline int icmp_to_server(struct weir_context *ctx, struct icmp_error *e)
 	traffic_in(ctx, &e->p, e->dest);
 	ttl_decrement(ctx, &e->p);
 	if (forward_keeps_addresses(dest->forward))
-		return transmit(ctx, &hop, &dest->addr, packet_tagged(&e->p));
+		return transmit(ctx, &hop, &dest->addr, packet_is_tagged(&e->p));
 	if (forward_encapsulates(dest->forward))
 		return forward_tunnel(ctx, &e->p, dest, &hop, e->hash);
 	if (forward_sets_dscp(dest->forward) && dest->dscp)
 		dscp_set(ctx, &e->p, dest->dscp);
 	icmp_rewrite_to_server(ctx, e, dest);
-	return transmit(ctx, &hop, 0, packet_tagged(&e->p));
+	return transmit(ctx, &hop, 0, packet_is_tagged(&e->p));
 }
 
 /*
@@ -211,7 +211,7 @@ static __always_inline int icmp_to_client(struct weir_context *ctx, struct icmp_
 	traffic_out(ctx, &e->p, e->dest);
 	ttl_decrement(ctx, &e->p);
 	icmp_rewrite(ctx, e, &message, &quoted);
-	return transmit(ctx, &hop, 0, packet_tagged(&e->p));
+	return transmit(ctx, &hop, 0, packet_is_tagged(&e->p));
 }
 
 __noinline int icmp_about_reply(struct weir_context *ctx, struct icmp_error *e)
@@ -346,7 +346,7 @@ static __always_inline int tunnel_strip(struct weir_context *ctx, const struct i
 __noinline int icmp_from_tunnel(struct weir_context *ctx, struct icmp_error *e)
 {
 	struct weir_flow_cold *cold;
-	struct icmp_fields words;
+	struct icmp_fields fields;
 	struct weir_dest *dest;
 	__u32 inner, end, room;
 	struct hop hop;
@@ -366,7 +366,7 @@ __noinline int icmp_from_tunnel(struct weir_context *ctx, struct icmp_error *e)
 	room = encap_overhead(dest);
 	if (e->mtu < room + IPV4_MTU_MIN)
 		return icmp_pass(&e->p);
-	words = icmp_too_big(e->t.family, e->mtu - room);
+	fields = icmp_too_big(e->t.family, e->mtu - room);
 	cold = e->entry_index == WEIR_NO_PLACE ? 0 : cold_at(e->entry_index);
 	if (!hop_to_client_or_back(ctx, &e->t.src, cold ? cold->ifindex : 0, e->now, &hop))
 		return weir_verdict(WEIR_DROP_NO_ROUTE, XDP_DROP);
@@ -374,10 +374,10 @@ __noinline int icmp_from_tunnel(struct weir_context *ctx, struct icmp_error *e)
 		return weir_verdict(WEIR_DROP_INTERNAL, XDP_DROP);
 	e->t.l3 = e->p.l3;
 	e->t.ip_len = end - inner;
-	built = icmp_error_build(ctx, &e->t, &words);
+	built = icmp_error_build(ctx, &e->t, &fields);
 	if (built != PARSE_OK)
 		return weir_verdict(built, XDP_DROP);
-	return transmit(ctx, &hop, 0, packet_tagged(&e->p));
+	return transmit(ctx, &hop, 0, packet_is_tagged(&e->p));
 }
 
 /* ---- the stage --------------------------------------------------------------------------------------------------- */
@@ -400,7 +400,7 @@ static __always_inline __u32 icmp_mtu(__u8 family, const struct icmp_header *icm
  * Returns the verdict for an error with an unreadable quote: drop if it was sent to a service's address, where the
  * stack could not use it either.
  */
-static __always_inline int quote_unreadable(const struct packet *p)
+static __always_inline int unreadable_quote_verdict(const struct packet *p)
 {
 	struct weir_vip *vip = bpf_map_lookup_elem(&weir_vips, &p->dst);
 
@@ -431,7 +431,7 @@ static __always_inline int icmp_stage(struct weir_context *ctx, struct icmp_erro
 	if (!icmp_is_error(e->p.family, icmp.type) || packet_is_fragment(ctx, &e->p))
 		return icmp_pass(&e->p);
 	if (!quote_parse(ctx, e->p.l4 + ICMP_LEN, e->p.l3 + e->p.ip_len, &e->q) || e->q.family != e->p.family)
-		return quote_unreadable(&e->p);
+		return unreadable_quote_verdict(&e->p);
 	/* The destination of an error is the source of its quote. */
 	if (!addr_equal(&e->q.src, &e->p.dst))
 		return icmp_pass(&e->p);

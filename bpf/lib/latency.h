@@ -95,7 +95,7 @@ static __always_inline void latency_emit(struct weir_latency_flow *flow, __s64 n
  * Returns whether the last acknowledgement in the window belongs to a response because enough acknowledgements came
  * before it: two of session tickets, or one of SETTINGS.
  */
-static __always_inline int latency_follows_others(const struct weir_latency_flow *flow)
+static __always_inline int latency_follows_other_acks(const struct weir_latency_flow *flow)
 {
 	return flow->acks >= (flow->protocol == WEIR_LATENCY_TLS ? 3 : 2);
 }
@@ -110,14 +110,15 @@ static __always_inline void latency_flush(struct weir_latency_flow *flow)
 		return;
 	}
 	flow->window = 0;
-	if ((flow->certain && flow->acked > complete) || latency_follows_others(flow))
+	if ((flow->certain && flow->acked > complete) || latency_follows_other_acks(flow))
 		latency_emit(flow, flow->held_ns);
 	else
 		latency_discard(flow, WEIR_LATENCY_HANDSHAKE);
 }
 
 /* Handles a packet with a SYN. */
-static __always_inline void latency_syn(struct weir_latency_flow *flow, const struct latency_packet *p, __u64 now)
+static __always_inline void latency_process_syn(struct weir_latency_flow *flow, const struct latency_packet *p,
+						__u64 now)
 {
 	if (flow->hash == p->hash && flow->phase != WEIR_LATENCY_FREE && flow->seq == p->seq + 1) {
 		latency_ignore(flow, WEIR_LATENCY_SYN_AGAIN);
@@ -151,7 +152,8 @@ static __always_inline void latency_syn(struct weir_latency_flow *flow, const st
 }
 
 /* Handles the first packet after the SYN. Returns 0 if the flow yields no samples. */
-static __always_inline int latency_open(struct weir_latency_flow *flow, const struct latency_packet *p, __u64 now)
+static __always_inline int latency_process_handshake(struct weir_latency_flow *flow, const struct latency_packet *p,
+						     __u64 now)
 {
 	__u64 loop = now - flow->syn_ns;
 
@@ -186,7 +188,7 @@ static __always_inline int latency_unit_is_us(const struct weir_latency_flow *fl
  * Handles data that was sent before the request and is therefore not a response. In the window it is a session ticket,
  * and the response follows.
  */
-static __always_inline void latency_early(struct weir_latency_flow *flow)
+static __always_inline void latency_discard_early(struct weir_latency_flow *flow)
 {
 	if (!flow->window)
 		latency_discard(flow, WEIR_LATENCY_EARLY);
@@ -206,7 +208,7 @@ static __always_inline int latency_measure(struct weir_latency_flow *flow, const
 			flow->certain = 1;
 			return 1;
 		}
-		latency_early(flow);
+		latency_discard_early(flow);
 		return 0;
 	}
 	clock = p->ts_ecr - flow->server_ts;
@@ -231,11 +233,11 @@ static __always_inline int latency_measure(struct weir_latency_flow *flow, const
 	/* The sample can be negative by up to one tick and the drift of 122 ppm. */
 	if (*sample >= -tick - (__s64)(age >> 13) - LATENCY_SLACK_NS)
 		return 1;
-	latency_early(flow);
+	latency_discard_early(flow);
 	return 0;
 }
 
-static __always_inline void latency_in_window(struct weir_latency_flow *flow, __u32 bytes)
+static __always_inline void latency_count_in_window(struct weir_latency_flow *flow, __u32 bytes)
 {
 	flow->acked += bytes;
 	if (flow->acks < 3)
@@ -262,8 +264,8 @@ static __always_inline int latency_is_close(const struct weir_latency_flow *flow
 }
 
 /* Handles an acknowledgement of `bytes` of new payload while a request is pending. */
-static __always_inline void latency_answer(struct weir_latency_flow *flow, const struct latency_packet *p,
-					   __u32 bytes, __u64 now)
+static __always_inline void latency_process_response(struct weir_latency_flow *flow, const struct latency_packet *p,
+						     __u32 bytes, __u64 now)
 {
 	int beyond = flow->window && flow->acked >= flow->window;
 	__s64 sample = 0;
@@ -279,7 +281,7 @@ static __always_inline void latency_answer(struct weir_latency_flow *flow, const
 		return;
 	}
 	if (flow->window && !beyond)
-		latency_in_window(flow, bytes);
+		latency_count_in_window(flow, bytes);
 	if (flow->flags & (WEIR_LATENCY_LOSSY | WEIR_LATENCY_OVERLAP)) {
 		latency_discard(flow, flow->flags & WEIR_LATENCY_LOSSY ? WEIR_LATENCY_RETRANSMITTED :
 									 WEIR_LATENCY_PIPELINED);
@@ -289,7 +291,7 @@ static __always_inline void latency_answer(struct weir_latency_flow *flow, const
 		latency_discard(flow, WEIR_LATENCY_INTERIM);
 		return;
 	}
-	if (beyond && latency_follows_others(flow)) {
+	if (beyond && latency_follows_other_acks(flow)) {
 		latency_flush(flow);
 		return;
 	}
@@ -322,8 +324,8 @@ static __always_inline int latency_is_control(const struct weir_latency_flow *fl
 }
 
 /* Starts an exchange. */
-static __always_inline void latency_begin(struct weir_latency_flow *flow, const struct latency_packet *p,
-					  int tickets_known)
+static __always_inline void latency_begin_exchange(struct weir_latency_flow *flow, const struct latency_packet *p,
+						   int tickets_known)
 {
 	int first = !(flow->flags & WEIR_LATENCY_DATA);
 
@@ -349,8 +351,8 @@ static __always_inline void latency_begin(struct weir_latency_flow *flow, const 
 }
 
 /* Handles payload from the client. */
-static __always_inline void latency_payload(struct weir_latency_flow *flow, const struct latency_packet *p, __u64 now,
-					    int tickets_known)
+static __always_inline void latency_process_payload(struct weir_latency_flow *flow, const struct latency_packet *p,
+						    __u64 now, int tickets_known)
 {
 	__s32 ahead = p->seq - flow->seq;
 
@@ -367,7 +369,7 @@ static __always_inline void latency_payload(struct weir_latency_flow *flow, cons
 	if (flow->flags & WEIR_LATENCY_PENDING && flow->held)
 		latency_flush(flow);
 	if (!(flow->flags & WEIR_LATENCY_PENDING))
-		latency_begin(flow, p, tickets_known);
+		latency_begin_exchange(flow, p, tickets_known);
 	else if (flow->length < LATENCY_FULL_SEGMENT && now - flow->request_ns > LATENCY_OVERLAP_NS && !flow->window &&
 		 flow->sent < LATENCY_UPLOAD_BYTES)
 		flow->flags |= WEIR_LATENCY_OVERLAP;
@@ -380,14 +382,15 @@ static __always_inline void latency_payload(struct weir_latency_flow *flow, cons
 }
 
 /* Handles one packet of a flow whose slot is locked. */
-static __always_inline void latency_step(struct weir_latency_flow *flow, const struct latency_packet *p, __u64 now)
+static __always_inline void latency_process_packet(struct weir_latency_flow *flow, const struct latency_packet *p,
+						   __u64 now)
 {
 	__u64 idle;
 	__s32 bytes;
 
 	latency_count(WEIR_LATENCY_PACKETS);
 	if (p->flags & TCP_SYN) {
-		latency_syn(flow, p, now);
+		latency_process_syn(flow, p, now);
 		return;
 	}
 	if (flow->hash != p->hash || flow->phase == WEIR_LATENCY_FREE)
@@ -410,7 +413,7 @@ static __always_inline void latency_step(struct weir_latency_flow *flow, const s
 		return;
 	}
 	if (flow->phase == WEIR_LATENCY_SYN) {
-		if (!latency_open(flow, p, now))
+		if (!latency_process_handshake(flow, p, now))
 			return;
 	} else if (flow->flags & WEIR_LATENCY_TIMESTAMPS && !p->timestamps) {
 		latency_ignore(flow, WEIR_LATENCY_OPTIONS);
@@ -423,14 +426,14 @@ static __always_inline void latency_step(struct weir_latency_flow *flow, const s
 	if (bytes > 0) {
 		flow->ack = p->ack;
 		if (flow->flags & WEIR_LATENCY_PENDING)
-			latency_answer(flow, p, bytes, now);
+			latency_process_response(flow, p, bytes, now);
 		else if (flow->window)
-			latency_in_window(flow, bytes);
+			latency_count_in_window(flow, bytes);
 	} else if (bytes == 0 && !p->length && !(p->flags & TCP_FIN) && flow->flags & WEIR_LATENCY_PENDING) {
 		flow->flags |= WEIR_LATENCY_LOSSY;
 	}
 	if (p->length && flow->phase == WEIR_LATENCY_OPEN)
-		latency_payload(flow, p, now, bytes == 0 && idle > LATENCY_TICKETS_NS && flow->acked);
+		latency_process_payload(flow, p, now, bytes == 0 && idle > LATENCY_TICKETS_NS && flow->acked);
 	if (p->flags & TCP_FIN) {
 		if (flow->held)
 			latency_flush(flow);
@@ -443,7 +446,7 @@ static __always_inline void latency_step(struct weir_latency_flow *flow, const s
  * Classifies the client's first payload, to detect protocols in which the server's first data is not a response to a
  * request.
  */
-static __always_inline __u8 latency_first(struct weir_context *ctx, __u32 offset)
+static __always_inline __u8 latency_classify_payload(struct weir_context *ctx, __u32 offset)
 {
 	__u8 bytes[3] = {};
 
@@ -457,7 +460,7 @@ static __always_inline __u8 latency_first(struct weir_context *ctx, __u32 offset
 }
 
 /* Looks the settings up again: passing them as an argument would enlarge the caller's stack frame. */
-static __always_inline int latency_sampled(__u64 hash)
+static __always_inline int latency_is_sampled(__u64 hash)
 {
 	struct weir_settings *settings = WEIR_LOOKUP(weir_settings, 0);
 
@@ -497,13 +500,13 @@ __noinline int latency_observe(struct weir_context *ctx, struct packet *p, __u64
 		packet.ts_ecr = bpf_ntohl(options[2]);
 	}
 	if (packet.length && !(flow->flags & WEIR_LATENCY_DATA))
-		packet.first = latency_first(ctx, p->l3 + headers);
+		packet.first = latency_classify_payload(ctx, p->l3 + headers);
 	now = settings->latency_clock ? settings->latency_clock : bpf_ktime_get_ns();
 	if (__sync_val_compare_and_swap(&flow->lock, 0, 1)) {
 		latency_count(WEIR_LATENCY_BUSY);
 		return 0;
 	}
-	latency_step(flow, &packet, now);
+	latency_process_packet(flow, &packet, now);
 	__sync_lock_test_and_set(&flow->lock, 0);
 	return 1;
 }

@@ -213,18 +213,18 @@ static long move_bucket(__u32 index, void *context)
 
 static __always_inline int move(struct xdp_md *ctx)
 {
-	struct weir_move *order = (void *)(long)ctx->data;
+	struct weir_move *request = (void *)(long)ctx->data;
 	struct move_progress progress = {};
 
-	if (!weir_old_bucket_count || (void *)(order + 1) > (void *)(long)ctx->data_end)
+	if (!weir_old_bucket_count || (void *)(request + 1) > (void *)(long)ctx->data_end)
 		return 0;
-	progress.position = order->position;
-	bpf_loop(order->count, move_bucket, &progress, 0);
-	order = (void *)(long)ctx->data;
-	if ((void *)(order + 1) > (void *)(long)ctx->data_end)
+	progress.position = request->position;
+	bpf_loop(request->count, move_bucket, &progress, 0);
+	request = (void *)(long)ctx->data;
+	if ((void *)(request + 1) > (void *)(long)ctx->data_end)
 		return 0;
-	order->moved = progress.moved;
-	order->lost = progress.lost;
+	request->moved = progress.moved;
+	request->lost = progress.lost;
 	return 1;
 }
 

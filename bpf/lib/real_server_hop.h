@@ -43,7 +43,7 @@ static __always_inline int rs_is_cookie(struct __sk_buff *skb, struct bpf_sock *
 }
 
 /* Returns whether a connection of this host has the segment's addresses and ports. */
-static __noinline int rs_is_known(struct __sk_buff *skb, const struct rs_packet *inner)
+static __noinline int rs_has_connection(struct __sk_buff *skb, const struct rs_packet *inner)
 {
 	struct bpf_sock_tuple tuple = {};
 	struct bpf_sock *sk;
@@ -113,7 +113,7 @@ static __noinline int rs_second_hop(struct __sk_buff *skb, const struct rs_packe
 	/* The data must have type 0, and its only hop must not have been used yet. */
 	if (bpf_skb_load_bytes(skb, t->hops, hops, sizeof(hops)) || hops[0] || hops[1] || hops[2] != 0 || hops[3] != 1)
 		return 0;
-	if (rs_is_known(skb, inner))
+	if (rs_has_connection(skb, inner))
 		return 0;
 	return rs_readdress(skb, outer, t) == 0;
 }

@@ -131,7 +131,7 @@ static __always_inline int rs_restore_vip(struct __sk_buff *skb, const struct rs
 	return RS_TURNED_BACK;
 }
 
-static __always_inline int rs_is_except(const struct weir_addr *addr)
+static __always_inline int rs_is_excepted(const struct weir_addr *addr)
 {
 	struct rs_prefix key = { .prefix_len = 128 };
 
@@ -142,16 +142,16 @@ static __always_inline int rs_is_except(const struct weir_addr *addr)
 /* Translates an ICMP error of this host about a packet that was sent to the VIP. */
 static __noinline int rs_error_out(struct __sk_buff *skb, const struct rs_mark *mark, const struct rs_packet *p)
 {
-	struct rs_packet got;
+	struct rs_packet received;
 	struct weir_addr vip;
 
 	if (!mark || !p)
 		return -1;
-	if (rs_parse(skb, p->l4 + ICMP_ERROR_LEN, p->family, &got) != RS_PARSE_OK || !rs_has_ports(&got))
+	if (rs_parse(skb, p->l4 + ICMP_ERROR_LEN, p->family, &received) != RS_PARSE_OK || !rs_has_ports(&received))
 		return -1;
-	if (!addr_equal(&got.dst, &p->src) || !rs_vip_of_port(mark, got.dport, &vip))
+	if (!addr_equal(&received.dst, &p->src) || !rs_vip_of_port(mark, received.dport, &vip))
 		return -1;
-	if (rs_rewrite_embedded(skb, p, &got, 0, &vip) || rs_rewrite(skb, p, 1, &vip))
+	if (rs_rewrite_embedded(skb, p, &received, 0, &vip) || rs_rewrite(skb, p, 1, &vip))
 		return RS_DROP_FAILED;
 	return RS_ERROR_TRANSLATED;
 }
@@ -174,7 +174,7 @@ static __always_inline int rs_rewrite_reply(struct __sk_buff *skb, const struct 
 		if (found <= 0)
 			return found < 0 ? RS_PASS_FRAGMENT : -1;
 	}
-	if (rs_is_except(&p->dst))
+	if (rs_is_excepted(&p->dst))
 		return RS_PASS_EXCEPT;
 	if (error)
 		return rs_error_out(skb, mark, p);

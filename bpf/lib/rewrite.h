@@ -21,7 +21,7 @@ struct rewrite {
  * Updates the sum over the whole packet (CHECKSUM_COMPLETE of an skb) for a change that no other checksum compensates
  * for. In other states the helper fails, and the error is ignored.
  */
-static __always_inline void whole_sum_add(struct weir_context *ctx, __u64 diff)
+static __always_inline void complete_sum_update(struct weir_context *ctx, __u64 diff)
 {
 #ifdef WEIR_ON_SKB
 	bpf_csum_update(ctx, csum_fold(diff));
@@ -61,7 +61,7 @@ static __always_inline void ttl_decrement(struct weir_context *ctx, const struct
 		if ((void *)(ip + 1) > data_end)
 			return;
 		ip->hops--;
-		whole_sum_add(ctx, csum_diff16(bpf_htons(ip->hops + 1), bpf_htons(ip->hops)));
+		complete_sum_update(ctx, csum_diff16(bpf_htons(ip->hops + 1), bpf_htons(ip->hops)));
 	}
 }
 
@@ -88,7 +88,7 @@ static __always_inline void dscp_set(struct weir_context *ctx, const struct pack
 		flow = bpf_ntohl(old);
 		flow = (flow & ~0x0fc00000u) | (__u32)dscp << 22;
 		ip->flow = bpf_htonl(flow);
-		whole_sum_add(ctx, csum_diff32(old, bpf_htonl(flow)));
+		complete_sum_update(ctx, csum_diff32(old, bpf_htonl(flow)));
 	}
 }
 
@@ -118,8 +118,8 @@ static __always_inline __u64 address_set(void *data, void *data_end, const struc
 /* Sets a packet's source or destination. `is_src` is a compile-time constant. */
 #ifdef WEIR_ON_SKB
 
-static __always_inline void side_rewrite(struct weir_context *ctx, const struct packet *p, int is_src,
-					 const struct weir_addr *addr, __be16 port)
+static __always_inline void endpoint_rewrite(struct weir_context *ctx, const struct packet *p, int is_src,
+					     const struct weir_addr *addr, __be16 port)
 {
 	/* Does not fail for parsed headers; if it did, the receiver would drop the packet because of its checksum. */
 	if (skb_set_address(ctx, p, is_src, addr) || p->slow_path == PACKET_FRAGMENT_LATER)
@@ -153,8 +153,8 @@ static __always_inline void port_set(void *data, void *data_end, const struct pa
 		ports[is_src ? 0 : 1] = port;
 }
 
-static __always_inline void side_rewrite(struct weir_context *ctx, const struct packet *p, int is_src,
-					 const struct weir_addr *addr, __be16 port)
+static __always_inline void endpoint_rewrite(struct weir_context *ctx, const struct packet *p, int is_src,
+					     const struct weir_addr *addr, __be16 port)
 {
 	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end;
 	__u64 diff = address_set(data, data_end, p, is_src, addr);
@@ -170,8 +170,8 @@ static __always_inline void side_rewrite(struct weir_context *ctx, const struct 
 
 static __always_inline void packet_rewrite(struct weir_context *ctx, const struct packet *p, const struct rewrite *to)
 {
-	side_rewrite(ctx, p, 1, &to->src, to->sport);
-	side_rewrite(ctx, p, 0, &to->dst, to->dport);
+	endpoint_rewrite(ctx, p, 1, &to->src, to->sport);
+	endpoint_rewrite(ctx, p, 0, &to->dst, to->dport);
 }
 
 #endif

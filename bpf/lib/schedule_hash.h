@@ -103,7 +103,7 @@ static __always_inline __u64 pool_active(const struct weir_extent *extent)
 }
 
 /* Returns whether one more flow would exceed max_load percent of the server's share by weight. */
-static __always_inline int owner_busy(const struct weir_extent *extent, __u64 active, __u32 dest_id)
+static __always_inline int owner_is_busy(const struct weir_extent *extent, __u64 active, __u32 dest_id)
 {
 	struct weir_member *member = member_of(extent, dest_id);
 	struct weir_live *live = member ? WEIR_LOOKUP(weir_live, member->live) : 0;
@@ -121,7 +121,7 @@ static __always_inline enum owner owner_check(const struct weir_extent *extent, 
 		return extent->flags & WEIR_EXTENT_REPAIR ? OWNER_SKIP : OWNER_REJECT;
 	if (live_overloaded(dest->live))
 		return extent->flags & WEIR_EXTENT_FALLBACK ? OWNER_SKIP : OWNER_REJECT;
-	return extent->max_load && owner_busy(extent, active, dest_id) ? OWNER_BUSY : OWNER_ACCEPT;
+	return extent->max_load && owner_is_busy(extent, active, dest_id) ? OWNER_BUSY : OWNER_ACCEPT;
 }
 
 struct probe {

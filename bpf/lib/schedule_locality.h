@@ -81,7 +81,7 @@ static long set_step(__u32 index, void *context)
 	__u32 position = search->set->len - 1 - index, dest;
 	struct weir_member *member;
 	struct weir_live *live;
-	struct candidate now;
+	struct candidate server;
 
 	if (position >= WEIR_LOCALITY_SERVERS)
 		return 1;
@@ -90,12 +90,12 @@ static long set_step(__u32 index, void *context)
 	live = member ? WEIR_LOOKUP(weir_live, member->live) : 0;
 	if (!live || (!search->find_most && READ_ONCE(live->overloaded)))
 		return 0;
-	now.cost = live_overhead(live);
-	now.share = member->weight;
-	if (search->dest && (search->find_most ? search->best.cost * now.share >= now.cost * search->best.share :
-					    search->best.cost * now.share <= now.cost * search->best.share))
+	server.cost = live_overhead(live);
+	server.share = member->weight;
+	if (search->dest && (search->find_most ? search->best.cost * server.share >= server.cost * search->best.share :
+					    search->best.cost * server.share <= server.cost * search->best.share))
 		return 0;
-	search->best = now;
+	search->best = server;
 	search->dest = dest;
 	return 0;
 }

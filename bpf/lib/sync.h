@@ -264,12 +264,12 @@ static long sync_record(__u32 index, void *context)
 
 static __always_inline int sync_insert(struct xdp_md *ctx)
 {
-	struct weir_move *order = (void *)(long)ctx->data;
+	struct weir_move *request = (void *)(long)ctx->data;
 	__u32 now = weir_tick(), count;
 
-	if ((void *)(order + 1) > (void *)(long)ctx->data_end)
+	if ((void *)(request + 1) > (void *)(long)ctx->data_end)
 		return 0;
-	count = order->count;
+	count = request->count;
 	if (count > WEIR_SYNC_BATCH)
 		return 0;
 	bpf_loop(count, sync_record, &now, 0);

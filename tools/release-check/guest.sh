@@ -38,7 +38,7 @@ within() { # SECONDS COMMAND…
   local end=$(($(now) + $1))
   shift
   until "$@" >/tmp/within 2>&1; do
-    [ "$(now)" -lt "$end" ] || { cat /tmp/within; echo "not within the time: $*"; return 1; }
+    [ "$(now)" -lt "$end" ] || { cat /tmp/within; echo "timed out: $*"; return 1; }
     sleep 1
   done
 }
@@ -101,8 +101,8 @@ weir_on() { # HOST ARGUMENTS
 
 # Starts a director and waits until its servers are up. Its process ID is in /tmp/HOST.pid.
 start() { # HOST CHECK
-  local host=$1 begun
-  begun=$(now)
+  local host=$1 start_time
+  start_time=$(now)
   # This is not in a function, because the function's shell would get the signals.
   nsenter "--net=/run/netns/$host" env "WEIR_CONFIG=/etc/weir/$host.toml" "WEIR_RUNTIME_DIR=/run/weir-$host" \
     "WEIR_PIN_DIR=/sys/fs/bpf/weir-$host" weir run >"/tmp/$host.log" 2>&1 &
@@ -114,7 +114,7 @@ start() { # HOST CHECK
     stop "$host"
     return 1
   fi
-  echo "note: $2: ready after $(($(now) - begun)) s: $(head -n 1 /tmp/status)"
+  echo "note: $2: ready after $(($(now) - start_time)) s: $(head -n 1 /tmp/status)"
 }
 
 # Also succeeds if the daemon has ended, and then prints "ended".

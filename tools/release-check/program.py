@@ -212,15 +212,15 @@ def send_requests(what, address, port):
             raise Failed(f"{what}: status {status}")
         counts[body] = counts.get(body, 0) + 1
     if len(counts) != 2:
-        raise Failed(f"{what}: not both servers replied: {counts}")
+        raise Failed(f"{what}: only one of the two servers replied: {counts}")
     ok(f"{what}: {REQUESTS} requests, {', '.join(f'{name} {count}' for name, count in sorted(counts.items()))}")
 
 
-def proxy(what, root, command, directory, begun=None, meanwhile=None):
+def proxy(what, root, command, directory, start_time=None, meanwhile=None):
     """Tests the proxy of the compose file, with its capabilities, on loopback addresses of this namespace.
 
-    `begun` is the time at which the first steps of a new user began; their duration is printed. `meanwhile` is called
-    while the proxy runs."""
+    `start_time` is the time at which the first steps of a new user began; their duration is printed. `meanwhile` is
+    called while the proxy runs."""
     run("ip", "link", "set", "lo", "up")
     for address in ("10.77.0.11", "10.77.0.12"):
         run("ip", "address", "add", f"{address}/32", "dev", "lo")
@@ -229,8 +229,8 @@ def proxy(what, root, command, directory, begun=None, meanwhile=None):
     daemon = Daemon(root, command, PROXY, directory / "weir.log")
     try:
         await_reply(daemon, "127.0.0.1", 8080)
-        if begun is not None:
-            taken = time.monotonic() - begun
+        if start_time is not None:
+            taken = time.monotonic() - start_time
             ok(f"{what}: first balanced requests after {taken:.0f} s: load, configuration, check, run, curl: 5 steps")
         send_requests(what, "127.0.0.1", 8080)
         if meanwhile:
@@ -339,7 +339,7 @@ def image(path):
     with tempfile.TemporaryDirectory(prefix="weir-image-") as directory:
         directory = Path(directory)
         run("mount", "-t", "tmpfs", "tmpfs", directory)
-        begun = time.monotonic()
+        start_time = time.monotonic()
         try:
             root, command = unpack(path, directory)
             size = (root / "usr/bin/weir").stat().st_size
@@ -347,7 +347,7 @@ def image(path):
             prepare(root)
             run("chroot", root, "/usr/bin/weir", "check", stdout=subprocess.DEVNULL)
             ok("image: weir check")
-            proxy("image, proxy", root, command, directory, begun=begun)
+            proxy("image, proxy", root, command, directory, start_time=start_time)
             director("image, direct", root, "/usr/bin/weir", directory)
         finally:
             run("umount", "--recursive", "--lazy", directory)
@@ -388,7 +388,7 @@ def arm64(path, libraries="/usr/aarch64-linux-gnu"):
     # The machine of an ELF file (e_machine): 183 is aarch64.
     machine = int.from_bytes(Path(path).read_bytes()[18:20], "little")
     if machine != 183:
-        raise Failed(f"arm64: the program is for machine {machine}")
+        raise Failed(f"arm64: the program is built for ELF machine {machine}")
     with tempfile.TemporaryDirectory(prefix="weir-arm64-") as directory:
         directory = Path(directory)
         run("mount", "-t", "tmpfs", "tmpfs", directory)

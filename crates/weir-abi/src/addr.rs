@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn ipv6_keeps_its_bytes() {
+    fn ipv6_bytes_are_preserved() {
         let v6: Ipv6Addr = "2001:db8::1".parse().unwrap();
         assert_eq!(Addr::from(v6).octets(), v6.octets());
         assert_eq!(Addr::from(v6).to_ip(), IpAddr::V6(v6));

@@ -29,7 +29,7 @@ fn page() -> String {
 }
 
 #[test]
-fn the_manual_lists_every_reason() {
+fn manual_lists_every_reason() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/manual/reasons.md");
     if std::env::var_os("WEIR_UPDATE_DOCS").is_some() {
         std::fs::write(&path, page()).unwrap();

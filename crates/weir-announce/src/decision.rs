@@ -214,7 +214,7 @@ impl Decisions {
             .is_some_and(|since| now >= since + self.drain_delay);
         for vip in self.vips.values_mut() {
             let (state, reason) = if self.is_daemon_silent {
-                let reason = "the daemon has sent nothing for `withdraw_after`";
+                let reason = "no report from the daemon for `withdraw_after`";
                 (State::Withdrawn, Some(reason.to_owned()))
             } else if !vip.serves {
                 (State::Withdrawn, None)
@@ -239,7 +239,10 @@ impl Decisions {
                 let reason = format!("withdrawn {} times in a row", vip.withdrawals);
                 (State::Withdrawn, Some(reason))
             } else {
-                (State::Announced, Some("its services can serve".to_owned()))
+                (
+                    State::Announced,
+                    Some("its services are available".to_owned()),
+                )
             };
             if let Some(reason) = reason {
                 vip.reason = reason;

@@ -204,7 +204,7 @@ impl Announcer {
                 if self.error.take().is_some() {
                     tracing::info!(
                         speaker = settings.speaker.as_str(),
-                        "the speaker works again"
+                        "the speaker has recovered"
                     );
                 }
                 self.retry_at = None;

@@ -310,7 +310,7 @@ impl Machine {
             State::Watching { .. } => Err("this director is not a member of the group".to_owned()),
             State::Disconnected { .. } | State::Listing => Err(match &self.connection.error {
                 Some(error) => format!("etcd does not respond: {error}"),
-                None => "etcd does not respond yet".to_owned(),
+                None => "etcd has not responded yet".to_owned(),
             }),
         };
         if let Err(reason) = result {

@@ -224,8 +224,7 @@ impl Rollout {
             .max(newest_of_members.unwrap_or(0))
             .max(self.applied.version);
         let version = newest.checked_add(1);
-        let version =
-            version.ok_or("the version of the group's configuration is at its maximum")?;
+        let version = version.ok_or("the group's configuration has reached the maximum version")?;
         let publication = new_publication(context, Some(request), text, version, guard_ms)?;
         self.publication = Some(publication);
         Ok(())
@@ -332,7 +331,7 @@ impl Rollout {
             return Step::Write(txn);
         }
         let has_turn = |(key, _): &(Key, ApplyingMember)| *key == Key::Turn;
-        let key = if may_join(context, current) {
+        let key = if may_apply_concurrently(context, current) {
             Key::Applying(context.own_name.to_owned())
         } else if holders.iter().any(has_turn) {
             return Step::Nothing;
@@ -686,7 +685,7 @@ impl Rollout {
 
 /// Returns whether this director may apply the configuration at the same time as others. This requires that the
 /// configuration has no guard, and that a director has already applied it.
-fn may_join(context: &Context<'_>, current: &Pointer) -> bool {
+fn may_apply_concurrently(context: &Context<'_>, current: &Pointer) -> bool {
     let has_applied = |(_, member): &(String, MemberRecord)| {
         (member.version, &member.digest) == (current.version, &current.digest)
     };

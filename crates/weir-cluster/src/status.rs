@@ -90,7 +90,7 @@ pub(crate) fn find_differences(
                 own_record.version
             ),
             false => format!(
-                "version {} of the configuration, here version {}",
+                "configuration version {}, here version {}",
                 other_record.version, own_record.version
             ),
         });

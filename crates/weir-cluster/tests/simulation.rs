@@ -100,7 +100,7 @@ struct Simulation {
     texts: BTreeMap<u64, String>,
     bad_is_down: bool,
     /// The director whose checks report the good server down, if any, and when that last changed.
-    blind: (Option<usize>, Duration),
+    faulty_checks: (Option<usize>, Duration),
     key: Option<GroupKey>,
 }
 
@@ -146,7 +146,7 @@ impl Simulation {
             requests: 0,
             texts: BTreeMap::new(),
             bad_is_down: false,
-            blind: (None, Duration::ZERO),
+            faulty_checks: (None, Duration::ZERO),
             // Every fourth group has a key.
             key: seed
                 .is_multiple_of(4)
@@ -180,8 +180,8 @@ impl Simulation {
 
     /// Passes the results of a director's own checks to its state machine.
     fn report(&mut self, n: usize) {
-        let is_blind = self.blind.0 == Some(n);
-        let views = [(GOOD, is_blind), (BAD, self.bad_is_down)];
+        let has_faulty_checks = self.faulty_checks.0 == Some(n);
+        let views = [(GOOD, has_faulty_checks), (BAD, self.bad_is_down)];
         let down = views.into_iter().filter(|(_, is_down)| *is_down);
         let down = down.map(|(server, _)| (server.to_owned(), "refused".to_owned()));
         let down: BTreeMap<String, String> = down.collect();
@@ -205,9 +205,11 @@ impl Simulation {
         match self.random.below(4) {
             0 => self.bad_is_down = !self.bad_is_down,
             1 => self.directors[n].serves = !self.directors[n].serves,
-            _ => match self.blind {
-                (Some(_), _) => self.blind = (None, self.now),
-                (None, since) if self.now > since + VIEW_LAG => self.blind = (Some(n), self.now),
+            _ => match self.faulty_checks {
+                (Some(_), _) => self.faulty_checks = (None, self.now),
+                (None, since) if self.now > since + VIEW_LAG => {
+                    self.faulty_checks = (Some(n), self.now);
+                }
                 (None, _) => {}
             },
         }
@@ -631,7 +633,7 @@ fn directors_agree_after_schedules_that_lose_the_data() {
     clippy::disallowed_methods,
     reason = "the number of schedules is an option of the test"
 )]
-fn directors_agree_at_length() {
+fn directors_agree_soak() {
     if std::env::var_os("WEIR_SOAK").is_none() {
         return;
     }

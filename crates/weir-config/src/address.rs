@@ -26,7 +26,7 @@ impl AddressError {
     }
 }
 
-const ZONE: &str = "remove the zone; addresses that need one are not supported";
+const ZONE_FIX: &str = "remove the zone; addresses that need one are not supported";
 
 /// Parses `ADDRESS` or `ADDRESS:PORT`; IPv6 addresses with a port need brackets.
 pub(crate) fn parse_server(text: &str) -> Result<(IpAddr, Option<u16>), AddressError> {
@@ -80,22 +80,22 @@ pub(crate) fn parse_network(text: &str) -> Result<Network, AddressError> {
 }
 
 /// A listener of a layer 4 service: an address or a firewall mark.
-pub(crate) enum LayerFourListener {
+pub(crate) enum Layer4Listener {
     Address(Listener),
     Mark(Mark),
 }
 
 /// Parses `[tcp/|udp/]ADDRESS:PORT`, where PORT may be `A-B` or `*`, `fwmark/N` or `fwmark6/N`.
-pub(crate) fn parse_layer_4_listener(text: &str) -> Result<LayerFourListener, AddressError> {
+pub(crate) fn parse_layer_4_listener(text: &str) -> Result<Layer4Listener, AddressError> {
     let family = match text.split_once('/') {
         Some(("fwmark", _)) => Family::V4,
         Some(("fwmark6", _)) => Family::V6,
-        _ => return parse_listener(text, false).map(LayerFourListener::Address),
+        _ => return parse_listener(text, false).map(Layer4Listener::Address),
     };
     let number = text.split_once('/').map_or("", |(_, number)| number);
     let is_number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
     match number.parse() {
-        Ok(mark) if is_number => Ok(LayerFourListener::Mark(Mark { mark, family })),
+        Ok(mark) if is_number => Ok(Layer4Listener::Mark(Mark { mark, family })),
         _ => Err(AddressError::new(
             Code::BadListener,
             format!("invalid firewall mark in `{text}`"),
@@ -288,7 +288,7 @@ fn split_host(text: &str) -> Result<(&str, Option<&str>), AddressError> {
         _ => {
             // If the text before the last colon is an address, only the brackets are missing.
             let fix = match text.rsplit_once(':') {
-                _ if text.contains('%') => ZONE.to_owned(),
+                _ if text.contains('%') => ZONE_FIX.to_owned(),
                 Some((host, port)) if host.parse::<Ipv6Addr>().is_ok() => {
                     format!("write \"[{host}]:{port}\"")
                 }
@@ -308,7 +308,7 @@ fn parse_ip(host: &str) -> Result<IpAddr, AddressError> {
         let message = format!("`{host}` is not an IP address");
         let is_name = host.contains(|c: char| c.is_ascii_alphabetic()) && !host.contains(':');
         let fix = if host.contains('%') {
-            ZONE
+            ZONE_FIX
         } else if is_name {
             "write the IP address; host names are not resolved here"
         } else {
@@ -352,8 +352,8 @@ mod tests {
 
     fn listener(text: &str) -> Result<Listener, AddressError> {
         match parse_layer_4_listener(text)? {
-            LayerFourListener::Address(listener) => Ok(listener),
-            LayerFourListener::Mark(mark) => panic!("{mark}"),
+            Layer4Listener::Address(listener) => Ok(listener),
+            Layer4Listener::Mark(mark) => panic!("{mark}"),
         }
     }
 

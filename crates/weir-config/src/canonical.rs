@@ -26,7 +26,7 @@ pub fn canonical(text: &str) -> Result<String, Box<Diagnostic>> {
         .replace("\r\n", "\n");
     let mut document: DocumentMut = text.parse().map_err(|error: toml_edit::TomlError| {
         let span: Range<usize> = error.span().unwrap_or(0..0);
-        let message = format!("not TOML: {}", error.message());
+        let message = format!("invalid TOML: {}", error.message());
         let mut diagnostic = Diagnostic::new(Code::Syntax, &span, message);
         diagnostic.at = Lines::new(&text).source(span.start);
         Box::new(diagnostic)
@@ -276,7 +276,7 @@ mod tests {
 
     use super::*;
 
-    const MESSY: &str = r##"
+    const UNFORMATTED: &str = r##"
 
 # The director.
 [node]   # here
@@ -299,7 +299,7 @@ not . path="/x"
 
     #[test]
     fn layout_is_canonical_and_comments_are_kept() {
-        insta::assert_snapshot!(canonical(MESSY).unwrap(), @r##"
+        insta::assert_snapshot!(canonical(UNFORMATTED).unwrap(), @r##"
         # The director.
         [node] # here
         admin = "127.0.0.1:9900" # api

@@ -35,7 +35,7 @@ use weir_model::{
 use crate::key::{Choices, Key, Kind, Presence, Section};
 use crate::lower::ALIASES;
 
-use check::{CHECKS, COMMAND, requires};
+use check::{CHECKS, COMMAND, require_modes};
 
 pub(crate) use announce::ANNOUNCE;
 pub(crate) use basic_auth::BASIC_AUTH;
@@ -415,7 +415,7 @@ pub(crate) static NODE: Section = Section {
         Key::new(
             "interfaces",
             Kind::List(&Kind::Interface),
-            Absent("derived from the routes to VIPs and servers"),
+            Absent("the interfaces with a VIP, and those of the routes to servers and default gateways"),
             "Interfaces that the data plane attaches to. Packets to a VIP that arrive on another interface are not \
              balanced.",
             "interfaces = [\"eth0\", \"eth1\"]",

@@ -69,7 +69,7 @@ macro_rules! codes {
 
 // Each code has a title, a cause and a fix.
 codes! {
-    /// The file is not TOML, or not JSON.
+    /// The file is not valid TOML or JSON.
     Syntax = "E001",
         "The parser cannot continue at this position. The rest of the line is not checked.",
         "Write `KEY = VALUE`, put strings in double quotes, and close every bracket and quotation mark.";
@@ -174,7 +174,7 @@ codes! {
         "TOML and JSON must be UTF-8. The message shows the first invalid byte.",
         "Save the file as UTF-8.";
     /// The file contains NUL bytes.
-    HasNul = "E024",
+    NulByte = "E024",
         "Text files contain no NUL bytes. The file was damaged by a crash, or it is a binary file.",
         "Restore the file from a backup.";
     /// The interface does not exist.
@@ -205,16 +205,16 @@ codes! {
          of the daemon: otherwise every client that may upload one would gain the privileges of the daemon's user.",
         "Reload the file as root or as the user who runs Weir.";
     /// A secret cannot be read.
-    NoSecret = "E070",
+    SecretUnavailable = "E070",
         "The file, environment variable or systemd credential with the secret is missing, empty or not readable.",
         "Create it where the message indicates, readable by the user who runs Weir.";
     /// A list in a file cannot be used.
-    NoList = "E075",
+    BadListFile = "E075",
         "The file with networks, hosts, users or map entries is missing, unreadable or too large, or a line is \
          invalid. Without the list, the wrong requests would be admitted or rejected.",
         "Create it where the message indicates, readable by the user who runs Weir, with one entry per line.";
     /// An included file cannot be used.
-    NoInclude = "E076",
+    BadInclude = "E076",
         "A file listed in `include` does not exist, cannot be read, or is included twice.",
         "Correct the path, which is relative to the file that contains the `include`.";
     /// No service uses this pool.
@@ -222,7 +222,7 @@ codes! {
         "No service or route refers to it, so its servers are neither used nor checked.",
         "Use it in a service or route, or remove it.";
     /// The server's port differs from the listener's, and the forwarding method does not change ports.
-    PortStays = "W002",
+    PortNotRewritten = "W002",
         "With `direct`, `tunnel` and `l3dsr` the destination port is not changed. The port of a server is only used \
          for checks.",
         "Remove the port, listen on it, or use `forward = \"nat\"`.";
@@ -262,7 +262,7 @@ codes! {
          forwarding is disabled on this machine.",
         "Set net.ipv4.ip_forward=1, or net.ipv6.conf.all.forwarding=1 for IPv6.";
     /// The `listen` address of `[sync]` is not configured on this machine.
-    AddressAbsent = "W011",
+    MissingSyncAddress = "W011",
         "Flows are not synchronized until an interface has the address. The file may be for another director.",
         "Write an address of this machine; `ip -brief address` lists them.";
     /// No pool or server uses this check.
@@ -279,8 +279,8 @@ codes! {
         "Add `check = { kind = \"tcp\" }` or a better one to the pool.";
     /// A service with TLS sends plain HTTP to the same port of its servers.
     PlainToTlsPort = "W023",
-        "A server without a port gets the port that the client used. The service decrypts TLS, so the server gets \
-         plain HTTP or TCP at a port where it probably expects TLS, and every request fails with 502.",
+        "A server without a port uses the port of the client's connection. The service terminates TLS, so the server \
+         receives plain HTTP or TCP on a port where it probably expects TLS, and every request fails with 502.",
         "Add the port of the server: `\"10.0.0.5:80\"`. If it expects TLS, add `tls` to the pool.";
     /// The path of a route is compared in a different form than written.
     PathSpelling = "W030",
@@ -288,12 +288,12 @@ codes! {
          rest in upper case.",
         "Write the path as shown in the message.";
     /// The path cannot match any normalized request path.
-    PathNotNormal = "W031",
+    PathNotNormalized = "W031",
         "Dot segments, duplicate slashes and unnecessary percent-encoding are removed before routes compare paths, so \
          this route never matches.",
         "Write the path in normalized form, or set `normalize_path = false` in the service.";
     /// The source addresses of `snat` do not move with the VIP.
-    SnatStays = "W040",
+    FixedSnatAddress = "W040",
         "The director's own address does not move when the other director takes over the flows, so their replies are \
          lost.",
         "List addresses that move with the VIP, for example those in the `excluded_addresses` of the same [vrrp.NAME].";
@@ -304,7 +304,7 @@ codes! {
         "Run `chmod 600` on the file, or store the secret in a separate file: `{ file = \"/etc/weir/cookie.secret\" \
          }`.";
     /// The connection to etcd is not protected.
-    PlainEtcd = "W071",
+    UnencryptedEtcd = "W071",
         "A URL in `etcd` begins with http:// and refers to another machine. Anyone who can read the packets learns the \
          password of `user`. Anyone who can change them can change the configuration, unless the directors have a \
          `group_key`.",
@@ -314,11 +314,11 @@ codes! {
         "Names used by HAProxy and nginx are accepted. The note shows the equivalent Weir scheduler.",
         "No change is required. Using Weir's own name avoids the note.";
     /// Diagnostics were omitted.
-    TooMany = "N002",
+    TooManyDiagnostics = "N002",
         "A file with more than 1000 different errors or warnings is probably not the intended file.",
         "Fix the reported problems, then check again.";
     /// Packets of firewall mark services pass through the kernel's network stack.
-    MarkCost = "N003",
+    MarkOverhead = "N003",
         "The mark is set by the firewall in the network stack, so XDP cannot process these packets earlier. They cost \
          more than those of a listener with an address.",
         "Use an address and port if possible.";
@@ -334,12 +334,12 @@ codes! {
          same time never have the same port. The parts are derived from the sorted addresses of `listen` and `peers`.",
         "No change is required. If the part is too small, use more `ports` or `addresses`.";
     /// An interface that a virtual router names does not exist.
-    InterfaceAbsent = "N006",
+    MissingRouterInterface = "N006",
         "The virtual router is in the fault state until the interface exists and has a carrier. The interface may be \
          created later, or the file may be for another machine.",
         "Correct the name, or create the interface.";
     /// A program that the configuration names does not exist, or is not executable.
-    ProgramAbsent = "N007",
+    MissingProgram = "N007",
         "Programs of checks and notifications are started only when they are needed. A missing program is logged only \
          at that time; a check that uses it fails.",
         "Install the program, make it executable with `chmod +x`, or correct the path.";

@@ -110,13 +110,13 @@ fn add_defaults(
     is_valid: fn(&Table<'_>, &str) -> bool,
 ) {
     // The keys that determine which other keys are valid are added first.
-    const DECISIVE: [&str; 3] = ["kind", "forward", "protocol"];
+    const DISCRIMINATORS: [&str; 3] = ["kind", "forward", "protocol"];
     let all = defaults.map_or(&[][..], |defaults| &defaults.entries);
-    let is_decisive = |entry: &&Entry<'_>| DECISIVE.contains(&&*entry.key);
+    let is_discriminator = |entry: &&Entry<'_>| DISCRIMINATORS.contains(&&*entry.key);
     for entry in all
         .iter()
-        .filter(is_decisive)
-        .chain(all.iter().filter(|it| !is_decisive(it)))
+        .filter(is_discriminator)
+        .chain(all.iter().filter(|it| !is_discriminator(it)))
     {
         if !is_valid(table, &entry.key) {
             continue;
@@ -176,7 +176,7 @@ fn validate(sink: &mut Sink<'_>, table: &Table<'_>, section: &'static Section, e
             let message = format!("`{}` cannot have a default", entry.key);
             sink.push(
                 Diagnostic::new(Code::NoEffect, &entry.key_span, message)
-                    .cause("it belongs to one service or pool")
+                    .cause("it is specific to one service or pool")
                     .fix(format!("move it to {}", section.heading())),
             );
         } else if section.key(&entry.key).is_none() {

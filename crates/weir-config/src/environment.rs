@@ -123,7 +123,7 @@ fn expand(sink: &mut Sink<'_>, item: &mut Item<'_>, key: &str, host: &dyn Machin
         // A later error would quote the values.
         is_valid.then_some(address).ok_or_else(|| {
             let text = text.escape_debug();
-            let message = format!("`{text}` is not an address with the values of its variables");
+            let message = format!("`{text}` does not expand to a valid address");
             (
                 message,
                 "set the variables to addresses and ports".to_owned(),
@@ -314,11 +314,11 @@ mod tests {
             ),
             (
                 &[("SERVER", "5ec2e7")][..],
-                "`${SERVER}:${PORT:-80}` is not an address with the values of its variables",
+                "`${SERVER}:${PORT:-80}` does not expand to a valid address",
             ),
             (
                 &[("SERVER", "10.0.0.1"), ("PORT", "5ec2e7")][..],
-                "`0.0.0.0:${PORT:-80}` is not an address with the values of its variables",
+                "`0.0.0.0:${PORT:-80}` does not expand to a valid address",
             ),
         ] {
             let found = crate::parse(TEXT, &WithVariables(variables)).expect_err("invalid");

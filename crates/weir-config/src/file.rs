@@ -73,7 +73,7 @@ impl FileError {
             }
             Self::TooLarge { .. } => Code::TooLarge,
             Self::NotUtf8 { .. } => Code::NotUtf8,
-            Self::Nul { .. } => Code::HasNul,
+            Self::Nul { .. } => Code::NulByte,
         }
     }
 

@@ -118,7 +118,7 @@ impl Reader<'_> {
     ) -> Result<Vec<PathBuf>, Box<Diagnostic>> {
         let bad = |message: &str| {
             let fix = "write a path, or a pattern such as \"conf.d/*.toml\"";
-            Box::new(Diagnostic::new(Code::NoInclude, span, message).fix(fix))
+            Box::new(Diagnostic::new(Code::BadInclude, span, message).fix(fix))
         };
         if pattern.is_empty() || pattern.contains(['\0', '\n']) {
             return Err(bad("invalid path"));
@@ -146,7 +146,7 @@ impl Reader<'_> {
         let mut names = self.files.list(&directory).map_err(|reason| {
             Box::new(
                 Diagnostic::new(
-                    Code::NoInclude,
+                    Code::BadInclude,
                     span,
                     format!(
                         "cannot read the directory {}: {reason}",
@@ -168,7 +168,7 @@ impl Reader<'_> {
             Err(reason) => {
                 let message = format!("cannot read the included file {shown}: {reason}");
                 self.errors.push(
-                    Diagnostic::new(Code::NoInclude, span, message)
+                    Diagnostic::new(Code::BadInclude, span, message)
                         .fix("create the file, correct the path, or remove it from `include`"),
                 );
                 return;
@@ -176,7 +176,7 @@ impl Reader<'_> {
         };
         if let Some(first) = self.seen.get(&name) {
             let message = format!("{shown} is included twice");
-            let diagnostic = Diagnostic::new(Code::NoInclude, span, message);
+            let diagnostic = Diagnostic::new(Code::BadInclude, span, message);
             self.errors.push(match first.is_empty() {
                 true => diagnostic
                     .cause("it is the main file")
@@ -195,7 +195,7 @@ impl Reader<'_> {
                 "more than {MAX_FILES} files, or more than {MAX_FILE_BYTES} bytes in total"
             );
             self.errors
-                .push(Diagnostic::new(Code::NoInclude, span, message).fix("include fewer files"));
+                .push(Diagnostic::new(Code::BadInclude, span, message).fix("include fewer files"));
             return;
         }
         self.text += &format!("\n{FILE_MARKER}{shown}\n");

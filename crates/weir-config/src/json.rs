@@ -72,7 +72,7 @@ impl<'t> Reader<'t> {
         Box::new(Diagnostic::new(
             Code::Syntax,
             &span,
-            format!("not JSON: {message}"),
+            format!("invalid JSON: {message}"),
         ))
     }
 

@@ -63,7 +63,7 @@ pub struct MemberError {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MemberReason {
     /// The text is not JSON.
-    NotJson,
+    InvalidJson,
     /// Duplicate key.
     DuplicateKey,
     /// The value is neither a list nor an object with only `servers`.
@@ -86,7 +86,7 @@ pub enum MemberReason {
     InlineCheck,
     /// The value of a key has the wrong type, or is out of range.
     BadValue(&'static str),
-    /// `min_connections` is above `max_connections`.
+    /// `min_connections` exceeds `max_connections`.
     Thresholds,
     /// Duplicate server, with the line of its first entry.
     DuplicateServer(u32),
@@ -95,7 +95,7 @@ pub enum MemberReason {
 impl fmt::Display for MemberReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NotJson => f.write_str("not JSON"),
+            Self::InvalidJson => f.write_str("invalid JSON"),
             Self::DuplicateKey => f.write_str("duplicate key"),
             Self::ExpectedList => f.write_str(
                 "expected a list of servers, or an object with `servers` and no other key",
@@ -115,7 +115,7 @@ impl fmt::Display for MemberReason {
                 allowed_keys_text()
             ),
             Self::BadValue(key) => write!(f, "`{key}` must be {}", value_syntax(key)),
-            Self::Thresholds => f.write_str("`min_connections` is above `max_connections`"),
+            Self::Thresholds => f.write_str("`min_connections` exceeds `max_connections`"),
             Self::DuplicateServer(line) => write!(f, "duplicate server, first on line {line}"),
         }
     }
@@ -185,7 +185,7 @@ impl ListParser<'_> {
 
     fn parse_json(&mut self, text: &str) -> MemberResult<()> {
         let (item, duplicates) = json::read(text)
-            .map_err(|error| self.error(error.span.start, MemberReason::NotJson))?;
+            .map_err(|error| self.error(error.span.start, MemberReason::InvalidJson))?;
         if let Some(found) = duplicates.first() {
             return Err(self.error(found.span.start, MemberReason::DuplicateKey));
         }

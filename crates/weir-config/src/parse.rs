@@ -188,7 +188,7 @@ fn lower_and_verify(
     found
         .into_iter()
         .for_each(|diagnostic| sink.push(diagnostic));
-    let certain_count = sink.found.len();
+    let reliable_count = sink.found.len();
     if !bundle_file::is_bundle(text) {
         reject_include(&mut sink, root);
     }
@@ -208,9 +208,9 @@ fn lower_and_verify(
         let mut count = 0;
         found.retain(|diagnostic| {
             count += 1;
-            let is_guess = diagnostic.code.is_absence()
+            let is_unreliable = diagnostic.code.is_absence()
                 || broken_lines.contains(&lines.index(diagnostic.span.start));
-            count <= certain_count || !is_guess
+            count <= reliable_count || !is_unreliable
         });
     }
     found.sort_by_key(|diagnostic| (diagnostic.span.start, diagnostic.severity()));
@@ -276,7 +276,7 @@ fn reject_include(sink: &mut Sink<'_>, root: &Table<'_>) {
     {
         let message = "`include` is only allowed in a file";
         sink.push(
-            Diagnostic::new(Code::NoInclude, &entry.key_span, message)
+            Diagnostic::new(Code::BadInclude, &entry.key_span, message)
                 .cause("relative paths need a directory, and this text does not come from a file")
                 .fix("insert the text of the included files here"),
         );
@@ -342,7 +342,7 @@ fn syntax_error(text: &str, root: &Table<'_>, error: &toml::de::Error) -> Diagno
         };
     }
     let message = error.message().replace(", expected literal string", "");
-    let diagnostic = Diagnostic::new(Code::Syntax, &span, format!("not TOML: {message}"));
+    let diagnostic = Diagnostic::new(Code::Syntax, &span, format!("invalid TOML: {message}"));
     let rest_of_line = text.get(span.start..).and_then(|it| it.lines().next());
     if stops_parser(error) {
         diagnostic.fix("write KEY = VALUE")

@@ -240,7 +240,7 @@ impl PublishedPart<'_, '_> {
         let message = format!("server {name} cannot be published");
         self.sink.push(
             Diagnostic::new(Code::OwnerOnly, span, message)
-                .cause("a unix socket belongs to a single director")
+                .cause("a unix socket exists on one director only")
                 .fix("publish a pool of servers with addresses"),
         );
     }
@@ -281,7 +281,7 @@ pub fn published_findings(own: &str, bundle: &str, files: &[String]) -> Vec<Diag
             }
             let message = format!("`{}` cannot be published", entry.key.escape_debug());
             let mut diagnostic = Diagnostic::new(Code::OwnerOnly, &entry.key_span, message)
-                .cause("it belongs to a single director")
+                .cause("it is specific to one director")
                 .fix("move it to the file of each director");
             diagnostic.at = lines.source(entry.key_span.start);
             found.push(diagnostic);
@@ -482,7 +482,7 @@ mod tests {
     }
 
     #[test]
-    fn files_of_the_cluster_are_only_read_as_certificates() {
+    fn cluster_files_may_only_be_used_as_certificates() {
         let service = "[service.s]\nlisten = [\"192.0.2.1:443\"]\nforward = \"proxy\"\nprotocol = \"http\"\n\
             pool = \"p\"\n";
         let pool = "[pool.p]\nservers = [\"10.0.0.5\"]\n";

@@ -373,7 +373,7 @@ fn report_divided_ports(sink: &mut Sink<'_>, service: &LoweredService, sync: Opt
     if snat.addresses.is_empty() {
         let message = "`snat` uses the director's own address, which does not move with the VIP";
         sink.push(
-            Diagnostic::new(Code::SnatStays, location, message)
+            Diagnostic::new(Code::FixedSnatAddress, location, message)
                 .fix("set `addresses` to addresses that move with the VIP"),
         );
     }

@@ -33,7 +33,7 @@ pub(crate) struct Sink<'t> {
     /// Index in `found`, by [`Diagnostic::merge_key`].
     by_merge_key: HashMap<String, usize>,
     /// Number of different errors, and number of different warnings and notes.
-    different: [usize; 2],
+    distinct: [usize; 2],
     errors: usize,
     pushed: usize,
 }
@@ -41,7 +41,7 @@ pub(crate) struct Sink<'t> {
 impl<'t> Sink<'t> {
     /// Maximum number of different errors, and of different other diagnostics: a file that is not a configuration can
     /// cause millions.
-    const MAX_DIFFERENT: usize = 1000;
+    const MAX_DISTINCT: usize = 1000;
     /// Maximum number of errors, including repeated ones. Checking then stops, to limit its duration.
     const MAX_ERRORS: usize = 100_000;
 
@@ -52,13 +52,13 @@ impl<'t> Sink<'t> {
             machine: None,
             maps: Vec::new(),
             by_merge_key: HashMap::new(),
-            different: [0; 2],
+            distinct: [0; 2],
             errors: 0,
             pushed: 0,
         }
     }
 
-    /// Adds a diagnostic unless the limit [`Self::MAX_DIFFERENT`] is reached. Errors have a separate limit, so warnings
+    /// Adds a diagnostic unless the limit [`Self::MAX_DISTINCT`] is reached. Errors have a separate limit, so warnings
     /// do not displace them.
     pub(crate) fn push(&mut self, diagnostic: Diagnostic) {
         let is_error = diagnostic.severity() == Severity::Error;
@@ -66,8 +66,8 @@ impl<'t> Sink<'t> {
         self.errors += usize::from(is_error);
         if is_error && self.errors == Self::MAX_ERRORS + 1 {
             let max = Self::MAX_ERRORS;
-            let message = format!("more than {max} errors; checking stopped there");
-            let note = Diagnostic::new(Code::TooMany, &diagnostic.span, message);
+            let message = format!("more than {max} errors; checking stopped");
+            let note = Diagnostic::new(Code::TooManyDiagnostics, &diagnostic.span, message);
             self.found.push(note);
         }
         // Syntax errors are reported line by line.
@@ -79,9 +79,9 @@ impl<'t> Sink<'t> {
             self.found[*index].merge(diagnostic);
             return;
         }
-        let different = &mut self.different[usize::from(!is_error)];
-        *different += 1;
-        match (*different).cmp(&(Self::MAX_DIFFERENT + 1)) {
+        let distinct = &mut self.distinct[usize::from(!is_error)];
+        *distinct += 1;
+        match (*distinct).cmp(&(Self::MAX_DISTINCT + 1)) {
             Ordering::Less => {
                 self.by_merge_key
                     .extend(merge_key.map(|key| (key, self.found.len())));
@@ -91,10 +91,13 @@ impl<'t> Sink<'t> {
                 let what = if is_error { "errors" } else { "warnings" };
                 let message = format!(
                     "more than {} {what}; further {what} are omitted",
-                    Self::MAX_DIFFERENT
+                    Self::MAX_DISTINCT
                 );
-                self.found
-                    .push(Diagnostic::new(Code::TooMany, &diagnostic.span, message));
+                self.found.push(Diagnostic::new(
+                    Code::TooManyDiagnostics,
+                    &diagnostic.span,
+                    message,
+                ));
             }
             Ordering::Greater => {}
         }
@@ -112,7 +115,7 @@ impl<'t> Sink<'t> {
 
     /// Returns whether further errors would be omitted. If so, checking can stop.
     pub(crate) const fn is_full(&self) -> bool {
-        self.different[0] > Self::MAX_DIFFERENT || self.errors > Self::MAX_ERRORS
+        self.distinct[0] > Self::MAX_DISTINCT || self.errors > Self::MAX_ERRORS
     }
 }
 

@@ -17,7 +17,7 @@ use weir_config::{Diagnostic, Host, Severity, parse, parse_json};
 const PART: &str = "# part of a file";
 
 /// Errors that the rest of the file would fix: a missing pool, check or key of a continued table.
-const ELSEWHERE: &[&str] = &["E008", "E015", "E040"];
+const MISSING_PART_CODES: &[&str] = &["E008", "E015", "E040"];
 
 const HOST: Host = Host {
     local_ports: None,
@@ -99,7 +99,7 @@ fn block_errors(text: &str) -> Vec<String> {
             "a complete file is marked as part of a file"
         );
         let mut found = alone;
-        found.retain(|it| !ELSEWHERE.contains(&it.code.as_str()));
+        found.retain(|it| !MISSING_PART_CODES.contains(&it.code.as_str()));
         return found.iter().map(format_error).collect();
     };
     let Ok(whole) = fs::read_to_string(manual().join(extended_file)) else {

@@ -299,7 +299,7 @@ fn advertisement_lists_at_most_255_addresses() {
     };
     assert!(parse(&file(255), &HOST).is_ok());
     let found = rendered(&file(256), "weir.toml");
-    let message = "256 addresses; an advertisement lists at most 255";
+    let message = "too many addresses: 256; an advertisement lists at most 255";
     assert!(found.contains(message), "{found}");
     assert!(found.contains("excluded_addresses"), "{found}");
 }

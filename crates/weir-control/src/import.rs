@@ -224,8 +224,8 @@ fn comment(desired: &Desired, interfaces: &BTreeMap<IpAddr, String>) -> String {
     let mut text = String::new();
     if !managed.is_empty() {
         text = format!(
-            "# VIPs of [vrrp]: {}.\n# Weir adds them while this director is active: stop the program that adds them \
-             now before Weir starts.\n\n",
+            "# VIPs of [vrrp]: {}.\n# Weir adds them while this director is active: before Weir starts, stop the \
+             program that adds them now.\n\n",
             list(&managed, interfaces)
         );
     }
@@ -273,7 +273,7 @@ fn list(vips: &BTreeSet<IpAddr>, interfaces: &BTreeMap<IpAddr, String>) -> Strin
         .take(VIPS_SHOWN_MAX)
         .map(|vip| match interfaces.get(vip) {
             Some(interface) => format!("{vip} (now on {interface})"),
-            None => format!("{vip} (now not on any interface)"),
+            None => format!("{vip} (now on no interface)"),
         })
         .collect();
     if vips.len() > VIPS_SHOWN_MAX {
@@ -294,7 +294,7 @@ async fn interfaces() -> Result<BTreeMap<IpAddr, String>, weir_netlink::Error> {
 }
 
 /// Maximum size of a configuration file in bytes.
-pub const MOST_BYTES: u64 = 64 << 20;
+pub const MAX_BYTES: u64 = 64 << 20;
 
 impl Environment for Machine {
     fn read(&self, path: &str) -> Result<String, String> {
@@ -302,11 +302,11 @@ impl Environment for Machine {
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
         let file = self.open(&self.path_of(path), flags).map_err(to_text)?;
         let metadata = file.metadata().map_err(to_text)?;
-        if !metadata.is_file() || metadata.len() > MOST_BYTES {
+        if !metadata.is_file() || metadata.len() > MAX_BYTES {
             return Err("not a regular file, or larger than 64 MiB".to_owned());
         }
         let mut bytes = Vec::new();
-        file.take(MOST_BYTES)
+        file.take(MAX_BYTES)
             .read_to_end(&mut bytes)
             .map_err(to_text)?;
         // Comments can be in another encoding.
@@ -437,7 +437,7 @@ mod tests {
             let desired = parsed.expect("parse the configuration").desired;
             super::comment(&desired, &BTreeMap::new())
         };
-        let both = "# VIPs of [vrrp]: 10.0.0.10 (now not on any interface).\n# Weir adds them";
+        let both = "# VIPs of [vrrp]: 10.0.0.10 (now on no interface).\n# Weir adds them";
         let of_service = comment(format!("{vrrp}{pool}{}", service("10.0.0.10")));
         assert!(of_service.starts_with(both), "{of_service}");
         assert!(!of_service.contains("does not add"), "{of_service}");

@@ -1,7 +1,7 @@
 //! Defines the requests from ipvsadm and their responses (`POST /v1/ipvsadm`).
 
 use serde::{Deserialize, Serialize};
-use weir_ipvsadm::{Connection, Edit, Listing, Refusal, Timeouts};
+use weir_ipvsadm::{Connection, Edit, EditError, Listing, Timeouts};
 
 /// The body of `POST /v1/ipvsadm`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,7 +24,7 @@ pub enum Request {
 #[serde(rename_all = "snake_case")]
 pub enum Response {
     /// The results of the edits, in order.
-    Edits(Vec<Result<(), Refusal>>),
+    Edits(Vec<Result<(), EditError>>),
     /// See [`Request::Listing`].
     Listing(Listing),
     /// See [`Request::Connections`].
@@ -36,11 +36,11 @@ pub enum Response {
 }
 
 /// Adds the file name to errors that refer to a line of the file.
-pub(crate) fn name_file(results: &mut [Result<(), Refusal>], file: &std::path::Path) {
+pub(crate) fn name_file(results: &mut [Result<(), EditError>], file: &std::path::Path) {
     for result in results {
-        if let Err(Refusal::File { line, definition }) = result {
+        if let Err(EditError::File { line, definition }) = result {
             let message = format!("{}:{line}: {definition}", file.display());
-            *result = Err(Refusal::Message(message));
+            *result = Err(EditError::Message(message));
         }
     }
 }

@@ -26,7 +26,7 @@ use weir_probing::PathTable;
 
 /// A function that returns when the last probe sent directly to a server passed, as the time since the Unix epoch. Its
 /// arguments are the pool and the server.
-pub type LastPass<'a> = dyn Fn(&str, &str) -> Option<Duration> + 'a;
+pub type LastPassedProbe<'a> = dyn Fn(&str, &str) -> Option<Duration> + 'a;
 
 /// A configuration to apply.
 #[derive(Clone, Copy, Debug)]
@@ -223,7 +223,7 @@ pub trait Plane {
     ///
     /// # Errors
     /// Returns the plane's error.
-    fn read_handshakes(&mut self, passed: &LastPass<'_>) -> Result<(), Self::Error> {
+    fn read_handshakes(&mut self, passed: &LastPassedProbe<'_>) -> Result<(), Self::Error> {
         let _ = passed;
         Ok(())
     }

@@ -167,13 +167,13 @@ pub(crate) fn transfer(old: &Maps, state: &Path, dests: u32) -> Result<bool> {
         return Ok(false);
     }
     let count = dests.min(old.dests.entries());
-    let mut were_not_copied = false;
+    let mut has_uncopied_rows = false;
     for row in 0..count.min(new_live.entries()) {
         let (old_row, new_row) = (old.live.get(row)?, new_live.get(row)?);
         // A row in use is not reused in so short a time.
-        were_not_copied |= old_row.active + old_row.inactive > 0 && new_row.total < old_row.total;
+        has_uncopied_rows |= old_row.active + old_row.inactive > 0 && new_row.total < old_row.total;
     }
-    if !were_not_copied {
+    if !has_uncopied_rows {
         return Ok(false);
     }
     let zeros = vec![Live::ZERO; count.min(new_live.entries()) as usize];

@@ -61,7 +61,7 @@ pub enum Error {
         name: &'static str,
     },
     /// A loaded object has no program with this name.
-    #[error("no program {name:?} in the data plane")]
+    #[error("program {name:?} not found in the data plane")]
     NoProgram {
         /// The name.
         name: String,
@@ -106,7 +106,7 @@ pub enum Error {
         newest: u32,
     },
     /// Nothing is pinned in the directory.
-    #[error("{path}: no data plane is pinned here", path = path.display())]
+    #[error("no data plane is pinned in {path}", path = path.display())]
     Absent {
         /// The pin directory.
         path: PathBuf,
@@ -154,7 +154,7 @@ pub enum Error {
         generic: io::Error,
     },
     /// The data plane was opened read-only.
-    #[error("the data plane was opened for reading only")]
+    #[error("the data plane was opened read-only")]
     ReadOnly,
     /// Programs can be attached only after [`crate::Dataplane::activate`].
     #[error("the data plane is not active yet")]

@@ -24,7 +24,7 @@ fn request(testbed: &Testbed) -> Vec<u8> {
 }
 
 /// Reassembles the datagram from the frames, without the IP headers.
-fn joined(frames: &[testbed::PacketOutcome]) -> Vec<u8> {
+fn reassemble(frames: &[testbed::PacketOutcome]) -> Vec<u8> {
     frames
         .iter()
         .flat_map(|out| {
@@ -41,7 +41,7 @@ fn joined(frames: &[testbed::PacketOutcome]) -> Vec<u8> {
 }
 
 /// Returns whether the checksum of the reassembled UDP datagram is correct for these addresses.
-fn udp_valid(src: IpAddr, dst: IpAddr, datagram: &[u8]) -> bool {
+fn has_valid_udp_checksum(src: IpAddr, dst: IpAddr, datagram: &[u8]) -> bool {
     let sum = weir_wire::checksum::pseudo_header(src, dst, IpProtocol::UDP, datagram.len());
     sum.bytes(datagram).is_valid()
 }
@@ -59,11 +59,11 @@ fn every_fragment_goes_to_the_server_of_the_first() {
                 return;
             };
             let net = testbed.net;
-            let outs: Vec<_> = parts(&request(&testbed), 7)
+            let outcomes: Vec<_> = parts(&request(&testbed), 7)
                 .iter()
                 .map(|part| testbed.send(part))
                 .collect();
-            for out in &outs {
+            for out in &outcomes {
                 let outer = out.sent();
                 assert_eq!(out.parsed.ethernet.dst.octets(), SERVER_MAC, "{forward:?}");
                 let expected = if forward == Forward::Direct {
@@ -85,8 +85,11 @@ fn every_fragment_goes_to_the_server_of_the_first() {
                 } else {
                     net.server
                 };
-                let datagram = joined(&outs);
-                assert!(udp_valid(net.client, destination, &datagram), "{forward:?}");
+                let datagram = reassemble(&outcomes);
+                assert!(
+                    has_valid_udp_checksum(net.client, destination, &datagram),
+                    "{forward:?}"
+                );
                 let port = if forward == Forward::Nat {
                     SERVER_PORT
                 } else {
@@ -124,15 +127,19 @@ fn fragmented_replies_are_translated_with_nat_and_snat() {
                 destination.ip().ports().unwrap().0,
             );
             let answer = udp_packet(net.server, source, SERVER_PORT, sport, 1400);
-            let outs: Vec<_> = parts(&answer, 9)
+            let outcomes: Vec<_> = parts(&answer, 9)
                 .iter()
                 .map(|part| testbed.send(part))
                 .collect();
-            for out in &outs {
+            for out in &outcomes {
                 let ip = out.sent();
                 assert_eq!((ip.src(), ip.dst()), (net.vip, net.client));
             }
-            assert!(udp_valid(net.vip, net.client, &joined(&outs)));
+            assert!(has_valid_udp_checksum(
+                net.vip,
+                net.client,
+                &reassemble(&outcomes)
+            ));
             assert_eq!(testbed.plane.maps().traffic(1).unwrap().packets_out, 3);
         }
     }

@@ -119,7 +119,8 @@ impl Names {
         let problem = responses().find_map(|it| it.problem.clone());
         let lists: Vec<&str> = responses().filter_map(|it| it.servers.as_deref()).collect();
         if lists.is_empty() || (lists.len() < responses_by_name.len() && !is_partial_accepted) {
-            let reason = problem.unwrap_or_else(|| "a name has no response yet".to_owned());
+            let reason =
+                problem.unwrap_or_else(|| "no DNS response for at least one name yet".to_owned());
             return Some((Err(reason), None));
         }
         Some((Ok(join_lists(&lists)), problem))

@@ -134,13 +134,11 @@ impl Watch {
 fn directories_of(file: &Path) -> impl Iterator<Item = PathBuf> {
     let is_link = fs::symlink_metadata(file).is_ok_and(|metadata| metadata.is_symlink());
     let parent_of = |path: &Path| path.parent().map(Path::to_owned);
-    let find_target = || {
+    let find_target_directory = || {
         let real_directory = fs::canonicalize(file.parent()?).ok()?;
-        let find_target = parent_of(&fs::canonicalize(file).ok()?)?;
-        find_target
-            .starts_with(real_directory)
-            .then_some(find_target)
+        let directory = parent_of(&fs::canonicalize(file).ok()?)?;
+        directory.starts_with(real_directory).then_some(directory)
     };
-    let target_directory = is_link.then(find_target).flatten();
+    let target_directory = is_link.then(find_target_directory).flatten();
     [parent_of(file), target_directory].into_iter().flatten()
 }

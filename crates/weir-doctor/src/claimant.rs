@@ -111,29 +111,27 @@ impl Known<'_> {
             .values()
             .filter_map(|link| Some(link.mac?.to_string()))
             .collect();
-        let of_others = claims
+        let foreign_claims = claims
             .iter()
             .filter(|(vip, mac)| vips.contains(vip) && !own_macs.contains(mac));
-        for (vip, mac) in of_others {
+        for (vip, mac) in foreign_claims {
             let server = self.servers.get(mac).copied();
             let mut addresses = self.state.addresses.iter();
-            let on_this_machine = addresses.any(|address| address.ip == *vip);
-            let moves = self.failover_vips.contains(vip);
+            let is_local = addresses.any(|address| address.ip == *vip);
+            let is_failover_vip = self.failover_vips.contains(vip);
             let peer = self.active_peer(*vip, mac, claims);
             match (server, peer) {
-                (_, Some(peer)) if !moves => {
+                (_, Some(peer)) if !is_failover_vip => {
                     if found.unlisted_vips.insert(*vip) {
-                        found
-                            .findings
-                            .push(unlisted_vip(*vip, peer, on_this_machine));
+                        found.findings.push(unlisted_vip(*vip, peer, is_local));
                     }
                 }
-                (None, _) if moves && on_this_machine => {
+                (None, _) if is_failover_vip && is_local => {
                     found
                         .findings
                         .push(second_active_director(device, *vip, mac));
                 }
-                (None, _) if moves => {}
+                (None, _) if is_failover_vip => {}
                 _ => {
                     let finding = diagnosis(self.desired, device, *vip, (mac, server));
                     found.findings.push(finding);
@@ -167,14 +165,14 @@ fn virtual_macs(router_id: u8) -> [String; 2] {
 }
 
 /// Reports that the active director has a VIP that would not move to this machine.
-fn unlisted_vip(vip: IpAddr, peer: &ActivePeer, on_this_machine: bool) -> Diagnosis {
+fn unlisted_vip(vip: IpAddr, peer: &ActivePeer, is_local: bool) -> Diagnosis {
     let (address, router) = (peer.address, &peer.router);
     let header = weir_config::header(&["vrrp", router]);
     let observation = format!(
         "{address}, the active director of the virtual router {router}, has the VIP {vip}, which `addresses` in \
          {header} does not list"
     );
-    let consequence = if on_this_machine {
+    let consequence = if is_local {
         "this machine also has the VIP: clients and routers send packets to the director that replied last"
     } else {
         "this director does not take over the VIP when the active director fails"
@@ -261,7 +259,7 @@ fn diagnosis(
     (mac, server): (&str, Option<IpAddr>),
 ) -> Diagnosis {
     let protocol = if vip.is_ipv4() {
-        "ARP"
+        "ARP requests"
     } else {
         "neighbour solicitations"
     };
@@ -284,7 +282,7 @@ fn diagnosis(
         None => format!("{show}; ip addr del {vip} dev INTERFACE"),
     };
     Diagnosis::new(
-        format!("{machine} on {device} answers {protocol} for the VIP {vip}"),
+        format!("{machine} on {device} replies to {protocol} for the VIP {vip}"),
         "clients and routers that receive this reply send their packets there, bypassing the director",
     )
     .fix(fix)
@@ -431,7 +429,7 @@ mod tests {
 
     #[test]
     fn vip_of_another_machine_is_reported() {
-        let expected = "answers ARP for the VIP 10.0.0.11";
+        let expected = "replies to ARP requests for the VIP 10.0.0.11";
         for (peers, claims) in [
             (vec![], [("10.0.0.1", PEER), ("10.0.0.11", PEER)]),
             (

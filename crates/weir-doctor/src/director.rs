@@ -113,7 +113,7 @@ pub async fn director(
     findings.extend(icmp_redirects(desired, &netlink, &state));
     findings.extend(small_tunnel_mtus(desired, &state));
     findings.extend(claimants.findings);
-    findings.extend(stack::dropped_packets(desired));
+    findings.extend(stack::dropped_packets(desired, &netlink, &state));
     let mut skipped = down_servers(reported);
     skipped.extend(unreachable_servers(desired, &disconnected));
     findings.extend(reach::unreachable_vips(desired, &state, &skipped));
@@ -239,8 +239,8 @@ fn missing_vips(
             "the daemon could not add it to `vip_interface`; its log contains the reason"
         }
         (None, true) => {
-            "this machine does not answer ARP for it: unless another director has it now, or a router sends packets \
-             for it here, clients cannot reach it"
+            "this machine does not reply to ARP requests for it: unless another director has it now, or a router sends \
+             packets for it here, clients cannot reach it"
         }
         (None, false) => "clients cannot connect to the proxy service",
     };
@@ -249,7 +249,7 @@ fn missing_vips(
         .filter(|vip| !remote_vips.contains(vip) && !is_routed(vip))
         .map(|vip| {
             let length = if vip.is_ipv4() { 32 } else { 128 };
-            let observation = format!("the VIP {vip} is on no interface of this machine");
+            let observation = format!("no interface of this machine has the VIP {vip}");
             Diagnosis::new(observation, consequence(vip))
                 .fix(format!("ip addr add {vip}/{length} dev {device}"))
         })
@@ -277,13 +277,13 @@ fn unresolved_servers(
             );
         } else if is_unresolved(*server, state) {
             let protocol = if server.is_ipv4() {
-                "ARP"
+                "ARP requests"
             } else {
-                "neighbour discovery"
+                "neighbour solicitations"
             };
             findings.push(
                 Diagnosis::new(
-                    format!("server {server}, or the router to it, does not answer {protocol}"),
+                    format!("server {server}, or the router to it, does not reply to {protocol}"),
                     "it is not running, or its address, VLAN or cabling is wrong",
                 )
                 .fix(format!(
@@ -416,13 +416,27 @@ fn status_findings(
     findings
 }
 
-/// Reports a server whose checks fail. The fix depends on whether the VIP has to be on the server.
+/// Reports a server whose checks fail. The fix depends on whether the VIP has to be on the server, and whether the
+/// checks found that it is not.
 fn down_server(service: &str, server: &ServerReport) -> Diagnosis {
-    let fix = match server.forward.as_str() {
-        "direct" | "tunnel" | "l3dsr" => {
-            "start its application; then on that server: weir real-server doctor"
+    let forward = server.forward.as_str();
+    let missing_vip = server
+        .reason
+        .split_once("VIP ")
+        .and_then(|(_, rest)| rest.split_once(" not on lo"));
+    let fix = match (forward, missing_vip) {
+        ("direct", Some((vip, _))) => format!(
+            "on that server: weir real-server up --forward direct --vip {vip}; then: weir real-server doctor"
+        ),
+        ("tunnel" | "l3dsr", Some((vip, _))) => format!(
+            "on that server: weir real-server up --forward {forward} --vip {vip}, with the service's `tunnel` or \
+             `dscp`; then: weir real-server doctor"
+        ),
+        ("direct" | "tunnel" | "l3dsr", None) => {
+            "start its application; then on that server: weir real-server doctor".to_owned()
         }
-        _ => "start its application, or correct its address and the check in the configuration",
+        _ => "start its application, or correct its address and the check in the configuration"
+            .to_owned(),
     };
     Diagnosis::new(
         format!(

@@ -27,7 +27,7 @@ pub fn unusable_vips(
             findings.push(
                 Diagnosis::new(
                     format!("the VIP {vip} on {device} failed duplicate address detection"),
-                    "another machine on the segment answered for it when it was added: this machine does not use it",
+                    "another machine on the segment already has this address: this machine does not use it",
                 )
                 .fix(add_again),
             );

@@ -92,7 +92,7 @@ impl Disconnected {
                 "connect the cable, or start the other end; then: ip link show {name}"
             ))
         } else {
-            Diagnosis::new(format!("{name} is disabled"), consequence)
+            Diagnosis::new(format!("{name} is down"), consequence)
                 .fix(format!("ip link set {name} up"))
         }
     }
@@ -229,13 +229,10 @@ mod tests {
             found(true, false, "10.0.0.1", FILE),
             ["eth1 has no carrier"]
         );
-        assert_eq!(found(false, false, "10.0.0.1", FILE), ["eth1 is disabled"]);
+        assert_eq!(found(false, false, "10.0.0.1", FILE), ["eth1 is down"]);
         assert!(found(true, true, "10.0.0.1", FILE).is_empty());
         assert!(found(false, false, "10.0.9.1", FILE).is_empty());
         let named = format!("[node]\nvip_interface = \"eth1\"\n{FILE}");
-        assert_eq!(
-            found(false, false, "10.0.9.1", &named),
-            ["eth1 is disabled"]
-        );
+        assert_eq!(found(false, false, "10.0.9.1", &named), ["eth1 is down"]);
     }
 }

@@ -129,7 +129,7 @@ fn check_networkd(assigned: &AssignedVip, root: &Path) -> Option<Diagnosis> {
             if device == "lo" {
                 CONSEQUENCE_OF_LO.to_owned()
             } else {
-                format!("{CONSEQUENCE}; networkd 257 also when it starts")
+                format!("{CONSEQUENCE}; networkd 257 also removes them when it starts")
             },
         )
         .fix(format!(

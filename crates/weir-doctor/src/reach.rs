@@ -129,7 +129,7 @@ fn diagnosis(probe: &SynProbe, reply: Option<Reply>) -> Option<Diagnosis> {
         ),
         None => (
             format!(
-                "server {server} of {service} does not answer a SYN for {vip} from {}",
+                "server {server} of {service} does not reply to a SYN for {vip} from {}",
                 source.ip()
             ),
             "it does not have the VIP, its firewall or rp_filter drops the packet, or its reply is lost: clients of \

@@ -5,15 +5,20 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use weir_model::{Check, Desired, Family, Pool, Protocol};
+use weir_model::{Check, Desired, Family, Pool, Protocol, Service};
+use weir_netlink::{NetState, Netlink, Sysctl};
 
 use crate::firewall::{
     self, Drop, FORWARDED, INBOUND, OUTBOUND, Packet, PacketFilter, Ruleset, Side, Tracking,
 };
 use crate::{Diagnosis, conntrack};
 
-/// Reports rules and conntrack states that drop packets.
-pub(crate) fn dropped_packets(desired: &Desired) -> Vec<Diagnosis> {
+/// Reports rules, settings and conntrack states that drop packets.
+pub(crate) fn dropped_packets(
+    desired: &Desired,
+    netlink: &Netlink,
+    state: &NetState,
+) -> Vec<Diagnosis> {
     let servers = contacted_servers(desired);
     let has_marks = desired
         .services
@@ -23,6 +28,7 @@ pub(crate) fn dropped_packets(desired: &Desired) -> Vec<Diagnosis> {
     if has_marks || !servers.is_empty() || !desired.proxies.is_empty() {
         findings.extend(conntrack::nearly_full_table());
     }
+    findings.extend(marks_without_forwarding(desired, netlink, state));
     let firewall::Firewall { rules, unreadable } = firewall::read();
     findings.extend(unreadable);
     findings.extend(proxied_packets(desired, &rules));
@@ -54,7 +60,7 @@ fn proxied_packets(desired: &Desired, rules: &Ruleset) -> Vec<Diagnosis> {
                     &format!("client packets for {listener}"),
                     &format!(
                         "clients of the proxy service {name} receive no reply; unlike packets of layer 4 services, \
-                         their packets pass the network stack"
+                         their packets pass through the network stack"
                     ),
                     &filter(Side::Destination),
                 ));
@@ -67,6 +73,47 @@ fn proxied_packets(desired: &Desired, rules: &Ruleset) -> Vec<Diagnosis> {
                     &filter(Side::Source),
                 ));
             }
+        }
+    }
+    findings
+}
+
+/// Reports firewall mark services of a family for which no device forwards packets.
+fn marks_without_forwarding(
+    desired: &Desired,
+    netlink: &Netlink,
+    state: &NetState,
+) -> Vec<Diagnosis> {
+    let families = [
+        (Family::V4, "net.ipv4.ip_forward"),
+        (Family::V6, "net.ipv6.conf.all.forwarding"),
+    ];
+    let forwards = |family: Family| {
+        let mut links = state.links.values().filter(|link| !link.loopback);
+        links.any(|link| {
+            let sysctl = Sysctl::for_device(family == Family::V6, &link.name, "forwarding").ok();
+            let value = sysctl.and_then(|sysctl| netlink.sysctl(&sysctl).ok());
+            value.is_none_or(|value| value != "0")
+        })
+    };
+    let mut findings = Vec::new();
+    for (family, key) in families {
+        let has_mark = |service: &&Service| service.marks.iter().any(|it| it.family == family);
+        let Some(service) = desired.services.iter().find(has_mark) else {
+            continue;
+        };
+        if !forwards(family) {
+            let name = &service.name;
+            findings.push(
+                Diagnosis::new(
+                    format!("{family} forwarding is disabled on this machine"),
+                    format!(
+                        "clients of the service {name} receive no reply: packets with a mark are routed to Weir's \
+                         mark device, which requires forwarding"
+                    ),
+                )
+                .fix(format!("sysctl -w {key}=1")),
+            );
         }
     }
     findings

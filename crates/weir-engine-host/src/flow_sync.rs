@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use rustix::net::sockopt;
 use weir_engine::{Engine, SyncCounts};
-use weir_ipvsadm::{Edit, Refusal, SyncDaemon};
+use weir_ipvsadm::{Edit, EditError, SyncDaemon};
 use weir_model::FlowSync;
 use weir_sync::{Key, MAX_DATAGRAM, PeerState, Record, Seed, Session, Source};
 
@@ -198,10 +198,10 @@ impl ActiveSync {
             .sessions
             .iter()
             .map(|(_, session)| session.status(now).state);
-        states.any(|state| state != PeerState::Silent)
+        states.any(|state| matches!(state, PeerState::Transfer | PeerState::Established))
     }
 
-    fn switch(&mut self, daemon: SyncDaemon, on: bool) -> Result<(), Refusal> {
+    fn switch(&mut self, daemon: SyncDaemon, on: bool) -> Result<(), EditError> {
         let state = match daemon {
             SyncDaemon::Master => &mut self.sending,
             SyncDaemon::Backup => &mut self.receiving,
@@ -212,7 +212,7 @@ impl ActiveSync {
             } else {
                 "No daemon is running"
             };
-            return Err(Refusal::Message(message.to_owned()));
+            return Err(EditError::Message(message.to_owned()));
         }
         *state = on;
         if self.sending && on {
@@ -366,7 +366,7 @@ impl FlowSynchronizer {
 
     /// Starts or stops a synchronization daemon of ipvsadm, for which ipvsadm has a separate command. Returns `None` if
     /// there are other edits, or if there is no `[sync]`.
-    pub fn switch_daemon(&mut self, edits: &[Edit]) -> Option<Result<(), Refusal>> {
+    pub fn switch_daemon(&mut self, edits: &[Edit]) -> Option<Result<(), EditError>> {
         let running = self.running.as_mut()?;
         match edits {
             [Edit::StartDaemon(daemon)] => Some(running.switch(*daemon, true)),
@@ -394,7 +394,7 @@ impl FlowSynchronizer {
         let is_behind = |(_, session): &(SocketAddr, Session)| {
             let status = session.status(now);
             match status.state {
-                PeerState::Silent => false,
+                PeerState::Connecting | PeerState::Silent => false,
                 PeerState::Transfer => true,
                 PeerState::Established => status.lag > Duration::ZERO && status.lag >= since_move,
             }
@@ -409,10 +409,10 @@ impl FlowSynchronizer {
             return false;
         };
         let now = self.started_at.elapsed();
-        let is_missing = |(_, session): &(SocketAddr, Session)| {
+        let is_incomplete = |(_, session): &(SocketAddr, Session)| {
             let status = session.status(now);
             match status.state {
-                PeerState::Silent => now < running.joined_at + JOIN_TIME,
+                PeerState::Connecting | PeerState::Silent => now < running.joined_at + JOIN_TIME,
                 PeerState::Transfer | PeerState::Established => !status.complete,
             }
         };
@@ -420,7 +420,7 @@ impl FlowSynchronizer {
         running.receiving
             && (will_restart
                 || engine.has_unknown_servers()
-                || running.sessions.iter().any(is_missing))
+                || running.sessions.iter().any(is_incomplete))
     }
 
     /// Returns the state for the status document, or `None` if there is no `[sync]`.

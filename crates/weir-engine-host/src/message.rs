@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use weir_engine::snapshot::{Layer4Snapshot, ServiceStatus};
 use weir_engine::{AdjustedWeights, Explanation, Origin};
 use weir_health::Sample;
-use weir_ipvsadm::{Connection, Edit, Listing, Refusal, Timeouts};
+use weir_ipvsadm::{Connection, Edit, EditError, Listing, Timeouts};
 use weir_state::{OverrideRecord, SavedServers, StateCopy};
 use weir_sys::{Channel, Message, sealed_file};
 
@@ -266,8 +266,9 @@ pub struct SyncStatus {
 pub struct SyncPeerStatus {
     /// The peer's address and port.
     pub address: String,
-    /// `silent`: the peer does not respond. `transfer`: this director is sending all flows to the peer. `established`:
-    /// the peer has all flows.
+    /// `connecting`: the session is less than three seconds old, and the peer has not responded yet. `silent`: the peer
+    /// does not respond. `transfer`: this director is sending all flows to the peer. `established`: the peer has all
+    /// flows.
     pub state: String,
     /// Age of the oldest change that the peer has not acknowledged, in milliseconds; for a silent peer, the time since
     /// its last datagram.
@@ -332,7 +333,7 @@ pub enum Reply {
     /// The results of edits.
     Edited {
         /// In execution order.
-        results: Vec<Result<(), Refusal>>,
+        results: Vec<Result<(), EditError>>,
         /// State of the active configuration.
         active_state: ActiveState,
     },

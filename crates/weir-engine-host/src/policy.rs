@@ -101,13 +101,15 @@ impl Policy {
         let file = file.and_then(|root_text| {
             let not_permitted =
                 |reason| format!("{path} does not permit what the group publishes: {reason}");
-            let whole = weir_helper::with_published_part(&root_text, &accepted.text)
+            let combined = weir_helper::with_published_part(&root_text, &accepted.text)
                 .map_err(not_permitted)?;
             // Do not parse the same text twice: parsing takes as long as all other steps combined.
-            let is_identical = whole == accepted.text;
+            let is_identical = combined == accepted.text;
             match is_identical {
                 true => Ok(None),
-                false => parse(&whole, &Environment).map(Some).map_err(not_permitted),
+                false => parse(&combined, &Environment)
+                    .map(Some)
+                    .map_err(not_permitted),
             }
         });
         if matches!(file, Ok(None)) {
@@ -580,7 +582,7 @@ pool = "p"
         );
         fs::set_permissions(&file, fs::Permissions::from_mode(0o666)).unwrap();
         let refused = accept(&mut restarted, &other).unwrap_err();
-        assert!(refused.contains("must belong to root"), "{refused}");
+        assert!(refused.contains("must be owned by root"), "{refused}");
         std::os::unix::fs::chown(directory.0.join(RECORD_FILE), Some(1), None).unwrap();
         assert!(accept(&mut Policy::new(&file, &directory.0), TEXT).is_err());
     }

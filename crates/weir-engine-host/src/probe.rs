@@ -76,7 +76,7 @@ pub(crate) fn add(engine: &Engine, id: ProbeId, forwarding: ProbeForwarding) -> 
     }
     // With another machine's address, the row would also apply to packets that this machine forwards.
     if UdpSocket::bind(SocketAddr::new(id.local, 0)).is_err() {
-        return refused("the source address belongs to another machine");
+        return refused("the source address is not an address of this machine");
     }
     match engine.probe_table().set(&key(id), &probe_row(forwarding)) {
         Ok(()) => Reply::Done,

@@ -53,7 +53,7 @@ pub async fn serve(channel: Channel, configuration: &Path, paths: &Paths) -> Res
     );
     // Watch before the engine reads the tables, so no change is missed.
     let mut network = ReopeningWatch::open()?;
-    let (mut ticks, mut drift_checks) = (every(TICK_INTERVAL), every(DRIFT_INTERVAL));
+    let (mut ticks, mut drift_checks) = (ticker(TICK_INTERVAL), ticker(DRIFT_INTERVAL));
     let (mut latency_at, mut sync_at) = (Instant::now(), Instant::now());
     loop {
         tokio::select! {
@@ -197,7 +197,7 @@ const fn is_probe_request(request: &Request) -> bool {
     )
 }
 
-fn every(period: Duration) -> Interval {
+fn ticker(period: Duration) -> Interval {
     let mut ticks = interval(period);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     ticks

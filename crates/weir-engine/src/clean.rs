@@ -176,10 +176,10 @@ async fn revert(undo: &Undo, cleaned: &mut CleanSummary) -> Result<()> {
             cleaned.neighbours += 1;
         }
     }
-    for (name, former) in &undo.offloads {
+    for (name, previous) in &undo.offloads {
         if index_of(name).is_some() {
             netlink.run_in_namespace(|| {
-                Features::read(name).and_then(|features| features.set(former))
+                Features::read(name).and_then(|features| features.set(previous))
             })??;
             cleaned.offloads += 1;
         }

@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use weir_ipvsadm::{Edit, Errno, Refusal, ServiceKey, Table, Timeouts, lower, service_name};
+use weir_ipvsadm::{Edit, EditError, Errno, ServiceKey, Table, Timeouts, lower, service_name};
 use weir_model::Desired;
 
 use crate::error::Error;
@@ -141,10 +141,10 @@ impl Origin {
     /// Reapplies an edit that was active before a restart.
     pub(crate) fn replay(&mut self, edit: &Edit) {
         if let Err(errno) = self.edit(edit) {
-            let refusal = Refusal::from(errno);
+            let edit_error = EditError::from(errno);
             let (service, error) = (
                 edit.key().map(|key| service_name(&key)),
-                refusal.message(edit),
+                edit_error.message(edit),
             );
             tracing::warn!(service, error, "failed to restore an ipvsadm edit");
         }
@@ -229,7 +229,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn wildcards_and_other_listeners_of_proxy_services_are_no_conflict() {
+    fn wildcards_and_other_listeners_of_proxy_services_are_not_conflicts() {
         let origin = with_service(key(Protocol::Tcp, "10.0.0.11", 80));
         let others = [
             "0.0.0.0:80",

@@ -33,7 +33,7 @@ pub enum PacketError {
         text: String,
     },
     /// An address is not ADDRESS:PORT.
-    #[error("{text:?} is not ADDRESS:PORT; IPv6 addresses need brackets")]
+    #[error("expected ADDRESS:PORT, found {text:?}; IPv6 addresses need brackets")]
     Address {
         /// The address as given.
         text: String,

@@ -69,8 +69,8 @@ fn winner_of(maps: &Maps, header: &Extent, rule: Rule, list: &[Row], parent: u32
             usable: live.overloaded == 0,
         });
         counts.push(Counts {
-            active: clip(live.active),
-            inactive: clip(live.inactive),
+            active: saturate(live.active),
+            inactive: saturate(live.inactive),
         });
         positions.push(position);
     }
@@ -88,13 +88,13 @@ fn sum_of(maps: &Maps, header: &Extent, tree: Tree, list: &[Row], child: u32) ->
     };
     let live = maps.live(row.live)?;
     Ok(match tree {
-        Tree::Active => clip(live.active),
+        Tree::Active => saturate(live.active),
         _ if live.overloaded == 0 => row.weight,
         _ => 0,
     })
 }
 
-fn clip(count: u64) -> u32 {
+fn saturate(count: u64) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX)
 }
 

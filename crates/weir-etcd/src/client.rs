@@ -57,7 +57,7 @@ pub enum Error {
         source: io::Error,
     },
     /// The response did not arrive within the time limit.
-    #[error("{endpoint}: no answer within {} ms", limit.as_millis())]
+    #[error("{endpoint}: no response within {} ms", limit.as_millis())]
     Timeout {
         /// The member of etcd.
         endpoint: String,

@@ -7,7 +7,7 @@ use weir_fuzz::TARGETS;
 use weir_fuzz::corpus::parse_corpus;
 
 #[test]
-fn all_stored_inputs_return() {
+fn stored_inputs_and_seeds_do_not_panic() {
     let mut runs = 0;
     for target in TARGETS {
         let file =
@@ -27,7 +27,7 @@ fn all_stored_inputs_return() {
 }
 
 #[test]
-fn each_corpus_belongs_to_a_target() {
+fn every_corpus_file_has_a_target() {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus");
     for entry in fs::read_dir(directory).expect("corpus directory") {
         let name = entry.expect("directory entry").file_name();

@@ -24,7 +24,7 @@ pub struct Machine {
     timing: Timing,
     state: State,
     /// Number of consecutive results that contradict the state.
-    contrary: u32,
+    contrary_results: u32,
     history: History,
     /// Description of the last result.
     note: String,
@@ -43,7 +43,7 @@ impl Machine {
         Self {
             timing,
             state,
-            contrary: 0,
+            contrary_results: 0,
             history: History::default(),
             note: "no result yet".to_owned(),
             weight: None,
@@ -77,9 +77,9 @@ impl Machine {
             State::Up => Some(passed),
             State::Down => Some(!passed),
         };
-        self.contrary = match confirms {
+        self.contrary_results = match confirms {
             Some(true) => 0,
-            Some(false) => self.contrary.saturating_add(1),
+            Some(false) => self.contrary_results.saturating_add(1),
             None => 0,
         };
         let threshold = match self.state {
@@ -87,9 +87,9 @@ impl Machine {
             State::Down => self.timing.rise,
             State::Starting => 0,
         };
-        if confirms.is_none() || self.contrary >= threshold {
+        if confirms.is_none() || self.contrary_results >= threshold {
             self.state = if passed { State::Up } else { State::Down };
-            self.contrary = 0;
+            self.contrary_results = 0;
         }
         if passed {
             self.weight = outcome.weight;
@@ -102,9 +102,9 @@ impl Machine {
     pub fn pause(&self) -> Duration {
         let timing = &self.timing;
         let other = match self.state {
-            State::Down if self.contrary > 0 => timing.interval_rising,
+            State::Down if self.contrary_results > 0 => timing.interval_rising,
             State::Down => timing.interval_down,
-            State::Up if self.contrary > 0 => timing.interval_falling,
+            State::Up if self.contrary_results > 0 => timing.interval_falling,
             State::Up | State::Starting => None,
         };
         other.unwrap_or(timing.interval)
@@ -136,10 +136,13 @@ impl Machine {
             State::Up => ("failed", self.timing.fall),
             State::Starting | State::Down => ("passed", self.timing.rise),
         };
-        if self.contrary == 0 {
+        if self.contrary_results == 0 {
             self.note.clone()
         } else {
-            format!("{} ({result} {} of {threshold})", self.note, self.contrary)
+            format!(
+                "{} ({result} {} of {threshold})",
+                self.note, self.contrary_results
+            )
         }
     }
 

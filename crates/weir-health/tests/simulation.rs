@@ -183,7 +183,7 @@ impl Simulation {
             return;
         };
         let (pool_config, server_config) = self.server(pool, server);
-        assert_eq!(from, Some(*before), "wrong former state: {:#?}", self.log);
+        assert_eq!(from, Some(*before), "wrong previous state: {:#?}", self.log);
         let Some((address, passed)) = cause else {
             // A reload may change a state only if another pool already has this check, and only to the state there.
             let mut others = self
@@ -348,7 +348,7 @@ fn repeat(seed: u64) {
 }
 
 #[test]
-fn servers_reach_their_correct_state_in_any_order_at_length() {
+fn servers_reach_their_correct_state_in_any_order_soak() {
     if let Some(seed) = std::env::var("WEIR_SEED")
         .ok()
         .and_then(|seed| seed.parse().ok())

@@ -228,7 +228,7 @@ impl Addresses {
                 interface = link.name,
                 %address,
                 "the address is the interface's own and is never removed: while another director is active, both \
-                 answer ARP for it"
+                 reply to ARP requests for it"
             );
         }
         if !adopted.is_empty() {

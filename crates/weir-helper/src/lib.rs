@@ -64,7 +64,7 @@ pub enum Error {
         source: std::io::Error,
     },
     /// The file belongs neither to root nor to this process's user, or other users can write to it.
-    #[error("{path}: must belong to root and not be writable by others", path = path.display())]
+    #[error("{path}: must be owned by root and not writable by others", path = path.display())]
     Untrusted {
         /// The file.
         path: PathBuf,
@@ -88,13 +88,13 @@ pub enum Error {
         reason: String,
     },
     /// No virtual router has this name.
-    #[error("there is no virtual router {name}")]
+    #[error("no such virtual router: {name}")]
     UnknownRouter {
         /// The name.
         name: String,
     },
     /// The interface does not exist, or no interface has the source address.
-    #[error("{name} has no interface")]
+    #[error("{name}: interface not found")]
     NoInterface {
         /// The virtual router.
         name: String,

@@ -39,7 +39,7 @@ pub fn parse(text: &str, machine: &dyn Machine) -> Result<Desired, String> {
     parsed.map(|parsed| parsed.desired).map_err(|found| {
         let mut errors = found.iter().filter(|it| it.severity() == Severity::Error);
         let first = errors.next().map_or("", |it| it.message.as_str());
-        format!("the configuration has an error: {first}")
+        format!("invalid configuration: {first}")
     })
 }
 

@@ -38,7 +38,7 @@ fn spawn(
         .process_group(0);
     if let Some(name) = user {
         let (user, group) =
-            weir_sys::account(name).ok_or_else(|| format!("there is no account {name}"))?;
+            weir_sys::account(name).ok_or_else(|| format!("no such user: {name}"))?;
         command.uid(user).gid(group);
     }
     command

@@ -160,13 +160,13 @@ mod tests {
         std::os::unix::fs::chown(&record, Some(1), None).unwrap();
         assert!(
             accepts(&mut new_section(), "# one").is_err(),
-            "the record belongs to another account"
+            "the record is owned by another account"
         );
         fs::set_permissions(&file, fs::Permissions::from_mode(0o666)).unwrap();
         let message = accepts(&mut new_section(), "# three")
             .unwrap_err()
             .to_string();
-        assert!(message.contains("must belong to root"), "{message}");
+        assert!(message.contains("must be owned by root"), "{message}");
         fs::remove_dir_all(&directory).unwrap();
     }
 }

@@ -74,8 +74,7 @@ impl RouterSource {
 
     /// Reads the virtual routers of the active configuration.
     pub(crate) fn read(&mut self) -> Result<ActiveRouters, Error> {
-        self.is_written_by_daemon |=
-            weir_runtime_dir::account_that_owns(&self.runtime_dir).is_some();
+        self.is_written_by_daemon |= weir_runtime_dir::owning_account(&self.runtime_dir).is_some();
         let exists = |path: &&PathBuf| match fs::symlink_metadata(path) {
             Err(error) => error.kind() != ErrorKind::NotFound,
             Ok(_) => true,

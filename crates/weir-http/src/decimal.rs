@@ -68,7 +68,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn numbers_and_addresses_are_written_as_by_fmt(
+        fn written_numbers_and_addresses_equal_fmt_output(
             number in prop_oneof![0_u64..2_000, any::<u64>()],
             v4 in any::<[u8; 4]>(),
             v6 in any::<[u8; 16]>(),

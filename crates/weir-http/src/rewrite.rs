@@ -90,7 +90,7 @@ impl RequestEdit<'_> {
         });
         TrailerFilter {
             names: replaced.cloned().collect(),
-            about_client: self.client.is_some(),
+            removes_client_fields: self.client.is_some(),
             rules: self.fields.map_or(ClientFields::default(), |it| *it.rules),
         }
     }
@@ -138,7 +138,7 @@ pub fn write_request(
         }
         !field.is_unusual_framing()
             && edit.client.is_none_or(|client| match field.name {
-                Name::ForwardedFor => client.trusted && client.forwarded == Forwarded::Standard,
+                Name::ForwardedFor => client.trusted && client.forwarded == Forwarded::Rfc7239,
                 Name::Forwarded => client.trusted && !is_merged(head, field, client.forwarded),
                 _ => true,
             })
@@ -149,10 +149,10 @@ pub fn write_request(
         write_client_fields(head, fields, client_fields, host, edit, out);
     }
     if let Some(client) = edit.client {
-        if client.forwarded != Forwarded::Standard {
+        if client.forwarded != Forwarded::Rfc7239 {
             write_x_forwarded(head, fields, &client, edit, out);
         }
-        let standard = matches!(client.forwarded, Forwarded::Standard | Forwarded::Both);
+        let standard = matches!(client.forwarded, Forwarded::Rfc7239 | Forwarded::Both);
         if standard && !edit.is_edited(b"forwarded") {
             let host = request.host_in(head, fields).unwrap_or(edit.host);
             write_forwarded(head, fields, &client, host, out);
@@ -252,7 +252,7 @@ fn write_x_forwarded(
 
 /// Returns whether a field is `Forwarded` and Weir merges its value into the line that it writes.
 fn is_merged(head: &[u8], field: &Field, forwarded: Forwarded) -> bool {
-    forwarded != Forwarded::Customary && field.name_in(head).eq_ignore_ascii_case(b"forwarded")
+    forwarded != Forwarded::XForwarded && field.name_in(head).eq_ignore_ascii_case(b"forwarded")
 }
 
 /// Writes `Forwarded` (RFC 7239), after the elements of a trusted proxy.

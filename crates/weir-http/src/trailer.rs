@@ -14,8 +14,8 @@ pub struct TrailerFilter {
     pub names: Vec<String>,
     /// Whether fields about the client are removed, even if a trusted proxy sends them, because it forwards its
     /// clients' trailers.
-    pub about_client: bool,
-    /// Rules for individual fields about the client, which override `about_client`.
+    pub removes_client_fields: bool,
+    /// Rules for individual fields about the client, which override `removes_client_fields`.
     pub rules: ClientFields,
 }
 
@@ -29,9 +29,9 @@ impl TrailerFilter {
         match self.rules.rule_of(name) {
             Some(rule) => rule == FieldRule::Keep,
             None => {
-                let is_about_client =
+                let is_client_field =
                     matches!(Name::from_bytes(name), Name::ForwardedFor | Name::Forwarded);
-                !(self.about_client && is_about_client)
+                !(self.removes_client_fields && is_client_field)
             }
         }
     }
@@ -71,7 +71,7 @@ mod tests {
         assert_eq!(filter_text(&TrailerFilter::default()), all);
         let mut filter = TrailerFilter {
             names: vec!["X-User".to_owned()],
-            about_client: true,
+            removes_client_fields: true,
             ..TrailerFilter::default()
         };
         assert_eq!(filter_text(&filter), "Sum: X-User: 1\r\n\r\n");
@@ -80,7 +80,7 @@ mod tests {
             filter_text(&filter),
             "X-Real-IP:6.6.6.6\r\nSum: X-User: 1\r\n\r\n"
         );
-        filter.about_client = false;
+        filter.removes_client_fields = false;
         filter.rules.set(ClientField::For, Some(FieldRule::Append));
         assert_eq!(
             filter_text(&filter),

@@ -99,7 +99,7 @@ impl Receiver {
         while offset < self.stream.len() {
             let rest = &self.stream[offset..];
             if rest.starts_with(b"HTTP/1.1 103 ") {
-                let Some(end) = rest.windows(4).position(|four| four == b"\r\n\r\n") else {
+                let Some(end) = rest.windows(4).position(|window| window == b"\r\n\r\n") else {
                     return (found, true);
                 };
                 offset += end + 4;
@@ -117,7 +117,7 @@ impl Receiver {
     }
 
     fn message(&self, input: &[u8], is_ended: bool) -> Option<(Message, usize)> {
-        let text_end = input.windows(4).position(|four| four == b"\r\n\r\n")? + 4;
+        let text_end = input.windows(4).position(|window| window == b"\r\n\r\n")? + 4;
         let text = std::str::from_utf8(&input[..text_end]).expect("heads are ASCII");
         let line = text.lines().next()?;
         let number = if self.receives_requests {
@@ -386,7 +386,7 @@ fn exchange(
 }
 
 #[test]
-fn received_messages_equal_sent_ones_at_length() {
+fn received_messages_equal_sent_ones_soak() {
     let runs_variable = std::env::var("WEIR_RUNS")
         .ok()
         .and_then(|runs| runs.parse().ok());

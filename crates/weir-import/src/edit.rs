@@ -260,19 +260,20 @@ impl Edits {
 
     /// Combines these changes with the changes of a level closer to the servers: requests pass this level first, and
     /// responses pass it last.
-    pub(crate) fn then(&self, nearer: &Self) -> Self {
-        let mut both = nearer.clone();
-        both.request = self.request.clone();
-        both.request.merge(&nearer.request);
-        both.response.merge(&self.response);
-        both.replacements.extend(self.replacements.iter().cloned());
-        if both.rewrites.is_empty() {
-            both.rewrites.clone_from(&self.rewrites);
+    pub(crate) fn then(&self, inner: &Self) -> Self {
+        let mut combined = inner.clone();
+        combined.request = self.request.clone();
+        combined.request.merge(&inner.request);
+        combined.response.merge(&self.response);
+        let outer_replacements = self.replacements.iter();
+        combined.replacements.extend(outer_replacements.cloned());
+        if combined.rewrites.is_empty() {
+            combined.rewrites.clone_from(&self.rewrites);
         }
         let outer_keys = self.keys.iter();
-        let is_missing = |key: &&Entry| nearer.keys.iter().all(|existing| existing.key != key.key);
-        both.keys.extend(outer_keys.filter(is_missing).cloned());
-        both
+        let is_missing = |key: &&Entry| inner.keys.iter().all(|existing| existing.key != key.key);
+        combined.keys.extend(outer_keys.filter(is_missing).cloned());
+        combined
     }
 
     /// Returns the changes to a response that Weir generates instead of a server.
@@ -324,9 +325,9 @@ mod tests {
     #[test]
     fn path_gets_literal_leading_slash() {
         let rewritten = |regex, path| with_leading_slash(regex, path);
-        let both = |regex: &str, path: &str| Some((regex.to_owned(), path.to_owned()));
-        assert_eq!(rewritten("^/a(/.*)$", "{1}"), both("^/a/(.*)$", "/{1}"));
-        assert_eq!(rewritten("^/a(.*)$", "/b{1}"), both("^/a(.*)$", "/b{1}"));
+        let pair = |regex: &str, path: &str| Some((regex.to_owned(), path.to_owned()));
+        assert_eq!(rewritten("^/a(/.*)$", "{1}"), pair("^/a/(.*)$", "/{1}"));
+        assert_eq!(rewritten("^/a(.*)$", "/b{1}"), pair("^/a(.*)$", "/b{1}"));
         for regex in [
             "^/a(.*)$",
             "^/a(/.*)?$",
@@ -342,13 +343,13 @@ mod tests {
     #[test]
     fn outer_level_overrides_response_fields_and_inner_level_request_fields() {
         let position = Position::new(0, 1);
-        let (mut far, mut near) = (Edits::default(), Edits::default());
-        for (edits, value) in [(&mut far, "far"), (&mut near, "near")] {
+        let (mut outer, mut inner) = (Edits::default(), Edits::default());
+        for (edits, value) in [(&mut outer, "outer"), (&mut inner, "inner")] {
             edits.request.set("A", value, position);
             edits.response.set("B", value, position);
         }
-        let both = far.then(&near);
-        assert_eq!(both.request, near.request);
-        assert_eq!(both.response, far.response);
+        let combined = outer.then(&inner);
+        assert_eq!(combined.request, inner.request);
+        assert_eq!(combined.response, outer.response);
     }
 }

@@ -14,7 +14,7 @@ use crate::time;
 
 /// A value and its source line, or `None` if the value has no line of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Sourced<T> {
+pub(crate) struct Positioned<T> {
     pub(crate) value: T,
     pub(crate) position: Option<Position>,
 }
@@ -52,7 +52,7 @@ pub(crate) struct RealServer {
     pub(crate) address: IpAddr,
     /// Port; 0 if not specified.
     pub(crate) port: u16,
-    pub(crate) weight: Sourced<u64>,
+    pub(crate) weight: Positioned<u64>,
     pub(crate) max_connections: Option<(u64, Position)>,
     pub(crate) min_connections: Option<(u64, Position)>,
     pub(crate) method: Option<(Method, Position)>,
@@ -67,8 +67,8 @@ pub(crate) struct VirtualService {
     pub(crate) listen: Vec<(String, Position)>,
     /// The single port of the service; 0 for any or several ports, or a firewall mark.
     pub(crate) port: u16,
-    pub(crate) method: Sourced<Method>,
-    pub(crate) scheduler: Sourced<String>,
+    pub(crate) method: Positioned<Method>,
+    pub(crate) scheduler: Positioned<String>,
     pub(crate) flags: Vec<(String, Position)>,
     pub(crate) persistent: Option<Persistence>,
     pub(crate) one_packet: Option<Position>,
@@ -107,7 +107,7 @@ pub(crate) struct Writer {
     pub(crate) mails: Vec<Mail>,
 }
 
-impl<T> Sourced<T> {
+impl<T> Positioned<T> {
     pub(crate) fn at(value: T, position: Position) -> Self {
         Self {
             value,

@@ -531,7 +531,7 @@ impl Writer {
         let Some(pool) = action.pool() else {
             self.route(service, from, condition, action);
             match action {
-                Action::Close => {}
+                Action::Close => self.add_log_key(edits),
                 _ => self.add_edits(edits),
             }
             return;
@@ -581,6 +581,14 @@ impl Writer {
             table.entries.extend(entries);
         }
         self.add_keys(edits);
+    }
+
+    /// Adds `access_log` to the last route, the only key that affects a connection without a response.
+    fn add_log_key(&mut self, edits: &Edits) {
+        if let Some(table) = self.document.tables.last_mut() {
+            let keys = edits.keys.iter().filter(|key| key.key == "access_log");
+            table.entries.extend(keys.cloned());
+        }
     }
 
     /// Adds the keys that do not change header fields to the last route.

@@ -4,15 +4,15 @@ use crate::document::{Document, Entry, Item, Table};
 use crate::note::Position;
 
 /// A value and its source line.
-pub(crate) type SourcedText = (String, Position);
+pub(crate) type PositionedText = (String, Position);
 
 /// The email alerts that another program sends.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Mail {
-    pub(crate) to: Vec<SourcedText>,
-    pub(crate) from: Option<SourcedText>,
+    pub(crate) to: Vec<PositionedText>,
+    pub(crate) from: Option<PositionedText>,
     /// The mail server as `HOST:PORT`.
-    pub(crate) server: Option<SourcedText>,
+    pub(crate) server: Option<PositionedText>,
     /// Pools whose changes are reported; empty for all pools.
     pub(crate) pools: Vec<String>,
 }

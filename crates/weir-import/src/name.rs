@@ -7,9 +7,9 @@ use std::collections::HashSet;
 pub(crate) struct UniqueNames(HashSet<String>);
 
 impl UniqueNames {
-    /// Returns the name reduced by [`plain`], with a number appended if the name was returned before.
+    /// Returns the name reduced by [`sanitize`], with a number appended if the name was returned before.
     pub(crate) fn claim(&mut self, wanted: &str) -> String {
-        numbered(&plain(wanted), |name| !self.0.insert(name.to_owned()))
+        numbered(&sanitize(wanted), |name| !self.0.insert(name.to_owned()))
     }
 }
 
@@ -26,17 +26,17 @@ pub(crate) fn numbered(base: &str, mut is_taken: impl FnMut(&str) -> bool) -> St
 
 /// Returns at most 60 characters of a name, with only letters, digits, `-`, `_` and `.`: `tcp/[2001:db8::1]:80` becomes
 /// `tcp-2001-db8--1-80`.
-pub(crate) fn plain(wanted: &str) -> String {
-    let mut plain = String::new();
+pub(crate) fn sanitize(wanted: &str) -> String {
+    let mut sanitized = String::new();
     for c in wanted.replace('*', "any").chars().take(60) {
         match c {
-            c if c.is_ascii_alphanumeric() || c == '.' || c == '_' => plain.push(c),
+            c if c.is_ascii_alphanumeric() || c == '.' || c == '_' => sanitized.push(c),
             '[' | ']' => {}
-            _ => plain.push('-'),
+            _ => sanitized.push('-'),
         }
     }
-    if plain.is_empty() {
-        plain.push_str("nameless");
+    if sanitized.is_empty() {
+        sanitized.push_str("nameless");
     }
-    plain
+    sanitized
 }

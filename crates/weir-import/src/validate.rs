@@ -284,7 +284,7 @@ fn remove_marked(document: &mut Document, notes: &mut Notes) {
         let reason = match position == owner {
             true => "not imported: a part that it requires is not imported".to_owned(),
             false => format!(
-                "not imported: it belongs to a part of line {} that is not imported",
+                "not imported: it depends on a part of line {} that is not imported",
                 owner.line()
             ),
         };

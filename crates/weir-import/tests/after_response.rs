@@ -90,7 +90,7 @@ fn rules_of_a_backend_change_its_own_responses_only() {
 }
 
 #[test]
-fn rules_are_applied_after_those_for_responses_of_servers() {
+fn after_response_rules_follow_response_rules() {
     let after = "http-after-response set-header X-A after";
     for (frontend, backend) in [
         (

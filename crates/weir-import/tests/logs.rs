@@ -78,7 +78,7 @@ fn log_format_becomes_a_template() {
 }
 
 #[test]
-fn notes_name_the_key_of_weir() {
+fn notes_name_the_weir_key() {
     for (global, frontend) in [
         ("log 10.0.0.9:514 local0", "log global"),
         ("", "log 10.0.0.9:514 local0"),

@@ -16,7 +16,7 @@ fn import_frontend(lines: &str) -> Imported {
 }
 
 #[test]
-fn monitor_has_the_fields_of_haproxy() {
+fn monitor_response_has_haproxy_header_fields() {
     let imported = import_frontend("http-request deny\n monitor-uri /up");
     let route = imported.toml.split("[[route]]").nth(1).unwrap_or_default();
     assert!(route.contains("path = \"/up\"\nstatus = 200"), "{route}");

@@ -19,7 +19,7 @@ fn find_table<'t>(toml: &'t str, parts: &[&str]) -> &'t str {
 }
 
 #[test]
-fn tests_for_files_become_files_of_the_route() {
+fn file_tests_become_files_of_the_route() {
     for (lines, keys) in [
         (
             "if (!-f $request_filename) {\n proxy_pass http://a;\n break;\n }",
@@ -155,7 +155,7 @@ fn split_selects_the_target_in_several_ways() {
 }
 
 #[test]
-fn conditions_on_a_split_are_lost_if_its_targets_are() {
+fn conditions_on_a_split_are_lost_with_its_targets() {
     let imported = import_nginx(
         "split_clients $remote_addr $variant {\n 10% new;\n * old;\n}\nserver {\n listen 80;\n location / {\n if \
          ($variant = new) {\n proxy_pass http://b/x;\n }\n proxy_pass http://a;\n }\n}",

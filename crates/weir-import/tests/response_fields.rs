@@ -26,7 +26,7 @@ fn import_location(lines: &str) -> Imported {
 
 /// Asserts that the output contains the text, and that no line changes behaviour.
 #[track_caller]
-fn assert_carried(imported: &Imported, text: &str) {
+fn assert_imported_without_loss(imported: &Imported, text: &str) {
     assert!(imported.toml.contains(text), "{}", imported.toml);
     let losses: Vec<_> = imported.losses.iter().collect();
     assert!(losses.is_empty(), "{losses:?}");
@@ -39,7 +39,7 @@ fn replaced_values_of_haproxy_apply_after_those_of_the_backend() {
         "http-response replace-header Location ^http://(.*) https://\\1",
         "http-response replace-header Set-Cookie (.*) \"\\1; Secure\"",
     );
-    assert_carried(
+    assert_imported_without_loss(
         &imported,
         "replace_response_header = [{ name = \"Set-Cookie\", regex = \"(.*)\", to = \"{1}; Secure\" }, { name = \
          \"Location\", regex = \"^http://(.*)\", to = \"https://{1}\" }]",
@@ -49,7 +49,7 @@ fn replaced_values_of_haproxy_apply_after_those_of_the_backend() {
         "rspirep ^Location:\\ http://(.*) Location:\\ https://\\1",
         "",
     );
-    assert_carried(
+    assert_imported_without_loss(
         &old,
         "{ name = \"Location\", regex = \"(?i)^http://(.*)\", to = \"https://{1}\" }",
     );
@@ -71,13 +71,13 @@ fn replacements_that_weir_cannot_express_are_reported() {
 #[test]
 fn proxy_redirect_changes_location_and_refresh() {
     let imported = import_location("proxy_redirect http://a.b/x/ /y/;");
-    assert_carried(
+    assert_imported_without_loss(
         &imported,
         "replace_response_header = [{ name = \"Location\", regex = \"^http://a\\\\.b/x/(.*)$\", to = \"/y/{1}\" }, { \
          name = \"Refresh\", regex = \"^(.*url=)http://a\\\\.b/x/(.*)$\", to = \"{1}/y/{2}\" }]",
     );
     let imported = import_location("proxy_redirect ~*^http://([^:]+):8080(/.*)$ https://$1$2;");
-    assert_carried(
+    assert_imported_without_loss(
         &imported,
         "{ name = \"Location\", regex = \"(?i)^http://([^:]+):8080(/.*)$\", to = \"https://{1}{2}\" }",
     );
@@ -92,7 +92,7 @@ fn error_pages_are_files_redirects_or_empty() {
         "",
         "",
     );
-    assert_carried(
+    assert_imported_without_loss(
         &imported,
         "error_pages = [{ status = \"408\", file = \"/dev/null\" }, { status = \"503\", redirect = \"http://a.b/\" }, \
          { status = \"504\", redirect = \"/late\", redirect_status = 303 }]",
@@ -104,7 +104,7 @@ fn error_page_with_a_url_is_a_redirect() {
     let text = "http { server { listen 80; error_page 502 504 http://a.b/x; error_page 503 =303 https://c/; location / \
                 { proxy_pass http://10.0.0.5; } } }\n";
     let imported = check(nginx("nginx.conf", text, &EmptyEnvironment));
-    assert_carried(
+    assert_imported_without_loss(
         &imported,
         "error_pages = [{ status = \"502,504\", redirect = \"http://a.b/x\" }, { status = \"503\", redirect = \
          \"https://c/\", redirect_status = 303 }]",
@@ -125,7 +125,7 @@ fn timeouts_of_rules_keep_the_other_timeouts() {
         "use_backend two if { path_beg /b }",
         "backend two\n timeout server 9s\n http-request set-timeout tunnel 5m if { path_beg /b/c }",
     );
-    assert_carried(&imported, "timeouts = { server = \"9s\", tunnel = \"5m\" }");
+    assert_imported_without_loss(&imported, "timeouts = { server = \"9s\", tunnel = \"5m\" }");
     assert!(
         imported.toml.contains("timeouts = { server = \"9s\" }"),
         "{}",
@@ -136,5 +136,5 @@ fn timeouts_of_rules_keep_the_other_timeouts() {
 #[test]
 fn monitored_networks_get_a_response() {
     let imported = import("", "monitor-net 10.0.0.0/8", "");
-    assert_carried(&imported, "source = [\"10.0.0.0/8\"]\nstatus = 200\n");
+    assert_imported_without_loss(&imported, "source = [\"10.0.0.0/8\"]\nstatus = 200\n");
 }

@@ -33,7 +33,7 @@ fn is_lost(imported: &Imported, line: usize) -> bool {
 }
 
 #[test]
-fn denying_rule_after_changed_source_rejects_all_requests_to_which_it_may_apply() {
+fn deny_rule_after_source_change_rejects_all_possible_matches() {
     for (rule, expected) in [
         ("http-request deny if { src 9.9.9.0/24 }", "status = 403"),
         (
@@ -66,7 +66,7 @@ fn denying_rule_after_changed_source_rejects_all_requests_to_which_it_may_apply(
 }
 
 #[test]
-fn acl_is_exact_only_before_the_change() {
+fn acl_is_exact_only_before_source_change() {
     let acl = "acl office src 9.9.9.0/24";
     let imported = import_frontend(&[acl, SET_SRC, "http-request deny if office"]);
     assert_eq!(first_route(&imported), "status = 403");
@@ -87,7 +87,7 @@ fn acl_is_exact_only_before_the_change() {
 }
 
 #[test]
-fn every_rule_that_changes_the_source_counts() {
+fn every_source_change_is_detected() {
     let deny = "http-request deny if { src 9.9.9.0/24 }";
     for change in [
         "tcp-request connection set-src hdr_ip(x)",
@@ -111,7 +111,7 @@ fn every_rule_that_changes_the_source_counts() {
 }
 
 #[test]
-fn rules_of_a_backend_follow_those_of_the_frontend_and_its_own_changes() {
+fn backend_rules_follow_frontend_rules_and_source_changes() {
     let deny = "http-request deny if { src 9.9.9.0/24 }";
     let exact = "source = [\"9.9.9.0/24\"]; status = 403";
     for (frontend, backend, expected) in [
@@ -130,7 +130,7 @@ fn rules_of_a_backend_follow_those_of_the_frontend_and_its_own_changes() {
 }
 
 #[test]
-fn rule_that_selects_or_admits_has_an_unknown_condition() {
+fn rules_that_use_a_changed_source_are_lost() {
     let imported = import_frontend(&[SET_SRC, "use_backend other if { src 9.9.9.0/24 }"]);
     assert!(!imported.toml.contains("source ="), "{}", imported.toml);
     assert!(is_lost(&imported, 6));
@@ -171,7 +171,7 @@ fn limit_of_changed_addresses_is_not_a_limit_of_connections() {
 }
 
 #[test]
-fn lost_limit_rejects_no_client_but_other_parts_of_its_condition_do() {
+fn rule_with_lost_limit_rejects_only_by_its_other_conditions() {
     for (rule, expected) in [
         ("http-request deny if { src_conn_cur gt 9 }", ""),
         ("http-request deny unless { src_conn_cur lt 9 }", ""),

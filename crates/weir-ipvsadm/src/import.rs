@@ -6,7 +6,7 @@ use weir_model::{Forward, Pool, Server, Service, Tunnel, TunnelChecksum, TunnelK
 
 use crate::table::NO_SCHEDULER;
 use crate::{
-    Command, Edit, Names, Protocol, Refusal, ServiceKey, Table, Timeouts, lower, parse, words,
+    Command, Edit, EditError, Names, Protocol, ServiceKey, Table, Timeouts, lower, parse, words,
 };
 
 /// An imported configuration, and notes about lines that were not imported.
@@ -111,7 +111,7 @@ fn apply_edit(table: &mut Table, timeouts: &mut Timeouts, edit: &Edit) -> Result
         return Err("Weir does not balance SCTP".to_owned());
     }
     let applied = table.apply(edit);
-    applied.map_err(|errno| Refusal::from(errno).message(edit).to_owned())
+    applied.map_err(|errno| EditError::from(errno).message(edit).to_owned())
 }
 
 /// Converts a service's name into a name that is valid in weir.toml, such as `tcp-192.0.2.10-80`.
@@ -214,8 +214,8 @@ fn tunnel_value(tunnel: Tunnel) -> String {
 }
 
 fn write_service(text: &mut String, name: &str, service: &Service) {
-    let listens_on = service.listens_on();
-    let listen: Vec<String> = listens_on
+    let listener_names = service.listener_names();
+    let listen: Vec<String> = listener_names
         .iter()
         .map(|address| format!("\"{address}\""))
         .collect();

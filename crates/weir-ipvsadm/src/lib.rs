@@ -39,7 +39,7 @@ pub use lower::{lower, server_name, service_name};
 pub use names::{Names, NumericNames};
 pub use parse::{Command, List, parse};
 pub use restore::{read_error, words};
-pub use table::{Edit, Errno, Refusal, Table, TableService};
+pub use table::{Edit, EditError, Errno, Table, TableService};
 pub use usage::{usage, version};
 pub use value::{
     Forward, MAX_WEIGHT, Mask, Persistence, Protocol, Server, ServerEdit, ServerKey, Service,

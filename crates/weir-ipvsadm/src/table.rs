@@ -81,7 +81,7 @@ pub enum Errno {
 /// Why an edit was rejected.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Refusal {
+pub enum EditError {
     /// An error that the kernel would return.
     Errno(Errno),
     /// A conflict with weir.toml. The caller prepends the file's name to the message.
@@ -97,13 +97,13 @@ pub enum Refusal {
     Message(String),
 }
 
-impl From<Errno> for Refusal {
+impl From<Errno> for EditError {
     fn from(errno: Errno) -> Self {
         Self::Errno(errno)
     }
 }
 
-impl Refusal {
+impl EditError {
     /// Returns the tool's message (libipvs.c: ipvs_strerror).
     pub fn message(&self, edit: &Edit) -> &str {
         let errno = match self {

@@ -161,7 +161,7 @@ fn lines_without_effect_are_noted_and_lost_lines_are_losses() {
 
 #[test]
 fn service_listens_on_the_address_or_mark_of_its_key() {
-    for (line, name, listens_on) in [
+    for (line, name, listener_names) in [
         (
             "-A -t 192.0.2.10:80",
             "ipvsadm:tcp/192.0.2.10:80",
@@ -187,7 +187,7 @@ fn service_listens_on_the_address_or_mark_of_its_key() {
     ] {
         let (service, pool) = lower_only_service(line);
         assert_eq!((service.name.as_str(), pool.name.as_str()), (name, name));
-        assert_eq!(service.listens_on(), [listens_on]);
+        assert_eq!(service.listener_names(), [listener_names]);
         assert!(service.strict_ipvs && service.pool == name);
     }
     let (any, _) = lower_only_service("-A -t 192.0.2.10:0 -p 60 -M 255.255.0.0");
@@ -332,7 +332,7 @@ fn edits_change_the_table_like_the_kernel() {
 }
 
 #[test]
-fn protocols_and_forwards_have_the_tools_titles_and_options() {
+fn protocols_and_forwards_have_ipvsadm_titles_and_options() {
     for (protocol, title, name, option, number) in [
         (Protocol::Tcp, "TCP", "tcp", "-t", 6),
         (Protocol::Udp, "UDP", "udp", "-u", 17),

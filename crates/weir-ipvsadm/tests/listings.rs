@@ -92,7 +92,7 @@ fn run_listing(line: &str, names: &dyn Names) -> String {
 }
 
 #[test]
-fn every_mode_with_numbers() {
+fn every_listing_mode_has_numeric_output() {
     let mut all = String::new();
     for mode in [
         "-L -n",

@@ -5,7 +5,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use weir_ipvsadm::{
-    Command, Edit, Errno, Exit, Names, NumericNames, Protocol, Refusal, Table, parse, words,
+    Command, Edit, EditError, Errno, Exit, Names, NumericNames, Protocol, Table, parse, words,
 };
 
 fn exit(line: &str) -> Exit {
@@ -393,7 +393,7 @@ const TABLE_ERRORS: &[(&str, &str)] = &[
 ];
 
 #[test]
-fn kernel_errors_have_the_tools_messages() {
+fn kernel_errors_have_ipvsadm_messages() {
     let mut table = Table::default();
     for line in ["-A -t 10.0.0.1:80", "-a -t 10.0.0.1:80 -r 10.1.0.1"] {
         table.apply(&edit(line)).unwrap();
@@ -402,11 +402,11 @@ fn kernel_errors_have_the_tools_messages() {
     for (line, message) in TABLE_ERRORS {
         let edit = edit(line);
         let errno = table.apply(&edit).expect_err(line);
-        assert_eq!(Refusal::from(errno).message(&edit), *message, "{line}");
+        assert_eq!(EditError::from(errno).message(&edit), *message, "{line}");
         assert_eq!(table, before, "{line}");
     }
-    let refusal = Refusal::from(Errno::Permission);
-    assert_eq!(refusal.message(&Edit::Clear), PERMISSION);
+    let error = EditError::from(Errno::Permission);
+    assert_eq!(error.message(&Edit::Clear), PERMISSION);
 }
 
 const PERMISSION: &str = "Permission denied (you must be root)";

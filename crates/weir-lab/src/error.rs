@@ -27,7 +27,7 @@ pub enum LabError {
     },
     /// `weir lab report` found no results.
     #[error(
-        "{directory} has no results; `weir lab run NAME --report DIR` or --run creates them",
+        "no results in {directory}; create them with `weir lab run NAME --report DIR` or --run",
         directory = .directory.display()
     )]
     NoResults {
@@ -110,7 +110,7 @@ pub enum LabError {
         source: Box<LabError>,
     },
     /// Ctrl-C or SIGTERM interrupted the lab.
-    #[error("interrupted; all started programs and created namespaces have been removed")]
+    #[error("interrupted; all started programs were stopped and all created namespaces removed")]
     Interrupted,
 }
 

@@ -53,7 +53,7 @@ impl FromStr for Rate {
             "gbit" => 1e9,
             "" => {
                 return Err(format!(
-                    "\"{text}\" has no unit; use for example 10mbit, 10240kbit or 1gbit"
+                    "\"{text}\" has no unit; examples: 10mbit, 10240kbit, 1gbit"
                 ));
             }
             other => {
@@ -64,7 +64,7 @@ impl FromStr for Rate {
         };
         let value: f64 = number
             .parse()
-            .map_err(|_| format!("\"{text}\" is not a rate; use for example 10mbit"))?;
+            .map_err(|_| format!("\"{text}\" is not a rate; example: 10mbit"))?;
         let bits = (value * factor).round();
         if !(MIN_BITS_PER_SECOND as f64..=MAX_BITS_PER_SECOND as f64).contains(&bits) {
             return Err(format!("\"{text}\" is out of range: 64kbit to 100gbit"));

@@ -120,7 +120,7 @@ fn read(names: &[String]) -> Result<Vec<(u64, u64)>> {
 }
 
 /// Samples `topology` while `work` runs. Returns the result of `work` and the samples.
-pub(crate) fn during<T>(
+pub(crate) fn run_sampled<T>(
     topology: &Topology,
     work: impl FnOnce() -> Result<T>,
 ) -> Result<(T, Series)> {

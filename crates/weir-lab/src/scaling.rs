@@ -114,7 +114,7 @@ pub(crate) fn run(arguments: &ScalingArguments) -> Result<String> {
     for (router, rows) in &tables {
         text += &table(*router, rows);
     }
-    text += &need_table(arguments, &need);
+    text += &requirements_table(arguments, &need);
     Ok(text)
 }
 
@@ -147,7 +147,7 @@ fn table(router: Router, rows: &[Row]) -> String {
     text
 }
 
-fn need_table(arguments: &ScalingArguments, need: &Requirements) -> String {
+fn requirements_table(arguments: &ScalingArguments, need: &Requirements) -> String {
     let gib = |bytes: f64| format!("{:.2} GiB", bytes / f64::from(1 << 30));
     let rows = [
         ("client packets", format!("{:.2} M/s", need.packets / 1e6)),
@@ -165,7 +165,7 @@ fn need_table(arguments: &ScalingArguments, need: &Requirements) -> String {
         ),
     ];
     let mut text = format!(
-        "\nOne director, link {} full of packets of {} bytes, {} connections in the group:\n",
+        "\nOne director, {} link full of {}-byte packets, {} connections in the group:\n",
         arguments.link, arguments.packet, arguments.flows
     );
     for (name, value) in rows {
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn page_contains_the_default_output_at_length() {
+    fn page_contains_the_default_output_soak() {
         if std::env::var_os("WEIR_SOAK").is_none() {
             return;
         }

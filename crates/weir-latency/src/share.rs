@@ -2,9 +2,9 @@
 
 use weir_abi::{COST_EXPLORE, COST_SHARE_MAX};
 
-/// The known latency of a server.
+/// The estimated latency of a server.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum KnownLatency {
+pub enum LatencyEstimate {
     /// Latency in microseconds, from recent samples.
     Fresh(f64),
     /// Not measured yet: the server was put into use only recently.
@@ -19,7 +19,7 @@ pub struct Server {
     /// Effective weight, above 0.
     pub weight: u32,
     /// Latency of the server.
-    pub latency: KnownLatency,
+    pub latency: LatencyEstimate,
 }
 
 /// Latencies below this number of microseconds are treated as equal, because network noise exceeds them.
@@ -37,7 +37,7 @@ const NOISE_BAND_RATIO: f64 = 1.2;
 #[must_use]
 pub fn shares(servers: &[Server]) -> Vec<u32> {
     let recent = servers.iter().filter_map(|server| match server.latency {
-        KnownLatency::Fresh(us) => Some(us.max(LATENCY_MIN_US)),
+        LatencyEstimate::Fresh(us) => Some(us.max(LATENCY_MIN_US)),
         _ => None,
     });
     let (mut best, mut sum, mut count) = (f64::INFINITY, 0.0, 0_u32);
@@ -53,15 +53,15 @@ pub fn shares(servers: &[Server]) -> Vec<u32> {
     };
     let per_latency = |server: &Server| {
         let us = match server.latency {
-            KnownLatency::Fresh(us)
+            LatencyEstimate::Fresh(us)
                 if us.max(LATENCY_MIN_US) > (best * NOISE_BAND_RATIO).max(best + NOISE_BAND_US) =>
             {
                 us
             }
-            KnownLatency::Fresh(_) => best,
-            KnownLatency::New => mean,
-            KnownLatency::Stale if count == 0 => best,
-            KnownLatency::Stale => return 0.0,
+            LatencyEstimate::Fresh(_) => best,
+            LatencyEstimate::New => mean,
+            LatencyEstimate::Stale if count == 0 => best,
+            LatencyEstimate::Stale => return 0.0,
         };
         1.0 / weir_sched::least_time::cost(us, 0, server.weight)
     };

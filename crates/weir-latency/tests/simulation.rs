@@ -13,7 +13,7 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
 use weir_abi::COST_EXPLORE;
-use weir_latency::share::{KnownLatency, Server as Input, shares};
+use weir_latency::share::{LatencyEstimate, Server as Input, shares};
 use weir_latency::{Method, Statistics};
 use weir_model::SplitMix64;
 use weir_sched::{Counts, Member, least_time};
@@ -92,9 +92,9 @@ impl Director {
             samples.clear();
         }
         let latency = |statistics: &Statistics| match statistics.average_us(now_ns) {
-            Some(us) => KnownLatency::Fresh(us),
-            None if statistics.total() == 0 => KnownLatency::New,
-            None => KnownLatency::Stale,
+            Some(us) => LatencyEstimate::Fresh(us),
+            None if statistics.total() == 0 => LatencyEstimate::New,
+            None => LatencyEstimate::Stale,
         };
         let inputs = self.statistics.iter().zip(weights);
         let inputs: Vec<Input> = inputs
@@ -455,7 +455,7 @@ fn directors_that_see_the_same_change_do_not_all_choose_one_server() {
 }
 
 #[test]
-fn shares_stay_within_a_fifth_for_ten_minutes_at_length() {
+fn shares_stay_within_a_fifth_for_ten_minutes_soak() {
     if std::env::var_os("WEIR_SOAK").is_none() {
         return;
     }

@@ -55,12 +55,12 @@ pub enum Speaker {
     },
     /// GoBGP: its command line.
     Gobgp {
-        /// The program with its options.
+        /// The program and its arguments.
         command: Vec<String>,
     },
     /// FRR: vtysh.
     Frr {
-        /// The program with its options.
+        /// The program and its arguments.
         command: Vec<String>,
         /// AS number of `router bgp`.
         asn: u32,
@@ -105,7 +105,7 @@ impl Speaker {
         }
     }
 
-    /// Returns the program with its options, if a program controls the speaker.
+    /// Returns the program and its arguments, if a program controls the speaker.
     pub fn command(&self) -> Option<&[String]> {
         match self {
             Self::Gobgp { command } | Self::Frr { command, .. } => Some(command),

@@ -61,9 +61,9 @@ pub struct ProbeTarget {
     pub address: Option<IpAddr>,
     /// Overrides the port of the server and of the listener.
     pub port: Option<u16>,
-    /// Source address; `None` = the kernel's choice.
+    /// Source address; `None` = selected by the kernel.
     pub source: Option<IpAddr>,
-    /// Outgoing interface; `None` = the kernel's choice.
+    /// Outgoing interface; `None` = selected by the kernel.
     pub interface: Option<String>,
     /// PROXY protocol header that probes send first.
     pub proxy_protocol: Option<ProxyHeader>,
@@ -189,7 +189,7 @@ impl Desired {
     }
 
     /// Returns whether any check uses a service's forwarding path.
-    pub fn probes_paths(&self) -> bool {
+    pub fn has_path_checks(&self) -> bool {
         let through = |checks: &[Check]| {
             checks
                 .iter()

@@ -162,11 +162,11 @@ impl Desired {
     ) -> bool {
         let mut routers = self.vrrp.iter();
         routers.any(|router| {
-            let is_there = match router.interface_of(address) {
+            let is_on_interface = match router.interface_of(address) {
                 Some(name) => name == interface,
                 None => router.source.is_some_and(&has_source),
             };
-            is_there && router.managed_addresses().any(|it| it.address == address)
+            is_on_interface && router.managed_addresses().any(|it| it.address == address)
         })
     }
 
@@ -665,7 +665,7 @@ impl Service {
     }
 
     /// Returns the addresses, then the marks, as written in the configuration.
-    pub fn listens_on(&self) -> Vec<String> {
+    pub fn listener_names(&self) -> Vec<String> {
         let addresses = self.listen.iter().map(ToString::to_string);
         addresses
             .chain(self.marks.iter().map(ToString::to_string))

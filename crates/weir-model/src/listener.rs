@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn specificity_orders_exact_range_any() {
+    fn exact_port_is_more_specific_than_range_and_any() {
         assert!(Ports::One(1).specificity() > Ports::Range(1, 2).specificity());
         assert!(Ports::Range(1, 2).specificity() > Ports::Any.specificity());
     }

@@ -92,23 +92,23 @@ pub enum Forwarded {
     Off,
     /// `X-Forwarded-For` and `-Proto`.
     #[default]
-    Customary,
+    XForwarded,
     /// `Forwarded` (RFC 7239).
-    Standard,
+    Rfc7239,
     /// All of the fields above.
     Both,
 }
 
 impl Forwarded {
     /// Values that have a name; the other values are `false` and `true`.
-    pub const ALL: [Self; 2] = [Self::Standard, Self::Both];
+    pub const ALL: [Self; 2] = [Self::Rfc7239, Self::Both];
 
     /// Returns the name in the configuration.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Off => "false",
-            Self::Customary => "true",
-            Self::Standard => "rfc7239",
+            Self::XForwarded => "true",
+            Self::Rfc7239 => "rfc7239",
             Self::Both => "both",
         }
     }

@@ -32,7 +32,7 @@ impl Notifier {
     pub const USER: &str = "nobody";
 
     /// Returns whether changes of a pool to a state are sent.
-    pub fn wants(&self, pool: &str, state: &str) -> bool {
+    pub fn matches(&self, pool: &str, state: &str) -> bool {
         let is_selected =
             |list: &[String], value: &str| list.is_empty() || list.iter().any(|it| it == value);
         is_selected(&self.pools, pool) && is_selected(&self.states, state)
@@ -87,10 +87,10 @@ mod tests {
             webhook: None,
             mail: None,
         };
-        assert!(notifier.wants("web", "down"));
+        assert!(notifier.matches("web", "down"));
         notifier.pools = vec!["web".to_owned()];
         notifier.states = vec!["down".to_owned()];
-        assert!(notifier.wants("web", "down"));
-        assert!(!notifier.wants("web", "up") && !notifier.wants("app", "down"));
+        assert!(notifier.matches("web", "down"));
+        assert!(!notifier.matches("web", "up") && !notifier.matches("app", "down"));
     }
 }

@@ -248,7 +248,7 @@ impl Proxy {
     }
 
     /// Returns every text of the service and its routes that Weir expands for each request.
-    pub fn texts(&self) -> impl Iterator<Item = &Template> {
+    pub fn templates(&self) -> impl Iterator<Item = &Template> {
         let by_service = [&self.request_header, &self.response_header].into_iter();
         let by_route = self
             .routes
@@ -284,7 +284,7 @@ impl Proxy {
         let conditions = self.routes.iter().flat_map(Route::conditions);
         conditions.into_iter().any(Conditions::needs_tls)
             || self
-                .texts()
+                .templates()
                 .chain(self.log_maps.iter().map(|map| &map.key))
                 .flat_map(Template::variables)
                 .any(Variable::needs_tls)

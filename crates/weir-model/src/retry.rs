@@ -62,7 +62,7 @@ impl std::fmt::Display for RetryOn {
             });
         let all: Vec<String> = conditions.chain(statuses).collect();
         match all.is_empty() {
-            true => f.write_str("nothing"),
+            true => f.write_str("none"),
             false => f.write_str(&all.join(", ")),
         }
     }

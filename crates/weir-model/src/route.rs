@@ -103,7 +103,7 @@ impl fmt::Display for RouteAction {
             Self::Pool(pool) => write!(f, "pool {pool}"),
             Self::Split(split) => write!(f, "{split}"),
             Self::Redirect { to, status } => write!(f, "{status} to {to}"),
-            Self::Respond { status, .. } => write!(f, "answer {status}"),
+            Self::Respond { status, .. } => write!(f, "respond {status}"),
             Self::Mapped(map) => write!(f, "pool by map {}", map.name),
             Self::Files(files) => write!(f, "{files}"),
             Self::Close => f.write_str("close"),
@@ -443,7 +443,7 @@ pub struct RouteTimeouts {
 
 impl RouteTimeouts {
     /// Returns the service's timeouts, overridden by those of the route.
-    pub fn over(&self, service: &crate::ProxyTimeouts) -> crate::ProxyTimeouts {
+    pub fn applied_to(&self, service: &crate::ProxyTimeouts) -> crate::ProxyTimeouts {
         crate::ProxyTimeouts {
             client: self.client.unwrap_or(service.client),
             connect: self.connect.unwrap_or(service.connect),

@@ -590,7 +590,7 @@ fn changed_keys_of_proxy_services_are_edits() {
                         statuses: Vec::new(),
                     };
                 },
-                "retry_on connect, empty -> nothing",
+                "retry_on connect, empty -> none",
             ),
             (
                 |it| proxy(it).normalize_path = None,
@@ -601,7 +601,7 @@ fn changed_keys_of_proxy_services_are_edits() {
                 "forwarded true -> false",
             ),
             (
-                |it| proxy(it).forwarded = Forwarded::Standard,
+                |it| proxy(it).forwarded = Forwarded::Rfc7239,
                 "forwarded true -> rfc7239",
             ),
             (
@@ -748,7 +748,7 @@ fn changed_keys_of_proxy_services_are_edits() {
             ),
             (
                 |it| proxy(it).routes.clear(),
-                "routes [/* -> pool p, /* -> answer 200] -> [none]",
+                "routes [/* -> pool p, /* -> respond 200] -> [none]",
             ),
         ],
     );

@@ -226,7 +226,7 @@ fn server_has_its_own_checks_or_those_of_the_pool() {
 }
 
 #[test]
-fn probes_paths_is_true_if_any_check_uses_path() {
+fn has_path_checks_is_true_if_any_check_uses_path() {
     let probes = |change: &dyn Fn(&mut Pool, Check)| {
         let mut desired = desired();
         desired.pools[1].servers = vec![server("10.0.0.1", None)];
@@ -234,7 +234,7 @@ fn probes_paths_is_true_if_any_check_uses_path() {
         let mut check = Check::new(Probe::Tcp);
         check.target.via = Via::Path;
         change(&mut desired.pools[1], check);
-        desired.probes_paths()
+        desired.has_path_checks()
     };
     assert!(!probes(&|_, _| ()));
     assert!(!probes(

@@ -80,7 +80,7 @@ fn routes_are_displayed_on_one_line() {
         status: 410,
         body: Template::literal("long"),
     };
-    assert_eq!(Route::new(answer).to_string(), "/* -> answer 410");
+    assert_eq!(Route::new(answer).to_string(), "/* -> respond 410");
 }
 
 #[test]
@@ -200,7 +200,7 @@ fn service_has_family_of_its_first_listener_or_mark() {
         ports: Ports::Any,
     }];
     assert_eq!(service.family(), Some(Family::V4));
-    assert_eq!(service.listens_on(), ["tcp/192.0.2.1:*", "fwmark6/7"]);
+    assert_eq!(service.listener_names(), ["tcp/192.0.2.1:*", "fwmark6/7"]);
 }
 
 #[test]

@@ -119,7 +119,7 @@ pub(crate) const fn drops_entries(ipvs: &Ipvs, memory_is_low: bool) -> bool {
 /// Returns the `SETTINGS_*` flags of checks: the tc programs look for probes only if a check uses a service's
 /// forwarding method.
 pub fn probes(desired: &Desired) -> u32 {
-    if desired.probes_paths() {
+    if desired.has_path_checks() {
         SETTINGS_PROBES
     } else {
         0

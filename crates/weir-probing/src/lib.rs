@@ -31,7 +31,7 @@ use weir_state::{HealthEvent, PoolChange, PoolState};
 pub use path_table::{
     PathObservation, PathPackets, PathTable, RemotePaths, claims_vip, path_entry, path_observation,
 };
-pub use post::{PostError, Poster};
+pub use post::{PostClient, PostError};
 
 use context::lock;
 use shared::SharedState;

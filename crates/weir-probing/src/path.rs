@@ -100,7 +100,7 @@ impl PathProbe {
                 "the probe was sent through an interface to which Weir is not attached",
             ),
             Verdict::Passed if self.server_claims_vip(packets).await => Outcome::failed(format!(
-                "the server answers ARP for the VIP {}",
+                "the server replies to ARP requests for the VIP {}",
                 self.path.vip
             )),
             Verdict::Passed => outcome,
@@ -123,7 +123,7 @@ impl PathProbe {
             return format!("{note} at {}", SocketAddr::new(vip, port));
         }
         if observed.stray > 0 {
-            return format!("another machine answers for the VIP {vip} ({note})");
+            return format!("another machine replies from the VIP {vip} ({note})");
         }
         if observed.untranslated > 0 {
             return format!("the server does not restore the VIP {vip} in marked packets");

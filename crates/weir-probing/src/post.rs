@@ -17,9 +17,9 @@ use weir_proxy::server_verifier;
 /// Maximum length of a status line, in bytes.
 const STATUS_LINE_MAX_BYTES: u64 = 1_024;
 
-/// Sends requests to one receiver.
+/// Sends POST requests to one receiver.
 #[derive(Debug)]
-pub struct Poster {
+pub struct PostClient {
     receiver: HttpReceiver,
     /// TLS configuration; built on first use.
     tls: Option<Arc<ClientConfig>>,
@@ -55,8 +55,8 @@ impl PostError {
     }
 }
 
-impl Poster {
-    /// Creates a sender for one receiver. Does not connect.
+impl PostClient {
+    /// Creates a client for one receiver. Does not connect.
     pub const fn new(receiver: HttpReceiver) -> Self {
         Self {
             receiver,

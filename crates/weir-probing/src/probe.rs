@@ -27,7 +27,7 @@ pub(crate) async fn run(context: &Context, target: &Target, deadline: Instant) -
         Ok(outcome) => outcome,
         Err(_) => {
             let limit = weir_config::show_duration(target.timing.timeout);
-            Outcome::failed(format!("no answer within {limit}"))
+            Outcome::failed(format!("no response within {limit}"))
         }
     };
     let outcome = with_duration(outcome, started.elapsed());
@@ -98,14 +98,14 @@ async fn run_over(
     let Some(mut dialogue) = dialogue::for_target(target) else {
         return Outcome::passed(connected);
     };
-    let outcome = converse(stream, dialogue.as_mut()).await;
+    let outcome = run_dialogue(stream, dialogue.as_mut()).await;
     // The outcome is already decided, so an error does not matter.
     let _ = stream.write_all(dialogue.quit_message()).await;
     outcome
 }
 
 /// Runs a dialogue over a stream. An error of the stream is a failure.
-async fn converse(
+async fn run_dialogue(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     dialogue: &mut dyn Dialogue,
 ) -> Outcome {

@@ -154,7 +154,7 @@ pub(crate) struct Context {
     /// When the `unwatched` sessions will be registered, in milliseconds on the worker clock.
     watch_at: u64,
     /// Spare log records.
-    #[expect(clippy::vec_box, reason = "a session takes the box and gives it back")]
+    #[expect(clippy::vec_box, reason = "sessions take and return the box")]
     spare_log_records: Vec<Box<LogRecord>>,
 }
 

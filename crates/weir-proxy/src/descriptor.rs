@@ -234,8 +234,8 @@ fn excessive_limits(desired: &Desired, limit: usize, clients_max: usize) -> Vec<
         fatal: false,
         message,
         cause: format!(
-            "{limit} open files (RLIMIT_NOFILE) are enough for {clients_max} clients at once, each with a connection \
-             to a server; further clients wait to be accepted"
+            "{limit} open files (RLIMIT_NOFILE) are enough for {clients_max} concurrent clients, each with a \
+             connection to a server; further clients wait to be accepted"
         ),
         fix: "raise the hard limit (`LimitNOFILE=` of the unit, `ulimit -Hn`), or lower `limits.connections`"
             .to_owned(),

@@ -13,7 +13,7 @@ pub(crate) fn listen_advice(address: SocketAddr, error: Errno) -> String {
         return "run as root, or grant CAP_NET_BIND_SERVICE".to_owned();
     }
     let port = address.port();
-    format!("`ss -ltnp 'sport = :{port}'` shows which program listens there")
+    format!("`ss -ltnp 'sport = :{port}'` shows which program is listening on this port")
 }
 
 /// Why the proxy cannot be prepared or started.

@@ -87,7 +87,7 @@ impl Inbox {
 
 /// Receives connections from another process, and distributes them to the workers.
 #[derive(Debug)]
-pub struct Inlet {
+pub struct HandoverReceiver {
     /// While this reference exists, services that a reload removes stay available for connections that arrive later.
     pub(crate) _open: Arc<()>,
     pub(crate) shared: Arc<SharedState>,
@@ -95,7 +95,7 @@ pub struct Inlet {
     pub(crate) next_worker: usize,
 }
 
-impl Inlet {
+impl HandoverReceiver {
     /// Adds the other process's counters to the active services. Must not run concurrently with itself or with
     /// [`Proxy::add_previous_counts`](crate::Proxy::add_previous_counts).
     pub fn add_counts(&mut self, counts: &[ServiceStatus]) {
@@ -113,9 +113,9 @@ impl Inlet {
         let mut inbox = self.shared.inbox.lock();
         if self.shared.handing_over.load(Ordering::Acquire) {
             drop(inbox);
-            if let Some(outlet) = self.shared.outlet() {
+            if let Some(sender) = self.shared.handover_sender() {
                 // Fails if the other process has exited; the connection is then closed.
-                let _ = outlet.send(connection);
+                let _ = sender.send(connection);
             }
             return;
         }

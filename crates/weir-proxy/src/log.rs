@@ -109,7 +109,7 @@ pub(crate) fn problems(desired: &Desired) -> Vec<Problem> {
             ),
             LogTarget::Syslog(path) | LogTarget::Journal(path) => (
                 missing_socket(Path::new(path))?,
-                "start the log daemon, or write a file as `access_log`",
+                "start the log daemon, or set `access_log` to a file",
             ),
             LogTarget::Stdout => return None,
         };
@@ -395,10 +395,10 @@ impl Writer {
             Arc::<Mutex<Vec<Weak<Log>>>>::default(),
             Arc::new(AtomicBool::new(false)),
         );
-        let (theirs, stopped) = (Arc::clone(&logs), Arc::clone(&stop));
+        let (thread_logs, thread_stop) = (Arc::clone(&logs), Arc::clone(&stop));
         let thread = std::thread::Builder::new()
             .name("weir-proxy-log".to_owned())
-            .spawn(move || run(&theirs, &stopped))?;
+            .spawn(move || run(&thread_logs, &thread_stop))?;
         Ok(Self { logs, stop, thread })
     }
 
@@ -472,9 +472,9 @@ impl OpenLog {
                 self.ends_within_line = false;
                 self.recover(now);
             }
-            Err((what, error)) => {
+            Err((operation, error)) => {
                 self.log.dropped.fetch_add(count, Ordering::Relaxed);
-                self.count_lost(count, what, &error, now);
+                self.count_lost(count, operation, &error, now);
             }
         }
     }
@@ -505,7 +505,7 @@ impl OpenLog {
     }
 
     /// Counts lost lines. Logs a warning at once, then at intervals of [`WARNING_INTERVAL`].
-    fn count_lost(&mut self, count: u64, what: &str, error: &std::io::Error, now: Instant) {
+    fn count_lost(&mut self, count: u64, operation: &str, error: &std::io::Error, now: Instant) {
         let first = self.outage.is_none();
         let outage = self.outage.get_or_insert(Outage {
             since: now,
@@ -523,7 +523,7 @@ impl OpenLog {
             &self.log.kind.path,
             std::mem::take(&mut outage.lost_since_warning),
         );
-        tracing::warn!(path, %error, lost, "the access log cannot be {what}; lines are lost");
+        tracing::warn!(path, %error, lost, "the access log cannot be {operation}; lines are lost");
     }
 
     /// Logs once that lines can be written again.

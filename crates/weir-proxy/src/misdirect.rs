@@ -46,7 +46,7 @@ impl Names {
     }
 
     /// Returns how specifically the names match `host`, which must be in lower case.
-    fn cover(&self, host: &[u8]) -> Coverage {
+    fn coverage(&self, host: &[u8]) -> Coverage {
         if self.exact.contains(host) {
             return Coverage::Exact;
         }
@@ -66,7 +66,7 @@ pub(crate) struct MisdirectRules {
     /// Names of this service.
     own_names: Arc<Names>,
     /// Names of the services that require different client certificates.
-    guarded: Vec<Arc<Names>>,
+    protected: Vec<Arc<Names>>,
 }
 
 impl MisdirectRules {
@@ -80,21 +80,21 @@ impl MisdirectRules {
         if tls.sni_host == SniHost::Ignore {
             return None;
         }
-        let is_guarded = |other: &ServiceTls| {
+        let is_protected = |other: &ServiceTls| {
             let equivalent = tls.client_auth == ClientAuth::Required
                 && tls.client_ca == other.client_ca
                 && (other.client_crl.is_none() || tls.client_crl == other.client_crl);
             other.client_ca.is_some() && other.client_auth == ClientAuth::Required && !equivalent
         };
-        let guarded: Vec<_> = others
-            .filter(|(other, _)| is_guarded(other))
+        let protected: Vec<_> = others
+            .filter(|(other, _)| is_protected(other))
             .map(|(_, names)| Arc::clone(names))
             .collect();
         let only_sni = tls.sni_host == SniHost::Same;
-        (only_sni || !guarded.is_empty()).then(|| Self {
+        (only_sni || !protected.is_empty()).then(|| Self {
             only_sni,
             own_names: Arc::clone(own_names),
-            guarded,
+            protected,
         })
     }
 
@@ -116,15 +116,15 @@ impl MisdirectRules {
         };
         lower.copy_from_slice(host);
         lower.make_ascii_lowercase();
-        let own_cover = self.own_names.cover(lower);
+        let own_coverage = self.own_names.coverage(lower);
         // The client has verified this service's certificate for the name, even if a name of another service matches
         // better.
-        if own_cover == Coverage::Exact || (is_sni && own_cover != Coverage::None) {
+        if own_coverage == Coverage::Exact || (is_sni && own_coverage != Coverage::None) {
             return false;
         }
-        self.guarded
+        self.protected
             .iter()
-            .any(|names| names.cover(lower) > own_cover)
+            .any(|names| names.coverage(lower) > own_coverage)
     }
 }
 
@@ -168,7 +168,7 @@ mod tests {
     #[test]
     fn only_hosts_of_services_with_different_client_authentication_are_rejected() {
         let open = tls(None, ClientAuth::Required, SniHost::ClientAuth);
-        let guarded = tls(Some("/ca"), ClientAuth::Required, SniHost::ClientAuth);
+        let protected = tls(Some("/ca"), ClientAuth::Required, SniHost::ClientAuth);
         let optional = tls(Some("/ca"), ClientAuth::Optional, SniHost::ClientAuth);
         let other = tls(Some("/other"), ClientAuth::Required, SniHost::ClientAuth);
         let off = tls(None, ClientAuth::Required, SniHost::Ignore);
@@ -177,25 +177,25 @@ mod tests {
             MisdirectRules::new(tls, &own_names, [(other, &other_names)].into_iter())
                 .is_some_and(|rule| rule.rejects(b"b.example", Some("a.example")))
         };
-        assert!(rejects(&open, &guarded));
-        assert!(rejects(&optional, &guarded));
-        assert!(rejects(&other, &guarded));
-        assert!(!rejects(&guarded, &guarded));
-        assert!(!rejects(&guarded, &open));
+        assert!(rejects(&open, &protected));
+        assert!(rejects(&optional, &protected));
+        assert!(rejects(&other, &protected));
+        assert!(!rejects(&protected, &protected));
+        assert!(!rejects(&protected, &open));
         assert!(!rejects(&open, &optional));
-        assert!(!rejects(&off, &guarded));
+        assert!(!rejects(&off, &protected));
     }
 
     #[test]
     fn host_belongs_to_service_with_most_exact_name() {
         let open = tls(None, ClientAuth::Required, SniHost::ClientAuth);
-        let guarded = tls(Some("/ca"), ClientAuth::Required, SniHost::ClientAuth);
+        let protected = tls(Some("/ca"), ClientAuth::Required, SniHost::ClientAuth);
         let (own_names, other_names) = (
             names(&["*.example", "both.example"]),
             names(&["admin.example", "both.example", "*.inner.example"]),
         );
-        let rule =
-            MisdirectRules::new(&open, &own_names, [(&guarded, &other_names)].into_iter()).unwrap();
+        let rule = MisdirectRules::new(&open, &own_names, [(&protected, &other_names)].into_iter())
+            .unwrap();
         for (host, sni, rejected) in [
             ("admin.example", Some("www.example"), true),
             ("ADMIN.example.", Some("www.example"), true),

@@ -117,7 +117,7 @@ fn apr1(hash: &str, password: &[u8]) -> Option<String> {
     const MAGIC: &str = "$apr1$";
     let (salt, _) = hash.strip_prefix(MAGIC)?.split_once('$')?;
     let salt = &salt.as_bytes()[..salt.len().min(8)];
-    let once = Md5::new()
+    let alternate = Md5::new()
         .chain_update(password)
         .chain_update(salt)
         .chain_update(password)
@@ -128,7 +128,7 @@ fn apr1(hash: &str, password: &[u8]) -> Option<String> {
     context.update(salt);
     let mut remaining = password.len();
     while remaining > 0 {
-        context.update(&once[..remaining.min(16)]);
+        context.update(&alternate[..remaining.min(16)]);
         remaining = remaining.saturating_sub(16);
     }
     let mut bits = password.len();

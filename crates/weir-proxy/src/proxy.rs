@@ -23,7 +23,7 @@ use weir_select::limit::{ConcurrencyLimit, RateLimit};
 
 use crate::descriptor::{self, Descriptors, TABLE};
 use crate::h2::ResetLimit;
-use crate::handover::{HandedOverConnection, Inlet};
+use crate::handover::{HandedOverConnection, HandoverReceiver};
 use crate::log::{Log, Writer};
 use crate::plan::Details;
 use crate::plan::{
@@ -40,7 +40,7 @@ type ServerName = (String, String);
 
 /// State that is kept from one plan to the next, by name.
 #[derive(Debug, Default, Clone)]
-struct KnownState {
+struct RetainedState {
     listeners: HashMap<SocketAddr, Arc<Listeners>>,
     loads: HashMap<ServerName, Arc<Load>>,
     versions: HashMap<String, Arc<AtomicU32>>,
@@ -93,7 +93,7 @@ struct LimitTables {
 /// A configuration whose sockets are open, but which is not active yet.
 #[derive(Debug)]
 pub struct PreparedPlan {
-    known: KnownState,
+    retained: RetainedState,
     pub(crate) services: Vec<Arc<Service>>,
     pub(crate) listen: Vec<(Arc<Listeners>, Arc<Service>)>,
     weights: HashMap<ServerName, (u32, u32)>,
@@ -113,7 +113,7 @@ pub struct Proxy {
     cpus: Vec<usize>,
     shared: Arc<SharedState>,
     threads: Vec<Thread>,
-    known: KnownState,
+    retained: RetainedState,
     /// Listening sockets that another process handed over, by address.
     inherited: HashMap<SocketAddr, Vec<OwnedFd>>,
     /// For each server, the configured weight and maximum number of connections.
@@ -122,8 +122,8 @@ pub struct Proxy {
     effective: HashMap<ServerName, u32>,
     /// The thread that writes access logs; `None` until a service has a log.
     writer: Option<Writer>,
-    /// Can be upgraded while another process may still hand over clients; see [`Inlet`].
-    inlet_open: Weak<()>,
+    /// Can be upgraded while another process may still hand over clients; see [`HandoverReceiver`].
+    receiver_open: Weak<()>,
     traces: Arc<TraceQueue>,
 }
 
@@ -149,12 +149,12 @@ impl Proxy {
             cpus,
             shared: Arc::default(),
             threads: Vec::new(),
-            known: KnownState::default(),
+            retained: RetainedState::default(),
             inherited: HashMap::new(),
             weights: HashMap::new(),
             effective: HashMap::new(),
             writer: None,
-            inlet_open: Weak::new(),
+            receiver_open: Weak::new(),
         }
     }
 
@@ -178,20 +178,20 @@ impl Proxy {
                 client_auth: adopted.client_auth,
                 keys: Arc::new(keys),
             };
-            self.known.tickets.insert(adopted.service, tickets);
+            self.retained.tickets.insert(adopted.service, tickets);
         }
     }
 
     /// Sets the key that signs the cookies of pools without a configured secret. Takes effect with the next
     /// configuration.
     pub fn set_cookie_key(&mut self, key: Secret) {
-        self.known.cookie_key = Some(key);
+        self.retained.cookie_key = Some(key);
     }
 
     /// Returns the ticket keys of all services for another process, except for configured keys.
     pub fn tickets(&self) -> Vec<ServiceTickets> {
         let is_generated = |(_, tickets): &(&String, &Tickets)| !tickets.keys.has_configured_keys();
-        let tickets = self.known.tickets.iter().filter(is_generated);
+        let tickets = self.retained.tickets.iter().filter(is_generated);
         let service = |(service, tickets): (&String, &Tickets)| ServiceTickets {
             service: service.clone(),
             client_ca: tickets.client_ca.clone(),
@@ -205,7 +205,7 @@ impl Proxy {
 
     /// Returns the listening addresses and their sockets.
     pub fn listening_sockets(&self) -> impl Iterator<Item = (SocketAddr, &[OwnedFd])> {
-        let all = self.known.listeners.iter();
+        let all = self.retained.listeners.iter();
         all.map(|(address, listeners)| (*address, listeners.sockets.as_slice()))
     }
 
@@ -214,7 +214,7 @@ impl Proxy {
     /// # Errors
     /// Fails if a file, socket or thread cannot be used; the active configuration is unchanged.
     pub fn prepare(&mut self, desired: &Desired) -> Result<PreparedPlan> {
-        let mut known = self.known.clone();
+        let mut retained = self.retained.clone();
         let (mut built, mut listeners_of_services, mut parts) =
             (Vec::new(), Vec::new(), Vec::new());
         let tracer = desired.tracing.as_ref();
@@ -226,7 +226,7 @@ impl Proxy {
             };
             let workers = self.cpus.len();
             let (service, names, listeners) = service::build_service(
-                &mut known,
+                &mut retained,
                 &mut self.inherited,
                 workers,
                 proxy,
@@ -248,7 +248,7 @@ impl Proxy {
             );
             services.push(service);
         }
-        service::drop_unused(&mut known, &services, &listen);
+        service::drop_unused(&mut retained, &services, &listen);
         let weights = services
             .iter()
             .flat_map(|service| {
@@ -273,7 +273,7 @@ impl Proxy {
         let pools = desired.pools.iter();
         let reset_pools = pools.filter(|pool| pool.on_remove == OnRemove::Reset);
         Ok(PreparedPlan {
-            known,
+            retained,
             services,
             listen,
             weights,
@@ -283,12 +283,12 @@ impl Proxy {
 
     /// Activates a configuration. Connected clients are not affected.
     pub fn commit(&mut self, prepared: PreparedPlan) {
-        let former = std::mem::replace(&mut self.known, prepared.known);
-        let mut has_ending = false;
-        for (name, load) in &former.loads {
-            if prepared.reset_pools.contains(&name.0) && !self.known.loads.contains_key(name) {
+        let old = std::mem::replace(&mut self.retained, prepared.retained);
+        let mut closes_connections = false;
+        for (name, load) in &old.loads {
+            if prepared.reset_pools.contains(&name.0) && !self.retained.loads.contains_key(name) {
                 load.close_connections.store(true, Ordering::Relaxed);
-                has_ending = true;
+                closes_connections = true;
             }
         }
         self.inherited.clear();
@@ -296,16 +296,16 @@ impl Proxy {
         self.effective
             .retain(|name, _| self.weights.contains_key(name));
         for (name, (weight, max_connections)) in &self.weights {
-            if let Some(load) = self.known.loads.get(name) {
+            if let Some(load) = self.retained.loads.get(name) {
                 let weight = self.effective.get(name).unwrap_or(weight);
                 load.weight.store(*weight, Ordering::Relaxed);
                 load.limit.store(*max_connections, Ordering::Relaxed);
             }
         }
-        for version in self.known.versions.values() {
+        for version in self.retained.versions.values() {
             version.fetch_add(1, Ordering::Release);
         }
-        for log in self.known.logs.values() {
+        for log in self.retained.logs.values() {
             log.reopen();
             if let Some(writer) = &self.writer {
                 writer.add(log);
@@ -317,20 +317,20 @@ impl Proxy {
             services: prepared.services,
             listen: prepared.listen,
             removed,
-            targets: self.known.next_target as usize,
+            targets: self.retained.next_target as usize,
         });
-        if has_ending {
+        if closes_connections {
             self.shared.withdrawals.fetch_add(1, Ordering::Release);
         }
         self.wake();
-        for queue in self.known.queues.values() {
+        for queue in self.retained.queues.values() {
             queue.call(usize::MAX);
         }
     }
 
     /// Returns the previous services that are not in `services`, if another process may still hand over their clients.
     fn removed_services(&self, services: &[Arc<Service>]) -> Vec<Arc<Service>> {
-        if self.inlet_open.strong_count() == 0 {
+        if self.receiver_open.strong_count() == 0 {
             return Vec::new();
         }
         let plan = self.shared.plan();
@@ -392,7 +392,7 @@ impl Proxy {
     pub fn set_weight(&mut self, pool: &str, server: &str, weight: Option<u32>) -> Result<()> {
         let name = (pool.to_owned(), server.to_owned());
         let (Some((configured, _)), Some(load)) =
-            (self.weights.get(&name), self.known.loads.get(&name))
+            (self.weights.get(&name), self.retained.loads.get(&name))
         else {
             return Err(Error::NoServer {
                 pool: name.0,
@@ -407,10 +407,10 @@ impl Proxy {
             Some(weight) => self.effective.insert(name, weight),
             None => self.effective.remove(&name),
         };
-        if let Some(version) = self.known.versions.get(pool) {
+        if let Some(version) = self.retained.versions.get(pool) {
             version.fetch_add(1, Ordering::Release);
         }
-        if let Some(queue) = self.known.queues.get(pool) {
+        if let Some(queue) = self.retained.queues.get(pool) {
             queue.call(usize::MAX);
         }
         if withdrawn {
@@ -428,7 +428,11 @@ impl Proxy {
     /// Sets whether a server with weight 0 still serves clients whose cookies name it: true for a quiesced server,
     /// false for one that is down or drained.
     pub fn set_sticky_while_quiesced(&self, pool: &str, server: &str, keeps: bool) {
-        if let Some(load) = self.known.loads.get(&(pool.to_owned(), server.to_owned())) {
+        if let Some(load) = self
+            .retained
+            .loads
+            .get(&(pool.to_owned(), server.to_owned()))
+        {
             let was_withdrawn = load.is_withdrawn();
             load.sticky_while_quiesced.store(keeps, Ordering::Relaxed);
             if !was_withdrawn && load.is_withdrawn() {
@@ -440,7 +444,10 @@ impl Proxy {
     /// Sets whether connections to a server are closed because failed checks removed it from a pool with `on_remove =
     /// "reset"`. Must be called after [`Self::set_weight`], so that no connection is opened in between.
     pub fn set_close_connections(&self, pool: &str, server: &str, close: bool) {
-        if let Some(load) = self.known.loads.get(&(pool.to_owned(), server.to_owned()))
+        if let Some(load) = self
+            .retained
+            .loads
+            .get(&(pool.to_owned(), server.to_owned()))
             && load.close_connections.swap(close, Ordering::Relaxed) != close
             && close
         {
@@ -477,12 +484,12 @@ impl Proxy {
             .collect()
     }
 
-    /// Returns the inlet for connections from another process. It accepts connections for active services, and for
+    /// Returns the receiver of connections from another process. It accepts connections for active services, and for
     /// services that were active at the time of this call.
-    pub fn inlet(&mut self) -> Inlet {
+    pub fn handover_receiver(&mut self) -> HandoverReceiver {
         let open = Arc::new(());
-        self.inlet_open = Arc::downgrade(&open);
-        Inlet {
+        self.receiver_open = Arc::downgrade(&open);
+        HandoverReceiver {
             _open: open,
             shared: Arc::clone(&self.shared),
             wake_fds: self
@@ -494,10 +501,10 @@ impl Proxy {
         }
     }
 
-    /// Stops accepting clients, and sends each client that another process can serve to `outlet` as soon as possible.
-    /// Other clients finish in this process. The outlet stays open until [`end_hand_over`](Self::end_hand_over).
-    pub fn hand_over(&mut self, outlet: Sender<HandedOverConnection>) {
-        self.shared.hand_over(outlet);
+    /// Stops accepting clients, and sends each client that another process can serve to `sender` as soon as possible.
+    /// Other clients finish in this process. The channel stays open until [`end_hand_over`](Self::end_hand_over).
+    pub fn hand_over(&mut self, sender: Sender<HandedOverConnection>) {
+        self.shared.hand_over(sender);
         self.wake();
     }
 
@@ -508,15 +515,15 @@ impl Proxy {
             .all(|thread| thread.handle.is_finished())
     }
 
-    /// Closes the outlet. Must be called when all workers have finished and no more connections arrive through the
-    /// inlet.
+    /// Closes the channel to the other process. Must be called when all workers have finished and no more connections
+    /// arrive through the [`HandoverReceiver`].
     pub fn end_hand_over(&self) {
-        self.shared.close_outlet();
+        self.shared.close_handover_sender();
     }
 
     /// Adds the counts of another process to those of `prepared`. Must be called before [`commit`](Self::commit).
-    pub fn add_previous_counts(&self, prepared: &PreparedPlan, former: &[ServiceStatus]) {
-        status::add_counts(&prepared.services, former);
+    pub fn add_previous_counts(&self, prepared: &PreparedPlan, previous: &[ServiceStatus]) {
+        status::add_counts(&prepared.services, previous);
     }
 
     /// Returns a function that returns [`status`](Self::status) at any time, from any thread.

@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn decision_of_the_client_is_respected_unless_ignored() {
+    fn client_decision_is_respected_unless_ignored() {
         let continuing = tracer(1_000_000, ParentTrace::Continue);
         assert_eq!(
             continuing.decide(received_context(false), 0),

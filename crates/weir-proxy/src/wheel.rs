@@ -124,12 +124,12 @@ mod tests {
     use super::*;
 
     /// A wheel and its connections, which have only a deadline.
-    struct World {
+    struct Fixture {
         wheel: Wheel,
         connections: Slab<Deadline>,
     }
 
-    impl World {
+    impl Fixture {
         fn new(now_ms: u64) -> Self {
             Self {
                 wheel: Wheel::new(now_ms),
@@ -159,63 +159,63 @@ mod tests {
 
     #[test]
     fn deadline_expires_once_and_not_early() {
-        let mut world = World::new(1_000);
-        world.add(5_000);
-        assert_eq!(world.run(4_999, 10), 0);
-        assert_eq!(world.run(5_200, 10), 1);
-        assert_eq!(world.run(60_000, 10), 0);
-        assert_eq!(world.wheel.sleep_ms(), None);
+        let mut fixture = Fixture::new(1_000);
+        fixture.add(5_000);
+        assert_eq!(fixture.run(4_999, 10), 0);
+        assert_eq!(fixture.run(5_200, 10), 1);
+        assert_eq!(fixture.run(60_000, 10), 0);
+        assert_eq!(fixture.wheel.sleep_ms(), None);
     }
 
     #[test]
     fn later_deadline_adds_no_entry() {
-        let mut world = World::new(0);
-        let key = world.add(10_000);
+        let mut fixture = Fixture::new(0);
+        let key = fixture.add(10_000);
         for offset_ms in 0..1_000 {
-            world.set(key, 10_000 + offset_ms);
+            fixture.set(key, 10_000 + offset_ms);
         }
-        assert_eq!(world.wheel.entries, 1);
-        assert_eq!(world.run(10_900, 10), 0);
-        assert_eq!(world.run(11_200, 10), 1);
+        assert_eq!(fixture.wheel.entries, 1);
+        assert_eq!(fixture.run(10_900, 10), 0);
+        assert_eq!(fixture.run(11_200, 10), 1);
     }
 
     #[test]
     fn earlier_deadline_expires_in_time() {
-        let mut world = World::new(0);
-        let key = world.add(40_000);
-        world.set(key, 1_000);
-        assert_eq!(world.run(1_200, 10), 1);
-        assert_eq!(world.run(50_000, 10), 0);
+        let mut fixture = Fixture::new(0);
+        let key = fixture.add(40_000);
+        fixture.set(key, 1_000);
+        assert_eq!(fixture.run(1_200, 10), 1);
+        assert_eq!(fixture.run(50_000, 10), 0);
     }
 
     #[test]
     fn deadline_beyond_the_span_expires_in_time() {
-        let mut world = World::new(0);
-        world.add(200_000);
+        let mut fixture = Fixture::new(0);
+        fixture.add(200_000);
         for now in (0..=200_000).step_by(10_000) {
-            assert_eq!(world.run(now, 10), 0, "{now}");
+            assert_eq!(fixture.run(now, 10), 0, "{now}");
         }
-        assert_eq!(world.run(200_200, 10), 1);
+        assert_eq!(fixture.run(200_200, 10), 1);
     }
 
     #[test]
     fn limit_leaves_the_other_deadlines_due() {
-        let mut world = World::new(0);
+        let mut fixture = Fixture::new(0);
         for index in 0..10 {
-            let key = world.add(1_000);
+            let key = fixture.add(1_000);
             if index == 4 {
                 // Not counted, because the deadline has moved.
-                world.set(key, 20_000);
+                fixture.set(key, 20_000);
             }
         }
-        assert_eq!(world.run(1_500, 4), 4);
-        assert_eq!(world.wheel.sleep_ms(), Some(0));
-        assert_eq!(world.run(1_500, 4), 4);
-        assert_eq!(world.wheel.sleep_ms(), Some(0));
+        assert_eq!(fixture.run(1_500, 4), 4);
+        assert_eq!(fixture.wheel.sleep_ms(), Some(0));
+        assert_eq!(fixture.run(1_500, 4), 4);
+        assert_eq!(fixture.wheel.sleep_ms(), Some(0));
         // A deadline that has already passed is not delayed by a slot.
-        world.add(1_100);
-        assert_eq!(world.run(1_500, 4), 2);
-        assert_eq!(world.wheel.sleep_ms(), Some(SLOT_MS));
-        assert_eq!(world.wheel.entries, 1);
+        fixture.add(1_100);
+        assert_eq!(fixture.run(1_500, 4), 2);
+        assert_eq!(fixture.wheel.sleep_ms(), Some(SLOT_MS));
+        assert_eq!(fixture.wheel.entries, 1);
     }
 }

@@ -73,7 +73,7 @@ pub(crate) struct Worker {
     /// The last seen value of [`SharedState::withdrawals`].
     withdrawals: u64,
     /// The channel to the process that takes over the clients.
-    outlet: Option<Sender<HandedOverConnection>>,
+    handover_sender: Option<Sender<HandedOverConnection>>,
     /// The last seen value of [`SharedState::arrivals`].
     arrivals: u64,
     cx: Context,
@@ -140,7 +140,7 @@ impl WorkerConfig {
             idle: IdleClients::default(),
             warned_at: 0,
             withdrawals: 0,
-            outlet: None,
+            handover_sender: None,
             arrivals: 0,
             cx: Context::new(
                 self.number,

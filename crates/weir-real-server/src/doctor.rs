@@ -65,7 +65,7 @@ pub async fn doctor(options: &Options, fix: bool) -> Result<Vec<Diagnosis>> {
     if desired.entries.is_empty() && unmanaged_vips.is_empty() {
         findings.push(
             Diagnosis::new(
-                "this machine is not prepared for any VIP",
+                "no VIP is configured on this machine",
                 "with direct, tunnel and l3dsr a server must accept packets for the VIP without announcing it",
             )
             .fix("weir real-server up --forward direct --vip VIP"),
@@ -109,7 +109,7 @@ async fn vip_problems(desired: &DesiredState, actual: &ActualState) -> Result<Ve
 fn diagnosis(step: &Step) -> Diagnosis {
     let consequence = match step {
         Step::SetSysctl { name, .. } if name.ends_with("arp_ignore") => {
-            "this machine answers ARP for the VIP: clients and routers bypass the director"
+            "this machine replies to ARP requests for the VIP: clients and routers bypass the director"
         }
         Step::SetSysctl { name, .. } if name.ends_with("arp_announce") => {
             "ARP requests from this machine have the VIP as the sender: neighbours send packets for the VIP to it"
@@ -147,7 +147,8 @@ fn misplaced_vips(desired: &DesiredState, actual: &ActualState) -> Vec<Diagnosis
                 findings.push(
                     Diagnosis::new(
                         format!("the VIP {vip} is on {name}"),
-                        "the kernel answers ARP for an address of the receiving interface, regardless of arp_ignore",
+                        "the kernel replies to ARP requests for an address of the receiving interface, regardless of \
+                         arp_ignore",
                     )
                     .fix(format!("ip addr del {vip}/{length} dev {name}")),
                 );

@@ -56,7 +56,7 @@ pub enum Problem {
     NoInterfaces,
     /// The VIP is on an interface that would announce it.
     #[error(
-        "{vip} is on {interface}, where the kernel answers ARP and NDP for it: {}",
+        "{vip} is on {interface}, where the kernel replies to ARP and NDP requests for it: {}",
         removal_advice(*vip, interface, *len)
     )]
     VipOnInterface {

@@ -46,9 +46,9 @@ pub(crate) fn unprotected(
                 .iter()
                 .map(|(name, exposure)| exposure.describe(name))
                 .collect();
-            let answers_arp = exposures.iter().any(|(_, it)| it.arp_ignore.is_some());
-            let consequence = if answers_arp {
-                "if it is a VIP, this machine answers ARP for it: clients and routers bypass the director"
+            let replies_to_arp = exposures.iter().any(|(_, it)| it.arp_ignore.is_some());
+            let consequence = if replies_to_arp {
+                "if it is a VIP, this machine replies to ARP requests for it: clients and routers bypass the director"
             } else {
                 "if it is a VIP, ARP requests from this machine have it as the sender: neighbours send packets for the \
                  VIP to this machine"
@@ -65,7 +65,7 @@ pub(crate) fn unprotected(
                         "{vip} on lo was not added by `weir real-server up`: only the settings for other VIPs \
                          protect it"
                     ),
-                    "`weir real-server down` reverts them, and then this machine answers ARP for it",
+                    "`weir real-server down` reverts them, and then this machine replies to ARP requests for it",
                 )
                 .fix(fix),
             );
@@ -129,7 +129,7 @@ pub(crate) fn wide_prefix(vip: IpAddr, length: u8, interface: &str) -> Diagnosis
     let host_length = host_prefix(vip);
     Diagnosis::new(
         format!("the VIP {vip} has the prefix length {length} on {interface}"),
-        "this machine accepts packets for every address in this prefix and answers ARP for them",
+        "this machine accepts packets for every address in this prefix and replies to ARP requests for them",
     )
     .fix(format!(
         "ip addr del {vip}/{length} dev {interface} && ip addr add {vip}/{host_length} dev {interface}"

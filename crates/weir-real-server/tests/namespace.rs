@@ -59,7 +59,7 @@ fn direct_serves_the_vip_without_announcing_it() {
     run_ip(&topology.director, "route replace 192.0.2.10 dev d1");
     assert!(
         resolves(&topology, ip(VIP[0])),
-        "without `up`, the server must answer ARP, or this test proves nothing"
+        "without `up`, the server must reply to ARP requests, or this test proves nothing"
     );
     run_ip(&topology.server, "addr del 192.0.2.10/32 dev lo");
     run_ip(&topology.director, "neigh flush dev d1");

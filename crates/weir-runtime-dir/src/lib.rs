@@ -1,7 +1,7 @@
 //! Checks and sets the owner and modes of the runtime directory, and defines the names of its files.
 //!
 //! A user who can write to the directory controls Weir's state and token, and the files that root writes. The directory
-//! therefore belongs to root or to the user of the process, and other users cannot access it; members of
+//! is therefore owned by root or by the user of the process, and other users cannot access it; members of
 //! `[node] socket_group` can access the socket in it. Files are created with mode 0600. This crate restricts the wider
 //! modes that earlier versions set and rejects a directory that another user owns. It does not read the contents of the
 //! files.
@@ -27,9 +27,9 @@ use weir_sys::names;
 pub use created::ContentBeforeStart;
 use kind::{DIRECTORY, FILE, LINK, SOCKET, expected_kind};
 pub use kind::{EDITS_SOCKET, UPGRADE_SOCKET};
-use ownership::is_account;
+use ownership::is_daemon_account;
 pub use ownership::{
-    ACCOUNT, Sharing, account_that_owns, chown_socket, give_to_account, restore_sharing,
+    ACCOUNT, Sharing, chown_socket, give_to_account, owning_account, restore_sharing,
     return_to_root, share, share_from_start, sharing,
 };
 
@@ -52,7 +52,7 @@ const KEPT_FILES: &[&str] = &[
 #[derive(Debug, thiserror::Error)]
 pub enum RuntimeDirError {
     /// The directory or a file in it belongs to another user.
-    #[error("{path} belongs to user {owner}; the runtime directory and its files must belong to root or to the user \
+    #[error("{path} is owned by user {owner}; the runtime directory and its files must be owned by root or by the user \
     who runs Weir: remove it, or use another directory with --runtime-dir", path = path.display())]
     Owner {
         /// The path.
@@ -286,9 +286,9 @@ fn check_entry(entry: &DirEntry, directory: &Path) -> Result<(), RuntimeDirError
     };
     check_owner(&path, &metadata)?;
     let found = kind_of(&metadata);
-    if found != expected && is_account(metadata.uid()) {
+    if found != expected && is_daemon_account(metadata.uid()) {
         // No process depends on the file, and it must not prevent root from starting.
-        tracing::warn!(path = %path.display(), found, "removed a file of the daemon's account");
+        tracing::warn!(path = %path.display(), found, "removed a file owned by the daemon's account");
         let removed = match found {
             DIRECTORY => fs::remove_dir_all(&path),
             _ => fs::remove_file(&path),
@@ -358,7 +358,7 @@ fn set_mode_of(path: &Path, examined: &Metadata, mode: u32) -> io::Result<()> {
 /// account.
 fn check_owner(path: &Path, metadata: &Metadata) -> Result<(), RuntimeDirError> {
     let owner = metadata.uid();
-    if owner == 0 || owner == geteuid().as_raw() || is_account(owner) {
+    if owner == 0 || owner == geteuid().as_raw() || is_daemon_account(owner) {
         return Ok(());
     }
     Err(RuntimeDirError::Owner {

@@ -32,7 +32,7 @@ const ROOT_FILES: &[&str] = &[
 ];
 
 /// Returns whether this process runs as root and `owner` is the account of an unprivileged daemon.
-pub(crate) fn is_account(owner: u32) -> bool {
+pub(crate) fn is_daemon_account(owner: u32) -> bool {
     geteuid().is_root() && weir_sys::account(ACCOUNT).is_some_and(|(user, _)| user == owner)
 }
 
@@ -45,12 +45,12 @@ const STICKY: u32 = 0o1000;
 
 /// Returns the account of an unprivileged daemon if the directory belongs to the account, or if root shares it with the
 /// account.
-pub fn account_that_owns(directory: &Path) -> Option<u32> {
+pub fn owning_account(directory: &Path) -> Option<u32> {
     let metadata = fs::symlink_metadata(directory).ok()?;
     if is_shared(directory) {
         return weir_sys::account(ACCOUNT).map(|(user, _)| user);
     }
-    is_account(metadata.uid()).then_some(metadata.uid())
+    is_daemon_account(metadata.uid()).then_some(metadata.uid())
 }
 
 /// How root shares a directory with the account ([`share`]).
@@ -99,8 +99,8 @@ pub fn share(directory: &Path) {
             return Ok(());
         }
         if metadata.uid() == user {
-            let is_for_group = metadata.gid() != group && metadata.mode() & 0o010 != 0;
-            let mode = if is_for_group {
+            let has_group_access = metadata.gid() != group && metadata.mode() & 0o010 != 0;
+            let mode = if has_group_access {
                 SHARED_GROUP_MODE
             } else {
                 SHARED_MODE
@@ -117,13 +117,13 @@ pub fn share(directory: &Path) {
 }
 
 /// Shares a directory of root with an account whose processes are unprivileged from the start (see [`share`]).
-/// `is_for_group`: other users may enter the directory, because a group may use the socket. Logs errors. This process
-/// must run as root.
-pub fn share_from_start(directory: &Path, is_for_group: bool) {
+/// `has_group_access`: other users may enter the directory, because a group may use the socket. Logs errors. This
+/// process must run as root.
+pub fn share_from_start(directory: &Path, has_group_access: bool) {
     let Some((user, group)) = weir_sys::account(ACCOUNT).filter(|_| geteuid().is_root()) else {
         return;
     };
-    let mode = if is_for_group {
+    let mode = if has_group_access {
         SHARED_GROUP_MODE
     } else {
         SHARED_MODE
@@ -146,7 +146,7 @@ pub fn share_from_start(directory: &Path, is_for_group: bool) {
 /// # Errors
 /// Fails if the owner cannot be changed.
 pub fn chown_socket(directory: &Path, socket: &Path) -> io::Result<()> {
-    match account_that_owns(directory).filter(|_| geteuid().is_root()) {
+    match owning_account(directory).filter(|_| geteuid().is_root()) {
         Some(user) => lchown(socket, Some(user), None),
         None => Ok(()),
     }
@@ -189,7 +189,7 @@ pub fn give_to_account(directory: &Path, user: u32) {
 /// Returns the directory to root if the account owns or shares it. Removes the sockets of root's processes, because
 /// earlier versions of Weir do not recognize them; a process that keeps running creates its socket again. Logs errors.
 pub fn return_to_root(directory: &Path) {
-    if account_that_owns(directory).is_none() {
+    if owning_account(directory).is_none() {
         return;
     }
     // The directory's owner is changed first, so that the account cannot replace files in the meantime.

@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn need_of_a_director_in_a_group_of_64() {
+    fn requirements_of_director_in_group_of_64() {
         let load = Load {
             directors: 64,
             link: 100e9,

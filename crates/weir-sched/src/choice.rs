@@ -198,8 +198,8 @@ pub const fn state(kind: Kind) -> Option<State> {
 #[must_use]
 pub const fn criterion(scheduler: Scheduler) -> &'static str {
     match scheduler.kind {
-        Kind::Rr => "the server after the last chosen server",
-        Kind::Wrr => "the next server whose weight reaches this pass",
+        Kind::Rr => "the server after the last one chosen",
+        Kind::Wrr => "the next server whose weight is at least the weight of the current pass",
         Kind::Lc => "the fewest connections",
         Kind::Sed => "the shortest expected delay",
         Kind::Nq => "an idle server, otherwise the shortest expected delay",
@@ -211,13 +211,13 @@ pub const fn criterion(scheduler: Scheduler) -> &'static str {
         Kind::Sh | Kind::Mh => "the hash of the client",
         Kind::Maglev => "the hash of the flow",
         Kind::Lblc | Kind::Lblcr => {
-            "a server that served this VIP before, otherwise the fewest connections for its weight"
+            "a server that served this VIP before, otherwise the fewest connections relative to its weight"
         }
         Kind::LeastTime => {
-            "of two servers drawn by share, the one with the lower latency × (active + 1) / weight"
+            "the one of two randomly drawn servers with the lower latency × (active + 1) / weight"
         }
         // Only the proxy implements `hash`.
-        Kind::Wlc | Kind::Hash => "the fewest connections for its weight",
+        Kind::Wlc | Kind::Hash => "the fewest connections relative to its weight",
     }
 }
 

@@ -311,8 +311,8 @@ impl Simulation {
             }
         };
         assert!(self.requests[&id].retries == 0, "a retry was queued");
-        let former = self.queue.insert(ticket, id);
-        assert!(former.is_none(), "queued twice");
+        let previous = self.queue.insert(ticket, id);
+        assert!(previous.is_none(), "queued twice");
         self.requests
             .get_mut(&id)
             .expect("request is in progress")

@@ -175,7 +175,7 @@ impl Ejections {
     }
 
     /// Ends the ejections that are not in `kept`. Returns the affected pools.
-    pub(crate) fn end_all_but(&mut self, kept: &BTreeSet<EjectedServer>) -> BTreeSet<String> {
+    pub(crate) fn end_all_except(&mut self, kept: &BTreeSet<EjectedServer>) -> BTreeSet<String> {
         let mut pools = BTreeSet::new();
         for source_ejections in [
             &mut self.handshakes,

@@ -2,8 +2,8 @@
 //!
 //! [`ServerStates`] receives events (check results, overrides from operators, traffic samples, applied configurations).
 //! It returns effective weights, the pools whose weights may have changed, and the records to persist. The layer 4
-//! plane and the proxy read weights here and keep no server state of their own. [`ServerStates::place_order`] records a
-//! changed override before applying it.
+//! plane and the proxy read weights here and keep no server state of their own. [`ServerStates::change_override`]
+//! records a changed override before applying it.
 //!
 //! The caller passes the time as a [`Duration`](std::time::Duration) since the Unix epoch. The crate opens no files;
 //! its persistent state consists of serde types ([`OverrideFile`], [`SavedServers`]) that weir-control reads and
@@ -21,7 +21,7 @@ mod weight;
 
 pub use copy::StateCopy;
 pub use ejection::{EjectedServer, EjectionEvent, PoolSamples, Source};
-pub use order::{Driver, OrderError};
+pub use order::{Driver, OverrideError};
 pub use overrides::{Override, Overrides, ServerUpdate};
 pub use pool::{PoolChange, PoolState};
 pub use record::{

@@ -34,14 +34,14 @@ pub trait Driver {
 
 /// Why an override could not be changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OrderError<E> {
+pub enum OverrideError<E> {
     /// The override was not recorded; nothing has changed.
     Record(E),
     /// A plane did not apply the override; the previous override is active and recorded.
     Apply(E),
     /// A plane did not apply the override, and the previous override could not be recorded: the new override is
     /// recorded, and the next daemon applies it.
-    Halfway {
+    RollbackFailed {
         /// The error from the plane.
         cause: E,
         /// Why the previous override could not be recorded.
@@ -49,11 +49,11 @@ pub enum OrderError<E> {
     },
 }
 
-impl<E: fmt::Display> fmt::Display for OrderError<E> {
+impl<E: fmt::Display> fmt::Display for OverrideError<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Record(error) | Self::Apply(error) => error.fmt(f),
-            Self::Halfway { cause, rollback } => write!(
+            Self::RollbackFailed { cause, rollback } => write!(
                 f,
                 "{cause}; the change is recorded and could not be undone ({rollback}): the daemon will apply it when \
                  it next starts"
@@ -62,7 +62,7 @@ impl<E: fmt::Display> fmt::Display for OrderError<E> {
     }
 }
 
-impl<E: std::error::Error> std::error::Error for OrderError<E> {}
+impl<E: std::error::Error> std::error::Error for OverrideError<E> {}
 
 impl ServerStates {
     /// Sets or removes the override of a server in both planes. Returns whether the override changed. `now` is recorded
@@ -70,13 +70,13 @@ impl ServerStates {
     ///
     /// # Errors
     /// Fails if the driver fails; the previous override stays active.
-    pub fn place_order<D: Driver>(
+    pub fn change_override<D: Driver>(
         &mut self,
         (pool, server): (&str, &str),
         wanted: Option<Override>,
         now: Duration,
         driver: &mut D,
-    ) -> Result<bool, OrderError<D::Error>> {
+    ) -> Result<bool, OverrideError<D::Error>> {
         let before = self.checkpoint(pool, server);
         if before.active_override == wanted {
             return Ok(false);
@@ -84,7 +84,7 @@ impl ServerStates {
         self.set_override(pool, server, wanted);
         if let Err(error) = driver.record(self.overrides()) {
             self.revert(pool, server, &before);
-            return Err(OrderError::Record(error));
+            return Err(OverrideError::Record(error));
         }
         self.set_since(pool, server, now);
         if let Err(cause) = driver.apply(pool, self) {
@@ -93,8 +93,8 @@ impl ServerStates {
             // If this also fails, the next event of the pool applies the previous weights.
             let _ = driver.apply(pool, self);
             return Err(match recorded {
-                Ok(()) => OrderError::Apply(cause),
-                Err(rollback) => OrderError::Halfway { cause, rollback },
+                Ok(()) => OverrideError::Apply(cause),
+                Err(rollback) => OverrideError::RollbackFailed { cause, rollback },
             });
         }
         driver.copy(&(pool.to_owned(), server.to_owned(), wanted));

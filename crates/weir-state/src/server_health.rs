@@ -37,11 +37,11 @@ impl HealthStates {
         for event in events {
             let servers = self.0.entry(event.pool.clone()).or_default();
             let saved = event.server_health.as_ref().map(SavedServerHealth::from);
-            let former = match event.server_health {
+            let previous = match event.server_health {
                 Some(server_health) => servers.insert(event.server.clone(), server_health),
                 None => servers.remove(&event.server),
             };
-            if former.as_ref().map(SavedServerHealth::from) != saved {
+            if previous.as_ref().map(SavedServerHealth::from) != saved {
                 records.push((event.pool, event.server, saved));
             }
         }

@@ -147,7 +147,7 @@ impl ServerStates {
 
     /// Ends the ejections that are not in `kept`. Returns the pools whose weights may have changed.
     pub fn end_ejections(&mut self, kept: &BTreeSet<EjectedServer>) -> BTreeSet<String> {
-        self.ejections.end_all_but(kept)
+        self.ejections.end_all_except(kept)
     }
 
     /// Removes the state of servers that are in no pool of the applied configuration, except their overrides.
@@ -164,9 +164,9 @@ impl ServerStates {
         servers: impl Iterator<Item = (&'a str, &'a str)>,
         now: Duration,
     ) {
-        let former = std::mem::take(&mut self.since);
+        let previous = std::mem::take(&mut self.since);
         for (pool, server) in servers {
-            let since = former.get(pool).and_then(|servers| servers.get(server));
+            let since = previous.get(pool).and_then(|servers| servers.get(server));
             let servers = self.since.entry(pool.to_owned()).or_default();
             servers.insert(server.to_owned(), since.copied().unwrap_or(now));
         }

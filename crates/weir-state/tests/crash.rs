@@ -13,7 +13,7 @@ use proptest::prelude::*;
 use serde::{Deserialize, Serialize};
 use weir_model::{Pool, Server};
 use weir_state::{
-    Driver, OrderError, Override, OverrideFile, OverrideRecord, Overrides, SavedHealth,
+    Driver, Override, OverrideError, OverrideFile, OverrideRecord, Overrides, SavedHealth,
     SavedServers, ServerStates,
 };
 
@@ -247,10 +247,10 @@ impl Daemon {
         &mut self,
         server: usize,
         wanted: Option<Override>,
-    ) -> Result<bool, OrderError<Fault>> {
+    ) -> Result<bool, OverrideError<Fault>> {
         let now = Duration::from_secs(1);
         self.states
-            .place_order(("p", SERVERS[server]), wanted, now, &mut self.planes)
+            .change_override(("p", SERVERS[server]), wanted, now, &mut self.planes)
     }
 
     fn into_files(mut self) -> Files {
@@ -404,9 +404,9 @@ proptest! {
         prop_assert!(has_applied(&next, &before) || has_applied(&next, &after));
         // A downgrade after the new daemon has started results in the same overrides in both planes.
         let files = next.into_files();
-        let words = previous::layer_4(files.get(STATE).unwrap(), files.get(JOURNAL).unwrap());
+        let layer_4 = previous::layer_4(files.get(STATE).unwrap(), files.get(JOURNAL).unwrap());
         let proxy: previous::ProxyFile = serde_json::from_slice(files.get(OWNER_FILE).unwrap_or(NO_OVERRIDES)).unwrap();
-        prop_assert_eq!(words, proxy.words);
+        prop_assert_eq!(layer_4, proxy.words);
     }
 
     /// Makes random changes, one of which cannot be written. That change affects neither plane; the others are applied.
@@ -424,7 +424,7 @@ proptest! {
             match daemon.set_override(server, wanted) {
                 Ok(_) => active[server] = wanted,
                 // The change was recorded but not applied, so the next daemon applies it.
-                Err(OrderError::Halfway { .. }) => {
+                Err(OverrideError::RollbackFailed { .. }) => {
                     prop_assert!(has_applied(&daemon, &active));
                     active[server] = wanted;
                     break;

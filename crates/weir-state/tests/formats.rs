@@ -8,7 +8,7 @@ mod previous;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use previous::{ProxyFile, Record, State, Word, Words};
+use previous::{OldOverride, OldOverrides, ProxyFile, Record, State};
 use weir_health::ServerHealth;
 use weir_state::{
     Override, OverrideFile, Overrides, SavedHealth, SavedServerHealth, SavedServers, ServerStates,
@@ -19,7 +19,7 @@ const HANDOVER: &[u8] = include_bytes!("fixtures/v0.1.0/proxy-left.json");
 const STATE: &[u8] = include_bytes!("fixtures/v0.1.0/state.json");
 const JOURNAL: &[u8] = include_bytes!("fixtures/v0.1.0/state.journal");
 
-fn words(overrides: &Overrides) -> Words {
+fn to_old_overrides(overrides: &Overrides) -> OldOverrides {
     let text = serde_json::to_vec(overrides).unwrap();
     serde_json::from_slice(&text).unwrap()
 }
@@ -66,13 +66,13 @@ fn expected() -> Vec<(&'static str, &'static str, Override)> {
 
 #[test]
 fn files_of_0_1_0_are_read() {
-    let orders = OverrideFile::parse(PROXY).unwrap();
-    assert_eq!(orders.revision, 1);
-    assert_eq!(orders.overrides.iter().collect::<Vec<_>>(), expected());
+    let owner_file = OverrideFile::parse(PROXY).unwrap();
+    assert_eq!(owner_file.revision, 1);
+    assert_eq!(owner_file.overrides.iter().collect::<Vec<_>>(), expected());
     let saved = saved();
     assert_eq!(saved.overrides.iter().collect::<Vec<_>>(), expected());
     let mut states = ServerStates::restored(
-        orders.overrides.clone(),
+        owner_file.overrides.clone(),
         SavedHealth::default(),
         BTreeMap::new(),
     );
@@ -100,9 +100,9 @@ fn handover_of_0_1_0_is_read() {
     let handover: Handover = serde_json::from_slice(HANDOVER).unwrap();
     assert_eq!(handover.health_states.below_quorum, ["web"]);
     assert_eq!(handover.health_states.servers["app"].len(), 2);
-    let frozen: previous::LeftFile = serde_json::from_slice(HANDOVER).unwrap();
+    let frozen: previous::OldHandover = serde_json::from_slice(HANDOVER).unwrap();
     let text = serde_json::to_vec(&handover.health_states).unwrap();
-    let reread: previous::Standings = serde_json::from_slice(&text).unwrap();
+    let reread: previous::OldHealthStates = serde_json::from_slice(&text).unwrap();
     assert_eq!(reread, frozen.standings);
 }
 
@@ -117,11 +117,11 @@ fn overrides_of_both_files_of_0_1_0_are_merged() {
         record("b", Override::Drain),
     ];
     state.replay(records, Vec::new());
-    let mut orders = SavedServers::default();
+    let mut owner_file = SavedServers::default();
     let records = vec![record("b", Override::Maint), record("c", Override::Drain)];
-    orders.replay(records, Vec::new());
+    owner_file.replay(records, Vec::new());
     let restored = || {
-        let overrides = orders.overrides.clone();
+        let overrides = owner_file.overrides.clone();
         ServerStates::restored(overrides, SavedHealth::default(), BTreeMap::new())
     };
     let mut states = restored();
@@ -137,7 +137,7 @@ fn overrides_of_both_files_of_0_1_0_are_merged() {
     state.is_copy = true;
     let mut states = restored();
     assert!(!states.adopt(state.clone(), true));
-    assert_eq!(states.overrides(), &orders.overrides);
+    assert_eq!(states.overrides(), &owner_file.overrides);
     let mut states = ServerStates::default();
     assert!(states.adopt(state.clone(), false));
     assert_eq!(states.overrides(), &state.overrides);
@@ -154,8 +154,8 @@ fn owner_file_is_read_by_0_1_0() {
     };
     let frozen: ProxyFile = serde_json::from_slice(&file.to_json().unwrap()).unwrap();
     assert_eq!((frozen.revision, frozen.fingerprint), (9, 10));
-    assert_eq!(frozen.words["web"]["10.9.0.6"], Word::Weight(7));
-    assert_eq!(frozen.words, words(states.overrides()));
+    assert_eq!(frozen.words["web"]["10.9.0.6"], OldOverride::Weight(7));
+    assert_eq!(frozen.words, to_old_overrides(states.overrides()));
     // This build reads files that 0.1.0 writes.
     let text = serde_json::to_vec(&frozen).unwrap();
     assert_eq!(OverrideFile::parse(&text).unwrap(), file);
@@ -167,7 +167,7 @@ fn saved_servers_and_records_are_read_by_0_1_0() {
     states.adopt(saved(), false);
     let saved = states.saved_servers();
     let text = serde_json::to_vec(&saved.health_states).unwrap();
-    let frozen: previous::Standings = serde_json::from_slice(&text).unwrap();
+    let frozen: previous::OldHealthStates = serde_json::from_slice(&text).unwrap();
     assert_eq!(frozen.servers["web"].len(), 3);
     assert_eq!(frozen.servers["app"]["127.0.0.1:7001"].state, State::Up);
     let mut server_health = ServerHealth::new(weir_health::State::Down, Duration::from_millis(7));
@@ -180,7 +180,7 @@ fn saved_servers_and_records_are_read_by_0_1_0() {
         "standings": [(&servers.0, &servers.1, Some(SavedServerHealth::from(&server_health)))],
     });
     let record: Record = serde_json::from_value(line).unwrap();
-    assert_eq!(record.overrides[0].2, Some(Word::Weight(3)));
+    assert_eq!(record.overrides[0].2, Some(OldOverride::Weight(3)));
     assert_eq!(record.overrides[1].2, None);
     let frozen = record.standings[0].2.clone().unwrap();
     assert!(frozen.remove && frozen.since_ms == 7);

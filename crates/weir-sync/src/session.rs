@@ -78,6 +78,8 @@ impl IgnoreReason {
 /// State of a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PeerState {
+    /// The session is new, and the peer has not responded yet.
+    Connecting,
     /// The peer sends no datagrams.
     Silent,
     /// The whole table is being sent to the peer.
@@ -90,6 +92,7 @@ impl PeerState {
     /// Returns the state's name in status documents.
     pub fn as_str(self) -> &'static str {
         match self {
+            Self::Connecting => "connecting",
             Self::Silent => "silent",
             Self::Transfer => "transfer",
             Self::Established => "established",
@@ -153,6 +156,7 @@ struct Remote {
 /// A session with one peer. Times come from a monotonic clock.
 #[derive(Debug)]
 pub struct Session {
+    created_at: Duration,
     key: Key,
     seed: Seed,
     peer: u32,
@@ -188,6 +192,7 @@ impl Session {
     pub fn new(key: &Key, seed: Seed, peer: u32, now: Duration) -> Self {
         let id: SessionId = derive_bytes(&seed, b"session", peer, 0);
         Self {
+            created_at: now,
             cipher: key.cipher(&id),
             key: key.clone(),
             peer,
@@ -544,7 +549,10 @@ impl Session {
 
     /// Returns the status for operators.
     pub fn status(&self, now: Duration) -> Status {
-        let state = if !self.is_alive(now) {
+        let is_new = self.remote.is_none() && now.saturating_sub(self.created_at) < SILENT_AFTER;
+        let state = if is_new {
+            PeerState::Connecting
+        } else if !self.is_alive(now) {
             PeerState::Silent
         } else if self.transfer.is_some() || self.announce_complete {
             PeerState::Transfer

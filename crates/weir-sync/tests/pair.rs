@@ -172,6 +172,18 @@ fn datagram_with_different_key_is_ignored_as_forged() {
 }
 
 #[test]
+fn new_session_is_connecting_for_three_seconds() {
+    let start = Duration::from_secs(1);
+    let a = Director::new(1, start);
+    let state_after = |time: Duration| a.session.status(start + time).state;
+    assert_eq!(
+        state_after(Duration::from_millis(2_999)),
+        PeerState::Connecting
+    );
+    assert_eq!(state_after(Duration::from_secs(3)), PeerState::Silent);
+}
+
+#[test]
 fn changes_are_not_queued_for_silent_peer() {
     let (mut a, _, mut now) = joined();
     now += Duration::from_secs(10);

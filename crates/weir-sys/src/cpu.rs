@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn impossible_cpu_is_rejected() {
+    fn cpu_above_limit_is_rejected() {
         let error = pin_thread(usize::MAX).unwrap_err();
         assert_eq!(error.errno(), Some(rustix::io::Errno::INVAL.raw_os_error()));
     }

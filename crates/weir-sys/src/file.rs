@@ -105,7 +105,7 @@ pub fn replace_file_durably(path: &Path, bytes: &[u8]) -> io::Result<()> {
     }
 }
 
-/// Reads a regular file that belongs to root or to the user of this process. Symbolic links are not followed. If
+/// Reads a regular file owned by root or by the user of this process. Symbolic links are not followed. If
 /// another account can also write to the directory, it can neither create nor replace such a file.
 ///
 /// # Errors
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn failed_replacement_keeps_the_file_and_leaves_no_other() {
+    fn failed_replacement_keeps_the_file_and_leaves_no_temporary_file() {
         let directory = std::env::temp_dir().join(format!("weir-failed-{}", std::process::id()));
         fs::create_dir_all(&directory).unwrap();
         let path = directory.join("state.json");

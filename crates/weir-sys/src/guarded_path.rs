@@ -77,7 +77,7 @@ fn check_file(file: &Stat, directory: &Stat) -> io::Result<()> {
     }
     if file.st_nlink > 1 && file.st_uid != directory.st_uid {
         return Err(permission_denied(format!(
-            "it has several hard links and belongs to user {}, not to the owner of its directory ({})",
+            "it has several hard links and is owned by user {}, not by the owner of its directory ({})",
             file.st_uid, directory.st_uid
         )));
     }
@@ -154,7 +154,7 @@ fn resolve(path: &Path) -> io::Result<ResolvedPath> {
                 }
                 if directory.is_writable_by_others() && !is_trusted_owner(stat.st_uid) {
                     return Err(permission_denied(format!(
-                        "it leads through a link of user {} in a directory that other users can write to",
+                        "it contains a link owned by user {} in a directory that other users can write to",
                         stat.st_uid
                     )));
                 }

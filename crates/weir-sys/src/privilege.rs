@@ -165,7 +165,9 @@ pub fn exit_with_parent(parent: &str) -> Result<()> {
     if current_parent.as_deref() == Some(parent) {
         return Ok(());
     }
-    Err(call_error(io::Error::other("the parent has ended")))
+    Err(call_error(io::Error::other(
+        "the parent process has exited",
+    )))
 }
 
 /// Replaces standard input with `/dev/null`.

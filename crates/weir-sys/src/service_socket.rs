@@ -1,4 +1,4 @@
-//! Connects an unprivileged account to a privileged service, through a socket in a directory that belongs to root.
+//! Connects an unprivileged account to a privileged service, through a socket in a directory owned by root.
 //!
 //! Only root can create the socket. Each end gets the identity of the other from the kernel (SO_PEERCRED): an attacker
 //! could make the account connect to a different socket, and other members of the account's group can connect to this
@@ -236,7 +236,7 @@ fn prepare_directory(directory: &Path, group: u32) -> io::Result<()> {
     let process_user = rustix::process::geteuid().as_raw();
     if !metadata.is_dir() || metadata.uid() != process_user || metadata.mode() & 0o022 != 0 {
         return Err(io::Error::other(
-            "it must belong to root and not be writable by others",
+            "it must be owned by root and not writable by others",
         ));
     }
     chown(directory, None, Some(group))?;
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn both_ends_get_the_other_process_and_the_file_is_private() {
+    fn both_ends_identify_the_peer_and_the_socket_is_private() {
         let directory = std::env::temp_dir().join(format!("weir-service-{}", std::process::id()));
         let path = directory.join("socket");
         let group = rustix::process::getegid().as_raw();

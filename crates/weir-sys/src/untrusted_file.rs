@@ -115,7 +115,7 @@ fn check_owner(file: &Stat, directory: &Stat) -> Result<(), String> {
     let owner = file.st_uid;
     if ![0, process_user, directory.st_uid].contains(&owner) {
         return Err(format!(
-            "it belongs to user {owner}; it must belong to root, to the user that runs Weir ({process_user}), or to \
+            "it is owned by user {owner}; it must be owned by root, by the user that runs Weir ({process_user}), or by \
              the owner of its directory ({})",
             directory.st_uid
         ));
@@ -123,7 +123,7 @@ fn check_owner(file: &Stat, directory: &Stat) -> Result<(), String> {
     // The owner of the directory may have created a hard link to another user's file (link(2)).
     if file.st_nlink > 1 && owner != directory.st_uid {
         return Err(format!(
-            "it has several hard links and belongs to user {owner}, not to the owner of its directory ({})",
+            "it has several hard links and is owned by user {owner}, not by the owner of its directory ({})",
             directory.st_uid
         ));
     }
@@ -265,7 +265,7 @@ mod tests {
         for (directory_owner, file_owner) in [(0, 65_534), (65_534, 1)] {
             let reason = read_owned_by(directory_owner, file_owner).unwrap_err();
             assert!(
-                reason.contains(&format!("belongs to user {file_owner}")),
+                reason.contains(&format!("is owned by user {file_owner}")),
                 "{reason}"
             );
         }

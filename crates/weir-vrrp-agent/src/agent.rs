@@ -641,7 +641,7 @@ impl Agent {
     fn handle_helper_exit(mut self) -> Result<(), Error> {
         self.stop_all();
         let _ = self.flush();
-        let reason = "it has exited".to_owned();
+        let reason = "the helper has exited".to_owned();
         Err(Error::Policy { reason })
     }
 

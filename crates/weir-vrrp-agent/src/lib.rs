@@ -28,10 +28,10 @@ pub const ACCOUNT: &str = "weir-vrrp";
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The helper has exited or rejected a request.
-    #[error("the helper: {0}")]
+    #[error("helper: {0}")]
     Helper(#[from] weir_helper::Error),
     /// The helper did not send a list of virtual routers.
-    #[error("the helper sent no virtual routers: {reason}")]
+    #[error("failed to get the virtual routers: {reason}")]
     Policy {
         /// The helper's reply, or the reason why there is none.
         reason: String,

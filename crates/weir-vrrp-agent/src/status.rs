@@ -48,6 +48,9 @@ pub struct RouterStatus {
     pub received: u64,
     /// Number of ignored packets, by reason.
     pub ignored: BTreeMap<String, u64>,
+    /// Seconds since the last ignored packet, by reason.
+    #[serde(default)]
+    pub last_ignored_seconds: BTreeMap<String, u64>,
     /// Number of accepted packets whose addresses differ from the configured ones.
     pub address_mismatches: u64,
     /// Number of times the virtual router became active since the agent started.

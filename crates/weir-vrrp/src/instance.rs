@@ -388,7 +388,7 @@ impl Instance {
             return None;
         }
         if self.start_at.is_some_and(|end| now < end) {
-            return Some("waiting for the end of the start delay".to_owned());
+            return Some("waiting for the start delay to end".to_owned());
         }
         let unknown = self
             .tracked()

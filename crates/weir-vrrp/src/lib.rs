@@ -15,5 +15,5 @@ pub use packet::{
     Advertisement, ChecksumForm, DecodedPacket, GROUP_V4, GROUP_V6, HOP_LIMIT, IgnoreReason,
     PROTOCOL, ReceivedPacket, Version, decode, listed_max,
 };
-pub use router::{Counters, Router};
+pub use router::{Counters, IgnoredCount, Router};
 pub use settings::{Announcements, Config, Effect, TrackConfig, TrackedState};

@@ -344,16 +344,20 @@ fn checksum_form(
     let (source, destination) = (arrival.source, arrival.destination);
     let message = &arrival.bytes[..length];
     let is_valid = |form| sum(message, source, destination, form).is_valid();
-    let pseudo = ChecksumForm::PseudoHeader;
+    let pseudo_header = ChecksumForm::PseudoHeader;
     match (version, source.is_ipv4()) {
         (Version::V2, _) => is_valid(ChecksumForm::Plain).then_some(ChecksumForm::Plain),
         (Version::V3, false) => {
-            let whole = || sum(arrival.bytes, source, destination, pseudo).is_valid();
-            (is_valid(pseudo) || whole()).then_some(pseudo)
+            let whole = || sum(arrival.bytes, source, destination, pseudo_header).is_valid();
+            (is_valid(pseudo_header) || whole()).then_some(pseudo_header)
         }
-        (Version::V3, true) => [ChecksumForm::Plain, pseudo, ChecksumForm::GroupPseudoHeader]
-            .into_iter()
-            .find(|form| is_valid(*form)),
+        (Version::V3, true) => [
+            ChecksumForm::Plain,
+            pseudo_header,
+            ChecksumForm::GroupPseudoHeader,
+        ]
+        .into_iter()
+        .find(|form| is_valid(*form)),
     }
 }
 
@@ -555,7 +559,7 @@ mod tests {
             vrid in 1_u8..,
             priority: u8,
             centiseconds in 1_u64..4096,
-            pseudo: bool,
+            has_pseudo_header: bool,
         ) {
             let sent = Advertisement {
                 version: Version::V3,
@@ -565,7 +569,7 @@ mod tests {
                 addresses,
                 password: None,
             };
-            let form = if pseudo { ChecksumForm::PseudoHeader } else { ChecksumForm::Plain };
+            let form = if has_pseudo_header { ChecksumForm::PseudoHeader } else { ChecksumForm::Plain };
             let bytes = sent.encode(source, destination, form);
             let arrival = ReceivedPacket { bytes: &bytes, source, destination, hop_limit: 255 };
             prop_assert_eq!(decode(&arrival).unwrap().advertisement, sent);

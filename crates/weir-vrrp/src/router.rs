@@ -20,7 +20,16 @@ pub struct Counters {
     /// Advertisements sent; an advertisement to several unicast peers counts once.
     pub sent: u64,
     /// Ignored packets, by reason.
-    pub ignored: BTreeMap<IgnoreReason, u64>,
+    pub ignored: BTreeMap<IgnoreReason, IgnoredCount>,
+}
+
+/// Ignored packets with the same reason.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct IgnoredCount {
+    /// Number of packets.
+    pub packets: u64,
+    /// When the last packet arrived.
+    pub last: Duration,
 }
 
 /// The virtual routers of a director; see the module documentation.
@@ -161,7 +170,11 @@ impl Router {
             Ok(()) => counters.received += 1,
             // A packet from another virtual router on the same link is not an error.
             Err(IgnoreReason::RouterId) => {}
-            Err(reason) => *counters.ignored.entry(reason).or_default() += 1,
+            Err(reason) => {
+                let ignored = counters.ignored.entry(reason).or_default();
+                ignored.packets += 1;
+                ignored.last = now;
+            }
         }
         if instance.take_received_lower_priority() {
             let group = instance.config().group.clone();

@@ -61,7 +61,7 @@ fn plain_packets_are_described() {
     assert_snapshot!("sctp", describe(&sctp));
     assert_snapshot!(
         "unknown_type",
-        describe(&link().carry(EtherType(0x88cc), &[0; 9]))
+        describe(&link().frame(EtherType(0x88cc), &[0; 9]))
     );
 }
 

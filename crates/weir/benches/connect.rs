@@ -85,7 +85,7 @@ fn main() -> io::Result<()> {
     fs::write(cgroup.join("cgroup.procs"), std::process::id().to_string())?;
     let vip = SocketAddr::new(VIP.parse().expect("parse the VIP"), server.port());
 
-    println!("Cost of a call, directly and through the VIP: CPU time, and elapsed time");
+    println!("Cost of a call, direct and through the VIP: CPU time, then elapsed time");
     let socket = UdpSocket::bind("0.0.0.0:0")?;
     print_row("connect(), UDP", [server, vip], 20_000, |to| {
         socket.connect(to)

@@ -61,7 +61,7 @@ fn main() {
         number_from_environment("WEIR_BENCH_SECONDS", 5),
     );
     let rounds = number_from_environment("WEIR_BENCH_ROUNDS", 3).max(1);
-    println!("[sync]: {rate} new flows a second for {seconds} s, {rounds} rounds\n");
+    println!("[sync]: {rate} new flows per second for {seconds} s, {rounds} rounds\n");
     let mut results = Vec::new();
     for forward in ["direct", "nat"] {
         results.clear();
@@ -74,16 +74,14 @@ fn main() {
 
 fn print_row(forward: &str, rounds: &[Round]) {
     let (cpu, missing) = GOALS;
-    let reached = rounds
+    let min_rate = rounds
         .iter()
         .map(|it| it.flows_per_second)
         .fold(f64::INFINITY, f64::min);
-    println!("sync, {forward}: at least {reached:.0} flows began each second");
+    println!("sync, {forward}: at least {min_rate:.0} new flows per second");
     let values: [Figure; 3] = [
-        ("CPU of the sender for a flow", "us", cpu, |it| it.sender_us),
-        ("CPU of the receiver for a flow", "us", cpu, |it| {
-            it.receiver_us
-        }),
+        ("sender CPU per flow", "us", cpu, |it| it.sender_us),
+        ("receiver CPU per flow", "us", cpu, |it| it.receiver_us),
         ("flows missing after the failure", "ms", missing, |it| {
             it.missing_ms
         }),
@@ -256,11 +254,11 @@ fn start_flows(world: &World, rate: u32, time: Duration) -> u32 {
         ..OpenOptions::new(&pins)
     })
     .expect("open the data plane");
-    let shown = world.output("director", "ip -o link show dev eth0");
-    let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
-    let ifindex = shown.split(':').next().and_then(|it| it.parse().ok());
+    let link = world.output("director", "ip -o link show dev eth0");
+    let link = String::from_utf8_lossy(&link.stdout).into_owned();
+    let ifindex = link.split(':').next().and_then(|it| it.parse().ok());
     let ifindex = ifindex.expect("parse the index of eth0");
-    let mac = shown
+    let mac = link
         .split("link/ether ")
         .nth(1)
         .expect("eth0 should have a MAC address");
@@ -307,8 +305,8 @@ fn packet(mac: &[u8], flow: u32, flags: u8) -> Vec<u8> {
     let mut tcp = vec![
         high, low, 0, 80, 0, 0, 0, 1, 0, 0, 0, 1, 0x50, flags, 0xff, 0xff, 0, 0, 0, 0,
     ];
-    let pseudo = sum_words(&ip[12..20]) + 6 + 20;
-    let sum = checksum(&tcp, pseudo);
+    let pseudo_header_sum = sum_words(&ip[12..20]) + 6 + 20;
+    let sum = checksum(&tcp, pseudo_header_sum);
     tcp[16..18].copy_from_slice(&sum.to_be_bytes());
     frame.extend(ip);
     frame.extend(tcp);

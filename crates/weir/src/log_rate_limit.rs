@@ -79,7 +79,7 @@ where
             0 => Ok(()),
             count => writeln!(
                 writer,
-                "  {count} earlier lines of the HTTP/2 library suppressed"
+                "  {count} earlier lines from the HTTP/2 library were suppressed"
             ),
         }
     }

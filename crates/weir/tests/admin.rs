@@ -94,9 +94,9 @@ fn submitted_text_is_planned_applied_and_quoted() {
         broken.contains("text:1:") && broken.contains("[nod]"),
         "{broken}"
     );
-    let both = serde_json::json!({ "text": "", "path": "/x" }).to_string();
-    let both = daemon.post("/v1/plan", Some(&token), &both);
-    assert!(both.starts_with("HTTP/1.1 400"), "{both}");
+    let ambiguous = serde_json::json!({ "text": "", "path": "/x" }).to_string();
+    let ambiguous = daemon.post("/v1/plan", Some(&token), &ambiguous);
+    assert!(ambiguous.starts_with("HTTP/1.1 400"), "{ambiguous}");
 }
 
 #[test]
@@ -124,8 +124,8 @@ fn submitted_text_cannot_add_files_or_programs() {
     }
     assert!(!daemon.directory.join("made").exists());
     let body = serde_json::json!({ "text": good }).to_string();
-    let same = daemon.post("/v1/reload", Some(&token), &body);
-    assert!(same.starts_with("HTTP/1.1 200"), "{same}");
+    let unchanged = daemon.post("/v1/reload", Some(&token), &body);
+    assert!(unchanged.starts_with("HTTP/1.1 200"), "{unchanged}");
 }
 
 #[test]
@@ -148,8 +148,8 @@ fn foreign_host_or_origin_is_rejected() {
         assert!(good.starts_with("HTTP/1.1 200"), "{host}: {good}");
     }
     let host = format!("Host: localhost:{port}\r\n");
-    let same = status(&format!("{host}Origin: http://localhost:{port}\r\n"));
-    assert!(same.starts_with("HTTP/1.1 200"), "{same}");
+    let same_origin = status(&format!("{host}Origin: http://localhost:{port}\r\n"));
+    assert!(same_origin.starts_with("HTTP/1.1 200"), "{same_origin}");
     for origin in ["http://evil.example", "null", "http://localhost"] {
         let other = status(&format!("{host}Origin: {origin}\r\n"));
         assert!(other.starts_with("HTTP/1.1 403"), "{origin}: {other}");
@@ -159,8 +159,8 @@ fn foreign_host_or_origin_is_rejected() {
     let absolute = daemon.send_raw(&absolute);
     assert!(absolute.starts_with("HTTP/1.1 421"), "{absolute}");
     let metrics = daemon.get("/metrics", None);
-    let counted = "weir_admin_refused_total{reason=\"host\"} 2";
-    assert!(metrics.contains(counted), "{metrics}");
+    let counter = "weir_admin_refused_total{reason=\"host\"} 2";
+    assert!(metrics.contains(counter), "{metrics}");
 }
 
 /// Opens a connection from each address, sends `request` on it and keeps it open. Requests the metrics while the
@@ -385,7 +385,7 @@ fn remote_client_uses_tls_and_token() {
          \"{tokens}\", \
          hosts = [\"lb1.example\"] }}\n"
     );
-    world.start_director(&config);
+    world.start_daemon(&config);
     let curl = |arguments: &str, token: Option<&str>| {
         let mut command = world.command("client", "curl");
         command.args(["-sS", "--max-time", "20", "--cacert", &authority.ca()]);
@@ -398,8 +398,8 @@ fn remote_client_uses_tls_and_token() {
         String::from_utf8_lossy(&output.stdout).into_owned()
     };
     let url = format!("https://{address}");
-    let bare = curl(&format!("{url}/v1/status"), None);
-    assert!(bare.ends_with("code=401"), "{bare}");
+    let anonymous = curl(&format!("{url}/v1/status"), None);
+    assert!(anonymous.ends_with("code=401"), "{anonymous}");
     let runtime_token =
         fs::read_to_string(world.path("run-director").join("token")).expect("read the token");
     let response = curl(&format!("{url}/v1/status"), Some(&runtime_token));

@@ -78,12 +78,12 @@ impl Fabric {
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
-    fn config(&self, more: &str) -> String {
+    fn config(&self, extra: &str) -> String {
         format!(
             "[pool.web]\nservers = [\"10.71.0.20\", \"10.71.0.21\"]\ncheck = {{ kind = \"http\", path = \"/name\", \
              interval = \"200ms\", timeout = \"150ms\", fall = 2, rise = 1 }}\n[service.web]\nlisten = \
              [\"{VIP}:80\"]\nforward = \"direct\"\npool = \"web\"\n[announce]\nspeaker = \"bird\"\nsocket = \
-             \"{}\"\ninclude = \"{}\"\n{more}\n",
+             \"{}\"\ninclude = \"{}\"\n{extra}\n",
             self.path("director", "bird.ctl").display(),
             self.path("director", "weir.conf").display(),
         )
@@ -147,9 +147,9 @@ fn route_follows_health_drain_and_stop() {
     let mut fabric = Fabric::new();
     assert!(!fabric.has_route());
     let config = fabric.config("drain_delay = \"3s\"");
-    fabric.world.start_director(&config);
+    fabric.world.start_daemon(&config);
     fabric.wait_for_route(true);
-    fabric.wait_for_state("announced", "its services can serve");
+    fabric.wait_for_state("announced", "its services are available");
     let url = format!("http://{VIP}/name");
     let reply = fabric.world.get(&url);
     assert!(
@@ -168,7 +168,10 @@ fn route_follows_health_drain_and_stop() {
             .expect("run the command");
         let printed =
             String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-        assert!(!printed.contains("on no interface"), "{printed}");
+        assert!(
+            !printed.contains("no interface of this machine"),
+            "{printed}"
+        );
     }
 
     // Make the last server fail and recover.
@@ -224,7 +227,7 @@ fn routes_are_kept_for_withdraw_after_when_processes_crash() {
     let mut fabric = Fabric::new();
     let keeper = fabric
         .world
-        .start_director(&fabric.config("withdraw_after = \"4s\""));
+        .start_daemon(&fabric.config("withdraw_after = \"4s\""));
     fabric.wait_for_route(true);
 
     // The keeper restarts the daemon and the announcer, and no route is withdrawn in the meantime.
@@ -253,7 +256,7 @@ fn routes_are_kept_for_withdraw_after_when_processes_crash() {
     std::thread::sleep(Duration::from_secs(1));
     assert!(fabric.has_route(), "withdrawn immediately");
     fabric.wait_for_route(false);
-    wait_for("the end of the announcer", TIMEOUT, || {
+    wait_for("the announcer to exit", TIMEOUT, || {
         !PathBuf::from(format!("/proc/{announcer}/exe")).exists()
     });
 }
@@ -269,7 +272,7 @@ fn bird_errors_are_reported_and_retried() {
     let good = fs::read_to_string(&file).expect("read the file");
     fs::write(&file, format!("{good}\nnonsense;\n")).expect("write the file");
     let config = fabric.config("");
-    fabric.world.start_director(&config);
+    fabric.world.start_daemon(&config);
     wait_for("an error", TIMEOUT, || {
         let status = fabric.world.status();
         let error = status["announce_error"].as_str().unwrap_or_default();

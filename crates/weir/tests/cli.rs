@@ -82,9 +82,9 @@ fn check_prints_findings_as_json() {
     let scratch = Scratch::new(INVALID);
     let output = scratch.output("check -c weir.toml --json");
     assert_eq!(output.status.code(), Some(1));
-    let found: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    let found = found.as_array().unwrap();
-    let typo = found
+    let findings: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let findings = findings.as_array().unwrap();
+    let typo = findings
         .iter()
         .find(|it| it["message"].as_str().unwrap().contains("weigth"))
         .unwrap();
@@ -98,19 +98,19 @@ fn check_prints_findings_as_json() {
         (&"error".into(), &"weir.toml".into(), &3.into(), &1.into())
     );
     assert!(typo["code"].as_str().unwrap().starts_with('E'), "{typo}");
-    assert!(found.len() >= 3, "{found:?}");
+    assert!(findings.len() >= 3, "{findings:?}");
 
     let good = Scratch::new(VALID);
     let output = good.output("check -c weir.toml --json");
     assert_eq!(output.status.code(), Some(0));
-    let found: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert!(found.is_array(), "{found}");
+    let findings: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(findings.is_array(), "{findings}");
 
     let output = good.output("check -c missing.toml --json");
     assert_eq!(output.status.code(), Some(1));
-    let found: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(found[0]["file"], "missing.toml");
-    assert!(found[0]["fix"].is_string(), "{found}");
+    let findings: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(findings[0]["file"], "missing.toml");
+    assert!(findings[0]["fix"].is_string(), "{findings}");
 }
 
 #[test]
@@ -153,10 +153,10 @@ fn doctor_with_an_invalid_file_examines_the_rest() {
     assert_eq!(output.status.code(), Some(1));
     let errors = String::from_utf8(output.stderr).unwrap();
     assert!(errors.contains("error[E"), "{errors}");
-    let found: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    let seen = |n: usize| found[n]["seen"].as_str().unwrap();
-    assert!(seen(0).contains("weir.toml"), "{found}");
-    let why = found[0]["why"].as_str().unwrap();
+    let findings: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let seen = |n: usize| findings[n]["seen"].as_str().unwrap();
+    assert!(seen(0).contains("weir.toml"), "{findings}");
+    let why = findings[0]["why"].as_str().unwrap();
     assert!(why.contains("services were not examined"), "{why}");
     assert_eq!(seen(1), "no daemon is running");
     let printed = scratch.run("doctor -c weir.toml");
@@ -368,10 +368,10 @@ fn import_waits_two_seconds_for_dns_in_total() {
         for n in 1..=5 {
             let name = format!("host{n}.example.net");
             let lines = printed.lines().filter(|line| line.contains(&name));
-            let numbered = lines.clone().any(|line| {
+            let has_line_number = lines.clone().any(|line| {
                 line.contains(|c: char| c.is_ascii_digit()) && !line.starts_with("the name servers")
             });
-            assert!(numbered, "{line} does not name {name}: {printed}");
+            assert!(has_line_number, "{line} does not name {name}: {printed}");
             assert!(
                 lines
                     .clone()
@@ -461,9 +461,9 @@ fn repeated_mistake_is_reported_once() {
     );
     assert!(printed.contains("1999 more on lines 9-2007"), "{printed}");
     let json = scratch.output("check -c weir.toml --json").stdout;
-    let found: serde_json::Value = serde_json::from_slice(&json).unwrap();
-    assert_eq!(found.as_array().unwrap().len(), 1);
-    let finding = &found[0];
+    let findings: serde_json::Value = serde_json::from_slice(&json).unwrap();
+    assert_eq!(findings.as_array().unwrap().len(), 1);
+    let finding = &findings[0];
     assert_eq!(
         (&finding["code"], &finding["count"]),
         (&"E016".into(), &2000.into())
@@ -534,10 +534,10 @@ fn request_is_explained_from_file_without_daemon() {
 #[test]
 fn hidden_commands_are_not_suggested() {
     let scratch = Scratch::new(VALID);
-    let near = scratch.run("nosuch");
+    let unknown = scratch.run("nosuch");
     assert!(
-        near.contains("exit 2") && !near.contains("similar"),
-        "{near}"
+        unknown.contains("exit 2") && !unknown.contains("similar"),
+        "{unknown}"
     );
     let typo = scratch.run("statu");
     assert!(
@@ -685,20 +685,23 @@ fn import_with_visible_differences_fails() {
         assert_eq!(clean.status.code(), Some(0), "{program}: {clean:?}");
         assert!(clean.stderr.is_empty(), "{program}: {clean:?}");
         write(&format!("{text}{harmless}\n"));
-        let noted = scratch.output(&import);
-        assert_eq!(noted.status.code(), Some(0), "{program}: {noted:?}");
-        assert!(noted.stderr.starts_with(b"line "), "{program}: {noted:?}");
+        let with_note = scratch.output(&import);
+        assert_eq!(with_note.status.code(), Some(0), "{program}: {with_note:?}");
+        assert!(
+            with_note.stderr.starts_with(b"line "),
+            "{program}: {with_note:?}"
+        );
         write(&format!("{text}{loss}\n"));
-        let lost = scratch.output(&import);
-        assert_eq!(lost.status.code(), Some(1), "{program}: {lost:?}");
-        let printed = String::from_utf8(lost.stderr).unwrap();
+        let with_loss = scratch.output(&import);
+        assert_eq!(with_loss.status.code(), Some(1), "{program}: {with_loss:?}");
+        let printed = String::from_utf8(with_loss.stderr).unwrap();
         assert!(
             printed.contains("BEHAVIOUR CHANGES"),
             "{program}: {printed}"
         );
         let accepted = scratch.output(&format!("{import} --accept-losses"));
         assert_eq!(accepted.status.code(), Some(0), "{program}");
-        assert_eq!(accepted.stdout, lost.stdout, "{program}");
+        assert_eq!(accepted.stdout, with_loss.stdout, "{program}");
     }
 }
 
@@ -712,10 +715,10 @@ fn import_reads_files_below_root_option() {
     let include = "include /etc/keepalived/conf.d/*.conf\n";
     fs::write(copy.join("keepalived.conf"), include).unwrap();
     let import = "import keepalived copy/etc/keepalived/keepalived.conf";
-    let found = scratch.run(&format!("{import} --root copy"));
-    assert!(found.contains("192.0.2.10:80"), "{found}");
-    let elsewhere = scratch.output(import);
-    assert!(!String::from_utf8_lossy(&elsewhere.stdout).contains("192.0.2.10:80"));
+    let with_root = scratch.run(&format!("{import} --root copy"));
+    assert!(with_root.contains("192.0.2.10:80"), "{with_root}");
+    let without_root = scratch.output(import);
+    assert!(!String::from_utf8_lossy(&without_root.stdout).contains("192.0.2.10:80"));
 }
 
 #[test]

@@ -28,7 +28,7 @@ fn assert_fragments_pass(family: Family, forward: &str, extra: &str) {
         world.prepare_servers(&["--forward", forward, "--vip", &family.vip().to_string()]);
         world.start_udp_echo(5300, |_| family.vip());
     }
-    world.start_director(&config(family, forward, extra));
+    world.start_daemon(&config(family, forward, extra));
     let to = SocketAddr::new(family.vip(), 5300);
     let mut servers = std::collections::BTreeSet::new();
     for round in 0..6_u8 {
@@ -46,44 +46,44 @@ fn assert_fragments_pass(family: Family, forward: &str, extra: &str) {
 }
 
 #[test]
-fn fragments_pass_nat_v4() {
+fn fragments_pass_with_nat_v4() {
     assert_fragments_pass(Family::V4, "nat", "snat = true\n");
 }
 
 #[test]
-fn fragments_pass_nat_v6() {
+fn fragments_pass_with_nat_v6() {
     assert_fragments_pass(Family::V6, "nat", "snat = true\n");
 }
 
 #[test]
-fn fragments_pass_direct_v4() {
+fn fragments_pass_with_direct_v4() {
     assert_fragments_pass(Family::V4, "direct", "");
 }
 
 #[test]
-fn fragments_pass_direct_v6() {
+fn fragments_pass_with_direct_v6() {
     assert_fragments_pass(Family::V6, "direct", "");
 }
 
 #[test]
-fn fragments_pass_tunnel_v4() {
+fn fragments_pass_with_tunnel_v4() {
     assert_fragments_pass(Family::V4, "tunnel", "");
 }
 
 #[test]
-fn fragments_pass_l3dsr_v6() {
+fn fragments_pass_with_l3dsr_v6() {
     assert_fragments_pass(Family::V6, "l3dsr", "");
 }
 
 /// The director replies to echo requests for a VIP, whether the VIP is one of its addresses or is only routed to it.
 #[test]
-fn icmp_echo_to_vip_is_answered() {
+fn vip_replies_to_icmp_echo() {
     if !privileged() {
         return;
     }
     for family in [Family::V4, Family::V6] {
         let mut world = World::new(2);
-        world.start_director(&config(family, "direct", ""));
+        world.start_daemon(&config(family, "direct", ""));
         let ping = |world: &World| {
             let line = format!("ping -n -c 3 -i 0.2 -W 2 {}", family.vip());
             let output = world.output("client", &line);

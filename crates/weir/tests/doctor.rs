@@ -66,11 +66,11 @@ fn run_on(world: &World, host: &str, arguments: &[&str]) -> (i32, String) {
     (code, text + &String::from_utf8_lossy(&output.stderr))
 }
 
-fn assert_finds(world: &World, host: &str, arguments: &[&str], words: &[&str]) {
+fn assert_finds(world: &World, host: &str, arguments: &[&str], fragments: &[&str]) {
     let (code, text) = run_on(world, host, arguments);
     assert_eq!(code, 1, "{text}");
-    for word in words {
-        assert!(text.contains(word), "{word:?} is not in {text}");
+    for fragment in fragments {
+        assert!(text.contains(fragment), "{fragment:?} is not in {text}");
     }
 }
 
@@ -89,13 +89,13 @@ fn fix_command(world: &World, host: &str, arguments: &[&str], seen: &str) -> Opt
     let mut arguments = arguments.to_vec();
     arguments.push("--json");
     let (_, text) = run_on(world, host, &arguments);
-    let found: serde_json::Value = serde_json::from_str(&text).unwrap_or_else(|error| {
+    let findings: serde_json::Value = serde_json::from_str(&text).unwrap_or_else(|error| {
         panic!("{error}: {text}");
     });
-    let mut found = found.as_array().expect("value is an array").iter();
+    let mut findings = findings.as_array().expect("value is an array").iter();
     let is_match =
         |finding: &&serde_json::Value| finding["seen"].as_str().is_some_and(|it| it.contains(seen));
-    let finding = found.find(is_match)?;
+    let finding = findings.find(is_match)?;
     Some(finding["mend"].as_str().unwrap_or_default().to_owned())
 }
 
@@ -146,7 +146,7 @@ fn server_faults_are_reported_and_fixed() {
     sysctl("net.ipv4.conf.all.arp_announce=0");
     world.ip("server0", &format!("addr del {vip}/32 dev lo"));
     let findings = [
-        "answers ARP for the VIP",
+        "replies to ARP requests for the VIP",
         "have the VIP as the sender",
         "drops them",
         "doctor --fix",
@@ -171,8 +171,8 @@ fn server_faults_are_reported_and_fixed() {
             .contains("no socket listens on port 80")
     });
     let (_, json) = run_on(&world, "server0", &["real-server", "doctor", "--json"]);
-    let found: serde_json::Value = serde_json::from_str(&json).expect("output is valid JSON");
-    assert_eq!(found.as_array().map(Vec::len), Some(1), "{json}");
+    let findings: serde_json::Value = serde_json::from_str(&json).expect("output is valid JSON");
+    assert_eq!(findings.as_array().map(Vec::len), Some(1), "{json}");
 }
 
 #[test]
@@ -193,7 +193,7 @@ fn director_faults_are_reported_and_fixed() {
         &doctor,
         &["no daemon is running", "weir run"],
     );
-    world.start_director(&config("direct"));
+    world.start_daemon(&config("direct"));
     wait_for("a report without findings", TIMEOUT, || {
         run_on(&world, "director", &doctor).0 == 0
     });
@@ -208,7 +208,10 @@ fn director_faults_are_reported_and_fixed() {
         &world,
         "director",
         &doctor,
-        &["answers ARP for the VIP", "bypassing the director"],
+        &[
+            "replies to ARP requests for the VIP",
+            "bypassing the director",
+        ],
     );
     assert!(
         world
@@ -244,7 +247,7 @@ fn director_faults_are_reported_and_fixed() {
         &world,
         "director",
         &doctor,
-        &["is on no interface of this machine", "ip addr add"],
+        &["no interface of this machine has the VIP", "ip addr add"],
     );
 }
 

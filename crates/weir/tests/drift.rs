@@ -43,14 +43,14 @@ fn assert_restored(world: &World, what: &str, message: &str, break_it: impl FnOn
         world.log().matches(message).count(),
     );
     break_it();
-    let began = Instant::now();
+    let started = Instant::now();
     wait_for(message, TIMEOUT, || repair_count(world, what) > before);
     wait_for(
         &format!("clients to be served after {message}"),
         TIMEOUT,
         || is_reachable(world),
     );
-    println!("{message}: restored within {:?}", began.elapsed());
+    println!("{message}: restored within {:?}", started.elapsed());
     assert_eq!(
         repair_count(world, what),
         before + 1,
@@ -124,7 +124,7 @@ fn drifted_objects_are_restored() {
     }
     let mut world = World::new(1);
     world.start_nginx(64);
-    world.start_director(&config());
+    world.start_daemon(&config());
     wait_for("the service", TIMEOUT, || is_reachable(&world));
     let mut load = Load::start(&world);
 
@@ -162,7 +162,7 @@ fn drifted_objects_are_restored() {
     assert_restored(
         &world,
         "neighbour",
-        "the MAC address of the server's neighbour changed",
+        "the next hop's MAC address changed",
         || {
             world.ip("server0", "link set eth0 address 02:00:00:00:00:77");
             // The kernel ignores a new link address within a second of the last update (locktime, net/ipv4/arp.c).
@@ -189,7 +189,7 @@ fn large_table_elements_are_restored() {
     let listen: Vec<String> = (0..6000)
         .map(|n| format!("\"{VIP}:{}\"", 10_000 + n))
         .collect();
-    world.start_director(&format!(
+    world.start_daemon(&format!(
         "{}[service.many]\nlisten = [{}]\nforward = \"nat\"\npool = \"web\"\nsnat = true\n",
         config(),
         listen.join(", ")
@@ -204,19 +204,19 @@ fn large_table_elements_are_restored() {
             "00 00 00 00 00 00 00 00 00 00 ff ff 0a 47 00 63 {high:02x} {low:02x} 06 00 00 00 00 00"
         )
     };
-    let words = "rewrote map elements";
+    let message = "rewrote map elements";
     for port in [10_000, 13_000, 15_999] {
-        assert_restored(&world, "element", words, || {
+        assert_restored(&world, "element", message, || {
             bpftool(&format!("map delete pinned {map} key hex {}", key(port)));
         });
     }
-    assert_restored(&world, "element", words, || {
+    assert_restored(&world, "element", message, || {
         let key = key(14_000);
         bpftool(&format!(
             "map update pinned {map} key hex {key} value hex 07 00 00 00"
         ));
     });
-    assert_restored(&world, "element", words, || {
+    assert_restored(&world, "element", message, || {
         let key = key(81);
         bpftool(&format!(
             "map update pinned {map} key hex {key} value hex 01 00 00 00"
@@ -235,19 +235,19 @@ fn real_server_settings_are_restored() {
     world.start_nginx(64);
     let vip = Family::V4.vip().to_string();
     world.prepare_direct_servers(&vip);
-    world.start_director(&format!(
+    world.start_daemon(&format!(
         "[node]\ninterfaces = [\"eth0\"]\n[pool.web]\nservers = [\"{}\"]\n\
          [service.web]\nlisten = [\"{vip}:80\"]\nforward = \"direct\"\npool = \"web\"\n",
         Family::V4.server(0)
     ));
-    let node = world.path("server.toml");
-    std::fs::write(&node, "[node]\n").expect("write the configuration");
+    let path = world.path("server.toml");
+    std::fs::write(&path, "[node]\n").expect("write the configuration");
     let log = world.path("server.log");
     let file = std::fs::File::create(&log).expect("create the log file");
     let daemon = world
         .weir("server0")
         .args(["run", "-c"])
-        .arg(&node)
+        .arg(&path)
         .stdout(std::process::Stdio::null())
         .stderr(file)
         .spawn()
@@ -280,19 +280,19 @@ fn real_server_settings_are_restored() {
         ),
         ("to lo", format!("ip addr del {vip}/32 dev lo")),
     ];
-    for (repairs, (words, line)) in (1..).zip(&faults) {
+    for (repairs, (fragment, line)) in (1..).zip(&faults) {
         assert!(is_served(), "before {line}");
         assert!(world.output("server0", line).status.success(), "{line}");
-        let began = Instant::now();
+        let started = Instant::now();
         wait_for(line, TIMEOUT, || {
             status()["drift"]["real_server"] == repairs
         });
         wait_for("clients to be served", TIMEOUT, is_served);
-        println!("{line}: restored within {:?}", began.elapsed());
+        println!("{line}: restored within {:?}", started.elapsed());
         let events = server_log();
         let events = events
             .lines()
-            .filter(|it| it.contains(words) && it.contains("repaired a setting"));
+            .filter(|it| it.contains(fragment) && it.contains("repaired a setting"));
         assert_eq!(events.count(), 1, "{}", server_log());
     }
 }
@@ -304,7 +304,7 @@ fn replaced_program_is_restored() {
     }
     let mut world = World::with_mode(1, Some("xdp"));
     world.start_nginx(64);
-    let keeper = world.start_director(&config());
+    let keeper = world.start_daemon(&config());
     wait_for("the service", TIMEOUT, || is_reachable(&world));
     let source = world.path("other.c");
     std::fs::write(

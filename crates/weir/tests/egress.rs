@@ -54,7 +54,7 @@ fn assert_flushed_neighbours_resolved_in_mode(
         world.prepare_servers(&["--forward", forward, "--vip", &family.vip().to_string()]);
     }
     set_forwarding(&world, true);
-    world.start_director(&config(family, "eth0", forward, extra));
+    world.start_daemon(&config(family, "eth0", forward, extra));
     for _ in 0..4 {
         world.ip("director", "neigh flush all");
         for n in 0..2 {
@@ -75,17 +75,17 @@ fn assert_flushed_neighbours_resolved_in_mode(
 }
 
 #[test]
-fn flushed_neighbours_are_resolved_direct_v4() {
+fn flushed_neighbours_are_resolved_with_direct_v4() {
     assert_flushed_neighbours_resolved(Family::V4, "direct", "");
 }
 
 #[test]
-fn flushed_neighbours_are_resolved_nat_v6() {
+fn flushed_neighbours_are_resolved_with_nat_v6() {
     assert_flushed_neighbours_resolved(Family::V6, "nat", "snat = true\n");
 }
 
 #[test]
-fn flushed_neighbours_are_resolved_tunnel_v4() {
+fn flushed_neighbours_are_resolved_with_tunnel_v4() {
     assert_flushed_neighbours_resolved(Family::V4, "tunnel", "");
 }
 
@@ -105,9 +105,9 @@ fn neighbours_are_resolved_while_daemon_is_stopped() {
         world.start_nginx(1024);
         world.prepare_direct_servers(&family.vip());
         set_forwarding(&world, true);
-        world.start_director(&config(family, "eth0", "direct", ""));
+        world.start_daemon(&config(family, "eth0", "direct", ""));
         world.get(&url(family)).expect("receive a response");
-        let stopped = world.suspend_daemon();
+        let daemon = world.suspend_daemon();
         for n in 0..2 {
             let address = family.server(n);
             world.output("director", &format!("ip neigh del {address} dev eth0"));
@@ -117,7 +117,7 @@ fn neighbours_are_resolved_while_daemon_is_stopped() {
         for _ in 0..2 {
             world.get(&url(family)).expect("receive a response");
         }
-        kill_process(stopped, Signal::CONT).expect("send a signal to the process");
+        kill_process(daemon, Signal::CONT).expect("send a signal to the process");
     }
 }
 
@@ -131,7 +131,7 @@ fn assert_nat_works(with_forwarding: bool) {
         world.start_nginx(1024);
         world.route_replies_through_director();
         set_forwarding(&world, with_forwarding);
-        world.start_director(&config(family, "eth0", "nat", extra));
+        world.start_daemon(&config(family, "eth0", "nat", extra));
         for _ in 0..6 {
             world.get(&url(family)).expect("receive a response");
         }
@@ -190,7 +190,7 @@ fn assert_egress_through_bridge(mode: Option<&'static str>) {
         "nat",
         "snat = { addresses = [\"10.71.0.4\"] }\n",
     );
-    world.start_director(&text);
+    world.start_daemon(&text);
     let expected = std::fs::read(world.path("big")).expect("read the original");
     for _ in 0..4 {
         let body = world.get(&format!("http://{}/big", Family::V4.vip()));
@@ -207,7 +207,7 @@ fn assert_egress_through_bridge(mode: Option<&'static str>) {
 
 /// The servers are in another network behind two routers with routes of equal cost. Then one router fails.
 #[test]
-fn failure_of_one_of_two_gateways_breaks_nothing() {
+fn requests_survive_failure_of_one_of_two_gateways() {
     if !privileged() {
         return;
     }
@@ -246,7 +246,7 @@ fn failure_of_one_of_two_gateways_breaks_nothing() {
     world.start_nginx(1024);
     set_forwarding(&world, true);
     let text = config(family, "eth0", "nat", "snat = true\n").replace("10.71.0.2", "10.72.0.2");
-    world.start_director(&text);
+    world.start_daemon(&text);
     for _ in 0..16 {
         world.get(&url(family)).expect("receive a response");
     }

@@ -67,8 +67,8 @@ impl Pair {
     fn vip_holder(&self) -> Option<&'static str> {
         let mut directors = self.directors.into_iter();
         directors.find(|host| {
-            let shown = self.world.output(host, "ip -o addr show dev eth0");
-            String::from_utf8_lossy(&shown.stdout).contains(&format!("{VIP}/32"))
+            let addresses = self.world.output(host, "ip -o addr show dev eth0");
+            String::from_utf8_lossy(&addresses.stdout).contains(&format!("{VIP}/32"))
         })
     }
 
@@ -136,17 +136,17 @@ fn count_survivors_of_move(scheduler: &str) -> usize {
         "tcp {} {VIP}:80",
         held[0].local_addr().expect("read the local address")
     );
-    let explained = pair.world.run_weir(&["explain", "--packet", &packet]);
-    let promised = explained.contains("the connection continues with the same server");
-    assert_eq!(promised, scheduler == "maglev", "{explained}");
+    let explanation = pair.world.run_weir(&["explain", "--packet", &packet]);
+    let survives = explanation.contains("the connection continues with the same server");
+    assert_eq!(survives, scheduler == "maglev", "{explanation}");
     pair.world
         .ip("director", &format!("addr del {VIP}/32 dev eth0"));
     pair.world
         .ip("second", &format!("addr add {VIP}/32 dev eth0"));
     // Update the neighbour entry, as a gratuitous ARP packet would.
-    let shown = pair.world.output("second", "ip -br link show dev eth0");
-    let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
-    let mac = shown
+    let link = pair.world.output("second", "ip -br link show dev eth0");
+    let link = String::from_utf8_lossy(&link.stdout).into_owned();
+    let mac = link
         .split_whitespace()
         .nth(2)
         .expect("output contains the address")
@@ -229,12 +229,12 @@ fn keepalived_recipe_keeps_every_connection() {
             .replace("priority 100", priority);
         let path = pair.world.path(&format!("keepalived-{host}.conf"));
         fs::write(&path, text).expect("write the file");
-        let tested = std::process::Command::new("keepalived")
+        let output = std::process::Command::new("keepalived")
             .args(["--config-test", "--use-file"])
             .arg(&path)
             .output()
             .expect("run keepalived");
-        assert!(tested.status.success(), "{tested:?}");
+        assert!(output.status.success(), "{output:?}");
         let pid = pair.world.path(&format!("keepalived-{host}.pid"));
         let log = fs::File::create(pair.world.path(&format!("keepalived-{host}.log")));
         let child = pair

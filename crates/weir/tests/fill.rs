@@ -59,14 +59,14 @@ fn assert_all_flows_have_entries(world: &World, flows: u64) {
 }
 
 #[test]
-fn nat_accepts_clients_up_to_90_percent_full() {
+fn nat_accepts_flows_until_table_is_90_percent_full() {
     if !privileged() {
         return;
     }
     let mut world = World::new(1);
     world.route_replies_through_director();
     world.start_udp_echo(PORT, |n| Family::V4.server(n));
-    world.start_director(&config(8192));
+    world.start_daemon(&config(8192));
     // A flow takes two slots.
     let first = 10_000;
     let small = 8192 / 20 * 9;

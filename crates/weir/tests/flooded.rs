@@ -54,18 +54,18 @@ impl Hub {
         hub
     }
 
-    fn json(&self, host: &str, arguments: &[&str]) -> Value {
+    fn run_json(&self, host: &str, arguments: &[&str]) -> Value {
         let output = self.world.weir(host).args(arguments).output();
         serde_json::from_slice(&output.expect("run weir").stdout).unwrap_or_default()
     }
 
     fn status(&self, host: &str) -> Value {
-        self.json(host, &["status", "--json"])
+        self.run_json(host, &["status", "--json"])
     }
 
     fn wait_for_state(&self, host: &str, state: &str) {
         wait_for(&format!("{host} to be {state}"), TIMEOUT, || {
-            self.json(host, &["vrrp", "--json"])[0]["state"] == state
+            self.run_json(host, &["vrrp", "--json"])[0]["state"] == state
         });
     }
 
@@ -109,11 +109,11 @@ impl Hub {
         assert!(flooded >= REQUESTS, "{flooded} frames were flooded");
     }
 
-    fn neighbour(&self, address: &str) -> String {
-        let shown = self
+    fn neighbour_entry(&self, address: &str) -> String {
+        let output = self
             .world
             .output("client", &format!("ip neigh show {address}"));
-        String::from_utf8_lossy(&shown.stdout).into_owned()
+        String::from_utf8_lossy(&output.stdout).into_owned()
     }
 }
 
@@ -136,15 +136,18 @@ fn assert_only_addressed_director_forwards(attach: &str) {
     let hub = Hub::new(attach);
     hub.assert_forwarded_by(REGULAR, "director", "second");
     hub.assert_forwarded_by(VIRTUAL, "director", "second");
-    let vmac = "00:00:5e:00:01:33";
-    assert!(hub.neighbour(VIRTUAL).contains(vmac) && !hub.neighbour(REGULAR).contains(vmac));
+    let virtual_mac = "00:00:5e:00:01:33";
+    assert!(
+        hub.neighbour_entry(VIRTUAL).contains(virtual_mac)
+            && !hub.neighbour_entry(REGULAR).contains(virtual_mac)
+    );
 
     // The second director takes over the virtual MAC address; the client's neighbour entry does not change.
-    hub.json("director", &["vrrp", "outside", "release"]);
+    hub.run_json("director", &["vrrp", "outside", "release"]);
     hub.wait_for_state("second", "active");
     wait_for("the second director to have the address", TIMEOUT, || {
-        let shown = hub.world.output("second", "ip -o addr show dev vrrp.51");
-        String::from_utf8_lossy(&shown.stdout).contains(VIRTUAL)
+        let output = hub.world.output("second", "ip -o addr show dev vrrp.51");
+        String::from_utf8_lossy(&output.stdout).contains(VIRTUAL)
     });
     hub.assert_forwarded_by(VIRTUAL, "second", "director");
     hub.assert_forwarded_by(REGULAR, "director", "second");

@@ -33,7 +33,7 @@ fn assert_large_download(family: Family, forward: &str, extra: &str) {
     let before = (has_gro(&world, "br0"), has_gro(&world, "eth0"));
     assert!(before.1, "GRO must be enabled before the test");
     let vip = bracketed(family.vip());
-    let pid = world.start_director(&format!(
+    let pid = world.start_daemon(&format!(
         "[node]\ninterfaces = [\"br0\"]\nattach = \"xdp\"\n[pool.web]\nscheduler = \"rr\"\nservers = [\"{}\", \"{}\"]\n\
          [service.web]\nlisten = [\"{vip}:80\"]\nforward = \"{forward}\"\n{extra}pool = \"web\"\n",
         family.server(0),
@@ -56,27 +56,27 @@ fn assert_large_download(family: Family, forward: &str, extra: &str) {
     let status = world.status();
     assert_eq!(status["services"][0]["connections"], 2, "{status:#}");
 
-    world.kill_director(pid);
+    world.kill_keeper(pid);
     world.run_weir(&["clean"]);
     assert_eq!((has_gro(&world, "br0"), has_gro(&world, "eth0")), before);
 }
 
 #[test]
-fn large_download_passes_nat_v4() {
+fn large_download_passes_with_nat_v4() {
     assert_large_download(Family::V4, "nat", "snat = true\n");
 }
 
 #[test]
-fn large_download_passes_nat_v6() {
+fn large_download_passes_with_nat_v6() {
     assert_large_download(Family::V6, "nat", "snat = true\n");
 }
 
 #[test]
-fn large_download_passes_direct_v4() {
+fn large_download_passes_with_direct_v4() {
     assert_large_download(Family::V4, "direct", "");
 }
 
 #[test]
-fn large_download_passes_tunnel_v6() {
+fn large_download_passes_with_tunnel_v6() {
     assert_large_download(Family::V6, "tunnel", "");
 }

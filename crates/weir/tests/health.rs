@@ -100,7 +100,7 @@ fn dead_server_is_removed_and_returns_under_load() {
         "notify = [\"/bin/sh\", \"-c\", \"echo $WEIR_POOL/$WEIR_SERVER $WEIR_FROM $WEIR_TO $WEIR_REASON >> {}\"]",
         notified.display()
     );
-    world.start_director(&config(&[0, 1, 2], &notify, HTTP));
+    world.start_daemon(&config(&[0, 1, 2], &notify, HTTP));
     wait_for_states(&world, &["up", "up", "up"]);
     let reason = world.server_status(Family::V4.server(1))["reason"].clone();
     let reason = reason.as_str().expect("reason is a string");
@@ -137,9 +137,9 @@ fn dead_server_is_removed_and_returns_under_load() {
     // that connection.
     let (complete, failed) = request_counts(start_ab(&world, 2000));
     assert_eq!(complete, 2000);
-    let open_at_once = 4;
+    let concurrency = 4;
     assert!(
-        failed <= 3 * open_at_once,
+        failed <= 3 * concurrency,
         "ab counts each failure three times: {failed}"
     );
     let before_return = world.server_status(Family::V4.server(1))["connections"].clone();
@@ -167,14 +167,14 @@ fn dead_server_is_removed_and_returns_under_load() {
 }
 
 #[test]
-fn restart_and_reload_keep_dead_server_out() {
+fn dead_server_stays_down_after_restart_and_reload() {
     if !privileged() {
         return;
     }
     let mut world = prepared_world(3);
     // `start = "up"` would make the server usable until two probes have failed.
     let check = format!("{HTTP}\nstart = \"up\"");
-    let mut pid = world.start_director(&config(&[0, 1, 2], "", &check));
+    let mut pid = world.start_daemon(&config(&[0, 1, 2], "", &check));
     world.kill_nginx(1);
     wait_for_states(&world, &["up", "down", "up"]);
     let since = world.server_status(Family::V4.server(1))["since"].clone();
@@ -190,9 +190,9 @@ fn restart_and_reload_keep_dead_server_out() {
         (300, 0),
         "another check"
     );
-    world.kill_director(pid);
+    world.kill_keeper(pid);
     assert_eq!(state(&world, 1), "down", "state without a daemon");
-    pid = world.start_director(&config(&[0, 1, 2], "", tcp));
+    pid = world.start_daemon(&config(&[0, 1, 2], "", tcp));
     assert_eq!(
         request_counts(start_ab(&world, 300)),
         (300, 0),
@@ -206,7 +206,7 @@ fn restart_and_reload_keep_dead_server_out() {
     // The restarted server is used again.
     world.start_nginx_on("server1", 1, "");
     wait_for_states(&world, &["up", "up", "up"]);
-    world.kill_director(pid);
+    world.kill_keeper(pid);
 }
 
 #[test]
@@ -215,7 +215,7 @@ fn maint_stops_probes_and_ready_resumes_them() {
         return;
     }
     let mut world = prepared_world(1);
-    world.start_director(&config(&[0], "", HTTP));
+    world.start_daemon(&config(&[0], "", HTTP));
     wait_for_states(&world, &["up"]);
     let server = format!("web/{}", Family::V4.server(0));
     world.run_weir(&["server", &server, "maint"]);
@@ -241,7 +241,7 @@ fn failed_check_applies_on_remove() {
     let mut world = prepared_world(1);
     world.start_nginx_on("server0", 7, ":8081");
     let check = "kind = \"http\"\nport = 8081\npath = \"/name\"\non_failure = \"remove\"";
-    world.start_director(&config(&[0], "on_remove = \"reset\"", check));
+    world.start_daemon(&config(&[0], "on_remove = \"reset\"", check));
     wait_for_states(&world, &["up"]);
     let url = format!("http://{}/big", Family::V4.vip());
     let download = world
@@ -283,7 +283,7 @@ fn notify_programs_run_for_pools_and_services() {
     }
     let mut world = prepared_world(1);
     let notified = world.path("notified");
-    let program = world.path("tell");
+    let program = world.path("notify");
     let script = format!(
         "#!/bin/sh\necho pool=$WEIR_POOL server=$WEIR_SERVER service=$WEIR_SERVICE $WEIR_FROM $WEIR_TO >> {}\n",
         notified.display()
@@ -291,7 +291,7 @@ fn notify_programs_run_for_pools_and_services() {
     std::fs::write(&program, script).expect("write the program");
     std::fs::set_permissions(&program, Permissions::from_mode(0o755)).expect("set the file mode");
     let notify = format!("notify = \"{}\"", program.display());
-    world.start_director(&config(&[0], &notify, HTTP));
+    world.start_daemon(&config(&[0], &notify, HTTP));
     wait_for_states(&world, &["up"]);
     let count = |line: &str| {
         let notified = std::fs::read_to_string(&notified).unwrap_or_default();
@@ -308,9 +308,9 @@ fn notify_programs_run_for_pools_and_services() {
         "pool=web server= service= up down",
         "pool=web server= service=web up down",
     ]);
-    let printed =
+    let log_line =
         "pool state changed pool=\"web\" from=\"up\" to=\"down\" cause=\"no server is usable\"";
-    assert_eq!(world.log().matches(printed).count(), 1, "{}", world.log());
+    assert_eq!(world.log().matches(log_line).count(), 1, "{}", world.log());
     world.start_nginx_on("server0", 0, "");
     wait_for_states(&world, &["up"]);
     wait_until_notified_once(&[
@@ -327,14 +327,14 @@ fn notify_programs_run_for_pools_and_services() {
 
 /// While a server recovers, `weir explain` shows the last result of its check, not the reason why it went down.
 #[test]
-fn explanation_of_returning_server_has_last_result() {
+fn explain_shows_last_result_of_recovering_server() {
     if !privileged() {
         return;
     }
     let mut world = prepared_world(1);
     world.kill_nginx(0);
     let text = config(&[0], "", "kind = \"tcp\"").replace("rise = 2", "rise = 100");
-    world.start_director(&text);
+    world.start_daemon(&text);
     let explain = |world: &World| {
         let packet = format!("tcp 10.71.0.2:1000 {}:80", Family::V4.vip());
         let output = world

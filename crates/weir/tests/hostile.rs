@@ -128,7 +128,7 @@ fn start_datagram_server(world: &World, port: u16, behaviour: Behaviour, beginni
 }
 
 #[test]
-fn every_check_kind_fails_in_time_with_hostile_servers() {
+fn every_check_kind_fails_within_timeout_with_hostile_servers() {
     if !privileged() {
         return;
     }
@@ -155,7 +155,7 @@ fn every_check_kind_fails_in_time_with_hostile_servers() {
             names.push(name);
         }
     }
-    world.start_director(&text);
+    world.start_daemon(&text);
     let deadline = Instant::now() + TIMEOUT;
     loop {
         let status = world.status();

@@ -108,7 +108,7 @@ fn assert_balances_and_fails_over(program: &str, text: &str) {
     let vip = Family::V4.vip().to_string();
     world.prepare_direct_servers(&vip);
     let config = imported_config(&world, program, text);
-    world.start_director(&config);
+    world.start_daemon(&config);
 
     wait_for_states(&world, ["up", "up"]);
     assert_eq!(world.responding_servers(), ["server0", "server1"]);
@@ -149,7 +149,7 @@ fn assert_routes(program: &str, text: &str) {
     let mut world = World::new(2);
     world.start_nginx(16);
     let config = imported_config(&world, program, text);
-    world.start_director(
+    world.start_daemon(
         config
             .strip_prefix(NODE)
             .expect("text starts with the [node] section"),

@@ -70,7 +70,7 @@ fn responding_server(world: &World) -> String {
     String::from_utf8_lossy(&body).trim().to_owned()
 }
 
-fn two_servers() -> World {
+fn world_with_two_servers() -> World {
     let mut world = World::new(2);
     world.start_nginx(1024);
     let vip = Family::V4.vip().to_string();
@@ -84,10 +84,10 @@ fn ipvsadm_service_balances_and_survives_daemon() {
     if !privileged() {
         return;
     }
-    let mut world = two_servers();
+    let mut world = world_with_two_servers();
     let service = format!("-t {}:80", Family::V4.vip());
     let server = |n| format!("{service} -r {}", Family::V4.server(n));
-    let pid = world.start_director(NODE);
+    let pid = world.start_daemon(NODE);
     run_ipvsadm(&world, &format!("-A {service} -s rr"));
     for n in 0..2 {
         run_ipvsadm(&world, &format!("-a {} -g", server(n)));
@@ -122,7 +122,7 @@ fn ipvsadm_service_balances_and_survives_daemon() {
     assert_eq!(world.status()["services"][0]["connections"], 4);
 
     let saved = run_ipvsadm(&world, "-S -n");
-    world.kill_director(pid);
+    world.kill_keeper(pid);
     responding_server(&world);
     assert_eq!(run_ipvsadm(&world, "-S -n"), saved, "without a daemon");
     run_ipvsadm(&world, &format!("-e {} -g -w 0", server(0)));
@@ -136,7 +136,7 @@ fn ipvsadm_service_balances_and_survives_daemon() {
         }
     });
 
-    world.start_director(NODE);
+    world.start_daemon(NODE);
     let timeouts = "Timeout (tcp tcpfin udp): 100 120 50\n";
     assert_eq!(run_ipvsadm(&world, "-L --timeout"), timeouts);
     let listed = run_ipvsadm(&world, "-L -n");
@@ -177,8 +177,8 @@ fn persistent_client_is_listed_as_template() {
     if !privileged() {
         return;
     }
-    let mut world = two_servers();
-    world.start_director(NODE);
+    let mut world = world_with_two_servers();
+    world.start_daemon(NODE);
     let service = format!("-t {}:80", Family::V4.vip());
     run_ipvsadm(&world, &format!("-A {service} -s rr -p 300"));
     for n in 0..2 {
@@ -192,9 +192,9 @@ fn persistent_client_is_listed_as_template() {
         assert_eq!(responding_server(&world), first);
     }
     let listed = run_ipvsadm(&world, "-L -n --persistent-conn");
-    let counted = |line: &str| line.split_whitespace().nth(3) == Some("1");
+    let has_one_template = |line: &str| line.split_whitespace().nth(3) == Some("1");
     assert_eq!(
-        listed.lines().filter(|line| counted(line)).count(),
+        listed.lines().filter(|line| has_one_template(line)).count(),
         1,
         "{listed}"
     );
@@ -217,8 +217,8 @@ fn rates_rise_with_traffic() {
     if !privileged() {
         return;
     }
-    let mut world = two_servers();
-    world.start_director(NODE);
+    let mut world = world_with_two_servers();
+    world.start_daemon(NODE);
     let service = format!("-t {}:80", Family::V4.vip());
     run_ipvsadm(&world, &format!("-A {service}"));
     run_ipvsadm(
@@ -255,7 +255,7 @@ fn configured_services_are_listed_and_read_only() {
         return;
     }
     let mut world = World::new(2);
-    world.start_director(&format!("{NODE}{FILE}"));
+    world.start_daemon(&format!("{NODE}{FILE}"));
     let web = "-t 10.71.0.10:80";
     run_ipvsadm(&world, "-A -u 10.71.0.10:53 -s rr");
     run_ipvsadm(&world, "-A --sctp-service 10.71.0.10:3868");
@@ -330,18 +330,22 @@ fn configured_services_are_listed_and_read_only() {
     );
 
     // Weir rejects a file that defines a service that ipvsadm has created.
-    let claim = world.path("claim.toml");
+    let conflict = world.path("conflict.toml");
     let text = format!("{NODE}{FILE}").replace("\"10.71.0.10:80\"", "\"udp/10.71.0.10:53\"");
-    fs::write(&claim, text).expect("write the file");
+    fs::write(&conflict, text).expect("write the file");
     let output = world
         .weir("director")
-        .args(["reload", "-c", claim.to_str().expect("path is valid UTF-8")])
+        .args([
+            "reload",
+            "-c",
+            conflict.to_str().expect("path is valid UTF-8"),
+        ])
         .output()
         .expect("run weir");
     let errors = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{errors}");
     for part in [
-        "claim.toml:6:",
+        "conflict.toml:6:",
         "udp/10.71.0.10:53",
         "ipvsadm -D -u 10.71.0.10:53",
     ] {
@@ -403,53 +407,57 @@ fn assert_proxy_address_is_taken(world: &World) {
 }
 
 #[test]
-fn proxy_service_and_service_of_ipvsadm_cannot_have_the_same_address() {
+fn proxy_and_ipvsadm_services_cannot_share_an_address() {
     if !privileged() {
         return;
     }
     let mut world = World::new(1);
-    let pid = world.start_director(NODE);
+    let pid = world.start_daemon(NODE);
     let vip = "-t 10.71.0.10:80";
     run_ipvsadm(&world, &format!("-A {vip}"));
-    let claim = world.path("claim.toml");
-    fs::write(&claim, proxy_file("\"10.71.0.10:80\"")).expect("write the file");
-    let claim = claim.to_str().expect("path is valid UTF-8");
-    assert_conflict(&world, "plan", claim);
-    assert_conflict(&world, "reload", claim);
+    let conflict = world.path("conflict.toml");
+    fs::write(&conflict, proxy_file("\"10.71.0.10:80\"")).expect("write the file");
+    let conflict = conflict.to_str().expect("path is valid UTF-8");
+    assert_conflict(&world, "plan", conflict);
+    assert_conflict(&world, "reload", conflict);
     // A service at an address takes precedence over a wildcard.
     world.reload(&proxy_file("\"0.0.0.0:80\", \"[::]:80\""));
-    world.kill_director(pid);
-    assert_conflict(&world, "run", claim);
+    world.kill_keeper(pid);
+    assert_conflict(&world, "run", conflict);
     run_ipvsadm(&world, &format!("-D {vip}"));
 
-    let pid = world.start_director(&proxy_file("\"10.71.0.10:80\""));
+    let pid = world.start_daemon(&proxy_file("\"10.71.0.10:80\""));
     assert_proxy_address_is_taken(&world);
     world.reload(&proxy_file("\"10.71.0.10:80\", \"10.71.0.10:8080\""));
-    world.kill_director(pid);
+    world.kill_keeper(pid);
     assert_proxy_address_is_taken(&world);
 }
 
 /// Earlier versions accepted both services. The daemon does not start, but the command in the error message removes the
 /// service.
 #[test]
-fn service_at_the_address_of_a_proxy_service_can_be_deleted_without_a_daemon() {
+fn service_conflicting_with_proxy_can_be_deleted_without_daemon() {
     if !privileged() {
         return;
     }
     let mut world = World::new(1);
-    let pid = world.start_director(&proxy_file("\"0.0.0.0:80\""));
+    let pid = world.start_daemon(&proxy_file("\"0.0.0.0:80\""));
     run_ipvsadm(&world, "-A -t 10.71.0.10:80");
     run_ipvsadm(&world, "-A -t 10.71.0.10:8080");
-    world.kill_director(pid);
+    world.kill_keeper(pid);
     let file = proxy_file("\"10.71.0.10:80\", \"10.71.0.10:8080\"");
     fs::write(world.path("run-director/in-force.toml"), &file).expect("write the copy");
-    let claim = world.path("claim.toml");
-    fs::write(&claim, &file).expect("write the file");
-    assert_conflict(&world, "run", claim.to_str().expect("path is valid UTF-8"));
+    let conflict = world.path("conflict.toml");
+    fs::write(&conflict, &file).expect("write the file");
+    assert_conflict(
+        &world,
+        "run",
+        conflict.to_str().expect("path is valid UTF-8"),
+    );
     assert!(run_ipvsadm(&world, "-S -n").contains("-A -t 10.71.0.10:80 "));
     run_ipvsadm(&world, "-D -t 10.71.0.10:80");
     run_ipvsadm(&world, "-D -t 10.71.0.10:8080");
-    world.start_director(&file);
+    world.start_daemon(&file);
 }
 
 #[test]
@@ -458,7 +466,7 @@ fn restore_continues_after_rejections_and_stops_at_syntax_errors() {
         return;
     }
     let mut world = World::new(0);
-    world.start_director(NODE);
+    world.start_daemon(NODE);
     let restore = |text: &str| ipvsadm_with_input(&world, "-R", text);
     let table = "-A -t 10.71.0.10:80 -s rr\n\n-a -t 10.71.0.10:80 -r 10.71.0.20:80 -g -w 3\n\
                  -A -u 10.71.0.10:53 -s sh -p 30 -M 255.255.255.0 -b sh-port\n-A -t [fd71::10]:80 -s none\n";
@@ -498,7 +506,7 @@ fn restore_continues_after_rejections_and_stops_at_syntax_errors() {
 }
 
 #[test]
-fn fails_without_daemon_and_data_plane() {
+fn commands_fail_without_daemon_and_data_plane() {
     if !privileged() {
         return;
     }
@@ -512,8 +520,8 @@ fn weights_above_65535_are_used_unchanged() {
     if !privileged() {
         return;
     }
-    let mut world = two_servers();
-    world.start_director(NODE);
+    let mut world = world_with_two_servers();
+    world.start_daemon(NODE);
     let table = "-A -t 10.71.0.10:80 -s wrr\n\
                  -a -t 10.71.0.10:80 -r 10.71.0.20:80 -g -w 2000000000\n\
                  -a -t 10.71.0.10:80 -r 10.71.0.21:80 -g -w 1000000000\n";
@@ -541,7 +549,7 @@ fn listing_states_that_sctp_is_not_balanced() {
         return;
     }
     let mut world = World::new(0);
-    world.start_director(NODE);
+    world.start_daemon(NODE);
     run_ipvsadm(&world, "-A -t 10.71.0.10:80 -s rr");
     run_ipvsadm(&world, "-A --sctp-service 10.71.0.10:3868 -s rr");
     let note = "note: SCTP services are kept and listed; their packets are not balanced\n";
@@ -585,15 +593,15 @@ fn imported_table_is_valid_configuration() {
     let notes = String::from_utf8_lossy(&output.stderr).into_owned();
     // Clients of a removed service are no longer served.
     assert_eq!(output.status.code(), Some(1), "{notes}");
-    let lost = notes
+    let losses = notes
         .split_once("BEHAVIOUR CHANGES")
         .expect("text contains the heading")
         .1;
     assert!(
-        lost.contains("\n  line 4: -A --sctp-service 10.71.0.10:3868 -s wlc: "),
+        losses.contains("\n  line 4: -A --sctp-service 10.71.0.10:3868 -s wlc: "),
         "{notes}"
     );
-    assert!(lost.contains("\n  line 7: "), "{notes}");
+    assert!(losses.contains("\n  line 7: "), "{notes}");
     assert_eq!(notes.matches("line ").count(), 2, "{notes}");
     let text = String::from_utf8(output.stdout).expect("text is valid UTF-8");
     // Neither ipvsadm nor the file adds the address. The warning about the file reports this and names the setting that
@@ -601,7 +609,7 @@ fn imported_table_is_valid_configuration() {
     let first = text.lines().next().expect("output has a first line");
     assert_eq!(
         first,
-        "# VIPs: 10.71.0.10 (now on eth0), fd71::10 (now not on any interface)."
+        "# VIPs: 10.71.0.10 (now on eth0), fd71::10 (now on no interface)."
     );
     assert!(text.contains("\n# vip_interface = \"eth0\"\n"), "{text}");
     assert!(text.contains("weir ipvsadm -C\n"), "{text}");
@@ -609,7 +617,7 @@ fn imported_table_is_valid_configuration() {
     let path = world.write_config(&text);
     world.run_weir(&["check", "-c", path.to_str().expect("path is valid UTF-8")]);
 
-    world.start_director(&format!("{NODE}{text}"));
+    world.start_daemon(&format!("{NODE}{text}"));
     let listed = run_ipvsadm(&world, "-S -n");
     let imported: Vec<&str> = table
         .lines()

@@ -202,7 +202,7 @@ fn server_options(random: &mut RandomSource, service: &str) -> (String, String, 
 
 /// Returns a line that is always rejected, because it ends with an unknown option.
 fn invalid_line(random: &mut RandomSource) -> String {
-    let words = [
+    let tokens = [
         "-A",
         "-a",
         "-L",
@@ -236,7 +236,7 @@ fn invalid_line(random: &mut RandomSource) -> String {
         "999999999999",
     ];
     let count = 1 + random.below(6);
-    let tail: Vec<&str> = (0..count).map(|_| random.pick(&words)).collect();
+    let tail: Vec<&str> = (0..count).map(|_| random.pick(&tokens)).collect();
     // The line ends with an argument that no command accepts, so no part of it may be applied.
     format!("{} --no-such", tail.join(" "))
 }
@@ -256,14 +256,14 @@ fn expected_listing(model: &Model) -> Vec<String> {
 
 #[test]
 #[expect(clippy::too_many_lines, reason = "one scenario, step by step")]
-fn table_matches_model_at_length() {
+fn table_matches_model_soak() {
     if !privileged() {
         return;
     }
-    let soak = std::env::var_os("WEIR_SOAK").is_some();
-    let steps = if soak { 50_000 } else { 5_000 };
+    let is_soak = std::env::var_os("WEIR_SOAK").is_some();
+    let steps = if is_soak { 50_000 } else { 5_000 };
     let mut world = World::new(0);
-    let pid = world.start_director(NODE);
+    let pid = world.start_daemon(NODE);
     let paths = Paths {
         runtime_dir: world.path("run-director"),
         pin_dir: world.pin_dir("director"),
@@ -335,7 +335,7 @@ fn table_matches_model_at_length() {
         "{accepted} accepted, {rejected} rejected"
     );
     // Without a daemon, the program reads the table from the pinned data plane.
-    world.kill_director(pid);
+    world.kill_keeper(pid);
     let (_, listed, _) = run_line("-S -n");
     let mut listed: Vec<&str> = listed.lines().collect();
     listed.sort_unstable();

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use world::privileged;
 
 #[test]
-fn reloads_upgrades_and_kills_fail_no_request_at_length() {
+fn no_request_fails_during_reloads_upgrades_and_kills_soak() {
     if !privileged() {
         return;
     }
@@ -47,19 +47,21 @@ fn reloads_upgrades_and_kills_fail_no_request_at_length() {
     assert_eq!(rows.len(), 6 * 4, "{text}");
     for row in rows {
         let name = row["name"].as_str().expect("name is a string");
-        let (method, work) = name.split_once('/').expect("name has the form METHOD/WORK");
+        let (method, workload) = name
+            .split_once('/')
+            .expect("name has the form METHOD/WORKLOAD");
         println!("{row}");
-        let disturbed = row["disturbances"].as_u64().expect("value is a number")
+        let disturbances = row["disturbances"].as_u64().expect("value is a number")
             + row["refused"].as_u64().expect("value is a number");
-        assert_eq!(work.ends_with("disturbed"), disturbed > 0, "{row}");
+        assert_eq!(workload.ends_with("disturbed"), disturbances > 0, "{row}");
         assert!(
             row["latency_ms"]["100"].as_f64() >= row["latency_ms"]["50"].as_f64(),
             "{row}"
         );
         // The peers' requests may fail; the test shows the failures.
-        let peer = method.starts_with("haproxy")
-            && (method != "haproxy-protect" || work.starts_with("keep-alive"));
-        if !peer {
+        let may_fail = method.starts_with("haproxy")
+            && (method != "haproxy-protect" || workload.starts_with("keep-alive"));
+        if !may_fail {
             assert_eq!(row["failed"], 0, "{row}; {text}");
         }
     }

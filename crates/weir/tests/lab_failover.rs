@@ -13,8 +13,8 @@ fn is_soak() -> bool {
 }
 
 fn report_directory() -> PathBuf {
-    let number = std::process::id();
-    std::env::temp_dir().join(format!("weir-lab-failover-{number}"))
+    let pid = std::process::id();
+    std::env::temp_dir().join(format!("weir-lab-failover-{pid}"))
 }
 
 /// Runs an experiment and returns its JSON document.
@@ -55,7 +55,7 @@ fn partition_of_two_directors_breaks_no_flow() {
 }
 
 #[test]
-fn every_pair_completes_every_fault_at_length() {
+fn every_pair_completes_every_fault_soak() {
     if !is_soak() || !privileged() {
         return;
     }
@@ -74,7 +74,7 @@ fn every_pair_completes_every_fault_at_length() {
 
 /// After the cluster's active node fails, another node takes over and serves the application.
 #[test]
-fn cluster_under_pacemaker_survives_failure_of_active_node_at_length() {
+fn cluster_under_pacemaker_survives_failure_of_active_node_soak() {
     if !is_soak() || !privileged() {
         return;
     }

@@ -13,8 +13,8 @@ fn is_soak() -> bool {
 }
 
 fn report_directory() -> PathBuf {
-    let number = std::process::id();
-    std::env::temp_dir().join(format!("weir-lab-scale-{number}"))
+    let pid = std::process::id();
+    std::env::temp_dir().join(format!("weir-lab-scale-{pid}"))
 }
 
 /// Runs the experiment and returns the rows of its JSON document.
@@ -155,7 +155,7 @@ fn many_connections() -> String {
 
 /// With 10 000 connections over four directors, changes to the set of directors alone do not break any connection.
 #[test]
-fn director_changes_break_no_connection_at_length() {
+fn director_changes_break_no_connection_soak() {
     if !is_soak() || !privileged() {
         return;
     }
@@ -183,7 +183,7 @@ fn director_changes_break_no_connection_at_length() {
 /// In the most difficult cases, neither the second hop nor flow synchronization loses a connection. With tables alone,
 /// only flows in slots whose server changed may break.
 #[test]
-fn server_and_director_changes_break_at_most_the_goal_at_length() {
+fn broken_connections_stay_within_goal_soak() {
     if !is_soak() || !privileged() {
         return;
     }

@@ -107,7 +107,7 @@ const WORKLOADS: [Workload; 9] = [
 ];
 
 /// Shell script that runs a command 60 times, several at once.
-const REPEAT: &str = "at_once=$1; shift; seq 60 | xargs -P $at_once -I{} \"$@\" >/dev/null";
+const REPEAT: &str = "parallel=$1; shift; seq 60 | xargs -P $parallel -I{} \"$@\" >/dev/null";
 
 /// Number of requests of `ab`.
 const REQUESTS: u32 = 400;
@@ -146,13 +146,13 @@ fn start_servers(world: &mut World) {
         "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=test -keyout {path}/key -out {path}/cert \
          2>/dev/null"
     ));
-    let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
+    let temp_paths: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
         .iter()
         .map(|kind| format!("{kind}_temp_path {path}/{kind}; "))
         .collect();
     let text = format!(
         "daemon off; user root; pid {path}/pid; error_log {path}/log;\nevents {{}}\n\
-         http {{ {temporary} access_log off;\nssl_certificate {path}/cert; ssl_certificate_key {path}/key;\n\
+         http {{ {temp_paths} access_log off;\nssl_certificate {path}/cert; ssl_certificate_key {path}/key;\n\
          ssl_protocols TLSv1.3; client_max_body_size 1m; client_body_buffer_size 1m;\n\
          server {{ listen 80; listen 82; listen 443 ssl; listen 444 ssl; root {path}; }}\n\
          server {{ listen 445 ssl http2; root {path}; }}\n\
@@ -180,11 +180,13 @@ fn start_servers(world: &mut World) {
         "redis-server --port 6379 --save --protected-mode no --dir /tmp".to_owned(),
         format!("{as_postgres} {programs}/postgres -D {data} -h 0.0.0.0 -k {data} -c fsync=off"),
     ] {
-        let mut words = line.split_whitespace();
-        let mut command =
-            world.command("server0", words.next().expect("line starts with a program"));
+        let mut arguments = line.split_whitespace();
+        let mut command = world.command(
+            "server0",
+            arguments.next().expect("line starts with a program"),
+        );
         let child = command
-            .args(words)
+            .args(arguments)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
@@ -243,7 +245,7 @@ fn start_world() -> World {
     start_servers(&mut world);
     let vip = Family::V4.vip().to_string();
     world.prepare_direct_servers(&vip);
-    world.start_director(&config());
+    world.start_daemon(&config());
     for workload in &WORKLOADS {
         let address = format!("{vip}:{}", workload.port);
         wait_for(workload.name, TIMEOUT, || {
@@ -266,8 +268,8 @@ fn counters(world: &World) -> BTreeMap<String, u64> {
     listed.iter().map(counter).collect()
 }
 
-/// Runs a workload and compares the estimated latency with the true latency.
-fn compare(world: &World, workload: &Workload, requests: u32, client: &str) {
+/// Runs a workload and asserts that the estimated latency is close to the true latency.
+fn assert_accurate(world: &World, workload: &Workload, requests: u32, client: &str) {
     let before = counters(world);
     let truth = measure_true_latency(world, workload, requests);
     let exchanges = truth["samples"].as_u64().expect("value is a number");
@@ -328,7 +330,7 @@ fn estimates_match_latency_at_server_interface() {
     }
     let world = start_world();
     for workload in &WORKLOADS {
-        compare(&world, workload, REQUESTS, "near");
+        assert_accurate(&world, workload, REQUESTS, "near");
     }
 }
 
@@ -343,12 +345,12 @@ fn estimates_exclude_path_to_distant_client_and_losses() {
         .iter()
         .filter(|workload| DISTANT_WORKLOADS.contains(&workload.name))
     {
-        compare(&world, workload, DISTANT_REQUESTS, "20 ms, 1 %");
+        assert_accurate(&world, workload, DISTANT_REQUESTS, "20 ms, 1 %");
     }
 }
 
 #[test]
-fn estimates_exclude_path_to_very_distant_client_at_length() {
+fn estimates_exclude_path_to_very_distant_client_soak() {
     if !privileged() || std::env::var_os("WEIR_SOAK").is_none() {
         return;
     }
@@ -359,7 +361,7 @@ fn estimates_exclude_path_to_very_distant_client_at_length() {
             .iter()
             .filter(|workload| DISTANT_WORKLOADS.contains(&workload.name))
         {
-            compare(&world, workload, DISTANT_REQUESTS, client);
+            assert_accurate(&world, workload, DISTANT_REQUESTS, client);
         }
     }
 }

@@ -95,11 +95,14 @@ fn ldirectord_removes_dead_server_and_restores_it() {
     if !privileged() {
         return;
     }
-    let is_installed = Command::new("sh")
+    let output = Command::new("sh")
         .args(["-c", "PATH=$PATH:/usr/sbin command -v ldirectord"])
         .output();
-    let is_installed = is_installed.is_ok_and(|output| output.status.success());
-    assert!(is_installed, "ldirectord is not installed: make deps");
+    let is_installed = output.is_ok_and(|output| output.status.success());
+    assert!(
+        is_installed,
+        "ldirectord is not installed; `make deps` installs it"
+    );
     let mut world = World::new(2);
     world.start_nginx(16);
     for n in 0..2 {
@@ -107,17 +110,17 @@ fn ldirectord_removes_dead_server_and_restores_it() {
     }
     let vip = Family::V4.vip().to_string();
     world.prepare_direct_servers(&vip);
-    world.start_director(NODE);
+    world.start_daemon(NODE);
     let _ldirectord = Ldirectord::start(&world);
 
-    let both = "-A -t 10.71.0.10:80 -s lc\n-a -t 10.71.0.10:80 -r 10.71.0.20:80 -g -w 1\n\
+    let both_servers = "-A -t 10.71.0.10:80 -s lc\n-a -t 10.71.0.10:80 -r 10.71.0.20:80 -g -w 1\n\
                 -a -t 10.71.0.10:80 -r 10.71.0.21:80 -g -w 1\n";
-    wait_for_table(&world, "both servers", |table| table == both);
+    wait_for_table(&world, "both servers", |table| table == both_servers);
     assert_eq!(world.responding_servers(), ["server0", "server1"]);
 
     let pid = fs::read_to_string(world.path("www0/pid")).expect("read nginx's process id");
     world::sh(&format!("kill {}", pid.trim()));
-    wait_for_table(&world, "the removal of the dead server", |table| {
+    wait_for_table(&world, "ldirectord to remove the dead server", |table| {
         !table.contains("10.71.0.20")
     });
     assert_eq!(world.responding_servers(), ["server1"]);
@@ -126,7 +129,7 @@ fn ldirectord_removes_dead_server_and_restores_it() {
         !world.path("www0/pid").exists()
     });
     world.start_nginx_on("server0", 0, "");
-    wait_for_table(&world, "both servers again", |table| table == both);
+    wait_for_table(&world, "both servers again", |table| table == both_servers);
     // The restored server gets the next connections, because it has fewer connections than the other server.
     assert!(world.responding_servers().contains(&"server0".to_owned()));
 }

@@ -169,12 +169,12 @@ fn share(world: &World, server: usize, count: u64) -> f64 {
         current = connections(world);
         current.iter().sum::<u64>() >= before.iter().sum::<u64>() + count
     });
-    let more: Vec<u64> = current
+    let new: Vec<u64> = current
         .iter()
         .zip(&before)
         .map(|(current, previous)| current - previous)
         .collect();
-    100.0 * more[server] as f64 / more.iter().sum::<u64>() as f64
+    100.0 * new[server] as f64 / new.iter().sum::<u64>() as f64
 }
 
 fn latency(world: &World, server: usize) -> serde_json::Value {
@@ -182,9 +182,9 @@ fn latency(world: &World, server: usize) -> serde_json::Value {
 }
 
 fn wait_for_share(world: &World, what: &str, is_expected: impl Fn(f64) -> bool) {
-    let began = Instant::now();
+    let started = Instant::now();
     wait_for(what, TIMEOUT, || is_expected(share(world, 0, 300)));
-    println!("{what} after {:?}", began.elapsed());
+    println!("{what} after {:?}", started.elapsed());
 }
 
 #[test]
@@ -196,9 +196,9 @@ fn slow_server_gets_fewer_connections_with_direct() {
     let servers = Servers::start(&world);
     let vip = FAMILY.vip().to_string();
     world.prepare_direct_servers(&vip);
-    world.start_director(&config("least-time"));
+    world.start_daemon(&config("least-time"));
     let clients = Clients::start(&world);
-    wait_for("samples of every server", TIMEOUT, || {
+    wait_for("samples from every server", TIMEOUT, || {
         (0..SERVERS).all(|n| latency(&world, n)["samples"].as_u64() > Some(50))
     });
     wait_for_share(&world, "an equal share", |percent| {
@@ -219,10 +219,10 @@ fn slow_server_gets_fewer_connections_with_direct() {
     let metrics = world.metrics();
     assert!(metrics.contains("weir_server_latency_seconds{"));
     let packet = format!("tcp 10.9.9.9:4000 {vip}:80");
-    let explained = world.run_weir(&["explain", "--packet", &packet]);
-    assert!(explained.contains("latency"), "{explained}");
+    let explanation = world.run_weir(&["explain", "--packet", &packet]);
+    assert!(explanation.contains("latency"), "{explanation}");
     let outcome = format!("scheduler least-time chooses one of {SERVERS} servers of pool");
-    assert!(explained.contains(&outcome), "{explained}");
+    assert!(explanation.contains(&outcome), "{explanation}");
 
     servers.set_delay(0, Duration::from_millis(1));
     wait_for_share(&world, "an equal share again", |percent| percent > 20.0);
@@ -236,7 +236,7 @@ fn start_world(node: &str, pool: &str) -> (World, Servers, Clients) {
     let servers = Servers::start(&world);
     let vip = FAMILY.vip().to_string();
     world.prepare_direct_servers(&vip);
-    world.start_director(&config_with(node, pool));
+    world.start_daemon(&config_with(node, pool));
     let clients = Clients::start(&world);
     (world, servers, clients)
 }
@@ -249,21 +249,21 @@ fn weight(world: &World, server: usize) -> u64 {
 }
 
 #[test]
-fn weights_follow_latency_and_flows_stay() {
+fn weights_follow_latency_without_moving_flows() {
     if !privileged() {
         return;
     }
     let pool = "scheduler = { name = \"mh\", flags = [\"mh-port\"] }\nadapt = \"latency\"";
     let (world, servers, clients) = start_world("", pool);
-    wait_for("samples of every server", TIMEOUT, || {
+    wait_for("samples from every server", TIMEOUT, || {
         (0..SERVERS).all(|n| latency(&world, n)["samples"].as_u64() > Some(50))
     });
     let to = SocketAddr::new(FAMILY.vip(), 80);
-    let opened = world.spawn_on("client", move || {
+    let thread = world.spawn_on("client", move || {
         let connect = |_| TcpStream::connect(to).expect("connect");
         (0..30).map(connect).collect::<Vec<_>>()
     });
-    let mut streams = opened.join().expect("client thread panicked");
+    let mut streams = thread.join().expect("client thread panicked");
     servers.set_delay(0, Duration::from_millis(30));
     wait_for("a smaller weight", 2 * TIMEOUT, || {
         weight(&world, 0) * 3 < weight(&world, 1)
@@ -294,7 +294,7 @@ fn server_above_max_latency_is_ejected_and_reported_by_doctor() {
     }
     let (world, servers, clients) = start_world("", "scheduler = \"rr\"\nmax_latency = \"200ms\"");
     servers.set_delay(0, Duration::from_millis(60));
-    wait_for("samples of every server", TIMEOUT, || {
+    wait_for("samples from every server", TIMEOUT, || {
         (0..SERVERS).all(|n| latency(&world, n)["samples"].as_u64() > Some(100))
     });
     wait_for("a finding", TIMEOUT, || {
@@ -309,7 +309,7 @@ fn server_above_max_latency_is_ejected_and_reported_by_doctor() {
         ejected().contains("all responses took longer than 200 ms")
     });
     servers.set_delay(0, Duration::from_millis(1));
-    wait_for("the end of the ejection", TIMEOUT, || ejected() == "null");
+    wait_for("the ejection to end", TIMEOUT, || ejected() == "null");
     assert_eq!(clients.stop(), 0, "failed requests");
     servers.stop();
 }
@@ -328,12 +328,12 @@ fn latency_estimation_can_be_disabled() {
     }
     // No packet may have been sampled.
     let metrics = world.metrics();
-    let counted = metrics
+    let packets = metrics
         .lines()
         .find(|line| line.starts_with("weir_latency_events_total{event=\"packets\"}"));
     assert!(
-        counted.is_none_or(|line| line.ends_with(" 0")),
-        "{counted:?}"
+        packets.is_none_or(|line| line.ends_with(" 0")),
+        "{packets:?}"
     );
     let shares = (0..SERVERS).map(|n| share(&world, n, 200));
     assert!(shares.clone().all(|percent| percent > 15.0));

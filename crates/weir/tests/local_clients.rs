@@ -209,7 +209,7 @@ fn addresses_are_translated_both_ways() {
     }
     let mut fixture = Fixture::new(2);
     let text = config(&fixture.cgroup, "scheduler = \"rr\"\n", "");
-    fixture.world.start_director(&text);
+    fixture.world.start_daemon(&text);
     let mut client = fixture.client();
     let names: Vec<String> = (0..4)
         .map(|_| {
@@ -219,9 +219,9 @@ fn addresses_are_translated_both_ways() {
         })
         .collect();
     assert!(names[0] == names[2] && names[1] == names[3] && names[0] != names[1]);
-    let mapped = format!("::ffff:{VIP}");
+    let ipv4_mapped = format!("::ffff:{VIP}");
     for (command, port) in [("get", 80), ("connected", 53), ("unconnected", 53)] {
-        for address in [VIP, VIP6, &mapped] {
+        for address in [VIP, VIP6, &ipv4_mapped] {
             let reply = client.call(&format!("{command} {address} {port}"));
             for peer in &reply.as_array().expect("reply is an array")[1..] {
                 assert_eq!(*peer, json!([address, port]), "{command}: {reply}");
@@ -249,7 +249,7 @@ fn addresses_are_translated_both_ways() {
         (0, 0, 0)
     );
     // Test another program, first inside and then outside the cgroup.
-    let joined = format!(
+    let line_in_cgroup = format!(
         "echo $$ > {}/cgroup.procs; exec curl -sS -m 5 {VIP}:8090",
         fixture.cgroup.display()
     );
@@ -257,15 +257,15 @@ fn addresses_are_translated_both_ways() {
         let mut command = fixture.world.command("director", "sh");
         command.args(["-c", line]).output().expect("run sh")
     };
-    let output = shell(&joined);
+    let output = shell(&line_in_cgroup);
     assert!(output.stdout.starts_with(b"server"), "{output:?}");
     let output = shell(&format!("exec curl -sS -m 1 {VIP}:8090"));
     assert!(!output.status.success());
-    let explained =
+    let explanation =
         fixture
             .world
             .run_weir(&["explain", "--packet", &format!("tcp 127.0.0.1:1 {VIP}:80")]);
-    assert!(explained.contains("when they connect"), "{explained}");
+    assert!(explanation.contains("when they connect"), "{explanation}");
 }
 
 #[test]
@@ -275,7 +275,7 @@ fn counts_are_exact_after_kills() {
     }
     let mut fixture = Fixture::new(2);
     let text = config(&fixture.cgroup, "scheduler = \"wlc\"\n", "");
-    let daemon = fixture.world.start_director(&text);
+    let daemon = fixture.world.start_daemon(&text);
     let mut client = fixture.client();
     for _ in 0..6 {
         client.call(&format!("hold {VIP} 80"));
@@ -288,12 +288,12 @@ fn counts_are_exact_after_kills() {
         ),
         (vec![3, 3], 1)
     );
-    fixture.world.kill_director(daemon);
+    fixture.world.kill_keeper(daemon);
     for _ in 0..4 {
         client.call(&format!("hold {VIP} 80"));
     }
     assert_eq!(name(&client.call(&format!("get {VIP} 80"))).len(), 7);
-    let daemon = fixture.world.start_director(&text);
+    let daemon = fixture.world.start_daemon(&text);
     assert_eq!(
         (
             fixture.active_connections("web"),
@@ -308,7 +308,7 @@ fn counts_are_exact_after_kills() {
         || fixture.total_connections("web") == 0 && fixture.total_connections("dns") == 0,
     );
     let pins = fixture.world.pin_dir("director");
-    fixture.world.kill_director(daemon);
+    fixture.world.kill_keeper(daemon);
     fixture.world.run_weir(&["clean", "--force"]);
     assert!(!pins.exists() || fs::read_dir(&pins).map_or(true, |mut it| it.next().is_none()));
 }
@@ -321,7 +321,7 @@ fn sockets_of_removed_server_are_closed() {
     let mut fixture = Fixture::new(2);
     let pool = "scheduler = \"rr\"\non_remove = \"reset\"\n";
     let text = config(&fixture.cgroup, pool, "");
-    fixture.world.start_director(&text);
+    fixture.world.start_daemon(&text);
     let (first, second) = (
         Family::V4.server(0).to_string(),
         Family::V4.server(1).to_string(),
@@ -363,13 +363,13 @@ fn sockets_of_removed_server_are_closed() {
 }
 
 #[test]
-fn server_changes_lose_no_connection() {
+fn no_connection_is_lost_during_server_changes() {
     if !privileged() {
         return;
     }
     let mut fixture = Fixture::new(3);
     let text = config(&fixture.cgroup, "scheduler = \"rr\"\n", "");
-    fixture.world.start_director(&text);
+    fixture.world.start_daemon(&text);
     let mut clients = [fixture.client(), fixture.client()];
     for client in &mut clients {
         client.send_command(&format!("load {VIP} 80"));
@@ -429,7 +429,7 @@ fn reload_moves_attachment_to_new_cgroup() {
     let second = second_cgroup(&fixture.cgroup);
     fs::create_dir(&second).expect("create the cgroup");
     let text = config(&fixture.cgroup, "scheduler = \"sh\"\n", "");
-    fixture.world.start_director(&text);
+    fixture.world.start_daemon(&text);
     let mut before = fixture.client();
     let mut after = Client::start(&fixture.world, &second);
     // With the `sh` scheduler, one cgroup is one client.
@@ -469,14 +469,14 @@ fn persistent_user_keeps_its_server() {
     let mut fixture = Fixture::new(2);
     let persistence = "persistence = { timeout = \"5m\", client = \"uid\" }\n";
     let text = config(&fixture.cgroup, "scheduler = \"rr\"\n", persistence);
-    fixture.world.start_director(&text);
+    fixture.world.start_daemon(&text);
     let mut client = fixture.client();
     let first = name(&client.call(&format!("get {VIP} 80"))).to_owned();
     for _ in 0..3 {
         assert_eq!(name(&client.call(&format!("get {VIP} 80"))), first);
     }
-    let number = if first == "server0" { 0 } else { 1 };
-    let server = Family::V4.server(number);
+    let index = if first == "server0" { 0 } else { 1 };
+    let server = Family::V4.server(index);
     fixture
         .world
         .run_weir(&["server", &format!("web/{server}"), "drain"]);
@@ -491,7 +491,7 @@ fn persistent_cgroup_keeps_its_server() {
     let mut fixture = Fixture::new(2);
     let persistence = "persistence = { timeout = \"5m\" }\n";
     let text = config(&fixture.cgroup, "scheduler = \"rr\"\n", persistence);
-    fixture.world.start_director(&text);
+    fixture.world.start_daemon(&text);
     // Each child cgroup of the service's cgroup is one client, regardless of its number of processes.
     let child_cgroups = ["one", "two", "three"].map(|name| fixture.cgroup.join(name));
     let mut names = Vec::new();
@@ -504,9 +504,9 @@ fn persistent_cgroup_keeps_its_server() {
         let replies = clients
             .each_mut()
             .map(|it| it.call(&format!("get {VIP} 80")));
-        let [one, other] = &replies;
-        assert_eq!(name(one), name(other));
-        names.push(name(one).to_owned());
+        let [first, second] = &replies;
+        assert_eq!(name(first), name(second));
+        names.push(name(first).to_owned());
     }
     assert!(names[0] != names[1] && names[0] == names[2], "{names:?}");
     for cgroup in &child_cgroups {
@@ -525,7 +525,7 @@ fn connected_udp_socket_moves_from_dead_server() {
     let pool = "scheduler = \"rr\"\ncheck = { kind = \"tcp\", port = 80, interval = \"200ms\", timeout = \"150ms\", \
                 fall = 2 }\n";
     let text = config(&fixture.cgroup, pool, "");
-    fixture.world.start_director(&text);
+    fixture.world.start_daemon(&text);
     let is_up =
         |fixture: &Fixture, n| fixture.world.server_status(Family::V4.server(n))["state"] == "up";
     wait_for("both servers", TIMEOUT, || {
@@ -551,11 +551,11 @@ fn least_time_avoids_slowly_connecting_server() {
     }
     let mut fixture = Fixture::new(2);
     let text = config(&fixture.cgroup, "scheduler = \"least-time\"\n", "");
-    fixture.world.start_director(&text);
+    fixture.world.start_daemon(&text);
     fixture.world.insert_relay("server1", "0.01", 0);
     let mut client = fixture.client();
     let latency = |n| fixture.world.server_status(Family::V4.server(n))["latency"].clone();
-    wait_for("samples of both servers", TIMEOUT, || {
+    wait_for("samples from both servers", TIMEOUT, || {
         for _ in 0..20 {
             client.call(&format!("get {VIP} 80"));
         }
@@ -588,15 +588,15 @@ fn director_balances_its_own_connections() {
             family.server(1),
             bracketed(family.vip())
         );
-        fixture.world.start_director(&text);
+        fixture.world.start_daemon(&text);
         let mut client = Client::start(&fixture.world, Path::new("-"));
         let vip = family.vip();
-        let (one, other) = (
+        let (first, second) = (
             client.call(&format!("hold {vip} 80")),
             client.call(&format!("hold {vip} 80")),
         );
-        assert_ne!(name(&one), name(&other));
-        assert_eq!(one[1], json!([vip.to_string(), 80]));
+        assert_ne!(name(&first), name(&second));
+        assert_eq!(first[1], json!([vip.to_string(), 80]));
         assert_eq!(fixture.active_connections("web"), [1, 1]);
         fixture
             .world

@@ -35,7 +35,7 @@ fn assert_director_serves(family: Family, forward: &str, port_suffix: &str) {
         format!("{}{port_suffix}", bracketed(family.director()))
     };
     let servers = format!("\"{}\", \"{director}\"", family.server(0));
-    world.start_director(&config(family, &servers, forward, ""));
+    world.start_daemon(&config(family, &servers, forward, ""));
     let url = format!("http://{}", bracketed(family.vip()));
     let expected = std::fs::read(world.path("big")).expect("read the original");
     for _ in 0..4 {
@@ -83,7 +83,7 @@ fn server_connects_to_its_own_vip() {
         let mut world = World::new(2);
         world.start_nginx(1024);
         let servers = format!("\"{}\", \"{}\"", family.server(0), family.server(1));
-        world.start_director(&config(family, &servers, "nat", "snat = true\n"));
+        world.start_daemon(&config(family, &servers, "nat", "snat = true\n"));
         let mut responses = std::collections::BTreeSet::new();
         for _ in 0..4 {
             let line = format!(
@@ -121,7 +121,7 @@ fn director_connects_to_its_own_vip() {
     let snat = "snat = { addresses = [\"10.71.0.3\"], ports = \"20000-20001\" }\n";
     let text =
         config(family, &servers, "nat", snat).replace(":80\"]", ":80\", \"10.71.0.10:9000\"]");
-    world.start_director(&text);
+    world.start_daemon(&text);
     let sink = SocketAddr::new(family.vip(), 9000);
     let opened = world.open_connections(sink, 5);
     assert!(

@@ -75,18 +75,18 @@ fn assert_no_request_failed(output: &Output, requests: u32) {
 }
 
 #[test]
-fn reloads_under_load_fail_no_request_at_length() {
+fn no_request_fails_during_reloads_soak() {
     if !privileged() {
         return;
     }
     for mode in MODES {
-        assert_reloads_fail_no_request(mode);
+        assert_no_request_fails_during_reloads(mode);
     }
 }
 
-fn assert_reloads_fail_no_request(mode: Option<&'static str>) {
+fn assert_no_request_fails_during_reloads(mode: Option<&'static str>) {
     let mut world = prepared_world_with_mode(mode);
-    world.start_director(&config(1));
+    world.start_daemon(&config(1));
     let (requests, reloads) = if is_soak() {
         (1_000_000, 1_500)
     } else {
@@ -113,34 +113,34 @@ fn assert_reloads_fail_no_request(mode: Option<&'static str>) {
 }
 
 #[test]
-fn killing_daemon_under_load_fails_no_request() {
+fn no_request_fails_while_daemon_is_killed() {
     if !privileged() {
         return;
     }
     for mode in MODES {
-        assert_kills_fail_no_request(mode);
+        assert_no_request_fails_during_kills(mode);
     }
 }
 
-fn assert_kills_fail_no_request(mode: Option<&'static str>) {
+fn assert_no_request_fails_during_kills(mode: Option<&'static str>) {
     let mut world = prepared_world_with_mode(mode);
-    let mut pid = world.start_director(&config(2));
+    let mut pid = world.start_daemon(&config(2));
     let requests = 20_000;
     let ab = start_ab(&world, requests);
     for _ in 0..3 {
-        world.kill_director(pid);
+        world.kill_keeper(pid);
         let before = world.received_packets("server0");
         wait_for("traffic without a daemon", Duration::from_secs(10), || {
             world.received_packets("server0") > before + 1000
         });
-        pid = world.start_director(&config(2));
+        pid = world.start_daemon(&config(2));
     }
     assert_no_request_failed(&ab.wait_with_output().expect("wait for ab"), requests);
     let totals = |world: &World| world.status()["services"][0]["connections"].as_u64();
     let before = totals(&world);
     assert!(before > Some(0));
-    world.kill_director(pid);
-    world.start_director(&config(2));
+    world.kill_keeper(pid);
+    world.start_daemon(&config(2));
     assert_eq!(totals(&world), before, "totals must survive the restart");
 }
 
@@ -150,7 +150,7 @@ fn invalid_file_changes_nothing() {
         return;
     }
     let mut world = prepared_world();
-    world.start_director(&config(1));
+    world.start_daemon(&config(1));
     let before = world.status();
     let path = world.write_config("[pool.web]\nservers = [\"10.0.0.300\"]\n[servce.x]\n");
     let output = world
@@ -187,7 +187,7 @@ fn clean_removes_all_objects() {
 
 fn assert_clean_leaves_nothing(mode: Option<&'static str>) {
     let mut world = prepared_world_with_mode(mode);
-    let pid = world.start_director(&config(1));
+    let pid = world.start_daemon(&config(1));
     let output = world
         .weir("director")
         .arg("clean")
@@ -198,7 +198,7 @@ fn assert_clean_leaves_nothing(mode: Option<&'static str>) {
         Some(1),
         "clean must fail while a daemon runs"
     );
-    world.kill_director(pid);
+    world.kill_keeper(pid);
     let output = world
         .weir("director")
         .arg("clean")
@@ -219,24 +219,24 @@ fn assert_clean_leaves_nothing(mode: Option<&'static str>) {
         !String::from_utf8_lossy(&links.stdout).contains("xdp"),
         "the XDP program must be detached"
     );
-    let at_tc = world.output("director", "bpftool net show dev eth0");
-    let at_tc = String::from_utf8_lossy(&at_tc.stdout).into_owned();
-    assert!(!at_tc.contains("weir_"), "{at_tc}");
+    let tc_programs = world.output("director", "bpftool net show dev eth0");
+    let tc_programs = String::from_utf8_lossy(&tc_programs.stdout).into_owned();
+    assert!(!tc_programs.contains("weir_"), "{tc_programs}");
 }
 
 #[test]
-fn upgrades_and_kills_under_load_fail_no_request_at_length() {
+fn no_request_fails_during_upgrades_and_kills_soak() {
     if !privileged() {
         return;
     }
     for mode in MODES {
-        assert_upgrades_fail_no_request(mode);
+        assert_no_request_fails_during_upgrades(mode);
     }
 }
 
-fn assert_upgrades_fail_no_request(mode: Option<&'static str>) {
+fn assert_no_request_fails_during_upgrades(mode: Option<&'static str>) {
     let mut world = prepared_world_with_mode(mode);
-    let keeper = world.start_director(&config(1));
+    let keeper = world.start_daemon(&config(1));
     let (requests, rounds) = if is_soak() {
         (1_000_000, 50)
     } else {
@@ -273,14 +273,14 @@ fn two_directors_do_not_interfere() {
         return;
     }
     let (mut first, mut second) = (prepared_world(), prepared_world());
-    first.start_director(&config(1));
-    let pid = second.start_director(&config(1));
+    first.start_daemon(&config(1));
+    let pid = second.start_daemon(&config(1));
     let url = format!("http://{}/name", Family::V4.vip());
     for _ in 0..4 {
         first.get(&url).expect("first request");
         second.get(&url).expect("second request");
     }
-    second.kill_director(pid);
+    second.kill_keeper(pid);
     let output = second
         .weir("director")
         .arg("clean")
@@ -288,7 +288,7 @@ fn two_directors_do_not_interfere() {
         .expect("run weir");
     assert!(output.status.success());
     wait_for(
-        "a response of the first director",
+        "a response from the first director",
         Duration::from_secs(20),
         || first.get(&url).is_ok(),
     );

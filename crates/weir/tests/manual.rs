@@ -12,13 +12,13 @@ use std::time::Duration;
 use weir_testing::{output_with_input, successful_output};
 use world::{Family, World, bracketed, privileged, wait_for};
 
-fn page(name: &str) -> PathBuf {
+fn page_path(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../../docs/manual")
         .join(name)
 }
 
-fn generated(arguments: &[&str]) -> String {
+fn generate(arguments: &[&str]) -> String {
     successful_output(
         Command::new(env!("CARGO_BIN_EXE_weir"))
             .arg("generate")
@@ -30,7 +30,7 @@ fn generated(arguments: &[&str]) -> String {
 /// `WEIR_UPDATE_DOCS=1` writes the page instead of comparing it.
 #[test]
 fn commands_page_matches_command_line_help() {
-    let (path, current) = (page("commands.md"), generated(&["commands"]));
+    let (path, current) = (page_path("commands.md"), generate(&["commands"]));
     if std::env::var_os("WEIR_UPDATE_DOCS").is_some() {
         fs::write(&path, &current).expect("write the file");
     }
@@ -51,29 +51,29 @@ fn commands_page_matches_command_line_help() {
 #[test]
 fn completions_contain_commands_and_options() {
     for shell in ["bash", "zsh", "fish"] {
-        let script = generated(&["completion", shell]);
+        let script = generate(&["completion", shell]);
         for word in ["real-server", "runtime-dir", "strict"] {
             assert!(script.contains(word), "{shell}: {word}");
         }
     }
-    let bash = generated(&["completion", "bash"]);
+    let bash = generate(&["completion", "bash"]);
     let check = "eval \"$1\"; COMP_WORDS=(weir rel); COMP_CWORD=1; _weir weir rel weir; echo \"${COMPREPLY[*]}\"";
-    let reply = successful_output(Command::new("bash").args(["-c", check, "bash", &bash]));
-    assert_eq!(reply.trim(), "reload");
+    let completion = successful_output(Command::new("bash").args(["-c", check, "bash", &bash]));
+    assert_eq!(completion.trim(), "reload");
 }
 
 #[test]
 fn every_command_has_a_man_page() {
     let directory = std::env::temp_dir().join(format!("weir-man-{}", std::process::id()));
     fs::create_dir(&directory).expect("create a directory");
-    generated(&["man", directory.to_str().expect("path is valid UTF-8")]);
+    generate(&["man", directory.to_str().expect("path is valid UTF-8")]);
     let man_page = |name: &str| fs::read_to_string(directory.join(name)).unwrap_or_default();
     for name in ["weir.1", "weir-reload.1", "weir-real-server-up.1"] {
         assert!(man_page(name).contains(".SH NAME"), "{name}");
     }
     assert!(man_page("weir-reload.1").contains("guard"));
     let keys = man_page("weir.toml.5");
-    let cards = fs::read_dir(page("configuration")).expect("read the card directory");
+    let cards = fs::read_dir(page_path("configuration")).expect("read the card directory");
     for card in cards {
         let text = fs::read_to_string(card.expect("read a directory entry").path())
             .expect("read the file");
@@ -87,7 +87,7 @@ fn every_command_has_a_man_page() {
 
 /// Returns the blocks of a page that a reader would paste into a shell.
 fn shell_blocks(name: &str) -> String {
-    let text = fs::read_to_string(page(name)).expect("read the page");
+    let text = fs::read_to_string(page_path(name)).expect("read the page");
     let blocks = text.split("\n```sh\n").skip(1);
     let blocks = blocks.map(|rest| rest.split("\n```").next().expect("block has an end"));
     blocks.collect::<Vec<_>>().join("\n")
@@ -172,7 +172,7 @@ addresses         = ["ROUTER/32"]
 [sync]
 listen = "DIRECTOR:8482"
 peers  = ["SERVER:8482"]
-key    = "of this test alone"
+key    = "only for this test"
 [announce]
 speaker = "exabgp"
 pipe    = "/nonexistent"
@@ -220,9 +220,9 @@ fn metrics_page(metrics: &str) -> String {
                 .split("=\"")
                 .filter_map(|part| part.rsplit(['"', ',']).next());
             let names: Vec<&str> = names.filter(|it| !it.starts_with('}')).collect();
-            let base = ["", "_bucket", "_sum", "_count"];
-            let family = base.iter().find_map(|end| {
-                name.strip_suffix(end)
+            let suffixes = ["", "_bucket", "_sum", "_count"];
+            let family = suffixes.iter().find_map(|suffix| {
+                name.strip_suffix(suffix)
                     .filter(|it| families.contains_key(it))
             });
             families
@@ -257,7 +257,7 @@ fn assert_names_are_valid(metrics: &str) {
     promtool.args(["check", "metrics"]);
     let output = output_with_input(&mut promtool, metrics.as_bytes());
     let message = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-    let manual = fs::read_to_string(page("observing.md")).expect("read the page");
+    let manual = fs::read_to_string(page_path("observing.md")).expect("read the page");
     for line in message.lines() {
         let name = line.split(' ').next().unwrap_or_default();
         let is_listed = manual.contains(&format!("| `{name}` | `"));
@@ -280,7 +280,7 @@ fn metrics_page_matches_running_daemon() {
     config = config.replace("DIRECTOR", &bracketed(family.director()));
     config = config.replace("VIP", &bracketed(family.vip()));
     config = config.replace("ROUTER", &bracketed(family.host(11)));
-    world.start_director(&config);
+    world.start_daemon(&config);
     let socket = world.path("run-director").join("weir.sock");
     let metrics = || {
         successful_output(
@@ -300,7 +300,7 @@ fn metrics_page_matches_running_daemon() {
     });
     let metrics = metrics();
     assert_names_are_valid(&metrics);
-    let (path, current) = (page("metrics.md"), metrics_page(&metrics));
+    let (path, current) = (page_path("metrics.md"), metrics_page(&metrics));
     if std::env::var_os("WEIR_UPDATE_DOCS").is_some() {
         fs::write(&path, &current).expect("write the file");
     }

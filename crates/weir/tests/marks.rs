@@ -13,7 +13,7 @@ const TIMEOUT: Duration = Duration::from_secs(15);
 const BIG_BYTES: usize = 1 << 20;
 const FAMILIES: [Family; 2] = [Family::V4, Family::V6];
 
-/// Returns an address that is on no interface. A route sends packets for the address to the director.
+/// Returns an address that no interface has. A route sends packets for the address to the director.
 fn routed_vip(family: Family) -> std::net::IpAddr {
     let text = match family {
         Family::V4 => "198.51.100.7",
@@ -22,12 +22,12 @@ fn routed_vip(family: Family) -> std::net::IpAddr {
     text.parse().expect("parse the address")
 }
 
-fn config(forward: &str, more: &str) -> String {
+fn config(forward: &str, extra: &str) -> String {
     let mut text = "[node]\ninterfaces = [\"eth0\"]\nmax_flows = 65536\n".to_owned();
     for (family, name) in [(Family::V4, "fwmark"), (Family::V6, "fwmark6")] {
         text += &format!(
             "[pool.{name}]\nscheduler = \"rr\"\nservers = [\"{}\", \"{}\"]\n\
-             [service.{name}]\nlisten = [\"{name}/7\"]\nforward = \"{forward}\"\npool = \"{name}\"\n{more}",
+             [service.{name}]\nlisten = [\"{name}/7\"]\nforward = \"{forward}\"\npool = \"{name}\"\n{extra}",
             family.server(0),
             family.server(1)
         );
@@ -118,7 +118,7 @@ fn marked_packets_are_balanced_with_nat() {
     let mut world = prepared_world();
     let before = network_state(&world);
     let text = config("nat", "snat = true\n");
-    let pid = world.start_director(&text);
+    let pid = world.start_daemon(&text);
     for family in FAMILIES {
         assert_serves(&world, family.vip());
         assert_serves(&world, routed_vip(family));
@@ -135,11 +135,11 @@ fn marked_packets_are_balanced_with_nat() {
         "{status:#}"
     );
 
-    world.kill_director(pid);
+    world.kill_keeper(pid);
     for family in FAMILIES {
         assert_serves(&world, family.vip());
     }
-    let pid = world.start_director(&text);
+    let pid = world.start_daemon(&text);
     for family in FAMILIES {
         assert_serves(&world, family.vip());
     }
@@ -150,13 +150,13 @@ fn marked_packets_are_balanced_with_nat() {
     world.reload("[node]\ninterfaces = [\"eth0\"]\nmax_flows = 65536\n");
     world.reload(&text);
     assert_serves(&world, Family::V4.vip());
-    world.kill_director(pid);
+    world.kill_keeper(pid);
     world.run_weir(&["clean"]);
     assert_eq!(network_state(&world), before);
 }
 
 /// Tests a forwarding method whose servers reply directly.
-fn assert_balanced_with_direct_replies(forward: &str, more: &str) {
+fn assert_balanced_with_direct_replies(forward: &str, extra: &str) {
     if !privileged() {
         return;
     }
@@ -171,7 +171,7 @@ fn assert_balanced_with_direct_replies(forward: &str, more: &str) {
         arguments.extend(["--vip", vip]);
     }
     world.prepare_servers(&arguments);
-    world.start_director(&config(forward, more));
+    world.start_daemon(&config(forward, extra));
     for family in FAMILIES {
         assert_serves(&world, family.vip());
         assert_serves(&world, routed_vip(family));
@@ -197,7 +197,7 @@ fn mark_without_server_is_rejected_and_other_marks_pass() {
     let mut world = prepared_world();
     let text = "[node]\ninterfaces = [\"eth0\"]\nmax_flows = 65536\n[pool.web]\nservers = []\n\
          [service.web]\nlisten = [\"fwmark/7\", \"fwmark6/8\"]\nforward = \"nat\"\npool = \"web\"\n";
-    world.start_director(text);
+    world.start_daemon(text);
     let fetch_error = |vip| {
         let url = format!("http://{}/name", bracketed(vip));
         world.get_within(3, &url).expect_err("request must fail")
@@ -224,13 +224,13 @@ fn ipvsadm_mark_groups_ports_of_client() {
     }
     let mut world = prepared_world();
     world.route_replies_through_director();
-    let pid = world.start_director("[node]\ninterfaces = [\"eth0\"]\nmax_flows = 65536\n");
+    let pid = world.start_daemon("[node]\ninterfaces = [\"eth0\"]\nmax_flows = 65536\n");
     let ipvsadm = |line: &str| {
-        let words: Vec<&str> = ["ipvsadm"]
+        let arguments: Vec<&str> = ["ipvsadm"]
             .into_iter()
             .chain(line.split_whitespace())
             .collect();
-        world.run_weir(&words)
+        world.run_weir(&arguments)
     };
     for family in FAMILIES {
         let flag = if family == Family::V6 { " -6" } else { "" };
@@ -246,11 +246,11 @@ fn ipvsadm_mark_groups_ports_of_client() {
         );
         ipvsadm(&format!("-E -f 7{flag} -s rr -p 600"));
         for vip in [family.vip(), routed_vip(family)] {
-            let found = responding_servers(&world, vip, 4);
+            let servers = responding_servers(&world, vip, 4);
             assert_eq!(
-                found.len(),
+                servers.len(),
                 1,
-                "{vip}: {found:?}\n{}\n{:#}",
+                "{vip}: {servers:?}\n{}\n{:#}",
                 ipvsadm("-L -c -n"),
                 world.status()
             );
@@ -264,20 +264,20 @@ fn ipvsadm_mark_groups_ports_of_client() {
     );
     let connections = ipvsadm("-L -c -n");
     for (client, mark) in [("10.71.0.2", "0.0.0.7"), ("[fd71::2]", "[0:7::]")] {
-        let words = [
+        let fragments = [
             "IP",
             "ASSURED",
             &format!("{client}:0"),
             &format!("{mark}:0"),
         ];
-        let shown = connections.lines().any(|line| {
-            let found: Vec<&str> = line.split_whitespace().collect();
-            words.iter().all(|word| found.contains(word))
+        let is_listed = connections.lines().any(|line| {
+            let columns: Vec<&str> = line.split_whitespace().collect();
+            fragments.iter().all(|fragment| columns.contains(fragment))
         });
-        assert!(shown, "{client}: {connections}");
+        assert!(is_listed, "{client}: {connections}");
     }
 
-    world.kill_director(pid);
+    world.kill_keeper(pid);
     assert_eq!(responding_servers(&world, Family::V4.vip(), 4).len(), 1);
     // Without the daemon, ipvsadm itself changes the rules.
     let output = world
@@ -322,7 +322,7 @@ fn cache_bypass_passes_packets_without_usable_server() {
             servers[0], servers[1]
         )
     };
-    world.start_director(&text(0));
+    world.start_daemon(&text(0));
     let fetch = |vip| world.get_within(3, &format!("http://{}/name", bracketed(vip)));
     for family in FAMILIES {
         fetch(routed_vip(family)).expect_err("request must fail");
@@ -348,7 +348,7 @@ fn mark_rules_routes_and_devices_are_restored() {
         return;
     }
     let mut world = prepared_world();
-    let pid = world.start_director(&config("nat", "snat = true\n"));
+    let pid = world.start_daemon(&config("nat", "snat = true\n"));
     assert_serves(&world, Family::V4.vip());
     let before = network_state(&world);
     let peer_device = before
@@ -378,10 +378,10 @@ fn mark_rules_routes_and_devices_are_restored() {
     assert_repaired(3, "ip link set weir0 down");
     assert_repaired(4, "ip link del weir0");
     assert_repaired(5, &format!("ip link set {peer_device} down"));
-    world.kill_director(pid);
+    world.kill_keeper(pid);
     let output = world.output("director", "ip rule del pref 0 fwmark 7");
     assert!(output.status.success(), "{output:?}");
-    world.start_director(&config("nat", "snat = true\n"));
+    world.start_daemon(&config("nat", "snat = true\n"));
     wait_for("the repair after a restart", TIMEOUT, || {
         world.status()["drift"]["marks"] == 1
     });

@@ -144,7 +144,7 @@ fn actions_return_standard_exit_codes() {
 }
 
 #[test]
-fn metadata_lists_reload_agent_only_from_version_1_1_on() {
+fn metadata_lists_reload_agent_since_version_1_1() {
     let metadata = |minor: &str| {
         let mut command = Command::new(agent_path());
         let command = command.arg("meta-data").env("OCF_RA_VERSION_MINOR", minor);

@@ -36,13 +36,13 @@ enum Offloads {
     /// ethtool's defaults, but the director computes the checksums of the packets that it sends.
     Defaults,
     /// The same, with GRO on every veth, as in container networks with bulk transfers over a bridge.
-    Merging,
+    WithGro,
 }
 
 /// Enables the default offloads, which [`World`] disables, on the segment's devices.
 fn set_offloads(world: &World, servers: usize, offloads: Offloads) {
     let wire = world.namespace("wire");
-    let gro = if offloads == Offloads::Merging {
+    let gro = if offloads == Offloads::WithGro {
         "on"
     } else {
         "off"
@@ -178,7 +178,7 @@ fn assert_transfer(
     let bulk = bulk::transfer(world, family, from, to, bytes);
     let counts: Vec<FrameCounts> = captures.into_iter().map(Capture::stop).collect();
     assert!(
-        counts.iter().all(|counts| counts.wrong == 0),
+        counts.iter().all(|counts| counts.wrong_checksums == 0),
         "{forward} {family:?}: wrong checksums in frames to {hosts:?}: {counts:?}"
     );
     assert!(
@@ -221,7 +221,7 @@ fn run_transfer(forward: &str, family: Family, node: &str, offloads: Offloads) -
         if forward != "nat" {
             world.prepare_servers(&["--forward", forward, "--vip", &family.vip().to_string()]);
         }
-        world.start_director(&config(family, node, forward));
+        world.start_daemon(&config(family, node, forward));
         assert_transfer(&world, family, forward, "client", baseline);
         last = Some(world);
     }
@@ -241,7 +241,7 @@ fn run_both_families(forward: &str, offloads: Offloads) -> Option<[World; 2]> {
 
 /// Native XDP leaves single packets with partial checksums to tc, which balances all packets.
 #[test]
-fn bulk_transfer_works_with_nat_at_length() {
+fn bulk_transfer_works_with_nat_soak() {
     let Some([default_mode, xdp]) = run_both_families("nat", Offloads::Defaults) else {
         return;
     };
@@ -268,34 +268,34 @@ fn bulk_transfer_works_with_nat_at_length() {
 }
 
 #[test]
-fn bulk_transfer_works_with_nat_and_gro_on_every_veth_at_length() {
-    run_both_families("nat", Offloads::Merging);
+fn bulk_transfer_works_with_nat_and_gro_on_every_veth_soak() {
+    run_both_families("nat", Offloads::WithGro);
 }
 
 #[test]
-fn bulk_transfer_works_with_direct_at_length() {
+fn bulk_transfer_works_with_direct_soak() {
     run_both_families("direct", Offloads::Defaults);
 }
 
 #[test]
-fn bulk_transfer_works_with_direct_and_gro_on_every_veth_at_length() {
-    run_both_families("direct", Offloads::Merging);
+fn bulk_transfer_works_with_direct_and_gro_on_every_veth_soak() {
+    run_both_families("direct", Offloads::WithGro);
 }
 
 #[test]
-fn bulk_transfer_works_with_tunnel_at_length() {
+fn bulk_transfer_works_with_tunnel_soak() {
     run_both_families("tunnel", Offloads::Defaults);
 }
 
 #[test]
-fn bulk_transfer_works_with_l3dsr_at_length() {
+fn bulk_transfer_works_with_l3dsr_soak() {
     run_both_families("l3dsr", Offloads::Defaults);
 }
 
 /// If the configuration requires tc, the whole path works on socket buffers that contain many segments.
 #[test]
-fn bulk_transfer_works_at_tc_at_length() {
-    let Some(world) = run_transfer("nat", Family::V4, "attach = \"tc\"\n", Offloads::Merging)
+fn bulk_transfer_works_at_tc_soak() {
+    let Some(world) = run_transfer("nat", Family::V4, "attach = \"tc\"\n", Offloads::WithGro)
     else {
         return;
     };

@@ -14,9 +14,9 @@ use world::{Family, World, privileged, wait_for};
 /// closed flow.
 const TIMEOUT: Duration = Duration::from_secs(40);
 
-fn config(forward: &str, more: &str) -> String {
+fn config(forward: &str, extra: &str) -> String {
     format!(
-        "[node]\ninterfaces = [\"eth0\"]\n[pool.web]\nservers = [\"{}\", \"{}\"]\n{more}\n\
+        "[node]\ninterfaces = [\"eth0\"]\n[pool.web]\nservers = [\"{}\", \"{}\"]\n{extra}\n\
          [service.web]\nlisten = [\"{}:80\"]\nforward = \"{forward}\"\npool = \"web\"\n",
         Family::V4.server(0),
         Family::V4.server(1),
@@ -48,11 +48,11 @@ fn fetch(world: &World) -> Result<Vec<u8>, String> {
     world.get_within(3, &format!("http://{}/name", Family::V4.vip()))
 }
 
-fn nat_world(more: &str) -> World {
+fn nat_world(extra: &str) -> World {
     let mut world = World::new(2);
     world.start_nginx(1 << 16);
     world.route_replies_through_director();
-    world.start_director(&config("nat", more));
+    world.start_daemon(&config("nat", extra));
     world
 }
 
@@ -119,11 +119,7 @@ fn drain_waits_for_open_flows_but_not_closed_ones() {
         let server = world.status()["services"][0]["servers"][index].clone();
         server["inactive_connections"].as_u64()
     };
-    assert!(
-        flows(0) > Some(0),
-        "there are closed flows: {:#}",
-        world.status()
-    );
+    assert!(flows(0) > Some(0), "no closed flows: {:#}", world.status());
     let started = Instant::now();
     let (code, message) = weir(&world, &["server", &name, "drain", "--wait"]);
     assert_eq!(code, Some(0), "{message}");
@@ -133,7 +129,7 @@ fn drain_waits_for_open_flows_but_not_closed_ones() {
     );
     assert_eq!(
         message,
-        format!("{name} is drained: no new connections, no open connection\n")
+        format!("{name} is drained: no new connections, no open connections\n")
     );
     // The drain waits for a connection that the client keeps open.
     let to = SocketAddr::new(Family::V4.vip(), 80);
@@ -179,7 +175,7 @@ fn drain_does_not_wait_for_closed_flows_of_direct_servers() {
     world.start_nginx(1 << 16);
     let vip = Family::V4.vip().to_string();
     world.prepare_direct_servers(&vip);
-    world.start_director(&config("direct", ""));
+    world.start_daemon(&config("direct", ""));
     for _ in 0..4 {
         fetch(&world).expect("receive a response");
     }
@@ -214,17 +210,17 @@ fn failed_start_leaves_no_files() {
         return;
     }
     let mut world = World::new(1);
-    let holder = "import socket, time; s = socket.socket(); s.bind(('0.0.0.0', 8080)); s.listen(); time.sleep(600)";
-    let holder = world
+    let program = "import socket, time; s = socket.socket(); s.bind(('0.0.0.0', 8080)); s.listen(); time.sleep(600)";
+    let program = world
         .command("director", "python3")
-        .args(["-c", holder])
+        .args(["-c", program])
         .spawn();
-    world.kill_on_drop(holder.expect("start python3"));
-    let listening = || {
+    world.kill_on_drop(program.expect("start python3"));
+    let is_listening = || {
         let output = world.output("director", "ss -Hltn sport = :8080");
         !output.stdout.is_empty()
     };
-    wait_for("the listener", TIMEOUT, listening);
+    wait_for("the listener", TIMEOUT, is_listening);
     let layer_4 = config("nat", "").replacen("]\n", "]\nvip_interface = \"eth0\"\n", 1);
     let admin = "\n[node.admin]\nlisten = \"127.0.0.1:8080\"\n";
     let proxy = proxy_config("0.0.0.0:8080");
@@ -250,31 +246,31 @@ fn failed_start_leaves_no_files() {
         format!("{layer_4}[service{proxy_service}"),
     ] {
         run(&text);
-        let content = std::fs::read_dir(&run_dir);
-        assert!(content.is_err(), "{content:?}");
+        let entries = std::fs::read_dir(&run_dir);
+        assert!(entries.is_err(), "{entries:?}");
     }
     std::fs::create_dir(&run_dir).expect("create a directory");
     std::fs::write(run_dir.join("token"), "0123456789abcdef0123456789abcdef\n")
         .expect("write the file");
     run(&proxy);
-    let content = std::fs::read_dir(&run_dir).expect("read the directory");
-    let names: Vec<_> = content.flatten().map(|entry| entry.file_name()).collect();
+    let entries = std::fs::read_dir(&run_dir).expect("read the directory");
+    let names: Vec<_> = entries.flatten().map(|entry| entry.file_name()).collect();
     assert_eq!(names, ["token"]);
 }
 
 fn assert_second_director_rejected(
-    first: Option<&'static str>,
-    other: Option<&'static str>,
+    first_mode: Option<&'static str>,
+    second_mode: Option<&'static str>,
     expected: &str,
 ) {
-    let mut world = World::with_mode(1, first);
+    let mut world = World::with_mode(1, first_mode);
     world.start_nginx(1 << 16);
     let servers = config("nat", "").replace(&format!(", \"{}\"", Family::V4.server(1)), "");
-    world.start_director(&servers);
+    world.start_daemon(&servers);
     // Another director in the same namespace cannot use the interface.
-    world.set_mode(other);
+    world.set_mode(second_mode);
     let path = world.write_config(&servers);
-    let second = |arguments: &[&str]| {
+    let second_weir = |arguments: &[&str]| {
         let mut command = world.weir("director");
         command
             .env("WEIR_RUNTIME_DIR", world.path("run-second"))
@@ -284,7 +280,7 @@ fn assert_second_director_rejected(
             .arg(&path);
         command
     };
-    let output = second(&["run"]).output().expect("run weir");
+    let output = second_weir(&["run"]).output().expect("run weir");
     let message = output_text(&output);
     assert_eq!(output.status.code(), Some(1), "{message}");
     assert!(
@@ -300,7 +296,7 @@ fn assert_second_director_rejected(
     // The second director accepts a configuration that needs no XDP.
     let proxied = world.write_config(&proxy_config("0.0.0.0:8080"));
     let log = std::fs::File::create(world.path("second.log")).expect("create the log file");
-    let mut daemon = second(&["run"])
+    let mut daemon = second_weir(&["run"])
         .stdout(Stdio::null())
         .stderr(log)
         .spawn()
@@ -310,7 +306,7 @@ fn assert_second_director_rejected(
         let ended = daemon.try_wait().expect("query the process state");
         let log = std::fs::read_to_string(world.path("second.log")).unwrap_or_default();
         assert_eq!(ended, None, "{log}");
-        let status = second(&["status"]).output();
+        let status = second_weir(&["status"]).output();
         status.is_ok_and(|output| output.status.success())
     });
     assert!(
@@ -349,7 +345,7 @@ fn missing_interface_is_rejected_with_its_position() {
         .for_each(|command| assert_rejected(command));
     // The same applies with a running daemon.
     let mut world = world;
-    world.start_director("[node]\ninterfaces = [\"eth0\"]\n");
+    world.start_daemon("[node]\ninterfaces = [\"eth0\"]\n");
     let path = world.path("bad.toml");
     std::fs::write(&path, bad).expect("write the file");
     let file = path.to_str().expect("path is valid UTF-8");
@@ -370,7 +366,7 @@ fn plan_rejects_the_same_files_as_reload() {
     }
     let mut world = World::new(1);
     let listen = format!("{}:8080", Family::V4.director());
-    world.start_director(&proxy_config(&listen));
+    world.start_daemon(&proxy_config(&listen));
     let path = world.path("next.toml");
     let file = path.to_str().expect("path is valid UTF-8").to_owned();
     let assert_rejected = |text: &str, parts: &[&str]| {
@@ -474,8 +470,8 @@ fn plan_without_daemon_compares_with_pinned_state() {
     }
     let mut world = World::new(2);
     let text = config("nat", "");
-    let daemon = world.start_director(&text);
-    world.kill_director(daemon);
+    let daemon = world.start_daemon(&text);
+    world.kill_keeper(daemon);
     let path = world.write_config(&text);
     let plan = ["plan", "-c", path.to_str().expect("path is valid UTF-8")];
     let output = world.weir("director").args(plan).output();

@@ -61,7 +61,9 @@ fn fetch_page(daemon: &AdminDaemon, path: &str) -> String {
         .set_read_timeout(Some(limit))
         .expect("set the read timeout");
     let request = format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
-    stream.write_all(request.as_bytes()).expect("send");
+    stream
+        .write_all(request.as_bytes())
+        .expect("send the request");
     let mut response = String::new();
     stream
         .read_to_string(&mut response)
@@ -76,18 +78,18 @@ fn output_text(output: &Output) -> String {
 
 /// Returns the paths of a directory and of everything below it.
 fn paths_below(directory: &Path) -> Vec<PathBuf> {
-    let mut found = vec![directory.to_owned()];
+    let mut paths = vec![directory.to_owned()];
     for entry in fs::read_dir(directory)
         .expect("read the directory")
         .flatten()
     {
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-            found.extend(paths_below(&entry.path()));
+            paths.extend(paths_below(&entry.path()));
         } else {
-            found.push(entry.path());
+            paths.push(entry.path());
         }
     }
-    found
+    paths
 }
 
 /// Returns the sorted paths below a directory, without temporary files. It omits the contents, because the daemon may
@@ -126,15 +128,15 @@ fn another_local_user_cannot_read_secrets_or_make_changes() {
     assert!(before.len() > 4, "{before:?}");
     for path in &before {
         let path = path.to_str().expect("path is valid UTF-8");
-        let read = as_other_user("cat", &[path]);
+        let output = as_other_user("cat", &[path]);
         assert!(
-            !read.status.success() && read.stdout.is_empty(),
+            !output.status.success() && output.stdout.is_empty(),
             "{path} can be read"
         );
-        let listed = as_other_user("ls", &[path]);
+        let listing = as_other_user("ls", &[path]);
         assert!(
-            path == run.to_str().unwrap_or("") || !listed.status.success(),
-            "{path} can be seen"
+            path == run.to_str().unwrap_or("") || !listing.status.success(),
+            "{path} can be listed"
         );
         for (program, arguments) in [
             ("sh", vec!["-c", "echo x >> \"$0\"", path]),
@@ -242,7 +244,7 @@ fn root_does_not_follow_links_of_directory_owner() {
     fetch_page(&daemon, "/");
     assert!(
         !victim.exists(),
-        "a link of the log was followed: {printed}"
+        "the link at the log's path was followed: {printed}"
     );
     let page = format!(
         "error_pages = [{{ status = \"404\", file = \"{account_directory}/404.html\" }}]\n[[route]]\nservice = \"s\"\n\
@@ -285,16 +287,16 @@ fn remote_client_without_token_is_rejected() {
     world.run_weir(&[
         "token", "add", "deploy", "--role", "write", "--file", tokens,
     ]);
-    world.start_director(&format!(
+    world.start_daemon(&format!(
         "[node]\nadmin = {{ listen = \"{address}\", tls = {{ certificates = \"{certificate}\" }}, tokens = \
          \"{tokens}\" }}\n"
     ));
     let runtime_token =
         fs::read_to_string(world.path("run-director").join("token")).expect("read the token");
     let active = world.status()["revision"].clone();
-    let reads =
+    let read_requests =
         ["/v1/caller", "/v1/status", "/metrics", "/v1/explain"].map(|path| ("GET", path, ""));
-    for (method, path, body) in reads.into_iter().chain(CHANGES) {
+    for (method, path, body) in read_requests.into_iter().chain(CHANGES) {
         // Try without a token, with the runtime directory's token, and with a guessed one.
         for token in ["", runtime_token.trim(), "0123456789abcdef0123456789abcdef"] {
             let mut command = world.command("client", "curl");

@@ -56,7 +56,7 @@ fn command_that_cannot_be_persisted_changes_neither_plane() {
         return;
     }
     let mut world = World::new(2);
-    let daemon = world.start_director(&config());
+    let daemon = world.start_daemon(&config());
     // This directory prevents the daemon from creating the temporary file that would replace proxy.json.
     let obstacle = world.path("run-director").join("proxy.json.new");
     std::fs::create_dir_all(obstacle.join("full")).expect("create a directory");
@@ -76,8 +76,8 @@ fn command_that_cannot_be_persisted_changes_neither_plane() {
         overrides_and_weights(&world.status()),
         [drained.clone(), drained.clone()]
     );
-    world.kill_director(daemon);
-    world.start_director(&config());
+    world.kill_keeper(daemon);
+    world.start_daemon(&config());
     assert_eq!(
         overrides_and_weights(&world.status()),
         [drained.clone(), drained]

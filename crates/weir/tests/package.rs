@@ -48,7 +48,7 @@ fn packages_install_upgrade_and_purge_cleanly() {
     for version in ["0.1.0", "0.2.0"] {
         build(&packages, version);
     }
-    lintian(&packages);
+    assert_lintian_passes(&packages);
     assert_files_are_well_formed(&files_with_suffix(&packages, ".deb"));
     successful_output(
         Command::new(crate_directory.join("../../tools/build-repository.sh"))
@@ -136,7 +136,7 @@ fn has_few_steps(line: &str) -> bool {
 }
 
 /// Asserts that lintian reports nothing, except that the test's packages are not compressed.
-fn lintian(packages: &Path) {
+fn assert_lintian_passes(packages: &Path) {
     let message = successful_output(
         Command::new("lintian")
             .args([
@@ -165,8 +165,8 @@ fn lintian(packages: &Path) {
 /// Path prefixes of programs.
 const PROGRAMS: [&str; 3] = ["./usr/bin/weir", "./usr/sbin/ipvsadm-", "./usr/lib/ocf/"];
 
-/// Asserts that the files belong to root, that only root may write them, that only programs are executable, and that
-/// the packages contain the licences.
+/// Asserts that the files are owned by root and writable only by root, that only programs are executable, and that the
+/// packages contain the licences.
 fn assert_files_are_well_formed(packages: &[PathBuf]) {
     let mut all = String::new();
     for package in packages {
@@ -183,8 +183,12 @@ fn assert_files_are_well_formed(packages: &[PathBuf]) {
         };
         assert_eq!((mode, owner), (expected, "root/root"), "{line}");
     }
-    let document = |name: &str| all.contains(&format!(" ./usr/share/doc/weir/{name}\n"));
-    assert!(document("THIRD-PARTY.gz") && document("CHANGELOG.md.gz") && document("copyright"));
+    let has_document = |name: &str| all.contains(&format!(" ./usr/share/doc/weir/{name}\n"));
+    assert!(
+        has_document("THIRD-PARTY.gz")
+            && has_document("CHANGELOG.md.gz")
+            && has_document("copyright")
+    );
 }
 
 /// The licence file lists all crates in the bill of materials and contains the licence texts of all but at most three.
@@ -192,9 +196,9 @@ fn assert_files_are_well_formed(packages: &[PathBuf]) {
 fn licences_cover_bill_of_materials() {
     let tools = Path::new(CRATE).join("../../tools");
     let licences = successful_output(&mut Command::new(tools.join("build-licenses.py")));
-    let bill = successful_output(&mut Command::new(tools.join("build-sbom.py")));
-    let bill: serde_json::Value = serde_json::from_str(&bill).expect("output is valid JSON");
-    let components = bill["components"]
+    let sbom = successful_output(&mut Command::new(tools.join("build-sbom.py")));
+    let sbom: serde_json::Value = serde_json::from_str(&sbom).expect("output is valid JSON");
+    let components = sbom["components"]
         .as_array()
         .expect("components is an array");
     let bundled: Vec<String> = components

@@ -108,7 +108,7 @@ finish() {
   for server in $(cat /run/servers 2>/dev/null); do kill "$server" 2>/dev/null || true; done
 }
 trap finish EXIT
-begun=$(date +%s)
+started=$(date +%s)
 set +e
 # A separate shell for the page. It exits at the first command that fails.
 (
@@ -129,7 +129,7 @@ until [ "$reply" = one ] || [ "$reply" = two ]; do
   sleep 0.1
   reply=$(curl -sS http://127.0.0.1:8080/)
 done
-echo "steps: $(cat /run/steps), first reply '$reply' after $(($(date +%s) - begun)) s"
+echo "steps: $(cat /run/steps), first reply '$reply' after $(($(date +%s) - started)) s"
 tries=0
 : >/run/replies
 until [ "$(grep -xE 'one|two' /run/replies | sort -u | wc -l)" = 2 ]; do

@@ -25,9 +25,9 @@ fn config(family: Family, forward: &str, servers: usize, pool: &str) -> String {
 /// Starts clients that open sequential and concurrent connections until the network is removed.
 fn start_clients(world: &World, family: Family) -> Child {
     let url = format!("http://{}/name", bracketed(family.vip()));
-    let once = format!("curl -s -o /dev/null --connect-timeout 3 -m 4 {url}");
+    let request = format!("curl -s -o /dev/null --connect-timeout 3 -m 4 {url}");
     let line =
-        format!("for n in 1 2 3 4 5 6; do (while :; do {once}; sleep 0.1; done) & done; wait");
+        format!("for n in 1 2 3 4 5 6; do (while :; do {request}; sleep 0.1; done) & done; wait");
     world
         .command("client", "sh")
         .args(["-c", &line])
@@ -55,7 +55,7 @@ fn assert_ejected_and_returns(family: Family, forward: &str, fault: &str, repair
     } else {
         world.route_replies_through_director();
     }
-    world.start_director(&config(family, forward, 3, ""));
+    world.start_daemon(&config(family, forward, 3, ""));
     let clients = start_clients(&world, family);
     world.kill_on_drop(clients);
     wait_for("traffic on every server", TIMEOUT, || {
@@ -70,11 +70,11 @@ fn assert_ejected_and_returns(family: Family, forward: &str, fault: &str, repair
         assert!(output.status.success(), "{line}: {output:?}");
     };
     sh(fault);
-    let began = Instant::now();
+    let started = Instant::now();
     wait_for("the ejection", TIMEOUT, || {
         ejection_reason(&world, family, 1).is_some()
     });
-    println!("ejected after {:?}", began.elapsed());
+    println!("ejected after {:?}", started.elapsed());
     assert!(ejection_reason(&world, family, 1).is_some_and(|it| it.contains("unanswered SYNs")));
     let server = world.server_status(family.server(1));
     assert_eq!(
@@ -92,7 +92,7 @@ fn assert_ejected_and_returns(family: Family, forward: &str, fault: &str, repair
     // Weir never ejects the other servers, and the ejected server returns automatically.
     sh(repair);
     let before = world.server_status(family.server(1))["connections"].as_u64();
-    wait_for("the return of the server", TIMEOUT, || {
+    wait_for("the server to return", TIMEOUT, || {
         let server = world.server_status(family.server(1));
         server["ejected"].is_null() && server["connections"].as_u64() > before.map(|it| it + 5)
     });
@@ -136,13 +136,13 @@ fn ejections_stay_below_max_ejected() {
     world.start_nginx(64);
     let vip = family.vip().to_string();
     world.prepare_direct_servers(&vip);
-    world.start_director(&config(family, "direct", 3, ""));
+    world.start_daemon(&config(family, "direct", 3, ""));
     let clients = start_clients(&world, family);
     world.kill_on_drop(clients);
     for n in [0, 1] {
         world.kill_nginx(n);
     }
-    wait_for("the ejection of one server", TIMEOUT, || {
+    wait_for("one server to be ejected", TIMEOUT, || {
         (0..3).any(|n| ejection_reason(&world, family, n).is_some())
     });
     let deadline = Instant::now() + Duration::from_secs(5);

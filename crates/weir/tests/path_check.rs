@@ -36,7 +36,7 @@ fn wait_for_reason(world: &World, family: Family, state: &str, reason: &str) {
         last += &status.to_string();
         assert!(
             std::time::Instant::now() < deadline,
-            "{state} with {reason}, not {last}"
+            "expected {state} with {reason}, not {last}"
         );
         std::thread::sleep(Duration::from_millis(50));
     }
@@ -57,7 +57,7 @@ fn assert_missing_vip_reported(family: Family, forward: &str, options: &[&str]) 
     world.start_nginx(64);
     let vip = family.vip().to_string();
     world.prepare_servers(&[options, &["--vip", &vip]].concat());
-    world.start_director(&config(family, &bracketed(family.vip()), forward, "both"));
+    world.start_daemon(&config(family, &bracketed(family.vip()), forward, "both"));
     wait_for_reason(&world, family, "up", "http 200");
     let checks = world.server_status(family.server(0))["checks"].clone();
     let checks = checks.as_array().expect("checks is an array");
@@ -66,8 +66,8 @@ fn assert_missing_vip_reported(family: Family, forward: &str, options: &[&str]) 
         2,
         "there must be a check of the server and one through the path"
     );
-    let what = checks[1]["check"].as_str().expect("name is a string");
-    assert!(what.contains("through"), "{what}");
+    let name = checks[1]["check"].as_str().expect("name is a string");
+    assert!(name.contains("through"), "{name}");
 
     let address = format!("{vip}/{}", full_prefix(family));
     world.ip("server0", &format!("addr del {address} dev lo"));
@@ -142,7 +142,7 @@ fn server_without_decapsulation_is_down() {
         let mut world = World::new(1);
         world.start_nginx(64);
         let forward = format!("forward = \"tunnel\"\ntunnel = \"{tunnel}\"");
-        world.start_director(&config(family, &bracketed(family.vip()), &forward, "both"));
+        world.start_daemon(&config(family, &bracketed(family.vip()), &forward, "both"));
         wait_for_reason(&world, family, "down", "no decapsulation");
         let vip = family.vip().to_string();
         world.prepare_servers(&["--forward", "tunnel", "--tunnel", tunnel, "--vip", &vip]);
@@ -159,11 +159,12 @@ fn server_that_answers_arp_for_vip_is_reported() {
     world.start_nginx(64);
     let vip = Family::V4.vip().to_string();
     world.prepare_direct_servers(&vip);
-    world.start_director(&config(Family::V4, &vip, "forward = \"direct\"", "both"));
+    world.start_daemon(&config(Family::V4, &vip, "forward = \"direct\"", "both"));
     wait_for_reason(&world, Family::V4, "up", "http 200");
     sysctl(&world, "server0", "net.ipv4.conf.all.arp_ignore=0");
     sysctl(&world, "server0", "net.ipv4.conf.eth0.arp_ignore=0");
-    let reason = format!("server up, path broken: the server answers ARP for the VIP {vip}");
+    let reason =
+        format!("server up, path broken: the server replies to ARP requests for the VIP {vip}");
     wait_for_reason(&world, Family::V4, "down", &reason);
     sysctl(&world, "server0", "net.ipv4.conf.all.arp_ignore=1");
     wait_for_reason(&world, Family::V4, "up", "http 200");
@@ -178,8 +179,8 @@ fn nat_requires_the_return_path() {
     world.start_nginx(64);
     let vip = "192.0.2.10";
     world.ip("director", &format!("addr add {vip}/32 dev eth0"));
-    world.start_director(&config(Family::V4, vip, "forward = \"nat\"", "both"));
-    let reason = "server up, path broken: no answer within";
+    world.start_daemon(&config(Family::V4, vip, "forward = \"nat\"", "both"));
+    let reason = "server up, path broken: no response within";
     wait_for_reason(&world, Family::V4, "down", reason);
     let route = format!("route add {vip}/32 via {}", Family::V4.director());
     world.ip("server0", &route);
@@ -195,7 +196,7 @@ fn path_check_alone_reports_only_the_path() {
     let mut world = World::new(1);
     world.start_nginx(64);
     let vip = Family::V4.vip().to_string();
-    world.start_director(&config(Family::V4, &vip, "forward = \"direct\"", "path"));
+    world.start_daemon(&config(Family::V4, &vip, "forward = \"direct\"", "path"));
     wait_for_reason(&world, Family::V4, "down", "not on lo");
     let status = world.server_status(Family::V4.server(0));
     assert!(
@@ -225,7 +226,7 @@ fn missing_vip_affects_only_its_service() {
     let forward = "forward = \"direct\"";
     let config = config(Family::V4, &first, forward, "both")
         + &format!("\n[service.other]\nlisten = [\"{second}:80\"]\npool = \"web\"\n{forward}\n");
-    let pid = world.start_director(&config);
+    let pid = world.start_daemon(&config);
     let wait_for_states = |world: &World, states: [&str; 2]| {
         let mut last = serde_json::Value::Null;
         wait_for(&format!("{states:?}"), TIMEOUT, || {
@@ -265,19 +266,15 @@ fn missing_vip_affects_only_its_service() {
     assert!(line.contains("other") && line.contains(second), "{line}");
     assert!(!log.contains("server went down pool="), "{log}");
     let client = Family::V4.host(200);
-    let explained = |vip: &str| {
+    let explain = |vip: &str| {
         world.run_weir(&[
             "explain",
             "--packet",
             &format!("tcp {client}:4000 {vip}:80"),
         ])
     };
-    assert!(
-        explained(&first).contains("chooses"),
-        "{}",
-        explained(&first)
-    );
-    let bad = explained(second);
+    assert!(explain(&first).contains("chooses"), "{}", explain(&first));
+    let bad = explain(second);
     assert!(
         bad.contains("service other") && bad.contains(&reason),
         "{bad}"
@@ -298,14 +295,14 @@ fn missing_vip_affects_only_its_service() {
     world.reload(&config.replace("200ms", "250ms"));
     assert_only_second_is_down(&wait_for_states(&world, ["up", "down"]));
     let before = world.status()["services"][1]["servers"][0]["since"].clone();
-    world.kill_director(pid);
+    world.kill_keeper(pid);
     let slow = config.replace("200ms", "1h");
-    let pid = world.start_director(&slow);
+    let pid = world.start_daemon(&slow);
     let status = wait_for_states(&world, ["up", "down"]);
     assert_only_second_is_down(&status);
     assert_eq!(status["services"][1]["servers"][0]["since"], before);
-    world.kill_director(pid);
-    world.start_director(&config);
+    world.kill_keeper(pid);
+    world.start_daemon(&config);
 
     world.ip("server0", &format!("addr add {address} dev lo"));
     wait_for_states(&world, ["up", "up"]);
@@ -332,14 +329,14 @@ fn path_change_runs_the_notify_program() {
     }
     world.ip("director", &format!("addr add {second}/32 dev eth0"));
     let list = world.path("changes");
-    let line = "echo $WEIR_POOL $WEIR_SERVER $WEIR_SERVICE $WEIR_FROM $WEIR_TO";
+    let command = "echo $WEIR_POOL $WEIR_SERVER $WEIR_SERVICE $WEIR_FROM $WEIR_TO";
     let notify = format!(
-        "notify = [\"/bin/sh\", \"-c\", \"{line} >> {}\"]\n",
+        "notify = [\"/bin/sh\", \"-c\", \"{command} >> {}\"]\n",
         list.display()
     );
     let text = config(Family::V4, &first, "forward = \"direct\"", "both")
         .replace("[pool.web]\n", &format!("[pool.web]\n{notify}"));
-    world.start_director(&format!(
+    world.start_daemon(&format!(
         "{text}[service.other]\nlisten = [\"{second}:80\"]\nforward = \"direct\"\npool = \"web\"\n"
     ));
     let wait_for_notification = |expected: &str| {

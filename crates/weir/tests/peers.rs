@@ -24,14 +24,14 @@ fn config(checks: &[(&str, impl AsRef<str>)]) -> String {
 fn wait_for_state(world: &World, name: &str, state: &str, reason: &str) {
     let deadline = Instant::now() + TIMEOUT;
     loop {
-        let found = server(world, name);
-        let actual_reason = found["reason"].as_str().unwrap_or_default();
-        if found["state"] == state && actual_reason.contains(reason) {
+        let status = server(world, name);
+        let actual_reason = status["reason"].as_str().unwrap_or_default();
+        if status["state"] == state && actual_reason.contains(reason) {
             return;
         }
         assert!(
             Instant::now() < deadline,
-            "expected {name} to be {state} with {reason}, not {found:#}"
+            "expected {name} to be {state} with {reason}, not {status:#}"
         );
         std::thread::sleep(Duration::from_millis(50));
     }
@@ -68,7 +68,7 @@ fn create_owned_directory(world: &World, name: &str, account: &str) -> String {
 }
 
 /// Runs a command as another account.
-fn as_account(account: &str, program: &Path, arguments: &[&str]) {
+fn run_as(account: &str, program: &Path, arguments: &[&str]) {
     let output = Command::new("setpriv")
         .args(["--reuid", account, "--regid", account, "--clear-groups"])
         .arg(program)
@@ -114,12 +114,15 @@ fn mariadb_checks_do_not_block_the_host() {
     );
     start(&mut world, "unshare", &["-m", "sh", "-c", &line]);
     wait_for_port(&world, 3306);
-    world.start_director(&config(&[
+    world.start_daemon(&config(&[
         ("mysql", "kind = \"mysql\"\nport = 3306"),
-        ("known", "kind = \"mysql\"\nport = 3306\nuser = \"probe\""),
+        (
+            "with-user",
+            "kind = \"mysql\"\nport = 3306\nuser = \"probe\"",
+        ),
     ]));
     wait_for_state(&world, "mysql", "up", "login refused");
-    wait_for_state(&world, "known", "up", "MariaDB");
+    wait_for_state(&world, "with-user", "up", "MariaDB");
     wait_for("many probes", TIMEOUT, || {
         let results = server(&world, "mysql")["checks"][0]["results"].clone();
         let results = results.as_str().expect("results is a string").to_owned();
@@ -139,15 +142,15 @@ fn postgres_startup_check_passes() {
     }
     let mut world = World::new(1);
     let data = create_owned_directory(&world, "postgres", "postgres");
-    let found = std::fs::read_dir("/usr/lib/postgresql")
+    let entries = std::fs::read_dir("/usr/lib/postgresql")
         .expect("read the installed versions (tools/install-deps.sh installs them)");
-    let mut versions: Vec<_> = found.flatten().map(|entry| entry.path()).collect();
+    let mut versions: Vec<_> = entries.flatten().map(|entry| entry.path()).collect();
     versions.sort();
     let programs = versions
         .last()
         .expect("an installed version should exist")
         .join("bin");
-    as_account(
+    run_as(
         "postgres",
         &programs.join("initdb"),
         &[
@@ -185,17 +188,17 @@ fn postgres_startup_check_passes() {
         ],
     );
     wait_for_port(&world, 5432);
-    world.start_director(&config(&[
+    world.start_daemon(&config(&[
         ("postgres", "kind = \"postgres\"\nport = 5432"),
         (
             "no-account",
-            "kind = \"postgres\"\nport = 5432\nuser = \"nobody-such\"",
+            "kind = \"postgres\"\nport = 5432\nuser = \"no-such-user\"",
         ),
         ("mysql", "kind = \"mysql\"\nport = 5432"),
     ]));
     wait_for_state(&world, "postgres", "up", "postgres");
     wait_for_state(&world, "no-account", "up", "postgres");
-    wait_for_state(&world, "mysql", "down", "no answer within 2s");
+    wait_for_state(&world, "mysql", "down", "no response within 2s");
 }
 
 #[test]
@@ -219,7 +222,7 @@ fn smtp_check_passes_with_exim() {
     let config_file = file.display().to_string();
     start(&mut world, "exim4", &["-bdf", "-C", &config_file]);
     wait_for_port(&world, 25);
-    world.start_director(&config(&[
+    world.start_daemon(&config(&[
         (
             "smtp",
             "kind = \"smtp\"\nport = 25\nhelo = \"director.example\"",
@@ -243,23 +246,23 @@ fn http_body_check_passes_with_nginx() {
     let http = |expect: &str| {
         format!("kind = \"http\"\nport = 80\npath = \"/name\"\nexpect = {{ {expect} }}")
     };
-    let wrong = http("digest = \"9eb5c9f0a0d7fd1f9e2d2b4e1c7a6c11\"");
+    let wrong_digest = http("digest = \"9eb5c9f0a0d7fd1f9e2d2b4e1c7a6c11\"");
     // These are the digests of "server0" and a newline.
-    let digest = Command::new("sh")
+    let output = Command::new("sh")
         .args(["-c", "printf 'server0\\n' | md5sum | cut -c -32; printf 'server0\\n' | sha256sum | cut -c -64"])
         .output()
         .expect("run md5sum");
-    let digests = String::from_utf8_lossy(&digest.stdout).into_owned();
+    let digests = String::from_utf8_lossy(&output.stdout).into_owned();
     let mut digests = digests.lines();
     let md5 = http(&format!("digest = \"{}\"", digests.next().unwrap_or("")));
     let sha256 = http(&format!("digest = \"{}\"", digests.next().unwrap_or("")));
-    world.start_director(&config(&[
+    world.start_daemon(&config(&[
         ("matches", &http("regex = '^server\\d\\s*$'")),
         ("differs", &http("regex = '^server[1-9]'")),
         ("without", &http("without = '(?i)SERVER0'")),
         ("digest", &md5),
         ("sha256", &sha256),
-        ("other", &wrong),
+        ("other", &wrong_digest),
     ]));
     wait_for_state(&world, "matches", "up", "http 200");
     wait_for_state(&world, "digest", "up", "http 200");
@@ -285,14 +288,14 @@ fn file_check_follows_changes() {
     let check = format!("kind = \"file\"\nfile = \"{}\"", file.display());
     // The interval is longer than the test, so only a change of the file can cause a probe.
     let config = config(&[("file", &check)]).replace("\"300ms\"", "\"10m\"");
-    world.start_director(&config);
+    world.start_daemon(&config);
     let wait_for_weight = |weight: u64| {
         wait_for(&format!("weight {weight}"), TIMEOUT, || {
             server(&world, "file")["effective_weight"] == weight
         });
-        let found = server(&world, "file");
-        assert_eq!(found["check_weight"], weight, "{found:#}");
-        assert_eq!(found["weight"], 100, "{found:#}");
+        let status = server(&world, "file");
+        assert_eq!(status["check_weight"], weight, "{status:#}");
+        assert_eq!(status["weight"], 100, "{status:#}");
     };
     wait_for_weight(42);
     std::fs::write(&file, "7\n").expect("write the file");
@@ -318,7 +321,7 @@ fn sorry_server_has_its_own_check() {
     let vip = Family::V4.vip().to_string();
     world.prepare_direct_servers(&vip);
     let times = "interval = \"200ms\", timeout = \"200ms\", rise = 1, fall = 1";
-    world.start_director(&format!(
+    world.start_daemon(&format!(
         "[node]\ninterfaces = [\"eth0\"]\n[pool.web]\nservers = [\"{}\"]\n\
          sorry = {{ address = \"{}\", check = {{ kind = \"http\", path = \"/name\", {times} }} }}\n\
          check = {{ kind = \"http\", path = \"/name\", {times} }}\n\
@@ -327,7 +330,7 @@ fn sorry_server_has_its_own_check() {
         Family::V4.server(1)
     ));
     let wait_for_response = |world: &World, expected: &str| {
-        wait_for(&format!("a response of {expected:?}"), TIMEOUT, || {
+        wait_for(&format!("a response from {expected:?}"), TIMEOUT, || {
             let line = format!("curl -s -m 1 http://{vip}/name");
             let output = world.output("client", &line);
             String::from_utf8_lossy(&output.stdout).trim() == expected
@@ -338,8 +341,8 @@ fn sorry_server_has_its_own_check() {
             &format!("the sorry server to be {state} with weight {weight}"),
             TIMEOUT,
             || {
-                let found = world.server_status(Family::V4.server(1));
-                found["state"] == state && found["effective_weight"] == weight
+                let status = world.server_status(Family::V4.server(1));
+                status["state"] == state && status["effective_weight"] == weight
             },
         );
     };

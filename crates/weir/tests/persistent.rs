@@ -64,7 +64,7 @@ fn assert_client_keeps_its_server(family: Family) {
     }
     let mut world = prepared_world();
     let persistent = "persistence = { timeout = \"10m\", netmask = 24, netmask6 = 64 }";
-    let pid = world.start_director(&config(family, &servers(family, &[1, 1, 1]), persistent));
+    let pid = world.start_daemon(&config(family, &servers(family, &[1, 1, 1]), persistent));
     let first = responding_server(&world, family, 80);
     let expected = BTreeSet::from([first.clone()]);
     assert_eq!(
@@ -87,13 +87,13 @@ fn assert_client_keeps_its_server(family: Family) {
     world.reload(&config(family, &servers(family, &weights), persistent));
     assert_eq!(responding_servers(&world, family), expected, "at weight 0");
 
-    world.kill_director(pid);
+    world.kill_keeper(pid);
     assert_eq!(
         responding_servers(&world, family),
         expected,
         "without the daemon"
     );
-    world.start_director(&config(family, &servers(family, &weights), persistent));
+    world.start_daemon(&config(family, &servers(family, &weights), persistent));
     assert_eq!(
         responding_servers(&world, family),
         expected,
@@ -131,7 +131,7 @@ fn readded_server_regains_its_clients() {
     }
     let (family, persistent) = (Family::V4, "persistence = true");
     let mut world = prepared_world();
-    world.start_director(&config(family, &servers(family, &[1, 1, 1]), persistent));
+    world.start_daemon(&config(family, &servers(family, &[1, 1, 1]), persistent));
     let first = responding_server(&world, family, 80);
     let remaining = (0..3)
         .filter(|n| *n != server_index(&first))
@@ -164,7 +164,7 @@ fn one_packet_services_schedule_every_datagram() {
         let mut world = World::new(3);
         world.prepare_direct_servers(&family.vip());
         world.start_udp_echo(5300, |_| family.vip());
-        world.start_director(&format!(
+        world.start_daemon(&format!(
             "[node]\ninterfaces = [\"eth0\"]\n[pool.echo]\nscheduler = \"rr\"\nservers = [\"{}\", \"{}\", \"{}\"]\n\
              [service.echo]\nlisten = [\"udp/{}:5300\"]\nforward = \"direct\"\npool = \"echo\"\none_packet = true\n",
             family.server(0),
@@ -227,13 +227,13 @@ fn sorry_server_takes_over() {
             .map(|_| responding_server(world, family, 80))
             .collect()
     };
-    world.start_director(&text(1));
-    let both = BTreeSet::from(["server0".to_owned(), "server1".to_owned()]);
-    assert_eq!(responding(world), both);
+    world.start_daemon(&text(1));
+    let both_servers = BTreeSet::from(["server0".to_owned(), "server1".to_owned()]);
+    assert_eq!(responding(world), both_servers);
     world.reload(&text(0));
     assert_eq!(responding(world), BTreeSet::from(["server2".to_owned()]));
     world.reload(&text(1));
-    assert_eq!(responding(world), both);
+    assert_eq!(responding(world), both_servers);
 }
 
 /// Servers accept connections up to their thresholds, counted across all services of the pool.
@@ -255,7 +255,7 @@ fn upper_threshold_limits_connections() {
             vip = family.vip()
         )
     };
-    world.start_director(&text(3, 2));
+    world.start_daemon(&text(3, 2));
     let address = |port| SocketAddr::new(family.vip(), port);
     assert_eq!(world.open_connections(address(80), 4), 4);
     // A closed connection also counts in the other service until its entry expires.

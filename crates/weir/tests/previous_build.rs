@@ -15,10 +15,10 @@ fn assert_state_is_adopted(setup: &Setup) {
     let older = older_program();
     let (mut director, mut pid) = DirectorUnderLoad::start(setup, &older);
     for next in [program_under_test(), &older, program_under_test()] {
-        director.world.kill_director(pid);
+        director.world.kill_keeper(pid);
         pid = director
             .world
-            .start_director_with(next, &director.config.clone());
+            .start_daemon_with(next, &director.config.clone());
         director.assert_unchanged();
     }
     director.stop();
@@ -41,14 +41,14 @@ fn state_of_previous_build_is_adopted_with_nat() {
 fn assert_upgrades_and_downgrades_keep_state(setup: &Setup) {
     let older = older_program();
     let (mut director, _) = DirectorUnderLoad::start(setup, &older);
-    for (command, target) in [
+    for (program, target) in [
         (&*older, program_under_test()),
         (program_under_test(), &*older),
         (program_under_test(), program_under_test()),
         (&*older, &*older),
         (&*older, program_under_test()),
     ] {
-        let (succeeded, output) = director.upgrade(command, target);
+        let (succeeded, output) = director.upgrade(program, target);
         assert!(succeeded, "to {}: {output}", target.display());
         director.assert_unchanged();
     }
@@ -97,7 +97,7 @@ fn downgrade_keeps_state_with_nat() {
 
 /// An older build does not remove the link `PIN_DIR/owner`, which must not prevent any build from starting.
 #[test]
-fn clean_of_previous_build_does_not_block_a_start() {
+fn clean_by_previous_build_does_not_prevent_start() {
     if !privileged() {
         return;
     }
@@ -110,14 +110,14 @@ fn clean_of_previous_build_does_not_block_a_start() {
         Family::V4.vip()
     );
     for next in [&*older, program_under_test()] {
-        let keeper = world.start_director(&config);
-        world.kill_director(keeper);
+        let keeper = world.start_daemon(&config);
+        world.kill_keeper(keeper);
         let output = world.weir_with(&older, "director").arg("clean").output();
         let output = output.expect("run weir");
         assert!(output.status.success(), "{output:?}");
         assert!(!world.pin_dir("director").join("layout").exists());
-        let keeper = world.start_director_with(next, &config);
-        world.kill_director(keeper);
+        let keeper = world.start_daemon_with(next, &config);
+        world.kill_keeper(keeper);
     }
     world.run_weir(&["clean"]);
     assert!(!world.pin_dir("director").exists());

@@ -24,7 +24,7 @@ fn check_result(world: &World, name: &str) -> (String, u64, String) {
 fn wait_for_each(world: &World, expected: &[(&str, &str, u64, &str)]) {
     for (name, state, weight, reason) in expected {
         let mut last = String::new();
-        let what =
+        let expectation =
             format!("expected {name} to be {state} with weight {weight} and reason {reason}");
         let deadline = std::time::Instant::now() + TIMEOUT;
         loop {
@@ -34,7 +34,10 @@ fn wait_for_each(world: &World, expected: &[(&str, &str, u64, &str)]) {
             }
             last.clear();
             last += &format!("{found_state} {found_weight} {found_reason}");
-            assert!(std::time::Instant::now() < deadline, "{what}, not {last}");
+            assert!(
+                std::time::Instant::now() < deadline,
+                "{expectation}, not {last}"
+            );
             std::thread::sleep(Duration::from_millis(50));
         }
     }
@@ -127,7 +130,7 @@ exchange = [{ send = "INFO replication\r\n", expect = "role:slave" }]"#
         ("slow", "kind = \"script\"\ncommand = [\"/bin/sleep\", \"60\"]".to_owned()),
         ("file", format!("kind = \"file\"\nfile = \"{}\"", weight.display())),
     ];
-    world.start_director(&checks::config(&checks, "500ms"));
+    world.start_daemon(&checks::config(&checks, "500ms"));
     wait_for_each(
         &world,
         &[
@@ -135,13 +138,13 @@ exchange = [{ send = "INFO replication\r\n", expect = "role:slave" }]"#
             ("http", "up", 100, "http 200"),
             ("redis", "up", 100, "redis PONG"),
             ("primary", "up", 100, "tcp exchange completed"),
-            ("replica", "down", 0, "no answer within 500ms"),
+            ("replica", "down", 0, "no response within 500ms"),
             ("dns", "up", 100, "dns 10.9.8.7"),
             ("wrong", "down", 0, "10.9.8.8 is not among 1 answers"),
             ("udp", "up", 100, "udp 3 bytes"),
             ("ping", "up", 100, "ping"),
             ("script", "up", 10, "exit code 12"),
-            ("slow", "down", 0, "no answer within 500ms"),
+            ("slow", "down", 0, "no response within 500ms"),
             ("file", "up", 42, "file contains 42"),
         ],
     );
@@ -207,16 +210,21 @@ fn probes_of_hostile_peers_fail_without_delaying_others() {
         ("postgres", check("postgres", 84)),
         ("closed", check("udp", 9) + "\npayload = \"00\""),
     ];
-    world.start_director(&checks::config(&checks, "500ms"));
+    world.start_daemon(&checks::config(&checks, "500ms"));
     wait_for_each(
         &world,
         &[
             ("refused", "down", 0, "connection refused"),
-            ("silent", "down", 0, "no answer within 500ms"),
-            ("half", "down", 0, "connection closed in the header"),
+            ("silent", "down", 0, "no response within 500ms"),
+            (
+                "half",
+                "down",
+                0,
+                "connection closed before the end of the header",
+            ),
             ("endless", "down", 0, "header too long"),
             ("garbage", "down", 0, "not HTTP"),
-            ("drip", "down", 0, "no answer within 500ms"),
+            ("drip", "down", 0, "no response within 500ms"),
             ("agent", "up", 50, "up 50%"),
             ("smtp", "up", 100, "smtp 250"),
             ("redis", "down", 0, ""),
@@ -297,7 +305,7 @@ fn probes_over_tls_check_certificate_and_response() {
         let _ = client.write_all(b"SSH-2.0-nothing\r\n");
         let _ = client.read(&mut [0; 64]);
     });
-    let https = |more: &str| format!("kind = \"https\"\nport = 443\n{more}");
+    let https = |extra: &str| format!("kind = \"https\"\nport = 443\n{extra}");
     let checks = [
         ("ca", https(&format!("ca = \"{certificate}\""))),
         (
@@ -328,7 +336,7 @@ fn probes_over_tls_check_certificate_and_response() {
             "kind = \"grpc\"\nport = 444\ntls = true\nverify = false".to_owned(),
         ),
     ];
-    world.start_director(&checks::config(&checks, "500ms"));
+    world.start_daemon(&checks::config(&checks, "500ms"));
     wait_for_each(
         &world,
         &[

@@ -177,7 +177,7 @@ impl Drop for Balancer {
 }
 
 #[test]
-fn protected_reload_refuses_no_connection_at_length() {
+fn protected_reload_refuses_no_connection_soak() {
     if !privileged() {
         return;
     }
@@ -234,10 +234,10 @@ impl HeldConnection {
             TcpListener::bind(to).expect("bind a listener")
         });
         let _listener = listener.join().expect("thread panicked");
-        let (begun_file, release_file) = (world.path("begun"), world.path("go"));
+        let (started_file, release_file) = (world.path("started"), world.path("release"));
         let line = format!(
             "touch {}; while ! test -e {}; do sleep 0.02; done; exit 7",
-            begun_file.display(),
+            started_file.display(),
             release_file.display()
         );
         let protect = world
@@ -249,7 +249,7 @@ impl HeldConnection {
             .spawn()
             .expect("start weir");
         wait_for("the command", Duration::from_secs(20), || {
-            begun_file.exists()
+            started_file.exists()
         });
         Self {
             world,
@@ -270,7 +270,7 @@ impl HeldConnection {
     }
 
     fn release(&self) {
-        fs::File::create(self.world.path("go"))
+        fs::File::create(self.world.path("release"))
             .and_then(|mut file| file.write_all(b"1"))
             .expect("write the file");
     }
@@ -381,14 +381,14 @@ fn unrunnable_and_failed_commands_have_different_exit_codes() {
             .args(command)
             .output()
             .expect("run weir");
-        let printed = String::from_utf8_lossy(&output.stderr).into_owned();
-        (output.status.code(), printed)
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        (output.status.code(), errors)
     };
     assert_eq!(run(&["sh", "-c", "exit 5"]), (Some(5), String::new()));
     assert_eq!(run(&["sh", "-c", "kill -9 $$"]).0, Some(137));
-    let (code, printed) = run(&["/nonexistent/reload"]);
+    let (code, errors) = run(&["/nonexistent/reload"]);
     assert_eq!(code, Some(127));
-    assert!(printed.contains("/nonexistent/reload"), "{printed}");
+    assert!(errors.contains("/nonexistent/reload"), "{errors}");
     assert_eq!(run(&["/dev/null"]).0, Some(126));
 }
 

@@ -51,7 +51,7 @@ impl Machine {
         let ready = PathBuf::from(format!("/proc/{}/root", holder.id()))
             .join(directory.strip_prefix("/").expect("path is absolute"))
             .join("ready");
-        wait_for("the mounts of the host", Duration::from_secs(10), || {
+        wait_for("the host's mounts", Duration::from_secs(10), || {
             ready.exists()
         });
         Self {
@@ -94,8 +94,8 @@ impl Machine {
     fn write(&self, path: &str, text: &str) {
         let file = self.home.join("file");
         let root = PathBuf::from(format!("/proc/{}/root", self.holder.id()));
-        let path_outside = root.join(file.strip_prefix("/").expect("path is absolute"));
-        fs::write(path_outside, text).expect("write the file");
+        let host_path = root.join(file.strip_prefix("/").expect("path is absolute"));
+        fs::write(host_path, text).expect("write the file");
         self.run_successfully(&format!("cp {} {path}", file.display()));
     }
 }
@@ -213,9 +213,9 @@ fn readme_quick_start_works_as_printed() {
                 });
                 let status = director.run_successfully(&command);
                 assert!(status.contains("vip added"), "{status}");
-                let printed = fs::read_to_string(&log).expect("read the log file");
-                let running = printed.lines().find(|line| line.contains(" running "));
-                let running = running.unwrap_or_else(|| panic!("{printed}"));
+                let log_text = fs::read_to_string(&log).expect("read the log file");
+                let running = log_text.lines().find(|line| line.contains(" running "));
+                let running = running.unwrap_or_else(|| panic!("{log_text}"));
                 assert!(running.contains("10.0.0.10 on eth0"), "{running}");
             }
             "server" => servers.iter().for_each(|server| {
@@ -339,8 +339,8 @@ fn unit_prepares_a_server_and_undoes_only_its_own_changes() {
     run_command(&plain, "ExecStart");
     run_command(&edge, "ExecStart");
     assert!(has_vip("10.0.0.10") && has_vip("10.0.0.12") && has_vip("2001:db8::12"));
-    let shown = server.run_successfully("weir real-server show");
-    assert!(shown.contains("gue"), "{shown}");
+    let output = server.run_successfully("weir real-server show");
+    assert!(output.contains("gue"), "{output}");
     assert_eq!(run_command(&edge, "ExecReload"), "nothing to do\n");
     run_command(&edge, "ExecStop");
     assert!(has_vip("10.0.0.10") && !has_vip("10.0.0.12") && !has_vip("2001:db8::12"));
@@ -355,6 +355,6 @@ fn unit_prepares_a_server_and_undoes_only_its_own_changes() {
         .arg(&path)
         .output()
         .expect("run systemd-analyze");
-    let printed = String::from_utf8_lossy(&verified.stderr);
-    assert!(!printed.contains("weir-real-server"), "{printed}");
+    let errors = String::from_utf8_lossy(&verified.stderr);
+    assert!(!errors.contains("weir-real-server"), "{errors}");
 }

@@ -54,7 +54,7 @@ fn slow_download(world: &World) -> Child {
 /// curl's output, and whether the download is complete.
 fn replace_server_during_download(on_remove: &str) -> (World, std::process::Output, bool) {
     let mut world = prepared_world(12 * MIB);
-    world.start_director(&config(on_remove, "\"10.71.0.20\""));
+    world.start_daemon(&config(on_remove, "\"10.71.0.20\""));
     let curl = slow_download(&world);
     let new_config = config(on_remove, "\"10.71.0.21\"");
     let path = world.write_config(&new_config);
@@ -95,10 +95,10 @@ fn reset_aborts_downloads() {
         "{:#}",
         world.status()
     );
-    let printed = String::from_utf8_lossy(&output.stderr);
+    let errors = String::from_utf8_lossy(&output.stderr);
     assert!(
-        printed.to_lowercase().contains("reset"),
-        "the client must receive a reset: {printed} {:#}",
+        errors.to_lowercase().contains("reset"),
+        "the client must receive a reset: {errors} {:#}",
         world.status()
     );
 }
@@ -156,7 +156,7 @@ fn assert_removal_rejects_clients_of_routed_vip(family: Family, forward: &str) {
             family.director()
         ),
     );
-    world.start_director(&routed_config(family, forward, 0));
+    world.start_daemon(&routed_config(family, forward, 0));
     let (connected, removed) = (channel(), channel());
     let client = world.spawn_on("client", move || {
         let mut tcp = TcpStream::connect((vip, 80)).expect("connect");
@@ -265,7 +265,7 @@ fn weight_zero_keeps_flows_but_accepts_no_new_ones() {
         return;
     }
     let mut world = prepared_world(12 * MIB);
-    world.start_director(&config("keep", "\"10.71.0.20\""));
+    world.start_daemon(&config("keep", "\"10.71.0.20\""));
     let curl = slow_download(&world);
     world.reload(&config(
         "keep",
@@ -291,7 +291,7 @@ fn overrides_survive_restarts() {
     }
     let mut world = prepared_world(1024);
     let text = config("keep", "\"10.71.0.20\", \"10.71.0.21\"");
-    let mut pid = world.start_director(&text);
+    let mut pid = world.start_daemon(&text);
     let first = || Family::V4.server(0);
     for (command, state, weight) in [
         (&["drain"][..], "drain", 0),
@@ -304,8 +304,8 @@ fn overrides_survive_restarts() {
         world.run_weir(&arguments);
         for restart in [false, true] {
             if restart {
-                world.kill_director(pid);
-                pid = world.start_director(&text);
+                world.kill_keeper(pid);
+                pid = world.start_daemon(&text);
             }
             let server = world.server_status(first());
             assert_eq!(

@@ -28,7 +28,7 @@ fn assert_resize_loses_nothing(family: Family, forward: &str) {
         world.prepare_servers(&["--forward", forward, "--vip", &family.vip().to_string()]);
     }
     let sizes = [300_000, 700_000, 200_000, 500_000];
-    world.start_director(&config(family, forward, sizes[0]));
+    world.start_daemon(&config(family, forward, sizes[0]));
     let load = Load::start(&world, SocketAddr::new(family.vip(), 80));
     load.wait_for_more(100);
     let soak = std::env::var_os("WEIR_SOAK").is_some();
@@ -40,14 +40,14 @@ fn assert_resize_loses_nothing(family: Family, forward: &str) {
 }
 
 #[test]
-fn resized_table_loses_no_packet_with_direct_at_length() {
+fn resized_table_loses_no_packet_with_direct_soak() {
     if privileged() {
         assert_resize_loses_nothing(Family::V4, "direct");
     }
 }
 
 #[test]
-fn resized_table_loses_no_packet_with_nat_at_length() {
+fn resized_table_loses_no_packet_with_nat_soak() {
     if privileged() {
         assert_resize_loses_nothing(Family::V4, "nat");
     }
@@ -56,22 +56,22 @@ fn resized_table_loses_no_packet_with_nat_at_length() {
 /// Converts the pinned table to the previous release's layout, as that release would have left it.
 fn convert_to_previous_layout(world: &World) {
     let pins = world.pin_dir("director");
-    let opened = world.spawn_on("director", move || {
+    let outcome = world.spawn_on("director", move || {
         let sizes = open_readonly(&PinDir::new(&pins))?.sizes;
-        let (mut plane, opened) = Dataplane::open(&OpenOptions {
+        let (mut data_plane, outcome) = Dataplane::open(&OpenOptions {
             sizes,
             flow_layout: current_layout() - 1,
             ..OpenOptions::new(&pins)
         })?;
-        plane.activate()?;
-        plane.migrate_flows()?;
-        Ok::<_, weir_dataplane::Error>(opened)
+        data_plane.activate()?;
+        data_plane.migrate_flows()?;
+        Ok::<_, weir_dataplane::Error>(outcome)
     });
-    let opened = opened
+    let outcome = outcome
         .join()
         .expect("thread panicked")
         .expect("open the data plane");
-    assert_eq!(opened, OpenOutcome::FlowsMigrating);
+    assert_eq!(outcome, OpenOutcome::FlowsMigrating);
 }
 
 fn current_layout() -> u32 {
@@ -100,10 +100,10 @@ fn assert_previous_layout_adopted(forward: &str) {
         world.prepare_servers(&["--forward", forward, "--vip", &family.vip().to_string()]);
     }
     let config = config(family, forward, 300_000);
-    let pid = world.start_director(&config);
+    let pid = world.start_daemon(&config);
     let load = Load::start(&world, SocketAddr::new(family.vip(), 80));
     load.wait_for_more(100);
-    world.kill_director(pid);
+    world.kill_keeper(pid);
     convert_to_previous_layout(&world);
     let before = flow_directories(&world);
     assert!(
@@ -111,7 +111,7 @@ fn assert_previous_layout_adopted(forward: &str) {
         "{before:?}"
     );
     load.wait_for_more(100);
-    world.start_director(&config);
+    world.start_daemon(&config);
     let after = flow_directories(&world);
     assert!(
         after.len() == 1 && after[0].starts_with(&directory_prefix(current_layout())),

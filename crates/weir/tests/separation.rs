@@ -25,13 +25,13 @@ impl SharedDirectory {
     }
 
     /// Runs a script in separate namespaces. Returns the script's output, and the daemon's log with the lost requests.
-    fn run(&self, script: &str, more: &[&str]) -> (String, String) {
+    fn run(&self, script: &str, extra: &[&str]) -> (String, String) {
         let output = Command::new("unshare")
             .args(["--mount", "--net", "--propagation", "private", "sh"])
             .arg(format!("{CRATE}/tests/{script}"))
             .arg(env!("CARGO_BIN_EXE_weir"))
             .arg(&self.0)
-            .args(more)
+            .args(extra)
             .output()
             .expect("run unshare");
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -78,7 +78,7 @@ const ATTEMPTS: &[(&str, &str)] = &[
         "does not permit the daemon to run",
     ),
     (
-        "request a program of a notifier",
+        "request a notifier program",
         "does not permit the daemon to run",
     ),
 ];
@@ -118,14 +118,14 @@ fn unprivileged_daemon_serves() {
         "directory: weir 700",
         "upgrade: ok",
         "upgraded: served",
-        "upgrade by a link: ok",
-        "exchanged-link: served",
+        "upgrade through a symlink: ok",
+        "replaced-link: served",
         "older: ok",
         "older: served",
         "newer: ok",
         "newer: served",
         "restarted: \"restarts\": 1",
-        "program of root: refused",
+        "unpermitted program: refused",
         "stopped: root 700",
     ];
     assert_lines(&text, &expected, &log);
@@ -147,27 +147,30 @@ const LAYER_4_ATTEMPTS: &[(&str, &str)] = &[
         "does not permit the daemon to apply",
     ),
     (
-        "request an address of an interface",
+        "request an interface address",
         "does not permit the daemon to apply",
     ),
-    ("request another map", "does not permit the daemon to apply"),
     (
-        "request a peer of flows",
+        "request another map size",
+        "does not permit the daemon to apply",
+    ),
+    (
+        "request a flow sync peer",
         "does not permit the daemon to apply",
     ),
     ("request a probe", "the path is not configured"),
     (
-        "request an edit of ipvsadm",
+        "request an ipvsadm edit",
         "no client has requested these ipvsadm edits",
     ),
     (
-        "attempt to permit an edit",
+        "attempt to permit an ipvsadm edit",
         "user 991 may not edit ipvsadm services",
     ),
 ];
 
 #[test]
-fn directors_daemon_is_unprivileged() {
+fn daemon_with_layer_4_services_is_unprivileged() {
     if !privileged() {
         return;
     }
@@ -186,10 +189,10 @@ fn directors_daemon_is_unprivileged() {
         "server: drained",
         "ipvsadm: lists weight 0",
         "server: ready",
-        "ipvsadm of root: done",
+        "ipvsadm as root: done",
         "ipvsadm: served",
-        "ipvsadm of a member: done",
-        "ipvsadm of others: refused",
+        "ipvsadm as a group member: done",
+        "ipvsadm as another user: refused",
         "Service already exists",
         "ipvsadm -D -t 10.77.1.1:8081",
         "text: refused",
@@ -200,7 +203,7 @@ fn directors_daemon_is_unprivileged() {
         "file: served",
         "killed-engine: 0 lost",
         "new engine: served",
-        "new engine: weight",
+        "new engine: weight set",
         "new engine: reloaded",
         "killed-daemon: 0 lost",
         "killed-daemon: served",
@@ -243,7 +246,7 @@ fn daemon_with_failover_is_unprivileged() {
         "withdrawn: yes",
         "notifier: daemon",
         "again: served",
-        "address of the attempt: absent",
+        "attempted address: absent",
         "text: refused",
         "after-refusal: served",
         "file: applied",
@@ -280,12 +283,12 @@ fn daemon_with_flow_sync_and_path_checks_is_unprivileged() {
         "first daemon: 991 0000000000000000 1",
         "second daemon: 991 0000000000000000 1",
         "peer: established",
-        "flow: at the peer",
+        "flow: synchronized",
         "daemons: listed",
         "daemon: stopped by root",
         "daemons: stopped",
         "daemon: started by root",
-        "path: the server answers ARP",
+        "path: the server replies to ARP requests",
         "path: up",
         "path: VIP missing",
         "path: up",
@@ -307,13 +310,16 @@ fn daemon_with_flow_sync_and_path_checks_is_unprivileged() {
 /// Additional attempts that must fail in the daemon of a group member, with the expected errors.
 const GROUP_ATTEMPTS: &[(&str, &str)] = &[
     ("attempt to publish a VIP", "of [cluster.publish]"),
-    ("attempt to publish more", "of [cluster.publish]"),
+    (
+        "attempt to publish with wider permissions",
+        "of [cluster.publish]",
+    ),
     (
         "attempt to publish an interface",
         "`node` cannot be published",
     ),
     (
-        "request the services of a group",
+        "request services of another group",
         "does not permit the daemon to apply",
     ),
     ("request a VIP", "does not permit the daemon to apply"),
@@ -336,7 +342,7 @@ fn daemon_of_group_with_layer_4_services_is_unprivileged() {
         "start: served",
         "virtual router: accepts the published service",
         "published VIP: announced",
-        "second: has the services",
+        "second: services applied",
         "198.51.100.1 is not in `vips` of [cluster.publish]",
         "10.80.1.2 is not in `servers` of",
         "direct is not in `forwards` of",
@@ -358,9 +364,9 @@ fn daemon_of_group_with_layer_4_services_is_unprivileged() {
         "without etcd: served",
         "10.80.9.4 is not in `vips` of",
         "cannot be published without [cluster.publish]",
-        "as before: applied",
+        "restored: applied",
         "end: served",
-        "address of the attempt: absent",
+        "attempted address: absent",
         "stopped: served",
         "clean: done",
         "clean: done",

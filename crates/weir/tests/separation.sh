@@ -122,13 +122,13 @@ printf '#!/bin/sh\nid -un >%s/out/other\n' "$dir" >"$dir/account/other"
 chmod 755 "$dir/account/other"
 ln -s "$weir" "$dir/account/link"
 chown -h weir "$dir/account" "$dir/account/link"
-upgrade "$dir/account/link" "upgrade by a link"
+upgrade "$dir/account/link" "upgrade through a symlink"
 wait_for page 445
 ln -sfn other "$dir/account/link"
 helper=$(process 'helper --daemon')
 kill -9 "$helper"
 wait_for is_new 'helper --daemon' "$helper"
-served exchanged-link 445
+served replaced-link 445
 [ -e "$dir/out/other" ] && echo "other program: ran as $(cat "$dir/out/other")"
 "$weir" upgrade "$older" >/dev/null 2>&1 && echo "older: ok" || echo "older: failed"
 wait_for page 445
@@ -164,7 +164,7 @@ is_alone() { [ "$(process 'weir.* run ' | wc -l)" = 1 ]; }
 wait_for is_alone
 python3 "$dir/request.py" "$(process 'weir.* run ')"
 is_refused() { grep -q 'root has not permitted /bin/sh' "$dir/out/log"; }
-wait_for is_refused && echo "program of root: refused"
+wait_for is_refused && echo "unpermitted program: refused"
 kill $keeper
 wait $keeper
 echo "stopped: $(owner run)"

@@ -20,7 +20,7 @@ service= first= second= origin= load= bird= etcd=
 data=$(mktemp -d /dev/shm/weir-separation.XXXXXX)
 trap 'kill $first $second $service $origin $load $bird $etcd $client $server $peer 2>/dev/null; wait 2>/dev/null
 rm -rf "$data"' EXIT
-for pid in $client $server $peer; do wait_for is_apart "$pid"; done
+for pid in $client $server $peer; do wait_for has_own_netns "$pid"; done
 ip link set lo up
 sysctl -qw net.ipv4.ip_forward=1 net.ipv4.conf.all.rp_filter=0 net.ipv4.conf.default.rp_filter=0
 # link NAME PID NUMBER: creates a link to another namespace, with addresses of 10.80.NUMBER.0/24.
@@ -181,7 +181,7 @@ wait_for announces 10.80.9.2
 echo "published VIP: announced"
 on_second() { at_second "$weir" status | grep -q '10.80.9.2:80'; }
 wait_for on_second
-echo "second: has the services"
+echo "second: services applied"
 
 # What root's files do not permit is rejected, by the director that publishes and by the others.
 refuse() {
@@ -269,10 +269,10 @@ sed -i '/^\[cluster.publish/,/^forwards/d' "$dir/first.toml"
 at_first "$weir" reload >"$dir/out/reload" 2>&1 && echo "without: applied"
 grep -o 'cannot be published without \[cluster.publish\]' "$dir/out/reload" | head -1
 cat "$dir/out/first.toml" >"$dir/first.toml"
-at_first "$weir" reload >"$dir/out/reload" 2>&1 && echo "as before: applied" || cat "$dir/out/reload"
+at_first "$weir" reload >"$dir/out/reload" 2>&1 && echo "restored: applied" || cat "$dir/out/reload"
 all_served end 10.80.9.4
 wait_for grep -q 'does not permit the requested \[vrrp\]' "$dir/out/helper"
-ip -o address show dev to_client | grep -q 192.0.2.77 || echo "address of the attempt: absent"
+ip -o address show dev to_client | grep -q 192.0.2.77 || echo "attempted address: absent"
 
 kill $first
 wait $first

@@ -18,7 +18,7 @@ weir=$dir/program
 
 # Creates a network namespace. The caller kills its process, $!.
 add_namespace() { unshare --net sleep 1000 & }
-is_apart() { [ "$(readlink "/proc/$1/ns/net")" != "$(readlink /proc/self/ns/net)" ]; }
+has_own_netns() { [ "$(readlink "/proc/$1/ns/net")" != "$(readlink /proc/self/ns/net)" ]; }
 
 # wait_for COMMAND: waits until the command succeeds, at most 600 times 50 ms.
 wait_for() {
@@ -52,8 +52,8 @@ start_hosts() {
   client=$!
   add_namespace
   server=$!
-  wait_for is_apart $client
-  wait_for is_apart $server
+  wait_for has_own_netns $client
+  wait_for has_own_netns $server
   ip link set lo up
   sysctl -qw net.ipv4.ip_forward=1 net.ipv4.conf.all.rp_filter=0 net.ipv4.conf.default.rp_filter=0
   link client $client "$1.1"

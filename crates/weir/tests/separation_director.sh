@@ -92,12 +92,12 @@ ip -o address show dev to_client | grep -c 'inet 10\.77\.9\.' | sed 's/^/added V
 
 # Check who may edit ipvsadm's services.
 edit() { "$@" "$weir" ipvsadm -A -t 10.77.9.3:80 -s rr; }
-edit >"$dir/out/edit" 2>&1 && echo "ipvsadm of root: done" || cat "$dir/out/edit"
+edit >"$dir/out/edit" 2>&1 && echo "ipvsadm as root: done" || cat "$dir/out/edit"
 "$weir" ipvsadm -a -t 10.77.9.3:80 -r 10.77.2.2:80 -m && served "ipvsadm" 10.77.9.3
 "$weir" ipvsadm -D -t 10.77.9.3:80
 as_member() { setpriv --reuid 1 --regid 1 --groups "$1" "$weir" ipvsadm -A -t 10.77.9.4:80 -s rr; }
-as_member 992 >"$dir/out/edit" 2>&1 && echo "ipvsadm of a member: done" || cat "$dir/out/edit"
-as_member 1 >/dev/null 2>&1 && echo "ipvsadm of others: done" || echo "ipvsadm of others: refused"
+as_member 992 >"$dir/out/edit" 2>&1 && echo "ipvsadm as a group member: done" || cat "$dir/out/edit"
+as_member 1 >/dev/null 2>&1 && echo "ipvsadm as another user: done" || echo "ipvsadm as another user: refused"
 
 # ipvsadm and a proxy service cannot have the same address.
 "$weir" ipvsadm -A -t 10.77.1.1:8080 2>&1
@@ -124,7 +124,7 @@ wait_for "$weir" status
 stop_requests killed-engine
 all_served_again() { page 10.77.9.7 && page 10.77.9.2 && page 10.77.1.1:8080; }
 all_served_again && echo "new engine: served"
-"$weir" server q/10.77.2.2 weight 3 >/dev/null 2>&1 && echo "new engine: weight"
+"$weir" server q/10.77.2.2 weight 3 >/dev/null 2>&1 && echo "new engine: weight set"
 sed -i 's/10.77.9.7:80/10.77.9.8:80/' "$dir/weir.toml"
 "$weir" reload >"$dir/out/reload" 2>&1 && echo "new engine: reloaded" || cat "$dir/out/reload"
 

@@ -95,7 +95,7 @@ served again
 
 # Requests that root's file does not permit are rejected.
 wait_for grep -q 'does not permit the requested \[vrrp\]' "$dir/out/log"
-lacks 192.0.2.77 && echo "address of the attempt: absent"
+lacks 192.0.2.77 && echo "attempted address: absent"
 sed 's/10.78.1.100/10.78.1.101/' "$dir/weir.toml" >"$dir/text"
 chmod 600 "$dir/text"
 "$weir" reload -c "$dir/text" >"$dir/out/refused" 2>&1 && echo "text: applied" || echo "text: refused"

@@ -11,7 +11,7 @@ trap 'kill $first $second $origin $held $client $server $peer 2>/dev/null; wait 
 start_hosts 10.79
 add_namespace
 peer=$!
-wait_for is_apart $peer
+wait_for has_own_netns $peer
 link peer $peer 10.79.3
 # The VIP of `direct` is on the server, which at first answers ARP requests for it.
 in_server ip address add 10.79.9.2/32 dev lo
@@ -79,7 +79,7 @@ wait_for is_established
 echo "peer: established"
 has_flow() { at_second "$weir" ipvsadm -Lnc | grep -q '10.79.1.2:.*10.79.9.1:80.*10.79.2.2:80'; }
 wait_for has_flow
-echo "flow: at the peer"
+echo "flow: synchronized"
 at_first "$weir" ipvsadm -L --daemon | grep -q 'master sync daemon' && echo "daemons: listed"
 at_first "$weir" ipvsadm --stop-daemon master && echo "daemon: stopped by root"
 at_first "$weir" ipvsadm -L --daemon | grep -q 'master sync daemon' || echo "daemons: stopped"
@@ -87,8 +87,8 @@ at_first "$weir" ipvsadm --start-daemon master && echo "daemon: started by root"
 
 # Checks through the path of a service.
 reason() { at_first "$weir" status | grep -q "$1"; }
-wait_for reason 'the server answers ARP for the VIP 10.79.9.2'
-echo "path: the server answers ARP"
+wait_for reason 'the server replies to ARP requests for the VIP 10.79.9.2'
+echo "path: the server replies to ARP requests"
 in_server sysctl -qw net.ipv4.conf.all.arp_ignore=1
 path_is_up() { at_first "$weir" status | grep -Eq '10.79.2.2 +direct +up'; }
 wait_for path_is_up

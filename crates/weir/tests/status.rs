@@ -25,7 +25,7 @@ fn added_vips_are_removed_and_existing_ones_are_kept() {
         return;
     }
     let mut world = World::new(2);
-    let pid = world.start_director(&config(&format!("{NODE}vip_interface = \"eth0\"\n")));
+    let pid = world.start_daemon(&config(&format!("{NODE}vip_interface = \"eth0\"\n")));
     assert!(
         addresses(&world).contains("10.71.0.11/32"),
         "{}",
@@ -36,7 +36,7 @@ fn added_vips_are_removed_and_existing_ones_are_kept() {
         world.output("client", line).status.success(),
         "the added VIP must be reachable"
     );
-    world.kill_director(pid);
+    world.kill_keeper(pid);
     world.run_weir(&["clean"]);
     let remaining = addresses(&world);
     assert!(
@@ -57,12 +57,12 @@ fn status_without_daemon_reads_pinned_data_plane() {
     let mut world = World::new(2);
     world.start_nginx(1024);
     world.prepare_direct_servers(&Family::V4.vip());
-    let pid = world.start_director(&config(NODE));
+    let pid = world.start_daemon(&config(NODE));
     let url = format!("http://{}/name", Family::V4.vip());
     for _ in 0..4 {
         world.get(&url).expect("receive a response");
     }
-    world.kill_director(pid);
+    world.kill_keeper(pid);
     for _ in 0..3 {
         world
             .get(&url)
@@ -93,7 +93,7 @@ fn api_is_served_on_socket_and_tcp() {
     let mut world = World::new(2);
     world.start_nginx(1024);
     world.prepare_direct_servers(&Family::V4.vip());
-    world.start_director(&config(&format!("{NODE}admin = \"127.0.0.1:9900\"\n")));
+    world.start_daemon(&config(&format!("{NODE}admin = \"127.0.0.1:9900\"\n")));
     let url = format!("http://{}/name", Family::V4.vip());
     for _ in 0..2 {
         world.get(&url).expect("receive a response");
@@ -127,9 +127,9 @@ fn explanation_matches_actual_packet() {
     let mut world = World::new(2);
     world.start_nginx(1024);
     world.prepare_direct_servers(&Family::V4.vip());
-    world.start_director(&config(NODE));
+    world.start_daemon(&config(NODE));
     for _ in 0..4 {
-        let explained =
+        let explanation =
             world.run_weir(&["explain", "--packet", "tcp 10.71.0.2:40000 10.71.0.10:80"]);
         let expected = [("10.71.0.20", "server0\n"), ("10.71.0.21", "server1\n")];
         let text = world.run_weir(&[
@@ -142,16 +142,16 @@ fn explanation_matches_actual_packet() {
         let body = world
             .get("http://10.71.0.10/name")
             .expect("receive a response");
-        let (chosen, _) = expected
+        let (selected, _) = expected
             .into_iter()
             .find(|(_, name)| name.as_bytes() == body)
             .expect("the server that responded should exist");
-        assert_eq!(json["server"], chosen, "{explained}{json:#}");
+        assert_eq!(json["server"], selected, "{explanation}{json:#}");
         assert!(
-            explained.contains("web") && explained.contains(chosen),
-            "{explained}"
+            explanation.contains("web") && explanation.contains(selected),
+            "{explanation}"
         );
     }
-    let explained = world.run_weir(&["explain", "--packet", "tcp 10.71.0.2:40000 10.71.0.10:81"]);
-    assert!(explained.contains("no service"), "{explained}");
+    let explanation = world.run_weir(&["explain", "--packet", "tcp 10.71.0.2:40000 10.71.0.10:81"]);
+    assert!(explanation.contains("no service"), "{explanation}");
 }

@@ -79,7 +79,7 @@ impl Pair {
             forward,
             snat: setup.service == SNAT,
         };
-        pair.move_to("director", None);
+        pair.move_vip_to("director", None);
         fs::write(
             pair.world.path("sync.key"),
             "a key for the tests of synchronization",
@@ -187,7 +187,7 @@ impl Pair {
     }
 
     /// Moves the VIP, and the gateway and `snat` addresses if there are any, from one director to the other.
-    fn move_to(&self, host: &str, previous: Option<&str>) {
+    fn move_vip_to(&self, host: &str, previous: Option<&str>) {
         if let Some(previous) = previous {
             // Cut the links of the old director: it neither sends nor receives.
             self.world.ip("wire", &format!("link set {previous} down"));
@@ -209,9 +209,9 @@ impl Pair {
 
     /// Changes the ARP table of `neighbour`, as a gratuitous ARP packet from `host` would.
     fn update_neighbour(&self, neighbour: &str, address: &str, host: &str) {
-        let shown = self.world.output(host, "ip -br link show dev eth0");
-        let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
-        let mac = shown
+        let link = self.world.output(host, "ip -br link show dev eth0");
+        let link = String::from_utf8_lossy(&link.stdout).into_owned();
+        let mac = link
             .split_whitespace()
             .nth(2)
             .expect("output contains the address");
@@ -300,21 +300,21 @@ fn count_surviving_connections(setup: Setup) -> usize {
     let mut pair = Pair::new(setup.forward);
     pair.start("director", &setup);
     pair.start("second", &setup);
-    let mut held = pair.open_connections(HELD_CONNECTIONS);
+    let mut connections = pair.open_connections(HELD_CONNECTIONS);
     if setup.sync {
         wait_for("the flows on the second director", TIMEOUT, || {
             pair.total("second") >= HELD_CONNECTIONS as u64
                 && pair.counts("second") == pair.counts("director")
         });
     }
-    pair.move_to("second", Some("director"));
-    let continued = held
+    pair.move_vip_to("second", Some("director"));
+    let surviving = connections
         .iter_mut()
         .map(|it| usize::from(it.reaches_same_server()))
         .sum();
     // New connections must be served, to show that a broken network does not cause failures of the old ones.
     assert_eq!(pair.open_connections(4).len(), 4);
-    continued
+    surviving
 }
 
 #[test]
@@ -353,7 +353,7 @@ fn maglev_connections_continue_after_server_change() {
     let mut pair = Pair::new("direct");
     pair.start("director", &setup);
     pair.start("second", &setup);
-    let mut held = pair.open_connections(HELD_CONNECTIONS);
+    let mut connections = pair.open_connections(HELD_CONNECTIONS);
     wait_for("an established peer", TIMEOUT, || {
         pair.peer("director")["state"] == "established"
     });
@@ -367,12 +367,12 @@ fn maglev_connections_continue_after_server_change() {
     wait_for("the flows of the drained server", TIMEOUT, || {
         pair.total("second") >= drained
     });
-    pair.move_to("second", Some("director"));
-    let continued = held
+    pair.move_vip_to("second", Some("director"));
+    let surviving = connections
         .iter_mut()
         .map(|it| usize::from(it.reaches_same_server()))
         .sum::<usize>();
-    assert_eq!(continued, HELD_CONNECTIONS);
+    assert_eq!(surviving, HELD_CONNECTIONS);
 }
 
 #[test]
@@ -382,7 +382,7 @@ fn director_that_starts_later_receives_all_flows() {
     }
     let mut pair = Pair::new("direct");
     pair.start("director", &DIRECT);
-    let mut held = pair.open_connections(HELD_CONNECTIONS);
+    let mut connections = pair.open_connections(HELD_CONNECTIONS);
     pair.start("second", &DIRECT);
     wait_for("the flows on the second director", TIMEOUT, || {
         pair.counts("second") == pair.counts("director") && pair.total("second") > 0
@@ -390,8 +390,8 @@ fn director_that_starts_later_receives_all_flows() {
     wait_for("an established peer", TIMEOUT, || {
         pair.peer("director")["state"] == "established" && pair.peer("second")["complete"] == true
     });
-    pair.move_to("second", Some("director"));
-    assert!(held.iter_mut().all(Connection::reaches_same_server));
+    pair.move_vip_to("second", Some("director"));
+    assert!(connections.iter_mut().all(Connection::reaches_same_server));
     wait_for("a silent peer", TIMEOUT, || {
         pair.peer("second")["state"] == "silent"
     });
@@ -414,19 +414,19 @@ fn persistent_client_keeps_its_server() {
     let mut pair = Pair::new("direct");
     pair.start("director", &setup);
     pair.start("second", &setup);
-    let held = pair.open_connections(3);
-    let server = held[0].server.clone();
+    let connections = pair.open_connections(3);
+    let server = connections[0].server.clone();
     assert!(
-        held.iter().all(|it| it.server == server),
+        connections.iter().all(|it| it.server == server),
         "all connections must reach the persistent server"
     );
     wait_for("the flows on the second director", TIMEOUT, || {
         pair.total("second") >= 3
     });
-    drop(held);
+    drop(connections);
     // The second director has no connections of other clients, so without synchronization, wlc would choose the first
     // server.
-    pair.move_to("second", Some("director"));
+    pair.move_vip_to("second", Some("director"));
     assert!(
         pair.open_connections(4)
             .iter()
@@ -465,10 +465,10 @@ fn forged_replayed_and_truncated_datagrams_are_counted_and_ignored() {
             .send_to(&hello[..length], target)
             .expect("send a forged datagram");
         socket
-            .send_to(b"no datagram", target)
+            .send_to(b"not a datagram", target)
             .expect("send an invalid datagram");
-        let stranger = UdpSocket::bind((local, 0)).expect("bind a UDP socket");
-        stranger
+        let unknown_sender = UdpSocket::bind((local, 0)).expect("bind a UDP socket");
+        unknown_sender
             .send_to(&hello[..length], target)
             .expect("send from an unknown address");
     });

@@ -100,7 +100,7 @@ fn keys_filter_and_drain_servers() {
         return;
     }
     let mut world = World::new(2);
-    world.start_director(CONFIG);
+    world.start_daemon(CONFIG);
     let tmux = Tmux::new(&world, &top_command(&world));
     for text in [
         "weir top",
@@ -149,10 +149,10 @@ fn lost_daemon_is_reported_and_last_numbers_are_kept() {
         return;
     }
     let mut world = World::new(2);
-    let pid = world.start_director(CONFIG);
+    let pid = world.start_daemon(CONFIG);
     let tmux = Tmux::new(&world, &top_command(&world));
     tmux.wait_for_text("10.71.0.20");
-    world.kill_director(pid);
+    world.kill_keeper(pid);
     tmux.wait_for_text("no daemon is listening on");
     tmux.wait_for_text("10.71.0.20");
     tmux.send_keys(&["C-c"]);
@@ -217,7 +217,7 @@ fn status_fits_80_columns_with_2_and_2000_servers() {
             pool(count)
         )
     };
-    world.start_director(&config(2));
+    world.start_daemon(&config(2));
     for (count, summary, last) in [
         (2, "2 servers: 2 maint", "10.200.100.101:18080"),
         (2_000, "1997 more", "10.200.119.199:18080"),

@@ -136,7 +136,7 @@ fn assert_method_carries_traffic_in_mode(
         world.prepare_servers(&arguments);
         world.start_udp_echo(5300, |_| family.vip());
     }
-    world.start_director(&config(family, forward, extra));
+    world.start_daemon(&config(family, forward, extra));
     assert_carries_traffic(&mut world, family);
     let expected = if mode.is_some() { "native" } else { "tc" };
     assert_eq!(world.status()["xdp"][0]["mode"], expected);

@@ -50,10 +50,13 @@ const ATTEMPTS: &[(&str, &str)] = &[
         "does not permit the daemon to apply",
     ),
     (
-        "request an edit of ipvsadm",
+        "request an ipvsadm edit",
         "no client has requested these ipvsadm edits",
     ),
-    ("attempt to permit an edit", "cannot reach the socket"),
+    (
+        "attempt to permit an ipvsadm edit",
+        "cannot reach the socket",
+    ),
 ];
 
 /// Runs a script from the tests directory in separate network and mount namespaces, with an empty directory.
@@ -93,7 +96,7 @@ fn unprivileged_keeper_and_daemon_serve() {
         &format!("daemon: user 991, {none}, CapBnd 0000000000000000, Seccomp 2"),
         "directories: root weir 1771, root weir 750, root weir 660",
         "socket: weir lbadmin 660",
-        "status of a member: ok",
+        "status as a group member: ok",
         "files: lock root root 600, state root root 600, log root root 644",
         "status: ok",
         r#"{"refused":{"reason":"user 991 is not permitted to request this"}}"#,
@@ -102,8 +105,8 @@ fn unprivileged_keeper_and_daemon_serve() {
         "must be owned by root",
         "reload: reloaded",
         "reload: served",
-        "new engine: weight",
-        "ipvsadm of root: done",
+        "new engine: weight set",
+        "ipvsadm as root: done",
         "edits: root lbadmin 660",
         "WEIR_TEST_VIP is not set",
         "have different values",
@@ -114,10 +117,10 @@ fn unprivileged_keeper_and_daemon_serve() {
         "killed daemon: served",
         "foreign program: refused",
         "failed upgrade: refused",
-        "program of the account: refused",
+        "program owned by the account: refused",
         "upgrade: ok",
         "upgraded: served",
-        "all this: 0 lost",
+        "all steps: 0 lost",
         "killed keeper: served",
         "directories: root weir 1771",
         "keeper ended: 0",
@@ -137,7 +140,7 @@ fn single_root_unit_and_split_units_replace_each_other_without_lost_request() {
         return;
     }
     let (directory, output) = run_script("units_store.sh");
-    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let log = fs::read_to_string(directory.0.join("out/log")).unwrap_or_default();
     let expected = [
         "root: served",
@@ -151,7 +154,7 @@ fn single_root_unit_and_split_units_replace_each_other_without_lost_request() {
         "stopped: 0",
         "clean: done",
     ];
-    let lines: Vec<&str> = printed.lines().collect();
+    let lines: Vec<&str> = text.lines().collect();
     assert_eq!(
         lines,
         expected,

@@ -96,7 +96,7 @@ echo "keeper: $(rights $keeper)"
 echo "daemon: $(rights "$daemon"), CapBnd $(field "$daemon" CapBnd), Seccomp $(field "$daemon" Seccomp)"
 echo "directories: $(owner run), $(owner helper), $(owner helper/socket)"
 echo "socket: $(owner run/weir.sock)"
-setpriv --reuid daemon --regid 992 --clear-groups "$weir" status >/dev/null && echo "status of a member: ok"
+setpriv --reuid daemon --regid 992 --clear-groups "$weir" status >/dev/null && echo "status as a group member: ok"
 echo "files: lock $(owner run/lock), state $(owner run/state.json), log $(owner log/access)"
 wait_for "$weir" status && echo "status: ok"
 
@@ -131,9 +131,9 @@ reload 443 444 reload
 kill -9 "$engine"
 wait_for is_new $service 'helper --engine' "$engine"
 wait_for "$weir" status
-"$weir" server p/10.77.2.2:80 weight 3 >/dev/null 2>&1 && echo "new engine: weight"
+"$weir" server p/10.77.2.2:80 weight 3 >/dev/null 2>&1 && echo "new engine: weight set"
 
-"$weir" ipvsadm -A -t 10.77.9.3:80 -s rr && "$weir" ipvsadm -D -t 10.77.9.3:80 && echo "ipvsadm of root: done"
+"$weir" ipvsadm -A -t 10.77.9.3:80 -s rr && "$weir" ipvsadm -D -t 10.77.9.3:80 && echo "ipvsadm as root: done"
 echo "edits: $(owner run/edits.sock)"
 
 # The service reads the same variables as the daemon, or rejects the configuration.
@@ -175,13 +175,13 @@ served "killed daemon" https://10.77.1.1:445
 "$weir" upgrade /bin/false >/dev/null 2>&1 || echo "failed upgrade: refused"
 cp "$weir" "$dir/next"
 setpriv --reuid weir --regid weir --clear-groups "$weir" upgrade "$dir/next" >/dev/null 2>&1 ||
-  echo "program of the account: refused"
+  echo "program owned by the account: refused"
 "$weir" upgrade "$dir/next" >"$dir/out/upgrade" 2>&1 && echo "upgrade: ok" || cat "$dir/out/upgrade"
 is_next() { [ "$(readlink "/proc/$(process "$1" "$2")/exe")" = "$dir/next" ]; }
 wait_for is_next $service 'helper --engine'
 wait_for is_next $keeper 'next.* run'
 served upgraded https://10.77.1.1:445
-stop_requests "all this"
+stop_requests "all steps"
 
 # systemd would pass the sockets to the next keeper.
 kill -9 $keeper

@@ -13,8 +13,8 @@ server=$!
 in_client() { nsenter -t $client -n "$@"; }
 manager= service= origin= load=
 trap 'exec 3>&-; kill $manager $service $origin $load $client $server 2>/dev/null; wait 2>/dev/null' EXIT
-wait_for is_apart $client
-wait_for is_apart $server
+wait_for has_own_netns $client
+wait_for has_own_netns $server
 ip link set lo up
 sysctl -qw net.ipv4.ip_forward=1 net.ipv4.conf.all.rp_filter=0 net.ipv4.conf.default.rp_filter=0
 ip link add to_client type veth peer name eth0 netns $client

@@ -61,7 +61,7 @@ fn proxy_vip_is_added_announced_and_removed() {
             &format!("neigh add {vip} lladdr 02:00:00:00:00:99 dev eth0 nud stale"),
         );
     }
-    let pid = world.start_director(&config(&proxy_service()));
+    let pid = world.start_daemon(&config(&proxy_service()));
     for vip in [V4, V6] {
         assert!(has_address(&world, vip), "{vip} was not added");
         wait_for("the announcement", Duration::from_secs(10), || {
@@ -76,7 +76,7 @@ fn proxy_vip_is_added_announced_and_removed() {
     }
     assert_eq!(vip_state(&world, "www"), "added");
     let pins = world.pin_dir("director");
-    assert!(!pins.exists(), "a proxy must need no data plane");
+    assert!(!pins.exists(), "a proxy must not require the data plane");
     // Weir restores an address that another program removes.
     world.ip("director", &format!("addr del {V4}/32 dev eth0"));
     wait_for(
@@ -92,15 +92,15 @@ fn proxy_vip_is_added_announced_and_removed() {
     );
     assert_eq!(vip_state(&world, "other"), "local");
     world.reload(&config(&proxy_service()));
-    world.kill_director(pid);
-    let printed = world.run_weir(&["clean"]);
+    world.kill_keeper(pid);
+    let output = world.run_weir(&["clean"]);
     assert!(
         !has_address(&world, V4) && !has_address(&world, V6),
         "clean must remove the VIPs"
     );
     assert!(
-        printed.contains(&format!("{V4} removed from eth0\n")),
-        "{printed}"
+        output.contains(&format!("{V4} removed from eth0\n")),
+        "{output}"
     );
     assert!(has_address(&world, "10.71.0.10"));
 }
@@ -125,8 +125,8 @@ fn present_vip_is_announced_when_daemon_starts() {
         ),
     ] {
         let config = config(&services);
-        let pid = world.start_director(&config);
-        world.kill_director(pid);
+        let pid = world.start_daemon(&config);
+        world.kill_keeper(pid);
         for vip in &vips {
             assert!(has_address(&world, vip), "{vip} must stay after a crash");
             world.ip(
@@ -134,7 +134,7 @@ fn present_vip_is_announced_when_daemon_starts() {
                 &format!("neigh replace {vip} lladdr 02:00:00:00:00:99 dev eth0 nud reachable"),
             );
         }
-        let pid = world.start_director(&config);
+        let pid = world.start_daemon(&config);
         for vip in &vips {
             wait_for("the announcement", Duration::from_secs(10), || {
                 let neighbour = world.output("client", &format!("ip neigh show {vip}"));
@@ -142,7 +142,7 @@ fn present_vip_is_announced_when_daemon_starts() {
                 neighbour.contains("lladdr") && !neighbour.contains("02:00:00:00:00:99")
             });
         }
-        world.kill_director(pid);
+        world.kill_keeper(pid);
     }
 }
 
@@ -156,14 +156,14 @@ fn vip_of_another_machine_is_logged_at_startup() {
     world.start_nginx(1024);
     world.add_router("other", 77);
     world.ip("other", &format!("addr add {V4}/32 dev eth0"));
-    world.start_director(&config(&proxy_service()));
+    world.start_daemon(&config(&proxy_service()));
     wait_for("the warning", Duration::from_secs(10), || {
         world
             .log()
             .contains("another machine has a VIP of this director")
     });
     let log = world.log();
-    let found = format!("answers ARP for the VIP {V4}");
+    let found = format!("replies to ARP requests for the VIP {V4}");
     assert!(log.contains(&found), "{log}");
     assert!(!log.contains(&format!("for the VIP {V6}")), "{log}");
 }
@@ -193,11 +193,11 @@ fn clean_in_another_namespace_is_refused() {
     }
     let mut world = World::new(1);
     world.start_nginx(1024);
-    let pid = world.start_director(&config(&format!(
+    let pid = world.start_daemon(&config(&format!(
         "{}[service.l4]\nlisten = [\"10.71.0.12:80\"]\nforward = \"direct\"\npool = \"web\"\n",
         proxy_service()
     )));
-    world.kill_director(pid);
+    world.kill_keeper(pid);
     // Add the same address to an interface with the same name in the other namespace; Weir did not add this address.
     world.ip("client", "addr add 10.71.0.12/32 dev eth0");
     let run = |arguments: &[&str]| run_in_other_namespace(&world, arguments);
@@ -205,38 +205,38 @@ fn clean_in_another_namespace_is_refused() {
         let output = world.output("client", "ip -o addr show dev eth0");
         String::from_utf8_lossy(&output.stdout).contains("10.71.0.12/")
     };
-    let (code, printed) = run(&["clean"]);
+    let (code, output) = run(&["clean"]);
     let command = format!(
         "nsenter --net=/run/netns/{} weir clean --runtime-dir {} --pin-dir {}",
         world.namespace("director"),
         world.path("run-director").display(),
         world.pin_dir("director").display()
     );
-    assert!(code == Some(1) && printed.contains(&command), "{printed}");
-    let (code, printed) = run(&["doctor"]);
+    assert!(code == Some(1) && output.contains(&command), "{output}");
+    let (code, output) = run(&["doctor"]);
     assert!(
-        code == Some(1) && printed.contains("weir doctor --runtime-dir"),
-        "{printed}"
+        code == Some(1) && output.contains("weir doctor --runtime-dir"),
+        "{output}"
     );
     // Nor does another director adopt the existing objects.
     let file = world.path("weir.toml");
-    let (code, printed) = run(&["run", "-c", file.to_str().expect("path is valid UTF-8")]);
-    assert!(code == Some(1) && printed.contains(&command), "{printed}");
+    let (code, output) = run(&["run", "-c", file.to_str().expect("path is valid UTF-8")]);
+    assert!(code == Some(1) && output.contains(&command), "{output}");
     assert!(
         world.pin_dir("director").exists(),
         "nothing must be removed"
     );
 
-    let (code, printed) = run(&["clean", "--force"]);
-    assert_eq!(code, Some(0), "{printed}");
+    let (code, output) = run(&["clean", "--force"]);
+    assert_eq!(code, Some(0), "{output}");
     let expected = format!(
         "10.71.0.12 on eth0 in /run/netns/{} was not removed",
         world.namespace("director")
     );
-    assert!(printed.contains(&expected), "{printed}");
+    assert!(output.contains(&expected), "{output}");
     assert!(
         client_has_address() && has_address(&world, "10.71.0.12"),
-        "{printed}"
+        "{output}"
     );
     assert!(!world.pin_dir("director").exists());
 }
@@ -248,7 +248,7 @@ fn open_connection_keeps_its_vip() {
     }
     let mut world = World::new(1);
     world.start_nginx(1024);
-    world.start_director(&config(&proxy_service()));
+    world.start_daemon(&config(&proxy_service()));
     let client = world.spawn_on("client", || {
         let mut stream = TcpStream::connect((V4, 80)).expect("connect");
         stream
@@ -288,7 +288,7 @@ fn layer_4_engine_takes_over_vips() {
     }
     let mut world = World::new(1);
     world.start_nginx(1024);
-    let pid = world.start_director(&config(&proxy_service()));
+    let pid = world.start_daemon(&config(&proxy_service()));
     let layer_4 = "[service.l4]\nlisten = [\"10.71.0.12:80\"]\nforward = \"nat\"\nsnat = true\npool = \"web\"\n";
     world.reload(&config(&format!("{}{layer_4}", proxy_service())));
     assert!(has_address(&world, V4) && has_address(&world, "10.71.0.12"));
@@ -299,14 +299,14 @@ fn layer_4_engine_takes_over_vips() {
     );
     world.get(&url).unwrap_or_else(|error| panic!("{error}"));
     // A restarted daemon still has the list of VIPs that Weir added.
-    world.kill_director(pid);
-    let pid = world.start_director(&config(layer_4));
+    world.kill_keeper(pid);
+    let pid = world.start_daemon(&config(layer_4));
     wait_for(
         "the removal of the proxy's address",
         Duration::from_secs(10),
         || !has_address(&world, V4),
     );
-    world.kill_director(pid);
+    world.kill_keeper(pid);
     world.run_weir(&["clean"]);
     assert!(!has_address(&world, "10.71.0.12"));
     let vip = Family::V4.vip().to_string();
@@ -333,14 +333,16 @@ fn missing_proxy_vip_is_reported() {
     let text = String::from_utf8_lossy(&check.stderr).into_owned()
         + &String::from_utf8_lossy(&check.stdout);
     assert!(
-        text.contains(&format!("{V4} of service www is on no interface")),
+        text.contains(&format!(
+            "no interface of this machine has {V4} of service www"
+        )),
         "{text}"
     );
     assert!(
         text.contains("connections cannot reach the service"),
         "{text}"
     );
-    world.start_director(&text_without_interface);
+    world.start_daemon(&text_without_interface);
     assert_eq!(vip_state(&world, "www"), "absent");
     let doctor = world
         .weir("director")
@@ -350,7 +352,7 @@ fn missing_proxy_vip_is_reported() {
     let doctor = doctor.expect("run weir");
     let text = String::from_utf8_lossy(&doctor.stdout);
     assert!(
-        text.contains(&format!("the VIP {V4} is on no interface")),
+        text.contains(&format!("no interface of this machine has the VIP {V4}")),
         "{text}"
     );
 }
@@ -364,7 +366,7 @@ fn weir_output(world: &World, arguments: &[&str]) -> String {
 
 fn assert_warned_about_removed_vips(services: &str, vips: &[&str]) {
     let mut world = World::new(1);
-    world.start_director(&config(services));
+    world.start_daemon(&config(services));
     assert!(vips.iter().all(|vip| has_address(&world, vip)));
     let log = world.log();
     let running = log.lines().find(|line| line.contains(" running "));
@@ -397,14 +399,14 @@ fn assert_warned_about_removed_vips(services: &str, vips: &[&str]) {
 }
 
 #[test]
-fn reload_that_removes_vips_is_warned_about() {
+fn reload_that_removes_vips_causes_warning() {
     if privileged() {
         assert_warned_about_removed_vips(&proxy_service(), &[V4, V6]);
     }
 }
 
 #[test]
-fn engine_that_removes_vips_is_warned_about() {
+fn engine_that_removes_vips_causes_warning() {
     if privileged() {
         let layer_4 = "[service.l4]\nlisten = [\"10.71.0.12:80\"]\nforward = \"nat\"\nsnat = true\npool = \"web\"\n";
         assert_warned_about_removed_vips(layer_4, &["10.71.0.12"]);
@@ -413,7 +415,7 @@ fn engine_that_removes_vips_is_warned_about() {
 
 /// The virtual router adds the address again, so the advice to set `vip_interface` would be wrong.
 #[test]
-fn reload_that_moves_a_vip_to_a_virtual_router_is_not_warned_about() {
+fn reload_that_moves_vip_to_virtual_router_causes_no_warning() {
     if !privileged() {
         return;
     }
@@ -422,7 +424,7 @@ fn reload_that_moves_a_vip_to_a_virtual_router_is_not_warned_about() {
     let service = format!(
         "[service.l4]\nlisten = [\"{vip}:80\"]\nforward = \"nat\"\nsnat = true\npool = \"web\"\n"
     );
-    world.start_director(&config(&service));
+    world.start_daemon(&config(&service));
     let router = format!(
         "[vrrp.web]\ninterface = \"eth0\"\nvirtual_router_id = 51\naddresses = [\"{vip}/32\"]\n"
     );
@@ -430,27 +432,27 @@ fn reload_that_moves_a_vip_to_a_virtual_router_is_not_warned_about() {
     let path = path.to_str().expect("path is valid UTF-8");
     let check = weir_output(&world, &["check", "-c", path]);
     let plan = weir_output(&world, &["plan", "-c", path]);
-    for printed in [&check, &plan] {
-        assert!(!printed.contains("eth0 loses"), "{printed}");
-        assert!(!printed.contains("will be removed"), "{printed}");
+    for output in [&check, &plan] {
+        assert!(!output.contains("eth0 loses"), "{output}");
+        assert!(!output.contains("will be removed"), "{output}");
     }
-    let changes = |printed: &str| -> Vec<String> {
-        let lines = printed.lines();
+    let changes = |output: &str| -> Vec<String> {
+        let lines = output.lines();
         lines
             .filter(|line| line.starts_with(['+', '-', '~']))
             .map(str::to_owned)
             .collect()
     };
-    let moved = format!("~ address {vip} on eth0: vip_interface -> vrrp");
-    assert!(plan.contains(&moved), "{plan}");
+    let change = format!("~ address {vip} on eth0: vip_interface -> vrrp");
+    assert!(plan.contains(&change), "{plan}");
     let reload = weir_output(&world, &["reload", "-c", path]);
     assert_eq!(changes(&reload), changes(&plan), "{reload}");
     wait_for(
         "the virtual router to add the address",
         Duration::from_secs(30),
         || {
-            let shown = weir_output(&world, &["vrrp"]);
-            shown.contains("active") && has_address(&world, vip)
+            let status = weir_output(&world, &["vrrp"]);
+            status.contains("active") && has_address(&world, vip)
         },
     );
 }

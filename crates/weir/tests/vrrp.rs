@@ -43,10 +43,10 @@ use world::privileged;
 /// The keeper does not immediately replace a process that exits within this time of its start.
 const MIN_PROCESS_AGE: Duration = Duration::from_millis(1500);
 
-fn config(priority: u8, more: &str) -> String {
+fn config(priority: u8, extra: &str) -> String {
     format!(
         "[vrrp.outside]\ninterface = \"eth0\"\nvirtual_router_id = 51\nversion = 3\npriority = {priority}\n\
-         advert_interval = \"100ms\"\naddresses = [\"{VIP}/24\"]\n{more}\n"
+         advert_interval = \"100ms\"\naddresses = [\"{VIP}/24\"]\n{extra}\n"
     )
 }
 
@@ -115,7 +115,7 @@ fn vip_moves_on_release_stop_and_link_failure() {
 
 #[test]
 #[expect(clippy::too_many_lines, reason = "one step for each process")]
-fn crashed_process_keeps_vip_and_paused_agent_loses_it() {
+fn vip_stays_after_process_crash_and_moves_while_agent_is_paused() {
     if !privileged() {
         return;
     }
@@ -136,8 +136,8 @@ fn crashed_process_keeps_vip_and_paused_agent_loses_it() {
         (Value::from(0), agent)
     );
     pair.wait_for("the daemon's status", || {
-        let shown = pair.status("director")["vrrp"][0].clone();
-        shown["name"] == "outside" && shown["state"] == "active"
+        let router = pair.status("director")["vrrp"][0].clone();
+        router["name"] == "outside" && router["state"] == "active"
     });
     let metrics = pair.world.metrics();
     assert!(
@@ -197,7 +197,7 @@ fn crashed_process_keeps_vip_and_paused_agent_loses_it() {
     // Without virtual routers, both processes end.
     pair.reload("director", "");
     pair.wait_for_holder("second");
-    pair.wait_for("the end of the agent", || {
+    pair.wait_for("the agent to exit", || {
         pair.find_process("director", "vrrp-agent").is_none()
     });
 }
@@ -214,13 +214,13 @@ fn tracked_fault_releases_all_addresses_of_group_and_notifies() {
     let check = pair.path("check");
     pair.write_script(&check, &format!("test -e {flag}"));
     std::fs::write(&flag, "").expect("write the file");
-    let more = format!(
+    let extra = format!(
         "group = \"pair\"\nnotify = [\"{notify}\"]\ntrack = [\n  {{ script = [\"{check}\"], user = \"root\", \
          interval = \"50ms\" }},\n  {{ process = \"no such process\", penalty = 10 }},\n]\n\
          [vrrp.other]\ninterface = \"eth0\"\nvirtual_router_id = 52\nversion = 3\nadvert_interval = \"100ms\"\n\
          addresses = [\"10.0.0.11/32\"]\nexcluded_addresses = [\"2001:db8::10/64\"]\ngroup = \"pair\""
     );
-    pair.start("director", &config(150, &more));
+    pair.start("director", &config(150, &extra));
     pair.wait_for_state("director", "active");
     assert_eq!(pair.router("director")["priority"], 140);
     pair.wait_for("all addresses", || {

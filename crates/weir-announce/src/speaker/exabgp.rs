@@ -24,7 +24,7 @@ pub(super) fn apply(pipe: &Path, change: &Change<'_>) -> Result<()> {
     // This fails if no process reads the pipe, for example because ExaBGP is not running.
     let mut file = options.open(pipe).map_err(failed)?;
     if !file.metadata().map_err(failed)?.file_type().is_fifo() {
-        return Err(failed(std::io::Error::other("this is not a named pipe")));
+        return Err(failed(std::io::Error::other("not a named pipe")));
     }
     for line in commands(change) {
         file.write_all(line.as_bytes()).map_err(failed)?;

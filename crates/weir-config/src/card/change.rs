@@ -4,13 +4,13 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use weir_model::{Change, Desired, Edit, diff};
 
-use super::tests::around;
+use super::tests::file_with;
 use crate::catalog;
 use crate::key::{Key, Kind, Section};
 use crate::{Host, parse};
 
 /// Keys whose values are never shown, because they may be credentials or very long.
-const HIDDEN: &[&str] = &[
+const KEYS_WITH_HIDDEN_VALUES: &[&str] = &[
     "add_header",
     "add_response_header",
     "body",
@@ -31,7 +31,7 @@ const LISTEN: &str = "listen = [\"192.0.2.10:80\", \"udp/192.0.2.10:53\"]";
 
 /// Keys without a second value: the file has only one object that they can refer to, or they are tables and their keys
 /// are tested one by one.
-const WITHOUT_OTHER_VALUE: &[(&str, &str)] = &[
+const KEYS_WITHOUT_SECOND_VALUE: &[(&str, &str)] = &[
     ("route", "pool"),
     ("route", "service"),
     ("route", "mirror"),
@@ -47,7 +47,7 @@ const WITHOUT_OTHER_VALUE: &[(&str, &str)] = &[
 ];
 
 /// Returns a hash of the content that ignores source positions.
-fn content(desired: &Desired) -> u64 {
+fn content_hash(desired: &Desired) -> u64 {
     let mut hasher = DefaultHasher::new();
     desired.hash(&mut hasher);
     hasher.finish()
@@ -100,7 +100,7 @@ fn value_words(kind: &Kind) -> Vec<&'static str> {
 
 /// Parses the key in each kind of service that supports it, together with the keys that it requires.
 fn parsed(section: &Section, line: &str) -> [Option<Desired>; 3] {
-    let plain = around(section, line);
+    let plain = file_with(section, line);
     let protocol = match line {
         _ if line.starts_with("protocol") => "",
         _ if line.starts_with("client_ip_recursive") => {
@@ -133,18 +133,18 @@ fn edits(change: &Change) -> &[Edit] {
 }
 
 /// Returns those edits between two configurations that have no meaningful values.
-fn meaningless_edits(old: &Desired, new: &Desired) -> Vec<String> {
+fn invalid_edits(old: &Desired, new: &Desired) -> Vec<String> {
     let changes = diff(old, new);
     if changes.is_empty() {
         return vec!["no change".to_owned()];
     }
-    let is_meaningless = |edit: &&Edit| {
+    let is_invalid = |edit: &&Edit| {
         let key = edit.key.rsplit('.').next().unwrap_or_default();
         edit.old == edit.new
             || edit.new.is_empty()
-            || (edit.old.is_empty() && !HIDDEN.contains(&key))
+            || (edit.old.is_empty() && !KEYS_WITH_HIDDEN_VALUES.contains(&key))
     };
-    let edits = changes.iter().flat_map(edits).filter(is_meaningless);
+    let edits = changes.iter().flat_map(edits).filter(is_invalid);
     edits.map(ToString::to_string).collect()
 }
 
@@ -154,8 +154,8 @@ fn every_changed_key_appears_in_diff_with_values() {
     for section in catalog::PAGES {
         // Plans show these sections as a whole, show maps with the routes that use them, and show defaults in other
         // sections.
-        let is_whole = section.page.starts_with("vrrp");
-        if is_whole
+        let is_shown_as_whole = section.page.starts_with("vrrp");
+        if is_shown_as_whole
             || [
                 "sync",
                 "cluster",
@@ -178,16 +178,16 @@ fn every_changed_key_appears_in_diff_with_values() {
                     let (Some(old), Some(new)) = pair else {
                         continue;
                     };
-                    if content(old) == content(new) {
+                    if content_hash(old) == content_hash(new) {
                         continue;
                     }
                     compared += 1;
                     let pair = format!("{}: {} to {line}", section.page, example(key));
-                    let problems = meaningless_edits(old, new).into_iter();
+                    let problems = invalid_edits(old, new).into_iter();
                     found.extend(problems.map(|problem| format!("{pair}: {problem}")));
                 }
             }
-            if (compared == 0) != WITHOUT_OTHER_VALUE.contains(&section_key) {
+            if (compared == 0) != KEYS_WITHOUT_SECOND_VALUE.contains(&section_key) {
                 found.push(format!("{section_key:?}: {compared} other values"));
             }
         }

@@ -2,7 +2,7 @@ use super::*;
 use crate::{Host, parse};
 
 /// Builds a complete file around a line that sets a key of a section.
-pub(crate) fn around(section: &Section, line: &str) -> String {
+pub(crate) fn file_with(section: &Section, line: &str) -> String {
     let key = line.split(' ').next().unwrap_or("");
     let frame = Frame { key, line };
     match section.page {
@@ -400,7 +400,7 @@ fn every_catalog_example_is_valid() {
         );
         for key in section.implemented_keys() {
             assert!(key.example.starts_with(key.name), "{}", key.name);
-            let text = around(section, key.example);
+            let text = file_with(section, key.example);
             assert_eq!(errors(&text), Vec::<String>::new(), "{text}");
         }
     }
@@ -414,21 +414,21 @@ fn explicit_defaults_equal_omitted_keys() {
                 continue;
             };
             let without_key = match section.page {
-                "scheduler" if key.name == "key" => around(section, "name = \"hash\""),
-                "scheduler" => around(section, "name = \"mh\""),
-                "access-log" => around(section, "path = \"/x\""),
-                "sticky" => around(section, "cookie = \"SRV\""),
-                "servers-dns" => around(section, "name = \"web.internal\""),
-                "server" => around(section, "address = \"10.0.0.5\""),
-                "tunnel" => around(section, "type = \"gue\""),
-                "snat" => around(section, "addresses = []"),
-                "service" => around(section, "pool = \"images\""),
+                "scheduler" if key.name == "key" => file_with(section, "name = \"hash\""),
+                "scheduler" => file_with(section, "name = \"mh\""),
+                "access-log" => file_with(section, "path = \"/x\""),
+                "sticky" => file_with(section, "cookie = \"SRV\""),
+                "servers-dns" => file_with(section, "name = \"web.internal\""),
+                "server" => file_with(section, "address = \"10.0.0.5\""),
+                "tunnel" => file_with(section, "type = \"gue\""),
+                "snat" => file_with(section, "addresses = []"),
+                "service" => file_with(section, "pool = \"images\""),
                 "check" => check_file(key.name, ""),
-                "error-pages" => around(section, "redirect = \"/e\""),
-                "announce" if key.name == "pipe" => around(section, "speaker = \"exabgp\""),
-                _ => around(section, ""),
+                "error-pages" => file_with(section, "redirect = \"/e\""),
+                "announce" if key.name == "pipe" => file_with(section, "speaker = \"exabgp\""),
+                _ => file_with(section, ""),
             };
-            let with_key = around(
+            let with_key = file_with(
                 section,
                 &format!("{} = {}", key.name, quoted(&key.kind, text)),
             );

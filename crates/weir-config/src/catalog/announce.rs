@@ -121,7 +121,7 @@ pub(crate) static ANNOUNCE: Section = Section {
             "command",
             Kind::List(&Kind::Text),
             Absent("`[\"gobgp\"]` or `[\"vtysh\"]`"),
-            "`gobgp` and `frr` only: the program with its options. It runs without a shell.",
+            "`gobgp` and `frr` only: the program and its arguments. It runs without a shell.",
             "command = [\"/usr/local/bin/gobgp\", \"-p\", \"50052\"]",
         ),
         Key::new(

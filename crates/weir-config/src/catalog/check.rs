@@ -5,8 +5,8 @@ mod choice;
 use weir_model::Timing;
 
 pub(crate) use self::choice::CheckKind;
-use self::choice::{kinds, on_failures, records, starts, versions, vias};
-pub(super) use self::choice::{proxy_protocols, requires};
+use self::choice::{failure_actions, kinds, probe_paths, records, start_states, versions};
+pub(super) use self::choice::{proxy_protocols, require_modes};
 use super::integer;
 use crate::key::{Key, Kind, Presence, Section};
 
@@ -116,7 +116,7 @@ pub(crate) static CHECK: Section = Section {
         .known_as(&["retry", "failurecount", "max_fails"]),
         Key::new(
             "on_failure",
-            Kind::OneOf(on_failures),
+            Kind::OneOf(failure_actions),
             Default("quiesce"),
             "What happens to a server that is down: `quiesce` sets its weight to 0 and keeps its flows; `remove` \
              applies the pool's `on_remove` to its flows.",
@@ -125,7 +125,7 @@ pub(crate) static CHECK: Section = Section {
         .known_as(&["inhibit_on_failure", "quiescent", "on-marked-down"]),
         Key::new(
             "start",
-            Kind::OneOf(starts),
+            Kind::OneOf(start_states),
             Default("checking"),
             "State before the first result. `checking`: used only while no other server is up, and the first result \
              decides immediately. `up` and `down`: the server is assumed to be in that state.",
@@ -151,7 +151,7 @@ pub(crate) static CHECK: Section = Section {
         Key::new(
             "source",
             Kind::Address,
-            Absent("the kernel's choice"),
+            Absent("selected by the kernel"),
             "Source address of probes. It must be an address of the director.",
             "source = \"10.0.0.1\"",
         )
@@ -159,7 +159,7 @@ pub(crate) static CHECK: Section = Section {
         Key::new(
             "interface",
             Kind::Interface,
-            Absent("the kernel's choice"),
+            Absent("selected by the kernel"),
             "Outgoing interface of probes.",
             "interface = \"eth1\"",
         )
@@ -270,7 +270,7 @@ pub(crate) static CHECK: Section = Section {
             Kind::List(&Kind::Table(&EXCHANGE)),
             Absent("a connection, or for `tls` a handshake, is enough"),
             "`tcp`, `tls`: strings to send, and strings that the server must send in response, in this order. The last \
-             step must expect something.",
+             step must have `expect` or `regex`.",
             "exchange = [{ send = \"PING\\r\\n\", expect = \"+PONG\" }]",
         )
         .known_as(&["tcp-check"]),
@@ -350,12 +350,12 @@ pub(crate) static CHECK: Section = Section {
         .known_as(&["track_file"]),
         Key::new(
             "via",
-            Kind::OneOf(vias),
+            Kind::OneOf(probe_paths),
             Default("server"),
             "Path of probes. `server`: directly to the server's address. `path`: through the forwarding method of each \
              layer 4 service that uses the pool, with the VIP as destination; this detects a VIP missing on the \
-             server, missing decapsulation, and a server that answers ARP for the VIP. `both`: both paths; the reason \
-             states which one failed.",
+             server, missing decapsulation, and a server that replies to ARP requests for the VIP. `both`: both paths; \
+             the reason states which one failed.",
             "via = \"both\"",
         ),
     ],

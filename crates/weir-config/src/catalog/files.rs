@@ -65,7 +65,7 @@ const KIND: Kind = Kind::Either(&DIRECTORY, &Kind::Table(&FILES));
 pub(super) const ROUTE_KEY: Key = Key::new(
     "files",
     KIND,
-    Absent("no files are sent"),
+    Absent("no files are served"),
     "Directory whose files are sent to clients. If a file does not exist, the response has the route's `status` (400 \
      to 599), or 404.",
     "files = \"/srv/www\"",

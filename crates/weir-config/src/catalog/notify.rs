@@ -58,7 +58,7 @@ pub(crate) static NOTIFY: Section = Section {
             Absent("no program"),
             "Absolute path of a program, and its arguments. It receives one line per change on its standard input, and \
              the number of changes in `WEIR_CHANGES`. It is killed after 30 seconds. No shell is involved.",
-            "command = [\"/usr/local/bin/tell\", \"--all\"]",
+            "command = [\"/usr/local/bin/notify\", \"--all\"]",
         ),
         Key::new(
             "user",

@@ -137,12 +137,12 @@ pub(crate) static POOL: Section = Section {
              environment variables: `WEIR_POOL`, `WEIR_SERVER` (empty for changes of a pool or service), \
              `WEIR_SERVICE` (empty if not a service), `WEIR_FROM`, `WEIR_TO` and `WEIR_REASON`. It is killed after 30 \
              seconds.",
-            "notify = \"/usr/local/bin/tell\"",
+            "notify = \"/usr/local/bin/notify\"",
         )
         .known_as(&["notify_up", "notify_down", "callback", "emailalert"]),
         Key::new(
             "require",
-            Kind::OneOf(requires),
+            Kind::OneOf(require_modes),
             Default("all"),
             "With several checks, whether all of them must pass (`all`) or one is enough (`any`).",
             "require = \"any\"",

@@ -271,17 +271,17 @@ pub(crate) static ACCESS_LOG: Section = Section {
             "format",
             Kind::DescribedText("`combined`, `json`, or text with `{names}`"),
             Default("combined"),
-            "`combined` (Apache), `json` (one object per line), or a template in which `{name}` is replaced by a \
-             value: `time` `date` `client` `port` `service` `pool` `server` `method` `target` `version` `host` \
-             `referer` `agent` `status` `bytes_in` `bytes_out` `request_ms` `queue_ms` `connect_ms` `response_ms` \
-             `total_ms` `retries` `end` `end_reason`. `end` states which side ended the exchange and in which phase, \
-             in HAProxy's two-letter codes, `--` if it completed normally; `end_reason` is the same in words. In an \
-             `http` service, the variables of header values are also available: `request_id` `route` `scheme` `path` \
-             `query` `client_port` `listen_port` `forwarded_for` `tls_version` `tls_cipher` `tls_sni` \
-             `client_cert_subject` `header.NAME` `cookie.NAME` `map.NAME`, and `response.NAME` for a field of the \
-             response. In a `tcp` service, `combined` has its own format: client, port, date, service, pool and \
-             server, queue, connect and total time in milliseconds, bytes from and to the client, `end` and \
-             `end_reason`.",
+            "`combined` (Apache; the size includes the response's head), `json` (one object per line), or a template \
+             in which `{name}` is replaced by a value: `time` `date` `client` `port` `service` `pool` `server` \
+             `method` `target` `version` `host` `referer` `agent` `status` `bytes_in` `bytes_out` `request_ms` \
+             `queue_ms` `connect_ms` `response_ms` `total_ms` `retries` `end` `end_reason`. `end` states which side \
+             ended the exchange and in which phase, in HAProxy's two-letter codes, `--` if it completed normally; \
+             `end_reason` is the same in words. In an `http` service, the variables of header values are also \
+             available: `request_id` `route` `scheme` `path` `query` `client_port` `listen_port` `forwarded_for` \
+             `tls_version` `tls_cipher` `tls_sni` `client_cert_subject` `header.NAME` `cookie.NAME` `map.NAME`, and \
+             `response.NAME` for a field of the response. In a `tcp` service, `combined` has its own format: client, \
+             port, date, service, pool and server, queue, connect and total time in milliseconds, bytes from and to \
+             the client, `end` and `end_reason`.",
             "format = \"{client} {method} {target} {status} {total_ms}\"",
         ),
         Key::new(

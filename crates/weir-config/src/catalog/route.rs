@@ -14,7 +14,7 @@ const RESPONSE_FIELD: Kind = Kind::List(&Kind::Either(
 
 const REPLACEMENTS: Kind = Kind::List(&Kind::Table(&HEADER_REPLACEMENT));
 
-fn restarts() -> Choices {
+fn restart_positions() -> Choices {
     Choices {
         values: RestartAt::ALL.map(RestartAt::as_str).to_vec(),
         ..Choices::default()
@@ -227,7 +227,7 @@ pub(crate) static ROUTE: Section = Section {
         .known_as(&["use-server"]),
         Key::new(
             "restart",
-            Kind::OneOf(restarts),
+            Kind::OneOf(restart_positions),
             Absent("the route's action applies"),
             "Instead of an action: rewrites the path with `rewrite`, and evaluates routes with the new path, starting \
              with the `first` or the `next` route. If the `regex` of `rewrite` does not match, evaluation continues \

@@ -7,7 +7,7 @@ use crate::key::{Choices, Key, Kind, Presence, Section};
 
 use Presence::{Absent, Default, Required};
 
-fn parents() -> Choices {
+fn parent_modes() -> Choices {
     Choices {
         values: ParentTrace::ALL.iter().map(|it| it.as_str()).collect(),
         ..Choices::default()
@@ -45,7 +45,7 @@ pub(crate) static TRACING: Section = Section {
         .known_as(&["ratio", "sampling"]),
         Key::new(
             "parent",
-            Kind::OneOf(parents),
+            Kind::OneOf(parent_modes),
             Default("continue"),
             "Treatment of the trace context of a client's request: `continue` continues the trace, with the client's \
              decision whether to record it; `ignore` starts a new trace.",

@@ -304,35 +304,35 @@ pub(crate) static VRRP: Section = Section {
             Absent("no notification"),
             "Program and arguments, called on every state change, with four additional arguments, the same as \
              keepalived's: `INSTANCE`; the name; `MASTER`, `BACKUP`, `FAULT` or `STOP`; and the priority.",
-            "notify = [\"/usr/local/bin/tell\"]",
+            "notify = [\"/usr/local/bin/notify\"]",
         ),
         Key::new(
             "notify_master",
             COMMAND,
             Absent("no notification"),
             "Program called when the director becomes active.",
-            "notify_master = [\"/usr/local/bin/tell\", \"up\"]",
+            "notify_master = [\"/usr/local/bin/notify\", \"up\"]",
         ),
         Key::new(
             "notify_backup",
             COMMAND,
             Absent("no notification"),
             "Program called when the director becomes backup.",
-            "notify_backup = [\"/usr/local/bin/tell\", \"down\"]",
+            "notify_backup = [\"/usr/local/bin/notify\", \"down\"]",
         ),
         Key::new(
             "notify_fault",
             COMMAND,
             Absent("no notification"),
             "Program called when a tracked object fails.",
-            "notify_fault = [\"/usr/local/bin/tell\", \"fault\"]",
+            "notify_fault = [\"/usr/local/bin/notify\", \"fault\"]",
         ),
         Key::new(
             "notify_stop",
             COMMAND,
             Absent("no notification"),
             "Program called when `weir run` stops.",
-            "notify_stop = [\"/usr/local/bin/tell\", \"stop\"]",
+            "notify_stop = [\"/usr/local/bin/notify\", \"stop\"]",
         ),
         Key::new(
             "notify_group",
@@ -340,7 +340,7 @@ pub(crate) static VRRP: Section = Section {
             Absent("no notification"),
             "Program called when the group changes its state, with the arguments `GROUP`, its name, the state and 0. \
              Set it in one virtual router of the group.",
-            "notify_group = [\"/usr/local/bin/tell\"]",
+            "notify_group = [\"/usr/local/bin/notify\"]",
         ),
         Key::new(
             "notify_fifo",

@@ -127,7 +127,10 @@ fn address(sink: &mut Sink<'_>, text: &str, span: &Range<usize>) -> Option<Socke
                         .to_owned()
                 }
             };
-            sink.push(bad_address(format!("`{text}` is not ADDRESS:PORT"), fix));
+            sink.push(bad_address(
+                format!("expected ADDRESS:PORT, found `{text}`"),
+                fix,
+            ));
             None
         }
     }

@@ -12,7 +12,7 @@ use crate::key::Kind;
 use crate::tree::Value;
 use crate::view::{Sink, View, text, wrong_type};
 
-const HASHES: &str =
+const HASH_FIX: &str =
     "use a line of `htpasswd -nB NAME`; hashes begin with $2y$, $5$, $6$, $apr1$ or {SHA}";
 
 /// Lowers `basic_auth`; `None` = the key is absent or invalid, `Some(None)` = `false`.
@@ -24,7 +24,7 @@ pub(super) fn basic_auth(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Opt
         other => {
             let diagnostic = match other {
                 Value::Bool(_) => {
-                    let message = "`basic_auth` without users";
+                    let message = "`basic_auth` requires users";
                     Diagnostic::new(Code::WrongType, &entry.item.span, message)
                 }
                 _ => wrong_type(&entry.item, kind),
@@ -42,7 +42,9 @@ pub(super) fn basic_auth(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Opt
         if let Some((text, span)) = text(sink, item, &Kind::DescribedText("`NAME:HASH`")) {
             match parse_user(text) {
                 Ok(user) => users.push(user),
-                Err(reason) => sink.push(Diagnostic::new(Code::BadText, span, reason).fix(HASHES)),
+                Err(reason) => {
+                    sink.push(Diagnostic::new(Code::BadText, span, reason).fix(HASH_FIX))
+                }
             }
         }
     }
@@ -105,7 +107,7 @@ fn parse_user(text: &str) -> Result<(String, String), &'static str> {
     let hash = hash.split(':').next().unwrap_or_default().trim();
     match (name.is_empty(), PasswordHash::of(hash)) {
         (true, _) => Err("the user name is empty"),
-        (_, None) => Err("unknown format of the password hash"),
+        (_, None) => Err("unknown password hash format"),
         (false, Some(_)) => Ok((name.to_owned(), hash.to_owned())),
     }
 }
@@ -122,8 +124,12 @@ fn users_of_file(
             Ok(user) => users.push(user),
             Err(reason) => {
                 sink.push(
-                    Diagnostic::new(Code::NoList, span, format!("{path}:{number}: {reason}"))
-                        .fix(HASHES),
+                    Diagnostic::new(
+                        Code::BadListFile,
+                        span,
+                        format!("{path}:{number}: {reason}"),
+                    )
+                    .fix(HASH_FIX),
                 );
                 return None;
             }

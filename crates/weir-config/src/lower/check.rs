@@ -112,7 +112,7 @@ fn check(sink: &mut Sink<'_>, table: &Table<'_>, location: &Range<usize>) -> Opt
         }
         None => CheckKind::Tcp,
     };
-    report_foreign_keys(sink, &view, kind);
+    report_keys_of_other_kinds(sink, &view, kind);
     report_missing_keys(sink, &view, kind, location);
     let probe = probe::probe(sink, &view, kind);
     let check = Check {
@@ -133,7 +133,7 @@ fn check(sink: &mut Sink<'_>, table: &Table<'_>, location: &Range<usize>) -> Opt
 }
 
 /// Reports keys that are not valid for the kind.
-fn report_foreign_keys(sink: &mut Sink<'_>, view: &View<'_, '_>, kind: CheckKind) {
+fn report_keys_of_other_kinds(sink: &mut Sink<'_>, view: &View<'_, '_>, kind: CheckKind) {
     for key in CHECK.keys.iter().map(|key| key.name) {
         if kind.allows(key) || !CheckKind::is_kind_specific(key) {
             continue;

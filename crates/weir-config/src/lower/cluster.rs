@@ -46,7 +46,7 @@ pub(super) fn cluster(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Cluste
     }
     let mut endpoints = etcd.iter().flatten();
     if let Some(endpoint) = endpoints.find(|it| !it.tls && !it.is_local()) {
-        report_plain(
+        report_unencrypted_endpoint(
             sink,
             view,
             endpoint,
@@ -76,7 +76,7 @@ pub(super) fn cluster(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Cluste
 }
 
 /// Reports which attacks an unencrypted connection to etcd permits.
-fn report_plain(
+fn report_unencrypted_endpoint(
     sink: &mut Sink<'_>,
     view: &View<'_, '_>,
     endpoint: &EtcdEndpoint,
@@ -89,7 +89,7 @@ fn report_plain(
     if has_password {
         let message = format!("`password` is sent to {endpoint} without encryption");
         sink.push(
-            Diagnostic::new(Code::PlainEtcd, &entry.item.span, message)
+            Diagnostic::new(Code::UnencryptedEtcd, &entry.item.span, message)
                 .fix("use https:// URLs, with `ca`"),
         );
     }
@@ -98,7 +98,7 @@ fn report_plain(
             "the configuration is read from {endpoint} without encryption, and without `group_key`"
         );
         sink.push(
-            Diagnostic::new(Code::PlainEtcd, &entry.item.span, message)
+            Diagnostic::new(Code::UnencryptedEtcd, &entry.item.span, message)
                 .cause(
                     "anyone who can change the packets can change the configuration of the group",
                 )
@@ -270,7 +270,7 @@ fn check_key(sink: &mut Sink<'_>, key: &Secret, span: &Range<usize>) {
             Cluster::KEY_BYTES_MIN
         );
         sink.push(
-            Diagnostic::new(Code::NoSecret, span, message)
+            Diagnostic::new(Code::SecretUnavailable, span, message)
                 .fix("create one with `openssl rand -base64 32`"),
         );
     }

@@ -125,7 +125,7 @@ fn cookie(sink: &mut Sink<'_>, view: &View<'_, '_>, has_sticky: bool) -> Option<
         );
     }
     if !has_sticky {
-        sink.push(sticky::useless_cookie(span));
+        sink.push(sticky::cookie_without_sticky(span));
     }
     Some(value)
 }

@@ -31,7 +31,7 @@ pub(super) fn read(
         Some(Err(reason)) => {
             let message = format!("cannot read the {what}: {path}: {reason}");
             sink.push(
-                Diagnostic::new(Code::NoList, span, message)
+                Diagnostic::new(Code::BadListFile, span, message)
                     .cause("without the list, the wrong requests would match")
                     .fix("create the file, or remove the reference to it"),
             );

@@ -89,7 +89,7 @@ pub(super) fn map(
                 Some(Origin::File(number)) => {
                     let span = file.map_or(&entry.key_span, |(_, span)| span);
                     let message = format!("{path}:{number}: invalid key: {reason}");
-                    Diagnostic::new(Code::NoList, span, message)
+                    Diagnostic::new(Code::BadListFile, span, message)
                 }
                 Some(Origin::Listed(span)) => {
                     Diagnostic::new(Code::BadText, span, format!("invalid key: {reason}"))

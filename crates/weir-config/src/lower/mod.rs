@@ -103,7 +103,7 @@ pub(crate) struct LoweredPool {
     /// Positions of the checks.
     pub(crate) checks: Vec<Range<usize>>,
     /// Whether `check` contains a reported error. If so, the checks are unknown.
-    pub(crate) check_is_wrong: bool,
+    pub(crate) has_invalid_check: bool,
     pub(crate) slow_start: Option<Range<usize>>,
     pub(crate) adapt: Option<Range<usize>>,
     pub(crate) scheduler: Option<Range<usize>>,

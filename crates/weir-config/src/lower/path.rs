@@ -101,7 +101,7 @@ fn check_regex(
     };
     let message = "this expression cannot match any normalized path";
     sink.push(
-        Diagnostic::new(Code::PathNotNormal, location, message)
+        Diagnostic::new(Code::PathNotNormalized, location, message)
             .related(&proxy.name, "this service compares normalized paths")
             .cause(format!("in a normalized path {reason}"))
             .fix("rewrite it for normalized paths, or set normalize_path = false in the service"),
@@ -137,7 +137,7 @@ fn adapt_path(
             );
             sink.push(
                 Diagnostic::new(
-                    Code::PathNotNormal,
+                    Code::PathNotNormalized,
                     location,
                     "no normalized request path matches this path",
                 )

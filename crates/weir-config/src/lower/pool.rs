@@ -63,7 +63,7 @@ pub(super) fn pool(
     let written = view
         .get("check")
         .map(|(entry, kind)| checks(sink, shared, entry, kind));
-    let check_is_wrong = matches!(written, Some(None));
+    let has_invalid_check = matches!(written, Some(None));
     let (checks, locations) = written.flatten().unwrap_or_default().into_iter().unzip();
     pool.checks = checks;
     let mut lowered = LoweredPool {
@@ -75,7 +75,7 @@ pub(super) fn pool(
         tls: tls.map(|(_, location)| location),
         http2: view.get("http2").map(|(entry, _)| entry.key_span.clone()),
         checks: locations,
-        check_is_wrong,
+        has_invalid_check,
         adapt: view.get("adapt").map(|(entry, _)| entry.item.span.clone()),
         scheduler: view
             .get("scheduler")
@@ -172,7 +172,7 @@ fn servers(
             continue;
         };
         if server.cookie.is_some() && lowered.pool.sticky.is_none() {
-            sink.push(sticky::useless_cookie(&span));
+            sink.push(sticky::cookie_without_sticky(&span));
         }
         match first.get(&(server.address, server.port)) {
             Some(index) => sink.push(
@@ -284,7 +284,7 @@ fn thresholds(sink: &mut Sink<'_>, view: &View<'_, '_>) -> (u32, u32) {
         let diagnostic = Diagnostic::new(
             Code::Contradiction,
             &entry.item.span,
-            "`min_connections` is above `max_connections`",
+            "`min_connections` exceeds `max_connections`",
         )
         .cause("a server at its limit receives new flows again below `min_connections`");
         sink.push(match view.get("max_connections") {

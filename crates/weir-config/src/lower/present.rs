@@ -20,7 +20,7 @@ pub(super) fn check_interface<'a>(
     if sink.machine.is_some_and(is_missing) {
         let message = format!("interface `{}` does not exist", name.escape_debug());
         sink.push(
-            Diagnostic::new(Code::InterfaceAbsent, span, message)
+            Diagnostic::new(Code::MissingRouterInterface, span, message)
                 .cause("the virtual router is in the fault state until the interface exists")
                 .fix("`ip -brief link` lists the interfaces; correct the name, or create it"),
         );
@@ -32,9 +32,12 @@ pub(super) fn check_interface<'a>(
 pub(super) fn check_program(sink: &mut Sink<'_>, path: &str, span: &Range<usize>) {
     let is_missing = |machine: &dyn crate::Machine| machine.has_program(path) == Some(false);
     if path.starts_with('/') && sink.machine.is_some_and(is_missing) {
-        let message = format!("there is no executable file `{}`", path.escape_debug());
+        let message = format!(
+            "`{}` does not exist or is not executable",
+            path.escape_debug()
+        );
         sink.push(
-            Diagnostic::new(Code::ProgramAbsent, span, message)
+            Diagnostic::new(Code::MissingProgram, span, message)
                 .cause(
                     "the program cannot be run, and this is only logged when the program is needed",
                 )

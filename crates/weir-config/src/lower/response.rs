@@ -26,7 +26,7 @@ pub(super) fn forwarded(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Forwarded {
             .choice(sink, "forwarded", &Forwarded::ALL, Forwarded::as_str)
             .unwrap_or_default(),
         _ if view.flag(sink, "forwarded") == Some(false) => Forwarded::Off,
-        _ => Forwarded::Customary,
+        _ => Forwarded::XForwarded,
     }
 }
 
@@ -85,7 +85,7 @@ fn error_page(sink: &mut Sink<'_>, item: &Item<'_>, table: &Table<'_>) -> Option
             let (code, message) = match found {
                 Some(_) => (
                     Code::Contradiction,
-                    "`file` and `redirect` exclude each other",
+                    "`file` and `redirect` are mutually exclusive",
                 ),
                 None => (
                     Code::MissingKey,

@@ -30,7 +30,7 @@ fn secret(sink: &mut Sink<'_>, item: &Item<'_>) -> Option<Secret> {
             return None;
         }
     };
-    let no_secret = |message: String| Diagnostic::new(Code::NoSecret, &item.span, message);
+    let no_secret = |message: String| Diagnostic::new(Code::SecretUnavailable, &item.span, message);
     let value = match sink.machine.and_then(|machine| machine.secret(&source)) {
         None => text.unwrap_or_default().to_vec(),
         Some(Ok(read)) => {
@@ -41,7 +41,7 @@ fn secret(sink: &mut Sink<'_>, item: &Item<'_>) -> Option<Secret> {
         }
         Some(Err(reason)) => {
             let advice = match &source {
-                SecretSource::Text => "write the secret",
+                SecretSource::Text => "set the secret",
                 SecretSource::File(_) if reason.contains("Permission denied") => {
                     "run this command as root, or as the account that may read the file"
                 }
@@ -58,7 +58,7 @@ fn secret(sink: &mut Sink<'_>, item: &Item<'_>) -> Option<Secret> {
     let secret = Secret::new(source, value);
     if secret.expose().is_empty() && text.is_some() {
         sink.push(
-            no_secret("the secret is empty".to_owned()).fix("write the secret, or remove the key"),
+            no_secret("the secret is empty".to_owned()).fix("set the secret, or remove the key"),
         );
         return None;
     }

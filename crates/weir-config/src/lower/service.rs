@@ -6,7 +6,7 @@ use std::ops::Range;
 use weir_model::{Forward, LocalClient, Persistence, Service, Snat};
 
 use super::{LoweredService, listen, report_error, tunnel};
-use crate::address::{self, LayerFourListener};
+use crate::address::{self, Layer4Listener};
 use crate::catalog;
 use crate::code::Code;
 use crate::diagnostic::Diagnostic;
@@ -28,11 +28,11 @@ pub(super) fn service(sink: &mut Sink<'_>, entry: &Entry<'_>, table: &Table<'_>)
     let (mut listen, mut marks) = (Vec::new(), Vec::new());
     for (listener, span) in listeners(sink, &view) {
         match listener {
-            LayerFourListener::Address(listener) => {
+            Layer4Listener::Address(listener) => {
                 service.listen.push(listener);
                 listen.push(span);
             }
-            LayerFourListener::Mark(mark) => {
+            Layer4Listener::Mark(mark) => {
                 service.marks.push(mark);
                 marks.push(span);
             }
@@ -74,7 +74,7 @@ pub(super) fn service(sink: &mut Sink<'_>, entry: &Entry<'_>, table: &Table<'_>)
     }
 }
 
-fn listeners(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Vec<(LayerFourListener, Range<usize>)> {
+fn listeners(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Vec<(Layer4Listener, Range<usize>)> {
     let mut listeners = Vec::new();
     for (text, span) in listen(sink, view, "192.0.2.10:80") {
         match address::parse_layer_4_listener(text) {

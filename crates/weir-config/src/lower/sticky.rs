@@ -37,7 +37,7 @@ pub(super) fn cookie_value(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<S
 }
 
 /// Returns the warning about a server's `cookie` in a pool without `sticky`.
-pub(super) fn useless_cookie(span: &Range<usize>) -> Diagnostic {
+pub(super) fn cookie_without_sticky(span: &Range<usize>) -> Diagnostic {
     Diagnostic::new(
         Code::NoEffect,
         span,

@@ -41,7 +41,7 @@ pub(super) fn reject_moving_address(
     let listen = sync.listen.ip();
     if moving.any(|address| address == listen) {
         let message =
-            format!("{listen} belongs to a virtual router, and moves between the directors");
+            format!("{listen} is managed by a virtual router and moves between directors");
         sink.push(
             Diagnostic::new(Code::Contradiction, &entry.item.span, message)
                 .fix("write an address that only this director has"),
@@ -62,7 +62,7 @@ pub(super) fn report_absent_address(
     if sink.machine.is_some_and(is_absent) {
         let message = format!("{} is not configured on this machine", sync.listen.ip());
         sink.push(
-            Diagnostic::new(Code::AddressAbsent, &entry.item.span, message)
+            Diagnostic::new(Code::MissingSyncAddress, &entry.item.span, message)
                 .cause("flows are not synchronized until an interface has the address")
                 .fix("write an address of this machine; `ip -brief address` lists them"),
         );
@@ -78,7 +78,7 @@ fn check_key(sink: &mut Sink<'_>, key: &Secret, span: &Range<usize>) {
             FlowSync::KEY_BYTES_MIN
         );
         sink.push(
-            Diagnostic::new(Code::NoSecret, span, message)
+            Diagnostic::new(Code::SecretUnavailable, span, message)
                 .fix("create one with `openssl rand -base64 32`"),
         );
     }
@@ -138,7 +138,7 @@ fn peer_conflict(
     };
     if *listen == peer {
         return reject(
-            format!("the peer {peer} is this director itself"),
+            format!("the peer {peer} is this director"),
             "write the other director's `listen` address",
         );
     }
@@ -163,7 +163,7 @@ fn address(sink: &mut Sink<'_>, key: &str, text: &str, span: &Range<usize>) -> O
             Err(_) => "write ADDRESS:PORT, as in \"10.0.0.1:8482\"; host names are not resolved"
                 .to_owned(),
         };
-        return reject(format!("`{text}` is not ADDRESS:PORT"), fix);
+        return reject(format!("expected ADDRESS:PORT, found `{text}`"), fix);
     };
     let ip = address.ip();
     if address.port() == 0 {

@@ -54,7 +54,7 @@ fn certificates(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Vec<String>>
                 &entry.item.span,
                 "`certificates` is an empty list",
             )
-            .fix("name a directory or a file, as in \"/etc/weir/certs\""),
+            .fix("specify a directory or a file, as in \"/etc/weir/certs\""),
         );
         return None;
     }
@@ -117,7 +117,7 @@ fn check_versions(sink: &mut Sink<'_>, view: &View<'_, '_>, tls: &ServiceTls) {
     }
     let is_usable = tls.groups.is_empty() || tls.groups.iter().any(|it| it.is_for_tls12());
     if let (false, false, Some((entry, _))) = (requires_tls13, is_usable, view.get("groups")) {
-        let message = "TLS 1.2 has none of these groups";
+        let message = "TLS 1.2 supports none of these groups";
         sink.push(
             Diagnostic::new(Code::Contradiction, &entry.item.span, message)
                 .fix("add \"X25519\", or set minimum = \"1.3\""),

@@ -101,8 +101,9 @@ fn variable_problem(variable: &Variable, scope: Scope<'_>) -> Option<(String, &'
                 .min()
                 .unwrap_or(0);
             (usize::from(*number) > groups).then(|| {
+                let noun = if groups == 1 { "group" } else { "groups" };
                 (
-                    format!("`{{{number}}}` has no value: `{key}` has {groups} groups"),
+                    format!("`{{{number}}}` has no value: `{key}` has {groups} capture {noun}"),
                     fix,
                 )
             })

@@ -61,7 +61,7 @@ pub(super) fn routers(
         }
         for (network, span) in router.managed_addresses().zip(&spans) {
             if let Some(first) = addresses.get(&network.address) {
-                let message = format!("{} belongs to two virtual routers", network.address);
+                let message = format!("{} is an address of two virtual routers", network.address);
                 sink.push(
                     Diagnostic::new(Code::DuplicateEntry, span, message)
                         .related(first, "first here")
@@ -290,7 +290,7 @@ fn verify_addresses_and_peers(
 ) {
     if router.addresses.len() > LISTED_ADDRESSES_MAX {
         let message = format!(
-            "{} addresses; an advertisement lists at most {LISTED_ADDRESSES_MAX}",
+            "too many addresses: {}; an advertisement lists at most {LISTED_ADDRESSES_MAX}",
             router.addresses.len()
         );
         let fix = "move the remaining addresses to `excluded_addresses`";
@@ -385,7 +385,7 @@ fn networks(
         match address::parse_network(text) {
             Ok(network) if is_unusable(network.address) => {
                 let message = format!("`{}` cannot be a virtual address", network.address);
-                let fix = "write an address that an interface may have";
+                let fix = "use an address that can be assigned to an interface";
                 sink.push(Diagnostic::new(Code::BadAddress, span, message).fix(fix));
             }
             Ok(network) => {

@@ -1,9 +1,9 @@
 use super::*;
-use crate::card::tests::around;
+use crate::card::tests::file_with;
 use crate::{Host, parse};
 
 /// Keys with free text that grant no privilege, such as names, patterns, and data to send.
-const ORDINARY: &[(&str, &str)] = &[
+const UNPRIVILEGED: &[(&str, &str)] = &[
     ("pool", "host"),
     ("server", "cookie"),
     // Only a file can include other files, and the content of those files is compared.
@@ -158,11 +158,11 @@ fn every_potentially_privileged_key_is_classified() {
             .filter(|key| could_be_privileged(&key.kind))
         {
             let is_privileged = privilege(section, key.name).is_some();
-            let is_ordinary = ORDINARY.contains(&(section.page, key.name));
+            let is_unprivileged = UNPRIVILEGED.contains(&(section.page, key.name));
             assert!(
-                is_privileged != is_ordinary,
+                is_privileged != is_unprivileged,
                 "`{}` of [{}]: decide whether it runs a program, names a file or an account, or changes who \
-                 controls the daemon, and add it to PRIVILEGED or to ORDINARY",
+                 controls the daemon, and add it to PRIVILEGED or to UNPRIVILEGED",
                 key.name,
                 section.path
             );
@@ -175,7 +175,7 @@ fn every_potentially_privileged_key_is_classified() {
     for (page, name, _) in PRIVILEGED {
         assert!(exists(page, name), "{page} {name}");
     }
-    for (page, name) in ORDINARY {
+    for (page, name) in UNPRIVILEGED {
         assert!(exists(page, name), "{page} {name}");
     }
 }
@@ -231,7 +231,7 @@ fn example(page: &str, name: &str, is_changed: bool) -> String {
         ("vrrp-track", "user") => format!("script = [\"/usr/local/bin/alive\"], {line}"),
         _ => line,
     };
-    around(section, &line).replace("track = [{ file = \"/x\", script", "track = [{ script")
+    file_with(section, &line).replace("track = [{ file = \"/x\", script", "track = [{ script")
 }
 
 #[test]

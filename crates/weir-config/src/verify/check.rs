@@ -13,10 +13,12 @@ use crate::spelling::header;
 use crate::view::Sink;
 
 pub(super) fn verify(sink: &mut Sink<'_>, lowered: &LoweredConfig) {
-    let listening = exact_ports(lowered);
+    let listening = listening(lowered);
     for pool in &lowered.pools {
-        if let Some(ports) = listening.get(pool.pool.name.as_str()) {
-            check_target_ports(sink, ports, pool);
+        if let Some(listening) = listening.get(pool.pool.name.as_str()) {
+            if !listening.has_rejected {
+                check_target_ports(sink, &listening.ports, pool);
+            }
             check_forwarding_paths(sink, lowered, pool);
             report_unchecked(sink, pool);
         }
@@ -36,30 +38,46 @@ pub(super) fn verify(sink: &mut Sink<'_>, lowered: &LoweredConfig) {
     }
 }
 
-/// Returns the exact ports that services listen on, by pool, without duplicates, in file order.
-fn exact_ports(lowered: &LoweredConfig) -> HashMap<&str, Vec<u16>> {
-    let mut listening: HashMap<&str, Vec<u16>> = HashMap::new();
+/// What the services of a pool listen on.
+#[derive(Default)]
+struct Listening {
+    /// The exact ports, without duplicates, in file order.
+    ports: Vec<u16>,
+    /// Whether all listeners of a service were rejected, so that `ports` may be incomplete. The rejected listeners are
+    /// already reported.
+    has_rejected: bool,
+}
+
+impl Listening {
+    fn add(&mut self, port: u16) {
+        if !self.ports.contains(&port) {
+            self.ports.push(port);
+        }
+    }
+}
+
+/// Returns what services listen on, by pool.
+fn listening(lowered: &LoweredConfig) -> HashMap<&str, Listening> {
+    let mut found: HashMap<&str, Listening> = HashMap::new();
     for service in lowered.services.iter().map(|service| &service.service) {
-        let ports = listening.entry(service.pool.as_str()).or_default();
+        let listening = found.entry(service.pool.as_str()).or_default();
+        listening.has_rejected |= service.listen.is_empty() && service.marks.is_empty();
         for listener in &service.listen {
-            if let Ports::One(port) = listener.ports
-                && !ports.contains(&port)
-            {
-                ports.push(port);
+            if let Ports::One(port) = listener.ports {
+                listening.add(port);
             }
         }
     }
     for proxy in &lowered.proxies {
         for pool in reachable_pools(lowered, proxy) {
-            let ports = listening.entry(pool).or_default();
+            let listening = found.entry(pool).or_default();
+            listening.has_rejected |= proxy.proxy.listen.is_empty();
             for listen in &proxy.proxy.listen {
-                if !ports.contains(&listen.port()) {
-                    ports.push(listen.port());
-                }
+                listening.add(listen.port());
             }
         }
     }
-    listening
+    found
 }
 
 /// Verifies the target port of each check. Reports a pool's check once for all servers without a port.
@@ -175,7 +193,7 @@ fn check_forwarding_paths(sink: &mut Sink<'_>, lowered: &LoweredConfig, pool: &L
 /// Reports a pool without a check, if one of its servers has no check of its own.
 fn report_unchecked(sink: &mut Sink<'_>, pool: &LoweredPool) {
     let has_no_check = |server: &Server| server.checks.as_deref().is_none_or(<[Check]>::is_empty);
-    let has_no_pool_check = pool.pool.checks.is_empty() && !pool.check_is_wrong;
+    let has_no_pool_check = pool.pool.checks.is_empty() && !pool.has_invalid_check;
     if pool.complete && has_no_pool_check && pool.pool.servers.iter().any(has_no_check) {
         let name = &pool.pool.name;
         sink.push(

@@ -42,7 +42,10 @@ impl<'a> EarlierRoutes<'a> {
                     &route.location,
                     "no request can reach this route",
                 )
-                .related(&earlier.location, "this route matches all of them first")
+                .related(
+                    &earlier.location,
+                    "this route matches the same requests first",
+                )
                 .fix("remove it, or move it up"),
             );
         }
@@ -142,7 +145,7 @@ mod tests {
         let findings = parsed.findings.iter();
         let found = findings.filter(|finding| finding.code == Code::UnreachableRoute);
         let found = found.flat_map(|it| {
-            let further = it.further.iter().map(|place| place.span.start);
+            let further = it.further.iter().map(|occurrence| occurrence.span.start);
             std::iter::once(it.span.start).chain(further)
         });
         let number = |offset: usize| {

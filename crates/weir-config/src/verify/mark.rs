@@ -44,7 +44,7 @@ fn report_costs(sink: &mut Sink<'_>, service: &LoweredService, host: &dyn Machin
     let name = &service.service.name;
     sink.push(
         Diagnostic::new(
-            Code::MarkCost,
+            Code::MarkOverhead,
             first,
             format!("packets of service `{name}` pass through the kernel's network stack"),
         )

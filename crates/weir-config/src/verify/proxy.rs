@@ -83,7 +83,7 @@ pub(super) fn reachable_pools<'a>(
 }
 
 /// Reports a condition on a header field that the service removes before routing.
-fn report_unseen_headers(sink: &mut Sink<'_>, proxy: &LoweredProxy, route: &LoweredRoute) {
+fn report_dropped_headers(sink: &mut Sink<'_>, proxy: &LoweredProxy, route: &LoweredRoute) {
     let mut names = route.route.when.headers.iter().map(|it| &it.name);
     if proxy.proxy.underscores == Underscores::Keep {
         return;
@@ -188,7 +188,7 @@ fn verify_routes(
         let (name, location) = &route.service;
         match proxies_by_name.get(name.as_str()) {
             Some(proxy) if proxy.proxy.protocol == ProxyProtocol::Http => {
-                report_unseen_headers(sink, proxy, route);
+                report_dropped_headers(sink, proxy, route);
             }
             // Only the SNI and the client's address are known at that point.
             Some(_) if route.route.is_valid_for_tcp() => {}
@@ -359,14 +359,14 @@ fn report_plain_to_tls_port(sink: &mut Sink<'_>, proxy: &LoweredProxy, pool: &Lo
     if let (Some((server, location)), Some(listen)) = (found, proxy.proxy.listen.first()) {
         let port = listen.port();
         let message = format!(
-            "server {} gets unencrypted requests at port {port}",
+            "server {} receives unencrypted requests on port {port}",
             server.name
         );
         let example = SocketAddr::new(server.address, 80);
         sink.push(
             Diagnostic::new(Code::PlainToTlsPort, location, message)
-                .related(&proxy.name, "this service decrypts TLS")
-                .cause("a server without a port gets the port that the client used")
+                .related(&proxy.name, "this service terminates TLS")
+                .cause("a server without a port uses the port of the client's connection")
                 .fix(format!(
                     "add its port, as in \"{example}\", or add `tls` to the pool if it expects TLS"
                 )),

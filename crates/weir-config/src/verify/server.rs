@@ -90,7 +90,7 @@ fn listener_problem(forward: Forward, server: &Server, listener: &Listener) -> O
         && !listener.ports.contains(port)
     {
         return Some((
-            Code::PortStays,
+            Code::PortNotRewritten,
             format!(
                 "with `{forward}`, clients reach port {} of this server, not {port}",
                 listener.ports

@@ -14,7 +14,7 @@ pub(super) fn report_in_layer_4(sink: &mut Sink<'_>, service: &LoweredService, p
     let Some(method) = &service.forward else {
         return;
     };
-    for (server, location) in on_unix_sockets(pool) {
+    for (server, location) in unix_socket_servers(pool) {
         let forward = server.forward_in(&service.service);
         let message = format!(
             "`{forward}` forwards packets, and server {} is a unix socket",
@@ -36,7 +36,7 @@ pub(super) fn verify_settings(sink: &mut Sink<'_>, pool: &LoweredPool) {
         .tls
         .as_ref()
         .is_some_and(|tls| tls.verify && tls.server_name.is_none());
-    let first = on_unix_sockets(pool).next();
+    let first = unix_socket_servers(pool).next();
     if let (true, Some((server, location)), Some(tls)) = (without_name, first, &pool.tls) {
         let message = format!(
             "the certificate of server {} cannot be verified: a unix socket has no name",
@@ -49,20 +49,20 @@ pub(super) fn verify_settings(sink: &mut Sink<'_>, pool: &LoweredPool) {
         );
     }
     for (index, check) in pool.pool.checks.iter().enumerate() {
-        let mut servers = on_unix_sockets(pool);
+        let mut servers = unix_socket_servers(pool);
         let server = servers.find(|(server, _)| server.checks.is_none());
         if let (Some((server, _)), Some(location)) = (server, pool.checks.get(index)) {
             verify_check(sink, server, check, location);
         }
     }
-    for (server, location) in on_unix_sockets(pool) {
+    for (server, location) in unix_socket_servers(pool) {
         for check in server.checks.iter().flatten() {
             verify_check(sink, server, check, location);
         }
     }
 }
 
-fn on_unix_sockets(pool: &LoweredPool) -> impl Iterator<Item = (&Server, &Range<usize>)> {
+fn unix_socket_servers(pool: &LoweredPool) -> impl Iterator<Item = (&Server, &Range<usize>)> {
     let sorry = pool.pool.sorry.iter().zip(&pool.sorry);
     let all = pool.pool.servers.iter().zip(&pool.servers).chain(sorry);
     all.filter(|(server, _)| server.unix.is_some())

@@ -90,12 +90,12 @@ async fn measure_starts(
         let engine = Director::open(paths, desired).await?;
         adopted.push(stopwatch.elapsed());
         if round + 1 == round_count {
-            table.row("start from nothing", fresh, Some(2000 * MILLISECOND));
             table.row(
-                "start over what is pinned",
-                adopted,
+                "start without pinned state",
+                fresh,
                 Some(2000 * MILLISECOND),
             );
+            table.row("start with pinned state", adopted, Some(2000 * MILLISECOND));
             return Ok(engine);
         }
         drop(engine);
@@ -156,14 +156,18 @@ async fn measure_overrides(
         engine.set_override(&pool, &server, Override::Weight(3))?;
         elapsed.push(stopwatch.elapsed());
     }
-    table.row("a weight by the API", elapsed, Some(10 * MILLISECOND));
+    table.row(
+        "weight change through the API",
+        elapsed,
+        Some(10 * MILLISECOND),
+    );
     let mut elapsed = Vec::new();
     for _ in 0..round_count {
         let stopwatch = Stopwatch::now();
         engine.tick().await?;
         elapsed.push(stopwatch.elapsed());
     }
-    table.row("the upkeep of a second", elapsed, None);
+    table.row("one periodic tick", elapsed, None);
     Ok(())
 }
 

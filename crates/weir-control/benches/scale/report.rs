@@ -64,7 +64,7 @@ impl Table {
             return;
         }
         if !self.has_head {
-            println!("| what | ms | least…most | of it on the CPU | goal | |");
+            println!("| what | ms | least…most | CPU ms | goal | |");
             println!("| --- | --- | --- | --- | --- | --- |");
             self.has_head = true;
         }

@@ -32,7 +32,7 @@ impl AbsentVip {
             Some(interface) => {
                 format!("{address} of service {service} will be removed from {interface}")
             }
-            None => format!("{address} of service {service} is on no interface of this machine"),
+            None => format!("no interface of this machine has {address} of service {service}"),
         }
     }
 

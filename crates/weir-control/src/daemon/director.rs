@@ -72,7 +72,7 @@ pub struct Director<P> {
     keeper: Link,
     /// Whether the pins are lost when this process's mount namespace ends, and whether this has been logged.
     pins_are_temporary: bool,
-    has_warned_of_pins: bool,
+    has_warned_about_pins: bool,
     /// The secrets that the keeper stores.
     kept_secrets: Option<RememberedSecrets>,
     /// The successor's process ID, and the channel to the successor.
@@ -137,7 +137,7 @@ impl<P: Plane> Director<P> {
             crashes: (0, None),
             keeper: Link::default(),
             pins_are_temporary: false,
-            has_warned_of_pins: false,
+            has_warned_about_pins: false,
             kept_secrets: None,
             successor: None,
             probation: None,
@@ -169,7 +169,7 @@ impl<P: Plane> Director<P> {
         self.pass_secrets();
         self.configure_processes();
         self.pins_are_temporary = keeper_state.pins_are_temporary;
-        self.warn_of_temporary_pins();
+        self.warn_about_temporary_pins();
         if self.node.is_draining() {
             self.node.move_routers(&self.configured);
         }
@@ -235,9 +235,9 @@ impl<P: Plane> Director<P> {
     }
 
     /// Warns once if the active configuration needs pins that are lost when this process's mount namespace ends.
-    fn warn_of_temporary_pins(&mut self) {
-        if self.pins_are_temporary && needs_engine(&self.desired) && !self.has_warned_of_pins {
-            self.has_warned_of_pins = true;
+    fn warn_about_temporary_pins(&mut self) {
+        if self.pins_are_temporary && needs_engine(&self.desired) && !self.has_warned_about_pins {
+            self.has_warned_about_pins = true;
             tracing::warn!(
                 "forwarding ends when this process is stopped or killed: the pins are in a mount namespace that ends \
                  with its command (`ip netns exec` creates one); enter only the network namespace: nsenter \
@@ -297,8 +297,8 @@ impl<P: Plane> Director<P> {
     /// Configures flow synchronization in this process, unless the engine process synchronizes flows.
     fn configure_sync(&mut self) {
         let config = self.configured.sync.as_ref();
-        let syncs_here = !self.plane.synchronizes();
-        self.sync.configure(config.filter(|_| syncs_here));
+        let is_sync_local = !self.plane.synchronizes();
+        self.sync.configure(config.filter(|_| is_sync_local));
     }
 
     /// Exchanges flows with other directors. Returns the pause until the next call.
@@ -334,7 +334,7 @@ impl<P: Plane> Director<P> {
     fn record_configuration(&mut self) {
         self.record_configuration_of(&self.file, &self.text);
         self.configure_processes();
-        self.warn_of_temporary_pins();
+        self.warn_about_temporary_pins();
     }
 
     fn record_configuration_of(&self, file: &Path, text: &str) {

@@ -41,7 +41,7 @@ use crate::traffic;
 use weir_discovery::Membership;
 use weir_runtime_dir::SocketAccess;
 
-pub use crate::plane::{LastPass, Plane, WantedConfiguration};
+pub use crate::plane::{LastPassedProbe, Plane, WantedConfiguration};
 pub use crate::runtime_dir::{
     LOCK, RuntimeDir, SOCKET, active_config_file, active_config_files, last_configuration,
 };
@@ -118,7 +118,7 @@ pub async fn run<P: Plane>(
     }
     // Each proxied connection, running probe, map, program and link needs descriptors.
     if let Err(error) = weir_sys::raise_nofile() {
-        tracing::warn!(%error, "failed to raise the open-file limit: few connections and probes are possible");
+        tracing::warn!(%error, "failed to raise the open-file limit: the number of connections and probes is limited");
     }
     tracing::info!(file = %file.display(), "starting");
     let notifier = Notifier::from_env()?;
@@ -188,7 +188,7 @@ pub async fn run<P: Plane>(
         director.manage_real_server(&options.runtime_dir, &options.pin_dir);
     }
     serve(&mut director, requests, network, &mut signals, &notifier).await;
-    if director.is_succeeded() {
+    if director.has_successor() {
         drain(director, &mut signals).await;
         api_server.abort();
         return Ok(());
@@ -285,7 +285,7 @@ async fn serve<P: Plane>(
                     notify(notifier, Notification::Reloading);
                 }
                 director.execute(command).await;
-                if director.is_succeeded() {
+                if director.has_successor() {
                     return;
                 }
                 if is_reload {

@@ -53,7 +53,7 @@ pub enum RequestError {
         text: String,
     },
     /// A header does not have the form `Name: value`.
-    #[error("{text:?} is not 'Name: value'")]
+    #[error("expected 'Name: value', found {text:?}")]
     Header {
         /// The argument.
         text: String,
@@ -494,7 +494,7 @@ fn compared_path<'a>(
             false => "received, unless a route rewrites it",
         };
         steps.push(format!(
-            "path normalized: {}, which routes compare; the path is forwarded as {forwarded}",
+            "path normalized: {}, used to match routes; the path is forwarded as {forwarded}",
             String::from_utf8_lossy(target.path())
         ));
     }

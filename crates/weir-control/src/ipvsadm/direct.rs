@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use weir_ipvsadm::{Edit, Refusal};
+use weir_ipvsadm::{Edit, EditError};
 use weir_model::Desired;
 
 use crate::configuration::{self, Secrets};
@@ -68,7 +68,7 @@ impl Direct {
         })
     }
 
-    async fn edit(&mut self, edits: &[Edit]) -> Result<Vec<Result<(), Refusal>>, String> {
+    async fn edit(&mut self, edits: &[Edit]) -> Result<Vec<Result<(), EditError>>, String> {
         let (_, engine) = match &mut self.engine {
             Some(opened) => opened,
             closed => {

@@ -4,7 +4,7 @@ use std::io::{self, BufRead, Write};
 use std::time::Duration;
 
 use weir_ipvsadm::{
-    Columns, Command, Edit, Errno, Exit, List, Listing, Names, Refusal, ServiceKey,
+    Columns, Command, Edit, EditError, Errno, Exit, List, Listing, Names, ServiceKey,
     format_connections, format_timeouts, parse, read_error, words,
 };
 
@@ -135,8 +135,8 @@ impl Session<'_> {
                     self.note_disabled_forwarding(edit)?;
                     0
                 }
-                Err(refusal) => {
-                    writeln!(self.streams.errors, "{}", refusal.message(edit))?;
+                Err(error) => {
+                    writeln!(self.streams.errors, "{}", error.message(edit))?;
                     255
                 }
             };
@@ -184,8 +184,8 @@ impl Session<'_> {
             Command::List(List::Service(key), columns) => {
                 let listing = self.listing().await?;
                 let Some(text) = listing.format_service(key, *columns, self.names) else {
-                    let refusal = Refusal::from(Errno::NoService);
-                    let message = refusal.message(&Edit::Zero(None)).to_owned();
+                    let error = EditError::from(Errno::NoService);
+                    let message = error.message(&Edit::Zero(None)).to_owned();
                     writeln!(self.streams.errors, "{message}")?;
                     return Ok(1);
                 };
@@ -291,8 +291,8 @@ impl Session<'_> {
                     }
                 },
                 Err(client::Error::Denied { .. }) => {
-                    let refusal = Refusal::from(Errno::Permission);
-                    let message = refusal.message(&Edit::Clear).to_owned();
+                    let error = EditError::from(Errno::Permission);
+                    let message = error.message(&Edit::Clear).to_owned();
                     return Err(self.unavailable(&message));
                 }
                 Err(error) => return Err(self.unavailable(&error.to_string())),

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::mpsc::Receiver;
 
 use serde::{Deserialize, Serialize};
-use weir_proxy::{HandedOverConnection, Inlet, Tunnel};
+use weir_proxy::{HandedOverConnection, HandoverReceiver, Tunnel};
 use weir_sys::{Channel, Message};
 
 /// The header of a message, which the connection's buffered bytes follow. Later versions may add fields; a missing
@@ -69,16 +69,20 @@ pub(crate) fn send(
 }
 
 /// Receives connections and the final counters, until the other process closes the channel. Runs on its own thread.
-pub(crate) fn receive(channel: &Channel, inlet: &mut Inlet, count: impl Fn(&mut Inlet, File)) {
+pub(crate) fn receive(
+    channel: &Channel,
+    receiver: &mut HandoverReceiver,
+    count: impl Fn(&mut HandoverReceiver, File),
+) {
     while let Ok(Some(mut message)) = channel.receive() {
         if message.bytes == COUNTERS_MESSAGE {
             if let Some(file) = message.files.pop() {
-                count(inlet, file.into());
+                count(receiver, file.into());
             }
             continue;
         }
         match parse_message(message) {
-            Some(connection) => inlet.accept(connection),
+            Some(connection) => receiver.accept(connection),
             None => tracing::error!("received an invalid connection message"),
         }
     }

@@ -120,7 +120,7 @@ pub async fn run(paths: &Paths, configuration: &Path) -> Result<u8, Error> {
     let (privileged, lock) = Privileged::open(paths, configuration)?;
     // The keeper holds all listening sockets, so it needs many descriptors.
     if let Err(error) = weir_sys::raise_nofile() {
-        tracing::warn!(%error, "failed to raise the open-file limit: few listening sockets can be kept");
+        tracing::warn!(%error, "failed to raise the open-file limit: the number of listening sockets is limited");
     }
     let program = std::env::current_exe().map_err(|source| Error::Program {
         path: "/proc/self/exe".into(),

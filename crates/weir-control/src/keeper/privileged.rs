@@ -127,7 +127,7 @@ impl Privileged {
         match self {
             Self::InProcess { owner, paths, .. } => {
                 let is_upgrade = owner.is_some() && has_daemon;
-                is_upgrade || weir_runtime_dir::account_that_owns(&paths.runtime_dir).is_some()
+                is_upgrade || weir_runtime_dir::owning_account(&paths.runtime_dir).is_some()
             }
             Self::Service { .. } => true,
         }
@@ -149,7 +149,7 @@ impl Privileged {
                 ..
             } => {
                 // If the daemon is unprivileged, check the program, because the daemon could specify any file.
-                *owner = weir_runtime_dir::account_that_owns(&paths.runtime_dir);
+                *owner = weir_runtime_dir::owning_account(&paths.runtime_dir);
                 *sharing = weir_runtime_dir::sharing(&paths.runtime_dir);
                 if owner.is_none() {
                     return Ok(program.to_owned());

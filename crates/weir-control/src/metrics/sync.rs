@@ -17,7 +17,7 @@ const VALUES: [Value; 8] = [
         "weir_sync_peer_up",
         "gauge",
         "1 while the peer responds.",
-        |peer| u64::from(peer.state != "silent"),
+        |peer| u64::from(!matches!(peer.state.as_str(), "connecting" | "silent")),
     ),
     (
         "weir_sync_peer_lag_milliseconds",
@@ -86,7 +86,7 @@ pub(super) fn write_peers(text: &mut Text, report: &Report) {
         }
     }
     let name = "weir_sync_records_total";
-    text.write_family(name, "counter", "Records of peers, by result.");
+    text.write_family(name, "counter", "Records received from peers, by result.");
     for (result, count) in &sync.records {
         text.write_sample(name, &[("result", result.as_str())], *count);
     }

@@ -143,7 +143,7 @@ impl Report {
         if self.pins_are_temporary {
             let problem = "the daemon runs in a mount namespace that ends with its command, such as that of \
                  `ip netns exec`";
-            let effect = "the pins end with it: after a stop or a crash, no packet of layer 4 services is forwarded";
+            let effect = "the pins are lost with it: after a stop or a crash, layer 4 services forward no packets";
             let fix = "stop Weir, and enter only the network namespace: nsenter --net=/run/netns/NAME weir run";
             findings.push(Diagnosis::new(problem, effect).fix(fix));
         }
@@ -177,6 +177,9 @@ const MISMATCHES: [(&str, &str); 6] = [
     ("addresses", "`addresses`"),
     ("peer", "`unicast_peers`"),
 ];
+
+/// How long an ignored advertisement is a problem. Longer than most advertisement intervals.
+const MISMATCH_SECONDS: u64 = 60;
 
 impl Report {
     /// Returns the problems of virtual routers, except faults that `disconnected` interfaces cause.
@@ -283,15 +286,18 @@ fn equal_priority(router: &RouterStatus, configured: &VirtualRouter) -> Option<D
     Some(Diagnosis::new(problem, effect).fix(fix))
 }
 
-/// Reports ignored advertisements that show that the directors' configurations differ.
+/// Reports ignored advertisements that show that the directors' configurations differ. Skips reasons for which no
+/// advertisement was ignored in the last minute: the difference has been corrected, or the director has gone.
 fn mismatches(router: &RouterStatus) -> Vec<Diagnosis> {
     let name = &router.name;
     let mut findings = Vec::new();
     for (reason, keys) in MISMATCHES {
         let count = router.ignored.get(reason).copied().unwrap_or(0);
-        if count > 0 {
+        let seconds = router.last_ignored_seconds.get(reason).copied();
+        if let Some(seconds) = seconds.filter(|it| *it < MISMATCH_SECONDS) {
             let problem = format!(
-                "{count} advertisements for the virtual router {name} were ignored since Weir started: {reason}"
+                "{count} advertisements for the virtual router {name} were ignored since Weir started, the last one \
+                 {seconds} s ago: {reason}"
             );
             let effect = "two directors may have the addresses at the same time";
             let fix = format!("use the same {keys} in [vrrp.{name}] on all directors");
@@ -367,6 +373,7 @@ mod tests {
             checksum: "plain".to_owned(),
             sent: 0,
             received: 0,
+            last_ignored_seconds: ignored.clone().map(|(reason, _)| (reason, 2)).collect(),
             ignored: ignored.collect::<BTreeMap<_, _>>(),
             address_mismatches: 0,
             takeovers: 0,
@@ -405,8 +412,12 @@ mod tests {
 
     #[test]
     fn healthy_director_has_no_findings() {
+        let mut corrected = router("active", "started", &[("authentication", 3)]);
+        let seconds = MISMATCH_SECONDS;
+        corrected.router.last_ignored_seconds = [("authentication".to_owned(), seconds)].into();
         let report = Report {
             vrrp: vec![
+                corrected,
                 router("backup", "started", &[("own", 9)]),
                 router("active", "no other director is active", &[("router-id", 2)]),
             ],

@@ -197,7 +197,7 @@ fn service(
             "file"
         }
         .to_owned(),
-        listen: configured.map_or_else(Vec::new, weir_model::Service::listens_on),
+        listen: configured.map_or_else(Vec::new, weir_model::Service::listener_names),
         vip: UNKNOWN.to_owned(),
         forward: if mixed { "mixed".to_owned() } else { first },
         scheduler: slot.scheduler.clone(),

@@ -144,14 +144,16 @@ fn render_director(report: &Report) -> String {
     let mut out = format!("revision {}", report.revision);
     if let Some(cause) = &report.last_death {
         let times = counted(report.restarts.into(), "time");
-        out.push_str(&format!(", the daemon died {times}, last by {cause}"));
+        out.push_str(&format!(
+            ", the daemon died {times}, most recently by {cause}"
+        ));
     }
     for interface in &report.xdp {
         let hook = if interface.mode == "tc" { "" } else { "xdp " };
         let _ = write!(out, ", {hook}{} on {}", interface.mode, interface.interface);
     }
     out.push_str(&match (report.flows.slots, report.xdp.is_empty()) {
-        (0, true) => ", nothing in the kernel: no layer 4 service\n".to_owned(),
+        (0, true) => ", not attached: no layer 4 services\n".to_owned(),
         (slots, unattached) => {
             let unattached = if unattached {
                 ", not attached to any interface"

@@ -62,6 +62,7 @@ fn unknown_router(router: &weir_model::VirtualRouter, reason: &str) -> VirtualRo
         sent: 0,
         received: 0,
         ignored: BTreeMap::new(),
+        last_ignored_seconds: BTreeMap::new(),
         address_mismatches: 0,
         takeovers: 0,
         tracked: Vec::new(),

@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 use weir_model::Tracing;
-use weir_probing::{PostError, Poster};
+use weir_probing::{PostClient, PostError};
 use weir_proxy::trace::{TraceQueue, TracedRequest};
 
 use otlp::Identity;
@@ -94,7 +94,7 @@ impl TraceExport {
         self.running = tracing.map(|config| {
             let stop = Arc::new(Stop::default());
             let exporter = Exporter {
-                poster: Poster::new(config.endpoint.clone()),
+                client: PostClient::new(config.endpoint.clone()),
                 identity: identity(config),
                 queue: Arc::clone(queue),
                 counts: Arc::clone(&self.counts),
@@ -159,7 +159,7 @@ fn identity(config: &Tracing) -> Identity {
 }
 
 struct Exporter {
-    poster: Poster,
+    client: PostClient,
     identity: Identity,
     queue: Arc<TraceQueue>,
     counts: Arc<Counts>,
@@ -202,7 +202,7 @@ impl Exporter {
         };
         let mut delays = RETRY_DELAYS.into_iter();
         loop {
-            let (error, is_transient) = match timeout(TIMEOUT, self.poster.post(&body)).await {
+            let (error, is_transient) = match timeout(TIMEOUT, self.client.post(&body)).await {
                 Ok(Ok(())) => {
                     self.counts.exported.fetch_add(count, Ordering::Relaxed);
                     return;

@@ -39,7 +39,7 @@ impl CookieKey {
     ///
     /// # Errors
     /// Fails if the file cannot be read or written, or if the system's random number generator fails.
-    pub(super) fn first_for(&mut self, desired: &Desired) -> Result<Option<Secret>, Error> {
+    pub(super) fn load_if_needed(&mut self, desired: &Desired) -> Result<Option<Secret>, Error> {
         let mut sticky = desired.pools.iter().filter_map(|pool| pool.sticky.as_ref());
         if self.is_loaded || sticky.all(|sticky| sticky.secret.is_some()) {
             return Ok(None);

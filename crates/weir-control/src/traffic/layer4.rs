@@ -17,7 +17,7 @@ use weir_engine::{
 use weir_engine_host::{
     ActiveState, AddedServer, Counters, EngineClient, Failure, Query, Reply, Request, SyncStatus,
 };
-use weir_ipvsadm::{Connection, Edit, Listing, Refusal, Timeouts};
+use weir_ipvsadm::{Connection, Edit, EditError, Listing, Timeouts};
 use weir_model::{Desired, Indexed};
 use weir_netlink::Event;
 use weir_probing::PathTable;
@@ -241,7 +241,7 @@ impl RemoteEngine {
         }
     }
 
-    fn edit(&mut self, edits: &[Edit]) -> Result<Vec<Result<(), Refusal>>, Error> {
+    fn edit(&mut self, edits: &[Edit]) -> Result<Vec<Result<(), EditError>>, Error> {
         let edits = edits.to_vec();
         match self.client.request(&Request::Edit { edits }, &[])? {
             Reply::Edited {
@@ -333,7 +333,7 @@ impl Layer4 {
         }
     }
 
-    pub(super) fn weight_change(&self, edit: &Edit) -> Option<Result<WeightChange, Refusal>> {
+    pub(super) fn weight_change(&self, edit: &Edit) -> Option<Result<WeightChange, EditError>> {
         weight_change(self.desired(), edit)
     }
 
@@ -392,13 +392,13 @@ impl Layer4 {
         &mut self,
         edits: &[Edit],
         states: &ServerStates,
-    ) -> Vec<Result<(), Refusal>> {
+    ) -> Vec<Result<(), EditError>> {
         match self {
             Self::Local(engine) => engine.edit_table(edits, states).await,
             Self::Remote(_) if edits.is_empty() => Vec::new(),
             Self::Remote(remote) => remote.edit(edits).unwrap_or_else(|error| {
-                let refusal = Refusal::Message(error.to_string());
-                vec![Err(refusal); edits.len()]
+                let error = EditError::Message(error.to_string());
+                vec![Err(error); edits.len()]
             }),
         }
     }

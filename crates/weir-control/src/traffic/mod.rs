@@ -204,17 +204,17 @@ impl Traffic {
     /// Starts a thread that receives connections and counters from the previous daemon, until that daemon has sent all
     /// of them.
     fn receive(&mut self, takeover: Takeover) {
-        let mut inlet = self.proxy.inlet();
+        let mut receiver = self.proxy.handover_receiver();
         self.receiver = Some(std::thread::spawn(move || {
-            keeper::receive(&takeover.channel, &mut inlet, |inlet, mut file| {
-                inlet.add_counts(&Handover::read(&mut file).service_statuses());
+            keeper::receive(&takeover.channel, &mut receiver, |receiver, mut file| {
+                receiver.add_counts(&Handover::read(&mut file).service_statuses());
             });
         }));
     }
 
     /// Opens everything that the proxy needs for a configuration: sockets, certificates and other files.
     fn prepare(&mut self, desired: &Desired) -> Result<weir_proxy::PreparedPlan, Error> {
-        if let Some(key) = self.cookie_key.first_for(desired)? {
+        if let Some(key) = self.cookie_key.load_if_needed(desired)? {
             self.proxy.set_cookie_key(key);
         }
         Ok(self.proxy.prepare(desired)?)

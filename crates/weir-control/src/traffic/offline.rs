@@ -1,6 +1,6 @@
 //! Opens the layer 4 engine without a daemon, for edits from ipvsadm. Requires the runtime directory's lock.
 
-use weir_ipvsadm::{Edit, Refusal};
+use weir_ipvsadm::{Edit, EditError};
 use weir_model::Desired;
 use weir_state::ServerStates;
 
@@ -47,7 +47,7 @@ impl Offline {
     }
 
     /// Executes ipvsadm's edits.
-    pub(crate) async fn edit_table(&mut self, edits: &[Edit]) -> Vec<Result<(), Refusal>> {
+    pub(crate) async fn edit_table(&mut self, edits: &[Edit]) -> Vec<Result<(), EditError>> {
         let mut planes = Planes {
             engine: Some(&mut self.engine),
             proxy: None,

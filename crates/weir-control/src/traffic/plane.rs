@@ -19,7 +19,7 @@ use super::{Error, Traffic, needs_engine};
 use crate::explain::{ExplainResponse, Packet, ServerInService};
 use crate::ipvsadm_message as ipvsadm;
 use crate::keeper;
-use crate::plane::{LastPass, Plane, WantedConfiguration};
+use crate::plane::{LastPassedProbe, Plane, WantedConfiguration};
 use crate::snapshot::{OpenFiles, Snapshot};
 use crate::status::Sync;
 use weir_engine::{Engine, ListenerConflict};
@@ -287,7 +287,7 @@ impl Plane for Traffic {
         }
     }
 
-    fn read_handshakes(&mut self, passed: &LastPass<'_>) -> Result<(), Error> {
+    fn read_handshakes(&mut self, passed: &LastPassedProbe<'_>) -> Result<(), Error> {
         let handshakes = self.watch_handshakes(passed);
         self.read_latency_counts().and(handshakes)
     }
@@ -373,8 +373,8 @@ impl Plane for Traffic {
             engine.detach_tc();
             engine.close();
         }
-        let (outlet, connections) = std::sync::mpsc::channel();
-        self.proxy.hand_over(outlet);
+        let (sender, connections) = std::sync::mpsc::channel();
+        self.proxy.hand_over(sender);
         let (status, before) = (
             self.proxy.status_reader(),
             std::mem::take(&mut self.exported_counts),

@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use weir_health::{Ejection, Transition};
-use weir_ipvsadm::{Edit, Refusal};
+use weir_ipvsadm::{Edit, EditError};
 use weir_model::{Desired, OnRemove, Pool};
 use weir_state::{
-    Driver, EjectionEvent, HealthEvent, OrderError, Override, OverrideRecord, Overrides,
+    Driver, EjectionEvent, HealthEvent, Override, OverrideError, OverrideRecord, Overrides,
     ServerStates, ServerUpdate, Source,
 };
 
@@ -59,10 +59,10 @@ impl Planes<'_> {
         update: ServerUpdate,
     ) -> Result<(), Error> {
         self.check_override(pool, server, update)?;
-        match states.place_order((pool, server), update.0, now(), self) {
+        match states.change_override((pool, server), update.0, now(), self) {
             Ok(_) => Ok(()),
-            Err(OrderError::Record(error) | OrderError::Apply(error)) => Err(error),
-            Err(OrderError::Halfway { cause, rollback }) => Err(Error::RollbackFailed {
+            Err(OverrideError::Record(error) | OverrideError::Apply(error)) => Err(error),
+            Err(OverrideError::RollbackFailed { cause, rollback }) => Err(Error::RollbackFailed {
                 cause: Box::new(cause),
                 rollback: Box::new(rollback),
             }),
@@ -98,7 +98,7 @@ impl Planes<'_> {
         &mut self,
         states: &mut ServerStates,
         edits: &[Edit],
-    ) -> Vec<Result<(), Refusal>> {
+    ) -> Vec<Result<(), EditError>> {
         let (mut results, mut engine_edits) = (Vec::with_capacity(edits.len()), Vec::new());
         for edit in edits {
             let engine = self.engine.as_deref();
@@ -106,9 +106,9 @@ impl Planes<'_> {
                 Some(Ok(order)) => {
                     let server = (order.pool.as_str(), order.server.as_str());
                     let applied = self.set_override(states, server, ServerUpdate(order.wanted));
-                    Some(applied.map_err(|error| Refusal::Message(error.to_string())))
+                    Some(applied.map_err(|error| EditError::Message(error.to_string())))
                 }
-                Some(Err(refusal)) => Some(Err(refusal)),
+                Some(Err(error)) => Some(Err(error)),
                 None => {
                     engine_edits.push(edit.clone());
                     None
@@ -159,7 +159,7 @@ impl Traffic {
     /// Reads the handshake counters of layer 4 services, and ejects servers that do not respond.
     pub(super) fn watch_handshakes(
         &mut self,
-        passed: &crate::plane::LastPass<'_>,
+        passed: &crate::plane::LastPassedProbe<'_>,
     ) -> Result<(), Error> {
         let Some(engine) = &mut self.engine else {
             return Ok(());

@@ -410,7 +410,12 @@ impl Case {
             return Ok(1.0 - (bound + stateless) as f64 / sent as f64);
         }
         if self.stream == Stream::NotOurs {
-            check_count("packets not ours", reason(Reason::PassNotOurs), sent, 0)?;
+            check_count(
+                "packets to other addresses",
+                reason(Reason::PassNotOurs),
+                sent,
+                0,
+            )?;
             return check_count("packets forwarded", packets_in + packets_out, 0, 0).map(|()| 0.0);
         }
         let replies = matches!(self.stream, Stream::Replies(_));
@@ -434,7 +439,7 @@ impl Case {
         }
         check_count("packets in the other direction", other_direction, 0, 0)?;
         check_count(
-            "packets of refused flows",
+            "packets of rejected flows",
             without_entry,
             0,
             if nat { sent / 100 } else { 0 },
@@ -472,7 +477,7 @@ fn check_count(what: &str, found: u64, expected: u64, slack: u64) -> Outcome<()>
     if found.abs_diff(expected) <= slack {
         return Ok(());
     }
-    Err(format!("{found} {what} where {expected} were expected").into())
+    Err(format!("expected {expected} {what}, found {found}").into())
 }
 
 /// Returns the reasons counted between `before` and `after`, as text.

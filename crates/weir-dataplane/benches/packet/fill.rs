@@ -36,7 +36,7 @@ pub(crate) fn run(
         return Ok(());
     }
     println!(
-        "\n1b. Established packets by the fill of the table, after {TURNOVERS} turnovers, net ns\n"
+        "\n1b. Established packets by table fill level, after {TURNOVERS} turnovers, net ns\n"
     );
     let mut tables = Vec::new();
     for (percent, batches) in FILLS {
@@ -115,7 +115,7 @@ impl Table {
         let counts = table.director.counts()?;
         let refused = counts.reason(Reason::CountTableFull);
         if refused > 0 || counts.entries != u64::from(batches * BATCH) {
-            let lost = format!("{refused} of {} flows refused", counts.inserted + refused);
+            let lost = format!("{refused} of {} flows rejected", counts.inserted + refused);
             return Err(format!("at {percent} %: {lost}, {} entries", counts.entries).into());
         }
         table.forwarded_before = counts.packets_in;

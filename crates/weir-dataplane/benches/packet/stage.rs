@@ -21,9 +21,9 @@ use crate::measure::Effort;
 use crate::network::TestNetwork;
 use crate::report::{Spread, Table};
 
-/// A build that returns before `before`, which occurs once in `file`: the step `done` is complete at this point.
+/// A build that returns before `before`, which occurs once in `file`; `step` is complete at this point.
 struct Cut {
-    done: &'static str,
+    step: &'static str,
     file: &'static str,
     before: &'static str,
     /// The value that must be computed before the return.
@@ -31,13 +31,13 @@ struct Cut {
 }
 
 const fn cut(
-    done: &'static str,
+    step: &'static str,
     file: &'static str,
     before: &'static str,
     used_value: &'static str,
 ) -> Cut {
     Cut {
-        done,
+        step,
         file,
         before,
         used_value,
@@ -104,7 +104,7 @@ pub(crate) fn run(
         .enumerate()
         .map(|(number, cut)| {
             build_edited(&scratch.join(format!("stage-{number}")), &[cut.edit()])
-                .map_err(|error| format!("stage {:?}: {error}", cut.done).into())
+                .map_err(|error| format!("stage {:?}: {error}", cut.step).into())
         })
         .collect::<Outcome<Vec<PathBuf>>>()?;
     let columns = [1, 1 << 14]
@@ -113,7 +113,7 @@ pub(crate) fn run(
     let (one, many) = (one?, many?);
     let table = Table::new(&["stage", "1 flow", "16 K flows"]);
     table.print_header();
-    let names = CUTS.iter().map(|cut| cut.done).chain([LAST_STEP, "whole"]);
+    let names = CUTS.iter().map(|cut| cut.step).chain([LAST_STEP, "whole"]);
     for ((name, one), many) in names.zip(&one).zip(&many) {
         table.print_row(&[name.to_owned(), format!("{one:.0}"), format!("{many:.0}")]);
     }

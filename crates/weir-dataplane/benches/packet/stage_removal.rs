@@ -136,7 +136,7 @@ fn scheduling_stages(known: &KnownResults) -> Vec<Stage> {
             "latency estimator, off",
             vec![insert_at_start(
                 "lib/latency.h",
-                "latency_sampled(__u64 hash)\n{\n",
+                "latency_is_sampled(__u64 hash)\n{\n",
                 "if (1)\n\t\treturn 0;",
             )],
         ),
@@ -209,7 +209,7 @@ pub(crate) fn run(
     effort: Effort,
 ) -> Outcome<()> {
     println!(
-        "\n4. Stages of an established packet, direct, 1 flow: the whole minus a build without the stage, ns\n"
+        "\n4. Stages of an established packet, direct, 1 flow: the complete build minus a build without the stage, ns\n"
     );
     let case = established(1);
     let director = Director::open(network.pin_dir(), network.director, case.setup)?;

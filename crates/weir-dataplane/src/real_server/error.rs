@@ -77,7 +77,7 @@ pub enum Error {
         source: io::Error,
     },
     /// The rules exceed the size of a map.
-    #[error("{count} {what}, but the maximum is {limit}")]
+    #[error("too many {what}: {count}, the maximum is {limit}")]
     Limit {
         /// The kind of rules.
         what: &'static str,

@@ -136,11 +136,11 @@ impl Rules {
         limit("GUE ports", self.gue_ports.len(), GUE_MAX)?;
         limit("exceptions", self.except.len(), EXCEPT_MAX)?;
         for vip in &self.tunnels {
-            limit("port ranges of one VIP", vip.ports.len(), RANGES_MAX)?;
+            limit("port ranges for one VIP", vip.ports.len(), RANGES_MAX)?;
         }
         for key in mark_keys(&self.marks) {
             limit(
-                "VIPs and port ranges of one DSCP",
+                "VIPs and port ranges for one DSCP",
                 self.marks_of(key).count(),
                 RANGES_MAX,
             )?;
@@ -174,7 +174,7 @@ mod tests {
         let error = rules.check().unwrap_err();
         assert_eq!(
             error.to_string(),
-            "17 VIPs and port ranges of one DSCP, but the maximum is 16"
+            "too many VIPs and port ranges for one DSCP: 17, the maximum is 16"
         );
     }
 }

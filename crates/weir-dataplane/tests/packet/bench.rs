@@ -326,16 +326,16 @@ impl Bench {
             .elements
             .get_all(row.snat_at, row.snat_len.into())
             .unwrap();
-        let known = self.model.config_mut().services.get_mut(&service).unwrap();
-        known.flags = row.flags;
-        known.persistence = (row.template_ticks != 0).then_some(Persistence {
+        let model_row = self.model.config_mut().services.get_mut(&service).unwrap();
+        model_row.flags = row.flags;
+        model_row.persistence = (row.template_ticks != 0).then_some(Persistence {
             ticks: row.template_ticks,
             prefix4: row.template_prefix4,
             prefix6: row.template_prefix6,
             scope: row.template_scope,
         });
-        known.snat_ports = (row.snat_port_first, row.snat_port_last);
-        known.snat_addresses = addresses
+        model_row.snat_ports = (row.snat_port_first, row.snat_port_last);
+        model_row.snat_addresses = addresses
             .iter()
             .map(|element| {
                 let bytes: Vec<u8> = element
@@ -519,7 +519,7 @@ impl Bench {
         if row.forward == Forward::Nat as u8 {
             self.change_filter(|filter| filter.add_source(row.addr));
         }
-        let known = Server {
+        let added = Server {
             dest,
             seq,
             live,
@@ -528,7 +528,7 @@ impl Bench {
             address: server.address,
             port,
         };
-        self.change(service, |schedule| schedule.add(known));
+        self.change(service, |schedule| schedule.add(added));
         dest
     }
 

@@ -57,22 +57,22 @@ pub(crate) fn assert_invariants(plane: &Dataplane) -> HashMap<Tuple, Flow> {
     let mut marks: HashMap<u32, (u64, u32)> = HashMap::new();
     for flow in plane.maps().flows.walk() {
         let tuple = Tuple::from_cold(&flow.cold);
-        let place = Placement::new(key.hash(&tuple), Geometry::new(buckets));
+        let placement = Placement::new(key.hash(&tuple), Geometry::new(buckets));
         let bucket = flow.index / BUCKET_SLOTS;
-        let step = place.buckets().find(|(index, _)| *index == bucket);
+        let step = placement.buckets().find(|(index, _)| *index == bucket);
         let Some((_, mark)) = step else {
-            panic!("{tuple:?} does not belong in bucket {bucket}");
+            panic!("{tuple:?} is in the wrong bucket: {bucket}");
         };
         let is_away = flow.meta().flags & FLOW_AWAY != 0;
         assert_eq!(is_away, mark != Mark::None, "{tuple:?}");
-        assert_eq!(flow.entry.tag(), place.tag, "{tuple:?}");
-        let hint = plane.maps().flows.hint(place.home).unwrap();
+        assert_eq!(flow.entry.tag(), placement.tag, "{tuple:?}");
+        let hint = plane.maps().flows.hint(placement.home).unwrap();
         assert_ne!(
-            hint & Entry::hint_bit(place.tag),
+            hint & Entry::hint_bit(placement.tag),
             0,
             "{tuple:?} is excluded by the hint"
         );
-        let (spilled, stashed) = marks.entry(place.home).or_default();
+        let (spilled, stashed) = marks.entry(placement.home).or_default();
         match mark {
             Mark::None => {}
             Mark::Spilled(unit) => *spilled += unit,

@@ -319,7 +319,7 @@ fn apply_random_change(random: &mut Random, bench: &mut Bench, services: &[(u32,
 
 /// Returns whether a packet must be skipped: a packet that a separate stage handles, or a packet from a client to which
 /// the kernel routes replies even with forwarding off, because it always has a route to ff00::/8.
-fn is_not_compared(layout: &Layout) -> bool {
+fn is_skipped(layout: &Layout) -> bool {
     let multicast = layout.src.octets()[0] == 0xff;
     multicast
         || !matches!(
@@ -335,7 +335,7 @@ fn from_environment(name: &str) -> Option<u64> {
 }
 
 #[test]
-fn random_packets_match_the_model_at_length() {
+fn random_packets_match_the_model_soak() {
     let default_count = match std::env::var_os("WEIR_SOAK") {
         Some(_) => SOAK_PACKETS,
         None => PACKETS,
@@ -440,7 +440,7 @@ fn run_stream(seed: u64, count: u64, flows: u32) -> FinalState {
         if random.one_in(5) {
             mutate(&mut random, &mut frame);
         }
-        if parse(&frame).is_ok_and(|layout| is_not_compared(&layout)) {
+        if parse(&frame).is_ok_and(|layout| is_skipped(&layout)) {
             continue;
         }
         sent += 1;

@@ -315,7 +315,7 @@ fn recorded_clients_match_the_model() {
 }
 
 #[test]
-fn random_clients_match_the_model_at_length() {
+fn random_clients_match_the_model_soak() {
     let Some(mut bench) = Bench::open() else {
         return;
     };

@@ -5,7 +5,7 @@
 use weir_sched::{Kind, Mode};
 
 use crate::bench::Bench;
-use crate::scheduler::Step::{self, Add, Empty, End, Fill, Flows, Remove, Weigh};
+use crate::scheduler::Step::{self, Add, Empty, End, Fill, Flows, Remove, SetWeight};
 use crate::scheduler::{Script, TREE_SCHEDULERS, VIP};
 
 const SERVERS: usize = 100;
@@ -26,7 +26,7 @@ fn lists_without_a_tree_match_the_model() {
         script.run(&[Add(1); SERVERS]);
         let edits: Vec<Step> = (1..=SERVERS)
             .step_by(7)
-            .map(|number| Weigh(number, (number as u32 % 5) * 2))
+            .map(|number| SetWeight(number, (number as u32 % 5) * 2))
             .collect();
         script.run(&edits);
         let chosen = script.run(&[Flows(130)]);
@@ -102,7 +102,7 @@ fn address_moves_while_servers_accept_flows() {
         assert_eq!(chosen, [kept; 5], "{kind}");
         // One server accepts flows again: either it is in the set, or the search finds it.
         assert_eq!(
-            script.run(&[Empty(9), Weigh(9, 1000), Flows(1)]),
+            script.run(&[Empty(9), SetWeight(9, 1000), Flows(1)]),
             [9],
             "{kind}"
         );

@@ -183,8 +183,8 @@ fn foreign_packets_pass() {
     let syn = Shape::tcp(SYN);
     let link = Packet::ethernet(CLIENT_MAC.into(), DIRECTOR_MAC.into());
     let cases = [
-        Case::new("arp", link.carry(weir_wire::EtherType::ARP, &[0; 28])).passes(Reason::PassNotIp),
-        Case::new("lldp", link.carry(weir_wire::EtherType(0x88cc), &[0; 46]))
+        Case::new("arp", link.frame(weir_wire::EtherType::ARP, &[0; 28])).passes(Reason::PassNotIp),
+        Case::new("lldp", link.frame(weir_wire::EtherType(0x88cc), &[0; 46]))
             .passes(Reason::PassNotIp),
         Case::new(
             "three tags",

@@ -102,7 +102,7 @@ fn every_segment_gets_a_reset() {
                 assert_reset(&mut bench, &name(step), &frame, expected.0, expected.1);
             }
             let frame = segment(ends, RST, 100, 0);
-            Case::new(name("a reset is not answered"), frame)
+            Case::new(name("no reply to a reset"), frame)
                 .drops(Reason::DropRemoved)
                 .check(&mut bench);
             let flow = bench

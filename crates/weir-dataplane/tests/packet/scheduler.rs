@@ -18,14 +18,14 @@ pub(crate) enum Step {
     /// The latest flow of the server with this number ends.
     End(u16),
     Add(u32),
-    Weigh(usize, u32),
+    SetWeight(usize, u32),
     Remove(usize),
     /// The server reaches its threshold.
     Fill(usize),
     /// The server is below its threshold again.
     Empty(usize),
 }
-use Step::{Add, Empty, End, Fill, Flows, Remove, Weigh};
+use Step::{Add, Empty, End, Fill, Flows, Remove, SetWeight};
 
 pub(crate) struct Script<'a> {
     pub(crate) bench: &'a mut Bench,
@@ -89,7 +89,7 @@ impl<'a> Script<'a> {
                         let number = self
                             .dests
                             .iter()
-                            .position(|known| *known == dest)
+                            .position(|row| *row == dest)
                             .map_or(0, |index| index + 1);
                         let forwarded = outcome.verdict == Xdp::Tx && outcome.counted.is_empty();
                         chosen.push(if forwarded { number } else { 0 });
@@ -106,7 +106,7 @@ impl<'a> Script<'a> {
                     let server = NewServer::new(Forward::Direct, &address).weight(weight);
                     self.dests.push(self.bench.add(self.service, server));
                 }
-                Weigh(number, weight) => {
+                SetWeight(number, weight) => {
                     self.bench
                         .set_weight(self.service, self.dests[number - 1], weight)
                 }
@@ -141,11 +141,11 @@ const SCRIPTS: [&[Step]; 7] = [
         Add(1),
         Add(3),
         Flows(20),
-        Weigh(1, 2),
+        SetWeight(1, 2),
         Flows(12),
-        Weigh(3, 0),
+        SetWeight(3, 0),
         Flows(12),
-        Weigh(3, 9),
+        SetWeight(3, 9),
         Flows(24),
     ],
     &[
@@ -169,7 +169,7 @@ const SCRIPTS: [&[Step]; 7] = [
         End(3),
         End(5),
         Flows(6),
-        Weigh(2, 100),
+        SetWeight(2, 100),
         Flows(30),
         Remove(1),
         Flows(9),
@@ -178,14 +178,14 @@ const SCRIPTS: [&[Step]; 7] = [
         Add(0),
         Add(0),
         Flows(2),
-        Weigh(2, 3),
+        SetWeight(2, 3),
         Flows(4),
-        Weigh(1, 1),
+        SetWeight(1, 1),
         Flows(8),
-        Weigh(2, 0),
-        Weigh(1, 0),
+        SetWeight(2, 0),
+        SetWeight(1, 0),
         Flows(2),
-        Weigh(1, 1),
+        SetWeight(1, 1),
         Flows(3),
     ],
     &[
@@ -214,7 +214,7 @@ const SCRIPTS: [&[Step]; 7] = [
         Remove(3),
         Fill(1),
         Flows(2),
-        Weigh(2, 4),
+        SetWeight(2, 4),
         Flows(5),
         Empty(4),
         Flows(20),
@@ -466,7 +466,7 @@ fn long_lists_match_the_model() {
         script.run(&[Add(1); 20]);
         let weights = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3];
         let edits: Vec<Step> = (1..=10)
-            .map(|number| Weigh(number, weights[number - 1]))
+            .map(|number| SetWeight(number, weights[number - 1]))
             .collect();
         script.run(&edits);
         for round in 0..4 {

@@ -128,7 +128,7 @@ impl<'a> Case<'a> {
         self.flows.push(self.vip.clone());
         let outcome = self.bench.send(&self.frame(self.flows.len(), SYN));
         let dest = u32::from(outcome.frame[5]);
-        let server = self.dests.iter().position(|known| *known == dest);
+        let server = self.dests.iter().position(|row| *row == dest);
         let sent = outcome.verdict == Xdp::Tx && outcome.counted.is_empty();
         self.chosen.push(match server.filter(|_| sent) {
             Some(index) => (index + 1).to_string(),

@@ -61,10 +61,7 @@ fn shares(
         let outcome = bench.send(&Shape::udp().arriving(client, at(VIP, port)));
         assert_eq!(outcome.verdict, Xdp::Tx, "{kind}: {:?}", outcome.counted);
         let dest = u32::from(outcome.frame[5]);
-        count[servers
-            .iter()
-            .position(|known| *known % 256 == dest)
-            .unwrap()] += 1;
+        count[servers.iter().position(|row| *row % 256 == dest).unwrap()] += 1;
     }
     count
 }

@@ -24,20 +24,20 @@ impl Engine {
         })
     }
 
-    /// Persists the differences between `former` and the current allocation.
-    pub(super) fn persist_changes(&mut self, former: &PreviousAllocation) -> Result<()> {
-        self.file.append(&self.changes_since(former))
+    /// Persists the differences between `previous` and the current allocation.
+    pub(super) fn persist_changes(&mut self, previous: &PreviousAllocation) -> Result<()> {
+        self.file.append(&self.changes_since(previous))
     }
 
-    /// Persists the differences between `former` and the current allocation. A failed write is retried later.
-    pub(super) fn persist_changes_if_possible(&mut self, former: &PreviousAllocation) {
-        let changes = self.changes_since(former);
+    /// Persists the differences between `previous` and the current allocation. A failed write is retried later.
+    pub(super) fn persist_changes_if_possible(&mut self, previous: &PreviousAllocation) {
+        let changes = self.changes_since(previous);
         self.file.append_if_possible(&changes);
     }
 
-    fn changes_since(&self, former: &PreviousAllocation) -> Record {
-        let changed = former.changed(&self.state.allocation);
-        Record::for_changes(&self.state, changed, former.sharing_changed())
+    fn changes_since(&self, previous: &PreviousAllocation) -> Record {
+        let changed = previous.changed(&self.state.allocation);
+        Record::for_changes(&self.state, changed, previous.sharing_changed())
     }
 
     /// Brings maps, attachments and the network in line with the planned rows.

@@ -47,14 +47,14 @@ impl Engine {
 
     async fn repair_programs(&mut self) -> Result<()> {
         for ifindex in self.plane.restore_attachments()? {
-            self.log_program_repair(ifindex, "another program had replaced Weir's");
+            self.log_program_repair(ifindex, "another program replaced Weir's program");
         }
         // Removed devices cause separate events.
         let wanted: Vec<u32> = self.network.attached.keys().copied().collect();
         let attachments = self.plane.attachments()?;
         let has_hook = |ifindex: u32, hooks: &[Hook]| {
-            let mut of_interface = attachments.iter().filter(|it| it.ifindex == ifindex);
-            of_interface.any(|it| hooks.contains(&it.hook))
+            let mut interface_attachments = attachments.iter().filter(|it| it.ifindex == ifindex);
+            interface_attachments.any(|it| hooks.contains(&it.hook))
         };
         let present = wanted
             .into_iter()
@@ -76,9 +76,9 @@ impl Engine {
                 self.network.netlink().detach_xdp(*ifindex).await?;
             }
             let cause = if busy {
-                "another program had replaced Weir's"
+                "another program replaced Weir's program"
             } else {
-                "Weir's program had been detached"
+                "Weir's program was detached"
             };
             self.log_program_repair(*ifindex, cause);
         }
@@ -141,10 +141,10 @@ impl Engine {
         let via = neighbour.ip;
         match neighbour.usable_mac() {
             Some(mac) => {
-                tracing::info!(%server, %via, %mac, "the MAC address of the server's neighbour changed");
+                tracing::info!(%server, %via, %mac, "the next hop's MAC address changed");
             }
             None => {
-                tracing::warn!(%server, %via, "the server's neighbour is lost: its packets take another path");
+                tracing::warn!(%server, %via, "the server's neighbour is unreachable: its packets take another path");
             }
         }
     }

@@ -6,7 +6,9 @@
 
 use std::time::Duration;
 
-use weir_ipvsadm::{Edit, Errno, Refusal, Server, ServerEdit, ServerKey, ServiceKey, service_name};
+use weir_ipvsadm::{
+    Edit, EditError, Errno, Server, ServerEdit, ServerKey, ServiceKey, service_name,
+};
 use weir_model::{Desired, Listener, Mark, Proxy, Source};
 use weir_state::{Override, ServerStates};
 
@@ -46,17 +48,17 @@ fn service_of<'a>(desired: &'a Desired, key: &ServiceKey) -> Option<&'a weir_mod
 
 /// Checks whether an edit of a service in the file is allowed. [`Engine::weight_change`] has already handled changes to
 /// weights.
-fn check_file_service_edit(service: &weir_model::Service, edit: &Edit) -> Result<(), Refusal> {
+fn check_file_service_edit(service: &weir_model::Service, edit: &Edit) -> Result<(), EditError> {
     match edit {
         Edit::AddService(_) => Err(Errno::Exists.into()),
         Edit::Zero(_) | Edit::EditServer(..) => Ok(()),
-        _ => Err(file_refusal(service, CHANGE_FILE)),
+        _ => Err(file_conflict(service, CHANGE_FILE)),
     }
 }
 
 /// Checks an edit of an address that belongs to a proxy service in the file, which ipvsadm does not list. A service
 /// that an earlier version created at this address can be changed and deleted.
-fn check_proxy_edit(desired: &Desired, origin: &Origin, edit: &Edit) -> Result<(), Refusal> {
+fn check_proxy_edit(desired: &Desired, origin: &Origin, edit: &Edit) -> Result<(), EditError> {
     let Some(key) = edit.key().filter(|key| !origin.contains(key)) else {
         return Ok(());
     };
@@ -67,16 +69,16 @@ fn check_proxy_edit(desired: &Desired, origin: &Origin, edit: &Edit) -> Result<(
     match (desired.proxies.iter().find(listens), edit) {
         (None, _) | (_, Edit::Zero(_)) => Ok(()),
         (Some(_), Edit::AddService(_)) => Err(Errno::Exists.into()),
-        (Some(proxy), _) => Err(definition_refusal(&proxy.name, proxy.source, CHANGE_FILE)),
+        (Some(proxy), _) => Err(definition_conflict(&proxy.name, proxy.source, CHANGE_FILE)),
     }
 }
 
-fn file_refusal(service: &weir_model::Service, hint: &str) -> Refusal {
-    definition_refusal(&service.name, service.source, hint)
+fn file_conflict(service: &weir_model::Service, hint: &str) -> EditError {
+    definition_conflict(&service.name, service.source, hint)
 }
 
-fn definition_refusal(name: &str, position: Source, hint: &str) -> Refusal {
-    Refusal::File {
+fn definition_conflict(name: &str, position: Source, hint: &str) -> EditError {
+    EditError::File {
         line: position.line,
         definition: format!("service {name} is defined in the file: {hint}"),
     }
@@ -87,10 +89,10 @@ fn requested_weight(
     service: &weir_model::Service,
     key: &ServiceKey,
     edit: &ServerEdit,
-) -> Result<WeightChange, Refusal> {
+) -> Result<WeightChange, EditError> {
     let pool = configured
         .pool(&service.pool)
-        .ok_or_else(|| Refusal::from(Errno::NoEntry))?;
+        .ok_or_else(|| EditError::from(Errno::NoEntry))?;
     let port = match key {
         ServiceKey::Address { port, .. } => *port,
         ServiceKey::Mark { .. } => 0,
@@ -108,13 +110,14 @@ fn requested_weight(
         .servers
         .iter()
         .find(is_server)
-        .ok_or_else(|| Refusal::from(Errno::NoEntry))?;
+        .ok_or_else(|| EditError::from(Errno::NoEntry))?;
     let thresholds = (edit.server.upper, edit.server.lower);
-    let changes_more = edit.forward && forward(server.forward_in(service)) != edit.server.forward
+    let changes_other_fields = edit.forward
+        && forward(server.forward_in(service)) != edit.server.forward
         || edit.thresholds && thresholds != (server.max_connections, server.min_connections)
         || edit.tunnel;
-    if changes_more {
-        return Err(file_refusal(
+    if changes_other_fields {
+        return Err(file_conflict(
             service,
             "ipvsadm can change only a server's weight",
         ));
@@ -122,7 +125,7 @@ fn requested_weight(
     let weight = edit.server.weight;
     if weight > weir_model::MAX_WEIGHT {
         let limit = weir_model::MAX_WEIGHT;
-        return Err(file_refusal(
+        return Err(file_conflict(
             service,
             &format!("the maximum weight is {limit}"),
         ));
@@ -136,7 +139,7 @@ fn requested_weight(
 
 /// Returns the weight that an edit requests for a server in the file. `active` is the active configuration, including
 /// ipvsadm's part. `None` = a different kind of edit.
-pub fn weight_change(active: &Desired, edit: &Edit) -> Option<Result<WeightChange, Refusal>> {
+pub fn weight_change(active: &Desired, edit: &Edit) -> Option<Result<WeightChange, EditError>> {
     let Edit::EditServer(key, edit) = edit else {
         return None;
     };
@@ -151,7 +154,7 @@ impl Engine {
     }
 
     /// Returns the weight that an edit requests for a server in the file; `None` = a different kind of edit.
-    pub fn weight_change(&self, edit: &Edit) -> Option<Result<WeightChange, Refusal>> {
+    pub fn weight_change(&self, edit: &Edit) -> Option<Result<WeightChange, EditError>> {
         weight_change(&self.desired, edit)
     }
 
@@ -166,7 +169,7 @@ impl Engine {
         &mut self,
         edits: &[Edit],
         states: &ServerStates,
-    ) -> Vec<Result<(), Refusal>> {
+    ) -> Vec<Result<(), EditError>> {
         let mut origin = self.state.origin.clone();
         let (mut results, mut persisted) = (Vec::with_capacity(edits.len()), Vec::new());
         for edit in edits {
@@ -183,7 +186,7 @@ impl Engine {
             Ok(()) => results,
             Err(error) if edits.len() == 1 => {
                 tracing::warn!(%error, "rejected an edit by ipvsadm");
-                vec![Err(Refusal::Message(error.to_string()))]
+                vec![Err(EditError::Message(error.to_string()))]
             }
             Err(_) => {
                 let mut results = Vec::with_capacity(edits.len());
@@ -197,7 +200,7 @@ impl Engine {
     }
 
     /// Tries an edit on a copy of ipvsadm's table. Returns whether the edit must be persisted with the table.
-    fn try_edit(&mut self, origin: &mut Origin, edit: &Edit) -> Result<bool, Refusal> {
+    fn try_edit(&mut self, origin: &mut Origin, edit: &Edit) -> Result<bool, EditError> {
         let key = edit.key();
         let file_service = key.and_then(|key| service_of(&self.desired, &key));
         let name = match (&file_service, key) {
@@ -278,7 +281,7 @@ mod tests {
         let add = |key| Edit::AddService(service(key));
         assert_eq!(check(add(site)), Err(Errno::Exists.into()));
         let deleted = check(Edit::DeleteService(site));
-        let refused = matches!(&deleted, Err(Refusal::File { definition, .. }) if definition.contains("site"));
+        let refused = matches!(&deleted, Err(EditError::File { definition, .. }) if definition.contains("site"));
         assert!(refused, "{deleted:?}");
         assert_eq!(check(Edit::Zero(Some(site))), Ok(()));
         for other in [

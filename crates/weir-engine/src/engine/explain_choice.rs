@@ -173,10 +173,10 @@ impl Engine {
             .find(|dest| dest.id == id)
             .map_or(id, |dest| self.counts_of(dest));
         let live = self.plane.maps().live(row).unwrap_or_default();
-        let clip = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
+        let saturate = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
         Counts {
-            active: clip(live.active),
-            inactive: clip(live.inactive),
+            active: saturate(live.active),
+            inactive: saturate(live.inactive),
         }
     }
 }

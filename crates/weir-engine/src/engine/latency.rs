@@ -13,7 +13,7 @@ use weir_abi::{
 };
 use weir_dataplane::{Maps, RingPositions};
 use weir_latency::adapt::Adaptation;
-use weir_latency::share::{KnownLatency, Server, shares};
+use weir_latency::share::{LatencyEstimate, Server, shares};
 use weir_latency::{Method, Statistics, Summary};
 use weir_model::SchedulerKind;
 use weir_planner::allocation::{DestSlot, ServiceSlot};
@@ -86,10 +86,10 @@ impl ServerLatency {
         }
     }
 
-    fn known_latency(&self, now_ns: u64) -> KnownLatency {
+    fn latency_estimate(&self, now_ns: u64) -> LatencyEstimate {
         match self.preferred(now_ns).average_us(now_ns) {
-            Some(us) => KnownLatency::Fresh(us),
-            None => KnownLatency::Stale,
+            Some(us) => LatencyEstimate::Fresh(us),
+            None => LatencyEstimate::Stale,
         }
     }
 }
@@ -138,9 +138,9 @@ impl LatencyMonitor {
             let ns: Vec<i64> = group.iter().map(|sample| sample.ns).collect();
             statistics.add(&ns, now_ns);
             if let Some(limit) = self.limits.get(&dest) {
-                let beyond = ns.iter().filter(|ns| *ns > limit).count() as u64;
-                server.limit_counts.0 += ns.len() as u64 - beyond;
-                server.limit_counts.1 += beyond;
+                let above = ns.iter().filter(|ns| *ns > limit).count() as u64;
+                server.limit_counts.0 += ns.len() as u64 - above;
+                server.limit_counts.1 += above;
             }
         }
         Ok(())
@@ -160,15 +160,15 @@ impl LatencyMonitor {
         server.preferred(now_ns).average_us(now_ns)
     }
 
-    fn known_latency(&self, dest: u32, generation: u32, now_ns: u64) -> KnownLatency {
+    fn latency_estimate(&self, dest: u32, generation: u32, now_ns: u64) -> LatencyEstimate {
         match self.servers.get(&dest) {
-            Some(server) if server.generation == generation => server.known_latency(now_ns),
+            Some(server) if server.generation == generation => server.latency_estimate(now_ns),
             _ => {
                 let since = self.first_seen_ns.get(&dest).copied().unwrap_or(now_ns);
                 if now_ns.saturating_sub(since) < NEW_SERVER_NS {
-                    KnownLatency::New
+                    LatencyEstimate::New
                 } else {
-                    KnownLatency::Stale
+                    LatencyEstimate::Stale
                 }
             }
         }
@@ -181,14 +181,14 @@ impl LatencyMonitor {
             .iter()
             .map(|dest| Server {
                 weight: dest.effective,
-                latency: self.known_latency(dest.id, dest.generation, now_ns),
+                latency: self.latency_estimate(dest.id, dest.generation, now_ns),
             })
             .collect();
         for ((dest, server), share) in usable.iter().zip(&servers).zip(shares(&servers)) {
             self.first_seen_ns.entry(dest.id).or_insert(now_ns);
             let latency_us = match server.latency {
-                KnownLatency::Fresh(us) => us.max(0.0) as u32,
-                KnownLatency::New | KnownLatency::Stale => 0,
+                LatencyEstimate::Fresh(us) => us.max(0.0) as u32,
+                LatencyEstimate::New | LatencyEstimate::Stale => 0,
             };
             maps.set_cost(dest.id, Cost { share, latency_us })?;
         }

@@ -29,7 +29,7 @@ impl Engine {
             self.plane.maps().set_frame_addresses(&addresses)?;
         }
         if routes_changed {
-            self.network_stale = true;
+            self.is_network_stale = true;
             if self.refreshed_at.elapsed() >= REFRESH_INTERVAL.max(self.refresh_duration * 4) {
                 return self.refresh().await;
             }
@@ -67,7 +67,7 @@ impl Engine {
         let changed_servers = self.network.refresh(servers).await?;
         self.refreshed_at = Instant::now();
         self.refresh_duration = started.elapsed();
-        self.network_stale = false;
+        self.is_network_stale = false;
         self.must_check_hops = true;
         let touched = self.services_at(&changed_servers);
         self.replan(&touched.iter().map(String::as_str).collect::<Vec<_>>())
@@ -79,7 +79,7 @@ impl Engine {
     /// # Errors
     /// Fails if a map or the network cannot be read; the next tick retries.
     pub async fn tick(&mut self, states: &ServerStates) -> Result<()> {
-        if self.network_stale {
+        if self.is_network_stale {
             self.refresh().await?;
         }
         self.estimate_rates()?;

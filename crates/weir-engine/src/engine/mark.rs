@@ -149,16 +149,16 @@ impl Engine {
     async fn is_pair_complete(&self, pair: Pair) -> Result<bool> {
         let attachments = self.plane.attachments()?;
         let has_hook = |ifindex, hooks: &[Hook]| {
-            let mut of_interface = attachments.iter().filter(|it| it.ifindex == ifindex);
-            of_interface.any(|it| hooks.contains(&it.hook))
+            let mut interface_attachments = attachments.iter().filter(|it| it.ifindex == ifindex);
+            interface_attachments.any(|it| hooks.contains(&it.hook))
         };
         let is_attached = has_hook(pair.entry, &[Hook::Egress, Hook::ClsactEgress])
             && has_hook(pair.exit, &[Hook::XdpNative])
             && has_hook(pair.exit, &[Hook::Ingress, Hook::ClsactIngress]);
-        Ok(is_attached && self.pair_is_up(pair).await?)
+        Ok(is_attached && self.is_pair_up(pair).await?)
     }
 
-    async fn pair_is_up(&self, pair: Pair) -> Result<bool> {
+    async fn is_pair_up(&self, pair: Pair) -> Result<bool> {
         if self.network.is_up(pair.entry) && self.network.is_up(pair.exit) {
             return Ok(true);
         }
@@ -174,8 +174,8 @@ impl Engine {
     }
 
     async fn create_pair(&mut self) -> Result<MarkRouting> {
-        if let Some(former) = self.state.undo.marks.clone() {
-            former.remove(self.network.netlink()).await?;
+        if let Some(previous) = self.state.undo.marks.clone() {
+            previous.remove(self.network.netlink()).await?;
         }
         let netlink = self.network.netlink();
         let links = netlink.links().await?;

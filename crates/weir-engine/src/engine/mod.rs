@@ -91,7 +91,7 @@ pub struct Engine {
     /// Whether all next hops must be compared with the maps.
     must_check_hops: bool,
     /// Whether routes have changed since the last refresh.
-    network_stale: bool,
+    is_network_stale: bool,
     /// Time of the last refresh.
     refreshed_at: Instant,
     /// Duration of the last refresh.

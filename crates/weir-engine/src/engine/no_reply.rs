@@ -141,7 +141,7 @@ impl Engine {
         for watched in suspects {
             let clients = waiting.remove(&watched.dest).unwrap_or_default();
             let (key, syns) = (watched.key(), watched.counters.syns);
-            let is_neighbour = |client| self.network.share_segment(client, watched.address);
+            let is_neighbour = |client| self.network.is_same_segment(client, watched.address);
             let servers = &mut reply_monitor.servers;
             if let Some(found) = servers.add_clients(key, syns, clients, is_neighbour, now) {
                 tracing::warn!(
@@ -198,7 +198,7 @@ fn reason(found: &NoReplyWarning) -> String {
              snat)"
         ),
         None => "the server's replies take another path (with nat but without snat, the director must be its default \
-                 gateway), or it drops clients' SYNs"
+                 gateway), or the server drops clients' SYNs"
             .to_owned(),
     };
     format!(

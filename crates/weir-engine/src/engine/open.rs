@@ -40,7 +40,7 @@ struct SavedState {
     state: EngineState,
     servers: SavedServers,
     /// Whether there was no state file.
-    file_missing: bool,
+    is_file_missing: bool,
     /// The configuration with ipvsadm's services, or the error if they conflict.
     desired: Result<Indexed>,
     network: Network,
@@ -50,7 +50,7 @@ impl SavedState {
     async fn read(paths: &Paths, configured: &Desired) -> Result<Self> {
         let file = StateFile::new(&paths.runtime_dir);
         let saved = file.read()?;
-        let file_missing = saved.is_none();
+        let is_file_missing = saved.is_none();
         let StoredState {
             engine: mut state,
             servers,
@@ -68,7 +68,7 @@ impl SavedState {
             file,
             state,
             servers,
-            file_missing,
+            is_file_missing,
             desired,
             network,
         })
@@ -91,7 +91,7 @@ impl SavedState {
             }
         }
         let desired = std::mem::replace(&mut self.desired, Ok(Indexed::default()))?;
-        if opened != OpenOutcome::Fresh && self.file_missing {
+        if opened != OpenOutcome::Fresh && self.is_file_missing {
             tracing::warn!("the state file is missing: recovering rows from the pinned maps");
             state.allocation =
                 adopt::recover_allocation(plane.maps(), &desired, plane.sizes().dests, now_ms())?;
@@ -258,7 +258,7 @@ impl<'a> Opening<'a> {
                 local_clients: LocalClients::default(),
                 pending,
                 must_check_hops: true,
-                network_stale: false,
+                is_network_stale: false,
                 refreshed_at: Instant::now(),
                 refresh_duration: Duration::ZERO,
                 count_differences: BTreeMap::new(),
@@ -307,9 +307,7 @@ impl Engine {
     /// Transfers counters to a program that has replaced this engine's maps and could not copy the counters.
     pub fn transfer_counts(&self) {
         match self.plane.transfer_counts() {
-            Ok(true) => tracing::info!(
-                "transferred the counters to the other program, which had started without them"
-            ),
+            Ok(true) => tracing::info!("transferred the counters to the other program"),
             Ok(false) => {}
             Err(error) => {
                 tracing::warn!(%error, "failed to transfer the counters to the other program")

@@ -74,13 +74,13 @@ impl Engine {
         let touched: Vec<&str> = touched.iter().map(String::as_str).collect();
         let plane = replacement.as_ref().map_or(&self.plane, |it| &it.plane);
         let dest_rows = plane.sizes().dests;
-        let former = allocate(&mut self.state, &desired, plane, &touched, states)?;
+        let previous = allocate(&mut self.state, &desired, plane, &touched, states)?;
         let new_dest_rows = replacement.is_some().then_some(dest_rows);
         match self.plan(&desired, &touched, new_dest_rows).await {
             Ok(None) => {}
             Ok(Some((rows, changes))) => (self.rows, self.pending) = (rows, changes),
             Err(error) => {
-                self.state.allocation.restore(former);
+                self.state.allocation.restore(previous);
                 return Err(error);
             }
         }
@@ -90,17 +90,17 @@ impl Engine {
             self.local_clients.mark_programs_outdated();
             self.must_check_hops = true;
         }
-        let former_desired = std::mem::replace(&mut self.desired, desired);
+        let previous_desired = std::mem::replace(&mut self.desired, desired);
         let revision = (self.state.revision, self.state.fingerprint);
         self.state.revision += 1;
         self.state.fingerprint = self.desired.fingerprint();
-        let committed = match self.persist_changes(&former) {
+        let committed = match self.persist_changes(&previous) {
             Ok(()) => self.commit().await,
             Err(error) => Err(error),
         };
         if let Err(cause) = committed {
             (self.state.revision, self.state.fingerprint) = revision;
-            return Err(match self.roll_back(former_desired, states).await {
+            return Err(match self.roll_back(previous_desired, states).await {
                 Ok(()) => cause,
                 Err(rollback) => Error::RollbackFailed {
                     cause: Box::new(cause),
@@ -110,7 +110,7 @@ impl Engine {
         }
         // Freeing the names of a hundred thousand servers takes as long as the rest of the reload, so it runs in the
         // background.
-        tokio::task::spawn_blocking(move || drop(former_desired));
+        tokio::task::spawn_blocking(move || drop(previous_desired));
         Ok(ApplyOutcome {
             revision: self.state.revision,
         })
@@ -183,10 +183,10 @@ impl Engine {
 
     /// Restores the previous configuration after a new one has failed. Rows that the failed configuration allocated are
     /// removed like any other rows, because a packet may have bound a flow to them.
-    async fn roll_back(&mut self, former: Indexed, states: &ServerStates) -> Result<()> {
-        let touched = to_owned_names(former.changed_since(&self.desired));
+    async fn roll_back(&mut self, previous: Indexed, states: &ServerStates) -> Result<()> {
+        let touched = to_owned_names(previous.changed_since(&self.desired));
         let touched: Vec<&str> = touched.iter().map(String::as_str).collect();
-        self.desired = former;
+        self.desired = previous;
         let rejected = allocate(
             &mut self.state,
             &self.desired,

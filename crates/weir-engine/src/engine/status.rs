@@ -154,7 +154,7 @@ impl Engine {
             } else {
                 "file"
             },
-            listen: service.listens_on(),
+            listen: service.listener_names(),
             vip: self.vip_status(service),
             forward: service.forward,
             scheduler: slot.scheduler.clone(),

@@ -236,7 +236,7 @@ impl Engine {
         for record in records {
             match self.sync_flow_of(record) {
                 Ok(mut flow) => {
-                    flow.ifindex = self.device_to(record, flow.dest).unwrap_or(0);
+                    flow.ifindex = self.client_device(record, flow.dest).unwrap_or(0);
                     flows.push(flow);
                 }
                 Err(InsertError::UnknownServer { service })
@@ -301,9 +301,9 @@ impl Engine {
 
     /// Returns the device towards the client of a `nat` server, if the kernel does not forward packets. In this case,
     /// the kernel returns no routes to the data plane, and this director has not seen a packet from the client.
-    fn device_to(&mut self, record: &Record, dest: u32) -> Option<u32> {
-        let learns = self.sync.settings.flags & SETTINGS_LEARN_CLIENTS != 0;
-        if !learns || record.kind == Kind::Template {
+    fn client_device(&mut self, record: &Record, dest: u32) -> Option<u32> {
+        let learns_clients = self.sync.settings.flags & SETTINGS_LEARN_CLIENTS != 0;
+        if !learns_clients || record.kind == Kind::Template {
             return None;
         }
         let row = self.rows.dests.get(&dest)?;

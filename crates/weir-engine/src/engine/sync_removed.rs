@@ -24,8 +24,8 @@ fn key(dest: &DestSlot) -> (u32, u32) {
 impl RemovedServers {
     /// Adopts the current list of removed servers.
     pub(super) fn update<'a>(&mut self, removed: impl Iterator<Item = &'a DestSlot>, now: Instant) {
-        let former = std::mem::take(&mut self.0);
-        let since = |dest: &DestSlot| former.get(&key(dest)).copied().unwrap_or(now);
+        let previous = std::mem::take(&mut self.0);
+        let since = |dest: &DestSlot| previous.get(&key(dest)).copied().unwrap_or(now);
         self.0.extend(removed.map(|dest| (key(dest), since(dest))));
     }
 

@@ -56,8 +56,8 @@ impl Engine {
         if servers.is_empty() {
             return Ok(());
         }
-        let former = Desired::clone(&self.desired);
-        let mut extended = former.clone();
+        let previous = Desired::clone(&self.desired);
+        let mut extended = previous.clone();
         for pool in &mut extended.pools {
             let added = servers.iter().filter(|(name, ..)| *name == pool.name);
             pool.servers.extend(added.map(server_of));
@@ -66,7 +66,7 @@ impl Engine {
             tracing::info!(pool, %address, "another director has flows of a removed server");
         }
         self.apply_merged(extended, states).await?;
-        self.apply_merged(former, states).await?;
+        self.apply_merged(previous, states).await?;
         self.sync_insert(&records)
     }
 }

@@ -22,8 +22,8 @@ impl Engine {
             .flat_map(|pool| self.desired.services_of_pool(pool));
         let names: Vec<String> = users.map(|it| it.name.clone()).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        let former = allocate(&mut self.state, &self.desired, &self.plane, &names, states)?;
-        self.persist_changes_if_possible(&former);
+        let previous = allocate(&mut self.state, &self.desired, &self.plane, &names, states)?;
+        self.persist_changes_if_possible(&previous);
         self.rewrite(&names)
     }
 

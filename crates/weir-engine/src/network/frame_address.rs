@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use weir_netlink::Link;
 
 use super::Network;
-use super::hop::redirects;
+use super::hop::is_veth;
 
 /// Kinds of devices that deliver packets to a process or guest, not to the stack.
 const FOREIGN_KINDS: [&str; 2] = ["ipvtap", "macvtap"];
@@ -62,7 +62,7 @@ impl Network {
         let lower = link.lower.and_then(|lower| self.state.links.get(&lower));
         let is_held_down = link.up && !link.carrier && lower.is_some_and(|lower| lower.carrier);
         let kind = link.kind.as_deref().unwrap_or_default();
-        !redirects(link) && !is_held_down && !FOREIGN_KINDS.contains(&kind)
+        !is_veth(link) && !is_held_down && !FOREIGN_KINDS.contains(&kind)
     }
 }
 

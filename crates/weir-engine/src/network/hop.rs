@@ -65,7 +65,7 @@ impl Network {
             let (port, vlan) = self.port_of(link);
             Device {
                 flags: if self.can_send(port) { DEVICE_SEND } else { 0 }
-                    | if redirects(port) { DEVICE_REDIRECT } else { 0 },
+                    | if is_veth(port) { DEVICE_REDIRECT } else { 0 },
                 port: port.index,
                 vlan: u32::from(vlan),
                 mtu: link.mtu.min(port.mtu),
@@ -109,7 +109,7 @@ impl Network {
         let ready = route.mac.is_some() && route.smac.is_some();
         let mut flags = HOP_STATIC;
         flags |= if can_send { HOP_SEND } else { 0 };
-        let veth = self.state.links.get(&route.ifindex).is_some_and(redirects);
+        let veth = self.state.links.get(&route.ifindex).is_some_and(is_veth);
         flags |= if veth { HOP_REDIRECT } else { 0 };
         flags |= if ready { HOP_READY } else { 0 };
         let only_port = self.attached.len() == 1 && self.attached.contains_key(&route.ifindex);
@@ -135,7 +135,7 @@ impl Network {
 }
 
 /// Returns whether XDP_TX fails to wake the receiver; see `WEIR_DEVICE_REDIRECT` in weir_abi.h.
-pub(super) fn redirects(port: &Link) -> bool {
+pub(super) fn is_veth(port: &Link) -> bool {
     port.kind.as_deref() == Some("veth")
 }
 

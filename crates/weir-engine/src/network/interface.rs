@@ -7,7 +7,7 @@ use weir_model::{Desired, Indexed, Node};
 use weir_netlink::{Change, resolve};
 use weir_wire::MacAddr;
 
-use super::hop::redirects;
+use super::hop::is_veth;
 use super::{DEFAULT_ROUTE_PROBES, Network};
 use crate::error::{Error, Result};
 use crate::vip;
@@ -24,7 +24,7 @@ impl Network {
     }
 
     /// Returns whether two addresses are both in the subnet of one of this machine's addresses.
-    pub(crate) fn share_segment(&self, first: IpAddr, second: IpAddr) -> bool {
+    pub(crate) fn is_same_segment(&self, first: IpAddr, second: IpAddr) -> bool {
         let mut known = self.state.addresses.iter();
         known.any(|it| {
             let network = weir_model::Network {
@@ -83,7 +83,7 @@ impl Network {
             let device = self.state.links.get(&index);
             // The peer of a veth is not its lower device.
             let lower = device
-                .filter(|link| !redirects(link))
+                .filter(|link| !is_veth(link))
                 .and_then(|link| link.lower);
             for below in ports.map(|link| link.index).chain(lower) {
                 if self.state.links.contains_key(&below) && found.insert(below) {

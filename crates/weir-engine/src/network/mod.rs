@@ -106,10 +106,10 @@ impl Network {
     pub(crate) async fn refresh(&mut self, servers: BTreeSet<IpAddr>) -> Result<BTreeSet<IpAddr>> {
         let destinations = servers.iter().copied().chain(DEFAULT_ROUTE_PROBES);
         let state = self.netlink.state(destinations).await?;
-        let former = std::mem::replace(&mut self.state, state);
+        let previous = std::mem::replace(&mut self.state, state);
         let changed = servers
             .iter()
-            .filter(|server| former.lookups.get(server) != self.state.lookups.get(server))
+            .filter(|server| previous.lookups.get(server) != self.state.lookups.get(server))
             .copied()
             .collect();
         self.servers = servers;
@@ -207,12 +207,12 @@ impl Network {
     /// # Errors
     /// Fails if a table cannot be read.
     pub(crate) async fn refresh_drivers(&mut self) -> Result<bool> {
-        let former = self.drivers.clone();
+        let previous = self.drivers.clone();
         let mut used: BTreeSet<u32> = self.attached.keys().copied().collect();
         used.extend(self.routes.ports());
         let used: Vec<u32> = used.into_iter().collect();
         self.query_drivers(&used).await?;
-        Ok(self.drivers != former)
+        Ok(self.drivers != previous)
     }
 
     /// Applies an event. Returns whether routes may have changed and a refresh is necessary.

@@ -85,9 +85,12 @@ fn state_file_is_readable_by_0_1_0_and_marked_as_copy() {
     let journal = fs::read(directory.join(JOURNAL_FILE)).unwrap();
     let reread = read(&directory.join(STATE_FILE)).unwrap().unwrap().1;
     fs::remove_dir_all(&directory).unwrap();
-    let words = previous::layer_4(&text, &journal);
-    assert_eq!(words["web"]["10.9.0.6"], previous::Word::Weight(7));
-    assert_eq!(words["web"]["10.9.0.7"], previous::Word::Maint);
+    let overrides = previous::layer_4(&text, &journal);
+    assert_eq!(
+        overrides["web"]["10.9.0.6"],
+        previous::OldOverride::Weight(7)
+    );
+    assert_eq!(overrides["web"]["10.9.0.7"], previous::OldOverride::Maint);
     let frozen: previous::StateFile = serde_json::from_slice(&text).unwrap();
     assert_eq!((frozen.version, frozen.standings.servers.len()), (2, 2));
     let old = include_str!("../../../weir-state/tests/fixtures/v0.1.0/state.json");

@@ -151,7 +151,7 @@ impl Vips {
         {
             return Err(Error::MissingCapability { address: *first });
         }
-        let former = self.added.clone();
+        let previous = self.added.clone();
         self.added
             .extend(missing.iter().map(|vip| (name.clone(), *vip)));
         // Persist first: after a crash, the record may name an address that was not added, but every added address is
@@ -163,7 +163,7 @@ impl Vips {
                 self.announcements.add(link.index, vip);
             } else if netlink.add_address(link.index, vip, prefix(vip)).await? == Change::Made {
                 self.announcements.add(link.index, vip);
-            } else if !former.contains(&(name.clone(), vip)) {
+            } else if !previous.contains(&(name.clone(), vip)) {
                 self.added.remove(&(name.clone(), vip));
             }
         }

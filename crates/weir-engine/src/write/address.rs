@@ -33,14 +33,14 @@ impl Writer {
             let ranges = self.write_run(maps, &row.ranges)?;
             maps.vips
                 .set(&Addr::from(*address), &vip_row(row, ranges))?;
-            let former = self.vips.insert(
+            let previous = self.vips.insert(
                 *address,
                 WrittenVip {
                     row: row.clone(),
                     ranges,
                 },
             );
-            if let Some(run) = former.and_then(|former| former.ranges) {
+            if let Some(run) = previous.and_then(|previous| previous.ranges) {
                 self.elements.retire(run, now);
             }
         }

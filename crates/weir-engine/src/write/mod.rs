@@ -143,16 +143,16 @@ impl Writer {
         maps.set_elements(tables.at, &row.tables.image(tables.at))?;
         let (header, _) = row.tables.header(tables.at);
         tree::fill(maps, &header)?;
-        let former = self.services.remove(&index);
-        let only_tables_differ = former.as_ref().is_some_and(|former| {
-            let former = &former.row;
+        let previous = self.services.remove(&index);
+        let only_tables_differ = previous.as_ref().is_some_and(|previous| {
+            let previous = &previous.row;
             (
-                former.flags,
-                &former.snat,
-                former.snat_ports,
-                former.dscp,
-                former.template,
-                former.generation,
+                previous.flags,
+                &previous.snat,
+                previous.snat_ports,
+                previous.dscp,
+                previous.template,
+                previous.generation,
             ) == (
                 row.flags,
                 &row.snat,
@@ -162,7 +162,7 @@ impl Writer {
                 row.generation,
             )
         });
-        let mut snat = former.as_ref().and_then(|former| former.snat);
+        let mut snat = previous.as_ref().and_then(|previous| previous.snat);
         let old_snat = snat;
         if only_tables_differ {
             maps.set_extent(index, tables.at)?;
@@ -173,8 +173,8 @@ impl Writer {
         }
         // Counters that changed before the new tree was published updated the previous tree.
         tree::fill(maps, &header)?;
-        if let Some(former) = former {
-            self.elements.retire(former.tables, now);
+        if let Some(previous) = previous {
+            self.elements.retire(previous.tables, now);
         }
         if old_snat != snat
             && let Some(old) = old_snat

@@ -36,8 +36,8 @@ fn added_vips_are_announced() {
         });
         wanted.services.push(service);
         let _engine = Director::open(paths, &wanted).await.unwrap();
-        topology.wait_until_client_knows(VIP);
-        topology.wait_until_client_knows(VIP6);
+        topology.wait_until_client_resolves(VIP);
+        topology.wait_until_client_resolves(VIP6);
     });
 }
 

@@ -8,7 +8,7 @@ use weir_engine::snapshot::Layer4Snapshot;
 use weir_engine::{ApplyOutcome, Engine, Error, Opening, Paths, Result};
 use weir_engine::{Explanation, Packet};
 use weir_model::Desired;
-use weir_state::{Driver, OrderError, Override, OverrideRecord, Overrides, ServerStates};
+use weir_state::{Driver, Override, OverrideError, OverrideRecord, Overrides, ServerStates};
 
 pub(crate) struct Director {
     engine: Engine,
@@ -74,11 +74,11 @@ impl Director {
         let mut driver = Layer4(&mut self.engine);
         let result = self
             .states
-            .place_order((pool, server), Some(wanted), now, &mut driver);
+            .change_override((pool, server), Some(wanted), now, &mut driver);
         match result {
             Ok(_) => Ok(()),
-            Err(OrderError::Record(error) | OrderError::Apply(error)) => Err(error),
-            Err(OrderError::Halfway { cause, .. }) => Err(cause),
+            Err(OverrideError::Record(error) | OverrideError::Apply(error)) => Err(error),
+            Err(OverrideError::RollbackFailed { cause, .. }) => Err(cause),
         }
     }
 }

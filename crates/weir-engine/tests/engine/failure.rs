@@ -100,11 +100,11 @@ fn thousand_services_are_reloaded() {
         println!("open: {:?}", started.elapsed());
         let started = Instant::now();
         engine.apply(&wanted).await.unwrap();
-        println!("reload of the same: {:?}", started.elapsed());
+        println!("reload without changes: {:?}", started.elapsed());
         wanted.pools[500].servers[3].weight = 7;
         let started = Instant::now();
         engine.apply(&wanted).await.unwrap();
-        println!("reload of one weight: {:?}", started.elapsed());
+        println!("reload with one changed weight: {:?}", started.elapsed());
         let name = wanted.pools[7].servers[0].name.clone();
         let started = Instant::now();
         let drain = weir_state::Override::Drain;

@@ -27,7 +27,7 @@ fn check_bulk_transfer(name: &str, commands: &str) {
     move_address_to_upper_device(&topology, commands);
     topology.serve_bulk("0.0.0.0", PORT);
     topology.run(async |paths| {
-        let merging = ["d0", "top0"].map(|device| topology.director_merges(device));
+        let gro = ["d0", "top0"].map(|device| topology.director_has_gro(device));
         let mut wanted = desired(Forward::Nat, SchedulerKind::Rr, &BOTH);
         wanted.services[0].snat = Some(Snat::default());
         wanted.node.attach = Attach::Xdp;
@@ -36,27 +36,27 @@ fn check_bulk_transfer(name: &str, commands: &str) {
         assert_eq!(interfaces.len(), 1);
         assert_eq!(interfaces[0].mode, "generic");
         assert!(
-            !topology.director_merges("d0"),
-            "merging is still enabled on the lower device"
+            !topology.director_has_gro("d0"),
+            "GRO is still enabled on the lower device"
         );
         topology.download(VIP, PORT);
         topology.download(VIP, PORT);
 
         wanted.node.interfaces = Some(vec!["d0".to_owned()]);
         engine.apply(&wanted).await.unwrap();
-        let merging_after = ["d0", "top0"].map(|device| topology.director_merges(device));
+        let gro_after = ["d0", "top0"].map(|device| topology.director_has_gro(device));
         assert_eq!(
-            merging_after, merging,
+            gro_after, gro,
             "restored when the program is detached from the interface"
         );
 
         wanted.node.interfaces = None;
         engine.apply(&wanted).await.unwrap();
-        assert!(!topology.director_merges("d0"));
+        assert!(!topology.director_has_gro("d0"));
         drop(engine);
         clean(paths).await.unwrap();
-        let merging_after = ["d0", "top0"].map(|device| topology.director_merges(device));
-        assert_eq!(merging_after, merging);
+        let gro_after = ["d0", "top0"].map(|device| topology.director_has_gro(device));
+        assert_eq!(gro_after, gro);
     });
 }
 

@@ -239,14 +239,14 @@ impl Topology {
         features(&self.wire, "d0-w", &[("tx-checksum-ip-generic", false)]);
     }
 
-    pub(crate) fn director_merges(&self, interface: &str) -> bool {
+    pub(crate) fn director_has_gro(&self, interface: &str) -> bool {
         self.director
             .run(|| Features::read(interface).unwrap().is_active("rx-gro"))
             .unwrap()
     }
 
     /// Waits until the client's neighbour table maps `address` to the Ethernet address of the director's d0.
-    pub(crate) fn wait_until_client_knows(&self, address: &str) {
+    pub(crate) fn wait_until_client_resolves(&self, address: &str) {
         let link = ip(&self.director, "-o link show d0");
         let mac = link.split("link/ether ").nth(1).unwrap();
         let mac = mac.split(' ').next().unwrap();

@@ -117,7 +117,7 @@ impl<S: Scheduler> Model<S> {
                         && !self.add_template(key, chosen, ctx.now, rule.ticks)
                     {
                         // Without a template, the client's hash selects the same server for all its flows.
-                        spread(&row, hash)
+                        spread_server(&row, hash)
                     } else {
                         chosen
                     }
@@ -179,7 +179,7 @@ impl<S: Scheduler> Model<S> {
         let keeps_flows =
             ctx.layout.protocol == IpProtocol::UDP && row.flags & SERVICE_ONE_PACKET == 0;
         if keeps_flows && self.is_untracked(ctx) && !self.is_spread_translated(hash, row) {
-            return spread(row, hash);
+            return spread_server(row, hash);
         }
         let live = &self.live;
         let load = |index: u32| {
@@ -215,10 +215,10 @@ impl<S: Scheduler> Model<S> {
         may_start_flow: bool,
     ) -> Result<Binding, Reason> {
         let chosen = match template {
-            None => spread(row, row.spread_hash(ctx)),
+            None => spread_server(row, row.spread_hash(ctx)),
             Some(key) => match self.template_dest(&key, ctx.now) {
                 Some(chosen) => chosen,
-                None => spread(row, self.key.hash(&key)),
+                None => spread_server(row, self.key.hash(&key)),
             },
         };
         let dest = *self.config.dests.get(&chosen).ok_or(Reason::DropNoServer)?;
@@ -298,7 +298,7 @@ impl<S: Scheduler> Model<S> {
         (0..NAT_SERVER_PICKS)
             .map(|pick| {
                 let step = (attempt * NAT_SERVER_PICKS + pick).wrapping_mul(GOLDEN_64);
-                spread(row, ctx.hash.wrapping_add(step))
+                spread_server(row, ctx.hash.wrapping_add(step))
             })
             .find(|chosen| {
                 let dest = self.config.dests.get(chosen);
@@ -483,7 +483,7 @@ impl ServiceRow {
 }
 
 /// Returns the spread table's server for a hash; 0 = none.
-pub(super) fn spread(row: &ServiceRow, hash: u64) -> u32 {
+pub(super) fn spread_server(row: &ServiceRow, hash: u64) -> u32 {
     let length = u32::try_from(row.spread.len()).unwrap_or(u32::MAX);
     row.spread
         .get(scale(hash, length) as usize)

@@ -3,7 +3,7 @@
 use weir_abi::{Forward, MARKS_LOG2, SERVICE_ONE_PACKET, State};
 use weir_wire::{IpProtocol, TcpFlags};
 
-use super::bind::spread;
+use super::bind::spread_server;
 use super::config::ServiceRow;
 use super::{Model, PacketContext, Scheduler};
 
@@ -67,7 +67,10 @@ impl<S: Scheduler> Model<S> {
         let service = self.config.listeners.get(&listener);
         let row = service.and_then(|service| self.config.services.get(service));
         row.is_some_and(|row| {
-            let dest = self.config.dests.get(&spread(row, row.spread_hash(ctx)));
+            let dest = self
+                .config
+                .dests
+                .get(&spread_server(row, row.spread_hash(ctx)));
             row.hashed
                 && row.persistence.is_none()
                 && row.flags & SERVICE_ONE_PACKET == 0
@@ -77,7 +80,7 @@ impl<S: Scheduler> Model<S> {
 
     /// Returns whether the spread table's server needs an entry, because its flows are translated.
     pub(super) fn is_spread_translated(&self, hash: u64, row: &ServiceRow) -> bool {
-        let dest = self.config.dests.get(&spread(row, hash));
+        let dest = self.config.dests.get(&spread_server(row, hash));
         dest.is_some_and(|dest| dest.forward == Forward::Nat as u8)
     }
 

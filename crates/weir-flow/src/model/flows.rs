@@ -117,7 +117,7 @@ impl Flows {
 impl<S: Scheduler> Model<S> {
     /// Adds `delta` to a server's number of active or inactive flows, and to that of its pool if the pool has a
     /// separate row.
-    pub(super) fn count_class(&mut self, dest: u32, active: bool, delta: i64) {
+    pub(super) fn change_flow_count(&mut self, dest: u32, active: bool, delta: i64) {
         let shared = self.config.dests.get(&dest).map_or(dest, |row| row.live);
         let rows = if shared == dest {
             vec![dest]
@@ -138,7 +138,7 @@ impl<S: Scheduler> Model<S> {
     /// Counts a new flow.
     pub(super) fn count_new_flow(&mut self, dest: u32, active: bool) {
         self.live.entry(dest).or_default().total += 1;
-        self.count_class(dest, active, 1);
+        self.change_flow_count(dest, active, 1);
         self.set_overload(dest);
     }
 
@@ -196,8 +196,8 @@ impl<S: Scheduler> Model<S> {
             template.state = State::Established;
         }
         if was_active != is_active {
-            self.count_class(dest, is_active, 1);
-            self.count_class(dest, was_active, -1);
+            self.change_flow_count(dest, is_active, 1);
+            self.change_flow_count(dest, was_active, -1);
         }
     }
 
@@ -214,7 +214,7 @@ impl<S: Scheduler> Model<S> {
             }
             return;
         }
-        self.count_class(flow.dest, flow.active, -1);
+        self.change_flow_count(flow.dest, flow.active, -1);
         self.clear_overload(flow.dest);
         if let Some(template) = flow
             .template

@@ -109,8 +109,8 @@ impl<S: Scheduler> Model<S> {
             }
         }
         if old.kind == Kind::Forward && old.active != new.active {
-            self.count_class(old.dest, new.active, 1);
-            self.count_class(old.dest, old.active, -1);
+            self.change_flow_count(old.dest, new.active, 1);
+            self.change_flow_count(old.dest, old.active, -1);
         }
     }
 
@@ -181,7 +181,7 @@ impl<S: Scheduler> Model<S> {
         match flow.kind {
             Kind::Template => self.live.entry(flow.dest).or_default().persistent += 1,
             Kind::Forward | Kind::Reverse => {
-                self.count_class(flow.dest, flow.active, 1);
+                self.change_flow_count(flow.dest, flow.active, 1);
                 self.set_overload(flow.dest);
             }
         }

@@ -72,15 +72,18 @@ pub(super) fn response(input: &[u8]) {
     } else {
         (&in_portions.0, &at_once.0)
     };
-    assert_eq!(at_once.1, in_portions.1, "portions change the error");
+    assert_eq!(
+        at_once.1, in_portions.1,
+        "the error depends on the size of the portions"
+    );
     // The size of the portions determines how much is forwarded before an error, but not the content.
     assert!(
         longer.starts_with(shorter),
-        "portions change the forwarded bytes"
+        "the forwarded bytes depend on the size of the portions"
     );
     assert!(
         at_once.1 || longer.len() == shorter.len(),
-        "portions change the number of forwarded bytes"
+        "the number of forwarded bytes depends on the size of the portions"
     );
 }
 
@@ -160,14 +163,14 @@ fn trailers(body: &[u8]) {
     assert_eq!(
         (forwarded.clone(), is_done),
         forward(1),
-        "portions change the forwarded body"
+        "the forwarded body depends on the size of the portions"
     );
     if is_done {
         let scanned = ChunkedParser::for_request(Underscores::Reject).scan(&forwarded, &mut |_| {});
         assert_eq!(
             scanned,
             Ok(forwarded.len()),
-            "the forwarded body is invalid or has such trailers"
+            "the forwarded body is invalid or contains trailers that servers must not receive"
         );
     }
 }

@@ -85,7 +85,7 @@ impl Dialogue for Exchange {
     fn end(&mut self) -> Outcome {
         let step = self.step_index + 1;
         let received = quote_first_line(self.received.trim_ascii_start());
-        Outcome::failed(format!("closed in step {step} after {received}"))
+        Outcome::failed(format!("connection closed in step {step} after {received}"))
     }
 }
 
@@ -127,7 +127,7 @@ mod tests {
         );
         assert_eq!(
             outcome(b"role:slave\r\n"),
-            "Failed: closed in step 2 after \"role:slave\""
+            "Failed: connection closed in step 2 after \"role:slave\""
         );
         let greeting = [step("", "220"), step("QUIT\r\n", "221")];
         let server = |sent: &[u8]| -> &'static [u8] {

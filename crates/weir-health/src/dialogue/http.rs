@@ -184,11 +184,11 @@ impl Dialogue for Exchange {
 
     fn end(&mut self) -> Outcome {
         match self.status {
-            None if self.head.is_empty() => Outcome::failed("closed without a response"),
-            None => Outcome::failed("connection closed in the header"),
-            Some(status) if self.body.chunked || self.body.length.is_some() => {
-                Outcome::failed(format!("http {status}, connection closed in the body"))
-            }
+            None if self.head.is_empty() => Outcome::failed("connection closed without a response"),
+            None => Outcome::failed("connection closed before the end of the header"),
+            Some(status) if self.body.chunked || self.body.length.is_some() => Outcome::failed(
+                format!("http {status}, connection closed before the end of the body"),
+            ),
             Some(_) => self.evaluate(),
         }
     }

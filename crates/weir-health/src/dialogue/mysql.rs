@@ -132,7 +132,7 @@ impl Dialogue for Login {
 
     fn end(&mut self) -> Outcome {
         Outcome::failed(match self.version {
-            None => "closed without a response",
+            None => "connection closed without a response",
             Some(_) => "connection closed after the greeting",
         })
     }
@@ -214,6 +214,9 @@ mod tests {
         );
         assert!(outcome_of(b"\xff\xff\xff\0 endless").starts_with("Failed: not MySQL"));
         assert!(outcome_of(b"SSH-2.0-OpenSSH\r\n").starts_with("Failed: not MySQL"));
-        assert_eq!(outcome_of(b""), "Failed: closed without a response");
+        assert_eq!(
+            outcome_of(b""),
+            "Failed: connection closed without a response"
+        );
     }
 }

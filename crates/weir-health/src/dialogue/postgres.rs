@@ -78,7 +78,7 @@ impl Dialogue for Startup {
     }
 
     fn end(&mut self) -> Outcome {
-        Outcome::failed("closed without a response")
+        Outcome::failed("connection closed without a response")
     }
 }
 

@@ -30,7 +30,7 @@ impl Dialogue for Ping {
     }
 
     fn end(&mut self) -> Outcome {
-        Outcome::failed("closed without a response")
+        Outcome::failed("connection closed without a response")
     }
 }
 
@@ -51,6 +51,9 @@ mod tests {
             outcome_of(b"-LOADING wait\r\n"),
             "Failed: redis \"-LOADING wait\""
         );
-        assert_eq!(outcome_of(b"+PO"), "Failed: closed without a response");
+        assert_eq!(
+            outcome_of(b"+PO"),
+            "Failed: connection closed without a response"
+        );
     }
 }

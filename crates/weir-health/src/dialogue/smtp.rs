@@ -76,7 +76,7 @@ impl Dialogue for Session {
     }
 
     fn end(&mut self) -> Outcome {
-        Outcome::failed("closed without a response")
+        Outcome::failed("connection closed without a response")
     }
 
     fn quit_message(&self) -> &'static [u8] {
@@ -118,7 +118,7 @@ mod tests {
         );
         assert_eq!(
             outcome_of(smtp, |_| b""),
-            "Failed: closed without a response"
+            "Failed: connection closed without a response"
         );
     }
 }

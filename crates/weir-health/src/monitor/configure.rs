@@ -19,7 +19,7 @@ use crate::target::Target;
 struct PoolInput<'a> {
     pool: &'a Pool,
     /// The pool in the previous configuration.
-    former: Option<&'a PoolWatch>,
+    previous_pool: Option<&'a PoolWatch>,
     /// The port of checks that do not specify one.
     default_port: Option<u16>,
     /// The services that forward to the pool.
@@ -78,8 +78,8 @@ impl Monitor {
         now: Duration,
     ) {
         self.generation += 1;
-        let former_pools = std::mem::take(&mut self.pools);
-        let former_pools: HashMap<String, PoolWatch> = former_pools
+        let previous_pools = std::mem::take(&mut self.pools);
+        let previous_pools: HashMap<String, PoolWatch> = previous_pools
             .into_iter()
             .map(|pool| (pool.name.clone(), pool))
             .collect();
@@ -92,7 +92,7 @@ impl Monitor {
         for pool in &desired.pools {
             let input = PoolInput {
                 pool,
-                former: former_pools.get(&pool.name),
+                previous_pool: previous_pools.get(&pool.name),
                 default_port: ports.get(pool.name.as_str()).copied(),
                 services: services.get(pool.name.as_str()).map_or(&[], Vec::as_slice),
                 suspended,
@@ -103,7 +103,7 @@ impl Monitor {
         }
         self.remove_unused_slots();
         self.schedule_first_probes(&added, now);
-        self.report_differences(&former_pools, now);
+        self.report_differences(&previous_pools, now);
     }
 
     fn add_pool(&mut self, input: &PoolInput<'_>, added: &mut Vec<usize>) {
@@ -119,9 +119,9 @@ impl Monitor {
         };
         for server in pool.servers.iter().chain(&pool.sorry) {
             let key = (server.address, server.port);
-            let former_server = input.former.and_then(|pool| pool.servers.get(&key));
-            let previous = match former_server {
-                Some(former_server) => Some(SavedState::from(&former_server.server_health)),
+            let previous_server = input.previous_pool.and_then(|pool| pool.servers.get(&key));
+            let previous = match previous_server {
+                Some(previous_server) => Some(SavedState::from(&previous_server.server_health)),
                 None => (input.saved)(&pool.name, &server.name),
             };
             let name = (pool.name.clone(), server.name.clone());
@@ -134,8 +134,8 @@ impl Monitor {
             if probes.is_empty() && !(is_suspended && previous.is_some()) {
                 continue;
             }
-            let server_health = former_server
-                .map(|former_server| former_server.server_health.clone())
+            let server_health = previous_server
+                .map(|previous_server| previous_server.server_health.clone())
                 .or_else(|| previous.map(ServerHealth::from))
                 .unwrap_or_else(|| {
                     ServerHealth::new(self.combined_state(watch.require, &probes), now)
@@ -282,11 +282,11 @@ impl Monitor {
 
     /// Reports servers with a different health than in the previous configuration, and servers that no longer have a
     /// check.
-    fn report_differences(&mut self, former_pools: &HashMap<String, PoolWatch>, now: Duration) {
+    fn report_differences(&mut self, previous_pools: &HashMap<String, PoolWatch>, now: Duration) {
         for index in 0..self.pools.len() {
             let keys: Vec<ServerKey> = self.pools[index].servers.keys().copied().collect();
             for key in keys {
-                let before = former_pools
+                let before = previous_pools
                     .get(&self.pools[index].name)
                     .and_then(|pool| pool.servers.get(&key));
                 let reported = self.review(index, key, now, before.is_none());
@@ -300,7 +300,7 @@ impl Monitor {
                 }
             }
         }
-        for (name, pool) in former_pools {
+        for (name, pool) in previous_pools {
             let current = self.by_name.get(name).map(|index| &self.pools[*index]);
             for (key, server) in &pool.servers {
                 let is_kept = current

@@ -159,7 +159,7 @@ fn open_trusted(path: &Path) -> Result<(File, fs::Metadata), Error> {
     };
     let file = File::open(path).map_err(failed)?;
     let metadata = file.metadata().map_err(failed)?;
-    if belongs_to_root(&metadata) {
+    if is_writable_only_by_root(&metadata) {
         return Ok((file, metadata));
     }
     Err(Error::Untrusted {
@@ -200,7 +200,7 @@ impl Files for IncludedFiles {
     fn read(&self, path: &Path) -> Result<(PathBuf, String), String> {
         let read = || {
             let mut file = File::open(path)?;
-            if !belongs_to_root(&file.metadata()?) {
+            if !is_writable_only_by_root(&file.metadata()?) {
                 return Err(std::io::Error::other("users other than root can change it"));
             }
             let mut text = String::new();
@@ -263,10 +263,10 @@ pub fn address_digest(desired: &Desired) -> u64 {
 
 /// Returns whether only root can write to the file.
 pub fn is_trusted(path: &Path) -> bool {
-    fs::metadata(path).is_ok_and(|metadata| belongs_to_root(&metadata))
+    fs::metadata(path).is_ok_and(|metadata| is_writable_only_by_root(&metadata))
 }
 
-fn belongs_to_root(metadata: &fs::Metadata) -> bool {
+fn is_writable_only_by_root(metadata: &fs::Metadata) -> bool {
     metadata.is_file() && metadata.uid() == 0 && metadata.mode() & 0o022 == 0
 }
 

@@ -7,7 +7,7 @@ const CLIENT: Client = Client {
     address: IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 107)),
     secure: false,
     trusted: false,
-    forwarded: Forwarded::Customary,
+    forwarded: Forwarded::XForwarded,
 };
 
 const EDIT: RequestEdit<'static> = RequestEdit {
@@ -154,7 +154,7 @@ fn x_forwarded_fields_extend_those_of_trusted_clients_only() {
 #[test]
 fn forwarded_field_extends_that_of_trusted_clients_only() {
     let standard = Client {
-        forwarded: Forwarded::Standard,
+        forwarded: Forwarded::Rfc7239,
         ..CLIENT
     };
     let new_element = "for=192.0.2.107;host=\"h\";proto=http\r\n";

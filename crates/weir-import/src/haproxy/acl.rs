@@ -101,7 +101,7 @@ impl Acls {
         match word.as_str() {
             "if" => meaning,
             "unless" => negate(meaning),
-            other => Meaning::Unsupported(format!("\"{other}\" is neither if nor unless")),
+            other => Meaning::Unsupported(format!("expected if or unless, found \"{other}\"")),
         }
     }
 
@@ -137,10 +137,10 @@ impl Acls {
         others: &[&Line],
         frontend: FrontendContext<'_>,
     ) -> Meaning {
-        let mut meaning = self.condition(words, frontend.of_line(line));
+        let mut meaning = self.condition(words, frontend.for_line(line));
         for other in others {
             let (_, other_words) = rule::condition(other.arguments());
-            let excluded = self.condition(other_words, frontend.of_line(other));
+            let excluded = self.condition(other_words, frontend.for_line(other));
             meaning = all_of(&[meaning, negate(excluded)]);
         }
         meaning

@@ -86,7 +86,7 @@ pub(super) fn write(
         None if dns_backups.is_empty() => {
             entries.extend(sorry_entry(context, proxy, &mut servers, notes));
         }
-        None => note_further_backups(&servers, dns_backups, notes),
+        None => note_additional_backups(&servers, dns_backups, notes),
     }
     entries.extend(crate::layer7::servers_dns(dns_entries));
     if let Some((millis, position)) = slow_start {
@@ -154,7 +154,7 @@ pub(super) fn write(
     }
 }
 
-const FURTHER_BACKUP: &str =
+const ADDITIONAL_BACKUP: &str =
     "haproxy uses only the first backup server that is up; Weir uses all of them together";
 
 fn is_backup(server: &PoolServer) -> bool {
@@ -162,13 +162,13 @@ fn is_backup(server: &PoolServer) -> bool {
 }
 
 /// Adds a note for each backup server after the first. `names` are the lines of backup servers from DNS.
-fn note_further_backups(servers: &[PoolServer], names: Vec<Position>, notes: &mut Notes) {
+fn note_additional_backups(servers: &[PoolServer], names: Vec<Position>, notes: &mut Notes) {
     let servers = servers.iter().filter(|server| is_backup(server));
     let mut backups: Vec<Position> = servers.map(|server| server.position).collect();
     backups.extend(names);
     backups.sort_unstable();
     for position in backups.into_iter().skip(1) {
-        notes.add(position, FURTHER_BACKUP);
+        notes.add(position, ADDITIONAL_BACKUP);
     }
 }
 
@@ -184,12 +184,12 @@ fn sorry_entry(
     let backup_indices: Vec<usize> = (0..servers.len())
         .filter(|index| is_backup(&servers[*index]))
         .collect();
-    let [_, second, further @ ..] = backup_indices.as_slice() else {
+    let [_, second, additional @ ..] = backup_indices.as_slice() else {
         return None;
     };
-    if !further.is_empty() {
-        for index in further {
-            notes.add(servers[*index].position, FURTHER_BACKUP);
+    if !additional.is_empty() {
+        for index in additional {
+            notes.add(servers[*index].position, ADDITIONAL_BACKUP);
         }
         return None;
     }

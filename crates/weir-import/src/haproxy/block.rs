@@ -105,7 +105,7 @@ fn evaluate(text: &str, scope: &Scope<'_>, position: Position, notes: &mut Notes
         let name = remaining.split('}').next().unwrap_or_default();
         notes.add(
             position,
-            format!("the environment variable {name} is not set here and treated as empty; set it and import again"),
+            format!("the environment variable {name} is not set here and is treated as empty; set it and import again"),
         );
     }
     let mut parser = Parser {

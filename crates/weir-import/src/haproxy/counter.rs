@@ -41,7 +41,7 @@ const CLIENT_COUNTERS: &[&str] = &[
 ];
 
 /// Fetch methods for the load of a frontend, a backend or a server.
-const LOADS: &[&str] = &[
+const LOAD_FETCHES: &[&str] = &[
     "act_conn",
     "avg_queue",
     "be_conn",
@@ -129,7 +129,7 @@ fn is_counter(sample: &str) -> bool {
 fn is_counter_fetch(name: &str) -> bool {
     let mut prefixes = ["sc_", "sc0_", "sc1_", "sc2_", "src_"].iter();
     let counter = prefixes.find_map(|prefix| name.strip_prefix(prefix));
-    counter.is_some_and(|it| CLIENT_COUNTERS.contains(&it)) || LOADS.contains(&name)
+    counter.is_some_and(|it| CLIENT_COUNTERS.contains(&it)) || LOAD_FETCHES.contains(&name)
 }
 
 /// Returns the names of the fetch method and the converters of a sample, without their arguments.

@@ -26,7 +26,7 @@ pub(super) struct FrontendContext<'a> {
 
 impl FrontendContext<'_> {
     /// Returns the context of a line.
-    pub(super) fn of_line(self, line: &Line) -> Self {
+    pub(super) fn for_line(self, line: &Line) -> Self {
         Self {
             is_source_changed: self.is_source_changed || line.follows_source_change,
             ..self

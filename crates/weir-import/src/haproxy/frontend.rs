@@ -14,7 +14,7 @@ use super::line::Line;
 use super::monitor;
 use super::preferred;
 use super::rule::{
-    self, FrontendRule, ParsedRule, condition, parse_rule, redirect_line, use_backend,
+    self, FrontendRule, ParsedRule, condition, parse_redirect_line, parse_rule, parse_use_backend,
 };
 use super::section::Proxy;
 use super::service::{route_keys, write_service};
@@ -94,7 +94,7 @@ pub(super) fn write(
         };
         is_first = false;
         // Services and pools have separate namespaces.
-        let name = super::super::name::plain(&wanted);
+        let name = super::super::name::sanitize(&wanted);
         let name = context.writer.document.free_name("service", &name);
         let keys = if tls { tls_keys.as_slice() } else { &[] };
         let ports: Vec<u16> = listen
@@ -544,11 +544,12 @@ fn read_rules<'p>(
         }
     }
     for line in lines_with("redirect") {
-        add_rule(context, line, (redirect_line(line), Vec::new()), notes);
+        let rule = parse_redirect_line(line);
+        add_rule(context, line, (rule, Vec::new()), notes);
     }
     for line in lines_with("use_backend").filter(|_| proxy.is_frontend) {
-        let rule = match use_backend(line) {
-            None => pool_by_map(context, proxy, line),
+        let rule = match parse_use_backend(line) {
+            None => parse_backend_map(context, proxy, line),
             Some((name, condition)) => match context.pools.get(name) {
                 Some(pool) => Ok((Action::Pool(pool.clone()), condition)),
                 None => Err(format!("no such backend: {name}")),
@@ -563,7 +564,11 @@ fn read_rules<'p>(
 }
 
 /// Parses `use_backend %[req.hdr(host),lower,map(/etc/haproxy/hosts.map,default)]`.
-fn pool_by_map<'l>(context: &mut Context<'_>, proxy: &Proxy, line: &'l Line) -> ParsedRule<'l> {
+fn parse_backend_map<'l>(
+    context: &mut Context<'_>,
+    proxy: &Proxy,
+    line: &'l Line,
+) -> ParsedRule<'l> {
     let (arguments, words) = condition(line.arguments());
     let lookup = match arguments {
         [name] => rule::parse_lookup(name)
@@ -616,8 +621,8 @@ fn convert_rules(
         }
         if rule.line.word(1) == Some("tarpit") && meaning != Meaning::Never {
             let reason =
-                "the delay of the response; a route has no `tarpit` and responds immediately";
-            rule.line.reject(notes, reason);
+                "the delay is not imported: a route has no `tarpit` and responds immediately";
+            notes.add(rule.line.position, reason);
             if is_exact {
                 notes.unmark_guard(rule.line.position);
             }
@@ -663,7 +668,7 @@ fn meaning_of_rejection(
     let condition = (rule.line, rule.condition);
     let meaning = match acls.condition_except(condition, &rule.except, frontend) {
         Meaning::Unsupported(_) => {
-            acls.broadened_condition(rule.condition, frontend.of_line(rule.line))
+            acls.broadened_condition(rule.condition, frontend.for_line(rule.line))
         }
         Meaning::Never => {
             let reason = format!("{reason}; clients above the limit are admitted, see `limits`");
@@ -672,7 +677,7 @@ fn meaning_of_rejection(
         }
         meaning => {
             let reason =
-                format!("{reason}; every client is treated as one without earlier requests");
+                format!("{reason}; every client is treated as if it had sent no earlier requests");
             rule.line.reject(notes, &reason);
             return meaning;
         }

@@ -373,7 +373,7 @@ fn meaning_of(
     if is_auth(line) {
         return user::convert_auth(context, acls, line, frontend, notes);
     }
-    let meaning = acls.condition(words, frontend.of_line(line));
+    let meaning = acls.condition(words, frontend.for_line(line));
     if line.keyword() != "use-server" {
         let mut keys = forwarded_port(line, action);
         keys.extend(timeout_key(line, action));

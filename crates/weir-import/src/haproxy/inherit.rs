@@ -16,7 +16,7 @@ pub(super) struct Inherited {
 
 /// Divides the lines of a named `defaults`. ACLs get names that the section's own lines do not use, because neither the
 /// `defaults` nor the section can use the other's ACLs.
-pub(super) fn divide(defaults: Vec<Line>) -> Inherited {
+pub(super) fn separate_rules(defaults: Vec<Line>) -> Inherited {
     let acls = defaults.iter().filter(|line| line.keyword() == "acl");
     let acls: HashSet<String> = acls
         .filter_map(|line| line.word(1).map(str::to_owned))

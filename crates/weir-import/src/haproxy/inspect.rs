@@ -20,13 +20,13 @@ pub(super) fn admits_requests(line: &Line) -> bool {
     let (action, words) = condition(line.arguments());
     let action: Vec<&str> = action.iter().map(String::as_str).collect();
     match (line.keyword(), action.as_slice()) {
-        ("http-request", ["allow"]) | ("tcp-request", [_, "accept"]) => !is_wait_for_data(words),
+        ("http-request", ["allow"]) | ("tcp-request", [_, "accept"]) => !only_waits_for_data(words),
         _ => false,
     }
 }
 
 /// Returns whether a condition only waits until a part of the data has arrived.
-fn is_wait_for_data(words: &[String]) -> bool {
+fn only_waits_for_data(words: &[String]) -> bool {
     const DATA: [&str; 10] = [
         "req.ssl_hello_type",
         "req_ssl_hello_type",
@@ -71,11 +71,12 @@ pub(super) fn is_builtin(line: &Line, proxy: &Proxy, notes: &mut Notes) -> bool 
         ("tcp-request", ["inspect-delay", ..]) => {
             "Weir waits for the server name or the request up to `timeouts.request`"
         }
-        ("tcp-request", ["content", "accept"]) if is_wait_for_data(words) => {
+        ("tcp-request", ["content", "accept"]) if only_waits_for_data(words) => {
             "Weir waits for the server name or the request automatically"
         }
         ("tcp-request", ["content", "reject"])
-            if is_missing_data(words) || words.is_empty() && has_only_waiting_accepts(proxy) =>
+            if matches_missing_data(words)
+                || words.is_empty() && has_only_waiting_accepts(proxy) =>
         {
             let has_default = proxy.last(&["default_backend"]).is_some() || proxy.is_backend;
             if proxy.is_http() || has_default {
@@ -111,7 +112,7 @@ fn has_only_waiting_accepts(proxy: &Proxy) -> bool {
 
 /// Returns whether a condition is `if !{ req.ssl_hello_type 1 }` or `unless { … }`, which matches until the data has
 /// arrived.
-fn is_missing_data(words: &[String]) -> bool {
+fn matches_missing_data(words: &[String]) -> bool {
     let mut positive = words.to_vec();
     match words.first().map(String::as_str) {
         Some("unless") => {}
@@ -121,5 +122,5 @@ fn is_missing_data(words: &[String]) -> bool {
         },
     }
     positive.retain(|word| !word.is_empty());
-    is_wait_for_data(&positive)
+    only_waits_for_data(&positive)
 }

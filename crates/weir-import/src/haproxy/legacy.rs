@@ -13,10 +13,10 @@ fn modern_rule(words: &[String]) -> Option<Vec<String>> {
         _ => return None,
     };
     let (pattern, arguments) = arguments.split_first()?;
-    let build = |verb: &str, arguments: &[&str], further_words: &[String]| {
+    let build = |verb: &str, arguments: &[&str], extra_words: &[String]| {
         let mut rule = vec![stage.to_owned(), verb.to_owned()];
         rule.extend(arguments.iter().map(|word| (*word).to_owned()));
-        rule.extend(further_words.iter().cloned());
+        rule.extend(extra_words.iter().cloned());
         Some(rule)
     };
     match keyword.get(3..)? {

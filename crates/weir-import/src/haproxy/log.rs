@@ -96,7 +96,10 @@ fn target(line: &Line, chroot: Option<&str>) -> Result<String, String> {
     const LEVELS_ABOVE_INFO: [&str; 6] = ["emerg", "alert", "crit", "err", "warning", "notice"];
     let (_, level) = facility_and_level(line);
     if LEVELS_ABOVE_INFO.contains(&level.unwrap_or("info")) {
-        return Err("with this level haproxy logs no requests, and Weir's own log has the states of servers".to_owned());
+        return Err(
+            "at this level haproxy logs no requests; Weir's own log reports server states"
+                .to_owned(),
+        );
     }
     let address = line.word(1).unwrap_or_default();
     let address = address.strip_prefix("unix@").unwrap_or(address);

@@ -2,14 +2,14 @@
 
 use super::Context;
 use super::section::Proxy;
-use crate::mail::{Mail, SourcedText};
+use crate::mail::{Mail, PositionedText};
 use crate::note::Notes;
 
 /// Adds the email alerts of a backend; `mailers` contains the first mailer of each `mailers` section.
 pub(super) fn write(
     context: &mut Context<'_>,
     proxy: &Proxy,
-    mailers: &[(String, SourcedText)],
+    mailers: &[(String, PositionedText)],
     notes: &mut Notes,
 ) {
     let Some(pool) = context.pools.get(&proxy.name).cloned() else {

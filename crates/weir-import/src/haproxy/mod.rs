@@ -230,7 +230,7 @@ impl Context<'_> {
         let file = lookup.file.rsplit('/').next().unwrap_or_default();
         let file = if file.is_empty() { "backends" } else { file };
         let stem = file.split('.').next().unwrap_or_default();
-        let base_name = super::name::plain(stem).replace('.', "-");
+        let base_name = super::name::sanitize(stem).replace('.', "-");
         let mut name = base_name.clone();
         while self.maps.iter().any(|(_, existing)| *existing == name) {
             name.push_str("-2");
@@ -284,7 +284,7 @@ fn parse_time(text: &str) -> Option<u64> {
 fn reject_global(line: &Line, notes: &mut Notes) {
     const VARIABLES: [&str; 4] = ["setenv", "presetenv", "unsetenv", "resetenv"];
     if VARIABLES.contains(&line.keyword()) {
-        let reason = "not imported: the values of variables are written where the file uses them";
+        let reason = "not imported: each use of a variable is replaced with its value";
         return notes.remark(line.position, reason);
     }
     let reason = match line.keyword() {
@@ -328,7 +328,7 @@ fn note_unused_lines(
             notes.remark(line.position, format!("not imported: {reason}"));
             continue;
         }
-        if !proxy.is_http() && is_for_http(line) {
+        if !proxy.is_http() && is_http_only(line) {
             notes.remark(line.position, "not imported: it has no effect in mode tcp");
             continue;
         }
@@ -452,7 +452,7 @@ fn no_effect_reason(line: &Line, used: &UsedFeatures) -> Option<&'static str> {
 }
 
 /// Returns whether haproxy ignores a line in a proxy with `mode tcp`.
-fn is_for_http(line: &Line) -> bool {
+fn is_http_only(line: &Line) -> bool {
     const OPTIONS: [&str; 8] = [
         "forwardfor",
         "forwarded",
@@ -515,7 +515,7 @@ fn unsupported_reason(line: &Line) -> &'static str {
     match option {
         ("log", _) => "the frontend's `log` applies, see `access_log` of its service",
         ("log-format", _) => {
-            "no `log` line of a frontend is imported as `access_log`, which has a `format`"
+            "`format` is a key of `access_log`, and no `log` line of a frontend is imported as `access_log`"
         }
         ("log-format-sd" | "error-log-format" | "log-tag" | "log-steps", _) => {
             "`access_log` of a service has no such setting"
@@ -552,7 +552,7 @@ fn unsupported_reason(line: &Line) -> &'static str {
             "Weir has no setting for this"
         }
         ("stats", _) => "`weir status`, the Unix socket and /metrics show the state",
-        ("monitor-uri", _) => "a route's `path` is a path without wildcards and query",
+        ("monitor-uri", _) => "a route's `path` cannot match a literal `*` or a query",
         ("monitor", _) => {
             "the route of `monitor-uri` always responds with 200; `weir status` and /metrics show the servers"
         }

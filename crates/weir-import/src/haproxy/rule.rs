@@ -51,11 +51,11 @@ pub(super) fn parse_rule<'l>(
         }
         "deny" | "block" => match parse_status(options, "deny_status", 403) {
             Some(status) => Ok((fixed_response(status, String::new()), condition)),
-            None => Err("the status is not a valid response status".to_owned()),
+            None => Err("invalid response status".to_owned()),
         },
         "tarpit" => match parse_status(options, "deny_status", 500) {
             Some(status) => Ok((fixed_response(status, String::new()), condition)),
-            None => Err("the status is not a valid response status".to_owned()),
+            None => Err("invalid response status".to_owned()),
         },
         // Without its users, the rule admits no client.
         "auth" => Ok((fixed_response(401, String::new()), condition)),
@@ -201,7 +201,7 @@ pub(super) fn replace_variables(text: &str) -> Option<String> {
             out.push_str(&weir_variable(fetch)?);
             remaining = tail;
         } else {
-            const SHORT: [(&str, &str); 6] = [
+            const ALIASES: [(&str, &str); 6] = [
                 ("ci", "{client}"),
                 ("cp", "{client_port}"),
                 ("fp", "{listen_port}"),
@@ -209,7 +209,7 @@ pub(super) fn replace_variables(text: &str) -> Option<String> {
                 ("b", "{pool}"),
                 ("s", "{server}"),
             ];
-            let (name, replacement) = SHORT.iter().find(|(name, _)| {
+            let (name, replacement) = ALIASES.iter().find(|(name, _)| {
                 let tail = remaining.strip_prefix(*name);
                 tail.is_some_and(|tail| !tail.starts_with(|c: char| c.is_ascii_alphanumeric()))
             })?;
@@ -345,13 +345,13 @@ pub(super) fn parse_computed_name<'n>(
 }
 
 /// Parses a `redirect` line.
-pub(super) fn redirect_line(line: &Line) -> ParsedRule<'_> {
+pub(super) fn parse_redirect_line(line: &Line) -> ParsedRule<'_> {
     let (arguments, condition) = condition(line.arguments());
     parse_redirect(arguments, condition)
 }
 
 /// Parses `use_backend NAME if …`. Returns `None` if the name is computed.
-pub(super) fn use_backend(line: &Line) -> Option<(&str, &[String])> {
+pub(super) fn parse_use_backend(line: &Line) -> Option<(&str, &[String])> {
     let (arguments, condition) = condition(line.arguments());
     match arguments {
         [name] if !name.contains('%') => Some((name.as_str(), condition)),
@@ -390,8 +390,7 @@ fn parse_return<'l>(
     condition: &'l [String],
     environment: &dyn Environment,
 ) -> ParsedRule<'l> {
-    let status = parse_status(words, "status", default)
-        .ok_or("the status is not a valid response status")?;
+    let status = parse_status(words, "status", default).ok_or("invalid response status")?;
     let (mut body, mut media_type) = (String::new(), None);
     let mut fields = Vec::new();
     let mut remaining = words.iter();

@@ -150,7 +150,7 @@ pub(super) fn read(lines: Vec<Line>, notes: &mut Notes) -> File {
                     rules,
                     settings: defaults,
                 } = match is_named {
-                    true => inherit::divide(defaults),
+                    true => inherit::separate_rules(defaults),
                     false => Inherited {
                         rules: Vec::new(),
                         settings: defaults,

@@ -55,7 +55,7 @@ pub(super) fn convert_auth(
     let (action, words) = condition(line.arguments());
     let with_authentication = |valid: bool| FrontendContext {
         authenticated: Some(valid),
-        ..frontend.of_line(line)
+        ..frontend.for_line(line)
     };
     // The rule must apply only to requests without a valid password.
     let exempts_users = acls.condition(words, with_authentication(true)) == Meaning::Never;

@@ -246,8 +246,10 @@ impl Reader<'_, '_> {
             format!("{}/{pattern}", self.definitions.directory)
         };
         if depth >= MAX_DEPTH || self.notes.file_count() > 1000 {
-            self.notes
-                .add(position, "not imported: files include each other endlessly");
+            self.notes.add(
+                position,
+                "not imported: includes are nested too deeply, or too many files are included",
+            );
             return;
         }
         let paths = self.environment.glob(&path);

@@ -15,7 +15,7 @@ use super::Globals;
 use super::field::{self, Located};
 use super::tree::Node;
 use crate::layer4::{
-    Method, Persistence, RealServer, SERVICES_MAX, Sourced, VirtualService, Writer, mask_length,
+    Method, Persistence, Positioned, RealServer, SERVICES_MAX, VirtualService, Writer, mask_length,
     service_name,
 };
 use crate::mail::Mail;
@@ -148,7 +148,7 @@ fn method_and_scheduler(
     real_servers: &[RealServer],
     node: &Node,
     notes: &mut Notes,
-) -> (Sourced<Method>, Sourced<String>) {
+) -> (Positioned<Method>, Positioned<String>) {
     if directives.method.is_none() && real_servers.iter().any(|real| real.method.is_none()) {
         notes.remark(node.position, "no lvs_method: NAT, keepalived's default");
     }
@@ -156,12 +156,12 @@ fn method_and_scheduler(
         notes.remark(node.position, "no lvs_sched: wlc, keepalived's default");
     }
     let method = directives.method.map_or(
-        Sourced::implied(Method::plain(Forward::Nat)),
-        |(method, position)| Sourced::at(method, position),
+        Positioned::implied(Method::plain(Forward::Nat)),
+        |(method, position)| Positioned::at(method, position),
     );
     let scheduler = match &directives.scheduler {
-        Some((name, position)) => Sourced::at(name.clone(), *position),
-        None => Sourced::implied("wlc".to_owned()),
+        Some((name, position)) => Positioned::at(name.clone(), *position),
+        None => Positioned::implied("wlc".to_owned()),
     };
     (method, scheduler)
 }
@@ -281,7 +281,7 @@ fn sorry_server(
         position: sorry.position,
         address: sorry.address,
         port: sorry.port,
-        weight: Sourced::implied(1),
+        weight: Positioned::implied(1),
         max_connections: None,
         min_connections: None,
         method: sorry.method,

@@ -75,12 +75,12 @@ pub fn ldirectord(name: &str, text: &str, environment: &dyn Environment) -> Impo
     let masters = sections.iter().flat_map(|it| it.masters(environment));
     globals.masters = masters.collect();
     let mut writer = Writer::default();
-    let mut known_listeners = std::collections::HashSet::new();
+    let mut seen_listeners = std::collections::HashSet::new();
     for section in sections {
         section.write(
             &mut writer,
             &globals,
-            &mut known_listeners,
+            &mut seen_listeners,
             environment,
             &mut notes,
         );

@@ -73,7 +73,7 @@ fn convert_return(line: &Node, variables: ServerVariables<'_>) -> Result<Action,
         return Ok(Action::Close);
     }
     if !(200..600).contains(&status) {
-        return Err(format!("{status} is not a response status"));
+        return Err(format!("invalid response status {status}"));
     }
     let variables = variables.for_redirect(false);
     let body = replace_variables(text, variables)

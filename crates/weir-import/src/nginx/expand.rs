@@ -20,9 +20,18 @@ const CASES_MAX: usize = 64;
 /// of a variable applies to each request. `None` if the value is unknown.
 type Values = HashMap<String, Option<Vec<Case>>>;
 
-/// Rewrites the server blocks among `nodes`. Returns the lines that are no longer needed.
+/// Rewrites the server blocks and the formats of logs among `nodes`. Returns the lines that are no longer needed.
 pub(super) fn expand(nodes: &mut [Node], maps: &Maps) -> HashSet<Position> {
     let mut used = HashSet::new();
+    for node in nodes.iter_mut().filter(|it| it.keyword() == "log_format") {
+        let rewriter = Rewriter {
+            maps,
+            changes_path: false,
+        };
+        for line in rewriter.replace_variables(node, &Values::new()) {
+            *node = line;
+        }
+    }
     for node in nodes.iter_mut().filter(|node| node.keyword() == "server") {
         let mut sets = Vec::new();
         let rewriter = Rewriter {

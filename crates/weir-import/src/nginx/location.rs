@@ -14,7 +14,7 @@ use super::rewrite::{location_rewrites, server_rewrites};
 use super::tree::{Node, exclusive_prefixes, inheritable_lines};
 use super::variable::ServerVariables;
 use super::when::{IfCondition, access_rules, parse_if};
-use super::{Context, group, mirror, page, split, tls, unsupported_reason};
+use super::{Context, group, log, mirror, page, split, tls, unsupported_reason};
 use crate::document::Entry;
 use crate::edit::Edits;
 use crate::guard;
@@ -237,7 +237,7 @@ pub(super) fn rejection(status: u64) -> Action {
 }
 
 /// Returns the first name of a server block; empty if there is none, or it is a pattern.
-fn first_name(server: &Node) -> String {
+pub(super) fn first_name(server: &Node) -> String {
     let mut lines = server.inner().iter();
     let names = lines.find(|line| line.keyword() == "server_name");
     let name = names.and_then(|line| line.word(1)).unwrap_or_default();
@@ -337,8 +337,26 @@ fn denies_access(block: &Node) -> bool {
     })
 }
 
-#[expect(clippy::too_many_lines, reason = "the parts of one block in order")]
+/// Adds the routes of a location. Their requests are not logged if the location disables the access log.
 fn add_location(
+    context: &mut Context<'_>,
+    node: &Node,
+    server: &Node,
+    scheme: &str,
+    outer: &[Node],
+    routes: &mut BlockRoutes,
+    notes: &mut Notes,
+) {
+    let disabling_line = log::disabling_line(context, node, notes);
+    let earlier = routes.all.len();
+    add_location_routes(context, node, server, scheme, outer, routes, notes);
+    if let Some(position) = disabling_line {
+        log::disable(context, routes.all.iter_mut().skip(earlier), position);
+    }
+}
+
+#[expect(clippy::too_many_lines, reason = "the parts of one block in order")]
+fn add_location_routes(
     context: &mut Context<'_>,
     node: &Node,
     server: &Node,

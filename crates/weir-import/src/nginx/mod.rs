@@ -13,6 +13,8 @@ mod header;
 mod limit;
 mod listen;
 mod location;
+mod log;
+mod log_format;
 mod mirror;
 mod nested;
 mod page;
@@ -43,6 +45,7 @@ use crate::validate::validate;
 use crate::{Environment, Imported};
 
 use limit::ZoneUses;
+use log::ServiceLog;
 use split::Splits;
 use tree::Node;
 use upstream::Upstreams;
@@ -67,6 +70,8 @@ struct Context<'w> {
     used: HashSet<Position>,
     /// Lines of the current server block that set keys of the service.
     service_lines: HashSet<Position>,
+    /// The access log of the current service.
+    access_log: Option<ServiceLog>,
     /// Whether the current service appends to X-Forwarded-For.
     appends_forwarded_for: bool,
     /// Whether the current service has a port that clients send in `Host`: neither 80 nor 443.
@@ -100,6 +105,7 @@ pub fn nginx(name: &str, text: &str, environment: &dyn Environment) -> Imported 
         pools: HashMap::new(),
         used: HashSet::new(),
         service_lines: HashSet::new(),
+        access_log: None,
         appends_forwarded_for: false,
         has_nonstandard_port: false,
         server_name: String::new(),
@@ -290,9 +296,14 @@ const UNSUPPORTED: &[Unsupported] = &[
         inert: &[],
     },
     Unsupported {
-        reason: "a service's `access_log` can only write to syslog, the journal or a file, in Weir's own formats",
+        reason: "no imported service or route uses it",
         visible: &[],
-        inert: &["access_log", "log_format", "log_not_found", "error_log"],
+        inert: &["access_log", "log_format"],
+    },
+    Unsupported {
+        reason: "Weir logs to standard error; the systemd unit stores the log",
+        visible: &[],
+        inert: &["log_not_found", "error_log"],
     },
     Unsupported {
         reason: "`compression` has no such setting",
@@ -417,6 +428,8 @@ const UNSUPPORTED: &[Unsupported] = &[
             "proxy_socket_keepalive",
             "proxy_headers_hash_max_size",
             "proxy_headers_hash_bucket_size",
+            "open_log_file_cache",
+            "log_subrequest",
         ],
     },
     Unsupported {

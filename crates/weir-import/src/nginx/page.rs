@@ -305,9 +305,9 @@ pub(super) fn set_page_fields(
         if location.position == node.position || fields(&page_levels) == fields(levels) {
             continue;
         }
-        let is_same_page = converted_page.as_ref().is_none_or(|known| *known == page);
+        let is_same_page = converted_page.as_ref().is_none_or(|it| *it == page);
         let mut lines = location.inner().iter();
-        let sends_file = lines.all(|line| belongs_to(line, node) || is_about_response(line));
+        let sends_file = lines.all(|line| comes_from(line, node) || affects_only_response(line));
         if has_no_fields && !has_alias && is_same_page && sends_file {
             if converted_page.is_none() {
                 let added = file_edits(context, &page_levels, variables, notes);
@@ -325,7 +325,7 @@ pub(super) fn set_page_fields(
 }
 
 /// Returns whether a line of a location affects only response fields or logs, not the file that is served.
-fn is_about_response(line: &Node) -> bool {
+fn affects_only_response(line: &Node) -> bool {
     matches!(
         line.keyword(),
         "add_header" | "expires" | "access_log" | "error_log" | "log_not_found" | "internal"
@@ -333,7 +333,7 @@ fn is_about_response(line: &Node) -> bool {
 }
 
 /// Returns whether a line comes from `node`: locations nested in `node` have copies of the lines that they inherit.
-fn belongs_to(line: &Node, node: &Node) -> bool {
+fn comes_from(line: &Node, node: &Node) -> bool {
     node.inner()
         .iter()
         .any(|inner| inner.position == line.position)

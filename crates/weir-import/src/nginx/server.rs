@@ -7,10 +7,10 @@ use super::listen::{Listen, ListenGroup, group_by_servers, read_listens};
 use super::location::{BlockRoute, PathUse, block_routes};
 use super::tree::Node;
 use super::{Context, parse_time, unsupported_reason};
-use super::{header, limit, page, tls, user_id};
+use super::{header, limit, log, page, tls, user_id};
 use crate::document::{Entry, Item, Table};
 use crate::layer7::{Action, Condition};
-use crate::name::plain;
+use crate::name::sanitize;
 use crate::note::{Notes, Position};
 use crate::time::format_millis;
 
@@ -213,6 +213,7 @@ fn write_service(
     let mut path_use = PathUse::default();
     let mut known_names: HashSet<String> = HashSet::new();
     let pages = page::error_pages(context, default, outer, notes);
+    context.access_log = log::group_log(context, group, servers, outer, notes);
     for index in &group.servers {
         let Some(server) = servers.get(*index) else {
             continue;
@@ -235,6 +236,7 @@ fn write_service(
             notes,
         );
         user_id::add_routes(context, server, outer, &mut block.all, notes);
+        log::disable_for_block(context, server, outer, &mut block.all);
         idle_limit = block.idle_limit;
         path_use = block.path_use;
         // If several server blocks have the same name, the first one gets the requests.
@@ -400,7 +402,7 @@ fn service_name(
         Some(name) => name.to_owned(),
         None => format!("nginx-{port}"),
     };
-    let wanted = plain(&wanted);
+    let wanted = sanitize(&wanted);
     context.services.claim(&wanted)
 }
 
@@ -478,6 +480,9 @@ fn write_table(
     if group.listen[0].proxy_protocol {
         table.push(Entry::new("proxy_protocol", true, group.listen[0].position));
     }
+    table
+        .entries
+        .extend(context.access_log.take().map(|log| log.entry));
     table.dependent_lines = default.block_positions();
     context.writer.document.push(table);
 }

@@ -3,7 +3,7 @@
 use super::listen::read_listens;
 use super::target::{Url, find_or_write_pool};
 use super::tree::Node;
-use super::{Context, parse_time, unsupported_reason};
+use super::{Context, log, parse_time, unsupported_reason};
 use crate::document::{Entry, Item, Table};
 use crate::layer7::{Action, Condition};
 use crate::note::{Notes, Position};
@@ -25,16 +25,21 @@ pub(super) fn write(context: &mut Context<'_>, stream: &Node, notes: &mut Notes)
         .collect();
     let servers = stream.inner().iter();
     for node in servers.filter(|node| node.keyword() == "server") {
-        write_server(context, node, &maps, notes);
+        write_server(context, node, stream.inner(), &maps, notes);
     }
     for node in stream.inner() {
         match node.keyword() {
             "upstream" | "server" => {}
-            "map" if context.used.contains(&node.position) => {}
+            "map" | "access_log" | "log_format" if is_handled(context, node, notes) => {}
             keyword => node.reject(notes, unsupported_reason(keyword)),
         }
     }
     context.upstreams.note_unused(notes);
+}
+
+/// Returns whether a line was imported, or has a note.
+fn is_handled(context: &Context<'_>, line: &Node, notes: &Notes) -> bool {
+    context.used.contains(&line.position) || notes.has_note(line.position)
 }
 
 /// Returns whether a directive is `map $ssl_preread_server_name $name`, which selects pools by TLS server name.
@@ -145,7 +150,14 @@ fn route_hosts(key: &str, with_hostnames: bool) -> Result<Vec<String>, String> {
     }
 }
 
-fn write_server(context: &mut Context<'_>, node: &Node, maps: &[&Node], notes: &mut Notes) {
+/// Writes the service of a server block; `outer` are the lines of `stream`.
+fn write_server(
+    context: &mut Context<'_>,
+    node: &Node,
+    outer: &[Node],
+    maps: &[&Node],
+    notes: &mut Notes,
+) {
     let addresses = read_listens(node, context.environment, false, notes);
     let (udp, tcp): (Vec<_>, Vec<_>) = addresses.into_iter().partition(|listen| listen.udp);
     if let Some(udp) = udp.first() {
@@ -190,6 +202,9 @@ fn write_server(context: &mut Context<'_>, node: &Node, maps: &[&Node], notes: &
         );
         return;
     }
+    table
+        .entries
+        .extend(log::stream_log(context, node, outer, notes));
     table.dependent_lines = node.block_positions();
     context.writer.document.push(table);
     for (host, pool, position) in targets.by_name {
@@ -207,7 +222,7 @@ fn timeout_keys(node: &Node, reads_name: bool, notes: &mut Notes) -> Vec<Entry> 
     let mut timeouts = Vec::new();
     for line in node.inner() {
         match line.keyword() {
-            "listen" | "proxy_pass" => {}
+            "listen" | "proxy_pass" | "access_log" => {}
             "ssl_preread" if reads_name => {}
             "ssl_preread" => notes.remark(
                 line.position,

@@ -43,11 +43,11 @@ pub(super) fn plain_http_route(
         is_url.then_some((Action::Redirect { to, status }, line.position))
     });
     let (action, position) = redirect.unwrap_or_else(|| {
-        let refusal = Action::Respond {
+        let bad_request = Action::Respond {
             status: 400,
             body: String::new(),
         };
-        (refusal, server.position)
+        (bad_request, server.position)
     });
     context.used.insert(position);
     BlockRoute {

@@ -133,7 +133,7 @@ fn expand_includes(
         if depth >= MAX_DEPTH || notes.file_count() > MAX_FILES {
             notes.add(
                 node.position,
-                "not imported: files include each other endlessly",
+                "not imported: includes are nested too deeply, or too many files are included",
             );
             continue;
         }

@@ -7,7 +7,7 @@ use super::tree::Node;
 use super::variable::{MAP_PREFIX, ServerVariables, replace_variables};
 use super::when::{listed_condition, negated};
 use crate::document::{Document, Entry, Item, Table, Value};
-use crate::name::plain;
+use crate::name::sanitize;
 use crate::note::Position;
 
 /// A value, and the conditions under which a variable has it.
@@ -142,7 +142,7 @@ impl Maps {
         let mentioned = mentioned_maps(document);
         for name in names {
             let map = &self.by_name[name];
-            let is_mentioned = mentioned.contains(&plain(name));
+            let is_mentioned = mentioned.contains(&sanitize(name));
             if is_mentioned && let Some(table) = map.table(name) {
                 document.push(table);
             }
@@ -312,7 +312,7 @@ impl ValueMap {
                 Some(self.node.position),
             ));
         }
-        let mut table = Table::new(&["map", &plain(name)], self.node.position);
+        let mut table = Table::new(&["map", &sanitize(name)], self.node.position);
         table.push(Entry::implied("key", key).essential());
         table.push(Entry::implied("entries", entries).essential());
         match has_expressions {

@@ -79,7 +79,10 @@ fn weir_variable(name: &str, variables: ServerVariables<'_>) -> Option<String> {
         "request_uri" if variables.is_redirect_target => "{path}".to_owned(),
         "request_uri" => "{path}?{query}".to_owned(),
         name if name.starts_with(MAP_PREFIX) => {
-            format!("{{map.{}}}", crate::name::plain(&name[MAP_PREFIX.len()..]))
+            format!(
+                "{{map.{}}}",
+                crate::name::sanitize(&name[MAP_PREFIX.len()..])
+            )
         }
         name if name.starts_with(GROUP_PREFIX) => format!("{{{}}}", &name[GROUP_PREFIX.len()..]),
         "ssl_server_name" => "{tls_sni}".to_owned(),

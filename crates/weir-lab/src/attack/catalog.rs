@@ -283,12 +283,12 @@ pub(crate) const ATTACKS: &[Attack] = &[
     },
     Attack {
         name: "abandoned-fin",
-        summary: "GET, and FIN 100 ms later, before the response",
+        summary: "GET, then FIN 100 ms later, before the response",
         ..ABANDONED
     },
     Attack {
         name: "abandoned-rst",
-        summary: "GET, and a TCP reset 100 ms later, before the response",
+        summary: "GET, then a TCP reset 100 ms later, before the response",
         close: Close::Reset,
         ..ABANDONED
     },

@@ -203,10 +203,10 @@ fn with_account(directory: &Path) -> Result<Vec<OsString>> {
     let entry = format!("weir:x:{WEIR_ID}:\n");
     fs::write(&group, read("/etc/group")? + &entry).map_err(LabError::file(&group))?;
     let script = "mount --bind \"$1\" /etc/passwd && mount --bind \"$2\" /etc/group && shift 2 && exec \"$@\"";
-    let words = ["unshare", "--mount", "sh", "-c", script, "sh"].map(OsString::from);
-    let mut words = Vec::from(words);
-    words.extend([passwd.into_os_string(), group.into_os_string()]);
-    Ok(words)
+    let args = ["unshare", "--mount", "sh", "-c", script, "sh"].map(OsString::from);
+    let mut args = Vec::from(args);
+    args.extend([passwd.into_os_string(), group.into_os_string()]);
+    Ok(args)
 }
 
 /// Returns the name of an ID in `/etc/passwd` or `/etc/group`; `root` if the file does not contain the ID.

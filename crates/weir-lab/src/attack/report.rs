@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::catalog::Attack;
 use super::proxy::Candidate;
 use super::rules::{self, Column, FACTOR, median};
-use super::trial::{Measurement, SETTLE, Settings};
+use super::trial::{Measurement, RECOVERY_TIMEOUT, Settings};
 
 /// Results of one attack on one proxy, over all rounds.
 #[derive(Clone, Debug)]
@@ -98,7 +98,7 @@ impl AttackReport {
         header.push(format!(
             "The origin responds to attackers after {} s. A proxy has {} s to recover.",
             settings.delay.as_secs(),
-            SETTLE.as_secs()
+            RECOVERY_TIMEOUT.as_secs()
         ));
         let floors: Vec<String> = Column::ALL
             .iter()

@@ -24,11 +24,11 @@ use crate::session::Session;
 /// Warm-up time before the attack, during which only the other clients send requests.
 const WARM_UP: Duration = Duration::from_secs(1);
 /// Time limit for a proxy to recover, the same for all proxies. It is also the maximum of the recovery column.
-pub(crate) const SETTLE: Duration = Duration::from_secs(5);
+pub(crate) const RECOVERY_TIMEOUT: Duration = Duration::from_secs(5);
 /// Interval between samples of the proxy's processes.
 const SAMPLING_INTERVAL: Duration = Duration::from_millis(20);
 /// Number of consecutive requests that a recovered proxy must serve as fast as before the attack.
-const NORMAL_RUN: usize = 10;
+const NORMAL_REQUESTS: usize = 10;
 /// Latency that always counts as normal, regardless of the latency before the attack.
 const NORMAL_LATENCY: Duration = Duration::from_millis(20);
 /// Source addresses of the attackers. The other clients use a different address.
@@ -232,7 +232,7 @@ impl Trial<'_> {
     fn take_baseline(&self, daemon: &Daemon) -> Result<Baseline> {
         let samples = self.probes.samples();
         let succeeded = samples.iter().filter(|sample| sample.succeeded).count();
-        if succeeded < samples.len() || succeeded < NORMAL_RUN {
+        if succeeded < samples.len() || succeeded < NORMAL_REQUESTS {
             return Err(LabError::Failed {
                 program: "baseline requests before the attack".into(),
                 status: format!("{succeeded} of {} requests succeeded", samples.len()),
@@ -288,7 +288,7 @@ impl Trial<'_> {
             let is_normal = self.normal_since(baseline, &observed).is_some();
             let is_settled =
                 remaining == 0 && observed.descriptors_recovered_at.is_some() && is_normal;
-            if is_settled || observed.attack_end.elapsed() >= SETTLE {
+            if is_settled || observed.attack_end.elapsed() >= RECOVERY_TIMEOUT {
                 daemon.check_running()?;
                 return Ok((observed, remaining));
             }
@@ -318,7 +318,7 @@ impl Trial<'_> {
         let recovered = self
             .normal_since(baseline, observed)
             .zip(observed.descriptors_recovered_at);
-        let recovery = recovered.map_or(SETTLE, |(probes, descriptors)| {
+        let recovery = recovered.map_or(RECOVERY_TIMEOUT, |(probes, descriptors)| {
             let recovered_at = probes.max(descriptors);
             recovered_at.saturating_duration_since(observed.attack_end)
         });
@@ -373,14 +373,17 @@ fn percentile(samples: &[Sample], share: f64) -> Duration {
 
 /// Returns the start of the first run of consecutive requests that were all served within `normal`.
 fn normal_since(samples: &[Sample], normal: Duration) -> Option<Instant> {
-    let span = REQUEST_INTERVAL * u32::try_from(NORMAL_RUN - 1).unwrap_or(u32::MAX);
+    let span = REQUEST_INTERVAL * u32::try_from(NORMAL_REQUESTS - 1).unwrap_or(u32::MAX);
     let is_normal = |run: &&[Sample]| {
-        let contiguous = run[NORMAL_RUN - 1].issued.duration_since(run[0].issued) == span;
+        let contiguous = run[NORMAL_REQUESTS - 1]
+            .issued
+            .duration_since(run[0].issued)
+            == span;
         let is_good = |sample: &Sample| sample.succeeded && sample.latency <= normal;
         contiguous && run.iter().all(is_good)
     };
     samples
-        .windows(NORMAL_RUN)
+        .windows(NORMAL_REQUESTS)
         .find(is_normal)
         .map(|run| run[0].issued)
 }

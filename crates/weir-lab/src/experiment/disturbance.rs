@@ -197,9 +197,9 @@ impl<'a> LiveBalancer<'a> {
         }
     }
 
-    fn shell(&self, name: &str, line: &str) -> Result<String> {
+    fn shell(&self, name: &str, command: &str) -> Result<String> {
         self.launcher()
-            .run(name, Path::new("sh"), &["-c", line], COMMAND_LIMIT)
+            .run(name, Path::new("sh"), &["-c", command], COMMAND_LIMIT)
     }
 
     /// Returns the servers in the configuration of this round.
@@ -214,7 +214,7 @@ impl<'a> LiveBalancer<'a> {
     }
 
     /// Writes a peer's next configuration and returns the shell command that activates it.
-    fn reload_line(&self, round: u32) -> Result<String> {
+    fn reload_command(&self, round: u32) -> Result<String> {
         let directory = &self.setup.directory;
         let servers = self.servers(round);
         match self.subject {
@@ -254,7 +254,7 @@ impl<'a> LiveBalancer<'a> {
                 _ => director.reload(self.servers(round)),
             };
         }
-        let line = self.reload_line(round)?;
+        let command = self.reload_command(round)?;
         match (self.disturbance, self.setup.weir) {
             (Disturbance::ProtectedReload, Some(weir)) => {
                 let listen = format!("0.0.0.0:{}", self.subject.port());
@@ -262,20 +262,20 @@ impl<'a> LiveBalancer<'a> {
                 let mut arguments: Vec<&OsStr> = vec![OsStr::new("--runtime-dir")];
                 arguments.push(runtime.as_os_str());
                 arguments.extend(
-                    ["protect", "--listen", &listen, "--", "sh", "-c", &line].map(OsStr::new),
+                    ["protect", "--listen", &listen, "--", "sh", "-c", &command].map(OsStr::new),
                 );
                 let launcher = self.launcher();
                 launcher.run("weir-protect", weir, &arguments, COMMAND_LIMIT)?;
             }
             (Disturbance::ReloadWithoutSyns, _) => {
                 nftables::drop_syns(self.setup.namespace, self.subject.port())?;
-                let reloaded = self.shell("reload", &line);
+                let reloaded = self.shell("reload", &command);
                 std::thread::sleep(SYN_DROP_TIME);
                 nftables::pass_syns(self.setup.namespace)?;
                 reloaded?;
             }
             _ => {
-                self.shell("reload", &line)?;
+                self.shell("reload", &command)?;
             }
         }
         Ok(())
@@ -294,7 +294,7 @@ impl<'a> LiveBalancer<'a> {
 ///
 /// # Errors
 /// Returns the error of `work`, or the error of a disturbance that Weir rejects. Rejections by a peer are only counted.
-pub(super) fn during<T: Send>(
+pub(super) fn run_disturbed<T: Send>(
     balancer: &LiveBalancer<'_>,
     work: impl FnOnce() -> Result<T> + Send,
 ) -> Result<(T, Disturbances)> {

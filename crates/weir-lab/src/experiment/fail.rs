@@ -128,7 +128,7 @@ fn report(experiment: &Experiment, setup: &Setup, phases: &Phases) -> Report {
             phases.stopped.failed_requests(),
             last.map_or_else(String::new, |last| {
                 let started = seconds(last);
-                format!(", the last of them in a run of ab that started {started} after the stop")
+                format!(", the last of them in an ab run that started {started} after the stop")
             }),
             seconds(phases.down_after)
         ),

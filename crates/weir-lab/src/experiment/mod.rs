@@ -216,7 +216,7 @@ fn scheduler(options: &RunOptions, default: &str) -> Result<String> {
     {
         return Ok(name.to_owned());
     }
-    let reason = format!("\"{name}\" is not a valid scheduler name; use for example rr, wlc or sh");
+    let reason = format!("\"{name}\" is not a valid scheduler name; examples: rr, wlc, sh");
     Err(LabError::Usage {
         option: "--scheduler",
         reason,

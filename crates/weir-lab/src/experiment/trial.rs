@@ -319,7 +319,7 @@ impl Trial {
                 if paced.is_empty() {
                     return run();
                 }
-                let (measurement, shares) = paced::during(&paced, workload.pace, run)?;
+                let (measurement, shares) = paced::run_paced(&paced, workload.pace, run)?;
                 Ok(Measurement {
                     shares: Some(shares),
                     ..measurement
@@ -364,9 +364,9 @@ impl Trial {
             Some(time) => wrk::run(client, &load.url, load.concurrency, time),
         };
         let is_disturbed = workload.timed.is_some_and(|timed| timed.disturbed);
-        let ((outcome, disturbed), series) = sample::during(topology, || match balancer {
+        let ((outcome, disturbed), series) = sample::run_sampled(topology, || match balancer {
             RunningBalancer::Disturbed(balancer) if is_disturbed => {
-                disturbance::during(balancer, run_client)
+                disturbance::run_disturbed(balancer, run_client)
                     .map(|(outcome, disturbed)| (outcome, Some(disturbed)))
             }
             _ => Ok((run_client()?, None)),

@@ -1,5 +1,5 @@
 //! Implements `weir lab run director-failover`, which measures how long a VIP is unreachable, and how many flows break,
-//! when the active one of two directors fails in different ways. Both directors run VRRP with keepalived or with Weir,
+//! when the active director of a pair fails in different ways. Both directors run VRRP with keepalived or with Weir,
 //! or the active director runs Weir and the standby keepalived. The data plane is always Weir's.
 
 mod fault;
@@ -25,7 +25,7 @@ use rig::Rig;
 pub(crate) const NAME: &str = "director-failover";
 /// The experiment's summary.
 pub(crate) const SUMMARY: &str =
-    "outage and broken flows when the active one of two directors fails: keepalived, Weir, both";
+    "outage and broken flows when the active director of a pair fails: keepalived, Weir, both";
 
 /// How long the client monitors the VIP after a fault.
 const MONITORING_TIME: Duration = Duration::from_secs(3);

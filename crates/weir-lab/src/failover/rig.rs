@@ -46,9 +46,9 @@ pub(super) struct Rig {
     _server_namespace: Namespace,
 }
 
-fn run_ip(namespace: &Namespace, words: &str) -> Result<()> {
+fn run_ip(namespace: &Namespace, args: &str) -> Result<()> {
     let mut arguments = vec!["-n", namespace.name()];
-    arguments.extend(words.split(' '));
+    arguments.extend(args.split(' '));
     process::run("ip", &arguments).map(drop)
 }
 
@@ -146,10 +146,10 @@ impl Rig {
         let mut since = Instant::now();
         let settled = || {
             let [first, second] = &self.directors;
-            let is_alone = first.has_vip()? && !second.has_vip()?;
-            if is_alone && !self.is_used_by_client(first)? {
+            let is_only_active = first.has_vip()? && !second.has_vip()?;
+            if is_only_active && !self.is_used_by_client(first)? {
                 self.resolve_again();
-            } else if is_alone {
+            } else if is_only_active {
                 return Ok((since.elapsed() >= min_duration).then_some(()));
             }
             since = Instant::now();
@@ -171,8 +171,8 @@ impl Rig {
 
     /// Returns whether the client sends packets for the VIP to this director.
     fn is_used_by_client(&self, director: &Director) -> Result<bool> {
-        let show = |namespace: &Namespace, words: &[&str]| {
-            process::run("ip", &[&["-n", namespace.name(), "-o"], words].concat())
+        let show = |namespace: &Namespace, args: &[&str]| {
+            process::run("ip", &[&["-n", namespace.name(), "-o"], args].concat())
         };
         let link = show(&director.namespace, &["link", "show", "eth0"])?;
         let mut words = link.split_whitespace();
@@ -215,8 +215,8 @@ impl Director {
         }
     }
 
-    fn arguments(&self, words: &[&str]) -> Vec<std::ffi::OsString> {
-        let mut arguments: Vec<std::ffi::OsString> = words.iter().map(Into::into).collect();
+    fn arguments(&self, args: &[&str]) -> Vec<std::ffi::OsString> {
+        let mut arguments: Vec<std::ffi::OsString> = args.iter().map(Into::into).collect();
         arguments.extend(["--runtime-dir".into(), self.directory.join("run").into()]);
         arguments.extend(["--pin-dir".into(), self.pins.clone().into()]);
         arguments
@@ -282,8 +282,8 @@ impl Director {
         Ok(path.to_string_lossy().into_owned())
     }
 
-    fn run(&self, name: &str, words: &[&str]) -> Result<String> {
-        let arguments = self.arguments(words);
+    fn run(&self, name: &str, args: &[&str]) -> Result<String> {
+        let arguments = self.arguments(args);
         self.launcher()
             .run(name, &self.weir, &arguments, START_TIMEOUT)
     }
@@ -300,21 +300,21 @@ impl Director {
         }
     }
 
-    /// Returns the child of Weir's keeper that has this word in its command line and is not a standby.
-    fn child(&self, word: &str) -> Option<Pid> {
+    /// Returns the child of Weir's keeper that has this argument in its command line and is not a standby.
+    fn child_with_argument(&self, argument: &str) -> Option<Pid> {
         let parent = u32::try_from(self.keeper()?.as_raw_nonzero().get()).ok()?;
         process::children(parent).into_iter().find(|child| {
             let directory = PathBuf::from(format!("/proc/{}", child.as_raw_nonzero()));
             let name = std::fs::read_to_string(directory.join("comm")).unwrap_or_default();
             let line = std::fs::read(directory.join("cmdline")).unwrap_or_default();
             let mut words = line.split(|byte| *byte == 0);
-            name.trim_end() != "weir-standby" && words.any(|it| it == word.as_bytes())
+            name.trim_end() != "weir-standby" && words.any(|it| it == argument.as_bytes())
         })
     }
 
     fn vrrp_process(&self) -> Option<Pid> {
         match self.vrrp {
-            Vrrp::Weir => self.child("vrrp-agent"),
+            Vrrp::Weir => self.child_with_argument("vrrp-agent"),
             Vrrp::Keepalived => {
                 let parent = self.parent()?.as_raw_nonzero().get();
                 let children = process::children(u32::try_from(parent).ok()?);
@@ -326,7 +326,7 @@ impl Director {
     /// Returns all processes of the director.
     fn processes(&self) -> Vec<Option<Pid>> {
         let mut all = vec![self.keeper(), self.parent(), self.vrrp_process()];
-        all.extend(["run", "helper"].map(|word| self.child(word)));
+        all.extend(["run", "helper"].map(|argument| self.child_with_argument(argument)));
         all
     }
 
@@ -357,8 +357,8 @@ impl Director {
             Fault::Pause => signal(self.processes(), Signal::STOP),
             Fault::KillVrrp => signal([self.vrrp_process()], Signal::KILL),
             Fault::KillKeeper => signal([self.parent()], Signal::KILL),
-            Fault::KillDaemon => signal([self.child("run")], Signal::KILL),
-            Fault::KillHelper => signal([self.child("helper")], Signal::KILL),
+            Fault::KillDaemon => signal([self.child_with_argument("run")], Signal::KILL),
+            Fault::KillHelper => signal([self.child_with_argument("helper")], Signal::KILL),
             Fault::Reload if self.vrrp == Vrrp::Keepalived => signal([self.parent()], Signal::HUP),
             Fault::Reload => self.run("reload", &["reload"]).map(drop),
             Fault::Upgrade => self.run("upgrade", &["upgrade"]).map(drop),

@@ -42,9 +42,9 @@ pub(super) struct Cluster {
     wire: Namespace,
 }
 
-fn run_ip(namespace: &Namespace, words: &str) -> Result<()> {
+fn run_ip(namespace: &Namespace, args: &str) -> Result<()> {
     let mut arguments = vec!["-n", namespace.name()];
-    arguments.extend(words.split(' '));
+    arguments.extend(args.split(' '));
     process::run("ip", &arguments).map(drop)
 }
 
@@ -260,8 +260,8 @@ impl Node {
             directory: &directory,
             cgroup: None,
         };
-        let words = "--mount --uts --ipc --pid --fork --mount-proc --kill-child sh";
-        let mut arguments: Vec<std::ffi::OsString> = words.split(' ').map(Into::into).collect();
+        let args = "--mount --uts --ipc --pid --fork --mount-proc --kill-child sh";
+        let mut arguments: Vec<std::ffi::OsString> = args.split(' ').map(Into::into).collect();
         arguments.extend([
             script.into(),
             shared.into(),
@@ -294,9 +294,9 @@ impl Node {
             });
         };
         let pid = pid.as_raw_nonzero().to_string();
-        let mut words = vec!["-t", &pid, "-m", "-u", "-i", "-p", "-n", "--", program];
-        words.extend(arguments);
-        process::run("nsenter", &words)
+        let mut args = vec!["-t", &pid, "-m", "-u", "-i", "-p", "-n", "--", program];
+        args.extend(arguments);
+        process::run("nsenter", &args)
     }
 
     fn logs(&self) -> String {

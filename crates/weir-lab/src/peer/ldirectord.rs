@@ -45,7 +45,7 @@ pub(crate) fn start(
         variable("WEIR_RUNTIME_DIR", instance.runtime),
         variable("WEIR_PIN_DIR", instance.pins),
     ];
-    let words = [
+    let args = [
         "unshare",
         "--mount",
         "--pid",
@@ -57,7 +57,7 @@ pub(crate) fn start(
         script,
         "sh",
     ];
-    arguments.extend(words.map(str::to_owned));
+    arguments.extend(args.map(str::to_owned));
     arguments.extend([instance.weir, &program, &file].map(|path| path.display().to_string()));
     arguments.extend(IPVSADM_PATHS.map(str::to_owned));
     launcher.start("ldirectord", Path::new("env"), &arguments)

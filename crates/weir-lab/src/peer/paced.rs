@@ -143,7 +143,7 @@ impl SharedState {
 }
 
 /// Sets the pace of the first server, runs `work`, and returns its result and the first server's share of responses.
-pub(crate) fn during<T: Send>(
+pub(crate) fn run_paced<T: Send>(
     servers: &[Server],
     pace: Pace,
     work: impl FnOnce() -> Result<T> + Send,

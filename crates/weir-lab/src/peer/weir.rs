@@ -67,8 +67,8 @@ impl Instance<'_> {
         }
     }
 
-    fn arguments(&self, words: &[&str]) -> Vec<OsString> {
-        let mut arguments: Vec<OsString> = words.iter().map(OsString::from).collect();
+    fn arguments(&self, args: &[&str]) -> Vec<OsString> {
+        let mut arguments: Vec<OsString> = args.iter().map(OsString::from).collect();
         arguments.extend([
             "--runtime-dir".into(),
             self.runtime.clone().into_os_string(),
@@ -77,9 +77,9 @@ impl Instance<'_> {
         arguments
     }
 
-    fn run(&self, name: &str, words: &[&str]) -> Result<String> {
+    fn run(&self, name: &str, args: &[&str]) -> Result<String> {
         self.launcher()
-            .run(name, self.program, &self.arguments(words), COMMAND_LIMIT)
+            .run(name, self.program, &self.arguments(args), COMMAND_LIMIT)
     }
 }
 
@@ -317,7 +317,7 @@ impl<'a> Director<'a> {
 
 fn prepare_server(server: &Instance<'_>, forward: Forward) -> Result<()> {
     let vip = format!("{VIP}:{}", nginx::PORT);
-    let mut words = vec![
+    let mut args = vec![
         "real-server",
         "up",
         "--forward",
@@ -326,9 +326,9 @@ fn prepare_server(server: &Instance<'_>, forward: Forward) -> Result<()> {
         &vip,
     ];
     if forward == Forward::Tunnel {
-        words.extend(["--tunnel", "ipip"]);
+        args.extend(["--tunnel", "ipip"]);
     }
-    server.run("weir-real-server-up", &words).map(drop)
+    server.run("weir-real-server-up", &args).map(drop)
 }
 
 impl Drop for Director<'_> {

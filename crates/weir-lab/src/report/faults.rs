@@ -158,7 +158,7 @@ pub(crate) fn select<T: Copy>(
         return Err(LabError::Usage {
             option,
             reason: format!(
-                "unknown name \"{unknown}\"; {experiment} has: {}",
+                "unknown name \"{unknown}\"; {experiment} supports: {}",
                 known.join(", ")
             ),
         });
@@ -256,7 +256,7 @@ mod tests {
         let error = select_names(&["stop", "run"]).expect_err("unknown");
         assert_eq!(
             error.to_string(),
-            "--faults: unknown name \"run\"; example has: cut, stop"
+            "--faults: unknown name \"run\"; example supports: cut, stop"
         );
     }
 }

@@ -172,7 +172,7 @@ pub(crate) static REPORTS: [FieldReport; 7] = [
         setup: "nginx behind HAProxy 1.5, ab -c 10, a reload every 100 ms, traffic over loopback.",
         figures: &[
             figure(
-                "plain reload: failed of 200 000",
+                "plain reload: failed out of 200 000",
                 504.0,
                 Failed,
                 "haproxy/disturbed",
@@ -221,7 +221,7 @@ pub(crate) static REPORTS: [FieldReport; 7] = [
                 "direct/disturbed",
             ),
             figure(
-                "SYNs held: failed of 1 000 000",
+                "SYNs held: failed out of 1 000 000",
                 0.0,
                 Failed,
                 "haproxy-protect/disturbed",
@@ -288,7 +288,7 @@ pub(crate) static REPORTS: [FieldReport; 7] = [
             ),
         ],
         differences: &[
-            "The small page of the report starts a program (hostname), the lab's does not, so its rates are higher.",
+            "The report's small page starts a program (hostname); the lab's does not, so its rates are higher.",
             "The lab has one client, so all methods hash the port; the author's production system hashes the address.",
             "The report does not use least connections, because the director receives no replies. The methods \
              direct-wlc and l3dsr-wlc and the experiment slow-server measure it.",

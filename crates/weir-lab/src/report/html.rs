@@ -309,7 +309,7 @@ pub(super) fn assert_well_formed(page: &str) {
     for tag in body.split('<').skip(1) {
         let (tag, text) = tag
             .split_once('>')
-            .unwrap_or_else(|| panic!("tag without end: <{tag}"));
+            .unwrap_or_else(|| panic!("tag without >: <{tag}"));
         assert!(!text.contains('>'), "stray > after <{tag}>");
         assert_eq!(tag.matches('"').count() % 2, 0, "quotes in <{tag}>");
         if let Some(name) = tag.strip_prefix('/') {
@@ -318,7 +318,7 @@ pub(super) fn assert_well_formed(page: &str) {
             open.extend(tag.split_whitespace().next());
         }
     }
-    assert!(open.is_empty(), "tags without end: {open:?}");
+    assert!(open.is_empty(), "unclosed tags: {open:?}");
 }
 
 #[cfg(test)]
@@ -429,7 +429,7 @@ mod tests {
 
     /// Matrices for normal vision, protanopia, deuteranopia and tritanopia (Machado, Oliveira, Fernandes 2009, severity
     /// 1).
-    const SIGHT: [[[f64; 3]; 3]; 4] = [
+    const COLOUR_VISION: [[[f64; 3]; 3]; 4] = [
         [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]],
         [
             [0.152286, 1.052583, -0.204868],
@@ -467,7 +467,7 @@ mod tests {
             }
             for (index, first) in LINES.iter().enumerate() {
                 for second in &LINES[index + 1..] {
-                    for matrix in SIGHT {
+                    for matrix in COLOUR_VISION {
                         let simulated = |colour: [f64; 3]| {
                             lab(matrix.map(|row| {
                                 let sum: f64 = row.iter().zip(colour).map(|(a, b)| a * b).sum();

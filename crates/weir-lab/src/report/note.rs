@@ -85,9 +85,7 @@ fn link(properties: &RunProperties) -> String {
             "Links: {rate} for every host in both directions, shaped outside the host; the client's receive direction \
              is not limited."
         ),
-        None => {
-            "Links: not limited; the processors are the limit, and all hosts share them.".into()
-        }
+        None => "Links: not limited; the CPUs are the bottleneck, and all hosts share them.".into(),
     }
 }
 

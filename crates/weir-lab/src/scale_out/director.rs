@@ -155,16 +155,16 @@ impl Director {
         .map(drop)
     }
 
-    fn arguments(&self, words: &[&str]) -> Vec<OsString> {
-        let mut arguments: Vec<OsString> = words.iter().map(Into::into).collect();
+    fn arguments(&self, args: &[&str]) -> Vec<OsString> {
+        let mut arguments: Vec<OsString> = args.iter().map(Into::into).collect();
         arguments.extend(["--runtime-dir".into(), self.directory.join("run").into()]);
         arguments.extend(["--pin-dir".into(), self.pins.clone().into()]);
         arguments
     }
 
     /// Runs a Weir command on this director.
-    pub(super) fn run(&self, name: &str, words: &[&str]) -> Result<String> {
-        let arguments = self.arguments(words);
+    pub(super) fn run(&self, name: &str, args: &[&str]) -> Result<String> {
+        let arguments = self.arguments(args);
         self.launcher()
             .run(name, &self.weir, &arguments, START_TIMEOUT)
     }
@@ -172,8 +172,8 @@ impl Director {
     /// Publishes a configuration for the group.
     pub(super) fn publish(&self, text: &str) -> Result<()> {
         let file = self.write("published.toml", text)?;
-        let words = ["cluster", "publish", &file, "--guard", "0s"];
-        self.run("publish", &words).map(drop)
+        let args = ["cluster", "publish", &file, "--guard", "0s"];
+        self.run("publish", &args).map(drop)
     }
 
     /// Replaces the nftables rules.

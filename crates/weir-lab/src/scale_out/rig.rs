@@ -86,9 +86,9 @@ const fn server_address(number: u8) -> Ipv4Addr {
     Ipv4Addr::new(10, 78, 0, 41 + number)
 }
 
-fn run_ip(namespace: &Namespace, words: &str) -> Result<String> {
+fn run_ip(namespace: &Namespace, args: &str) -> Result<String> {
     let mut arguments = vec!["-n", namespace.name()];
-    arguments.extend(words.split(' '));
+    arguments.extend(args.split(' '));
     process::run("ip", &arguments)
 }
 
@@ -254,8 +254,8 @@ impl<'a> Rig<'a> {
             Balancer::Rules => self.change_servers(SERVERS - 1),
             Balancer::Weir { .. } => {
                 let server = format!("web/{}", server_address(SERVERS - 1));
-                let words = ["server", &server, "drain"];
-                self.directors[0].run("server", &words).map(drop)
+                let args = ["server", &server, "drain"];
+                self.directors[0].run("server", &args).map(drop)
             }
         }
     }
@@ -308,7 +308,7 @@ impl<'a> Rig<'a> {
                 && members.filter(|it| it["state"] == "present").count() == count
         };
         wait_for(
-            "the members of the group",
+            "the members of the group to be present",
             START_TIMEOUT,
             || Ok(self.directors.iter().all(has_all).then_some(())),
             || self.directors.iter().map(Director::tail).collect(),

@@ -220,7 +220,7 @@ fn retransmitted_syn_and_late_syn_ack_end_sampling() {
 }
 
 #[test]
-fn drift_of_100_ppm_costs_one_unit_at_most_and_old_handshakes_are_not_used() {
+fn drift_of_100_ppm_adds_at_most_one_unit_and_old_handshakes_are_not_used() {
     for ppm in [-100_i64, 100] {
         let drifted = |us: u64| (us as i64 + us as i64 * ppm / 1_000_000) as u64;
         let mut connection = Connection::new(1).open();

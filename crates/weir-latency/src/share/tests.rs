@@ -1,6 +1,6 @@
 use super::*;
 
-fn shares_of(latency: &[KnownLatency]) -> Vec<u32> {
+fn shares_of(latency: &[LatencyEstimate]) -> Vec<u32> {
     let servers: Vec<Server> = latency
         .iter()
         .map(|latency| Server {
@@ -15,7 +15,7 @@ const FLOOR: u32 = COST_SHARE_MAX.div_ceil(COST_EXPLORE);
 
 #[test]
 fn share_is_inverse_to_latency() {
-    use KnownLatency::Fresh;
+    use LatencyEstimate::Fresh;
     let actual = shares_of(&[Fresh(1_000.0), Fresh(2_000.0), Fresh(4_000.0)]);
     assert_eq!(actual, [65_535, 32_768, 16_384]);
     // Noise in the estimate, and differences that the network causes.
@@ -26,7 +26,7 @@ fn share_is_inverse_to_latency() {
 
 #[test]
 fn share_has_a_minimum() {
-    use KnownLatency::{Fresh, New, Stale};
+    use LatencyEstimate::{Fresh, New, Stale};
     let actual = shares_of(&[Fresh(1_000.0), Fresh(1_000_000.0), Stale, New]);
     assert_eq!(actual[..3], [65_535, FLOOR, FLOOR]);
     assert_eq!(shares_of(&[Stale, New, Stale]), [65_535; 3]);
@@ -38,7 +38,7 @@ fn share_has_a_minimum() {
 fn share_is_proportional_to_weight() {
     let server = |weight, us| Server {
         weight,
-        latency: KnownLatency::Fresh(us),
+        latency: LatencyEstimate::Fresh(us),
     };
     let actual = shares(&[server(4, 1_000.0), server(1, 1_000.0), server(2, 2_000.0)]);
     assert_eq!(actual, [65_535, 16_384, 16_384]);

@@ -36,7 +36,7 @@ pub(super) struct Edits {
 
 impl Edits {
     /// Returns the collected edits.
-    pub(super) fn done(self) -> Vec<Edit> {
+    pub(super) fn finish(self) -> Vec<Edit> {
         self.found
     }
 

@@ -50,7 +50,7 @@ pub(super) fn virtual_router(old: &VirtualRouter, new: &VirtualRouter) -> Vec<Ed
             new.down_adverts,
             u32::to_string,
         );
-    packets(edits, old, new).done()
+    packets(edits, old, new).finish()
 }
 
 /// Compares the keys for packets, tracked objects and programs.
@@ -106,5 +106,5 @@ pub(super) fn flow_sync(old: Option<&FlowSync>, new: Option<&FlowSync>) -> Vec<E
             })
             .compare_secrets("key", &[&old.key], &[&new.key])
     };
-    Edits::default().both(old, new, keys).done()
+    Edits::default().both(old, new, keys).finish()
 }

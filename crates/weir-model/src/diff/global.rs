@@ -72,7 +72,7 @@ pub(super) fn node(old: &Node, new: &Node) -> Vec<Edit> {
         .compare("metrics", old.metrics, new.metrics, |it| {
             it.as_str().to_owned()
         })
-        .done()
+        .finish()
 }
 
 fn admin(edits: Edits, old: &Admin, new: &Admin) -> Edits {
@@ -97,7 +97,7 @@ pub(super) fn timeouts(old: &Timeouts, new: &Timeouts) -> Vec<Edit> {
         .compare("tcp", old.tcp, new.tcp, duration)
         .compare("tcp_fin", old.tcp_fin, new.tcp_fin, duration)
         .compare("udp", old.udp, new.udp, duration)
-        .done()
+        .finish()
 }
 
 pub(super) fn ipvs(old: &Ipvs, new: &Ipvs) -> Vec<Edit> {
@@ -144,7 +144,7 @@ pub(super) fn ipvs(old: &Ipvs, new: &Ipvs) -> Vec<Edit> {
             new.lblcr_expiration,
             seconds,
         )
-        .done()
+        .finish()
 }
 
 pub(super) fn announce(old: Option<&Announce>, new: Option<&Announce>) -> Vec<Edit> {
@@ -155,7 +155,7 @@ pub(super) fn announce(old: Option<&Announce>, new: Option<&Announce>) -> Vec<Ed
     let (Some(old), Some(new)) = (old, new) else {
         return Edits::default()
             .compare("speaker", old, new, |it| state(*it))
-            .done();
+            .finish();
     };
     let list = |all: &&Vec<Community>| comma_list(all.iter().map(ToString::to_string).collect());
     let path = |path: Option<&std::path::PathBuf>| or_none(path.map(|it| it.display()).as_ref());
@@ -208,5 +208,5 @@ pub(super) fn announce(old: Option<&Announce>, new: Option<&Announce>) -> Vec<Ed
         .compare("asn", old.speaker.asn(), new.speaker.asn(), |it| {
             or_none(it.as_ref())
         })
-        .done()
+        .finish()
 }

@@ -110,7 +110,7 @@ fn edits(old: &Pool, new: &Pool) -> Vec<Edit> {
             new.proxy_protocol,
             |version| or_none(version.map(ProxyHeader::as_str).as_ref()),
         );
-    health(sticky(edits, old, new), &old.health, &new.health).done()
+    health(sticky(edits, old, new), &old.health, &new.health).finish()
 }
 
 /// Compares `sorry`, `servers_file` and `servers_dns`.
@@ -233,7 +233,7 @@ fn health(edits: Edits, old: &Health, new: &Health) -> Edits {
 }
 
 fn server_edits(old: &Server, new: &Server) -> Vec<Edit> {
-    server_keys(Edits::default(), old, new).done()
+    server_keys(Edits::default(), old, new).finish()
 }
 
 fn server_keys(edits: Edits, old: &Server, new: &Server) -> Edits {

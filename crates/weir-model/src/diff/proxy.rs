@@ -76,7 +76,7 @@ fn edits(old: &Proxy, new: &Proxy) -> Vec<Edit> {
         &old.response_header,
         &new.response_header,
     );
-    message_options(edits, old, new).done()
+    message_options(edits, old, new).finish()
 }
 
 /// Returns a copy without source positions.

@@ -10,9 +10,12 @@ pub(super) fn diff(old: &[Service], new: &[Service], changes: &mut Vec<Change>) 
 
 fn edits(old: &Service, new: &Service) -> Vec<Edit> {
     Edits::default()
-        .compare("listen", old.listens_on(), new.listens_on(), |listen| {
-            listen.join(", ")
-        })
+        .compare(
+            "listen",
+            old.listener_names(),
+            new.listener_names(),
+            |listen| listen.join(", "),
+        )
         .compare("forward", old.forward, new.forward, |forward| {
             forward.to_string()
         })
@@ -49,13 +52,13 @@ fn edits(old: &Service, new: &Service) -> Vec<Edit> {
             new.persistent_client,
             |client| client.as_str().to_owned(),
         )
-        .done()
+        .finish()
 }
 
 fn summary(service: &Service) -> String {
     format!(
         "{} {} to pool {}",
-        service.listens_on().join(", "),
+        service.listener_names().join(", "),
         service.forward,
         service.pool
     )

@@ -40,11 +40,11 @@ pub struct NamedCondition {
 const SECRET_BYTES_MIN: usize = 8;
 
 impl NamedCondition {
-    /// Formats the condition as [`fmt::Display`] does. If `is_public`, a short hash replaces a value that may be a
+    /// Formats the condition as [`fmt::Display`] does. If `redact`, a short hash replaces a value that may be a
     /// secret. The hash still distinguishes two routes.
-    fn shown(&self, is_public: bool) -> String {
+    fn format(&self, redact: bool) -> String {
         match &self.value {
-            Some(ValuePattern::Exact(value)) if is_public && value.len() >= SECRET_BYTES_MIN => {
+            Some(ValuePattern::Exact(value)) if redact && value.len() >= SECRET_BYTES_MIN => {
                 format!("{}=#{:04x}", self.name, short_hash(value))
             }
             _ => self.to_string(),
@@ -266,11 +266,11 @@ impl Conditions {
         }
     }
 
-    /// Returns the alternatives of a key as `weir plan` shows them. If `is_public`, values of header fields and cookies
+    /// Returns the alternatives of a key as `weir plan` shows them. If `redact`, values of header fields and cookies
     /// that may be secrets are replaced with short hashes.
-    pub fn format_alternatives(&self, key: ConditionKey, is_public: bool) -> String {
+    pub fn format_alternatives(&self, key: ConditionKey, redact: bool) -> String {
         let named = |list: &[NamedCondition], separator: &str| {
-            let texts: Vec<String> = list.iter().map(|item| item.shown(is_public)).collect();
+            let texts: Vec<String> = list.iter().map(|item| item.format(redact)).collect();
             texts.join(separator)
         };
         fn join<T: fmt::Display>(list: &[T], separator: &str) -> String {
@@ -355,23 +355,21 @@ fn names_cover(conditions: &[NamedCondition], covered: &[NamedCondition]) -> boo
 /// Formats the conditions as in `weir plan`. The alternate form (`{:#}`) is the same as for [`Route`](crate::Route).
 impl fmt::Display for Conditions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let is_public = f.alternate();
+        let redact = f.alternate();
         for method in &self.methods {
             write!(f, "{method} ")?;
         }
-        f.write_str(&self.format_alternatives(ConditionKey::Host, is_public))?;
+        f.write_str(&self.format_alternatives(ConditionKey::Host, redact))?;
         match (self.paths.is_empty(), self.path_regexes.is_empty()) {
             (true, false) => {
-                f.write_str(&self.format_alternatives(ConditionKey::PathRegex, is_public))?
+                f.write_str(&self.format_alternatives(ConditionKey::PathRegex, redact))?
             }
             (true, true) => f.write_str("/*")?,
-            (false, true) => {
-                f.write_str(&self.format_alternatives(ConditionKey::Path, is_public))?
-            }
+            (false, true) => f.write_str(&self.format_alternatives(ConditionKey::Path, redact))?,
             (false, false) => {
                 let (paths, regexes) = (
-                    self.format_alternatives(ConditionKey::Path, is_public),
-                    self.format_alternatives(ConditionKey::PathRegex, is_public),
+                    self.format_alternatives(ConditionKey::Path, redact),
+                    self.format_alternatives(ConditionKey::PathRegex, redact),
                 );
                 write!(f, "{paths} {regexes}")?;
             }
@@ -386,7 +384,7 @@ impl fmt::Display for Conditions {
             (ConditionKey::ClientCertSubject, "client_cert_subject="),
         ] {
             if self.has(key) {
-                write!(f, " {prefix}{}", self.format_alternatives(key, is_public))?;
+                write!(f, " {prefix}{}", self.format_alternatives(key, redact))?;
             }
         }
         match &self.sources {

@@ -1,7 +1,7 @@
 //! Implements `[notify.NAME]`: collects state changes, and sends them with a program, a web request or an email.
 //!
-//! Each notifier is a task with a bounded queue. The task collects changes for [`COLLECT`], sends them in one message,
-//! and then waits for the notifier's interval. Errors are logged; a failed message is not sent again.
+//! Each notifier is a task with a bounded queue. The task collects changes for [`COLLECTION_TIME`], sends them in one
+//! message, and then waits for the notifier's interval. Errors are logged; a failed message is not sent again.
 
 use std::io;
 use std::process::Stdio;
@@ -18,10 +18,10 @@ use weir_sys::privileged::{self, Program};
 
 use super::{Change, Subject};
 use crate::local::run_via_helper;
-use crate::post::Poster;
+use crate::post::PostClient;
 
 /// How long changes are collected. Changes with a common cause, such as a network failure, arrive within this time.
-const COLLECT: Duration = Duration::from_secs(1);
+const COLLECTION_TIME: Duration = Duration::from_secs(1);
 /// Maximum number of queued changes; further changes are counted and dropped.
 const QUEUE_MAX: usize = 1_000;
 /// Time limit for each program, request and email.
@@ -116,7 +116,7 @@ impl Notifiers {
         for notifier in self
             .configured
             .iter()
-            .filter(|it| it.wants(&change.pool, change.to))
+            .filter(|it| it.matches(&change.pool, change.to))
         {
             let index = self
                 .running
@@ -154,7 +154,7 @@ impl RunningNotifier {
 /// Sends messages until the notifier is removed.
 async fn deliver(notifier: Notifier, mut entries: mpsc::Receiver<Entry>, lost: Arc<AtomicU64>) {
     while let Some(first) = entries.recv().await {
-        sleep(COLLECT).await;
+        sleep(COLLECTION_TIME).await;
         let mut batch = vec![first];
         while let Ok(entry) = entries.try_recv() {
             batch.push(entry);
@@ -276,8 +276,8 @@ fn helper_request(name: &str, batch: &[Entry], mut lost: u64) -> Program {
 async fn post(name: &str, hook: &HttpReceiver, batch: &[Entry], lost: u64) -> io::Result<()> {
     let changes: Vec<_> = batch.iter().map(Entry::to_json).collect();
     let body = serde_json::json!({ "notify": name, "lost": lost, "changes": changes }).to_string();
-    let mut poster = Poster::new(hook.clone());
-    poster.post(&body).await.map_err(io::Error::other)
+    let mut client = PostClient::new(hook.clone());
+    client.post(&body).await.map_err(io::Error::other)
 }
 
 /// Sends an email over SMTP (RFC 5321).

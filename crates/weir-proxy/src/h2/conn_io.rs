@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn last_frames_are_sent_with_the_end_of_the_connection() {
+    fn last_frames_are_sent_before_connection_closes() {
         let (mut io, mut client) = tcp_pair();
         io.buffer.borrow_mut().outbox.extend(b"goaway");
         assert!(io.flush_with(Transport::write_last));

@@ -24,7 +24,7 @@ const INTEGER_MAX: usize = 5;
 /// A field that is not allowed in HTTP/2, and that h2 treats as a stream error.
 const INVALID_FIELD: &[u8] = b"\x00\x0aconnection\x01x";
 /// Length of `:method` and `:status`.
-const SHORT_PSEUDO: usize = 7;
+const SHORT_PSEUDO_HEADER_LEN: usize = 7;
 
 /// The kind of a field, which determines the allowed values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,7 +82,7 @@ impl Kind {
         }
     }
 
-    const fn is_pseudo(self) -> bool {
+    const fn is_pseudo_header(self) -> bool {
         !matches!(self, Self::Field | Self::Malformed)
     }
 }
@@ -185,7 +185,7 @@ impl BlockChecker {
             let kind = self.kind(index)?;
             self.list_size += self.size(index);
             reader.copy(begin);
-            return Some(kind != Kind::Malformed && !(trailers && kind.is_pseudo()));
+            return Some(kind != Kind::Malformed && !(trailers && kind.is_pseudo_header()));
         }
         if first & 0xe0 == 0x20 {
             // An update of the table size.
@@ -217,7 +217,7 @@ impl BlockChecker {
             self.sizes[self.inserted % ENTRIES_MAX] = u16::try_from(size).unwrap_or(0);
             self.inserted += 1;
         }
-        Some(is_valid && !(trailers && kind.is_pseudo()))
+        Some(is_valid && !(trailers && kind.is_pseudo_header()))
     }
 
     /// Returns the kind of a table entry.
@@ -257,7 +257,7 @@ impl BlockChecker {
         // An indexed name is kept if it allows any value.
         let name = match (index, kind) {
             (0, _) => Some(self.name.len()),
-            (_, Kind::Method | Kind::Status) => Some(SHORT_PSEUDO),
+            (_, Kind::Method | Kind::Status) => Some(SHORT_PSEUDO_HEADER_LEN),
             _ => None,
         };
         let name = match name {
@@ -446,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn pseudo_fields_in_trailers_are_malformed() {
+    fn pseudo_header_fields_in_trailers_are_malformed() {
         let mut blocks = BlockChecker::new();
         assert_eq!(
             blocks.check(&literal_field(b":path", b"/a", true), false),

@@ -4,7 +4,7 @@
 //! request (CVE-2019-9512, CVE-2019-9515, CVE-2019-9518, CVE-2024-27316). WINDOW_UPDATE frames that acknowledge sent
 //! data are normal; any others count as idle. Only frame headers are parsed here.
 //!
-//! Up to [`IDLE_FREE`] idle frames have no effect. Above that, the connection is read slowly, and a client that
+//! Up to [`FREE_IDLE_FRAMES`] idle frames have no effect. Above that, the connection is read slowly, and a client that
 //! continues is disconnected. A flood then costs little CPU time, because the sender has to wait. If the connection
 //! were closed at once, the client would simply open another one.
 //!
@@ -17,8 +17,8 @@ const BUDGET_PER_S: u64 = 100;
 
 /// Number of idle frames that are read at full speed, and number of idle frames that one HEADERS or DATA frame offsets.
 /// Elapsed time offsets them too, at the rate [`BUDGET_PER_S`].
-const IDLE_FREE: u64 = 100;
-const PER_PROGRESS: u64 = 10;
+const FREE_IDLE_FRAMES: u64 = 100;
+const IDLE_FRAMES_PER_PROGRESS: u64 = 10;
 
 /// Number of WINDOW_UPDATE frames allowed per DATA frame, and number of content bytes that allow one more. Some clients
 /// acknowledge every frame twice, for the stream and for the connection, or every kilobyte that they read.
@@ -193,14 +193,14 @@ impl FrameCounter {
                 self.debt += 1;
                 self.has_new_idle = true;
             } else if matches!(frame.kind, DATA | HEADERS) {
-                self.debt = self.debt.saturating_sub(PER_PROGRESS);
+                self.debt = self.debt.saturating_sub(IDLE_FRAMES_PER_PROGRESS);
             }
         }
     }
 
     /// Returns whether the connection must be read slowly.
     pub(super) const fn is_slowed(&self) -> bool {
-        self.debt > IDLE_FREE
+        self.debt > FREE_IDLE_FRAMES
     }
 
     /// Returns whether reading must pause because of idle frames since the last call.
@@ -216,7 +216,7 @@ impl FrameCounter {
                     let more = (frame.length / BYTES_PER_UPDATE) as u64;
                     self.allow_updates(UPDATES_PER_DATA + more);
                     if frame.length > 0 {
-                        self.debt = self.debt.saturating_sub(PER_PROGRESS);
+                        self.debt = self.debt.saturating_sub(IDLE_FRAMES_PER_PROGRESS);
                     }
                 }
                 // PROTOCOL_ERROR, FLOW_CONTROL_ERROR, STREAM_CLOSED and FRAME_SIZE_ERROR are client errors; the other
@@ -292,24 +292,27 @@ mod tests {
     fn idle_frames_slow_connection_until_they_are_offset() {
         let mut counter = new_counter();
         assert!(!counter.check_flood(1));
-        (0..IDLE_FREE).for_each(|_| counter.count_received(&frame(6, 0, 8)));
+        (0..FREE_IDLE_FRAMES).for_each(|_| counter.count_received(&frame(6, 0, 8)));
         assert!(!counter.is_slowed() && !counter.take_pause());
         counter.count_received(&frame(6, 0, 8));
         assert!(counter.is_slowed() && counter.take_pause());
         // Without new idle frames, there is no new pause.
         assert!(!counter.take_pause());
         for progress in [frame(HEADERS, 5, 40), frame(DATA, 0, 40)] {
-            (0..PER_PROGRESS).for_each(|_| counter.count_received(&frame(6, 0, 8)));
+            (0..IDLE_FRAMES_PER_PROGRESS).for_each(|_| counter.count_received(&frame(6, 0, 8)));
             assert!(counter.take_pause());
             counter.count_received(&progress);
             counter.count_received(&progress);
             assert!(!counter.is_slowed());
-            (0..PER_PROGRESS).for_each(|_| counter.count_received(&frame(6, 0, 8)));
+            (0..IDLE_FRAMES_PER_PROGRESS).for_each(|_| counter.count_received(&frame(6, 0, 8)));
         }
         counter.count_sent(&frame(DATA, 0, 40));
         counter.count_sent(&frame(DATA, 0, 0));
-        assert_eq!(counter.debt, IDLE_FREE + 1 - PER_PROGRESS);
-        (0..PER_PROGRESS).for_each(|_| counter.count_received(&frame(0, 0, 0)));
+        assert_eq!(
+            counter.debt,
+            FREE_IDLE_FRAMES + 1 - IDLE_FRAMES_PER_PROGRESS
+        );
+        (0..IDLE_FRAMES_PER_PROGRESS).for_each(|_| counter.count_received(&frame(0, 0, 0)));
         assert!(counter.take_pause());
         assert!(!counter.check_flood(1_001) && !counter.is_slowed());
     }

@@ -42,9 +42,10 @@ const SEND_BUFFER: usize = 64 << 10;
 /// Maximum number of read and write rounds before other connections are served.
 const ROUNDS_MAX: usize = 4;
 /// Number of resets after which the connection is closed with ENHANCE_YOUR_CALM, as a multiple of the stream limit, and
-/// number of resets that are forgiven per second. A browser that leaves a page resets all of its streams once.
+/// number of resets per second by which the count decreases. A browser that leaves a page resets all of its
+/// streams once.
 const RESET_FACTOR: u64 = 2;
-const FORGIVEN_PER_S: u64 = 20;
+const RESET_DECAY_PER_S: u64 = 20;
 /// Time for a client to react to GOAWAY, in milliseconds.
 const GOAWAY_TIMEOUT_MS: u64 = 2_000;
 type Connection = server::Connection<IoHandle, Bytes>;
@@ -85,7 +86,7 @@ pub(crate) struct H2ServerConn {
     /// Whether the socket is registered for the events of its send buffer.
     send_buffer_watched: bool,
     resets: u64,
-    forgiven_at: u64,
+    decayed_at: u64,
     is_closing: bool,
 }
 
@@ -166,7 +167,7 @@ impl H2ServerConn {
             reading_suspended: false,
             send_buffer_watched: false,
             resets: 0,
-            forgiven_at: 0,
+            decayed_at: 0,
             is_closing: false,
         }
     }
@@ -520,10 +521,10 @@ impl H2ServerConn {
 
     /// Counts resets on this connection.
     fn count_connection_resets(&mut self, count: u64, now: u64) {
-        let forgiven = now.saturating_sub(self.forgiven_at) * FORGIVEN_PER_S / 1_000;
-        if forgiven > 0 {
-            self.resets = self.resets.saturating_sub(forgiven);
-            self.forgiven_at = now;
+        let decay = now.saturating_sub(self.decayed_at) * RESET_DECAY_PER_S / 1_000;
+        if decay > 0 {
+            self.resets = self.resets.saturating_sub(decay);
+            self.decayed_at = now;
         }
         self.resets += count;
         if self.resets > RESET_FACTOR * u64::from(self.local.service.streams) {

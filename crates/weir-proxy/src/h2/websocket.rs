@@ -94,7 +94,7 @@ mod tests {
             .unwrap();
         let (parts, ()) = request.into_parts();
         let mut out = Vec::new();
-        let nonce = [b"the ", b"samp", b"le n", b"once"].map(|four| u32::from_be_bytes(*four));
+        let nonce = [b"the ", b"samp", b"le n", b"once"].map(|bytes| u32::from_be_bytes(*bytes));
         let accept_value = write_request(&parts, nonce, &mut out);
         assert_eq!(
             accept_value,

@@ -67,7 +67,7 @@ impl Taps {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TapError {
     /// There is no proxy service with this name.
-    #[error("no proxy service with this name; {}", list_names(.existing))]
+    #[error("proxy service not found; {}", list_names(.existing))]
     UnknownService {
         /// The names of the proxy services, sorted.
         existing: Vec<String>,
@@ -83,9 +83,9 @@ const LISTED_MAX: usize = 8;
 fn list_names(names: &[String]) -> String {
     let first = &names[..names.len().min(LISTED_MAX)];
     match names.len().saturating_sub(LISTED_MAX) {
-        _ if names.is_empty() => "this director has none".to_owned(),
-        0 => format!("this director has {}", first.join(", ")),
-        more => format!("this director has {} and {more} more", first.join(", ")),
+        _ if names.is_empty() => "no proxy services are configured".to_owned(),
+        0 => format!("proxy services: {}", first.join(", ")),
+        more => format!("proxy services: {} and {more} more", first.join(", ")),
     }
 }
 

@@ -20,9 +20,9 @@ pub(crate) struct SharedState {
     pub(crate) draining: AtomicBool,
     /// Whether workers stop at once.
     pub(crate) stop: AtomicBool,
-    /// Whether clients are handed over to another process, through `outlet`.
+    /// Whether clients are handed over to another process, through `handover_sender`.
     pub(crate) handing_over: AtomicBool,
-    outlet: Mutex<Option<Sender<HandedOverConnection>>>,
+    handover_sender: Mutex<Option<Sender<HandedOverConnection>>>,
     /// Connections from another process.
     pub(crate) inbox: Inbox,
     /// Incremented with every connection that is added to `inbox`.
@@ -32,21 +32,21 @@ pub(crate) struct SharedState {
 }
 
 impl SharedState {
-    /// Makes every worker hand over its clients through `outlet`.
-    pub(crate) fn hand_over(&self, outlet: Sender<HandedOverConnection>) {
-        *lock(&self.outlet) = Some(outlet);
+    /// Makes every worker hand over its clients through `sender`.
+    pub(crate) fn hand_over(&self, sender: Sender<HandedOverConnection>) {
+        *lock(&self.handover_sender) = Some(sender);
         let _no_arrivals = self.inbox.lock();
         self.handing_over.store(true, Ordering::Release);
     }
 
     /// Returns the channel to the other process.
-    pub(crate) fn outlet(&self) -> Option<Sender<HandedOverConnection>> {
-        lock(&self.outlet).clone()
+    pub(crate) fn handover_sender(&self) -> Option<Sender<HandedOverConnection>> {
+        lock(&self.handover_sender).clone()
     }
 
     /// Closes the channel to the other process. No worker may still need it.
-    pub(crate) fn close_outlet(&self) {
-        *lock(&self.outlet) = None;
+    pub(crate) fn close_handover_sender(&self) {
+        *lock(&self.handover_sender) = None;
     }
 
     pub(crate) fn plan(&self) -> Arc<Plan> {
@@ -55,11 +55,11 @@ impl SharedState {
 
     /// Replaces the plan.
     pub(crate) fn publish(&self, plan: Plan) {
-        let former = std::mem::replace(&mut *lock(&self.plan), Arc::new(plan));
+        let old = std::mem::replace(&mut *lock(&self.plan), Arc::new(plan));
         // Incremented after the plan is replaced, so that a worker that sees the new value finds the new plan.
         self.generation.fetch_add(1, Ordering::Release);
         // Dropped outside the lock, because workers wait for the lock.
-        drop(former);
+        drop(old);
     }
 }
 

@@ -13,7 +13,7 @@ use weir_select::RetryPolicy;
 use weir_select::limit::{ConcurrencyLimit, RateLimit};
 use weir_select::route::{Limits, Routes};
 
-use super::{KnownState, LimitTables, ServerName, Tickets};
+use super::{LimitTables, RetainedState, ServerName, Tickets};
 use crate::h2::ResetLimit;
 use crate::log::Log;
 use crate::log::tap::Taps;
@@ -29,15 +29,15 @@ use crate::{Error, Result, file_root, socket, tls};
 /// Builds one service. Returns the service, the names in its certificates, and its listeners.
 #[expect(clippy::too_many_lines, reason = "one step for each group of keys")]
 pub(super) fn build_service(
-    known: &mut KnownState,
+    retained: &mut RetainedState,
     inherited: &mut HashMap<SocketAddr, Vec<OwnedFd>>,
     workers: usize,
     proxy: &weir_model::Proxy,
     pools: &[&Pool],
     tracer: Option<&Arc<Tracer>>,
 ) -> Result<(Service, Option<Names>, Vec<Arc<Listeners>>)> {
-    let listen = listeners(known, inherited, workers, proxy)?;
-    let (counters, clients) = known
+    let listen = listeners(retained, inherited, workers, proxy)?;
+    let (counters, clients) = retained
         .counters
         .entry(proxy.name.clone())
         .or_insert_with(|| (Arc::new(ShardedCounters::new(workers)), Arc::default()))
@@ -48,9 +48,9 @@ pub(super) fn build_service(
         concurrent,
         resets,
         ..
-    } = limit_tables(known, proxy);
+    } = limit_tables(retained, proxy);
     file_root::check_roots(proxy)?;
-    let (tls, names, expiries) = match build_tls(known, proxy)? {
+    let (tls, names, expiries) = match build_tls(retained, proxy)? {
         Some(tls::ServiceTlsConfig {
             config,
             names,
@@ -82,7 +82,7 @@ pub(super) fn build_service(
             true => u64::from(limits.body),
             false => 0,
         },
-        options: route_options(known, proxy, pools),
+        options: route_options(retained, proxy, pools),
         auth: service_users(proxy),
         has_forward_auth: proxy
             .routes
@@ -91,7 +91,7 @@ pub(super) fn build_service(
         normalize_path: proxy.normalize_path,
         pools: pools
             .iter()
-            .map(|pool| build_pool(known, workers, proxy, pool))
+            .map(|pool| build_pool(retained, workers, proxy, pool))
             .collect::<Result<_>>()?,
         tls,
         expiries,
@@ -135,7 +135,7 @@ pub(super) fn build_service(
         client_ip_header: proxy.client_ip_header.clone(),
         client_ip_skipped: proxy.client_ip_skipped().to_vec(),
         preamble: proxy.proxy_protocol,
-        log: log(known, workers, proxy),
+        log: log(retained, workers, proxy),
         log_maps: proxy.log_maps.clone(),
         taps: Taps::for_service(&proxy.name),
         tracer: tracer
@@ -143,9 +143,9 @@ pub(super) fn build_service(
             .cloned(),
         request_id: proxy.request_id.clone(),
         counters,
-        exchanges: exchange_counters(known, workers, proxy, String::new()),
+        exchanges: exchange_counters(retained, workers, proxy, String::new()),
         details: Arc::clone(
-            known
+            retained
                 .details
                 .entry(proxy.name.clone())
                 .or_insert_with(|| Arc::new(PerWorker::new(workers))),
@@ -158,7 +158,7 @@ pub(super) fn build_service(
                 let part = format!("route {route}");
                 (
                     format!("{route:#}"),
-                    exchange_counters(known, workers, proxy, part),
+                    exchange_counters(retained, workers, proxy, part),
                 )
             })
             .collect(),
@@ -169,7 +169,7 @@ pub(super) fn build_service(
 
 /// Returns, for each route, the settings that override the service's; empty if no route has any.
 fn route_options(
-    known: &mut KnownState,
+    retained: &mut RetainedState,
     proxy: &weir_model::Proxy,
     pools: &[&Pool],
 ) -> Vec<Option<Box<RouteOptions>>> {
@@ -180,7 +180,7 @@ fn route_options(
         let options = route.options.as_deref()?;
         let retries = options.retries.unwrap_or(proxy.limits.retries);
         Some(Box::new(RouteOptions {
-            timeouts: (&options.timeouts.over(&proxy.timeouts)).into(),
+            timeouts: (&options.timeouts.applied_to(&proxy.timeouts)).into(),
             retry: RetryPolicy::new(
                 retries,
                 options.retry_on.as_ref().unwrap_or(&proxy.retry_on).clone(),
@@ -191,10 +191,10 @@ fn route_options(
                 .clone()
                 .unwrap_or_else(|| proxy.compression.clone()),
             logged: options.access_log.unwrap_or(true),
-            limits: route_limits(known, proxy, route, &options.limits),
-            all_clients: all_clients(known, proxy, route, options.max_connections),
+            limits: route_limits(retained, proxy, route, &options.limits),
+            all_clients: all_clients(retained, proxy, route, options.max_connections),
             x_forwarded: options.x_forwarded.clone(),
-            mirrors: mirrors(known, proxy, route, pools),
+            mirrors: mirrors(retained, proxy, route, pools),
             server: options.server.clone(),
             forward_auth: forward_auth(proxy, route, pools),
         }))
@@ -202,9 +202,9 @@ fn route_options(
     proxy.routes.iter().map(&mut build_options).collect()
 }
 
-/// Returns the mirrors of a route. A known counter of copies in progress is kept if its limit is the same.
+/// Returns the mirrors of a route. An existing counter of copies in progress is kept if its limit is the same.
 fn mirrors(
-    known: &mut KnownState,
+    retained: &mut RetainedState,
     proxy: &weir_model::Proxy,
     route: &weir_model::Route,
     pools: &[&Pool],
@@ -214,7 +214,7 @@ fn mirrors(
         statuses: Vec::new(),
     };
     let timeouts = route.options.as_deref().map_or(proxy.timeouts, |options| {
-        options.timeouts.over(&proxy.timeouts)
+        options.timeouts.applied_to(&proxy.timeouts)
     });
     let mut mirror = |(index, settings): (usize, &weir_model::Mirror)| {
         let name = match index {
@@ -222,7 +222,7 @@ fn mirrors(
             _ => format!("{route} mirror {index}"),
         };
         let key = (proxy.name.clone(), name, settings.concurrent);
-        let concurrent = known.mirrors.entry(key);
+        let concurrent = retained.mirrors.entry(key);
         let concurrent =
             concurrent.or_insert_with(|| Arc::new(ConcurrencyLimit::total(settings.concurrent)));
         Some(Arc::new(Mirror {
@@ -276,7 +276,7 @@ fn forward_auth(
 
 /// Returns the limits of a route for each client. Known tables are kept if the limits are the same.
 fn route_limits(
-    known: &mut KnownState,
+    retained: &mut RetainedState,
     proxy: &weir_model::Proxy,
     route: &weir_model::Route,
     limits: &weir_model::RouteLimits,
@@ -285,7 +285,7 @@ fn route_limits(
         return None;
     }
     let key = (proxy.name.clone(), route.to_string(), limits.clone());
-    let (rate, concurrent) = known.route_limits.entry(key).or_insert_with(|| {
+    let (rate, concurrent) = retained.route_limits.entry(key).or_insert_with(|| {
         let rate = RateLimit::for_route(limits.per_minute, limits.burst());
         let concurrent = ConcurrencyLimit::for_route(limits.concurrent);
         (
@@ -301,17 +301,17 @@ fn route_limits(
     })
 }
 
-/// Returns the counter of a route's requests in progress. A known counter is kept if its limit is the same.
+/// Returns the counter of a route's requests in progress. An existing counter is kept if its limit is the same.
 fn all_clients(
-    known: &mut KnownState,
+    retained: &mut RetainedState,
     proxy: &weir_model::Proxy,
     route: &weir_model::Route,
     limit: u32,
 ) -> Option<Arc<ConcurrencyLimit>> {
     let key = (proxy.name.clone(), route.to_string(), limit);
     (limit > 0).then(|| {
-        let known = known.all_clients.entry(key);
-        Arc::clone(known.or_insert_with(|| Arc::new(ConcurrencyLimit::total(limit))))
+        let retained = retained.all_clients.entry(key);
+        Arc::clone(retained.or_insert_with(|| Arc::new(ConcurrencyLimit::total(limit))))
     })
 }
 
@@ -351,7 +351,7 @@ pub(super) fn set_misdirect(
 
 /// Builds the TLS configuration of a service from the current certificate files.
 fn build_tls(
-    known: &mut KnownState,
+    retained: &mut RetainedState,
     proxy: &weir_model::Proxy,
 ) -> Result<Option<tls::ServiceTlsConfig>> {
     let Some(settings) = &proxy.tls else {
@@ -367,7 +367,7 @@ fn build_tls(
             && auth == settings.client_auth
             && !tickets.keys.has_configured_keys()
     };
-    let keys = match known.tickets.get(&proxy.name).filter(is_unchanged) {
+    let keys = match retained.tickets.get(&proxy.name).filter(is_unchanged) {
         Some(tickets) if settings.ticket_keys.is_empty() => Arc::clone(&tickets.keys),
         _ => tls::Tickets::for_service(&proxy.name, settings)
             .map(Arc::new)
@@ -390,13 +390,13 @@ fn build_tls(
         client_auth: settings.client_auth,
         keys,
     };
-    known.tickets.insert(proxy.name.clone(), tickets);
+    retained.tickets.insert(proxy.name.clone(), tickets);
     Ok(Some(secured))
 }
 
 /// Builds a pool for a service. Known servers are kept if their settings have not changed.
 fn build_pool(
-    known: &mut KnownState,
+    retained: &mut RetainedState,
     workers: usize,
     proxy: &weir_model::Proxy,
     pool: &Pool,
@@ -412,7 +412,7 @@ fn build_pool(
             source,
         })
     });
-    let queue = Arc::clone(known.queues.entry(pool.name.clone()).or_default());
+    let queue = Arc::clone(retained.queues.entry(pool.name.clone()).or_default());
     let by_backup = |backup: bool| {
         pool.servers
             .iter()
@@ -423,7 +423,7 @@ fn build_pool(
     let servers: Vec<&Server> = servers.collect();
     let list: Vec<Arc<Target>> = servers
         .iter()
-        .map(|server| target(known, workers, &proxy.name, pool, server))
+        .map(|server| target(retained, workers, &proxy.name, pool, server))
         .collect();
     let sticky = pool.sticky.as_ref().map(|kind| Stickiness {
         cookie_values: servers
@@ -431,7 +431,7 @@ fn build_pool(
             .map(|server| match &server.cookie {
                 Some(value) => value.as_bytes().into(),
                 None => {
-                    let secret = kind.secret.as_ref().or(known.cookie_key.as_ref());
+                    let secret = kind.secret.as_ref().or(retained.cookie_key.as_ref());
                     let secret = secret.map_or(&b""[..], Secret::expose);
                     cookie::sign(secret, &server.name).into()
                 }
@@ -456,36 +456,36 @@ fn build_pool(
         scheduler: pool
             .scheduler
             .unwrap_or(weir_model::Proxy::default_scheduler(proxy.protocol)),
-        version: Arc::clone(known.versions.entry(pool.name.clone()).or_default()),
-        exchanges: exchange_counters(known, workers, proxy, format!("pool {}", pool.name)),
+        version: Arc::clone(retained.versions.entry(pool.name.clone()).or_default()),
+        exchanges: exchange_counters(retained, workers, proxy, format!("pool {}", pool.name)),
     })
 }
 
-/// Returns the target for a server. A known target is kept, unless its TLS or HTTP/2 settings have changed; then a new
-/// target with the same counters replaces it.
+/// Returns the target for a server. An existing target is kept unless its TLS or HTTP/2 settings have changed; then a
+/// new target with the same counters replaces it.
 fn target(
-    known: &mut KnownState,
+    retained: &mut RetainedState,
     workers: usize,
     service: &str,
     pool: &Pool,
     server: &Server,
 ) -> Arc<Target> {
     let name = (pool.name.clone(), server.name.clone());
-    let load = Arc::clone(known.loads.entry(name.clone()).or_default());
-    let queue = Arc::clone(known.queues.entry(pool.name.clone()).or_default());
+    let load = Arc::clone(retained.loads.entry(name.clone()).or_default());
+    let queue = Arc::clone(retained.queues.entry(pool.name.clone()).or_default());
     let key = (service.to_owned(), name);
-    let former = known.targets.get(&key);
-    if let Some(target) = former
+    let previous = retained.targets.get(&key);
+    if let Some(target) = previous
         && target.tls == pool.tls
         && target.http2 == pool.http2
     {
         return Arc::clone(target);
     }
-    let (counters, exchanges, recent) = match former {
-        Some(former) => (
-            Arc::clone(&former.counters),
-            Arc::clone(&former.exchanges),
-            Arc::clone(&former.recent),
+    let (counters, exchanges, recent) = match previous {
+        Some(previous) => (
+            Arc::clone(&previous.counters),
+            Arc::clone(&previous.exchanges),
+            Arc::clone(&previous.recent),
         ),
         None => (
             Arc::new(ShardedCounters::new(workers)),
@@ -494,7 +494,7 @@ fn target(
         ),
     };
     let target = Arc::new(Target {
-        id: known.next_target,
+        id: retained.next_target,
         name: server.name.clone(),
         address: server.address,
         port: server.port,
@@ -508,32 +508,32 @@ fn target(
         exchanges,
         recent,
     });
-    known.next_target += 1;
-    known.targets.insert(key, Arc::clone(&target));
+    retained.next_target += 1;
+    retained.targets.insert(key, Arc::clone(&target));
     target
 }
 
 /// Returns the counters of a service, or of `part` of it. Known counters are kept.
 fn exchange_counters(
-    known: &mut KnownState,
+    retained: &mut RetainedState,
     workers: usize,
     proxy: &weir_model::Proxy,
     part: String,
 ) -> Arc<PerWorker<Exchanges>> {
-    let known = known.exchanges.entry((proxy.name.clone(), part));
-    Arc::clone(known.or_insert_with(|| Arc::new(PerWorker::new(workers))))
+    let retained = retained.exchanges.entry((proxy.name.clone(), part));
+    Arc::clone(retained.or_insert_with(|| Arc::new(PerWorker::new(workers))))
 }
 
-/// Returns the listeners of a service: known ones, ones with inherited sockets, or new ones.
+/// Returns the listeners of a service: existing ones, ones with inherited sockets, or new ones.
 fn listeners(
-    known: &mut KnownState,
+    retained: &mut RetainedState,
     inherited: &mut HashMap<SocketAddr, Vec<OwnedFd>>,
     workers: usize,
     proxy: &weir_model::Proxy,
 ) -> Result<Vec<Arc<Listeners>>> {
     let mut all = Vec::with_capacity(proxy.listen.len());
     for address in &proxy.listen {
-        if let Some(listeners) = known.listeners.get(address) {
+        if let Some(listeners) = retained.listeners.get(address) {
             all.push(Arc::clone(listeners));
             continue;
         }
@@ -551,14 +551,14 @@ fn listeners(
             sockets,
             workers,
         });
-        known.listeners.insert(*address, Arc::clone(&listeners));
+        retained.listeners.insert(*address, Arc::clone(&listeners));
         all.push(listeners);
     }
     Ok(all)
 }
 
 /// Returns the tables that limit a service's clients. Known tables are kept if the limits are the same.
-fn limit_tables(known: &mut KnownState, proxy: &weir_model::Proxy) -> LimitTables {
+fn limit_tables(retained: &mut RetainedState, proxy: &weir_model::Proxy) -> LimitTables {
     let limits = &proxy.limits;
     let burst = limits.burst();
     let current = (
@@ -567,7 +567,7 @@ fn limit_tables(known: &mut KnownState, proxy: &weir_model::Proxy) -> LimitTable
         limits.concurrent,
         proxy.limit_key.clone(),
     );
-    let tables = known.tables.entry(proxy.name.clone()).or_default();
+    let tables = retained.tables.entry(proxy.name.clone()).or_default();
     if tables.limits != current {
         *tables = LimitTables {
             rate: (limits.per_minute > 0)
@@ -600,22 +600,26 @@ fn request_header(proxy: &weir_model::Proxy) -> HeaderEdits {
     edits
 }
 
-/// Returns the log of a service. A known log is kept if its settings are the same.
-fn log(known: &mut KnownState, workers: usize, proxy: &weir_model::Proxy) -> Option<Arc<Log>> {
+/// Returns the log of a service. An existing log is kept if its settings are the same.
+fn log(
+    retained: &mut RetainedState,
+    workers: usize,
+    proxy: &weir_model::Proxy,
+) -> Option<Arc<Log>> {
     let kind = proxy.access_log.as_ref()?;
-    let former = known.logs.get(&proxy.name);
+    let previous = retained.logs.get(&proxy.name);
     let is_unchanged = |log: &&Arc<Log>| log.kind == *kind && log.protocol == proxy.protocol;
-    if let Some(log) = former.filter(is_unchanged) {
+    if let Some(log) = previous.filter(is_unchanged) {
         return Some(Arc::clone(log));
     }
     let log = Arc::new(Log::new(kind, proxy.protocol, &proxy.name, workers));
-    known.logs.insert(proxy.name.clone(), Arc::clone(&log));
+    retained.logs.insert(proxy.name.clone(), Arc::clone(&log));
     Some(log)
 }
 
 /// Drops the state that no service uses. Listening sockets close when the last worker has released them.
 pub(super) fn drop_unused(
-    known: &mut KnownState,
+    state: &mut RetainedState,
     services: &[Arc<Service>],
     listen: &[(Arc<Listeners>, Arc<Service>)],
 ) {
@@ -623,13 +627,13 @@ pub(super) fn drop_unused(
         .iter()
         .map(|(listeners, _)| listeners.address)
         .collect();
-    known
+    state
         .listeners
         .retain(|address, _| listening.contains(address));
-    known
+    state
         .counters
         .retain(|name, _| services.iter().any(|service| service.name == *name));
-    known.exchanges.retain(|(name, part), _| {
+    state.exchanges.retain(|(name, part), _| {
         let mut services = services.iter();
         services.any(|service| {
             let pool = |pool: &Targets| part.strip_prefix("pool ") == Some(&pool.pool);
@@ -640,22 +644,22 @@ pub(super) fn drop_unused(
                     || service.route_exchanges.iter().any(route))
         })
     });
-    known
+    state
         .details
         .retain(|name, _| services.iter().any(|service| service.name == *name));
-    known
+    state
         .tickets
         .retain(|name, _| services.iter().any(|service| service.name == *name));
-    known.logs.retain(|name, _| {
+    state.logs.retain(|name, _| {
         services
             .iter()
             .any(|service| service.log.is_some() && service.name == *name)
     });
-    known
+    state
         .tables
         .retain(|name, _| services.iter().any(|service| service.name == *name));
-    // Drop the tables that only `known` refers to.
-    known.route_limits.retain(|_, (rate, concurrent)| {
+    // Drop the tables that only `state` refers to.
+    state.route_limits.retain(|_, (rate, concurrent)| {
         let rate = rate
             .as_ref()
             .is_some_and(|table| Arc::strong_count(table) > 1);
@@ -663,10 +667,10 @@ pub(super) fn drop_unused(
             .as_ref()
             .is_some_and(|table| Arc::strong_count(table) > 1)
     });
-    for known in [&mut known.all_clients, &mut known.mirrors] {
-        known.retain(|_, table| Arc::strong_count(table) > 1);
+    for tables in [&mut state.all_clients, &mut state.mirrors] {
+        tables.retain(|_, table| Arc::strong_count(table) > 1);
     }
-    known.queues.retain(|pool, _| {
+    state.queues.retain(|pool, _| {
         services
             .iter()
             .any(|service| service.pools.iter().any(|targets| targets.pool == *pool))
@@ -675,10 +679,10 @@ pub(super) fn drop_unused(
         .iter()
         .flat_map(|service| service.targets().map(|target| target.id))
         .collect();
-    known.targets.retain(|_, target| ids.contains(&target.id));
-    let used: HashSet<ServerName> = known.targets.keys().map(|(_, name)| name.clone()).collect();
-    known.loads.retain(|name, _| used.contains(name));
-    known.versions.retain(|pool, _| {
+    state.targets.retain(|_, target| ids.contains(&target.id));
+    let used: HashSet<ServerName> = state.targets.keys().map(|(_, name)| name.clone()).collect();
+    state.loads.retain(|name, _| used.contains(name));
+    state.versions.retain(|pool, _| {
         services
             .iter()
             .any(|service| service.pools.iter().any(|targets| targets.pool == *pool))

@@ -390,17 +390,17 @@ impl Session {
         if Rc::ptr_eq(&self.local, local) {
             return;
         }
-        let former = self.local.service.pools.get(self.request.pool);
-        let server = former
+        let old_pool = self.local.service.pools.get(self.request.pool);
+        let server = old_pool
             .zip(self.request.selection.server())
             .and_then(|(pool, server)| pool.list.get(server));
         let pools = &local.service.pools;
-        let is_same_pool = |pool: &Targets| former.is_some_and(|former| former.pool == pool.pool);
+        let is_same_pool = |pool: &Targets| old_pool.is_some_and(|old| old.pool == pool.pool);
         self.request.pool = pools.iter().position(is_same_pool).unwrap_or(0);
         let is_server = |target: &Arc<Target>| server.is_some_and(|server| server.id == target.id);
         let pool = pools.get(self.request.pool);
         let index = pool.and_then(|pool| pool.list.iter().position(is_server));
-        if let (Some(pool), Some(server), None) = (former, server, index) {
+        if let (Some(pool), Some(server), None) = (old_pool, server, index) {
             self.request.unlisted_server = Some(Box::new(UnlistedServer {
                 pool: pool.pool.clone(),
                 target: Arc::clone(server),

@@ -35,13 +35,13 @@ pub enum CertificateError {
         path: PathBuf,
     },
     /// The file contains no valid certificate.
-    #[error("{path}: no certificate in PEM form", path = path.display())]
+    #[error("{path}: no certificate in PEM format", path = path.display())]
     NoCertificate {
         /// Path of the file.
         path: PathBuf,
     },
     /// The file contains no revocation list.
-    #[error("{path}: no certificate revocation list in PEM form", path = path.display())]
+    #[error("{path}: no certificate revocation list in PEM format", path = path.display())]
     NoRevocationList {
         /// Path of the file.
         path: PathBuf,
@@ -82,13 +82,13 @@ impl CertificateError {
                 "add a certificate with its key, or specify a different directory"
             }
             Self::NoCertificate { .. } => {
-                "replace it with the certificate chain in PEM form, or remove it from the configuration"
+                "replace it with the certificate chain in PEM format, or remove it from the configuration"
             }
             Self::NoRevocationList { .. } => {
-                "replace it with the revocation lists of the CAs in PEM form, or remove it from the configuration"
+                "replace it with the revocation lists of the CAs in PEM format, or remove it from the configuration"
             }
-            Self::NoKey { .. } => "add the private key in PEM form, without a passphrase",
-            Self::Mismatch { .. } => "replace it with the key that belongs to the certificate",
+            Self::NoKey { .. } => "add the private key in PEM format, without a passphrase",
+            Self::Mismatch { .. } => "replace it with the private key of the certificate",
             Self::Rejected { .. } => "replace it, or remove it from the configuration",
         }
     }

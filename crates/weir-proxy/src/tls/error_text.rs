@@ -42,7 +42,10 @@ pub fn describe_error(error: &Error, peer: Peer) -> String {
     let name = peer.name();
     match error {
         Error::InvalidCertificate(error) => describe_certificate_error(error, peer),
-        Error::AlertReceived(alert) => format!("{name} refused TLS: {}", describe_alert(*alert)),
+        Error::AlertReceived(alert) => format!(
+            "{name} rejected the TLS connection: {}",
+            describe_alert(*alert)
+        ),
         Error::PeerIncompatible(fault) => format!("{name} {}", describe_incompatibility(fault)),
         Error::PeerMisbehaved(fault) => {
             format!(
@@ -57,7 +60,7 @@ pub fn describe_error(error: &Error, peer: Peer) -> String {
             )
         }
         Error::InappropriateMessage { .. } | Error::InappropriateHandshakeMessage { .. } => {
-            format!("{name} sent a TLS message that is not allowed at this point of the handshake")
+            format!("{name} sent a TLS message that is not allowed at this point in the handshake")
         }
         Error::NoCertificatesPresented => format!("{name} presented no certificate"),
         Error::UnsupportedNameType => "the server name is neither a host nor an address".to_owned(),
@@ -65,7 +68,7 @@ pub fn describe_error(error: &Error, peer: Peer) -> String {
         Error::EncryptError => "a record cannot be encrypted".to_owned(),
         Error::PeerSentOversizedRecord => format!("{name} sent a record longer than TLS allows"),
         Error::NoApplicationProtocol => {
-            format!("{name} offers no application protocol (ALPN) in common")
+            format!("{name} has no application protocol (ALPN) in common with Weir")
         }
         Error::HandshakeNotComplete => "the TLS handshake is not complete".to_owned(),
         Error::FailedToGetCurrentTime => "this machine's clock cannot be read".to_owned(),
@@ -119,7 +122,7 @@ fn describe_certificate_error(error: &CertificateError, peer: Peer) -> String {
         } => {
             let expected = expected.to_str();
             match presented.as_slice() {
-                [] => format!("is not for {expected}: it names no host"),
+                [] => format!("is not for {expected}: it contains no host name"),
                 names => format!("is not for {expected}: it is for {}", names.join(", ")),
             }
         }
@@ -152,7 +155,7 @@ fn describe_certificate_error(error: &CertificateError, peer: Peer) -> String {
 fn describe_webpki_error(name: &str) -> String {
     let known = match name {
         "UnsupportedCertVersion" => {
-            "is X.509 version 1, which is not supported: issue one of version 3, as \
+            "is X.509 version 1, which is not supported: issue a version 3 certificate, as \
              `openssl x509 -req` does with `-extfile`"
         }
         "CaUsedAsEndEntity" => {
@@ -161,14 +164,16 @@ fn describe_webpki_error(name: &str) -> String {
         }
         "EndEntityUsedAsCa" => "is signed by a certificate that is not a CA certificate",
         "BadDer" | "BadDerTime" | "MalformedExtensions" | "ExtensionValueInvalid" => "is malformed",
-        "InvalidCertValidity" => "ends before it begins",
+        "InvalidCertValidity" => "expires before it becomes valid",
         "InvalidSerialNumber" => "has an invalid serial number",
         "NameConstraintViolation" => "has a name that its CA's name constraints do not permit",
         "PathLenConstraintViolated" | "MaximumPathDepthExceeded" => "has a chain that is too long",
         "MaximumSignatureChecksExceeded"
         | "MaximumPathBuildCallsExceeded"
-        | "MaximumNameConstraintComparisonsExceeded" => "has a chain that costs too much to verify",
-        "SignatureAlgorithmMismatch" => "names two different signature algorithms",
+        | "MaximumNameConstraintComparisonsExceeded" => {
+            "has a chain that is too expensive to verify"
+        }
+        "SignatureAlgorithmMismatch" => "specifies two different signature algorithms",
         "EmptyEkuExtension" => "has an empty extended key usage",
         "MalformedDnsIdentifier" => "contains a name that is not a host name",
         "UnsupportedNameType" => "contains a name of an unsupported type",
@@ -211,7 +216,7 @@ fn describe_alert(alert: AlertDescription) -> String {
             "no version, cipher or certificate in common (alert 40)".to_owned()
         }
         AlertDescription::UnknownCA => {
-            "it does not know the CA of the certificate (alert 48)".to_owned()
+            "it does not trust the CA of the certificate (alert 48)".to_owned()
         }
         AlertDescription::CertificateRequired => "it requires a certificate (alert 116)".to_owned(),
         AlertDescription::UnrecognisedName => "unknown server name (alert 112)".to_owned(),

@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn directors_with_one_key_share_tickets_for_twelve_hours() {
+    fn directors_with_the_same_key_share_tickets_for_twelve_hours() {
         let secret =
             |text: &str| weir_model::Secret::new(weir_model::SecretSource::Text, text.into());
         let tickets = |service: &str, ca: Option<&str>, keys: &[&str]| {

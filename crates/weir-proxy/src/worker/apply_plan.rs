@@ -18,11 +18,11 @@ impl Worker {
     pub(super) fn apply_plan(&mut self) {
         let plan = self.shared.plan();
         self.cx.reserve_targets(plan.targets);
-        let mut former: HashMap<String, Rc<LocalService>> = HashMap::new();
+        let mut old_locals: HashMap<String, Rc<LocalService>> = HashMap::new();
         for key in self.sessions.keys() {
             if let Some(session) = self.sessions.get(key) {
                 let local = &session.local;
-                former
+                old_locals
                     .entry(local.service.name.clone())
                     .or_insert_with(|| Rc::clone(local));
             }
@@ -30,7 +30,7 @@ impl Worker {
         for key in self.h2_servers.keys() {
             if let Some(server_conn) = self.h2_servers.get(key) {
                 let local = &server_conn.local;
-                former
+                old_locals
                     .entry(local.service.name.clone())
                     .or_insert_with(|| Rc::clone(local));
             }
@@ -38,15 +38,15 @@ impl Worker {
         for key in self.listening.keys() {
             if let Some(listening) = self.listening.get(key) {
                 let local = &listening.local;
-                former.insert(local.service.name.clone(), Rc::clone(local));
+                old_locals.insert(local.service.name.clone(), Rc::clone(local));
             }
         }
         let locals: HashMap<String, Rc<LocalService>> = plan
             .services
             .iter()
             .map(|service| {
-                let known = former.get(&service.name);
-                let balancers = known.map_or_else(Vec::new, |known| known.balancers.take());
+                let old = old_locals.get(&service.name);
+                let balancers = old.map_or_else(Vec::new, |old| old.balancers.take());
                 let balancers = balancers
                     .into_iter()
                     .map(Balancer::invalidate_tables)
@@ -58,7 +58,7 @@ impl Worker {
             })
             .collect();
         self.adopt_listeners(&plan, &locals);
-        self.adopt_sessions(&former, &locals);
+        self.adopt_sessions(&old_locals, &locals);
         let kept_ids: HashSet<u32> = plan
             .services
             .iter()
@@ -116,16 +116,16 @@ impl Worker {
 
     fn adopt_sessions(
         &mut self,
-        former: &HashMap<String, Rc<LocalService>>,
+        old_locals: &HashMap<String, Rc<LocalService>>,
         locals: &HashMap<String, Rc<LocalService>>,
     ) {
         // All clients of a removed service share one `LocalService`.
-        let removed_locals: HashMap<&String, Rc<LocalService>> = former
+        let removed_locals: HashMap<&String, Rc<LocalService>> = old_locals
             .iter()
             .filter(|(name, _)| !locals.contains_key(*name))
-            .map(|(name, known)| {
-                let balancers = known.balancers.take();
-                (name, removed_service(Arc::clone(&known.service), balancers))
+            .map(|(name, old)| {
+                let balancers = old.balancers.take();
+                (name, removed_service(Arc::clone(&old.service), balancers))
             })
             .collect();
         for key in self.sessions.keys() {
@@ -136,8 +136,8 @@ impl Worker {
             if let Some(local) = locals.get(name).or_else(|| removed_locals.get(name)) {
                 // A stream is not counted as a client; its connection is.
                 if !session.is_stream() {
-                    let former = &session.local.service;
-                    former.move_client_count(&local.service, self.cx.worker);
+                    let old_service = &session.local.service;
+                    old_service.move_client_count(&local.service, self.cx.worker);
                 }
                 session.apply_service(local);
             }
@@ -148,8 +148,8 @@ impl Worker {
             };
             let name = &server_conn.local.service.name;
             if let Some(local) = locals.get(name).or_else(|| removed_locals.get(name)) {
-                let former = &server_conn.local.service;
-                former.move_client_count(&local.service, self.cx.worker);
+                let old_service = &server_conn.local.service;
+                old_service.move_client_count(&local.service, self.cx.worker);
                 server_conn.local = Rc::clone(local);
             }
         }

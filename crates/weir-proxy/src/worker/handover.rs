@@ -21,7 +21,7 @@ impl Worker {
     /// Starts a requested handover, and takes over connections that have arrived. Called once per wake-up.
     pub(super) fn poll_handover(&mut self) {
         if self.shared.handing_over.load(Acquire) && !self.cx.handing_over {
-            self.outlet = self.shared.outlet();
+            self.handover_sender = self.shared.handover_sender();
             self.cx.handing_over = true;
             self.cx.draining = true;
             // The other process accepts from the same sockets.
@@ -40,9 +40,9 @@ impl Worker {
         if arrivals != self.arrivals {
             self.arrivals = arrivals;
             for connection in self.shared.inbox.take(self.cx.worker) {
-                match &self.outlet {
+                match &self.handover_sender {
                     // Received just before the next handover started.
-                    Some(outlet) => drop(outlet.send(connection)),
+                    Some(sender) => drop(sender.send(connection)),
                     None => self.take_over(connection),
                 }
             }
@@ -51,7 +51,9 @@ impl Worker {
 
     /// Hands a session over if another process can continue it in its current state.
     pub(super) fn hand_over(&mut self, key: Key) {
-        let Some(outlet) = &self.outlet else { return };
+        let Some(sender) = &self.handover_sender else {
+            return;
+        };
         // The other process has only the active configuration. Sessions with an older one finish here.
         let plan = self.shared.plan();
         let can_hand_over = |session: &Session| {
@@ -68,7 +70,7 @@ impl Worker {
         service.counters.of(self.cx.worker).current.sub(1);
         if let Some(connection) = session.into_handover(&mut self.cx) {
             // Fails if the other process has exited; the connection is then closed.
-            let _ = outlet.send(connection);
+            let _ = sender.send(connection);
         }
     }
 

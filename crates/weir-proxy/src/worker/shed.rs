@@ -130,7 +130,7 @@ impl Worker {
             service,
             open_files = limit.limit,
             clients = limit.clients,
-            "the open-file limit is reached; new clients wait to be accepted"
+            "the open-file limit has been reached; new clients wait to be accepted"
         );
     }
 }

@@ -55,7 +55,7 @@ fn connect(worker: &mut Worker, local: &Rc<LocalService>) -> (UnixStream, Key) {
 }
 
 #[test]
-fn many_clients_that_end_at_once_do_not_delay_another_one() {
+fn many_simultaneous_disconnects_do_not_delay_another_client() {
     let (service, _listeners) = responding_service();
     let local = local_service(Arc::clone(&service), Vec::new());
     let mut worker = worker();

@@ -246,11 +246,11 @@ pub(crate) fn gue(source: IpAddr, destination: IpAddr, port: u16, mode: GueMode)
         udp.extend(header);
         udp.extend(inner);
         if matches!(mode, GueMode::Full | GueMode::Remote(true)) {
-            let pseudo = sum(&address_bytes(source))
+            let pseudo_header = sum(&address_bytes(source))
                 + sum(&address_bytes(destination))
                 + 17
                 + u32::from(len);
-            let check = !fold(pseudo + sum(&udp));
+            let check = !fold(pseudo_header + sum(&udp));
             udp[6..8].copy_from_slice(&check.to_be_bytes());
         }
         Some(ip_packet(source, destination, 17, 0, &udp))
@@ -266,8 +266,8 @@ fn write_partial_checksum(inner: &mut [u8]) -> (usize, usize) {
         (40, inner[6], 8..40)
     };
     let field = start + if protocol == 6 { 16 } else { 6 };
-    let pseudo = sum(&inner[addresses]) + u32::from(protocol) + (inner.len() - start) as u32;
-    inner[field..field + 2].copy_from_slice(&fold(pseudo).to_be_bytes());
+    let pseudo_header = sum(&inner[addresses]) + u32::from(protocol) + (inner.len() - start) as u32;
+    inner[field..field + 2].copy_from_slice(&fold(pseudo_header).to_be_bytes());
     (start, field)
 }
 

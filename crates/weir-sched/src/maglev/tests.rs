@@ -84,9 +84,9 @@ fn table_without_weights_is_empty() {
 
 #[test]
 fn servers_with_equal_names_share_a_permutation() {
-    let mut twins = entries(&[1, 1]);
-    twins[1].name = twins[0].name;
-    let table = table(&twins, 251).unwrap();
+    let mut servers = entries(&[1, 1]);
+    servers[1].name = servers[0].name;
+    let table = table(&servers, 251).unwrap();
     assert_eq!((share(&table, 1), share(&table, 2)), (126, 125));
 }
 

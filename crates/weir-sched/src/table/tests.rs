@@ -141,12 +141,12 @@ fn script(walk: Walk, weights: &[u32], steps: &[(Option<Op>, &[u32])]) {
 fn cursor_of_another_generation_adopts_the_start() {
     let members = [member(2, 4), member(1, 4)];
     let start = wrr::next_start(&wrr::start(&[]), Cursor::default(), &members);
-    let stray = Cursor {
+    let stale = Cursor {
         generation: start.generation ^ 0xff,
         last_seq: 77,
         pass_weight: 9999,
     };
-    let mut cursor = stray;
+    let mut cursor = stale;
     assert_eq!(wrr::pick(&members, &start, &mut cursor), Some(0));
     assert_eq!(cursor.generation, start.generation);
     assert_eq!(start.adopt(cursor), cursor);

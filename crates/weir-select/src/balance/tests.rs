@@ -413,7 +413,7 @@ fn sticky_server_is_kept_unless_full_withdrawn_or_tried() {
     criteria.tried.add(2);
     assert_ne!(pick(&criteria), Some(2), "a tried server");
     criteria.sticky_server = Some(9);
-    assert!(pick(&criteria).is_some(), "an index in a former list");
+    assert!(pick(&criteria).is_some(), "an index in a previous list");
 }
 
 #[test]

@@ -261,7 +261,7 @@ fn stale_idle_connection_is_replaced_without_fault_once() {
 }
 
 #[test]
-fn stale_idle_connection_of_unrepeatable_request_is_answered_without_fault() {
+fn unrepeatable_request_on_stale_idle_connection_fails_without_server_fault() {
     let mut fixture = Fixture::new(&[0, 0]);
     let (mut selection, _) = fixture.connecting(Replay::Forbidden);
     let verdict = fixture.fail(&mut selection, lost(true, false));
@@ -366,7 +366,7 @@ fn missing_descriptors_end_the_request_without_fault() {
 }
 
 #[test]
-fn without_usable_server_request_is_answered_or_closed() {
+fn request_is_rejected_or_closed_if_no_server_is_usable() {
     for (no_server, expected) in [
         (
             NoServer::Reject,

@@ -5,7 +5,7 @@ use weir_health::{Ejection, ReportedWeight, Sample, ServerHealth, State, Transit
 use weir_model::{Check, Pool, Probe, Scheduler, Server};
 
 use super::*;
-use crate::order::{Driver, OrderError};
+use crate::order::{Driver, OverrideError};
 use crate::record::OverrideRecord;
 
 const FIRST: &str = "10.0.0.1";
@@ -353,9 +353,9 @@ impl Driver for Planes {
 fn set_drain(
     states: &mut ServerStates,
     planes: &mut Planes,
-) -> Result<bool, OrderError<&'static str>> {
+) -> Result<bool, OverrideError<&'static str>> {
     let now = Duration::from_secs(100);
-    states.place_order(("p", FIRST), Some(Override::Drain), now, planes)
+    states.change_override(("p", FIRST), Some(Override::Drain), now, planes)
 }
 
 #[test]
@@ -380,7 +380,7 @@ fn override_that_cannot_be_recorded_is_not_applied() {
         ..Planes::default()
     };
     let error = set_drain(&mut states, &mut planes).unwrap_err();
-    assert_eq!(error, OrderError::Record("no space"));
+    assert_eq!(error, OverrideError::Record("no space"));
     assert_eq!((planes.applies, planes.copied.len()), (0, 0));
     assert_eq!(states.overrides(), &Overrides::default());
     assert_eq!(states.since("p", FIRST), Some(Duration::ZERO));
@@ -398,8 +398,8 @@ fn override_that_a_plane_rejects_is_rolled_back() {
         states.update_pool(&pool());
         let error = set_drain(&mut states, &mut planes).unwrap_err();
         let expected = match fail_records.is_empty() {
-            true => OrderError::Apply("refused"),
-            false => OrderError::Halfway {
+            true => OverrideError::Apply("refused"),
+            false => OverrideError::RollbackFailed {
                 cause: "refused",
                 rollback: "no space",
             },
@@ -416,10 +416,10 @@ fn override_that_a_plane_rejects_is_rolled_back() {
 #[test]
 fn errors_describe_the_recorded_override() {
     let texts = [
-        (OrderError::Record("no space"), "no space"),
-        (OrderError::Apply("refused"), "refused"),
+        (OverrideError::Record("no space"), "no space"),
+        (OverrideError::Apply("refused"), "refused"),
         (
-            OrderError::Halfway {
+            OverrideError::RollbackFailed {
                 cause: "refused",
                 rollback: "no space",
             },

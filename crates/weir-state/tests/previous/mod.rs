@@ -11,20 +11,20 @@ use serde::{Deserialize, Serialize};
 /// An override, in all files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Word {
+pub enum OldOverride {
     Drain,
     Maint,
     Weight(u32),
 }
 
-pub type Words = BTreeMap<String, BTreeMap<String, Word>>;
+pub type OldOverrides = BTreeMap<String, BTreeMap<String, OldOverride>>;
 
 /// `proxy.json`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProxyFile {
     pub revision: u64,
     pub fingerprint: u64,
-    pub words: Words,
+    pub words: OldOverrides,
 }
 
 /// The server state in `state.json`.
@@ -33,18 +33,18 @@ pub struct StateFile {
     pub version: u32,
     #[serde(default)]
     pub number: u64,
-    pub overrides: Words,
+    pub overrides: OldOverrides,
     #[serde(default)]
-    pub standings: Standings,
+    pub standings: OldHealthStates,
 }
 
 /// The server state in a line of `state.journal`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub overrides: Vec<(String, String, Option<Word>)>,
+    pub overrides: Vec<(String, String, Option<OldOverride>)>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub standings: Vec<(String, String, Option<Standing>)>,
+    pub standings: Vec<(String, String, Option<OldHealth>)>,
 }
 
 /// The first line of `state.journal`.
@@ -54,21 +54,21 @@ pub struct Head {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Standings {
+pub struct OldHealthStates {
     #[serde(default)]
-    pub servers: BTreeMap<String, BTreeMap<String, Standing>>,
+    pub servers: BTreeMap<String, BTreeMap<String, OldHealth>>,
     #[serde(default)]
     pub below_quorum: Vec<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Standing {
+pub struct OldHealth {
     pub state: State,
     pub since_ms: u64,
     pub reason: String,
     pub remove: bool,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub paths: BTreeMap<String, Standing>,
+    pub paths: BTreeMap<String, OldHealth>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -82,8 +82,8 @@ pub enum State {
 /// The server state in `proxy-left.json`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct LeftFile {
-    pub standings: Standings,
+pub struct OldHandover {
+    pub standings: OldHealthStates,
     pub since: BTreeMap<String, BTreeMap<String, SystemTime>>,
 }
 
@@ -101,7 +101,7 @@ pub fn journal(text: &[u8], continues: u64) -> Vec<Record> {
 }
 
 /// Returns the overrides of the layer 4 plane, as 0.1.0 reads them.
-pub fn layer_4(state: &[u8], text: &[u8]) -> Words {
+pub fn layer_4(state: &[u8], text: &[u8]) -> OldOverrides {
     let StateFile {
         number,
         mut overrides,

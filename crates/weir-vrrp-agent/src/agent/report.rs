@@ -1,8 +1,9 @@
 //! Executes requests received on the control socket.
 
+use std::collections::BTreeMap;
 use std::time::SystemTime;
 
-use weir_vrrp::TrackedState;
+use weir_vrrp::{Counters, IgnoredCount, TrackedState};
 
 use super::{Agent, now};
 use crate::control::{ControlRequest, Response};
@@ -27,7 +28,7 @@ impl Agent {
         };
         let index = self.settings.iter().position(|it| it.name == *router);
         let Some(index) = index else {
-            return Response::Rejected(format!("there is no virtual router {router}"));
+            return Response::Rejected(format!("no such virtual router: {router}"));
         };
         self.router.handle_block(index, block_reason, now());
         if let Err(error) = self.flush() {
@@ -61,11 +62,10 @@ impl Agent {
                     checksum: instance.checksum().as_str().to_owned(),
                     sent: counters.sent,
                     received: counters.received,
-                    ignored: counters
-                        .ignored
-                        .iter()
-                        .map(|(reason, count)| (reason.as_str().to_owned(), *count))
-                        .collect(),
+                    ignored: by_reason(counters, |it| it.packets),
+                    last_ignored_seconds: by_reason(counters, |it| {
+                        now().saturating_sub(it.last).as_secs()
+                    }),
                     address_mismatches: instance.mismatches(),
                     takeovers: port.takeovers,
                     tracked: instance
@@ -88,4 +88,12 @@ impl Agent {
             })
             .collect()
     }
+}
+
+/// Returns a value for each reason for which packets were ignored.
+fn by_reason(counters: &Counters, value: impl Fn(&IgnoredCount) -> u64) -> BTreeMap<String, u64> {
+    let ignored = counters.ignored.iter();
+    ignored
+        .map(|(reason, count)| (reason.as_str().to_owned(), value(count)))
+        .collect()
 }

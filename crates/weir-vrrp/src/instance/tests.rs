@@ -379,7 +379,7 @@ fn router_starts_after_start_delay() {
         ..config(255)
     });
     assert_eq!(instance.state(), State::Init);
-    assert_eq!(instance.reason(), "waiting for the end of the start delay");
+    assert_eq!(instance.reason(), "waiting for the start delay to end");
     assert_eq!(instance.next_deadline(), Some(10 * SECOND));
     instance.handle_timeout(10 * SECOND);
     assert_eq!(instance.state(), State::Active);
@@ -473,7 +473,7 @@ fn link_that_fails_and_recovers_does_not_shorten_start_delay() {
     instance.handle_source(Some(SOURCE), 2 * SECOND);
     assert_eq!(
         (instance.state(), instance.reason()),
-        (State::Fault, "waiting for the end of the start delay")
+        (State::Fault, "waiting for the start delay to end")
     );
     instance.handle_timeout(10 * SECOND);
     assert_eq!(

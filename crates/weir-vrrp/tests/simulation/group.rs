@@ -267,7 +267,7 @@ fn group_has_one_active_director_and_does_not_flap() {
 }
 
 #[test]
-fn group_has_one_active_director_and_does_not_flap_at_length() {
+fn group_has_one_active_director_and_does_not_flap_soak() {
     if is_soak() {
         run_schedules(SOAK_SCHEDULES);
     }

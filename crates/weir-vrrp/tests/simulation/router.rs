@@ -329,7 +329,7 @@ fn one_router_is_active_after_network_heals() {
 
 /// Runs a million schedules in about half an hour; requires `WEIR_SOAK=1`.
 #[test]
-fn one_router_is_active_after_network_heals_at_length() {
+fn one_router_is_active_after_network_heals_soak() {
     if !is_soak() {
         return;
     }

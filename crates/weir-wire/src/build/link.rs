@@ -90,14 +90,14 @@ impl EthernetBuilder {
     pub fn arp(&self, packet: &ArpPacket) -> Vec<u8> {
         let mut bytes = Vec::new();
         packet.emit(&mut bytes);
-        self.carry(EtherType::ARP, &bytes)
+        self.frame(EtherType::ARP, &bytes)
     }
 
     /// Returns the frame with an IP packet. The IP version determines the EtherType; bytes that are not an IP packet
     /// get the EtherType of IPv4.
     #[must_use]
     pub fn ip_packet(&self, packet: &[u8]) -> Vec<u8> {
-        self.carry(
+        self.frame(
             EtherType::for_ip_packet(packet).unwrap_or(EtherType::IPV4),
             packet,
         )
@@ -121,7 +121,7 @@ impl EthernetBuilder {
 
     /// Returns the frame with any payload.
     #[must_use]
-    pub fn carry(&self, ethertype: EtherType, content: &[u8]) -> Vec<u8> {
+    pub fn frame(&self, ethertype: EtherType, content: &[u8]) -> Vec<u8> {
         let ethertype = self.ethertype.unwrap_or(ethertype);
         let header = EthernetHeader {
             src: self.src,

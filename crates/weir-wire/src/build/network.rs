@@ -118,7 +118,7 @@ pub(super) fn wrap_in_frame(
     packet: Vec<u8>,
 ) -> Vec<u8> {
     match link {
-        Some(link) => link.carry(ethertype, &packet),
+        Some(link) => link.frame(ethertype, &packet),
         None => packet,
     }
 }

@@ -100,7 +100,7 @@ fn last_active(global: &GlobalOptions) -> (Desired, &'static str) {
 /// Returns the finding for a configuration file that cannot be loaded.
 fn invalid_file(rejected: &Rejected, file: &Path, examined: &str) -> Diagnosis {
     let consequence = format!(
-        "a start and a reload of Weir fail, and a running daemon ignores the file; {examined}"
+        "Weir cannot start or reload with this file, and a running daemon ignores it; {examined}"
     );
     let finding = Diagnosis::new(&rejected.summary, consequence);
     if file.exists() {

@@ -5,7 +5,7 @@ use std::io::{self, Read, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
-use weir_control::import::{MOST_BYTES, RESOLVE_TIMEOUT, ipvsadm_comment, vip_comment, with_names};
+use weir_control::import::{MAX_BYTES, RESOLVE_TIMEOUT, ipvsadm_comment, vip_comment, with_names};
 use weir_import::Imported;
 
 use super::{Outcome, block_on};
@@ -101,13 +101,13 @@ fn report(name: &str, imported: &Imported, unresolved_names: &[String]) {
 
 fn read(path: &Path) -> Result<String, Failure> {
     let mut bytes = Vec::new();
-    let limit = MOST_BYTES + 1;
+    let limit = MAX_BYTES + 1;
     let result = if path == Path::new("-") {
         io::stdin().take(limit).read_to_end(&mut bytes)
     } else {
         File::open(path).and_then(|file| file.take(limit).read_to_end(&mut bytes))
     };
-    let result = result.and_then(|read| match read as u64 > MOST_BYTES {
+    let result = result.and_then(|read| match read as u64 > MAX_BYTES {
         true => Err(io::Error::other("the file is larger than 64 MiB")),
         false => Ok(()),
     });

@@ -19,7 +19,7 @@ pub(super) fn from_environment() -> GlobalOptions {
 pub(super) fn ipvsadm(global: &GlobalOptions, program: &str, arguments: &[OsString]) -> Outcome {
     let arguments: Vec<String> = arguments
         .iter()
-        .map(|word| word.to_string_lossy().into_owned())
+        .map(|argument| argument.to_string_lossy().into_owned())
         .collect();
     let paths = Paths {
         runtime_dir: global.runtime_dir.clone(),

@@ -30,7 +30,7 @@ pub(super) fn check_start(global: &GlobalOptions, paths: &Paths) -> Result<(), F
     let discarded = weir_engine::discard_changes(paths).map_err(Failure::failed)?;
     tracing::warn!(
         addresses = discarded.len(),
-        "the network namespace of the previous director no longer exists: its addresses are forgotten"
+        "the network namespace of the previous director no longer exists: discarded the record of its addresses"
     );
     Ok(())
 }

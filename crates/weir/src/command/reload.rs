@@ -20,7 +20,7 @@ pub(super) fn reload(global: &GlobalOptions, guard: Option<Duration>, json: bool
         guard_ms: guard.map(|guard| u64::try_from(guard.as_millis()).unwrap_or(u64::MAX)),
         group: None,
     };
-    let what = guard.map_or("the reload", |_| "the end of the guard time");
+    let what = guard.map_or("the reload", |_| "the guard time to end");
     let reloaded = with_progress(what, Client::new(&global.runtime_dir).reload(&request))??;
     let text = if json {
         serde_json::to_string_pretty(&reloaded).map_err(Failure::failed)? + "\n"

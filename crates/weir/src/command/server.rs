@@ -103,7 +103,7 @@ async fn wait_until_drained(
 
 fn connections(count: u64) -> String {
     match count {
-        0 => "no open connection".to_owned(),
+        0 => "no open connections".to_owned(),
         1 => "1 open connection".to_owned(),
         _ => format!("{count} open connections"),
     }

@@ -31,7 +31,7 @@ fn missing_service(global: &GlobalOptions) -> Result<Failure, Failure> {
     let proxies = report.services.iter().filter(|it| it.forward == "proxy");
     let names: Vec<&str> = proxies.map(|it| it.name.as_str()).collect();
     let message = if names.is_empty() {
-        "no SERVICE is specified, and the daemon has no proxy service".to_owned()
+        "no SERVICE is specified, and the daemon has no proxy services".to_owned()
     } else {
         format!(
             "no SERVICE is specified; proxy services: {}",

@@ -31,7 +31,7 @@ impl Browser {
             .expect("start chromedriver (`apt-get install chromium-driver` installs it)");
         let started = Instant::now();
         while TcpStream::connect(address).is_err() {
-            assert!(started.elapsed() < TIMEOUT, "chromedriver does not listen");
+            assert!(started.elapsed() < TIMEOUT, "chromedriver is not listening");
             std::thread::sleep(Duration::from_millis(50));
         }
         let mut browser = Self {
@@ -62,13 +62,13 @@ impl Browser {
 
     /// Sends a WebDriver command in the session. Returns the value from the response.
     pub fn post(&self, path: &str, body: &Value) -> Value {
-        let kind = [
+        let arguments = [
             "-H",
             "Content-Type: application/json",
             "--data-binary",
             "@-",
         ];
-        self.curl_with(path, &kind, &body.to_string())
+        self.curl_with(path, &arguments, &body.to_string())
     }
 
     fn curl(&self, path: &str, arguments: &[&str]) -> Value {
@@ -119,7 +119,7 @@ impl Browser {
 
     /// Types text and special keys, as a user would.
     pub fn press_keys(&self, text: &str) {
-        let strokes: Vec<Value> = text
+        let key_events: Vec<Value> = text
             .chars()
             .flat_map(|key| {
                 let key = key.to_string();
@@ -129,7 +129,7 @@ impl Browser {
                 ]
             })
             .collect();
-        let keyboard = json!({"type": "key", "id": "keyboard", "actions": strokes});
+        let keyboard = json!({"type": "key", "id": "keyboard", "actions": key_events});
         self.post("/actions", &json!({"actions": [keyboard]}));
     }
 
@@ -165,8 +165,8 @@ impl Browser {
                       .then((it) => done(it.violations.map(({ id, impact, help, nodes }) => ({ id, impact, help, \
                       nodes: nodes.map((node) => node.html.slice(0, 200) + ' ' + node.failureSummary) }))), \
                       (error) => done([{ id: String(error), impact: 'serious' }]))";
-        let found = self.post("/execute/async", &json!({"script": script, "args": []}));
-        found.as_array().cloned().expect("value is an array")
+        let violations = self.post("/execute/async", &json!({"script": script, "args": []}));
+        violations.as_array().cloned().expect("value is an array")
     }
 
     /// Returns the errors and warnings in the console, except the one about the page's missing icon.

@@ -73,25 +73,25 @@ fn connect(from: SocketAddr, to: SocketAddr) -> std::io::Result<TcpStream> {
 }
 
 impl AdminDaemon {
-    /// Starts a daemon. `more` contains keys of `[node.admin]`, in which `TOKENS` is replaced with the path of the file
-    /// `tokens`.
-    pub fn start(more: &str) -> Self {
-        Self::start_with(more, "\"127.0.0.1:1\"")
+    /// Starts a daemon. `extra` contains keys of `[node.admin]`, in which `TOKENS` is replaced with the path of the
+    /// file `tokens`.
+    pub fn start(extra: &str) -> Self {
+        Self::start_with(extra, "\"127.0.0.1:1\"")
     }
 
     /// Like [`Self::start`], with these servers in the pool.
-    pub fn start_with(more: &str, servers: &str) -> Self {
+    pub fn start_with(extra: &str, servers: &str) -> Self {
         let number = DAEMONS.fetch_add(1, Ordering::Relaxed);
-        let process = std::process::id();
-        let directory = std::env::temp_dir().join(format!("weir-admin-{process}-{number}"));
+        let pid = std::process::id();
+        let directory = std::env::temp_dir().join(format!("weir-admin-{pid}-{number}"));
         fs::create_dir_all(&directory).expect("create a directory");
         let (admin, listen) = (free_address(), free_address());
-        let node = if more.is_empty() {
+        let node = if extra.is_empty() {
             format!("[node]\nadmin = \"{admin}\"\n")
         } else {
             let tokens = directory.join("tokens").display().to_string();
-            let more = more.replace("TOKENS", &format!("\"{tokens}\""));
-            format!("[node.admin]\nlisten = \"{admin}\"\n{more}")
+            let extra = extra.replace("TOKENS", &format!("\"{tokens}\""));
+            format!("[node.admin]\nlisten = \"{admin}\"\n{extra}")
         };
         let config = format!(
             "{node}\n[pool.p]\nservers = [{servers}]\n\n[service.s]\nlisten = [\"{listen}\"]\nforward = \
@@ -181,7 +181,9 @@ impl AdminDaemon {
         stream
             .set_read_timeout(Some(TIMEOUT))
             .expect("set the read timeout");
-        stream.write_all(request.as_bytes()).expect("send");
+        stream
+            .write_all(request.as_bytes())
+            .expect("send the request");
         let mut response = Vec::new();
         if let Err(error) = stream.read_to_end(&mut response) {
             response.extend_from_slice(format!("<{error}>").as_bytes());

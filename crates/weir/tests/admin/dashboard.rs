@@ -40,11 +40,11 @@ fn page_needs_no_token_but_its_data_does() {
     for path in ["/v1/status", "/v1/caller", "/metrics"] {
         assert!(daemon.get(path, None).starts_with("HTTP/1.1 401"), "{path}");
     }
-    let rebound = format!(
+    let foreign_host = format!(
         "GET / HTTP/1.1\r\nHost: evil.example:{}\r\nConnection: close\r\n\r\n",
         daemon.admin.port()
     );
-    assert!(daemon.send_raw(&rebound).starts_with("HTTP/1.1 421"));
+    assert!(daemon.send_raw(&foreign_host).starts_with("HTTP/1.1 421"));
     for role in ["read", "operate", "write"] {
         let token = daemon.token(role, role);
         assert!(daemon.weir(&["reload"]).0);
@@ -62,8 +62,8 @@ fn page_needs_no_token_but_its_data_does() {
 fn requests_from_other_origins_are_rejected() {
     let daemon = AdminDaemon::start("");
     let path = "http://localhost/v1/servers/p/127.0.0.1:1";
-    let order = ["-d", "{\"state\": \"drain\"}", path];
-    let drain_with = |more: &[&str]| request_on_socket(&daemon, &[more, &order].concat());
+    let arguments = ["-d", "{\"state\": \"drain\"}", path];
+    let drain_with = |extra: &[&str]| request_on_socket(&daemon, &[extra, &arguments].concat());
     for (fields, code) in [
         (&["-H", "Origin: http://evil.example"][..], "code=403"),
         (&["-H", "Origin: null"], "code=403"),
@@ -132,9 +132,9 @@ fn certificates_are_sorted_by_expiry() {
         certificate("/soon.pem", 13),
         certificate("/past.pem", -1)
     ]);
-    let shown = script_output(&status.to_string());
-    assert_eq!(shown["problem"], "", "{shown:#}");
-    assert_eq!(shown["hidden"], false, "{shown:#}");
+    let page = script_output(&status.to_string());
+    assert_eq!(page["problem"], "", "{page:#}");
+    assert_eq!(page["hidden"], false, "{page:#}");
     let row =
         |file: &str, days: &str| serde_json::json!(["s", "–", file, "2027-01-01T00:00:00Z", days]);
     let rows = [
@@ -142,9 +142,9 @@ fn certificates_are_sorted_by_expiry() {
         row("/soon.pem", "13"),
         row("/later.pem", "60"),
     ];
-    assert_eq!(shown["certificates"], serde_json::json!(rows), "{shown:#}");
+    assert_eq!(page["certificates"], serde_json::json!(rows), "{page:#}");
     let marks = serde_json::json!(["number down", "number warning", "number "]);
-    assert_eq!(shown["marks"], marks, "{shown:#}");
+    assert_eq!(page["marks"], marks, "{page:#}");
 }
 
 /// Runs the page's script without a browser on the documents of this daemon.
@@ -156,17 +156,17 @@ fn script_shows_the_values_of_the_status() {
     );
     assert!(daemon.weir(&["server", "p/127.0.0.1:2", "drain"]).0);
     let (_, status) = daemon.weir(&["status", "--json"]);
-    let shown = script_output(&status);
-    assert_eq!(shown["hidden"], true, "no certificates: {shown:#}");
+    let page = script_output(&status);
+    assert_eq!(page["hidden"], true, "no certificates: {page:#}");
     let status: serde_json::Value = serde_json::from_str(&status).expect("output is valid JSON");
     assert_eq!(
-        shown["summary"], "revision 1, 1 service, 2 servers: 1 drain, 1 unchecked",
-        "{shown:#}"
+        page["summary"], "revision 1, 1 service, 2 servers: 1 drain, 1 unchecked",
+        "{page:#}"
     );
     let servers = status["services"][0]["servers"]
         .as_array()
         .expect("servers is an array");
-    let rows = shown["rows"].as_array().expect("rows is an array");
+    let rows = page["rows"].as_array().expect("rows is an array");
     assert_eq!(rows.len(), servers.len());
     for server in servers {
         let row = rows
@@ -188,11 +188,11 @@ fn script_shows_the_values_of_the_status() {
     );
     assert_eq!(rows[0]["weight"], "0/3");
     assert_eq!(
-        shown["posted"][0], "v1/servers/p/127.0.0.1%3A2 {\"state\":\"maint\"} X-None",
-        "{shown:#}"
+        page["posted"][0], "v1/servers/p/127.0.0.1%3A2 {\"state\":\"maint\"} X-None",
+        "{page:#}"
     );
-    assert_eq!(shown["problem"], "");
+    assert_eq!(page["problem"], "");
     // The points that the director recorded before the page was opened precede those that the page itself records.
-    assert_eq!(shown["history"], 1, "{shown:#}");
-    assert!(shown["times"].as_u64() > Some(1), "{shown:#}");
+    assert_eq!(page["history"], 1, "{page:#}");
+    assert!(page["times"].as_u64() > Some(1), "{page:#}");
 }

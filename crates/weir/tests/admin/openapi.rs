@@ -373,10 +373,10 @@ fn responses_to_unknown_paths_and_methods_match_the_document() {
             let response = daemon.fetch(method, &path, Some(write), "");
             let context = format!("{method} {path}: {}", response.0);
             assert_eq!(response.code(), 405, "{context}");
-            let shown = response.header("allow").expect(&context);
-            let mut shown: Vec<&str> = shown.split(',').map(str::trim).collect();
-            shown.sort_unstable();
-            assert_eq!(shown, allowed, "{context}");
+            let allow = response.header("allow").expect(&context);
+            let mut allow: Vec<&str> = allow.split(',').map(str::trim).collect();
+            allow.sort_unstable();
+            assert_eq!(allow, allowed, "{context}");
             let body = serde_json::from_str(response.body()).expect(&context);
             assert_matches_schema(&document, &api_error, &body, &context);
         }

@@ -15,7 +15,7 @@ const ROWS: &str = "return [...document.querySelectorAll('#list tbody tr[data-id
 
 #[test]
 #[expect(clippy::too_many_lines, reason = "one visit of the page")]
-fn page_shows_status_and_drains_server_at_length() {
+fn page_shows_status_and_drains_server_soak() {
     if !is_soak() {
         return;
     }
@@ -97,9 +97,9 @@ fn page_shows_status_and_drains_server_at_length() {
         "return document.getElementById('confirm').open",
     );
     browser.run("document.querySelector('#confirm button[value=yes]').click()");
-    let shown = "return [...document.querySelectorAll('#list tbody tr[data-id*=\"127.0.0.1:2\"] td')].some(it => \
+    let script = "return [...document.querySelectorAll('#list tbody tr[data-id*=\"127.0.0.1:2\"] td')].some(it => \
                  it.textContent === 'drain')";
-    browser.wait_for("the state on the page", shown);
+    browser.wait_for("the state on the page", script);
     let (_, status) = daemon.weir(&["status", "--json"]);
     let status: Value = serde_json::from_str(&status).expect("output is valid JSON");
     assert_eq!(status["services"][0]["servers"][1]["state"], "drain");
@@ -110,23 +110,23 @@ fn page_shows_status_and_drains_server_at_length() {
 /// servers.
 fn print_durations(browser: &Browser, daemon: &AdminDaemon) {
     for count in [1_000, 10_000] {
-        let spent = browser.run(&format!(
+        let elapsed = browser.run(&format!(
             "const all = report; report = {{ ...all, services: all.services.map((it) => ({{ ...it, servers: \
-             it.servers.slice(0, {count}) }})) }}; const begun = performance.now(); gather(); services(); filter(); \
-             charts(); const spent = performance.now() - begun; report = all; return [rows.length, spent]"
+             it.servers.slice(0, {count}) }})) }}; const start = performance.now(); gather(); services(); filter(); \
+             charts(); const elapsed = performance.now() - start; report = all; return [rows.length, elapsed]"
         ));
-        assert_eq!(spent[0], count);
+        assert_eq!(elapsed[0], count);
         println!(
             "{count} servers: the page is updated within {} ms",
-            spent[1]
+            elapsed[1]
         );
     }
-    let spent = browser.run(
-        "const view = document.getElementById('viewport'); const begun = performance.now(); for (let i = 0; i < \
+    let elapsed = browser.run(
+        "const view = document.getElementById('viewport'); const start = performance.now(); for (let i = 0; i < \
          100; i++) { view.scrollTop = i * 3000; draw(); view.getBoundingClientRect(); } return (performance.now() - \
-         begun) / 100",
+         start) / 100",
     );
-    println!("10000 servers: a scrolled list is drawn within {spent} ms");
+    println!("10000 servers: a scrolled list is drawn within {elapsed} ms");
     let started = std::time::Instant::now();
     let metrics = daemon.get("/metrics", None);
     println!(
@@ -140,7 +140,7 @@ fn print_durations(browser: &Browser, daemon: &AdminDaemon) {
 /// Prints the browser's measurements with 10 000 servers. Asserts no time, but asserts that the table contains only the
 /// visible rows.
 #[test]
-fn page_of_10000_servers_contains_only_visible_rows_at_length() {
+fn page_of_10000_servers_contains_only_visible_rows_soak() {
     if !is_soak() {
         return;
     }
@@ -160,8 +160,8 @@ fn page_of_10000_servers_contains_only_visible_rows_at_length() {
         "weir.toml",
         &config.replace("\"127.0.0.1:1\"", &servers.join(",\n")),
     );
-    let (is_done, output) = daemon.weir(&["reload"]);
-    assert!(is_done, "{output}");
+    let (reloaded, output) = daemon.weir(&["reload"]);
+    assert!(reloaded, "{output}");
     let browser = Browser::start();
     browser.open(&format!("http://{}/", daemon.admin));
     browser.wait_for(

@@ -94,7 +94,7 @@ impl Fixture {
         let mut world = World::new(2);
         world.start_nginx(64 << 10);
         world.route_replies_through_director();
-        world.start_director(&config());
+        world.start_daemon(&config());
         world.reload(&config().replace("interval = \"1s\"", "interval = \"500ms\""));
         let family = Family::V4;
         // The load varies, and some requests have nonexistent paths.
@@ -145,9 +145,9 @@ impl Fixture {
     fn table(&self, id: &str) -> Vec<BTreeMap<String, String>> {
         let script = format!(
             "const table = document.getElementById('{id}'); const clean = (cell) => cell.textContent.replace(/ [↑↓]$/, \
-             ''); const heads = [...table.tHead.rows[0].cells].map(clean); return \
+             ''); const titles = [...table.tHead.rows[0].cells].map(clean); return \
              [...table.tBodies[0].rows].filter((row) => !row.ariaHidden).map((row) => \
-             Object.fromEntries([...row.cells].map((cell, index) => [heads[index], cell.textContent])))"
+             Object.fromEntries([...row.cells].map((cell, index) => [titles[index], cell.textContent])))"
         );
         serde_json::from_value(self.browser.run(&script)).expect("parse the rows")
     }
@@ -175,7 +175,7 @@ fn text(value: &Value) -> String {
 }
 
 #[test]
-fn every_part_of_page_matches_status_at_length() {
+fn every_part_of_page_matches_status_soak() {
     if !is_soak() || !privileged() {
         return;
     }
@@ -220,17 +220,17 @@ fn every_part_of_page_matches_status_at_length() {
         status["services"].clone()
     };
     let mut before = counters();
-    wait_for("the end of all flows", Duration::from_secs(60), || {
+    wait_for("all flows to end", Duration::from_secs(60), || {
         let current = counters();
         std::mem::replace(&mut before, current.clone()) == current
     });
     fixture.browser.run("return refresh()");
     let status = fixture.world.status();
-    let shown = fixture
+    let page_revision = fixture
         .browser
         .run("return document.documentElement.dataset.revision");
     assert_eq!(
-        (shown.as_str(), &status["revision"]),
+        (page_revision.as_str(), &status["revision"]),
         (Some("2"), &revision)
     );
     assert_services_match(&fixture, &status);
@@ -307,13 +307,13 @@ fn assert_servers_match(fixture: &Fixture, status: &Value) {
                 assert_eq!(row["Errors"], errors.to_string());
                 assert_eq!(row["p99"].ends_with("ms"), server["latency"].is_object());
             }
-            // A probe may have finished between the two documents, so all marks of the server must be the same.
-            let marks = server["checks"][0]["results"]
+            // A probe may have finished between the two documents, so all results on the page must be equal.
+            let results = server["checks"][0]["results"]
                 .as_str()
                 .expect("results is a string");
-            let mark = marks.chars().last().expect("server has a probe result");
-            let same = row["Probes"].chars().all(|it| it == mark);
-            assert!(!row["Probes"].is_empty() && same, "{row:?} {marks}");
+            let last = results.chars().last().expect("server has a probe result");
+            let are_equal = row["Probes"].chars().all(|it| it == last);
+            assert!(!row["Probes"].is_empty() && are_equal, "{row:?} {results}");
             let without_duration = |text: &str| text.split(" in ").next().map(str::to_owned);
             let reason = server["reason"].as_str().expect("reason is a string");
             assert_eq!(without_duration(&row["Reason"]), without_duration(reason));
@@ -363,7 +363,7 @@ fn assert_other_parts_match(fixture: &Fixture, status: &Value) {
 }
 
 #[test]
-fn keyboard_filters_and_actions_work_at_length() {
+fn keyboard_filters_and_actions_work_soak() {
     if !is_soak() || !privileged() {
         return;
     }
@@ -458,7 +458,7 @@ fn open_server_by_link(fixture: &Fixture) {
     );
     browser.run("document.querySelector('#confirm button[value=yes]').click()");
     browser.wait_for(
-        "the layers of the weight",
+        "the override of the weight",
         "return document.getElementById('panel-facts').textContent.includes('configured 1, override weight 7: 7')",
     );
     assert_eq!(fixture.server(0, 0)["effective_weight"], 7);
@@ -468,7 +468,7 @@ fn open_server_by_link(fixture: &Fixture) {
 
 /// axe reports nothing serious or critical on any view, in light and dark mode, on wide and narrow screens.
 #[test]
-fn page_is_accessible_at_length() {
+fn page_is_accessible_soak() {
     if !is_soak() || !privileged() {
         return;
     }
@@ -477,14 +477,14 @@ fn page_is_accessible_at_length() {
     browser.load_axe();
     browser.run("document.body.append(document.createElement('img'))");
     let control = browser.accessibility_violations();
-    let is_found = control.iter().any(|it| it["id"] == "image-alt");
+    let is_reported = control.iter().any(|it| it["id"] == "image-alt");
     assert!(
-        is_found,
+        is_reported,
         "axe must report an image without text: {control:#?}"
     );
     browser.run("document.body.lastChild.remove()");
     let mut views = 0;
-    let mut found = Vec::new();
+    let mut violations = Vec::new();
     for (width, height) in [(1280, 900), (360, 740)] {
         browser.resize(width, height);
         for theme in ["light", "dark"] {
@@ -499,7 +499,7 @@ fn page_is_accessible_at_length() {
                 };
                 for violation in browser.accessibility_violations() {
                     if matches!(violation["impact"].as_str(), Some("serious" | "critical")) {
-                        found.push(format!("{width} {theme} {view:?}: {violation:#}"));
+                        violations.push(format!("{width} {theme} {view:?}: {violation:#}"));
                     }
                 }
                 let overflow = browser.run(
@@ -512,14 +512,14 @@ fn page_is_accessible_at_length() {
             }
         }
     }
-    assert!(found.is_empty(), "{}", found.join("\n"));
+    assert!(violations.is_empty(), "{}", violations.join("\n"));
     assert_eq!(views, 20);
     println!("axe: no serious violation in {views} views");
 }
 
 /// Writes the manual's pictures if a directory is set, and prints their sizes.
 #[test]
-fn pictures_of_the_manual_are_small_at_length() {
+fn manual_screenshots_are_small_soak() {
     if !is_soak() || !privileged() {
         return;
     }

@@ -127,7 +127,10 @@ impl Group {
 
     /// Sends a signal to all processes of a director.
     fn signal(&self, n: usize, signal: Signal) {
-        let keeper = self.directors[n].as_ref().expect("director runs").id();
+        let keeper = self.directors[n]
+            .as_ref()
+            .expect("director is running")
+            .id();
         let children = fs::read_to_string(format!("/proc/{keeper}/task/{keeper}/children"));
         let children = children.expect("read the children");
         let pids = children.split_whitespace().map(str::to_owned);
@@ -140,7 +143,7 @@ impl Group {
 
 /// etcd measures leases with the monotonic clock, and directors measure durations with it.
 #[test]
-fn jumps_of_the_clock_do_not_affect_the_group() {
+fn clock_jumps_do_not_affect_group() {
     if !privileged() {
         return;
     }
@@ -194,7 +197,7 @@ fn suspended_director_adopts_newer_state() {
         group.servers(0)[0]["effective_weight"] == 5
     });
     group.signal(1, Signal::STOP);
-    wait_for("the end of the lease", TIMEOUT, || {
+    wait_for("the lease to expire", TIMEOUT, || {
         group.present_members(0) == 1
     });
     group.run_weir(0, &["server", "web/10.71.0.20:80", "weight", "9"]);

@@ -19,7 +19,7 @@ const ROUND: Duration = Duration::from_millis(5);
 /// Each connection sends one byte per this number of rounds, that is, every 10 s.
 const ROUNDS_PER_BYTE: usize = 2000;
 /// One new connection is opened, used and closed per this number of rounds.
-const ROUNDS_PER_NEW: usize = 40;
+const ROUNDS_PER_CONNECTION: usize = 40;
 /// Time limit for the last echoes.
 const LAST_ECHOES_TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -209,7 +209,7 @@ impl Generator {
             connection.receive();
             connection.send();
         }
-        if number.is_multiple_of(ROUNDS_PER_NEW) {
+        if number.is_multiple_of(ROUNDS_PER_CONNECTION) {
             self.counts.opened += 1;
             if let Err(error) = Connection::open() {
                 eprintln!("failed to open a connection: {error}");
@@ -328,8 +328,8 @@ impl Group {
     }
 }
 
-/// Causes the etcd failures one after another.
-fn cause_etcd_failures(group: &mut Group, outage: Duration) {
+/// Injects the etcd failures one after another.
+fn inject_etcd_failures(group: &mut Group, outage: Duration) {
     for n in 0..3 {
         group.kill_etcd(n);
         std::thread::sleep(Duration::from_millis(500));
@@ -401,14 +401,14 @@ fn assert_flows_survive(scale: Scale) {
     let limit = Duration::from_secs(120);
     opened.recv_timeout(limit).expect("all connections open");
     let per_director = group.connection_counts();
-    let share = connections as u64 / scale.directors as u64;
+    let average = connections as u64 / scale.directors as u64;
     assert!(
-        per_director.iter().all(|it| *it > share / 3),
+        per_director.iter().all(|it| *it > average / 3),
         "{per_director:?}"
     );
     let before = group.retransmitted();
-    let begin = Instant::now();
-    cause_etcd_failures(&mut group, scale.outage);
+    let started = Instant::now();
+    inject_etcd_failures(&mut group, scale.outage);
     stop.store(true, Ordering::Relaxed);
     let counts = client.join().expect("load thread panicked");
     println!(
@@ -416,7 +416,7 @@ fn assert_flows_survive(scale: Scale) {
          {:?}: {counts:?}; {} segments retransmitted",
         scale.directors,
         scale.outage,
-        begin.elapsed(),
+        started.elapsed(),
         group.retransmitted() - before,
     );
     assert_eq!((counts.broken, counts.missing_bytes), (0, 0), "{counts:?}");
@@ -438,7 +438,7 @@ fn flows_survive_loss_of_etcd_and_its_data() {
 }
 
 #[test]
-fn ten_thousand_flows_survive_ten_minutes_without_etcd_at_length() {
+fn ten_thousand_flows_survive_ten_minutes_without_etcd_soak() {
     if privileged() && std::env::var_os("WEIR_SOAK").is_some() {
         assert_flows_survive(Scale {
             directors: 4,

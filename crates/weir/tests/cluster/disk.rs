@@ -89,7 +89,7 @@ fn large_config(port: u16) -> String {
 }
 
 #[test]
-fn full_disk_keeps_the_last_state_and_is_reported() {
+fn last_state_survives_full_disk_and_error_is_reported() {
     if !privileged() {
         return;
     }

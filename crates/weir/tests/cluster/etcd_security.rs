@@ -140,7 +140,7 @@ fn group_works_with_tls_and_users_in_etcd() {
     fs::write(group.world.path("password"), "wrong").expect("write the file");
     group.start(0);
     // etcd computes a slow hash of the password, so on a busy machine the director may report a timeout first.
-    wait_for("the rejection of the password", 3 * TIMEOUT, || {
+    wait_for("the password to be rejected", 3 * TIMEOUT, || {
         group.etcd_error(0).contains("authentication failed")
     });
     group.stop(0);
@@ -175,7 +175,7 @@ fn group_works_with_tls_and_users_in_etcd() {
     });
     as_root(&["put", &format!("/weir/edge/config/chunk/{digest}"), &text]);
     as_root(&["put", CURRENT, &pointer.to_string()]);
-    wait_for("the rejection of the configuration", TIMEOUT, || {
+    wait_for("the configuration to be rejected", TIMEOUT, || {
         group.group(0)["rollout"] == "stopped"
     });
     let reason = group.group(0)["rollout_reason"].to_string();
@@ -200,7 +200,7 @@ fn group_works_with_tls_and_users_in_etcd() {
         "{\"state\":\"maint\"}",
     ]);
     for n in 0..2 {
-        wait_for("the rejection of the configuration", TIMEOUT, || {
+        wait_for("the configuration to be rejected", TIMEOUT, || {
             let reason = group.group(n)["rollout_reason"].to_string();
             reason.contains("changed in etcd")
         });

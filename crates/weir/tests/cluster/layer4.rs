@@ -48,17 +48,17 @@ impl Group {
 
     /// Returns the server that a director would choose for each flow.
     fn choices(&self, n: usize, port: u16) -> Vec<String> {
-        self.choices_of(n, port, 0..FLOWS)
+        self.choices_for(n, port, 0..FLOWS)
     }
 
-    fn choices_of(&self, n: usize, port: u16, flows: Range<u16>) -> Vec<String> {
+    fn choices_for(&self, n: usize, port: u16, flows: Range<u16>) -> Vec<String> {
         let mut api = self.api(n);
         for flow in flows.clone() {
             let packet = format!("tcp 10.71.0.2:{} {VIP}:{port}", 50_000 + flow);
             api.post("/v1/explain", &serde_json::json!({ "packet": packet }));
         }
-        let explained = flows.map(|_| api.receive());
-        explained
+        let responses = flows.map(|_| api.receive());
+        responses
             .map(|it| it["server"].as_str().unwrap_or("none").to_owned())
             .collect()
     }
@@ -244,7 +244,7 @@ fn all_directors_choose_same_server() {
     group.run_weir(0, &["server", "web/10.71.0.20", "drain"]);
     group.wait_for_agreement("the drain", 8080, |it| first_count(it) == 0);
     group.run_weir(1, &["server", "web/10.71.0.20", "ready"]);
-    group.wait_for_agreement("the end of the override", 8080, |it| first_count(it) > 0);
+    group.wait_for_agreement("the override to be removed", 8080, |it| first_count(it) > 0);
 
     // Only the director that cannot reach a server skips it. Its choices for other flows do not change.
     let before = group.choices(0, 8080);
@@ -320,9 +320,9 @@ impl Group {
     fn second_hop_packets(&self, server: usize) -> u64 {
         let mut command = self.world.weir(&format!("server{server}"));
         let output = command.args(["real-server", "show", "--json"]).output();
-        let shown: Value = serde_json::from_slice(&output.expect("run the command").stdout)
+        let status: Value = serde_json::from_slice(&output.expect("run the command").stdout)
             .expect("output is valid JSON");
-        shown["counts"]["second-hop"]
+        status["counts"]["second-hop"]
             .as_u64()
             .expect("count is a number")
     }
@@ -354,12 +354,12 @@ fn connections_survive_new_server_and_director_failure() {
     });
     group.route_to(1);
     let chosen = group.choices(1, 80);
-    let moved = chosen.iter().zip(&connections);
-    let moved = moved
+    let remapped = chosen.iter().zip(&connections);
+    let remapped = remapped
         .filter(|(choice, (_, server))| server_name(choice) != *server)
         .count();
     assert!(
-        moved > 0,
+        remapped > 0,
         "no connection maps to a different server in the new table"
     );
     let mut broken = 0;
@@ -373,17 +373,17 @@ fn connections_survive_new_server_and_director_failure() {
         }
     }
     println!(
-        "{moved} of {FLOWS} connections map to a different server in the new table, {broken} broke"
+        "{remapped} of {FLOWS} connections map to a different server in the new table, {broken} broke"
     );
     assert_eq!(broken, 0);
     let forwarded: u64 = (0..4).map(|n| group.second_hop_packets(n)).sum();
     assert!(
-        forwarded >= moved as u64,
+        forwarded >= remapped as u64,
         "only {forwarded} packets were forwarded to the second hop"
     );
 
     // New connections use the new table.
-    let chosen = group.choices_of(1, 80, FLOWS..2 * FLOWS);
+    let chosen = group.choices_for(1, 80, FLOWS..2 * FLOWS);
     let flow = chosen
         .iter()
         .position(|it| it == pool[3])

@@ -31,12 +31,12 @@ impl Group {
     fn applied_at(&self, n: usize, weight: u32) -> Option<String> {
         let log = fs::read_to_string(self.world.path(&format!("{}.log", DIRECTORS[n])));
         let log = log.ok()?;
-        let mark = format!("weight={weight}");
+        let field = format!("weight={weight}");
         let mut lines = log
             .lines()
             .rev()
             .filter(|it| it.contains("an operator changed a server"));
-        let line = lines.find(|line| line.split(' ').any(|word| word == mark))?;
+        let line = lines.find(|line| line.split(' ').any(|word| word == field))?;
         Some(line.split(' ').next()?.to_owned())
     }
 
@@ -52,7 +52,7 @@ impl Group {
         let (idle, pause) = (self.cpu_ticks(), Duration::from_secs(3));
         std::thread::sleep(pause);
         let idle = (self.cpu_ticks() - idle) as f64 / pause.as_secs_f64();
-        let (mut times, before, begin) = (Vec::new(), self.cpu_ticks(), Instant::now());
+        let (mut times, before, started) = (Vec::new(), self.cpu_ticks(), Instant::now());
         for weight in first..first + rounds {
             // The daemon closes idle connections.
             let mut api = self.api(0);
@@ -70,7 +70,8 @@ impl Group {
             let last = applied.iter().max().expect("group has directors");
             times.push(duration_until(requested_at, last));
         }
-        let used_ticks = (self.cpu_ticks() - before) as f64 - idle * begin.elapsed().as_secs_f64();
+        let used_ticks =
+            (self.cpu_ticks() - before) as f64 - idle * started.elapsed().as_secs_f64();
         times.sort_unstable();
         println!(
             "{what}: a weight reaches {count} directors: median {:?}, worst {:?}; {:.1} ms of CPU time per director",
@@ -88,16 +89,16 @@ impl Group {
         let path = self.world.path("measured.toml");
         fs::write(&path, text).expect("write the file");
         let path = path.to_str().expect("path is valid UTF-8").to_owned();
-        let (before, begin) = (self.cpu_ticks(), Instant::now());
-        let words = ["cluster", "publish", &path, "--guard", "0s", "--no-wait"];
-        let output = self.run_weir(3, &words);
+        let (before, started) = (self.cpu_ticks(), Instant::now());
+        let arguments = ["cluster", "publish", &path, "--guard", "0s", "--no-wait"];
+        let output = self.run_weir(3, &arguments);
         let version = output
             .trim()
             .rsplit(' ')
             .next()
             .expect("output has a version");
         let version: u64 = version.parse().expect("parse the version");
-        let stored = begin.elapsed();
+        let stored = started.elapsed();
         let mut api = self.api(3);
         wait_for("the rollout", 10 * TIMEOUT, || {
             api.get("/v1/cluster");
@@ -109,14 +110,14 @@ impl Group {
         let count = self.directors.len() as f64;
         println!(
             "{what}: in etcd after {stored:?}, on {count} directors after {:?}; {:.0} ms of CPU time per director",
-            begin.elapsed(),
+            started.elapsed(),
             (self.cpu_ticks() - before) as f64 * 10.0 / count,
         );
     }
 }
 
-/// Returns the time from `begin` to a log timestamp of the form `2026-11-26T23:19:02.123456Z`.
-fn duration_until(begin: SystemTime, timestamp: &str) -> Duration {
+/// Returns the time from `start` to a log timestamp of the form `2026-11-26T23:19:02.123456Z`.
+fn duration_until(start: SystemTime, timestamp: &str) -> Duration {
     const DAY: u64 = 86_400;
     let clock = timestamp
         .split('T')
@@ -131,12 +132,12 @@ fn duration_until(begin: SystemTime, timestamp: &str) -> Duration {
             .expect("parse the timestamp")
     };
     let seconds = next_number() * 3600.0 + next_number() * 60.0 + next_number();
-    let epoch = begin
+    let epoch = start
         .duration_since(SystemTime::UNIX_EPOCH)
         .expect("time is after the epoch");
-    let begin_seconds = (epoch.as_secs() % DAY) as f64 + f64::from(epoch.subsec_micros()) / 1e6;
+    let start_seconds = (epoch.as_secs() % DAY) as f64 + f64::from(epoch.subsec_micros()) / 1e6;
     // The interval includes midnight.
-    let elapsed = seconds - begin_seconds;
+    let elapsed = seconds - start_seconds;
     let elapsed = if elapsed < -1.0 {
         elapsed + DAY as f64
     } else {
@@ -169,7 +170,7 @@ pub(super) fn with_more_services(mut text: String, numbers: Range<usize>) -> Str
 }
 
 #[test]
-fn eight_directors_apply_changes_at_length() {
+fn eight_directors_apply_changes_soak() {
     if !privileged() || !is_soak() {
         return;
     }
@@ -220,8 +221,8 @@ fn new_services(group: &Group, n: usize) -> Vec<bool> {
 /// services queried after the first present one must be present.
 fn assert_atomic(group: &Group) {
     for n in 0..group.directors.len() {
-        let found = new_services(group, n);
-        assert!(found.is_sorted(), "director {n}: {found:?}");
+        let present = new_services(group, n);
+        assert!(present.is_sorted(), "director {n}: {present:?}");
     }
 }
 
@@ -234,7 +235,7 @@ fn chunk_count(group: &Group) -> usize {
 }
 
 #[test]
-fn large_publication_is_atomic_while_etcd_is_killed_at_length() {
+fn large_publication_is_atomic_while_etcd_is_killed_soak() {
     if !privileged() || !is_soak() {
         return;
     }
@@ -247,7 +248,7 @@ fn large_publication_is_atomic_while_etcd_is_killed_at_length() {
     let file = group.world.path("many.toml");
     fs::write(&file, many_services(SERVICES)).expect("write the file");
     let log = fs::File::create(group.world.path("publish.log")).expect("create the log file");
-    let begin = Instant::now();
+    let started = Instant::now();
     let mut command = group.world.weir(DIRECTORS[0]);
     command
         .args(["cluster", "publish", "--guard", "0s"])
@@ -266,7 +267,7 @@ fn large_publication_is_atomic_while_etcd_is_killed_at_length() {
     assert_atomic(&group);
     std::thread::sleep(Duration::from_secs(1));
     group.kill_etcd(2);
-    println!("etcd is down after {:?}", begin.elapsed());
+    println!("etcd is down after {:?}", started.elapsed());
     assert_atomic(&group);
     for n in 0..3 {
         group.start_etcd(n);
@@ -274,13 +275,13 @@ fn large_publication_is_atomic_while_etcd_is_killed_at_length() {
     group.wait_for_etcd();
 
     // Another member is killed while the directors apply the configuration.
-    let has_new = |n: usize| new_services(&group, n).contains(&true);
-    wait_for("the first director", limit, || (0..3).any(has_new));
+    let has_new_services = |n: usize| new_services(&group, n).contains(&true);
+    wait_for("the first director", limit, || (0..3).any(has_new_services));
     group.kill_etcd(1);
     assert_atomic(&group);
     group.start_etcd(1);
     let mut ended = None;
-    wait_for("the end of the publication", limit, || {
+    wait_for("the publication to finish", limit, || {
         assert_atomic(&group);
         ended = publisher.try_wait().expect("query the process state");
         ended.is_some()
@@ -289,7 +290,7 @@ fn large_publication_is_atomic_while_etcd_is_killed_at_length() {
     assert!(ended.is_some_and(|it| it.success()), "{log}");
     println!(
         "{SERVICES} services: published on 3 directors in {:?}",
-        begin.elapsed()
+        started.elapsed()
     );
     for n in 0..3 {
         let mut api = group.api(n);

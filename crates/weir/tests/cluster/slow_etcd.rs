@@ -67,8 +67,8 @@ fn start_pump(mut from: TcpStream, mut to: TcpStream, delay_ms: Arc<AtomicU64>) 
         let mut buffer = vec![0; 1 << 16];
         while let Ok(length @ 1..) = from.read(&mut buffer) {
             let delay = Duration::from_millis(delay_ms.load(Ordering::Relaxed));
-            let piece = (Instant::now() + delay, buffer[..length].to_vec());
-            if sender.send(piece).is_err() {
+            let chunk = (Instant::now() + delay, buffer[..length].to_vec());
+            if sender.send(chunk).is_err() {
                 break;
             }
         }
@@ -100,16 +100,16 @@ impl Group {
 
     /// Asserts that a director executes a command immediately.
     fn assert_fast(&self, n: usize, arguments: &[&str]) {
-        let begin = Instant::now();
+        let started = Instant::now();
         self.run_weir(n, arguments);
-        let elapsed = begin.elapsed();
+        let elapsed = started.elapsed();
         assert!(
             elapsed < Duration::from_secs(3),
             "{arguments:?}: {elapsed:?}"
         );
     }
 
-    fn wait_for_link(&self, state: &str) {
+    fn wait_for_etcd_state(&self, state: &str) {
         for n in 0..2 {
             wait_for(state, TIMEOUT, || self.group(n)["etcd"] == state);
         }
@@ -150,10 +150,10 @@ fn late_replies_from_etcd_delay_changes_and_remove_nothing() {
             .is_some_and(|it| it["effective_weight"] == 7)
     });
     load.assert_nothing_failed();
-    let begin = Instant::now();
+    let started = Instant::now();
     let published = group.publish(1, &config(8081, &SERVERS), "0s");
     assert!(published.status.success(), "{published:?}");
-    println!("published with replies 2 s late: {:?}", begin.elapsed());
+    println!("published with replies 2 s late: {:?}", started.elapsed());
     assert!(group.serves(0, 8081) && group.serves(1, 8081));
     let published = group.publish(0, &config(8080, &SERVERS), "0s");
     assert!(published.status.success(), "{published:?}");
@@ -161,9 +161,9 @@ fn late_replies_from_etcd_delay_changes_and_remove_nothing() {
 
     // Now the replies arrive after the time limit.
     proxy.set_delay(Duration::from_secs(8));
-    group.wait_for_link("away");
+    group.wait_for_etcd_state("away");
     let error = group.group(0)["error"].to_string();
-    assert!(error.contains("no answer within"), "{error}");
+    assert!(error.contains("no response within"), "{error}");
     group.assert_fast(0, &["server", "web/10.71.0.21:80", "drain"]);
     let rejected = group.publish(0, &config(8082, &SERVERS), "0s");
     assert!(!rejected.status.success(), "{rejected:?}");
@@ -174,7 +174,7 @@ fn late_replies_from_etcd_delay_changes_and_remove_nothing() {
     }
 
     proxy.set_delay(Duration::ZERO);
-    group.wait_for_link("connected");
+    group.wait_for_etcd_state("connected");
     for n in 0..2 {
         wait_for("the members", TIMEOUT, || group.present_members(n) == 2);
         wait_for("the drain", TIMEOUT, || {

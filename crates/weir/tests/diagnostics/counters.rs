@@ -41,7 +41,7 @@ fn assert_own_packets_not_counted(family: Family) {
     let mut world = World::new(1);
     world.start_nginx(64);
     let vip = family.vip();
-    world.start_director(&config(family));
+    world.start_daemon(&config(family));
     wait_for("probes", TIMEOUT, || {
         world.status()["checks"]["probes"].as_u64() > Some(60)
     });

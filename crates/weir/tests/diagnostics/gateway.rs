@@ -44,7 +44,7 @@ fn shared_world(check: &str) -> World {
     return_through_director(&world, 0, "add");
     return_through_director(&world, 1, "add");
     return_through_director(&world, 1, "del");
-    world.start_director(&config_with_shared_pool(check));
+    world.start_daemon(&config_with_shared_pool(check));
     world
 }
 
@@ -127,10 +127,10 @@ fn fetch(world: &World, family: Family, times: usize) -> usize {
                 .expect("start curl")
         })
         .collect();
-    let ended = children
+    let statuses = children
         .into_iter()
         .map(|mut child| child.wait().expect("wait for curl"));
-    ended.filter(std::process::ExitStatus::success).count()
+    statuses.filter(std::process::ExitStatus::success).count()
 }
 
 fn warning(world: &World, family: Family, n: usize) -> Value {
@@ -156,7 +156,7 @@ fn assert_warned_until_reply(family: Family) {
     let mut world = World::new(2);
     world.start_nginx(64);
     add_clients(&world, family);
-    world.start_director(&config(family));
+    world.start_daemon(&config(family));
     wait_for("both servers", TIMEOUT, || {
         (0..2).all(|n| world.server_status(family.server(n))["state"] == "up")
     });
@@ -203,7 +203,7 @@ fn assert_warned_until_reply(family: Family) {
 
     // Add the route of one server: its warning ends with the first replies. The other server's warning remains.
     change_routes(&world, family, 0, "add");
-    wait_for("the end of one warning", TIMEOUT, || {
+    wait_for("one warning to be cleared", TIMEOUT, || {
         fetch(&world, family, 1);
         warning(&world, family, 0).is_null()
     });
@@ -212,12 +212,12 @@ fn assert_warned_until_reply(family: Family) {
 }
 
 #[test]
-fn wrong_gateway_is_warned_about_until_server_replies() {
+fn wrong_gateway_causes_warning_until_server_replies() {
     assert_warned_until_reply(Family::V4);
 }
 
 #[test]
-fn wrong_gateway_is_warned_about_until_server_replies_v6() {
+fn wrong_gateway_causes_warning_until_server_replies_v6() {
     assert_warned_until_reply(Family::V6);
 }
 
@@ -233,7 +233,7 @@ fn dead_server_is_down_without_warning() {
     for n in 0..2 {
         change_routes(&world, family, n, "add");
     }
-    world.start_director(&config(family));
+    world.start_daemon(&config(family));
     wait_for("both servers", TIMEOUT, || {
         (0..2).all(|n| world.server_status(family.server(n))["state"] == "up")
     });
@@ -289,7 +289,7 @@ fn server_with_changed_gateway_returns_with_a_warning() {
     }
     let world = shared_world(CHECK);
     return_through_director(&world, 1, "add");
-    wait_for("replies of both servers", TIMEOUT, || {
+    wait_for("replies from both servers", TIMEOUT, || {
         fetch(&world, Family::V4, 2);
         (0..2).all(|n| server_of(&world, "web", n)["handshakes"]["finished"].as_u64() > Some(2))
     });
@@ -304,7 +304,7 @@ fn server_with_changed_gateway_returns_with_a_warning() {
     }
     assert!(is_used(&world, "second", 1));
     return_through_director(&world, 1, "add");
-    wait_for("the end of the warning", TIMEOUT, || {
+    wait_for("the warning to be cleared", TIMEOUT, || {
         fetch(&world, Family::V4, 2);
         server_of(&world, "web", 1)["warning"].is_null()
     });
@@ -313,7 +313,7 @@ fn server_with_changed_gateway_returns_with_a_warning() {
 /// Without a check, a server that does not reply may be dead. Weir ejects it only from the service whose clients get no
 /// reply.
 #[test]
-fn ejection_affects_only_the_unanswered_service() {
+fn ejection_affects_only_service_without_replies() {
     if !privileged() {
         return;
     }
@@ -337,7 +337,7 @@ fn ejection_affects_only_the_unanswered_service() {
 
 /// An operator who tries out a service may use only one client.
 #[test]
-fn one_client_on_the_segment_of_the_servers_is_sufficient() {
+fn one_client_on_server_segment_triggers_warning() {
     if !privileged() {
         return;
     }
@@ -345,7 +345,7 @@ fn one_client_on_the_segment_of_the_servers_is_sufficient() {
     let mut world = World::new(2);
     world.start_nginx(64);
     add_clients(&world, family);
-    world.start_director(&config(family));
+    world.start_daemon(&config(family));
     wait_for("both servers", TIMEOUT, || {
         (0..2).all(|n| world.server_status(family.server(n))["state"] == "up")
     });

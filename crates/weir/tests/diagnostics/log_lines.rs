@@ -44,7 +44,7 @@ fn pool_change_is_logged_once() {
     }
     let mut world = World::new(1);
     world.start_nginx(64);
-    world.start_director(&config());
+    world.start_daemon(&config());
     wait_for("all servers to be up", TIMEOUT, || {
         all_have_state(&world, "up")
     });

@@ -38,14 +38,14 @@ impl Drop for Bpffs {
 }
 
 /// Starts a director with `ip netns exec`.
-fn start_below_ip_netns_exec(world: &World, pin_dir: &Path) -> Child {
+fn start_with_ip_netns_exec(world: &World, pin_dir: &Path) -> Child {
     let log = fs::File::create(world.path("director.log")).expect("create the log file");
-    let inside = world.weir("director");
+    let weir = world.weir("director");
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL", "ip", "netns", "exec"]);
     command.arg(world.namespace("director"));
     command.arg(env!("CARGO_BIN_EXE_weir"));
-    for (name, value) in inside.get_envs() {
+    for (name, value) in weir.get_envs() {
         command.env(name, value.expect("the variable is set"));
     }
     let child = command
@@ -76,7 +76,7 @@ fn temporary_pins_are_reported() {
     }
     let world = World::new(1);
     world.write_config(&config());
-    let child = start_below_ip_netns_exec(&world, &world.pin_dir("director"));
+    let child = start_with_ip_netns_exec(&world, &world.pin_dir("director"));
     let log = world.log();
     assert!(
         log.contains("WARN forwarding ends when this process is stopped or killed"),
@@ -84,10 +84,10 @@ fn temporary_pins_are_reported() {
     );
     assert!(log.contains("nsenter --net=/run/netns/NAME"), "{log}");
     let doctor = world.weir("director").arg("doctor").output();
-    let found = String::from_utf8(doctor.expect("run weir").stdout).expect("text is valid UTF-8");
+    let report = String::from_utf8(doctor.expect("run weir").stdout).expect("text is valid UTF-8");
     assert!(
-        found.contains("the daemon runs in a mount namespace that ends with its command"),
-        "{found}"
+        report.contains("the daemon runs in a mount namespace that ends with its command"),
+        "{report}"
     );
     stop(child);
     let log = world.log();
@@ -100,17 +100,17 @@ fn temporary_pins_are_reported() {
 
 /// A bpffs of the host is also visible under `ip netns exec`, and its pins remain.
 #[test]
-fn lasting_pins_are_not_reported() {
+fn persistent_pins_are_not_reported() {
     if !privileged() {
         return;
     }
     let world = World::new(1);
     world.write_config(&config());
     let bpffs = Bpffs::mount(world.path("bpf"));
-    let child = start_below_ip_netns_exec(&world, &bpffs.path.join("weir"));
+    let child = start_with_ip_netns_exec(&world, &bpffs.path.join("weir"));
     let doctor = world.weir("director").arg("doctor").output();
-    let found = String::from_utf8(doctor.expect("run weir").stdout).expect("text is valid UTF-8");
-    assert!(!found.contains("mount namespace"), "{found}");
+    let report = String::from_utf8(doctor.expect("run weir").stdout).expect("text is valid UTF-8");
+    assert!(!report.contains("mount namespace"), "{report}");
     stop(child);
     let log = world.log();
     assert!(
@@ -148,7 +148,7 @@ fn start_second(world: &World, config: &Path) -> Child {
 }
 
 /// Runs a command of the second director, which must fail, and returns its error.
-fn failure_of_second(world: &World, arguments: &[&str]) -> String {
+fn second_error(world: &World, arguments: &[&str]) -> String {
     let output = second_weir(world).args(arguments).output();
     let output = output.expect("run weir");
     assert_eq!(output.status.code(), Some(1), "{output:?}");
@@ -163,7 +163,7 @@ fn pins_of_another_director_are_rejected() {
     }
     let mut world = World::new(1);
     let path = world.write_config(&config());
-    let keeper = world.start_director(&config());
+    let keeper = world.start_daemon(&config());
     let run = ["run", "-c", path.to_str().expect("path is valid UTF-8")];
     let expected = format!(
         "{} is used by the daemon with the runtime directory {} (pid {keeper}); a second daemon needs a separate \
@@ -172,7 +172,7 @@ fn pins_of_another_director_are_rejected() {
         world.path("run-director").display()
     );
     for arguments in [&run[..], &["clean"]] {
-        let message = failure_of_second(&world, arguments);
+        let message = second_error(&world, arguments);
         assert!(message.contains(&expected), "{arguments:?}: {message}");
     }
     // A daemon without layer 4 services does not need the pin directory and does not change it.
@@ -187,11 +187,11 @@ fn pins_of_another_director_are_rejected() {
     let daemon = world.status()["pid"].clone();
     world.run_weir(&["upgrade"]);
     assert_ne!(world.status()["pid"], daemon);
-    let message = failure_of_second(&world, &run);
+    let message = second_error(&world, &run);
     assert!(message.contains(&expected), "{message}");
-    world.kill_director(keeper);
-    let keeper = world.start_director(&config());
-    let message = failure_of_second(&world, &run);
+    world.kill_keeper(keeper);
+    let keeper = world.start_daemon(&config());
+    let message = second_error(&world, &run);
     assert!(message.contains(&format!("(pid {keeper})")), "{message}");
     let log = world.log();
     assert!(!log.contains("rewrote map elements"), "{log}");
@@ -205,12 +205,12 @@ fn pins_of_a_killed_director_are_usable() {
     }
     let mut world = World::new(1);
     let path = world.write_config(&config());
-    let keeper = world.start_director(&config());
-    world.kill_director(keeper);
+    let keeper = world.start_daemon(&config());
+    world.kill_keeper(keeper);
     stop(start_second(&world, &path));
     assert!(world.pin_dir("director").join("owner").is_symlink());
-    let keeper = world.start_director(&config());
-    world.kill_director(keeper);
+    let keeper = world.start_daemon(&config());
+    world.kill_keeper(keeper);
     let output = second_weir(&world).arg("clean").output();
     let output = output.expect("run weir");
     assert!(output.status.success(), "{output:?}");

@@ -39,13 +39,13 @@ fn has_state_and_probe(status: &Value, pool: &str, state: &str, probe: &str) -> 
 }
 
 #[test]
-fn routed_pools_show_their_probes_and_reasons() {
+fn status_shows_probes_and_reasons_of_routed_pools() {
     if !privileged() {
         return;
     }
     let mut world = World::new(1);
     world.start_nginx(64);
-    world.start_director(&config());
+    world.start_daemon(&config());
     wait_for("probes of every pool", TIMEOUT, || {
         let status = world.status();
         has_state_and_probe(&status, "green", "up", "++")
@@ -82,7 +82,7 @@ fn routed_pools_show_their_probes_and_reasons() {
 }
 
 #[test]
-fn routed_pool_without_check_is_a_warning() {
+fn routed_pool_without_check_causes_warning() {
     let directory = std::env::temp_dir().join(format!("weir-routed-{}", std::process::id()));
     std::fs::create_dir_all(&directory).expect("create a directory");
     let file = directory.join("weir.toml");

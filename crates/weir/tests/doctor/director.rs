@@ -41,7 +41,7 @@ fn director_firewall_rules_are_reported() {
     );
     let path = world.write_config(&text);
     let doctor = doctor_with(&path);
-    world.start_director(&text);
+    world.start_daemon(&text);
     wait_for("a response", TIMEOUT, || is_reachable(&world));
     wait_for_no_findings(&world, &doctor);
 
@@ -101,7 +101,7 @@ fn layer_4_traffic_bypasses_the_firewall() {
     world.prepare_direct_servers(&Family::V4.vip());
     let path = world.write_config(&config("direct"));
     let doctor = doctor_with(&path);
-    world.start_director(&config("direct"));
+    world.start_daemon(&config("direct"));
     let chain = |hook| {
         format!("chain {hook}s {{\n type filter hook {hook} priority 0; policy drop;\n }}\n")
     };
@@ -113,6 +113,31 @@ fn layer_4_traffic_bypasses_the_firewall() {
     assert!(is_reachable(&world));
     let (code, text) = run_on(&world, "director", &doctor);
     assert_eq!(code, 0, "{text}");
+}
+
+#[test]
+fn missing_vip_on_server_is_reported_with_its_command() {
+    if !privileged() {
+        return;
+    }
+    let mut world = World::new(2);
+    world.start_nginx(64);
+    let check = "check = { kind = \"tcp\", via = \"path\", interval = \"200ms\", timeout = \"100ms\", rise = 1, \
+                 fall = 1 }";
+    let text = config("direct").replace("[service.web]", &format!("{check}\n[service.web]"));
+    let path = world.write_config(&text);
+    let doctor = doctor_with(&path);
+    world.start_daemon(&text);
+    let seen = format!("VIP {} not on lo", Family::V4.vip());
+    wait_for("the failed check", TIMEOUT, || {
+        fix_command(&world, "director", &doctor, &seen).is_some()
+    });
+    let fix = fix_command(&world, "director", &doctor, &seen).expect("the server is down");
+    let command = format!(
+        "weir real-server up --forward direct --vip {}",
+        Family::V4.vip()
+    );
+    assert!(fix.contains(&command), "{fix}");
 }
 
 #[test]
@@ -133,9 +158,15 @@ fn marked_packets_pass_forward_chains() {
     let text = config("direct").replace(&format!("{vip}:80"), "fwmark/7");
     let path = world.write_config(&text);
     let doctor = doctor_with(&path);
-    world.start_director(&text);
+    world.start_daemon(&text);
     wait_for("a response", TIMEOUT, || is_reachable(&world));
     wait_for_no_findings(&world, &doctor);
+
+    run_shell(&world, "director", "sysctl -qw net.ipv4.ip_forward=0");
+    assert!(!is_reachable(&world));
+    let seen = "IPv4 forwarding is disabled on this machine";
+    assert_fixed_by_command(&world, "director", &doctor, seen);
+    assert!(is_reachable(&world));
 
     let forward = "chain passing {\n type filter hook forward priority 0; policy";
     load_rules(
@@ -181,7 +212,7 @@ fn duplicate_ipv6_vip_is_reported() {
     );
     let path = world.write_config(&text);
     let doctor = doctor_with(&path);
-    world.start_director(&text);
+    world.start_daemon(&text);
     wait_for_no_findings(&world, &doctor);
 
     world.ip("server1", &format!("addr add {vip}/128 dev eth0 nodad"));
@@ -192,20 +223,20 @@ fn duplicate_ipv6_vip_is_reported() {
     );
     world.ip("director", &format!("addr del {vip}/128 dev eth0"));
     world.ip("director", &format!("addr add {vip}/128 dev eth0"));
-    let failed = "failed duplicate address detection";
+    let dad_failed = "failed duplicate address detection";
     wait_for("the duplicate", TIMEOUT, || {
-        fix_command(&world, "director", &doctor, failed).is_some()
+        fix_command(&world, "director", &doctor, dad_failed).is_some()
     });
-    let claim = "answers neighbour solicitations for the VIP";
+    let finding = "replies to neighbour solicitations for the VIP";
     assert_finds(
         &world,
         "director",
         &doctor,
-        &[claim, "ip addr del fd71::a dev INTERFACE"],
+        &[finding, "ip addr del fd71::a dev INTERFACE"],
     );
     world.ip("server1", &format!("addr del {vip}/128 dev eth0"));
-    assert_eq!(fix_command(&world, "director", &doctor, claim), None);
-    assert_fixed_by_command(&world, "director", &doctor, failed);
+    assert_eq!(fix_command(&world, "director", &doctor, finding), None);
+    assert_fixed_by_command(&world, "director", &doctor, dad_failed);
     wait_for_no_findings(&world, &doctor);
 }
 
@@ -221,38 +252,38 @@ fn server_that_does_not_answer_is_reported() {
     world.prepare_direct_servers(&vip);
     let path = world.write_config(&config("direct"));
     let doctor = doctor_with(&path);
-    world.start_director(&config("direct"));
+    world.start_daemon(&config("direct"));
     wait_for_no_findings(&world, &doctor);
     world.ip("server1", &format!("addr del {vip}/32 dev lo"));
-    let silent = "server 10.71.0.21 of web does not answer a SYN for 10.71.0.10:80";
+    let no_answer = "server 10.71.0.21 of web does not reply to a SYN for 10.71.0.10:80";
     assert_finds(
         &world,
         "director",
         &doctor,
-        &[silent, "weir real-server doctor"],
+        &[no_answer, "weir real-server doctor"],
     );
     let (code, text) = run_on(&world, "server1", &["real-server", "doctor", "--fix"]);
     assert!(text.contains("(fixed)"), "{code} {text}");
-    assert_eq!(fix_command(&world, "director", &doctor, silent), None);
+    assert_eq!(fix_command(&world, "director", &doctor, no_answer), None);
     world.kill_nginx(1);
-    let refuses = "server 10.71.0.21 of web refuses connections to 10.71.0.10:80";
+    let refused = "server 10.71.0.21 of web refuses connections to 10.71.0.10:80";
     wait_for("a refusal", TIMEOUT, || {
-        fix_command(&world, "director", &doctor, refuses).is_some()
+        fix_command(&world, "director", &doctor, refused).is_some()
     });
     world.start_nginx_on("server1", 1, "");
-    assert_eq!(fix_command(&world, "director", &doctor, refuses), None);
+    assert_eq!(fix_command(&world, "director", &doctor, refused), None);
 
     world.ip("director", "link set eth0 down");
     let (_, text) = run_on(&world, "director", &doctor);
     let first = text.lines().next();
-    assert_eq!(first, Some("eth0 is disabled"), "{text}");
-    assert_fixed_by_command(&world, "director", &doctor, "eth0 is disabled");
+    assert_eq!(first, Some("eth0 is down"), "{text}");
+    assert_fixed_by_command(&world, "director", &doctor, "eth0 is down");
 }
 
 /// If an interface is down or has no carrier, the doctor reports only the interface, because findings about the servers
 /// behind it would have the same cause.
 #[test]
-fn failed_link_is_one_finding() {
+fn failed_link_causes_one_finding() {
     if !privileged() {
         return;
     }
@@ -264,7 +295,7 @@ fn failed_link_is_one_finding() {
     let text = config("direct").replace("\n\n[service", &format!("\n{check}\n[service"));
     let path = world.write_config(&text);
     let doctor = doctor_with(&path);
-    world.start_director(&text);
+    world.start_daemon(&text);
     wait_for_no_findings(&world, &doctor);
     let findings = || {
         let (_, text) = run_on(&world, "director", &[&doctor[..], &["--json"]].concat());
@@ -277,10 +308,10 @@ fn failed_link_is_one_finding() {
         let is_down = |server: &IpAddr| world.server_status(*server)["state"] == "down";
         servers.iter().all(is_down)
     };
-    let behind = format!("can be reached: {}, {};", servers[0], servers[1]);
+    let affected = format!("can be reached: {}, {};", servers[0], servers[1]);
     // The other end of the director's link is in the namespace `wire`.
     for (host, link, cause) in [
-        ("director", "eth0", "eth0 is disabled"),
+        ("director", "eth0", "eth0 is down"),
         ("wire", "director", "eth0 has no carrier"),
     ] {
         world.ip(host, &format!("link set {link} down"));
@@ -288,7 +319,7 @@ fn failed_link_is_one_finding() {
         let found = findings();
         assert_eq!(found.len(), 1, "{found:#?}");
         assert!(found[0].contains(cause), "{found:#?}");
-        assert!(found[0].contains(&behind), "{found:#?}");
+        assert!(found[0].contains(&affected), "{found:#?}");
         world.ip(host, &format!("link set {link} up"));
         wait_for_no_findings(&world, &doctor);
     }
@@ -312,15 +343,15 @@ fn server_answering_arp_for_vip_is_reported() {
     world.ip("server1", &format!("addr add {vip}/32 dev eth0"));
     let path = world.write_config(&config("direct"));
     let doctor = doctor_with(&path);
-    world.start_director(&config("direct"));
-    let claim = "server 10.71.0.21 (";
+    world.start_daemon(&config("direct"));
+    let finding = "server 10.71.0.21 (";
     assert_finds(
         &world,
         "director",
         &doctor,
         &[
-            claim,
-            "answers ARP for the VIP 10.71.0.10",
+            finding,
+            "replies to ARP requests for the VIP 10.71.0.10",
             "on server 10.71.0.21: ip -br addr show to 10.71.0.10 prints the interface that has it",
             "unless it is lo: ip addr del 10.71.0.10 dev INTERFACE",
             "weir real-server up --forward direct --vip 10.71.0.10",
@@ -374,31 +405,31 @@ fn ipvsadm_services_are_examined() {
     let node = "[node]\ninterfaces = [\"eth0\"]\n";
     let path = world.write_config(node);
     let doctor = doctor_with(&path);
-    let daemon = world.start_director(node);
+    let daemon = world.start_daemon(node);
     world.run_weir(&["ipvsadm", "-A", "-t", "10.71.0.10:80", "-s", "rr"]);
     for server in ["10.71.0.20", "10.71.0.21"] {
         world.run_weir(&["ipvsadm", "-a", "-t", "10.71.0.10:80", "-r", server, "-g"]);
     }
     wait_for_no_findings(&world, &doctor);
     world.ip("server1", "addr del 10.71.0.10/32 dev lo");
-    let silent =
-        "server 10.71.0.21 of ipvsadm:tcp/10.71.0.10:80 does not answer a SYN for 10.71.0.10:80";
-    assert_finds(&world, "director", &doctor, &[silent]);
+    let no_answer =
+        "server 10.71.0.21 of ipvsadm:tcp/10.71.0.10:80 does not reply to a SYN for 10.71.0.10:80";
+    assert_finds(&world, "director", &doctor, &[no_answer]);
     // Without `-c`, the doctor checks the active configuration.
-    assert_finds(&world, "director", &["doctor"], &[silent]);
+    assert_finds(&world, "director", &["doctor"], &[no_answer]);
     world.run_weir(&["ipvsadm", "-A", "-u", "10.71.0.12:53", "-s", "rr"]);
     assert_finds(
         &world,
         "director",
         &doctor,
-        &["the VIP 10.71.0.12 is on no interface"],
+        &["no interface of this machine has the VIP 10.71.0.12"],
     );
-    world.kill_director(daemon);
+    world.kill_keeper(daemon);
     assert_finds(
         &world,
         "director",
         &doctor,
-        &["no daemon is running", silent],
+        &["no daemon is running", no_answer],
     );
 }
 
@@ -415,21 +446,24 @@ fn missing_vip_on_keepalived_standby_is_not_reported() {
     let text = config("direct").replace(&format!(", \"{}\"", Family::V4.server(1)), "");
     let path = world.write_config(&text);
     let doctor = doctor_with(&path);
-    world.start_director(&text);
+    world.start_daemon(&text);
     wait_for_no_findings(&world, &doctor);
 
     run_shell(&world, "director", &format!("ip addr del {vip} dev eth0"));
     world.add_router("other", 77);
     world.ip("other", &format!("addr add {vip}/32 dev eth0"));
-    let claim = format!("answers ARP for the VIP {vip}");
-    let absent = format!("the VIP {vip} is on no interface");
-    assert_finds(&world, "director", &doctor, &[&claim, &absent]);
+    let other_host = format!("replies to ARP requests for the VIP {vip}");
+    let missing = format!("no interface of this machine has the VIP {vip}");
+    assert_finds(&world, "director", &doctor, &[&other_host, &missing]);
     let keepalived = format!("vrrp_instance a {{\n virtual_ipaddress {{\n  {vip}/32\n }}\n}}\n");
     std::fs::write(world.path("keepalived/keepalived.conf"), keepalived).expect("write the file");
     wait_for_no_findings(&world, &doctor);
     let check = ["check", "-c", path.to_str().expect("path is valid UTF-8")];
     let (code, text) = run_on(&world, "director", &check);
-    assert!(code == 0 && !text.contains("on no interface"), "{text}");
+    assert!(
+        code == 0 && !text.contains("no interface of this machine"),
+        "{text}"
+    );
 
     run_shell(
         &world,
@@ -469,7 +503,7 @@ fn invalid_file_does_not_hide_other_findings() {
          [service.web]\nlisten = [\"{}:80\"]\nforward = \"nat\"\npool = \"web\"\n",
         Family::V4.vip()
     );
-    world.start_director(&text);
+    world.start_daemon(&text);
     world.write_config("[node]\ninterfaces = [\"eth0\"]\nnonsense = 1\n");
     let path = world.path("weir.toml");
     world.ip("director", &format!("addr flush to {}", Family::V4.vip()));
@@ -485,10 +519,13 @@ fn invalid_file_does_not_hide_other_findings() {
             doctor,
             &[
                 "nonsense",
-                "a start and a reload of Weir fail",
+                "Weir cannot start or reload with this file",
                 "the other findings are those of the last active configuration",
                 &format!("fix:  weir check -c {}", path.display()),
-                &format!("the VIP {} is on no interface", Family::V4.vip()),
+                &format!(
+                    "no interface of this machine has the VIP {}",
+                    Family::V4.vip()
+                ),
             ],
         );
     }

@@ -61,11 +61,11 @@ impl<'w> Networkd<'w> {
     fn fix_command(&self, doctor: &[&str], seen: &str) -> Option<String> {
         let line = format!("{} {} --json", env!("CARGO_BIN_EXE_weir"), doctor.join(" "));
         let output = self.shell(&line);
-        let found: serde_json::Value = serde_json::from_slice(&output.stdout)
+        let findings: serde_json::Value = serde_json::from_slice(&output.stdout)
             .unwrap_or_else(|error| panic!("{error}: {output:?}"));
-        let mut found = found.as_array().expect("value is an array").iter();
-        let finding =
-            found.find(|finding| finding["seen"].as_str().is_some_and(|it| it.contains(seen)))?;
+        let mut findings = findings.as_array().expect("value is an array").iter();
+        let finding = findings
+            .find(|finding| finding["seen"].as_str().is_some_and(|it| it.contains(seen)))?;
         Some(finding["mend"].as_str().unwrap_or_default().to_owned())
     }
 
@@ -97,7 +97,7 @@ fn networkd_removing_foreign_addresses_is_reported() {
     let text = config("direct").replace(&format!(", \"{}\"", Family::V4.server(1)), "");
     let path = world.write_config(&text);
     let doctor = ["doctor", "-c", path.to_str().expect("path is valid UTF-8")];
-    world.start_director(&text);
+    world.start_daemon(&text);
     wait_for("a report without findings", TIMEOUT, || {
         run_on(&world, "director", &doctor).0 == 0
     });
@@ -115,7 +115,7 @@ fn networkd_removing_foreign_addresses_is_reported() {
     }
     assert!(networkd.fix_command(&doctor, &seen).is_some());
     networkd.run_shell("networkctl reconfigure eth0");
-    wait_for("the removal of the VIP", TIMEOUT, || !has_vip());
+    wait_for("networkd to remove the VIP", TIMEOUT, || !has_vip());
 
     add_vip();
     networkd.run_shell(

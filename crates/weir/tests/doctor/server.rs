@@ -11,9 +11,11 @@ pub(super) fn prepared_world() -> World {
     world.start_nginx(64);
     let vip = Family::V4.vip().to_string();
     world.prepare_direct_servers(&format!("{vip}:80"));
-    world.start_director(&config("direct").replace(&format!(", \"{}\"", Family::V4.server(1)), ""));
+    world.start_daemon(&config("direct").replace(&format!(", \"{}\"", Family::V4.server(1)), ""));
     assert_fixed_by_command(&world, "server0", &DOCTOR, "only until the next boot");
-    wait_for("a response of the server", TIMEOUT, || is_reachable(&world));
+    wait_for("a response from the server", TIMEOUT, || {
+        is_reachable(&world)
+    });
     let (code, text) = run_on(&world, "server0", &DOCTOR);
     assert_eq!(code, 0, "{text}");
     world
@@ -133,12 +135,12 @@ fn iptables_legacy_rules_are_reported() {
         .output()
         .expect("run weir");
     let text = String::from_utf8_lossy(&output.stdout);
-    for words in [
+    for fragment in [
         "tables of iptables-legacy are in use (",
         "mangle",
         "tables of ip6tables-legacy are in use (filter)",
     ] {
-        assert!(text.contains(words), "{words:?} is not in {text}");
+        assert!(text.contains(fragment), "{fragment:?} is not in {text}");
     }
 }
 

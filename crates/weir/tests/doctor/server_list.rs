@@ -25,9 +25,9 @@ fn failed_server_list_is_reported_with_its_reason() {
     world.start_nginx(64);
     let text = list_config(&world);
     let list = world.path("members");
-    world.start_director(&text);
-    let from = format!("failed to load servers from {}: ", list.display());
-    let missing = format!("{from}No such file");
+    world.start_daemon(&text);
+    let prefix = format!("failed to load servers from {}: ", list.display());
+    let missing = format!("{prefix}No such file");
     let empty = "the pool has no servers: every client of www is rejected";
     assert_finds(&world, "director", &["doctor"], &[&missing, empty]);
     let status = world.run_weir(&["status"]);
@@ -43,30 +43,30 @@ fn failed_server_list_is_reported_with_its_reason() {
             .contains("127.0.0.1:9")
     });
     let write = |text: &str| std::fs::write(&list, text).expect("write the file");
-    let no_findings = || {
+    let wait_for_no_findings = || {
         wait_for("a report without findings", TIMEOUT, || {
             run_on(&world, "director", &["doctor"]).0 == 0
         });
     };
     write(&format!("{}:80\n", Family::V4.server(0)));
-    no_findings();
+    wait_for_no_findings();
 
-    let kept = "the previous list, with 1 server, remains in use";
-    let reports = |expected: &str| {
+    let note = "the previous list, with 1 server, remains in use";
+    let wait_for_finding = |expected: &str| {
         wait_for(expected, TIMEOUT, || {
             let (code, text) = run_on(&world, "director", &["doctor"]);
-            code == 1 && text.contains(expected) && text.contains(kept)
+            code == 1 && text.contains(expected) && text.contains(note)
         });
     };
     write("nonsense\n");
-    reports(&format!("{from}line 1, column 1"));
+    wait_for_finding(&format!("{prefix}line 1, column 1"));
     std::fs::remove_file(&list).expect("remove the file");
-    reports(&missing);
+    wait_for_finding(&missing);
     write(&format!("{}:80\n", Family::V4.server(0)));
-    no_findings();
+    wait_for_no_findings();
 
-    let without = text.replace("servers_file", "# servers_file");
-    world.reload(&without);
+    let without_list = text.replace("servers_file", "# servers_file");
+    world.reload(&without_list);
     assert_finds(
         &world,
         "director",

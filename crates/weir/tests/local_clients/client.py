@@ -20,7 +20,7 @@ def family(address):
     return socket.AF_INET6 if ":" in address else socket.AF_INET
 
 
-def tcp(address, port):
+def connect_tcp(address, port):
     client = socket.socket(family(address), socket.SOCK_STREAM)
     client.settimeout(5)
     client.connect((address, port))
@@ -30,11 +30,11 @@ def tcp(address, port):
 def execute(command, address="", port=0):
     port = int(port)
     if command == "hold":
-        client = tcp(address, port)
+        client = connect_tcp(address, port)
         held.append(client)
         return [client.recv(100).decode(), client.getpeername()[:2]]
     if command == "get":
-        with tcp(address, port) as client:
+        with connect_tcp(address, port) as client:
             return [client.recv(100).decode(), client.getpeername()[:2]]
     if command == "connected":
         client = socket.socket(family(address), socket.SOCK_DGRAM)

@@ -85,9 +85,9 @@ impl Fixture {
         let mut last = None;
         wait_for(line, TIMEOUT, || {
             let output = self.run_in_cgroup(line);
-            let found = String::from_utf8_lossy(&output.stdout).trim() == expected;
+            let is_expected = String::from_utf8_lossy(&output.stdout).trim() == expected;
             last = Some(output);
-            found
+            is_expected
         });
     }
 
@@ -145,7 +145,7 @@ fn curl_redis_dig_go_and_nginx_are_balanced() {
             Family::V4,
         ),
     ];
-    fixture.world.start_director(&text.concat());
+    fixture.world.start_daemon(&text.concat());
 
     let curl = |to: &str| fixture.output_of(&format!("curl -sS -m 5 http://{to}:8090/"));
     assert_eq!(
@@ -158,10 +158,10 @@ fn curl_redis_dig_go_and_nginx_are_balanced() {
         ["server0", "server1"]
     );
     // The name has addresses of both families.
-    let both = format!(
+    let by_name = format!(
         "curl -sS -m 5 --resolve 'web.example:8090:[{VIP6}],{VIP}' http://web.example:8090/"
     );
-    assert!(fixture.output_of(&both).starts_with("server"));
+    assert!(fixture.output_of(&by_name).starts_with("server"));
 
     fixture.wait_for_output(&format!("redis-cli -h {VIP} ping"), "PONG");
     fixture.wait_for_output(&format!("redis-cli -h {VIP} set key value"), "OK");
@@ -192,7 +192,7 @@ fn curl_redis_dig_go_and_nginx_are_balanced() {
     assert_eq!(sorted(&names), ["server0", "server0", "server1", "server1"]);
 
     assert_nginx_is_balanced(&mut fixture);
-    wait_for("all sockets to be uncounted", TIMEOUT, || {
+    wait_for("all socket counts to be zero", TIMEOUT, || {
         ["six", "redis", "dns"]
             .iter()
             .all(|service| fixture.total_connections(service) == 0)
@@ -201,7 +201,7 @@ fn curl_redis_dig_go_and_nginx_are_balanced() {
 
 /// Requires a JDK (default-jdk-headless), which is too large for the short form of the tests.
 #[test]
-fn java_is_balanced_at_length() {
+fn java_is_balanced_soak() {
     if !privileged() || std::env::var_os("WEIR_SOAK").is_none() {
         return;
     }
@@ -210,7 +210,7 @@ fn java_is_balanced_at_length() {
         fixture.service("web", &format!("\"{VIP}:8090\""), 8090, Family::V4),
         fixture.service("six", &format!("\"[{VIP6}]:8090\""), 8090, Family::V6),
     ];
-    fixture.world.start_director(&text.concat());
+    fixture.world.start_daemon(&text.concat());
     let source = fixture.world.path("Client.java");
     fs::write(&source, JAVA).expect("write the file");
     for address in [
@@ -231,7 +231,7 @@ fn assert_nginx_is_balanced(fixture: &mut Fixture) {
     let directory = fixture.world.path("nginx-client");
     fs::create_dir(&directory).expect("create a directory");
     let file = directory.join("nginx.conf");
-    let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
+    let temp_paths: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
         .iter()
         .map(|kind| format!("{kind}_temp_path {}/{kind}; ", directory.display()))
         .collect();
@@ -239,7 +239,7 @@ fn assert_nginx_is_balanced(fixture: &mut Fixture) {
         &file,
         format!(
             "daemon off; user root; pid {0}/pid; error_log {0}/error.log;\nevents {{}}\n\
-             http {{ {temporary} access_log off; server {{ listen 127.0.0.1:9000; location / {{ proxy_pass \
+             http {{ {temp_paths} access_log off; server {{ listen 127.0.0.1:9000; location / {{ proxy_pass \
              http://{VIP}:8090; }} }} }}\n",
             directory.display()
         ),
@@ -269,9 +269,9 @@ fn psql_is_balanced() {
         return;
     }
     let mut fixture = Fixture::new(2);
-    let found = fs::read_dir("/usr/lib/postgresql")
+    let entries = fs::read_dir("/usr/lib/postgresql")
         .expect("read the installed versions (tools/install-deps.sh installs them)");
-    let mut versions: Vec<_> = found.flatten().map(|entry| entry.path()).collect();
+    let mut versions: Vec<_> = entries.flatten().map(|entry| entry.path()).collect();
     versions.sort();
     let programs = versions
         .last()
@@ -299,7 +299,7 @@ fn psql_is_balanced() {
         );
     }
     let text = fixture.service("db", &format!("\"{VIP}:5432\""), 5432, Family::V4);
-    fixture.world.start_director(&text);
+    fixture.world.start_daemon(&text);
     let psql = format!("psql -h {VIP} -U postgres -Atc 'show cluster_name'");
     wait_for("both servers", TIMEOUT * 3, || {
         let names = [(); 2].map(|()| fixture.run_in_cgroup(&psql).stdout);

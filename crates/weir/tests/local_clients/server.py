@@ -7,7 +7,7 @@ import threading
 NAME = sys.argv[1].encode()
 
 
-def talk(client):
+def serve_client(client):
     try:
         client.sendall(NAME)
         while client.recv(100):
@@ -25,7 +25,7 @@ def serve_datagrams():
         server.sendto(NAME, client)
 
 
-class Page(http.server.BaseHTTPRequestHandler):
+class NameHandler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         self.send_response(200)
         self.send_header("Content-Length", str(len(NAME)))
@@ -36,15 +36,15 @@ class Page(http.server.BaseHTTPRequestHandler):
         pass
 
 
-class Web(http.server.ThreadingHTTPServer):
+class WebServer(http.server.ThreadingHTTPServer):
     address_family = socket.AF_INET6
 
 
-web = Web(("::", 8090), Page)
+web = WebServer(("::", 8090), NameHandler)
 threading.Thread(target=web.serve_forever, daemon=True).start()
 threading.Thread(target=serve_datagrams, daemon=True).start()
 listener = socket.create_server(("::", 80), family=socket.AF_INET6, backlog=1000, dualstack_ipv6=True)
 print("ready", flush=True)
 while True:
     connection, _ = listener.accept()
-    threading.Thread(target=talk, args=(connection,), daemon=True).start()
+    threading.Thread(target=serve_client, args=(connection,), daemon=True).start()

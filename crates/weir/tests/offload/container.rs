@@ -35,13 +35,16 @@ fn add_container(world: &mut World, mtu: usize, masquerade: bool) {
     }
 }
 
-fn transfer_from_container(masquerades: bool) {
+fn transfer_from_container(masquerade: bool) {
     if !privileged() {
         return;
     }
     let (_, mtus) = size_and_mtus();
-    let forwards = if is_soak() { 4 } else { 2 };
-    for forward in ["nat", "direct", "tunnel", "l3dsr"].iter().take(forwards) {
+    let method_count = if is_soak() { 4 } else { 2 };
+    for forward in ["nat", "direct", "tunnel", "l3dsr"]
+        .iter()
+        .take(method_count)
+    {
         for (family, mtu) in [Family::V4, Family::V6]
             .into_iter()
             .flat_map(|family| mtus.iter().map(move |mtu| (family, *mtu)))
@@ -49,22 +52,22 @@ fn transfer_from_container(masquerades: bool) {
             let mut world = World::new(1);
             set_offloads(&world, 1, Offloads::Defaults);
             set_mtu(&world, 1, mtu);
-            add_container(&mut world, mtu, masquerades);
+            add_container(&mut world, mtu, masquerade);
             if *forward != "nat" {
                 world.prepare_servers(&["--forward", forward, "--vip", &family.vip().to_string()]);
             }
-            world.start_director(&config(family, "", forward));
+            world.start_daemon(&config(family, "", forward));
             assert_transfer(&world, family, forward, CONTAINER, None);
         }
     }
 }
 
 #[test]
-fn bulk_transfer_works_from_container_behind_router_at_length() {
+fn bulk_transfer_works_from_container_behind_router_soak() {
     transfer_from_container(false);
 }
 
 #[test]
-fn bulk_transfer_works_from_container_behind_nat_at_length() {
+fn bulk_transfer_works_from_container_behind_nat_soak() {
     transfer_from_container(true);
 }

@@ -20,7 +20,7 @@ const IPV6_IN_IP: u8 = 41;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FrameCounts {
     pub(crate) frames: u64,
-    pub(crate) wrong: u64,
+    pub(crate) wrong_checksums: u64,
 }
 
 /// A running capture.
@@ -34,7 +34,7 @@ impl Capture {
     pub(crate) fn start(world: &World, host: &str, family: Family) -> Self {
         let (ifindex, _) = link(world, host);
         // The director may send from several devices, so a frame is the director's if neither other host sent it.
-        let others = ["client", "server0"].map(|host| link(world, host).1);
+        let other_macs = ["client", "server0"].map(|host| link(world, host).1);
         let ethertype = match family {
             Family::V4 => 0x0800,
             Family::V6 => 0x86dd,
@@ -50,9 +50,9 @@ impl Capture {
                 let Ok(Some(length @ 1..)) = received else {
                     continue;
                 };
-                if others.iter().all(|other| frame[6..12] != *other) {
+                if other_macs.iter().all(|mac| frame[6..12] != *mac) {
                     counts.frames += 1;
-                    counts.wrong +=
+                    counts.wrong_checksums +=
                         u64::from(!has_correct_checksums(&frame[ETHERNET_HEADER..length]));
                 }
             }
@@ -123,7 +123,7 @@ fn has_correct_checksums(packet: &[u8]) -> bool {
 }
 
 #[test]
-fn partial_checksum_is_not_valid() {
+fn partial_checksum_is_invalid() {
     let mut packet = vec![
         0x45, 0, 0, 40, 0, 0, 0x40, 0, 64, TCP, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2,
     ];
@@ -132,8 +132,8 @@ fn partial_checksum_is_not_valid() {
     ]);
     let header = !sum(&[&packet[..20]]);
     packet[10..12].copy_from_slice(&header.to_be_bytes());
-    let pseudo = sum(&[&packet[12..20], &[0, 0, 0, 20], &[0, TCP]]);
-    packet[36..38].copy_from_slice(&pseudo.to_be_bytes());
+    let pseudo_header_sum = sum(&[&packet[12..20], &[0, 0, 0, 20], &[0, TCP]]);
+    packet[36..38].copy_from_slice(&pseudo_header_sum.to_be_bytes());
     assert!(
         !has_correct_checksums(&packet),
         "a checksum field with only the pseudo header's sum must be invalid"

@@ -32,7 +32,7 @@ fn attach_mode_change_breaks_no_connection() {
     }
     let mut world = World::new(1);
     set_offloads(&world, 1, Offloads::Defaults);
-    world.start_director(&attach_config("auto", PORT));
+    world.start_daemon(&attach_config("auto", PORT));
     let mut connection = EchoConnection::connect(&world, Family::V4, PORT);
     for (attach, mode) in [
         ("tc", "tc"),
@@ -57,11 +57,11 @@ fn attach_mode_change_under_load_loses_no_packet() {
     let mut world = World::new(1);
     world.start_nginx(1024);
     set_offloads(&world, 1, Offloads::Defaults);
-    let pid = world.start_director(&attach_config("xdp", 80));
+    let pid = world.start_daemon(&attach_config("xdp", 80));
     let load = Load::start(&world, SocketAddr::new(Family::V4.vip(), 80));
     load.wait_for_more(150);
-    world.kill_director(pid);
-    world.start_director(&attach_config("auto", 80));
+    world.kill_keeper(pid);
+    world.start_daemon(&attach_config("auto", 80));
     assert_mode(&world, "tc");
     for (attach, mode) in [("xdp", "native"), ("auto", "tc"), ("xdp", "native")] {
         load.wait_for_more(150);

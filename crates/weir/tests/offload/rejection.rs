@@ -37,7 +37,7 @@ fn service_without_servers_rejects_immediately() {
         for family in [Family::V4, Family::V6] {
             let mut world = World::new(1);
             set_offloads(&world, 1, Offloads::Defaults);
-            world.start_director(&without_servers(&config(family, node, "nat"), family));
+            world.start_daemon(&without_servers(&config(family, node, "nat"), family));
             let kind = connection_error(&world, family, TIMEOUT);
             assert_eq!(kind, ErrorKind::ConnectionRefused, "{node}{family:?}");
             assert!(
@@ -50,7 +50,7 @@ fn service_without_servers_rejects_immediately() {
 }
 
 #[test]
-fn removal_of_server_resets_its_clients() {
+fn server_removal_resets_its_clients() {
     if !privileged() {
         return;
     }
@@ -59,7 +59,7 @@ fn removal_of_server_resets_its_clients() {
         set_offloads(&world, 1, Offloads::Defaults);
         let text = config(Family::V4, node, "nat");
         let text = text.replace("[pool.bulk]\n", "[pool.bulk]\non_remove = \"reset\"\n");
-        world.start_director(&text);
+        world.start_daemon(&text);
         let mut connection = EchoConnection::connect(&world, Family::V4, PORT);
         connection.exchange(TIMEOUT);
         world.reload(&without_servers(&text, Family::V4));
@@ -78,7 +78,7 @@ fn dropped_packets_do_not_reach_the_local_stack() {
         let mut world = World::new(1);
         set_offloads(&world, 1, Offloads::Defaults);
         let text = config(Family::V4, node, "nat");
-        world.start_director(&without_servers(&text, Family::V4));
+        world.start_daemon(&without_servers(&text, Family::V4));
         let address = SocketAddr::new(Family::V4.vip(), PORT);
         wait_for("dropped packets", TIMEOUT, || {
             let clients = world.spawn_on("client", move || {

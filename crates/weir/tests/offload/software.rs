@@ -22,8 +22,11 @@ fn transfer_on(device: &str, kind: &str, move_director: fn(&World)) {
         return;
     }
     let (bytes, mtus) = size_and_mtus();
-    let forwards = if is_soak() { 4 } else { 2 };
-    for forward in ["nat", "direct", "tunnel", "l3dsr"].iter().take(forwards) {
+    let method_count = if is_soak() { 4 } else { 2 };
+    for forward in ["nat", "direct", "tunnel", "l3dsr"]
+        .iter()
+        .take(method_count)
+    {
         for (family, mtu) in [Family::V4, Family::V6]
             .into_iter()
             .flat_map(|family| mtus.iter().map(move |mtu| (family, *mtu)))
@@ -36,7 +39,7 @@ fn transfer_on(device: &str, kind: &str, move_director: fn(&World)) {
             if *forward != "nat" {
                 world.prepare_servers(&["--forward", forward, "--vip", &family.vip().to_string()]);
             }
-            world.start_director(&config_on(device, family, "", forward));
+            world.start_daemon(&config_on(device, family, "", forward));
             assert_transfer(&world, family, forward, "client", baseline);
             let status = world.status();
             assert_eq!(status["xdp"][0]["mode"], "tc", "{status:#}");
@@ -47,12 +50,12 @@ fn transfer_on(device: &str, kind: &str, move_director: fn(&World)) {
 }
 
 #[test]
-fn bulk_transfer_works_with_director_on_bridge_at_length() {
+fn bulk_transfer_works_with_director_on_bridge_soak() {
     transfer_on("br0", "bridge", World::move_director_to_bridge);
 }
 
 #[test]
-fn bulk_transfer_works_with_director_on_macvlan_at_length() {
+fn bulk_transfer_works_with_director_on_macvlan_soak() {
     transfer_on("mv0", "macvlan", World::move_director_to_macvlan);
 }
 
@@ -62,20 +65,20 @@ fn director_output(world: &World, line: &str) -> String {
 
 /// Returns the pins of the attachments to devices.
 fn device_pins(world: &World) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    let mut pending = vec![world.pin_dir("director")];
-    while let Some(directory) = pending.pop() {
+    let mut pins = Vec::new();
+    let mut directories = vec![world.pin_dir("director")];
+    while let Some(directory) = directories.pop() {
         for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
             if entry.path().is_dir() {
-                pending.push(entry.path());
+                directories.push(entry.path());
             } else {
-                found.push(entry.path());
+                pins.push(entry.path());
             }
         }
     }
-    let name = |path: &PathBuf| path.to_string_lossy().contains("xdpgeneric");
-    found.retain(name);
-    found
+    let is_generic = |path: &PathBuf| path.to_string_lossy().contains("xdpgeneric");
+    pins.retain(is_generic);
+    pins
 }
 
 fn has_gro(world: &World) -> bool {
@@ -97,7 +100,7 @@ fn change_from_generic_xdp_to_tc_breaks_no_connection() {
         let node = format!("attach = \"{attach}\"\n");
         config_on("br0", Family::V4, &node, "nat").replace(&format!(":{PORT}\""), ":80\"")
     };
-    let pid = world.start_director(&text("xdp"));
+    let pid = world.start_daemon(&text("xdp"));
     assert_eq!(world.status()["xdp"][0]["mode"], "generic");
     assert!(!has_gro(&world) && director_output(&world, "ip link show br0").contains("xdpgeneric"));
     assert!(!device_pins(&world).is_empty());
@@ -114,8 +117,8 @@ fn change_from_generic_xdp_to_tc_breaks_no_connection() {
             "GRO must be enabled again when the generic program is removed"
         );
     };
-    world.kill_director(pid);
-    let pid = world.start_director(&text("auto"));
+    world.kill_keeper(pid);
+    let pid = world.start_daemon(&text("auto"));
     assert_at_tc(&world);
     assert!(device_pins(&world).is_empty(), "{:?}", device_pins(&world));
     load.wait_for_more(150);
@@ -129,7 +132,7 @@ fn change_from_generic_xdp_to_tc_breaks_no_connection() {
 
     assert_nothing_lost(&world, load.stop());
 
-    world.kill_director(pid);
+    world.kill_keeper(pid);
     world.run_weir(&["clean"]);
     assert!(!world.pin_dir("director").exists());
     assert!(!director_output(&world, "ip link show br0").contains("xdp"));

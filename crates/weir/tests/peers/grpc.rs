@@ -40,12 +40,12 @@ fn grpc_check_reads_service_status() {
     let plain = "kind = \"grpc\"\nport = 50051";
     let secure = "kind = \"grpc\"\nport = 50052\ntls = true";
     let checks = [
-        ("whole", plain.to_owned()),
+        ("overall", plain.to_owned()),
         ("shop", format!("{plain}\nservice = \"shop\"")),
         ("cellar", format!("{plain}\nservice = \"cellar\"")),
-        ("stranger", format!("{plain}\nservice = \"stranger\"")),
+        ("unknown", format!("{plain}\nservice = \"unknown\"")),
         (
-            "known",
+            "trusted",
             format!("{secure}\nca = \"{certificate}\"\nserver_name = \"grpc.example\""),
         ),
         (
@@ -54,13 +54,13 @@ fn grpc_check_reads_service_status() {
         ),
         ("untrusted", secure.to_owned()),
         // The check uses TLS, but the server does not.
-        ("deaf", format!("{plain}\ntls = true\nverify = false")),
+        ("plaintext", format!("{plain}\ntls = true\nverify = false")),
     ];
-    world.start_director(&config(&checks));
-    for name in ["whole", "shop", "known", "unverified"] {
+    world.start_daemon(&config(&checks));
+    for name in ["overall", "shop", "trusted", "unverified"] {
         wait_for_state(&world, name, "up", "");
     }
-    for name in ["cellar", "stranger", "untrusted", "deaf"] {
+    for name in ["cellar", "unknown", "untrusted", "plaintext"] {
         wait_for_state(&world, name, "down", "");
     }
     set_status("shop", 2);
@@ -69,7 +69,7 @@ fn grpc_check_reads_service_status() {
         wait_for_state(&world, name, "down", "");
     }
     wait_for_state(&world, "cellar", "up", "");
-    wait_for_state(&world, "whole", "up", "");
+    wait_for_state(&world, "overall", "up", "");
     set_status("server", 0);
-    wait_for_state(&world, "whole", "down", "");
+    wait_for_state(&world, "overall", "down", "");
 }

@@ -125,7 +125,7 @@ fn probes_use_configured_source_and_target() {
             "kind = \"tcp\"\nport = 7001\nsource = \"10.71.0.99\"".to_owned(),
         ),
     ];
-    world.start_director(&config(&checks));
+    world.start_daemon(&config(&checks));
     for (recorder, from) in recorders.iter().zip([
         &Family::V4.director().to_string(),
         SECOND_ADDRESS,
@@ -191,8 +191,8 @@ fn proxy_header_precedes_the_probe() {
     start(&mut world, "nginx", &["-c", &format!("{root}/nginx.conf")]);
     wait_for_port(&world, 8080);
 
-    let http = |more: &str, from: &str| {
-        format!("kind = \"http\"\nport = 8080\nexpect = {{ body = \"from <{from}>\" }}\n{more}")
+    let http = |extra: &str, from: &str| {
+        format!("kind = \"http\"\nport = 8080\nexpect = {{ body = \"from <{from}>\" }}\n{extra}")
     };
     let (v1, v2) = ("proxy_protocol = \"v1\"", "proxy_protocol = \"v2\"");
     let source = format!("{v1}\nsource = \"{SECOND_ADDRESS}\"");
@@ -212,7 +212,7 @@ fn proxy_header_precedes_the_probe() {
         ),
         ("redis", format!("kind = \"redis\"\nport = 7004\n{source}")),
     ];
-    world.start_director(&config(&checks));
+    world.start_daemon(&config(&checks));
     for name in ["one", "two", "other"] {
         wait_for_state(&world, name, "up", "");
     }

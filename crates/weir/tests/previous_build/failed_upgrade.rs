@@ -93,8 +93,8 @@ fn assert_override_applies(director: &mut DirectorUnderLoad, pid: u32) {
         "new clients must reach the other servers"
     );
     assert_eq!(after, before, "{:#}", director.world.status());
-    director.world.kill_director(pid);
-    director.world.start_director(&director.config.clone());
+    director.world.kill_keeper(pid);
+    director.world.start_daemon(&director.config.clone());
     director.assert_unchanged();
     let (after_restart, _) = director.new_connections(forward, 1);
     assert_eq!(after_restart, before, "{:#}", director.world.status());

@@ -19,19 +19,19 @@ pub(crate) fn older_program() -> PathBuf {
 
 /// The forwarding methods, each on a separate port, and the port of a service with persistence.
 pub(crate) struct Setup {
-    forwards: &'static [(u16, &'static str)],
+    methods: &'static [(u16, &'static str)],
     sticky: u16,
 }
 
 /// Servers reply directly, except to persistent clients.
 pub(crate) const DIRECT: Setup = Setup {
-    forwards: &[(80, "direct"), (82, "tunnel")],
+    methods: &[(80, "direct"), (82, "tunnel")],
     sticky: 83,
 };
 
 /// Replies go through the director.
 pub(crate) const NAT: Setup = Setup {
-    forwards: &[(80, "nat")],
+    methods: &[(80, "nat")],
     sticky: 83,
 };
 
@@ -50,7 +50,7 @@ impl Setup {
              persistence = {{ timeout = \"10m\" }}\n",
             self.sticky
         );
-        for (port, forward) in self.forwards {
+        for (port, forward) in self.methods {
             text += &format!(
                 "[pool.{forward}]\nservers = [{servers}]\n\
                  [service.{forward}]\nlisten = [\"{vip}:{port}\"]\nforward = \"{forward}\"\npool = \"{forward}\"\n"
@@ -68,7 +68,7 @@ impl Setup {
             }
         }
         let vip = Family::V4.vip().to_string();
-        if self.forwards.iter().any(|(_, forward)| *forward == "nat") {
+        if self.methods.iter().any(|(_, forward)| *forward == "nat") {
             world.route_replies_through_director();
         } else {
             // A server with the VIP on its loopback device still accepts packets to its link address.
@@ -95,7 +95,7 @@ pub(crate) struct DirectorUnderLoad {
 impl DirectorUnderLoad {
     pub(crate) fn start(setup: &Setup, program: &Path) -> (Self, u32) {
         let (mut world, config) = (setup.world(), setup.config());
-        let pid = world.start_director_with(program, &config);
+        let pid = world.start_daemon_with(program, &config);
         let vip = Family::V4.vip();
         // Create an ipvsadm service and an override.
         let (service, server) = (format!("{vip}:90"), format!("{}:80", Family::V4.server(0)));
@@ -119,7 +119,7 @@ impl DirectorUnderLoad {
             );
         }
         let load = |(port, _): &(u16, _)| Load::start(&world, SocketAddr::new(vip, *port));
-        let loads: Vec<Load> = setup.forwards.iter().map(load).collect();
+        let loads: Vec<Load> = setup.methods.iter().map(load).collect();
         let sticky_url = format!("http://{vip}:{}/name", setup.sticky);
         let mut director = Self {
             sticky_server: text(&world.get(&sticky_url).expect("receive a response")),
@@ -212,9 +212,9 @@ impl DirectorUnderLoad {
         self.totals = totals;
     }
 
-    /// Runs `weir upgrade TARGET` with the program `command`. Returns whether it succeeded, and its output.
-    pub(crate) fn upgrade(&mut self, command: &Path, target: &Path) -> (bool, String) {
-        let mut weir = self.world.weir_with(command, "director");
+    /// Runs `weir upgrade TARGET` with the program `program`. Returns whether it succeeded, and its output.
+    pub(crate) fn upgrade(&mut self, program: &Path, target: &Path) -> (bool, String) {
+        let mut weir = self.world.weir_with(program, "director");
         let output = weir.arg("upgrade").arg(target).output().expect("run weir");
         let printed = [output.stdout, output.stderr].concat();
         (output.status.success(), text(&printed))

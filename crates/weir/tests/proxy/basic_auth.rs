@@ -157,7 +157,7 @@ fn changed_user_file_applies_and_invalid_file_keeps_previous_users() {
     assert_eq!(curl(&proxy, "/", &[]), "401");
     let (succeeded, output) = proxy.weir(&["reload"]);
     assert!(
-        !succeeded && output.contains("users:1: unknown format of the password hash"),
+        !succeeded && output.contains("users:1: unknown password hash format"),
         "{output}"
     );
     assert!(!output.contains("plain text"), "{output}");

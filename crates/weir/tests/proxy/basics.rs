@@ -173,10 +173,10 @@ fn upgraded_connection_is_tunneled() {
         head.starts_with("HTTP/1.1 101 ") && head.contains("Upgrade: echo"),
         "{head}"
     );
-    client.send("what is said\n");
+    client.send("hello, world\n");
     let mut echo = [0; 13];
     client.0.read_exact(&mut echo).unwrap();
-    assert_eq!(&echo, b"what is said\n");
+    assert_eq!(&echo, b"hello, world\n");
 }
 
 #[test]
@@ -291,7 +291,7 @@ fn sigterm_finishes_open_requests() {
 }
 
 #[test]
-fn counters_continue_over_restart_and_crash() {
+fn counters_survive_restart_and_crash() {
     let origin = Origin::start("o");
     let mut proxy = Proxy::start("http", &[origin.address()], "");
     let fetch = |proxy: &Proxy, times: usize| {

@@ -6,7 +6,7 @@ use super::tls::{Authority, connect, fetch, peer_certificate};
 use super::*;
 
 #[test]
-fn certificates_of_a_list_are_selected_by_sni() {
+fn certificates_from_list_are_selected_by_sni() {
     let authority = Authority::new("list");
     let one = authority.sign("one", "DNS:a.example", 30);
     let two = authority.sign("two", "DNS:b.example", 30);

@@ -109,12 +109,12 @@ fn serve(mut stream: TcpStream, shared: &SharedState) {
 
 /// Waits until the condition returns true. Returns the elapsed time.
 pub(super) fn wait_until(what: &str, mut condition: impl FnMut() -> bool) -> Duration {
-    let began = Instant::now();
+    let started = Instant::now();
     while !condition() {
-        assert!(began.elapsed() < TIMEOUT, "timed out: {what}");
+        assert!(started.elapsed() < TIMEOUT, "timed out: {what}");
         std::thread::sleep(Duration::from_millis(10));
     }
-    began.elapsed()
+    started.elapsed()
 }
 
 /// Configures the socket so that closing it sends a reset.
@@ -156,11 +156,11 @@ fn abandoned_requests_are_aborted_at_the_server() {
     let origin = SlowServer::start();
     let log = std::env::temp_dir().join(format!("weir-abandoned-{}", std::process::id()));
     let _ = fs::remove_file(&log);
-    let more = format!(
+    let extra = format!(
         "access_log = {{ path = \"{}\", format = \"{{status}} {{end}} {{retries}}\" }}",
         log.display()
     );
-    let proxy = Proxy::start("http", &[origin.address], &more);
+    let proxy = Proxy::start("http", &[origin.address], &extra);
     let before = descriptors(&proxy);
     for by_reset in [false, true] {
         let requests_before = origin.requests();
@@ -237,25 +237,25 @@ fn half_closed_client_gets_its_response_without_abort_on_close() {
 
 /// Weir does not treat pipelined data as an end of stream, and processes it after the first request.
 #[test]
-fn pipelined_requests_are_not_treated_as_a_close() {
+fn pipelined_requests_are_not_treated_as_end_of_stream() {
     let authority = Authority::new("ahead");
     authority.sign("one", "DNS:a.example", 30);
     let origin = SlowServer::start();
     let proxy = Proxy::start("http", &[origin.address], "");
     let tls = format!("tls = {{ certificates = \"{}\" }}", authority.certs());
-    let secure = Proxy::start("http", &[origin.address], &tls);
+    let tls_proxy = Proxy::start("http", &[origin.address], &tls);
     let mut client = Client::connect(proxy.listen);
-    let mut over_tls = connect(&authority.client(None), secure.listen, "a.example");
+    let mut tls_client = connect(&authority.client(None), tls_proxy.listen, "a.example");
     client.send(GET);
-    over_tls.write_all(GET.as_bytes()).expect("write");
+    tls_client.write_all(GET.as_bytes()).expect("write");
     wait_until("both requests are at the server", || {
         origin.open_connections() == 2
     });
     // The second request arrives in another segment while the server is processing the first.
     for _ in 0..2 {
         client.send(GET);
-        over_tls.write_all(GET.as_bytes()).expect("write");
-        over_tls.flush().expect("flush");
+        tls_client.write_all(GET.as_bytes()).expect("write");
+        tls_client.flush().expect("flush");
         std::thread::sleep(Duration::from_millis(150));
     }
     assert_eq!(origin.open_connections(), 2);
@@ -270,7 +270,7 @@ fn pipelined_requests_are_not_treated_as_a_close() {
     let mut output = Vec::new();
     let mut buffer = [0; 4096];
     while output.windows(4).filter(|part| part == b"slow").count() < 3 {
-        let bytes = over_tls.read(&mut buffer).expect("read response");
+        let bytes = tls_client.read(&mut buffer).expect("read response");
         assert!(bytes > 0, "{}", String::from_utf8_lossy(&output));
         output.extend_from_slice(&buffer[..bytes]);
     }
@@ -370,7 +370,7 @@ fn abandoned_requests_free_their_slots() {
     assert!(service["servers"][0]["ejected"].is_null(), "{service:#}");
 }
 
-/// Between two Weirs, the first one resets the HTTP/2 streams of clients that have disconnected.
+/// If a proxy forwards to another one, the first one resets the HTTP/2 streams of clients that have disconnected.
 #[test]
 fn abandoned_requests_reset_their_streams() {
     let origin = SlowServer::start();
@@ -392,14 +392,14 @@ fn abandoned_requests_reset_their_streams() {
     wait_until("all requests are aborted", || {
         origin.open_connections() == 0
     });
-    wait_until("no request is active in either Weir", || {
+    wait_until("no request is active in either proxy", || {
         service(&second)["servers"][0]["active_connections"] == 0
             && service(&first)["servers"][0]["active_connections"] == 0
     });
     let connections = service(&second)["clients"].as_u64();
     assert!(
         connections > Some(0),
-        "the connections between the two Weirs must stay open"
+        "the connections between the two proxies must stay open"
     );
 }
 
@@ -430,12 +430,12 @@ fn reset_streams_are_removed_from_the_queue() {
                 .expect("build request");
             streams.push(send.send_request(request, true).expect("send request"));
         }
-        let wait_for_queued = async |wanted: u64| {
-            let began = Instant::now();
-            while service(&proxy)["queued"] != wanted {
+        let wait_for_queued = async |expected: u64| {
+            let started = Instant::now();
+            while service(&proxy)["queued"] != expected {
                 assert!(
-                    began.elapsed() < TIMEOUT,
-                    "timed out: {wanted} queued requests"
+                    started.elapsed() < TIMEOUT,
+                    "timed out: {expected} queued requests"
                 );
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }

@@ -25,7 +25,7 @@ fn fetch(proxy: &Proxy, forwarded_for: &str) -> (String, String) {
 }
 
 #[test]
-fn address_of_a_trusted_proxy_decides_about_routes_limits_fields_and_logs() {
+fn forwarded_client_address_applies_to_routes_limits_fields_and_logs() {
     const HEADER: &str = "client_ip_header = \"X-Forwarded-For\"";
     let origin = Origin::start("o");
     let proxy = Proxy::start("http", &[origin.address()], "");
@@ -93,7 +93,7 @@ fn address_of_a_trusted_proxy_decides_about_routes_limits_fields_and_logs() {
 }
 
 #[test]
-fn field_without_trusted_proxies_is_rejected() {
+fn client_ip_header_requires_trusted_proxies() {
     let origin = Origin::start("o");
     let proxy = Proxy::start("http", &[origin.address()], "");
     let file = proxy.directory.join("weir.toml");

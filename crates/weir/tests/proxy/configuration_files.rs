@@ -75,7 +75,7 @@ fn check_reports_missing_interfaces_and_programs() {
     let proxy = Proxy::start("http", &[origin.address()], "");
     let file = proxy.directory.join("router.toml");
     let (script, path) = (
-        proxy.directory.join("tell"),
+        proxy.directory.join("notify"),
         file.to_str().expect("not UTF-8"),
     );
     let router = |interface: &str, program: &str| {

@@ -4,13 +4,13 @@ use super::client_abort::{SlowServer, wait_until};
 use super::*;
 
 /// Starts a daemon with these soft and hard open-file limits (`SOFT:HARD`).
-fn start_with_nofile(limit: &str, servers: &[SocketAddr], more: &str) -> Proxy {
-    start_with_launcher(&["prlimit", &format!("--nofile={limit}")], servers, more)
+fn start_with_nofile(limit: &str, servers: &[SocketAddr], extra: &str) -> Proxy {
+    start_with_launcher(&["prlimit", &format!("--nofile={limit}")], servers, extra)
 }
 
 /// Starts a daemon through a launcher, such as `prlimit`.
-fn start_with_launcher(launcher: &[&str], servers: &[SocketAddr], more: &str) -> Proxy {
-    let mut proxy = Proxy::start("http", servers, more);
+fn start_with_launcher(launcher: &[&str], servers: &[SocketAddr], extra: &str) -> Proxy {
+    let mut proxy = Proxy::start("http", servers, extra);
     proxy.terminate();
     let log = fs::File::create(proxy.directory.join("log")).expect("create log file");
     let mut command = Command::new(launcher[0]);
@@ -30,7 +30,7 @@ fn start_with_launcher(launcher: &[&str], servers: &[SocketAddr], more: &str) ->
 
 /// Opens more idle connections than the open-file limit allows. Requests must be served, new clients accepted, and
 /// `weir status` must succeed.
-fn check_idle_clients_are_closed(limit: u32, idle: usize) {
+fn assert_idle_clients_are_closed(limit: u32, idle: usize) {
     weir_sys::raise_nofile().expect("raise the file descriptor limit");
     let origin = Origin::start("o");
     // No timeout closes the idle connections.
@@ -49,7 +49,7 @@ fn check_idle_clients_are_closed(limit: u32, idle: usize) {
         }
         clients.push(client);
     }
-    let began = Instant::now();
+    let started = Instant::now();
     for _ in 0..50 {
         let mut client = Client::connect(proxy.listen);
         let (head, _) = client.fetch(GET);
@@ -68,9 +68,9 @@ fn check_idle_clients_are_closed(limit: u32, idle: usize) {
         clients.push(client);
     }
     assert!(
-        began.elapsed() < Duration::from_secs(30),
+        started.elapsed() < Duration::from_secs(30),
         "{:?}",
-        began.elapsed()
+        started.elapsed()
     );
     let status_start = Instant::now();
     let status = proxy.status();
@@ -93,13 +93,13 @@ fn check_idle_clients_are_closed(limit: u32, idle: usize) {
 
 #[test]
 fn idle_clients_are_closed_when_descriptors_run_out() {
-    check_idle_clients_are_closed(256, 400);
+    assert_idle_clients_are_closed(256, 400);
 }
 
 #[test]
 fn idle_clients_are_closed_at_twenty_thousand_descriptors() {
     // Each client also needs a descriptor in the test process.
-    check_idle_clients_are_closed(20_000, 11_000);
+    assert_idle_clients_are_closed(20_000, 11_000);
 }
 
 /// Weir serves as many busy clients as the descriptors allow, other clients wait to be accepted, and `weir status`
@@ -175,16 +175,16 @@ fn nofile_limit_is_raised_and_restored_for_children() {
 /// `check`, `status` and the startup log report a connection limit that the descriptors do not allow. They do not
 /// report the default limit.
 #[test]
-fn limits_beyond_the_descriptors_are_reported() {
+fn limits_above_available_descriptors_are_reported() {
     let origin = Origin::start("o");
     let proxy = start_with_nofile("256:256", &[origin.address()], "");
     assert!(!proxy.weir(&["status"]).1.contains("limits.connections"));
-    let more = "limits = { connections = 60000 }";
+    let extra = "limits = { connections = 60000 }";
     proxy.reload(&configuration(
         proxy.listen,
         "http",
         &[origin.address()],
-        more,
+        extra,
     ));
     const WARNING: &str =
         "service s: limits.connections = 60000 is more than the open-file limit allows";
@@ -216,14 +216,14 @@ fn full_disk_is_reported_once() {
     let disk = std::env::temp_dir().join(format!("weir-disk-{}", std::process::id()));
     fs::create_dir_all(&disk).expect("create directory");
     let path = disk.join("access.log");
-    let more = format!("access_log = \"{}\"", path.display());
+    let extra = format!("access_log = \"{}\"", path.display());
     // Mount the disk in a separate mount namespace.
     let script = format!(
         "mount -t tmpfs -o size=64k tmpfs '{}' && exec \"$@\"",
         disk.display()
     );
     let launcher = ["unshare", "--mount", "sh", "-c", &script, "sh"];
-    let proxy = start_with_launcher(&launcher, &[origin.address()], &more);
+    let proxy = start_with_launcher(&launcher, &[origin.address()], &extra);
     let path_in_namespace = |name: &str| {
         let disk = disk.display();
         PathBuf::from(format!("/proc/{}/root{disk}/{name}", proxy.child.id()))
@@ -234,8 +234,8 @@ fn full_disk_is_reported_once() {
     );
     let mut client = Client::connect(proxy.listen);
     let mut send_requests_for = |duration: Duration| {
-        let began = Instant::now();
-        while began.elapsed() < duration {
+        let started = Instant::now();
+        while started.elapsed() < duration {
             assert!(client.fetch(GET).0.starts_with("HTTP/1.1 200 "));
             std::thread::sleep(Duration::from_millis(1));
         }

@@ -157,7 +157,7 @@ fn servers_follow_dns_and_remain_when_records_disappear() {
 /// The server to which a name resolves gets clients only while the other server is in maintenance, and its cookie has
 /// the configured value.
 #[test]
-fn name_may_be_a_backup_with_a_cookie() {
+fn dns_name_can_be_backup_with_cookie() {
     let (one, two) = (Origin::start("one"), Origin::start("two"));
     let dns_address = free_address();
     let _dns = Dns::start(dns_address, &[]);
@@ -204,7 +204,7 @@ pub(super) fn call_api(proxy: &Proxy, method: &str, path: &str, body: &str) -> S
 
 #[test]
 #[expect(clippy::too_many_lines, reason = "one scenario, step by step")]
-fn no_request_fails_during_ten_membership_changes_per_second_at_length() {
+fn no_request_fails_during_ten_membership_changes_per_second_soak() {
     let (one, two) = (Origin::start("one"), Origin::start("two"));
     let mut proxy = Proxy::start("http", &[one.address()], "");
     let path = format!("/v1/servers/p/{}", two.address());

@@ -35,7 +35,7 @@ fn drain_closes_idle_server_connections_without_waiting() {
     assert!(succeeded, "{output}");
     assert_eq!(
         output,
-        format!("{name} is drained: no new connections, no open connection\n")
+        format!("{name} is drained: no new connections, no open connections\n")
     );
     wait_until(
         "the idle connections to the drained server are closed",
@@ -85,7 +85,7 @@ fn drain_waits_for_active_requests_up_to_its_timeout() {
 }
 
 #[test]
-fn every_change_of_a_server_is_reported() {
+fn every_server_change_is_reported() {
     let origin = Origin::start("o");
     let proxy = Proxy::start("http", &[origin.address()], "");
     proxy.reload(&configuration(
@@ -95,26 +95,26 @@ fn every_change_of_a_server_is_reported() {
         "",
     ));
     let name = format!("p/{}", origin.address());
-    let expect = |arguments: &[&str], expected: &str| {
+    let assert_output = |arguments: &[&str], expected: &str| {
         let (succeeded, output) = proxy.weir(&[&["server", name.as_str()], arguments].concat());
         assert!(
             succeeded && output == format!("{name} {expected}\n"),
             "{output}"
         );
     };
-    expect(
+    assert_output(
         &["drain"],
-        "is drained: no new connections, no open connection",
+        "is drained: no new connections, no open connections",
     );
-    expect(
+    assert_output(
         &["maint"],
-        "is in maintenance: no new connections, no checks, no open connection",
+        "is in maintenance: no new connections, no checks, no open connections",
     );
-    expect(
+    assert_output(
         &["weight", "3"],
         "has weight 3 (configured: 1): unchecked, effective weight 3",
     );
-    expect(&["ready"], "has no override: unchecked, effective weight 1");
+    assert_output(&["ready"], "has no override: unchecked, effective weight 1");
     let (succeeded, output) = proxy.weir(&["server", &name, "drain", "--json"]);
     let report: serde_json::Value = serde_json::from_str(&output).expect("parse JSON");
     assert!(succeeded);

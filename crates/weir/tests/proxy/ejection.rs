@@ -152,14 +152,14 @@ fn no_server_is_ejected_if_all_fail_or_ejection_is_disabled() {
     for server in &all {
         server.mode.store(RETURNS_500, Ordering::Relaxed);
     }
-    let began = Instant::now();
+    let started = Instant::now();
     let none_is_ejected = |service: &serde_json::Value| {
         let servers = service["servers"].as_array().expect("no servers");
         assert!(
             servers.iter().all(|server| server["ejected"].is_null()),
             "{service:#}"
         );
-        began.elapsed() > Duration::from_secs(4)
+        started.elapsed() > Duration::from_secs(4)
     };
     fetch_until(&proxy, "four seconds have passed", none_is_ejected);
 

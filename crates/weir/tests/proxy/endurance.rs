@@ -43,7 +43,7 @@ impl Nginx {
         let child = child.expect("start nginx");
         let deadline = Instant::now() + Duration::from_secs(10);
         while TcpStream::connect(two).is_err() {
-            assert!(Instant::now() < deadline, "nginx does not listen");
+            assert!(Instant::now() < deadline, "nginx is not listening");
             std::thread::sleep(Duration::from_millis(20));
         }
         Self {
@@ -120,7 +120,7 @@ fn median(mut values: Vec<u64>) -> u64 {
 }
 
 #[test]
-fn requests_survive_many_reloads_at_length() {
+fn requests_survive_many_reloads_soak() {
     let is_soak = std::env::var_os("WEIR_SOAK").is_some();
     let (requests, reloads_min): (u64, usize) = if is_soak {
         (1_000_000, 1_500)
@@ -146,8 +146,8 @@ fn requests_survive_many_reloads_at_length() {
             // Each reload changes one server and one limit, so Weir rebuilds pools and plans.
             let servers = [two, one];
             let servers = &servers[..1 + reloads % 2];
-            let more = format!("limits = {{ retries = {} }}", 1 + reloads % 3);
-            proxy.reload(&configuration(proxy.listen, "http", servers, &more));
+            let extra = format!("limits = {{ retries = {} }}", 1 + reloads % 3);
+            proxy.reload(&configuration(proxy.listen, "http", servers, &extra));
             reloads += 1;
         }));
     }

@@ -107,7 +107,7 @@ fn configuration_with_auth(
 const AUTH: &str = "path = \"/verify?a=b\", timeout = \"1s\", copy_header = [\"X-User\", \"X-Mail: X-Auth-Mail\"], \
     set_header = [\"X-Original-URI: {path}\", \"X-Client: {client}\"]";
 
-fn start(auth: &str, more: &str) -> (Proxy, Origin, AuthServer) {
+fn start(auth: &str, extra: &str) -> (Proxy, Origin, AuthServer) {
     let (origin, auth_server) = (Origin::start("o"), AuthServer::start());
     let proxy = Proxy::start("http", &[free_address()], "");
     proxy.reload(&configuration_with_auth(
@@ -115,15 +115,15 @@ fn start(auth: &str, more: &str) -> (Proxy, Origin, AuthServer) {
         origin.address(),
         auth_server.address,
         auth,
-        more,
+        extra,
     ));
     (proxy, origin, auth_server)
 }
 
 /// Sends a request with this ticket. Returns the head and the body of the response.
-fn fetch(client: &mut Client, ticket: &str, more: &str) -> (String, String) {
+fn fetch(client: &mut Client, ticket: &str, extra: &str) -> (String, String) {
     let (head, body) = client.fetch(&format!(
-        "GET /a/b?c=d HTTP/1.1\r\nHost: a.example\r\nX-Ticket: {ticket}\r\n{more}\r\n"
+        "GET /a/b?c=d HTTP/1.1\r\nHost: a.example\r\nX-Ticket: {ticket}\r\n{extra}\r\n"
     ));
     (head, String::from_utf8_lossy(&body).into_owned())
 }
@@ -442,7 +442,7 @@ fn rewritten_path_uses_forward_auth_of_its_new_route() {
 
 #[test]
 fn circular_forward_auth_is_rejected() {
-    let (proxy, origin, _judge) = start(AUTH, "");
+    let (proxy, origin, _auth_server) = start(AUTH, "");
     let file = proxy.directory.join("loop.toml");
     let circular = configuration_with_auth(&proxy, origin.address(), proxy.listen, AUTH, "");
     fs::write(&file, circular).expect("write file");

@@ -80,8 +80,8 @@ fn guarded_reload_is_rolled_back_by_a_crash_but_not_by_a_rejected_reload() {
     let (one, two) = (Origin::start("one"), Origin::start("two"));
     let proxy = Proxy::start("http", &[one.address()], "");
     let file = proxy.directory.join("weir.toml");
-    let both = configuration(proxy.listen, "http", &[one.address(), two.address()], "");
-    std::fs::write(&file, &both).expect("write file");
+    let both_servers = configuration(proxy.listen, "http", &[one.address(), two.address()], "");
+    std::fs::write(&file, &both_servers).expect("write file");
     std::thread::scope(|scope| {
         let guarded = scope.spawn(|| proxy.weir(&["reload", "--guard", "60s"]));
         wait_until("two servers are active", || server_count(&proxy) == 2);
@@ -96,7 +96,7 @@ fn guarded_reload_is_rolled_back_by_a_crash_but_not_by_a_rejected_reload() {
     });
     assert_eq!(server_count(&proxy), 1);
     // A configuration that was not rolled back survives a crash.
-    std::fs::write(&file, &both).expect("write file");
+    std::fs::write(&file, &both_servers).expect("write file");
     let (succeeded, output) = proxy.weir(&["reload", "--guard", "1s"]);
     assert!(succeeded, "{output}");
     kill_daemon(&proxy);
@@ -130,7 +130,7 @@ fn api_changes_survive_rollback() {
 }
 
 #[test]
-fn rollback_fails_no_request() {
+fn no_request_fails_during_rollback() {
     let (one, two) = (Origin::start("one"), Origin::start("two"));
     let servers = [one.address(), two.address()];
     let proxy = Proxy::start("http", &servers, "");

@@ -119,7 +119,7 @@ const ENDINGS: [(&str, Ending); 9] = [
         let window = 0x7fff_ffffu32.to_be_bytes();
         (request(id), frame(WINDOW_UPDATE, 0, id, &window))
     }),
-    ("PRIORITY on itself", |id| {
+    ("PRIORITY that depends on its own stream", |id| {
         let [a, b, c, d] = id.to_be_bytes();
         (request(id), frame(PRIORITY, 0, id, &[a, b, c, d, 1]))
     }),
@@ -134,10 +134,10 @@ const ENDINGS: [(&str, Ending); 9] = [
     ("WINDOW_UPDATE of 0", |id| {
         (request(id), frame(WINDOW_UPDATE, 0, id, &[0; 4]))
     }),
-    ("PRIORITY of a wrong length", |id| {
+    ("PRIORITY with a wrong length", |id| {
         (request(id), frame(PRIORITY, 0, id, &[0; 4]))
     }),
-    ("RST_STREAM of a wrong length", |id| {
+    ("RST_STREAM with a wrong length", |id| {
         (request(id), frame(RST_STREAM, 0, id, &[0; 3]))
     }),
 ];
@@ -175,7 +175,7 @@ fn descriptors(proxy: &Proxy) -> usize {
 }
 
 /// Asserts that another client is served.
-fn check_other_client(proxy: &Proxy) {
+fn assert_other_client_is_served(proxy: &Proxy) {
     let mut client = Client::connect(proxy.listen);
     let (head, _) = client.fetch("GET /quick HTTP/1.1\r\nHost: a\r\n\r\n");
     assert!(
@@ -190,7 +190,7 @@ fn reset_that_arrives_with_the_request_leaves_no_request_at_the_server() {
     for (name, ending) in ENDINGS {
         let origin = HoldingServer::start();
         let proxy = Proxy::start("http", &[origin.address], "");
-        check_other_client(&proxy);
+        assert_other_client_is_served(&proxy);
         let before = descriptors(&proxy);
         // The number of resets stays within the limit per network, even though a reset that Weir sends counts twice.
         for _ in 0..12 {
@@ -205,7 +205,7 @@ fn reset_that_arrives_with_the_request_leaves_no_request_at_the_server() {
             let _ = client.shutdown(std::net::Shutdown::Write);
             let _ = client.read_to_end(&mut Vec::new());
         }
-        check_other_client(&proxy);
+        assert_other_client_is_served(&proxy);
         let deadline = Instant::now() + Duration::from_secs(10);
         while origin.in_progress() > 0 || descriptors(&proxy) > before + 4 {
             if Instant::now() > deadline {
@@ -245,7 +245,7 @@ fn forwarded_request_ends_with_its_stream() {
         wait_until("the request of the disconnected client is aborted", || {
             origin.in_progress() == 0
         });
-        check_other_client(&proxy);
+        assert_other_client_is_served(&proxy);
     }
 }
 
@@ -269,7 +269,7 @@ fn reset_streams_free_server_slots() {
         // The connection stays open.
         let active = || proxy.status()["services"][0]["servers"][0]["active_connections"].as_u64();
         wait_until(&format!("{name} frees all slots"), || active() == Some(0));
-        check_other_client(&proxy);
+        assert_other_client_is_served(&proxy);
         drop(client);
     }
 }
@@ -329,16 +329,19 @@ fn resetting_network_is_rejected_and_others_are_served() {
     assert_eq!(fetch_quick(&mut other_client, 1), Ok(OK));
     // Each connection stays within its own limit, and all of them together stay within the limit for ten seconds.
     let resets = |times| -> Vec<_> {
-        let each = (0..times).map(|_| reset([127, 0, 0, 1], proxy.listen, 100));
-        each.collect()
+        let outcomes = (0..times).map(|_| reset([127, 0, 0, 1], proxy.listen, 100));
+        outcomes.collect()
     };
-    let outcome = resets(9);
-    assert!(outcome.iter().all(|each| *each == Ok(OK)), "{outcome:?}");
-    let outcome = resets(12);
+    let outcomes = resets(9);
+    assert!(
+        outcomes.iter().all(|outcome| *outcome == Ok(OK)),
+        "{outcomes:?}"
+    );
+    let outcomes = resets(12);
     assert_eq!(
-        outcome.last(),
+        outcomes.last(),
         Some(&Err(1_000 + ENHANCE_YOUR_CALM)),
-        "{outcome:?}"
+        "{outcomes:?}"
     );
     // Weir closes a new connection from the same network, even though it has not reset any stream.
     assert_eq!(
@@ -350,7 +353,7 @@ fn resetting_network_is_rejected_and_others_are_served() {
         fetch_quick(&mut connect_http2_from(other, proxy.listen), 1),
         Ok(OK)
     );
-    check_other_client(&proxy);
+    assert_other_client_is_served(&proxy);
     wait_until("no request is at the server", || origin.in_progress() == 0);
     let status = proxy.status();
     let count = status["services"][0]["streams_reset"].as_u64();
@@ -400,7 +403,7 @@ fn trusted_proxies_may_reset_for_many_clients() {
 }
 
 #[test]
-fn warnings_of_the_http2_library_are_limited_and_counted() {
+fn http2_library_warnings_are_limited_and_counted() {
     let origin = HoldingServer::start();
     let proxy = Proxy::start("http", &[origin.address], "");
     let mut client = connect_http2(proxy.listen);
@@ -414,6 +417,6 @@ fn warnings_of_the_http2_library_are_limited_and_counted() {
         client.write_all(&unsolicited).expect("write");
         proxy
             .log()
-            .contains("lines of the HTTP/2 library suppressed")
+            .contains("lines from the HTTP/2 library were suppressed")
     });
 }

@@ -116,7 +116,7 @@ fn trailers_with_underscores_are_dropped() {
         let mut read_until = |end: &[u8], sent: &mut bool, client: &mut Client| {
             let mut byte = [0];
             while !text.ends_with(end) {
-                if !*sent && text.windows(4).any(|four| four == b"\r\n\r\n") {
+                if !*sent && text.windows(4).any(|window| window == b"\r\n\r\n") {
                     *sent = true;
                     client.send(second);
                 }
@@ -170,18 +170,18 @@ fn trailers_that_rules_remove_or_replace_are_dropped() {
     let route =
         "[[route]]\nservice = \"s\"\npath = \"/route\"\npool = \"p\"\nremove_header = [\"X-Role\"]";
     let configuration_with =
-        |proxy: &Proxy, more: &str| configuration(proxy.listen, "http", &[address], more);
+        |proxy: &Proxy, extra: &str| configuration(proxy.listen, "http", &[address], extra);
     let proxy = Proxy::start("http", &[free_address()], "");
     let sent = "x-user: a\r\nX-Group: b\r\nX-Role: c\r\nX-Forwarded-For: 6.6.6.6\r\nX-Real-IP: 6.6.6.6\r\nForwarded: \
         for=6.6.6.6\r\nSum: 1\r\n\r\n";
-    let forwarded_trailers = |path: &str, at_once: bool| {
+    let forwarded_trailers = |path: &str, in_one_segment: bool| {
         let body = format!("1\r\nx\r\n0\r\n{sent}");
-        let (first, second) = body.split_at(if at_once { body.len() } else { 0 });
+        let (first, second) = body.split_at(if in_one_segment { body.len() } else { 0 });
         let mut client = Client::connect(proxy.listen);
         client.send(&format!(
             "POST {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n{first}"
         ));
-        if !at_once {
+        if !in_one_segment {
             std::thread::sleep(Duration::from_millis(50));
             client.send(second);
         }
@@ -195,20 +195,23 @@ fn trailers_that_rules_remove_or_replace_are_dropped() {
     };
     for underscores in ["drop", "keep"] {
         let underscores = format!("underscores = \"{underscores}\"");
-        for at_once in [true, false] {
+        for in_one_segment in [true, false] {
             proxy.reload(&configuration_with(
                 &proxy,
                 &format!("{underscores}\n{rules}\n{route}"),
             ));
             assert_eq!(
-                forwarded_trailers("/", at_once),
+                forwarded_trailers("/", in_one_segment),
                 "X-Role: c\r\nSum: 1\r\n\r\n"
             );
-            assert_eq!(forwarded_trailers("/route", at_once), "Sum: 1\r\n\r\n");
+            assert_eq!(
+                forwarded_trailers("/route", in_one_segment),
+                "Sum: 1\r\n\r\n"
+            );
             let without_rules = format!("{underscores}\nforwarded = false");
             proxy.reload(&configuration_with(&proxy, &without_rules));
             assert_eq!(
-                forwarded_trailers("/", at_once),
+                forwarded_trailers("/", in_one_segment),
                 sent,
                 "without rules, trailers must be forwarded unchanged"
             );
@@ -288,11 +291,11 @@ fn request_for_another_service_with_client_auth_causes_421() {
     let guarded = authority.sign("guarded", name, 30);
     let origin = Origin::start("o");
     let (first, second) = (free_address(), free_address());
-    let text = |more: &str| {
+    let text = |extra: &str| {
         format!(
             "[pool.p]\nservers = [\"{0}\"]\n\n[service.s]\nlisten = [\"{first}\"]\nforward = \"proxy\"\nprotocol = \
              \"http\"\n\
-             pool = \"p\"\ntls = {{ certificates = \"{1}\"{more} }}\n\n[service.admin]\nlisten = [\"{second}\"]\n\
+             pool = \"p\"\ntls = {{ certificates = \"{1}\"{extra} }}\n\n[service.admin]\nlisten = [\"{second}\"]\n\
              forward = \"proxy\"\n\
              protocol = \"http\"\npool = \"p\"\ntls = {{ certificates = \"{2}\", client_ca = \"{3}\" }}\n",
             origin.address(),

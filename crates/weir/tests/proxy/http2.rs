@@ -66,7 +66,7 @@ fn http2_works_with_and_without_tls() {
     ];
     for (origin, flag, scheme) in &origins {
         let ca = authority.ca();
-        let fetch = |more: &[&str]| curl(&[&[*flag, "--cacert", &ca], more].concat());
+        let fetch = |extra: &[&str]| curl(&[&[*flag, "--cacert", &ca], extra].concat());
         let output = fetch(&["-i", &format!("{origin}/x?y"), "-H", "Cookie: a=1"]);
         assert!(output.starts_with("HTTP/2 200"), "{output}");
         assert!(output.contains("GET /x?y HTTP/1.1\r\n"), "{output}");
@@ -137,8 +137,8 @@ fn h2spec_passes() {
     authority.sign("one", "IP:127.0.0.1", 30);
     let origin = Origin::start("o");
     let tls = format!("tls = {{ certificates = \"{}\" }}", authority.certs());
-    let run_h2spec = |more: &str, flags: &[&str]| {
-        let proxy = Proxy::start("http", &[origin.address()], more);
+    let run_h2spec = |extra: &str, flags: &[&str]| {
+        let proxy = Proxy::start("http", &[origin.address()], extra);
         let output = Command::new(directory.join("h2spec"))
             .args(flags)
             .args(["-h", "127.0.0.1", "-p", &proxy.listen.port().to_string()])
@@ -240,7 +240,7 @@ fn connections_flooding_idle_frames_are_closed() {
     // A head that never ends. Frames with and without content continue it.
     let head = frame(1, 1, 1, &[0x82]);
     // A request whose content never ends.
-    let head_of_post = frame(1, 4, 1, &[0x83, 0x86, 0x84, 0x41, 1, b'a']);
+    let post_head = frame(1, 4, 1, &[0x83, 0x86, 0x84, 0x41, 1, b'a']);
     let settings = [0, 3, 0, 0, 0, 100];
     for (name, opening, repeated) in [
         ("SETTINGS", Vec::new(), frame(4, 0, 0, &settings)),
@@ -249,7 +249,7 @@ fn connections_flooding_idle_frames_are_closed() {
         ("PRIORITY", Vec::new(), frame(2, 0, 3, &[0, 0, 0, 0, 1])),
         ("unknown", Vec::new(), frame(0x77, 0, 0, b"x")),
         ("WINDOW_UPDATE", Vec::new(), frame(8, 0, 0, &[0, 0, 0, 1])),
-        ("empty DATA", head_of_post, frame(0, 0, 1, &[])),
+        ("empty DATA", post_head, frame(0, 0, 1, &[])),
         ("CONTINUATION", head.clone(), frame(9, 0, 1, &[])),
         ("full CONTINUATION", head, frame(9, 0, 1, &[0x84; 16])),
     ] {
@@ -409,10 +409,10 @@ pub(super) fn grpc_proxy(echo: &Echo) -> Proxy {
     proxy_with(echo, "")
 }
 
-/// Starts a daemon that uses HTTP/2 to the server. Its service contains the lines `more`.
-pub(super) fn proxy_with(echo: &Echo, more: &str) -> Proxy {
+/// Starts a daemon that uses HTTP/2 to the server. Its service contains the lines `extra`.
+pub(super) fn proxy_with(echo: &Echo, extra: &str) -> Proxy {
     let proxy = Proxy::start("http", &[echo.address], "");
-    let text = configuration(proxy.listen, "http", &[echo.address], more);
+    let text = configuration(proxy.listen, "http", &[echo.address], extra);
     proxy.reload(&text.replace("\n\n[service.s]", "\nhttp2 = true\n\n[service.s]"));
     proxy
 }
@@ -530,19 +530,19 @@ fn resident_kib(proxy: &Proxy) -> u64 {
 
 #[test]
 fn client_that_stops_reading_uses_bounded_memory() {
-    unread_streams(65_535, 6 << 10, true);
+    assert_unread_streams_use_bounded_memory(65_535, 6 << 10, true);
 }
 
 /// A client with a zero window has received no content, so its streams need less memory.
 #[test]
 fn zero_window_uses_less_memory() {
     // The measured growth is 2.3 MB, compared with 5 MB for streams that have received some content.
-    unread_streams(0, 7 << 9, false);
+    assert_unread_streams_use_bounded_memory(0, 7 << 9, false);
 }
 
 /// Opens 100 streams with this window and does not read them. Asserts that the daemon's memory grows by at least 1 MiB
 /// and by less than `limit_kib`. If `read_at_end` is true, reads 1 MB of one of the streams at the end.
-fn unread_streams(window: u32, limit_kib: u64, read_at_end: bool) {
+fn assert_unread_streams_use_bounded_memory(window: u32, limit_kib: u64, read_at_end: bool) {
     // The body of each response is 100 MB long.
     let listener = TcpListener::bind("127.0.0.1:0").expect("bind a listener");
     let origin = listener.local_addr().expect("get local address");

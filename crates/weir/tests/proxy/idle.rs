@@ -101,19 +101,19 @@ fn clients_wait_without_log_noise_when_descriptors_run_out() {
     set_nofile_limit((descriptors.count() + 4).to_string());
     let mut clients: Vec<Client> = (0..16).map(|_| Client::connect(proxy.listen)).collect();
     let logged_lines = || proxy.log().matches("accept failed").count();
-    let began = Instant::now();
+    let started = Instant::now();
     while logged_lines() == 0 {
-        assert!(began.elapsed().as_secs() < 10, "{}", proxy.log());
+        assert!(started.elapsed().as_secs() < 10, "{}", proxy.log());
         std::thread::sleep(Duration::from_millis(20));
     }
     // Each worker may log one line per second. A loop without pauses would log thousands.
     std::thread::sleep(Duration::from_secs(1));
     let workers = std::thread::available_parallelism().map_or(1, usize::from);
-    let seconds = usize::try_from(began.elapsed().as_secs()).expect("too large for usize");
-    let count_max = workers * (seconds + 2);
+    let seconds = usize::try_from(started.elapsed().as_secs()).expect("too large for usize");
+    let max_count = workers * (seconds + 2);
     assert!(
-        logged_lines() <= count_max,
-        "{} of {count_max}",
+        logged_lines() <= max_count,
+        "{} lines logged, the maximum is {max_count}",
         logged_lines()
     );
     set_nofile_limit("1024".to_owned());
@@ -143,10 +143,10 @@ fn clients_wait_without_log_noise_when_descriptors_run_out() {
 fn slow_bodies_use_no_pipes() {
     const CLIENTS: usize = 50;
     // Spare pipes of a worker, two descriptors each.
-    const SPARE: usize = 2 * 16;
+    const SPARE_DESCRIPTORS: usize = 2 * 16;
     // Number of body bytes after which Weir selects a server.
-    const FIRST: usize = 16 << 10;
-    const PIECE: usize = 1_000;
+    const FIRST_BYTES: usize = 16 << 10;
+    const PIECE_BYTES: usize = 1_000;
     let origin = Origin::start("o");
     let proxy = Proxy::start("http", &[origin.address()], "");
     let daemon = keeper::daemon(proxy.child.id());
@@ -159,7 +159,7 @@ fn slow_bodies_use_no_pipes() {
         .collect();
     for client in &mut clients {
         client.send("POST /sum HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n");
-        client.send(&"x".repeat(FIRST));
+        client.send(&"x".repeat(FIRST_BYTES));
     }
     let deadline = Instant::now() + Duration::from_secs(20);
     while origin.connections() < CLIENTS as u64 {
@@ -167,26 +167,26 @@ fn slow_bodies_use_no_pipes() {
         std::thread::sleep(Duration::from_millis(20));
     }
     for client in &mut clients {
-        client.send(&"x".repeat(PIECE));
+        client.send(&"x".repeat(PIECE_BYTES));
     }
     // A body that makes no progress has no pipe. The count includes the heads, but they arrive in a few pieces.
     keeper::wait_until("the pieces are forwarded", || {
-        let moved = proxy.status()["services"][0]["bytes_in"].as_u64();
-        moved >= Some(((FIRST + PIECE) * CLIENTS) as u64)
+        let bytes_in = proxy.status()["services"][0]["bytes_in"].as_u64();
+        bytes_in >= Some(((FIRST_BYTES + PIECE_BYTES) * CLIENTS) as u64)
     });
     let deadline = Instant::now() + Duration::from_secs(20);
-    let count_max = before + 2 * CLIENTS + workers.min(2) * SPARE;
-    while count_descriptors() > count_max {
+    let max_count = before + 2 * CLIENTS + workers.min(2) * SPARE_DESCRIPTORS;
+    while count_descriptors() > max_count {
         let count = count_descriptors();
         assert!(
             Instant::now() < deadline,
-            "{count} descriptors, {before} before, {count_max} allowed"
+            "{count} descriptors, {before} before, {max_count} allowed"
         );
         std::thread::sleep(Duration::from_millis(20));
     }
     // The bodies continue, and Weir still forwards large pieces completely.
     for client in &mut clients {
-        client.send(&"y".repeat(1_000_000 - FIRST - PIECE));
+        client.send(&"y".repeat(1_000_000 - FIRST_BYTES - PIECE_BYTES));
         let (head, body) = client
             .read_response()
             .expect("read response")

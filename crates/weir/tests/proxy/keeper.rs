@@ -66,8 +66,8 @@ fn kill(pid: i32) {
 fn signal_without_a_daemon_reaches_the_next_daemon() {
     let (one, two) = (Origin::start("one"), Origin::start("two"));
     let proxy = Proxy::start("http", &[one.address()], "");
-    let both = configuration(proxy.listen, "http", &[one.address(), two.address()], "");
-    fs::write(proxy.directory.join("weir.toml"), both).expect("write file");
+    let two_servers = configuration(proxy.listen, "http", &[one.address(), two.address()], "");
+    fs::write(proxy.directory.join("weir.toml"), two_servers).expect("write file");
     let dead = daemon(proxy.child.id());
     kill(dead);
     wait_until("the daemon has exited", || {
@@ -153,15 +153,11 @@ impl ConnectionLoad {
 }
 
 #[test]
-fn killed_daemon_refuses_no_client_and_restarts_at_length() {
+fn no_connection_is_refused_while_killed_daemon_restarts_soak() {
     let origin = Origin::start("o");
     let proxy = Proxy::start("http", &[origin.address()], "");
     // The active configuration stays active, even if the file has changed.
-    fs::write(
-        proxy.directory.join("weir.toml"),
-        "this is no configuration",
-    )
-    .expect("write file");
+    fs::write(proxy.directory.join("weir.toml"), "not a configuration").expect("write file");
     let load = ConnectionLoad::start(proxy.listen);
     let kills = if std::env::var_os("WEIR_SOAK").is_some() {
         50
@@ -175,7 +171,7 @@ fn killed_daemon_refuses_no_client_and_restarts_at_length() {
         std::thread::sleep(Duration::from_millis(500));
         let dead = daemon(proxy.child.id());
         kill(dead);
-        wait_until("the status counts the restart", || {
+        wait_until("the status shows the restart", || {
             let is_ready = daemon(proxy.child.id()) != dead && proxy.weir(&["status"]).0;
             is_ready && proxy.status()["restarts"] == round
         });
@@ -189,7 +185,9 @@ fn killed_daemon_refuses_no_client_and_restarts_at_length() {
     assert!(failed <= 4 * kills, "{failed}");
     let (_, output) = proxy.weir(&["status"]);
     assert!(
-        output.contains(&format!("the daemon died {kills} times, last by signal 9")),
+        output.contains(&format!(
+            "the daemon died {kills} times, most recently by signal 9"
+        )),
         "{output}"
     );
 }
@@ -203,13 +201,13 @@ fn counters_continue_after_kill_and_restart() {
         client.fetch(GET);
     }
     let handover_file = proxy.directory.join("run/proxy-left.json");
-    let counts = || -> Option<u64> {
+    let saved_requests = || -> Option<u64> {
         let text = fs::read(&handover_file).ok()?;
         let saved: serde_json::Value = serde_json::from_slice(&text).ok()?;
         saved["services"][0]["totals"][1].as_u64()
     };
-    wait_until("the counters are saved", || counts() == Some(20));
-    let counted = |proxy: &Proxy| {
+    wait_until("the counters are saved", || saved_requests() == Some(20));
+    let status_counters = |proxy: &Proxy| {
         let status = proxy.status();
         let service = &status["services"][0];
         (
@@ -218,19 +216,19 @@ fn counters_continue_after_kill_and_restart() {
         )
     };
     kill_daemon(&proxy);
-    assert_eq!(counted(&proxy), (Some(20), Some(1)));
+    assert_eq!(status_counters(&proxy), (Some(20), Some(1)));
     // A daemon saves its counters when it stops, without waiting for the next interval.
     Client::connect(proxy.listen).fetch(GET);
     assert!(proxy.terminate().success());
     proxy.start_again();
-    assert_eq!(counted(&proxy), (Some(21), Some(2)));
+    assert_eq!(status_counters(&proxy), (Some(21), Some(2)));
     assert!(proxy.terminate().success());
     assert!(proxy.weir(&["clean"]).0);
     assert!(!handover_file.exists());
 }
 
 #[test]
-fn daemon_exits_with_its_killed_keeper_and_another_can_start() {
+fn daemon_exits_if_keeper_is_killed_and_another_can_start() {
     let origin = Origin::start("o");
     let mut proxy = Proxy::start("http", &[origin.address()], "");
     let daemon = daemon(proxy.child.id());
@@ -269,7 +267,7 @@ fn keeper_exits_when_daemon_dies_too_often() {
     );
     assert!(
         TcpStream::connect(proxy.listen).is_err(),
-        "a process still listens"
+        "a process is still listening"
     );
 }
 
@@ -373,7 +371,7 @@ fn service_manager_holds_sockets_after_keeper_exit() {
     assert!(proxy.terminate().success());
     assert!(
         TcpStream::connect(proxy.listen).is_err(),
-        "a process holds the sockets"
+        "a process still holds the sockets"
     );
 
     let mut manager = Manager::new();

@@ -30,9 +30,9 @@ impl Load {
 
     /// Waits for this number of additional responses with status 200.
     fn wait_for_responses(&self, count: u64) {
-        let wanted = self.responses.load(Ordering::Relaxed) + count;
+        let target = self.responses.load(Ordering::Relaxed) + count;
         let deadline = Instant::now() + Duration::from_secs(30);
-        while self.responses.load(Ordering::Relaxed) < wanted {
+        while self.responses.load(Ordering::Relaxed) < target {
             assert!(Instant::now() < deadline, "the load has stalled");
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -92,8 +92,8 @@ fn no_request_fails_during_reloads() {
         } else {
             vec![two.address(), one.address()]
         };
-        let more = format!("limits = {{ retries = {} }}", 1 + round % 3);
-        proxy.reload(&configuration(proxy.listen, "http", &servers, &more));
+        let extra = format!("limits = {{ retries = {} }}", 1 + round % 3);
+        proxy.reload(&configuration(proxy.listen, "http", &servers, &extra));
     }
     load.wait_for_responses(40);
     assert_eq!(load.stop(), Vec::<String>::new());

@@ -256,7 +256,7 @@ fn start_http2_upload(proxy: &Proxy, number: usize) -> Child {
 }
 
 #[test]
-fn long_lived_connections_survive_reloads_and_upgrades_at_length() {
+fn long_lived_connections_survive_reloads_and_upgrades_soak() {
     weir_sys::raise_nofile().expect("raise the file descriptor limit");
     let size = size();
     let (one, two) = (Origin::start("one"), Origin::start("two"));
@@ -288,7 +288,7 @@ fn long_lived_connections_survive_reloads_and_upgrades_at_length() {
         0
     };
     for round in 0..reloads {
-        let more = format!(
+        let extra = format!(
             "{long_timeouts}\nlimits = {{ retries = {} }}",
             1 + round % 3
         );
@@ -296,7 +296,7 @@ fn long_lived_connections_survive_reloads_and_upgrades_at_length() {
             proxy.listen,
             "http",
             &servers[..1 + round % 2],
-            &more,
+            &extra,
         ));
         if round % (size.reloads / size.upgrades) == 0 {
             let (succeeded, output) = proxy.upgrade();

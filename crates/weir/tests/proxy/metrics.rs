@@ -258,7 +258,7 @@ fn expiries(proxy: &Proxy, name: &str) -> (Value, Vec<f64>) {
 }
 
 #[test]
-fn expiry_of_certificates_is_shown_and_changes_with_the_files() {
+fn certificate_expiry_is_shown_and_updated() {
     const FAMILY: &str = "weir_certificate_not_after_timestamp_seconds{";
     let authority = Authority::new("expiry");
     let soon = authority.sign("soon", "DNS:soon.example", 9);
@@ -321,7 +321,7 @@ fn expiry_of_certificates_is_shown_and_changes_with_the_files() {
     let (_, before) = expiries(&proxy, FAMILY);
     let later_file = format!("{}/later.pem", authority.certs());
     let configuration_with =
-        |more: &str| configuration(proxy.listen, "http", &[origin.address()], more);
+        |extra: &str| configuration(proxy.listen, "http", &[origin.address()], extra);
     proxy.reload(&configuration_with(&format!(
         "tls = {{ certificates = \"{later_file}\" }}"
     )));
@@ -432,9 +432,12 @@ fn haproxy_commands_show_status_values() {
     let socket = proxy.directory.join("run/weir.sock");
     let text = run_command(&socket, "show stat\n").expect("run command");
     let header = text.lines().next().unwrap_or_default();
-    let real = query_installed_haproxy("show stat\n");
+    let haproxy_output = query_installed_haproxy("show stat\n");
     assert!(header.starts_with("# pxname,svname,qcur,"), "{text}");
-    assert!(real.starts_with(header), "{header}\n{real}");
+    assert!(
+        haproxy_output.starts_with(header),
+        "{header}\n{haproxy_output}"
+    );
     let field_names: Vec<&str> = header.trim_start_matches("# ").split(',').collect();
     let field = |proxy: &str, server: &str, name: &str| -> String {
         let start = format!("{proxy},{server},");
@@ -480,8 +483,11 @@ fn haproxy_commands_show_status_values() {
     // Commands cannot change anything. Weir rejects an unterminated line once it is too long.
     let rejected = run_command(&socket, "enable server p/x\n").expect("run command");
     assert!(rejected.contains("Unknown command") && rejected.contains("weir server"));
-    let endless = run_command(&socket, &"x".repeat(1024)).expect("run command");
-    assert!(endless.starts_with("Unknown command"), "{endless}");
+    let unterminated = run_command(&socket, &"x".repeat(1024)).expect("run command");
+    assert!(
+        unterminated.starts_with("Unknown command"),
+        "{unterminated}"
+    );
     assert_eq!(field("p", &dead.to_string(), "status"), "MAINT");
 }
 
@@ -516,14 +522,14 @@ fn few_haproxy_stat_fields_have_no_counterpart() {
         let list = lists.next().expect("list not found");
         list.lines().skip(1).collect()
     };
-    let (of_2_6, added, quic) = (next_list(), next_list(), next_list());
-    let of_3_0 = [of_2_6.as_slice(), &added].concat();
-    let with_quic = [of_3_0.as_slice(), &quic].concat();
+    let (fields_2_6, added, quic) = (next_list(), next_list(), next_list());
+    let fields_3_0 = [fields_2_6.as_slice(), &added].concat();
+    let with_quic = [fields_3_0.as_slice(), &quic].concat();
     let installed = installed_haproxy_fields();
     let installed = installed.iter().map(String::as_str);
     let installed: Vec<&str> = installed.filter(|field| !quic.contains(field)).collect();
     // Returns how many of these fields have no counterpart.
-    let without = |fields: &[&str]| {
+    let count_unmapped = |fields: &[&str]| {
         let fields = fields.iter().filter(|field| {
             let row = rows.iter().find(|(name, _)| name == *field);
             let (_, weir) = row.unwrap_or_else(|| panic!("{field} has no row"));
@@ -532,8 +538,8 @@ fn few_haproxy_stat_fields_have_no_counterpart() {
         });
         fields.count()
     };
-    for fields in [&of_2_6, &of_3_0, &installed] {
-        let count = without(fields);
+    for fields in [&fields_2_6, &fields_3_0, &installed] {
+        let count = count_unmapped(fields);
         assert!(
             count * 100 <= fields.len() * 15,
             "{count} of {}",
@@ -545,13 +551,17 @@ fn few_haproxy_stat_fields_have_no_counterpart() {
     for text in [
         format!(
             "{} of the {} fields of 2.6, and {} of the {} of 3.0, have no counterpart",
-            without(&of_2_6),
-            of_2_6.len(),
-            without(&of_3_0),
-            of_3_0.len()
+            count_unmapped(&fields_2_6),
+            fields_2_6.len(),
+            count_unmapped(&fields_3_0),
+            fields_3_0.len()
         ),
         format!("has {} more fields", quic.len()),
-        format!("it is {} of {}.", without(&with_quic), with_quic.len()),
+        format!(
+            "it is {} of {}.",
+            count_unmapped(&with_quic),
+            with_quic.len()
+        ),
     ] {
         assert!(page.contains(&text), "{text}");
     }

@@ -146,7 +146,7 @@ fn long_bodies_and_upgrades_are_not_copied() {
 }
 
 #[test]
-fn slow_and_dead_mirrors_change_no_response() {
+fn slow_and_dead_mirrors_do_not_affect_responses() {
     let origin = Origin::start("o");
     // This mirror accepts connections and never responds.
     let silent = TcpListener::bind("127.0.0.1:0").expect("bind a listener");

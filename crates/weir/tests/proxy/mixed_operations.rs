@@ -187,7 +187,7 @@ fn serve(stream: &TcpStream, ledger: &Ledger, name: &str) -> std::io::Result<()>
             sum(&body)
         );
         let text = content(number, if kind == "large" { LARGE_BYTES } else { 40 });
-        let (more, text) = match kind {
+        let (extra, text) = match kind {
             "chunked" => (
                 "Transfer-Encoding: chunked\r\n\r\n".to_owned(),
                 chunks(&text),
@@ -195,7 +195,7 @@ fn serve(stream: &TcpStream, ledger: &Ledger, name: &str) -> std::io::Result<()>
             "close" => ("Connection: close\r\n\r\n".to_owned(), text),
             _ => (format!("Content-Length: {}\r\n\r\n", text.len()), text),
         };
-        let mut out = (output + &more).into_bytes();
+        let mut out = (output + &extra).into_bytes();
         if method != "HEAD" {
             out.extend_from_slice(&text);
         }
@@ -215,7 +215,7 @@ enum Outcome {
     /// A response from Weir itself.
     WeirResponse(String),
     /// The response began but was cut off.
-    CutOff,
+    Truncated,
     /// The connection ended without a response.
     NoResponse,
 }
@@ -275,9 +275,9 @@ fn fetch(stream: &TcpStream, reader: &mut impl BufRead, number: u64) -> (Outcome
         _ => read_body(&head, reader, true),
     };
     let Ok(received) = received else {
-        return (Outcome::CutOff, false);
+        return (Outcome::Truncated, false);
     };
-    let wanted = content(number, if kind == "large" { LARGE_BYTES } else { 40 });
+    let expected = content(number, if kind == "large" { LARGE_BYTES } else { 40 });
     let sent = body.map_or_else(Vec::new, |(bytes, _)| bytes);
     assert_eq!(
         field(&head, "x-number"),
@@ -291,10 +291,10 @@ fn fetch(stream: &TcpStream, reader: &mut impl BufRead, number: u64) -> (Outcome
     );
     if kind == "close" {
         // The head does not announce the length of this response.
-        assert!(wanted.starts_with(&received), "{number}");
+        assert!(expected.starts_with(&received), "{number}");
     } else if method != "HEAD" {
         assert!(
-            received == wanted,
+            received == expected,
             "request {number}: the body differs from the server's response"
         );
     }
@@ -369,9 +369,9 @@ fn disturb_servers(proxy: &Proxy, servers: &mut [Server], next: &AtomicU64, tota
 }
 
 #[test]
-fn mixed_operations_end_with_matching_counters_at_length() {
-    let soak = std::env::var_os("WEIR_SOAK").is_some();
-    let total: u64 = if soak { 1_000_000 } else { 8_000 };
+fn mixed_operations_end_with_matching_counters_soak() {
+    let is_soak = std::env::var_os("WEIR_SOAK").is_some();
+    let total: u64 = if is_soak { 1_000_000 } else { 8_000 };
     let mut servers: Vec<Server> = (0..SERVERS)
         .map(|index| Server::start(&format!("s{index}")))
         .collect();
@@ -398,7 +398,7 @@ fn mixed_operations_end_with_matching_counters_at_length() {
             before = resource_usage(&proxy);
         }
     }
-    verify(&ledger, &servers, rounds, total);
+    assert_records_match(&ledger, &servers, rounds, total);
     let deadline = Instant::now() + Duration::from_secs(10);
     let mut after = resource_usage(&proxy);
     while after.1 > before.1 + 64 && Instant::now() < deadline {
@@ -417,7 +417,7 @@ fn mixed_operations_end_with_matching_counters_at_length() {
 }
 
 /// Compares the clients' records with the servers' records.
-fn verify(ledger: &[(u64, Outcome)], servers: &[Server], rounds: usize, total: u64) {
+fn assert_records_match(ledger: &[(u64, Outcome)], servers: &[Server], rounds: usize, total: u64) {
     let ledgers: HashMap<&str, HashMap<u64, u32>> = servers
         .iter()
         .map(|server| {
@@ -428,7 +428,7 @@ fn verify(ledger: &[(u64, Outcome)], servers: &[Server], rounds: usize, total: u
     let (mut served, mut lost) = (0u64, Vec::new());
     for (number, outcome) in ledger {
         let request = kind(*number);
-        let repeatable = request.body.is_none();
+        let is_retryable = request.body.is_none();
         match outcome {
             Outcome::Served(server) => {
                 served += 1;
@@ -441,21 +441,21 @@ fn verify(ledger: &[(u64, Outcome)], servers: &[Server], rounds: usize, total: u
                 );
             }
             Outcome::WeirResponse(head) => {
-                assert!(!repeatable, "request {number} was not retried: {head}");
+                assert!(!is_retryable, "request {number} was not retried: {head}");
                 lost.push(number);
             }
             // Weir cannot retry a request whose response has begun.
-            Outcome::CutOff => lost.push(number),
+            Outcome::Truncated => lost.push(number),
             Outcome::NoResponse => {
                 assert!(
-                    !repeatable,
+                    !is_retryable,
                     "request {number}: {} got no response",
                     request.method
                 );
                 lost.push(number);
             }
         }
-        if !repeatable {
+        if !is_retryable {
             let times: u32 = ledgers
                 .values()
                 .filter_map(|ledger| ledger.get(number))

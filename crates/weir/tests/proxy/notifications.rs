@@ -79,14 +79,14 @@ fn failed_servers_are_reported_by_program_request_and_email() {
         .map(|listener| listener.local_addr().expect("get local address"));
     let proxy = Proxy::start("tcp", &servers, "");
     let file = proxy.directory.join("changes");
-    let more = format!(
+    let extra = format!(
         "\n[pool.p.check]\nkind = \"tcp\"\ninterval = \"100ms\"\nfall = 1\nrise = 1\n\n\
          [notify.all]\nstates = [\"down\"]\ncommand = [\"/bin/sh\", \"-c\", \"cat >> {}; id -un >> {0}\"]\nuser = \
          \"root\"\nwebhook = \"http://{hook}/hook?x=1\"\nmail = [\"ops@example.com\"]\nmail_server = \"{relay}\"\n\
          [notify.other]\npools = [\"p\"]\nstates = [\"starting\"]\nwebhook = \"http://{hook}/other\"\n",
         file.display()
     );
-    proxy.reload(&configuration(proxy.listen, "tcp", &servers, &more));
+    proxy.reload(&configuration(proxy.listen, "tcp", &servers, &extra));
     let states = || {
         let status = proxy.status();
         let servers = status["services"][0]["servers"]
@@ -119,7 +119,7 @@ fn failed_servers_are_reported_by_program_request_and_email() {
     let body: serde_json::Value = serde_json::from_slice(&requests[0].body).expect("parse JSON");
     assert_eq!(body["notify"], "all");
     let changes = body["changes"].as_array().expect("not an array");
-    let change_of = |server: SocketAddr| {
+    let find_change = |server: SocketAddr| {
         let server = server.to_string();
         changes
             .iter()
@@ -127,8 +127,8 @@ fn failed_servers_are_reported_by_program_request_and_email() {
     };
     let first = servers
         .iter()
-        .find_map(|server| change_of(*server))
-        .expect("no change of this server");
+        .find_map(|server| find_change(*server))
+        .expect("no change for this server");
     assert_eq!(
         (&first["pool"], &first["from"], &first["to"]),
         (&"p".into(), &"up".into(), &"down".into())
@@ -160,9 +160,9 @@ fn failed_servers_are_reported_by_program_request_and_email() {
 fn check_reports_invalid_notifications() {
     let proxy = Proxy::start("tcp", &[free_address()], "");
     let bad = proxy.directory.join("bad.toml");
-    let more = "[notify.a]\npools = [\"q\"]\nstates = [\"dwn\"]\n[notify.b]\n\
+    let extra = "[notify.a]\npools = [\"q\"]\nstates = [\"dwn\"]\n[notify.b]\n\
          webhook = \"ftp://h/\"\nmail = [\"a b\"]\n";
-    let text = configuration(proxy.listen, "tcp", &[free_address()], more);
+    let text = configuration(proxy.listen, "tcp", &[free_address()], extra);
     fs::write(&bad, text).expect("write file");
     let (succeeded, output) = proxy.weir(&["check", "-c", bad.to_str().expect("not UTF-8")]);
     assert!(!succeeded);
@@ -179,7 +179,7 @@ fn check_reports_invalid_notifications() {
 
 /// The web server is another Weir, which terminates TLS.
 #[test]
-fn https_webhook_is_sent_to_a_verified_server_only() {
+fn https_webhook_is_sent_only_to_a_verified_server() {
     let receiver = Receiver::start();
     let hook = receiver.address;
     let authority = Authority::new("webhook");
@@ -197,8 +197,8 @@ fn https_webhook_is_sent_to_a_verified_server_only() {
     };
     let ca = format!("webhook_ca = \"{}\"", authority.ca());
     let check = "\n[pool.p.check]\nkind = \"tcp\"\ninterval = \"100ms\"\nfall = 1\nrise = 1\n";
-    let more = format!("{check}{}{}", notify("unknown", ""), notify("known", &ca));
-    proxy.reload(&configuration(proxy.listen, "tcp", &[server], &more));
+    let extra = format!("{check}{}{}", notify("unknown", ""), notify("known", &ca));
+    proxy.reload(&configuration(proxy.listen, "tcp", &[server], &extra));
     wait_until("the server is up", || {
         proxy.status()["services"][0]["servers"][0]["state"] == "up"
     });

@@ -132,8 +132,8 @@ fn serve_http(stream: &TcpStream, name: &str, shared: &SharedState) -> std::io::
                 return Ok(());
             }
             "/silence" => {
-                let mut nothing = Vec::new();
-                reader.read_to_end(&mut nothing)?;
+                let mut discarded = Vec::new();
+                reader.read_to_end(&mut discarded)?;
                 return Ok(());
             }
             "/cookie" => ok_response(name).replacen("\r\n", "\r\nSet-Cookie: ID=abc; Path=/x\r\n", 1),
@@ -193,8 +193,8 @@ fn read_line(reader: &mut impl BufRead) -> std::io::Result<String> {
 fn read_body(head: &str, reader: &mut impl BufRead) -> std::io::Result<u64> {
     let field = |name: &str| {
         head.lines().find_map(|line| {
-            let (found, value) = line.split_once(':')?;
-            found
+            let (field_name, value) = line.split_once(':')?;
+            field_name
                 .eq_ignore_ascii_case(name)
                 .then(|| value.trim().to_owned())
         })

@@ -132,8 +132,8 @@ fn path_is_forwarded_as_received() {
 #[test]
 fn normalized_path_is_forwarded_when_configured() {
     let origin = Origin::start("o");
-    let more = format!("normalize_path = {{ forward = \"normalized\" }}\n{FORBIDDEN}");
-    let proxy = Proxy::start("http", &[origin.address()], &more);
+    let extra = format!("normalize_path = {{ forward = \"normalized\" }}\n{FORBIDDEN}");
+    let proxy = Proxy::start("http", &[origin.address()], &extra);
     let mut client = Client::connect(proxy.listen);
     for (target, line) in [
         ("//a/./b/../%63?x=/..//%61", "GET /a/c?x=/..//%61 HTTP/1.1"),
@@ -213,8 +213,8 @@ fn invalid_escapes_cause_400_and_keep_the_connection() {
 fn encoded_slash_is_handled_as_configured() {
     let origin = Origin::start("o");
     let status_with = |key: &str, target: &str| {
-        let more = format!("normalize_path = {{ encoded_slash = \"{key}\" }}\n{FORBIDDEN}");
-        let proxy = Proxy::start("http", &[origin.address()], &more);
+        let extra = format!("normalize_path = {{ encoded_slash = \"{key}\" }}\n{FORBIDDEN}");
+        let proxy = Proxy::start("http", &[origin.address()], &extra);
         let mut client = Client::connect(proxy.listen);
         let (head, _) = client.fetch(&get(target));
         status(&head).to_owned()
@@ -255,11 +255,11 @@ fn limits_and_hashes_use_the_normalized_path() {
         .map(|address| format!("\"{address}\""))
         .collect();
     let route = "\n[[route]]\nservice = \"s\"\npath = \"/admin/*\"\npool = \"h\"\n";
-    let more = format!("{hash}{}]\n{route}", list.join(", "));
-    let proxy = Proxy::start("http", &addresses, &more);
+    let extra = format!("{hash}{}]\n{route}", list.join(", "));
+    let proxy = Proxy::start("http", &addresses, &extra);
     let mut client = Client::connect(proxy.listen);
     let spellings = SPELLINGS.iter().filter(|target| !target.contains('?'));
-    let servers_chosen: BTreeSet<Vec<u8>> = spellings
+    let selected_servers: BTreeSet<Vec<u8>> = spellings
         .map(|target| client.fetch(&get(target)).1)
         .map(|body| {
             body.split(|byte| *byte == b'\n')
@@ -268,7 +268,7 @@ fn limits_and_hashes_use_the_normalized_path() {
                 .to_vec()
         })
         .collect();
-    assert_eq!(servers_chosen.len(), 1, "{servers_chosen:?}");
+    assert_eq!(selected_servers.len(), 1, "{selected_servers:?}");
 }
 
 #[test]
@@ -282,7 +282,7 @@ fn explain_shows_both_forms_and_check_names_unreachable_routes() {
     let output = explain("//x/../%61dmin/x?y");
     for part in [
         "path received: //x/../%61dmin/x\n",
-        "path normalized: /admin/x, which routes compare",
+        "path normalized: /admin/x, used to match routes",
         "forwarded as received",
         "response 403",
     ] {
@@ -348,7 +348,7 @@ impl Nginx {
         };
         let deadline = Instant::now() + Duration::from_secs(20);
         while TcpStream::connect(listen).is_err() {
-            assert!(Instant::now() < deadline, "nginx does not listen");
+            assert!(Instant::now() < deadline, "nginx is not listening");
             std::thread::sleep(Duration::from_millis(20));
         }
         nginx
@@ -366,8 +366,8 @@ impl Nginx {
             assert!(head.starts_with("HTTP/1.1 400 "), "{target}: {head}");
             return None;
         }
-        let end = response.windows(4).position(|four| four == b"\r\n\r\n");
-        Some(response[end.expect("no end of the head") + 4..].to_vec())
+        let end = response.windows(4).position(|window| window == b"\r\n\r\n");
+        Some(response[end.expect("incomplete head") + 4..].to_vec())
     }
 }
 
@@ -445,9 +445,9 @@ fn path_normalization_matches_nginx() {
     let nginx = Nginx::start();
     let origin = Origin::start("o");
     for (key, with_encoded_slashes) in [("keep", false), ("decode", true)] {
-        let more =
+        let extra =
             format!("normalize_path = {{ encoded_slash = \"{key}\", forward = \"normalized\" }}");
-        let proxy = Proxy::start("http", &[origin.address()], &more);
+        let proxy = Proxy::start("http", &[origin.address()], &extra);
         let mut client = Client::connect(proxy.listen);
         let (mut same, mut rejected, mut above) = (0, 0, 0);
         for target in corpus(600, with_encoded_slashes) {

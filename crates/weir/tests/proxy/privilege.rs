@@ -65,8 +65,8 @@ fn create_list_directory(proxy: &Proxy) -> PathBuf {
 }
 
 /// Returns a configuration whose pool reads its servers from `list`.
-fn with_list(proxy: &Proxy, servers: &[SocketAddr], list: &Path, more: &str) -> String {
-    let text = configuration(proxy.listen, "http", servers, more);
+fn with_list(proxy: &Proxy, servers: &[SocketAddr], list: &Path, extra: &str) -> String {
+    let text = configuration(proxy.listen, "http", servers, extra);
     let key = format!("[pool.p]\nservers_file = \"{}\"\n", list.display());
     text.replace("[pool.p]\n", &key)
 }
@@ -89,8 +89,8 @@ fn list_of_another_user_cannot_run_programs() {
     write(&two.address().to_string());
     let site = "[check.site]\nkind = \"tcp\"\ninterval = \"200ms\"";
     proxy.reload(&with_list(&proxy, &[one.address()], &list, site));
-    let both = [one.address(), two.address()].map(|server| server.to_string());
-    assert_eq!(server_addresses(&proxy), both);
+    let addresses = [one.address(), two.address()].map(|server| server.to_string());
+    assert_eq!(server_addresses(&proxy), addresses);
 
     for check in [
         marker_check(&proxy),
@@ -102,7 +102,7 @@ fn list_of_another_user_cannot_run_programs() {
             marker(&proxy).exists() || discovery_error(&proxy).contains("`check` can only name")
         });
         assert!(!marker(&proxy).exists(), "the list ran a program as root");
-        assert_eq!(server_addresses(&proxy), both);
+        assert_eq!(server_addresses(&proxy), addresses);
         write(&two.address().to_string());
         wait_until("the valid list is accepted", || {
             discovery_error(&proxy).is_empty()
@@ -134,8 +134,8 @@ fn symlinked_list_is_neither_read_nor_shown() {
     let directory = list.parent().expect("no parent directory").to_owned();
     as_other_user(&format!("echo {} > {}", two.address(), list.display()));
     proxy.reload(&with_list(&proxy, &[one.address()], &list, ""));
-    let both = [one.address(), two.address()].map(|server| server.to_string());
-    assert_eq!(server_addresses(&proxy), both);
+    let addresses = [one.address(), two.address()].map(|server| server.to_string());
+    assert_eq!(server_addresses(&proxy), addresses);
 
     let secret = proxy.directory.join("secret");
     fs::write(&secret, "TOPSECRET-line-one\nTOPSECRET-line-two\n").expect("write file");
@@ -171,7 +171,7 @@ fn symlinked_list_is_neither_read_nor_shown() {
             !text.contains("TOPSECRET") && !text.contains(first),
             "{text}"
         );
-        assert_eq!(server_addresses(&proxy), both);
+        assert_eq!(server_addresses(&proxy), addresses);
         as_other_user(&format!(
             "rm {}; echo {} > {0}",
             list.display(),
@@ -196,9 +196,9 @@ fn symlinked_list_is_neither_read_nor_shown() {
     chown(directory.join("other"), Some(1), None).expect("change owner");
     fs::rename(directory.join("other"), &list).expect("rename file");
     wait_until("the file of another user is rejected", || {
-        discovery_error(&proxy).contains("belongs to user 1")
+        discovery_error(&proxy).contains("is owned by user 1")
     });
-    assert_eq!(server_addresses(&proxy), both);
+    assert_eq!(server_addresses(&proxy), addresses);
 
     // Links with targets inside the directory, as in a Kubernetes volume, are accepted.
     let data = directory.join("..1");
@@ -210,7 +210,7 @@ fn symlinked_list_is_neither_read_nor_shown() {
     wait_until("the link inside the directory is accepted", || {
         discovery_error(&proxy).is_empty()
     });
-    assert_eq!(server_addresses(&proxy), both);
+    assert_eq!(server_addresses(&proxy), addresses);
 }
 
 /// Sends a request over TCP with the token. Returns the response.
@@ -286,7 +286,7 @@ fn token_holder_cannot_run_programs() {
 
     // Submit a whole configuration as text, with each of the keys that are reserved for root.
     let log = proxy.directory.join("written");
-    let pool = |more: &str| active.replace("\n[service.s]", &format!("{more}\n[service.s]"));
+    let pool = |extra: &str| active.replace("\n[service.s]", &format!("{extra}\n[service.s]"));
     for (text, key) in [
         (
             pool(&marker_check_table(&proxy)),
@@ -387,8 +387,8 @@ fn socket_user_cannot_run_programs() {
     }
     let response = fetch("/v1/upgrade", &serde_json::json!({ "program": "/bin/sh" }));
     assert!(response.ends_with("[403]"), "{response}");
-    let more = active.replace("[pool.p]\n", "[pool.p]\nscheduler = \"rr\"\n");
-    let response = fetch("/v1/reload", &serde_json::json!({ "text": more }));
+    let extra = active.replace("[pool.p]\n", "[pool.p]\nscheduler = \"rr\"\n");
+    let response = fetch("/v1/reload", &serde_json::json!({ "text": extra }));
     assert!(response.ends_with("[200]"), "{response}");
     assert!(
         !marker(&proxy).exists(),

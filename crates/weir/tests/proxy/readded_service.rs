@@ -66,8 +66,8 @@ fn idle_clients_get_one_more_response_after_their_service_is_renamed_or_removed(
     }
     let mut client = Client::connect(proxy.listen);
     assert!(client.fetch(GET).0.starts_with("HTTP/1.1 200"));
-    let elsewhere = configuration(free_address(), "http", &servers, "");
-    proxy.reload(&elsewhere.replace("[service.s]", "[service.other]"));
+    let other_address = configuration(free_address(), "http", &servers, "");
+    proxy.reload(&other_address.replace("[service.s]", "[service.other]"));
     assert!(client.fetch(GET).0.starts_with("HTTP/1.1 200"));
     assert!(client.read_response().expect("read response").is_none());
 }

@@ -24,7 +24,7 @@ fn is_open(client: &mut Client) -> bool {
                 kind,
                 std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut
             );
-            assert!(!is_timeout, "neither an echo nor end of stream: {error}");
+            assert!(!is_timeout, "expected an echo or end of stream: {error}");
             false
         }
     }

@@ -21,7 +21,7 @@ fn decode_chunks(mut body: &[u8]) -> Vec<u8> {
         let end = body
             .windows(2)
             .position(|two| two == b"\r\n")
-            .expect("no end of the chunk size");
+            .expect("incomplete chunk size");
         let size = std::str::from_utf8(&body[..end]).expect("chunk size is not UTF-8");
         let size = usize::from_str_radix(size, 16).expect("parse chunk size");
         body = &body[end + 2..];
@@ -78,8 +78,8 @@ fn fetch(proxy: &Proxy, request: &str) -> (String, Vec<u8>) {
     let all = read_to_end(&mut client);
     let end = all
         .windows(4)
-        .position(|four| four == b"\r\n\r\n")
-        .expect("no end of the head");
+        .position(|window| window == b"\r\n\r\n")
+        .expect("incomplete head");
     let head = String::from_utf8_lossy(&all[..end + 4]).into_owned();
     (head, all[end + 4..].to_vec())
 }
@@ -152,10 +152,10 @@ fn route_compression_replaces_service_compression() {
     );
     for (service, route, is_compressed) in [(false, true, true), (true, false, false)] {
         let origin = start_server(&lines, &text);
-        let more = format!(
+        let extra = format!(
             "compression = {service}\n\n[[route]]\nservice = \"s\"\npath = \"/\"\npool = \"p\"\ncompression = {route}"
         );
-        let proxy = Proxy::start("http", &[origin.address()], &more);
+        let proxy = Proxy::start("http", &[origin.address()], &extra);
         let (head, _) = fetch(&proxy, &request_accepting("gzip"));
         assert_eq!(
             head.contains("Content-Encoding: gzip\r\n"),
@@ -224,8 +224,8 @@ fn compressed_streams_are_flushed() {
     received.extend(read_to_end(&mut client));
     let body = received
         .windows(4)
-        .position(|four| four == b"\r\n\r\n")
-        .expect("no end of the head")
+        .position(|window| window == b"\r\n\r\n")
+        .expect("incomplete head")
         + 4;
     assert_eq!(
         decompress("gzip", &decode_chunks(&received[body..])),

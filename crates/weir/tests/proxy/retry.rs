@@ -5,9 +5,9 @@ use super::scripted::{Action, ScriptedServer, send_text};
 use super::*;
 
 /// Starts a daemon that prefers the first server while it is available, and that ejects no server.
-fn start_proxy(servers: &[SocketAddr], more: &str) -> Proxy {
+fn start_proxy(servers: &[SocketAddr], extra: &str) -> Proxy {
     let daemon = Proxy::start("http", servers, "");
-    let text = configuration(daemon.listen, "http", servers, more).replace(
+    let text = configuration(daemon.listen, "http", servers, extra).replace(
         "[pool.p]\n",
         "[pool.p]\nscheduler = \"first\"\nmax_ejected = 0\n",
     );

@@ -57,7 +57,7 @@ fn revoked_client_certificates_are_rejected() {
     let (succeeded, output) = proxy.weir(&["reload"]);
     assert!(!succeeded, "{output}");
     assert!(
-        output.contains("no certificate revocation list in PEM form"),
+        output.contains("no certificate revocation list in PEM format"),
         "{output}"
     );
     assert_eq!(

@@ -31,9 +31,9 @@ fn quoted_address(origin: &Origin) -> String {
 }
 
 /// Sends a request from a new client. Returns the status and the body of the response.
-fn fetch(proxy: &Proxy, target: &str, more: &str) -> (String, String) {
+fn fetch(proxy: &Proxy, target: &str, extra: &str) -> (String, String) {
     let mut client = Client::connect(proxy.listen);
-    let (head, body) = client.fetch(&format!("GET {target} HTTP/1.1\r\nHost: h\r\n{more}\r\n"));
+    let (head, body) = client.fetch(&format!("GET {target} HTTP/1.1\r\nHost: h\r\n{extra}\r\n"));
     let status = head.split(' ').nth(1).unwrap_or_default();
     (
         status.to_owned(),
@@ -120,13 +120,13 @@ fn split_by_hash_is_stable_and_distributes_requests() {
     let proxy = start_proxy(&pools, &routes);
     let mut p_count = 0;
     for key in 0..400 {
-        let more = format!("X-Key: user-{key}\r\n");
-        let first = fetch(&proxy, "/", &more)
+        let extra = format!("X-Key: user-{key}\r\n");
+        let first = fetch(&proxy, "/", &extra)
             .1
             .lines()
             .next()
             .map(str::to_owned);
-        let second = fetch(&proxy, "/again", &more).1;
+        let second = fetch(&proxy, "/again", &extra).1;
         assert_eq!(first.as_deref(), second.lines().next(), "{key}");
         p_count += usize::from(first.as_deref() == Some("p"));
     }

@@ -18,18 +18,18 @@ fn curl(proxy: &Proxy, path: &str, arguments: &[&str]) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-fn configuration_with(proxy: &Proxy, origin: &Origin, service: &str, more: &str) -> String {
+fn configuration_with(proxy: &Proxy, origin: &Origin, service: &str, extra: &str) -> String {
     let (server, listen) = (origin.address(), proxy.listen);
     format!(
         "[pool.p]\nservers = [\"{server}\"]\n\n[service.s]\nlisten = [\"{listen}\"]\nforward = \"proxy\"\nprotocol = \
-         \"http\"\npool = \"p\"\n{service}\n\n{more}\n"
+         \"http\"\npool = \"p\"\n{service}\n\n{extra}\n"
     )
 }
 
 /// Starts a daemon with these lines in and after its service.
-fn start_proxy(origin: &Origin, service: &str, more: &str) -> Proxy {
+fn start_proxy(origin: &Origin, service: &str, extra: &str) -> Proxy {
     let daemon = Proxy::start("http", &[free_address()], "");
-    daemon.reload(&configuration_with(&daemon, origin, service, more));
+    daemon.reload(&configuration_with(&daemon, origin, service, extra));
     daemon
 }
 
@@ -75,7 +75,7 @@ fn rewrite_regex_changes_only_matching_paths() {
     for (rewrite, error) in [
         (
             "{ regex = '^/a/(.*)$', to = \"/b/{2}\" }",
-            "`{2}` has no value: `regex` has 1 groups",
+            "`{2}` has no value: `regex` has 1 capture group",
         ),
         (
             "{ regex = '^/a/(.*$', to = \"/b\" }",
@@ -118,7 +118,7 @@ fn retry_after(response: &str) -> Option<u64> {
 }
 
 #[test]
-fn request_succeeds_after_retry_after_of_per_minute_limit() {
+fn retry_after_of_per_minute_limit_is_sufficient() {
     let origin = Origin::start("o");
     let routes = "[[route]]\nservice = \"s\"\npath = \"/slow\"\nstatus = 204\nlimits = { rate = \"1/m\", burst = 1 \
                   }\n\n\

@@ -176,8 +176,8 @@ fn route_retries_replace_service_retries() {
         ("/listed", "retry_on = [\"503\"]"),
         ("/again", ""),
     ]
-    .map(|(path, more)| {
-        format!("\n[[route]]\nservice = \"s\"\npath = \"{path}\"\npool = \"broken\"\n{more}\n")
+    .map(|(path, extra)| {
+        format!("\n[[route]]\nservice = \"s\"\npath = \"{path}\"\npool = \"broken\"\n{extra}\n")
     });
     let proxy = start_proxy(&origin, "", &pool, &route.concat());
     let fetch = |path: &str| {
@@ -221,13 +221,13 @@ fn values_contain_the_forwarded_addresses_and_host_may_have_any_literal_text() {
     let (_, body) = client.fetch(
         "GET /r/x HTTP/1.1\r\nHost: www.example\r\nX-Forwarded-For: 192.0.2.1\r\nX-Forwarded-For: 192.0.2.2\r\n\r\n",
     );
-    let seen = String::from_utf8_lossy(&body).into_owned();
+    let forwarded = String::from_utf8_lossy(&body).into_owned();
     let all = "192.0.2.1, 192.0.2.2, 127.0.0.1\r\n";
-    assert!(seen.contains(&format!("X-All: {all}")), "{seen}");
+    assert!(forwarded.contains(&format!("X-All: {all}")), "{forwarded}");
     let own = "X-Forwarded-For: 127.0.0.1\r\n";
     assert!(
-        seen.contains(own) && seen.contains(&format!("X-Forwarded-For: {all}")),
-        "{seen}"
+        forwarded.contains(own) && forwarded.contains(&format!("X-Forwarded-For: {all}")),
+        "{forwarded}"
     );
-    assert!(seen.contains("Host: \\www.example\r\n"), "{seen}");
+    assert!(forwarded.contains("Host: \\www.example\r\n"), "{forwarded}");
 }

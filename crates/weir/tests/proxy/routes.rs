@@ -27,14 +27,14 @@ fn route(lines: &str) -> String {
 }
 
 /// Sends a request from a new client. Returns the head and the body of the response.
-fn fetch(proxy: &Proxy, target: &str, more: &str) -> (String, String) {
+fn fetch(proxy: &Proxy, target: &str, extra: &str) -> (String, String) {
     let mut client = Client::connect(proxy.listen);
-    let (head, body) = client.fetch(&format!("GET {target} HTTP/1.1\r\n{more}\r\n"));
+    let (head, body) = client.fetch(&format!("GET {target} HTTP/1.1\r\n{extra}\r\n"));
     (head, String::from_utf8_lossy(&body).into_owned())
 }
 
-fn status(proxy: &Proxy, target: &str, more: &str) -> String {
-    let (head, _) = fetch(proxy, target, more);
+fn status(proxy: &Proxy, target: &str, extra: &str) -> String {
+    let (head, _) = fetch(proxy, target, extra);
     head.split(' ').nth(1).unwrap_or_default().to_owned()
 }
 
@@ -49,7 +49,7 @@ fn lists_negations_and_expressions_select_routes() {
         "query = [\"v=1\", \"v=2*\"]\nnot.cookie = \"beta\"\nstatus = 406",
     ];
     let proxy = start_proxy(&origin, "", &routes.map(route).concat());
-    let host = |name: &str, more: &str| format!("Host: {name}\r\n{more}");
+    let host = |name: &str, extra: &str| format!("Host: {name}\r\n{extra}");
     assert_eq!(status(&proxy, "/admin/x", &host("h", "")), "401");
     assert_eq!(status(&proxy, "/x", &host("a.example:80", "")), "410");
     assert_eq!(
@@ -97,7 +97,7 @@ fn lists_negations_and_expressions_select_routes() {
         "{output}"
     );
     assert!(
-        output.contains("(/admin/* not source=192.0.2.0/24 198.51.100.7/32 -> answer 401)"),
+        output.contains("(/admin/* not source=192.0.2.0/24 198.51.100.7/32 -> respond 401)"),
         "{output}"
     );
 }
@@ -152,9 +152,9 @@ fn templates_expand_request_values() {
          DENY\"]\n\
                    remove_response_header = [\"X-Origin\"]";
     let proxy = start_proxy(&origin, service, &routes.map(route).concat());
-    let more = "Host: h.example:8080\r\nX-A: a b/c\r\nCookie: c=1\r\nX-B: own\r\n";
+    let extra = "Host: h.example:8080\r\nX-A: a b/c\r\nCookie: c=1\r\nX-B: own\r\n";
     let location = |target: &str| {
-        let (head, _) = fetch(&proxy, target, more);
+        let (head, _) = fetch(&proxy, target, extra);
         let line = head
             .lines()
             .find_map(|line| line.strip_prefix("Location: "));
@@ -166,8 +166,8 @@ fn templates_expand_request_values() {
         location("/u/ann//evil.example/"),
         "/evil.example//a%20b%2Fc/ann"
     );
-    assert_eq!(fetch(&proxy, "/who", more).1, "127.0.0.1 GET http 1");
-    let (head, forwarded) = fetch(&proxy, "/to/z?q", more);
+    assert_eq!(fetch(&proxy, "/who", extra).1, "127.0.0.1 GET http 1");
+    let (head, forwarded) = fetch(&proxy, "/to/z?q", extra);
     assert!(
         forwarded.starts_with("a\nGET /v2/h.example/z?q HTTP/1.1\r\n"),
         "{forwarded}"
@@ -200,7 +200,7 @@ fn templates_expand_request_values() {
         assert!(head.contains(line), "{line} in {head}");
     }
     assert!(!head.contains("X-Bad"), "{head}");
-    let (_, unrouted) = fetch(&proxy, "/", more);
+    let (_, unrouted) = fetch(&proxy, "/", extra);
     assert!(unrouted.contains("X-Id: none\r\n"), "{unrouted}");
 }
 
@@ -225,7 +225,7 @@ fn unknown_variables_are_reported() {
         "unknown variable `{clinet}`",
         "did you mean `{client}`?",
         "`{server}` is not known before a server is selected",
-        "`{1}` has no value: `path_regex` has 0 groups",
+        "`{1}` has no value: `path_regex` has 0 capture groups",
     ] {
         assert!(output.contains(text), "{text} in {output}");
     }
@@ -235,11 +235,11 @@ fn unknown_variables_are_reported() {
 fn route_closes_without_a_response() {
     let origin = Origin::start("a");
     let proxy = start_proxy(&origin, "", &route("path = \"/gone\"\nclose = true"));
-    let curl = |path: &str, more: &[&str]| {
+    let curl = |path: &str, extra: &[&str]| {
         let url = format!("http://{}{path}", proxy.listen);
         let output = Command::new("curl")
             .args(["-sS", "-o", "/dev/null", &url])
-            .args(more)
+            .args(extra)
             .output()
             .expect("run curl");
         output.status.code()
@@ -255,9 +255,9 @@ fn each_client_header_has_its_own_rule() {
     let origin = Origin::start("a");
     let forward_with = |rules: &str| {
         let proxy = start_proxy(&origin, &format!("x_forwarded = {{ {rules} }}"), "");
-        let more = "Host: h:81\r\nX-Forwarded-For: 192.0.2.1\r\nX-Forwarded-Proto: gopher\r\nX-Forwarded-Host: \
+        let extra = "Host: h:81\r\nX-Forwarded-For: 192.0.2.1\r\nX-Forwarded-Proto: gopher\r\nX-Forwarded-Host: \
                     own\r\nX-Forwarded-Port: 7\r\nX-Real-IP: 192.0.2.2\r\n";
-        (fetch(&proxy, "/", more).1, proxy.listen.port())
+        (fetch(&proxy, "/", extra).1, proxy.listen.port())
     };
     let (text, port) = forward_with(
         "for = \"append\", proto = \"set\", host = \"set\", port = \"set\", real_ip = \"set\"",
@@ -286,8 +286,8 @@ fn tcp_service_closes_connections_by_source() {
     let origin = Origin::start("a");
     let proxy = Proxy::start("tcp", &[origin.address()], "");
     let with_route = |conditions: &str| {
-        let more = format!("\n[[route]]\nservice = \"s\"\n{conditions}\nclose = true\n");
-        super::configuration(proxy.listen, "tcp", &[origin.address()], &more)
+        let extra = format!("\n[[route]]\nservice = \"s\"\n{conditions}\nclose = true\n");
+        super::configuration(proxy.listen, "tcp", &[origin.address()], &extra)
     };
     let is_served = || {
         let mut client = std::net::TcpStream::connect(proxy.listen).expect("connect");

@@ -36,10 +36,10 @@ fn query_cookie_and_source_select_the_pool() {
     ];
     let proxy = start_proxy(&a, &b, "", &routes.concat());
     let mut client = Client::connect(proxy.listen);
-    let mut fetch = |target: &str, more: &str| {
+    let mut fetch = |target: &str, extra: &str| {
         server_name(
             &client
-                .fetch(&format!("GET {target} HTTP/1.1\r\nHost: h\r\n{more}\r\n"))
+                .fetch(&format!("GET {target} HTTP/1.1\r\nHost: h\r\n{extra}\r\n"))
                 .1,
         )
     };
@@ -201,7 +201,7 @@ fn rate_limit_is_per_client() {
     // A few seconds may pass between the requests. Each call uses a new connection, which any worker may accept.
     assert!(
         (10..=15).contains(&count_limited("one")),
-        "expected the burst and little more"
+        "expected the burst and only a few more"
     );
     assert!(
         (15..=20).contains(&count_limited("one")),

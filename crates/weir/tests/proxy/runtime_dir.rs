@@ -47,8 +47,8 @@ pub(super) fn as_user(user: u32, group: u32, program: &str) -> Command {
 }
 
 /// Returns these configuration lines and a second pool whose sticky cookie has a secret.
-fn with_sticky_pool(more: &str) -> String {
-    let (first, rest) = more.split_once('\n').unwrap_or((more, ""));
+fn with_sticky_pool(extra: &str) -> String {
+    let (first, rest) = extra.split_once('\n').unwrap_or((extra, ""));
     format!(
         "{first}\n\n[pool.q]\nservers = [\"127.0.0.1:1\"]\nsticky = {{ cookie = \"SRV\", secret = \"{SECRET}\" }}\n\n\
          [[route]]\nservice = \"s\"\npath = \"/q\"\npool = \"q\"\n{rest}"
@@ -213,15 +213,18 @@ fn runtime_directory_of_another_user_is_rejected() {
     let run = test_directory.0.join("run");
     chown(&run, Some(OTHER_USER), None).expect("change owner");
     let output = run_rejected(&test_directory.0);
-    assert!(output.contains("/run belongs to user nobody"), "{output}");
+    assert!(output.contains("/run is owned by user nobody"), "{output}");
     assert!(!run.join("lock").exists());
-    // The directory now belongs to root, but contains a file of another user.
+    // The directory is now owned by root, but contains a file of another user.
     chown(&run, Some(0), None).expect("change owner");
     let token = run.join("token");
     fs::write(&token, "a token of at least thirty-two characters").expect("write file");
     chown(&token, Some(OTHER_USER), None).expect("change owner");
     let output = run_rejected(&test_directory.0);
-    assert!(output.contains("/token belongs to user nobody"), "{output}");
+    assert!(
+        output.contains("/token is owned by user nobody"),
+        "{output}"
+    );
 }
 
 #[test]
@@ -249,7 +252,7 @@ fn previous_builds_directory_is_adopted_with_corrected_modes() {
     wait_until("the counters are saved", || {
         run.join("proxy-left.json").exists()
     });
-    let widen = || {
+    let loosen_modes = || {
         for entry in fs::read_dir(&run).expect("read directory").flatten() {
             let is_regular = entry.file_type().is_ok_and(|kind| kind.is_file());
             if is_regular && entry.file_name() != "token" {
@@ -261,7 +264,7 @@ fn previous_builds_directory_is_adopted_with_corrected_modes() {
     };
     let weight = |proxy: &Proxy| proxy.status()["services"][0]["servers"][0]["weight"].clone();
     // The keeper of the older build is still running.
-    widen();
+    loosen_modes();
     let (succeeded, output) = proxy.upgrade();
     assert!(succeeded, "{output}");
     assert_eq!(files_with_wrong_mode(&run, 0o600), Vec::<String>::new());
@@ -271,7 +274,7 @@ fn previous_builds_directory_is_adopted_with_corrected_modes() {
     );
     // Repeat the test after the keeper has stopped.
     proxy.terminate();
-    widen();
+    loosen_modes();
     let before = fs::read(run.join("token")).expect("read token");
     proxy.start_again();
     assert_eq!(files_with_wrong_mode(&run, 0o600), Vec::<String>::new());

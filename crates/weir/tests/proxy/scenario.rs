@@ -33,7 +33,7 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 #[derive(Debug, Default, Clone)]
 struct Message {
     bytes: Vec<u8>,
-    slowly: bool,
+    is_slow: bool,
     /// Whether the server closes the connection afterwards.
     close: bool,
 }
@@ -126,12 +126,12 @@ fn parse_scenarios(text: &str) -> Vec<Scenario> {
             }),
             "client" => {
                 let scenario = all.last_mut().expect("line before the first `scenario`");
-                scenario.client.slowly = rest.contains("slowly");
+                scenario.client.is_slow = rest.contains("slowly");
             }
             "server" => {
                 let scenario = all.last_mut().expect("line before the first `scenario`");
                 scenario.server.push(Message {
-                    slowly: rest.contains("slowly"),
+                    is_slow: rest.contains("slowly"),
                     close: rest.contains("close"),
                     ..Message::default()
                 });
@@ -204,7 +204,7 @@ fn serve_connection(mut stream: TcpStream, state: &Mutex<ServerState>) -> std::i
             match &state.scenario.probe {
                 Some(bytes) if is_probe => Some(Message {
                     bytes: bytes.clone(),
-                    slowly: false,
+                    is_slow: false,
                     close: true,
                 }),
                 _ => {
@@ -223,9 +223,9 @@ fn serve_connection(mut stream: TcpStream, state: &Mutex<ServerState>) -> std::i
     }
 }
 
-/// Sends bytes, one at a time if `slowly` is set.
+/// Sends bytes, one at a time if `is_slow` is set.
 fn send(stream: &mut TcpStream, message: &Message) -> std::io::Result<()> {
-    let step = if message.slowly {
+    let step = if message.is_slow {
         1
     } else {
         message.bytes.len().max(1)

@@ -70,7 +70,7 @@ fn sticky_cookie_selects_the_server_and_is_hidden_from_it() {
 }
 
 #[test]
-fn idle_servers_of_wlc_take_turns() {
+fn wlc_alternates_between_idle_servers() {
     let origins = ["one", "two", "three"].map(Origin::start);
     let pool = format!(
         "{}\nscheduler = \"wlc\"",
@@ -423,14 +423,14 @@ fn access_log_records_requests() {
         read().lines().count() >= 4
     });
     let server = origin.address();
-    let written = read();
+    let log_text = read();
     for line in [
         format!("127.0.0.1 GET /x?y=1 a.example 200 p {server} -- test \\x221\\x22\n"),
         format!("127.0.0.1 GET /silence a 504 p {server} sH \n"),
         "127.0.0.1    400   PR \n".to_owned(),
         format!("127.0.0.1 GET /silence aborted 0 p {server} CH \n"),
     ] {
-        assert!(written.contains(&line), "{line} in {written}");
+        assert!(log_text.contains(&line), "{line} in {log_text}");
     }
     // After a rename, a reload creates the file again.
     std::fs::rename(&file, directory.join("old")).expect("rename file");

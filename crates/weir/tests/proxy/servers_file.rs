@@ -28,7 +28,7 @@ pub(super) fn server_addresses(proxy: &Proxy) -> Vec<String> {
 }
 
 #[test]
-fn no_request_fails_while_the_servers_file_changes_at_length() {
+fn no_request_fails_while_the_servers_file_changes_soak() {
     let (one, two) = (Origin::start("one"), Origin::start("two"));
     let proxy = Proxy::start("http", &[one.address()], "");
     let file = proxy.directory.join("members");

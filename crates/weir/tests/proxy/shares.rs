@@ -49,7 +49,7 @@ impl Fixture {
     }
 
     /// Sends one client's requests sequentially. Asserts that Weir distributes them according to these weights.
-    fn check_shares(&self, name: &str, weights: [f64; 4]) {
+    fn assert_shares(&self, name: &str, weights: [f64; 4]) {
         let mut client = Client::connect(self.proxy.listen);
         let mut count = [0_u64; 4];
         for _ in 0..REQUESTS {
@@ -77,14 +77,14 @@ fn equal_shares_without(unavailable: usize) -> [f64; 4] {
 #[test]
 fn drained_servers_load_is_shared_evenly() {
     let fixture = Fixture::new(&|_| String::new(), "");
-    fixture.check_shares("all", equal_shares_without(0));
+    fixture.assert_shares("all", equal_shares_without(0));
     for unavailable in 1..=2 {
         let (succeeded, output) =
             fixture
                 .proxy
                 .weir(&["server", &fixture.server_name(unavailable - 1), "drain"]);
         assert!(succeeded, "{output}");
-        fixture.check_shares(
+        fixture.assert_shares(
             &format!("{unavailable} drained"),
             equal_shares_without(unavailable),
         );
@@ -98,13 +98,13 @@ fn down_servers_load_is_shared_evenly() {
     wait_until("all servers are up", || {
         (0..4).all(|index| fixture.server_value(index, "state") == "up")
     });
-    fixture.check_shares("all", equal_shares_without(0));
+    fixture.assert_shares("all", equal_shares_without(0));
     for unavailable in 1..=2 {
         fixture.origins[unavailable - 1].stop();
         wait_until("the stopped server is down", || {
             fixture.server_value(unavailable - 1, "state") == "down"
         });
-        fixture.check_shares(
+        fixture.assert_shares(
             &format!("{unavailable} down"),
             equal_shares_without(unavailable),
         );
@@ -117,7 +117,7 @@ fn failed_requests_are_retried_evenly() {
     let mut fixture = Fixture::new(&|_| String::new(), "");
     for unavailable in 1..=2 {
         fixture.origins[unavailable - 1].stop();
-        fixture.check_shares(
+        fixture.assert_shares(
             &format!("{unavailable} failing"),
             equal_shares_without(unavailable),
         );
@@ -138,7 +138,7 @@ fn full_servers_load_is_shared_evenly() {
         &limit,
         "sticky = { cookie = \"SRV\", secret = \"a secret of some length\" }",
     );
-    fixture.check_shares("none full", equal_shares_without(0));
+    fixture.assert_shares("none full", equal_shares_without(0));
     // Use cookies to select the two servers that must be full.
     let mut cookies = [None, None];
     let mut client = Client::connect(fixture.proxy.listen);
@@ -173,7 +173,7 @@ fn full_servers_load_is_shared_evenly() {
             fixture.server_value(index, "active_connections") == 1
         });
         clients.push(client);
-        fixture.check_shares(
+        fixture.assert_shares(
             &format!("{} full", index + 1),
             equal_shares_without(index + 1),
         );
@@ -184,10 +184,10 @@ fn full_servers_load_is_shared_evenly() {
 fn sequential_requests_are_distributed_by_weight() {
     let weight = |index: usize| format!(", weight = {}", [10, 30, 40, 20][index]);
     let fixture = Fixture::new(&weight, "");
-    fixture.check_shares("by weight", [1.0, 3.0, 4.0, 2.0]);
+    fixture.assert_shares("by weight", [1.0, 3.0, 4.0, 2.0]);
     let (succeeded, output) = fixture
         .proxy
         .weir(&["server", &fixture.server_name(2), "drain"]);
     assert!(succeeded, "{output}");
-    fixture.check_shares("by weight without c", [1.0, 3.0, 0.0, 2.0]);
+    fixture.assert_shares("by weight without c", [1.0, 3.0, 0.0, 2.0]);
 }

@@ -91,13 +91,13 @@ fn send_control_request(address: SocketAddr, number: usize) -> Result<(), String
 }
 
 /// Starts a service with one server, without retries.
-fn start_service(server: SocketAddr, more: &str) -> Proxy {
+fn start_service(server: SocketAddr, extra: &str) -> Proxy {
     Proxy::start(
         "http",
         &[server],
         &format!(
             "timeouts = {{ request = \"2s\", client = \"2s\", server = \"2s\" }}\nabort_on_close = false\n\
-             normalize_path = false\n{more}"
+             normalize_path = false\n{extra}"
         ),
     )
 }
@@ -179,7 +179,7 @@ impl Peer {
         };
         let deadline = Instant::now() + Duration::from_secs(60);
         while TcpStream::connect(address).is_err() {
-            assert!(Instant::now() < deadline, "{name} does not listen");
+            assert!(Instant::now() < deadline, "{name} is not listening");
             std::thread::sleep(Duration::from_millis(20));
         }
         peer
@@ -227,13 +227,13 @@ impl Peer {
     /// Sends every HTTP/2 case through Weir and asserts that the server counted the same requests.
     fn assert_same_stream_count(&self) {
         let before = self.logged_requests();
-        check_streams(self.name, self.address, &|| self.logged_requests() - before);
+        assert_stream_counts_match(self.name, self.address, &|| self.logged_requests() - before);
     }
 }
 
 /// Sends every HTTP/2 case through Weir to the server, with a control request after each, on the same connection if it
 /// is still open. Asserts that Weir and the server counted the same requests.
-fn check_streams(name: &str, server: SocketAddr, logged: &dyn Fn() -> u64) {
+fn assert_stream_counts_match(name: &str, server: SocketAddr, logged: &dyn Fn() -> u64) {
     let proxy = start_service(server, "");
     let mut tally = Tally::default();
     let mut connection = stream::Connection::open(proxy.listen);
@@ -314,7 +314,7 @@ fn cases_detect_a_server_that_reads_underscores_as_hyphens() {
 #[test]
 fn lenient_server_and_weir_count_the_same_streams() {
     let origin = lenient::LenientServer::start();
-    check_streams("the lenient server", origin.address, &|| {
+    assert_stream_counts_match("the lenient server", origin.address, &|| {
         origin.paths().len() as u64
     });
 }

@@ -58,7 +58,7 @@ fn curl(proxy: &Proxy, path: &str, arguments: &[&str]) -> (String, Vec<u8>) {
         .output()
         .expect("run curl (see tools/install-deps.sh)");
     let text = output.stdout;
-    let end = text.windows(4).position(|four| four == b"\r\n\r\n");
+    let end = text.windows(4).position(|window| window == b"\r\n\r\n");
     let end = end.map_or(text.len(), |offset| offset + 4);
     (
         String::from_utf8_lossy(&text[..end]).into_owned(),
@@ -156,11 +156,11 @@ fn range_conditional_and_pipelined_requests_are_served() {
     let origin = Origin::start("o");
     let proxy = start_proxy(&origin, &["files = \"ROOT\""]);
     let (head, body) = curl(&proxy, "/big.bin", &[]);
-    let is_whole = body.len() == 1_500_000
+    let is_complete = body.len() == 1_500_000
         && (0..)
             .zip(&body)
             .all(|(index, byte)| index % 251 == u32::from(*byte));
-    assert!(is_whole, "{head}");
+    assert!(is_complete, "{head}");
     let (head, _) = curl(&proxy, "/page.html", &[]);
     let tag = field(&head, "ETag").expect("no ETag").to_owned();
     let date = field(&head, "Last-Modified")
@@ -173,10 +173,10 @@ fn range_conditional_and_pipelined_requests_are_served() {
     assert_eq!(status_with("If-None-Match", "\"other\""), "200");
     assert_eq!(status_with("If-Modified-Since", &date), "304");
     assert_eq!(status_with("If-Match", "\"other\""), "412");
-    let fetch_range = |range: &str, more: &[&str]| {
+    let fetch_range = |range: &str, extra: &[&str]| {
         let range = format!("Range: bytes={range}");
         let mut arguments = vec!["-H", range.as_str()];
-        arguments.extend(more);
+        arguments.extend(extra);
         curl(&proxy, "/a%20b.txt", &arguments)
     };
     let (head, body) = fetch_range("2-4", &[]);
@@ -262,14 +262,14 @@ fn other_path_spellings_do_not_bypass_the_route() {
     assert_eq!(status(&proxy, "/sub/index.html", &[]), "401");
     assert_eq!(status(&proxy, "//sub//index.html", &[]), "401");
     assert_eq!(status(&proxy, "/%73ub/index.html", &[]), "401");
-    for evasion in [
+    for spelling in [
         "/sub%2Findex.html",
         "/sub%2findex.html",
         "/%2fsub/index.html",
         "/sub%2F",
         "/%2F%2Fsub%2F%2Findex.html",
     ] {
-        assert_eq!(status(&proxy, evasion, &[]), "404", "{evasion}");
+        assert_eq!(status(&proxy, spelling, &[]), "404", "{spelling}");
     }
     let credentials = ["-u", "a:password"];
     assert_eq!(curl(&proxy, "/sub/index.html", &credentials).1, b"below");

@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 use super::{Origin, Proxy, configuration, free_address};
 
 /// Starts a daemon with a TCP service for this server and with an access log. `format` follows `path` in `access_log`;
-/// `more` is a line in the service.
-fn start_proxy(backend: SocketAddr, format: &str, more: &str) -> (Proxy, PathBuf) {
+/// `extra` is a line in the service.
+fn start_proxy(backend: SocketAddr, format: &str, extra: &str) -> (Proxy, PathBuf) {
     let daemon = Proxy::start("tcp", &[backend], "");
     let file = daemon.directory.join("access.log");
     let log = format!(
-        "access_log = {{ path = \"{}\"{format} }}\n{more}",
+        "access_log = {{ path = \"{}\"{format} }}\n{extra}",
         file.display()
     );
     daemon.reload(&configuration(daemon.listen, "tcp", &[backend], &log));

@@ -54,8 +54,8 @@ fn missing_body_causes_408() {
         server.has_no_further_message(),
         "the server received a request"
     );
-    let more = format!("{limit}\nrequest_buffering = false");
-    let unbuffered = configuration(proxy.listen, "http", &[server.address()], &more);
+    let extra = format!("{limit}\nrequest_buffering = false");
+    let unbuffered = configuration(proxy.listen, "http", &[server.address()], &extra);
     proxy.reload(&unbuffered);
     let mut client = Client::connect(proxy.listen);
     client.send(request);
@@ -236,19 +236,23 @@ fn log_shows_timings_of_failures() {
     while read().lines().count() < 2 && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(20));
     }
-    let written = read();
+    let log_text = read();
     let line = |target: &str| {
-        let found = written.lines().find(|line| line.starts_with(target));
+        let found = log_text.lines().find(|line| line.starts_with(target));
         let words = found.expect("no line for the target").split(' ');
         words.map(str::to_owned).collect::<Vec<_>>()
     };
     let ms = |text: &str| text.parse::<f64>().expect("parse number");
     let full = line("/ ");
-    assert_eq!(full[1..5], ["503", "p", "", "sQ"], "{written}");
-    assert!(ms(&full[5]) >= 150.0, "{written}");
+    assert_eq!(full[1..5], ["503", "p", "", "sQ"], "{log_text}");
+    assert!(ms(&full[5]) >= 150.0, "{log_text}");
     let slow = line("/slow ");
     let server = origin.address().to_string();
-    assert_eq!(slow[1..5], ["504", "p", server.as_str(), "sH"], "{written}");
-    assert!(ms(&slow[6]) >= 250.0, "{written}");
+    assert_eq!(
+        slow[1..5],
+        ["504", "p", server.as_str(), "sH"],
+        "{log_text}"
+    );
+    assert!(ms(&slow[6]) >= 250.0, "{log_text}");
     let _ = fs::remove_dir_all(&directory);
 }

@@ -746,7 +746,7 @@ fn check_reports_certificate_faults() {
         "{output}"
     );
     assert!(
-        output.contains("lone.crt: no certificate in PEM form"),
+        output.contains("lone.crt: no certificate in PEM format"),
         "{output}"
     );
 }

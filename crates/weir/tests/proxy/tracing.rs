@@ -107,9 +107,9 @@ impl Span {
     }
 }
 
-/// Returns a `[tracing]` table that exports to this collector, with the additional keys `more`.
-fn tracing_table(collector: SocketAddr, more: &str) -> String {
-    format!("[tracing]\nendpoint = \"http://{collector}\"\n{more}\n")
+/// Returns a `[tracing]` table that exports to this collector, with the additional keys `extra`.
+fn tracing_table(collector: SocketAddr, extra: &str) -> String {
+    format!("[tracing]\nendpoint = \"http://{collector}\"\n{extra}\n")
 }
 
 /// Returns the values of a field in the request that the origin received. The origin returns that request as the
@@ -145,8 +145,8 @@ fn request_adds_a_server_span_and_a_client_span_to_the_clients_trace() {
     let collector = Receiver::start();
     let origin = Origin::start("o");
     let route = "[[route]]\nservice = \"s\"\npath = \"/img/*\"\npool = \"p\"\n";
-    let more = tracing_table(collector.address, "service_name = \"edge\"") + route;
-    let proxy = Proxy::start("http", &[origin.address()], &more);
+    let extra = tracing_table(collector.address, "service_name = \"edge\"") + route;
+    let proxy = Proxy::start("http", &[origin.address()], &extra);
     let mut client = Client::connect(proxy.listen);
     let parent = format!("traceparent: 00-{TRACE}-{CLIENT_SPAN}-01\r\ntracestate: vendor=x\r\n");
     let (_, body) = client.fetch(&request("/img/a?secret=1", &parent));
@@ -232,8 +232,8 @@ fn client_sampling_decision_is_kept_and_invalid_context_is_replaced() {
     let collector = Receiver::start();
     let origin = Origin::start("o");
     // Weir records one in a million new traces.
-    let more = tracing_table(collector.address, "sample = 1000000");
-    let proxy = Proxy::start("http", &[origin.address()], &more);
+    let extra = tracing_table(collector.address, "sample = 1000000");
+    let proxy = Proxy::start("http", &[origin.address()], &extra);
     let mut client = Client::connect(proxy.listen);
     let unsampled = format!("00-{TRACE}-{CLIENT_SPAN}-00");
     let (_, body) = client.fetch(&request(
@@ -299,8 +299,8 @@ fn failed_attempts_redirects_and_errors_are_traced() {
     let route = "[[route]]\nservice = \"s\"\npath = \"/moved/*\"\nredirect = \"http://e.example/\"\n[[route]]\n\
                  service = \"s\"\npath = \"/dead/*\"\npool = \"dead\"\n";
     let pool = format!("[pool.dead]\nservers = [\"{dead}\"]\n");
-    let more = tracing_table(collector.address, "") + &pool + route;
-    let proxy = Proxy::start("http", &[origin.address(), dead], &more);
+    let extra = tracing_table(collector.address, "") + &pool + route;
+    let proxy = Proxy::start("http", &[origin.address(), dead], &extra);
     let mut client = Client::connect(proxy.listen);
     for _ in 0..20 {
         client.fetch(&request("/retried", ""));
@@ -465,7 +465,7 @@ impl Drop for RealCollector {
 
 /// The OpenTelemetry Collector accepts the exports and writes the same spans to its file.
 #[test]
-fn real_collector_accepts_all_spans_at_length() {
+fn real_collector_accepts_all_spans_soak() {
     if std::env::var_os("WEIR_SOAK").is_none() {
         return;
     }

@@ -117,7 +117,7 @@ pub(super) fn echo(client: &mut Client, round: u64) -> Result<(), String> {
 }
 
 #[test]
-fn no_request_fails_during_upgrades_under_load_at_length() {
+fn no_request_fails_during_upgrades_under_load_soak() {
     let origin = Origin::start("o");
     let proxy = Proxy::start("http", &[origin.address()], "");
     let (load, persistent) = (
@@ -214,7 +214,7 @@ fn status_lists_old_processes_until_their_clients_finish() {
         let head = b"POST /sum HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nhello";
         client.0.write_all(head).expect("write");
         unfinished.push(client);
-        wait_until("the request is at the server", || {
+        wait_until("the request has reached the server", || {
             origin.connections() == unfinished.len() as u64
         });
         let (succeeded, output) = proxy.upgrade();
@@ -367,7 +367,7 @@ fn failed_upgrade_leaves_the_daemon_unchanged() {
     // The next process has the override and the active configuration, even though the file has changed.
     let name = format!("p/{}", two.address());
     assert!(proxy.weir(&["server", &name, "drain"]).0);
-    std::fs::write(proxy.directory.join("weir.toml"), "no configuration").expect("write file");
+    std::fs::write(proxy.directory.join("weir.toml"), "not a configuration").expect("write file");
     let (succeeded, output) = proxy.upgrade();
     assert!(succeeded, "{output}");
     fetch(&mut client, 2).expect("fetch");

@@ -163,9 +163,7 @@ fn early_hints_are_sent_over_http2() {
                 .output()
                 .expect("run curl");
             let text = String::from_utf8_lossy(&output.stdout).to_ascii_lowercase();
-            let (first, rest) = text
-                .split_once("\r\n\r\n")
-                .expect("no end of the first head");
+            let (first, rest) = text.split_once("\r\n\r\n").expect("incomplete first head");
             let version = version.to_ascii_lowercase();
             assert!(first.starts_with(&format!("{version} 103")), "{text}");
             assert!(first.contains("link: </a.css>; rel=preload"), "{text}");

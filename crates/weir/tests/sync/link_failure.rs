@@ -66,7 +66,7 @@ fn count_broken(setup: Setup, count: usize) -> (usize, usize) {
     let mut pair = Pair::with_setup(setup, DOWNLOAD_BYTES);
     pair.start("director", &setup);
     pair.start("second", &setup);
-    let mut held = pair.open_connections(count);
+    let mut connections = pair.open_connections(count);
     let client = pair.world.spawn_on("client", move || {
         (0..count)
             .map(|_| Download::start().expect("start the download"))
@@ -83,9 +83,9 @@ fn count_broken(setup: Setup, count: usize) -> (usize, usize) {
                         && pair.counts("second") == pair.counts("director"))
         });
     }
-    pair.move_to("second", Some("director"));
+    pair.move_vip_to("second", Some("director"));
     let broken = |surviving: usize| count - surviving;
-    let idle = held
+    let idle = connections
         .iter_mut()
         .map(|it| usize::from(Connection::reaches_same_server(it)))
         .sum();
@@ -120,19 +120,19 @@ fn no_connection_breaks_when_active_director_is_cut_off() {
 /// server from the packet, and it never finds the translation. `WEIR_CUT_CONNECTIONS` sets the number of connections of
 /// each kind. `WEIR_CUT_METHODS` lists the methods to test, separated by commas, to run the test in parts.
 #[test]
-fn only_synchronized_connections_survive_with_each_method_at_length() {
+fn only_synchronized_connections_survive_with_each_method_soak() {
     if std::env::var_os("WEIR_SOAK").is_none() || !privileged() {
         return;
     }
     let count = std::env::var("WEIR_CUT_CONNECTIONS").ok();
     let count = count.and_then(|it| it.parse().ok()).unwrap_or(1_000);
-    let chosen = std::env::var("WEIR_CUT_METHODS").ok();
-    let is_chosen = |name: &str| {
-        let names = chosen.as_deref();
+    let selected = std::env::var("WEIR_CUT_METHODS").ok();
+    let is_selected = |name: &str| {
+        let names = selected.as_deref();
         names.is_none_or(|names| names.split(',').any(|it| it == name))
     };
-    let methods: Vec<_> = METHODS.iter().filter(|it| is_chosen(it.0)).collect();
-    assert!(!methods.is_empty(), "WEIR_CUT_METHODS: {chosen:?}");
+    let methods: Vec<_> = METHODS.iter().filter(|it| is_selected(it.0)).collect();
+    assert!(!methods.is_empty(), "WEIR_CUT_METHODS: {selected:?}");
     for (name, forward, service) in methods {
         for scheduler in ["wlc", "maglev"] {
             for sync in [true, false] {

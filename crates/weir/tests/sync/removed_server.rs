@@ -48,12 +48,12 @@ fn connections_continue_if_standby_has_removed_their_server_first() {
     for (host, _) in ADDRESSES {
         pair.start(host, &SETUP);
     }
-    let mut held = pair.open_connections(HELD_CONNECTIONS);
+    let mut connections = pair.open_connections(HELD_CONNECTIONS);
     wait_for("an established peer", TIMEOUT, || {
         pair.peer("director")["state"] == "established"
     });
-    let moved = pair.counts("director")[0].0;
-    assert!(moved > 0, "the server must have connections");
+    let flow_count = pair.counts("director")[0].0;
+    assert!(flow_count > 0, "the server must have connections");
     pair.remove_server("second");
     // Rows of ended flows are freed once per second.
     let end = Instant::now() + Duration::from_secs(3);
@@ -63,10 +63,10 @@ fn connections_continue_if_standby_has_removed_their_server_first() {
     }
     pair.remove_server("director");
     wait_for("the flows of the removed server", TIMEOUT, || {
-        pair.total("second") >= moved
+        pair.total("second") >= flow_count
     });
-    pair.move_to("second", Some("director"));
-    for connection in &mut held {
+    pair.move_vip_to("second", Some("director"));
+    for connection in &mut connections {
         let server = connection.server.clone();
         assert!(
             connection.reaches_same_server(),

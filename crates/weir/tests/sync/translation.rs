@@ -53,10 +53,10 @@ fn directors_assign_different_source_ports_concurrently() {
         .args(["check", "-c"])
         .arg(path)
         .output();
-    let printed = String::from_utf8_lossy(&output.expect("run weir").stderr).into_owned();
+    let warnings = String::from_utf8_lossy(&output.expect("run weir").stderr).into_owned();
     assert!(
-        printed.contains("assigns the source ports 20000-20099: 2 directors share 20000-20199"),
-        "{printed}"
+        warnings.contains("assigns the source ports 20000-20099: 2 directors share 20000-20199"),
+        "{warnings}"
     );
     pair.world
         .ip("second", &format!("addr add {SECOND_VIP}/32 dev eth0"));
@@ -71,8 +71,8 @@ fn directors_assign_different_source_ports_concurrently() {
         })
     };
     let (first, second) = (open(VIP), open(SECOND_VIP));
-    let mut held = first.join().expect("thread panicked");
-    held.extend(second.join().expect("thread panicked"));
+    let mut connections = first.join().expect("thread panicked");
+    connections.extend(second.join().expect("thread panicked"));
     wait_for("the flows on both directors", TIMEOUT, || {
         let all = 2 * HELD_CONNECTIONS as u64;
         pair.total("director") == all && pair.total("second") == all
@@ -87,12 +87,12 @@ fn directors_assign_different_source_ports_concurrently() {
         );
     }
     // The second director takes over the first director's VIP and ports.
-    pair.move_to("second", Some("director"));
+    pair.move_vip_to("second", Some("director"));
     pair.world.ip(
         "server0",
         &format!("route replace {SNAT}/32 via 10.0.0.4 table 101"),
     );
-    let surviving = held
+    let surviving = connections
         .iter_mut()
         .map(|it| usize::from(it.reaches_same_server()));
     assert_eq!(surviving.sum::<usize>(), 2 * HELD_CONNECTIONS);
@@ -115,11 +115,11 @@ fn replies_of_received_flows_are_translated_without_forwarding() {
         ..DIRECT
     };
     let mut pair = Pair::new("nat");
-    let loops = "SYSTEM:while echo tick; do sleep 0.1; done";
+    let script = "SYSTEM:while echo tick; do sleep 0.1; done";
     let clock = pair
         .world
         .command("server0", "socat")
-        .args(["TCP-LISTEN:81,fork,reuseaddr", loops])
+        .args(["TCP-LISTEN:81,fork,reuseaddr", script])
         .spawn();
     pair.world.kill_on_drop(clock.expect("start socat"));
     for host in ["director", "second"] {
@@ -129,7 +129,7 @@ fn replies_of_received_flows_are_translated_without_forwarding() {
         ));
         pair.start(host, &setup);
     }
-    let mut held = pair.open_connections(HELD_CONNECTIONS);
+    let mut connections = pair.open_connections(HELD_CONNECTIONS);
     // The client only receives, so after the failover the server sends the first packet.
     let receiver = pair.world.spawn_on("client", || {
         let mut stream = TcpStream::connect((VIP, 81)).expect("connect");
@@ -137,7 +137,7 @@ fn replies_of_received_flows_are_translated_without_forwarding() {
         stream
             .set_read_timeout(limit)
             .expect("set the read timeout");
-        stream.read_exact(&mut [0; 5]).expect("read the beginning");
+        stream.read_exact(&mut [0; 5]).expect("read the first line");
         stream
     });
     let mut receiver = receiver.join().expect("thread panicked");
@@ -151,7 +151,7 @@ fn replies_of_received_flows_are_translated_without_forwarding() {
             && clock["servers"][0]["active_connections"] == 1
     });
     // Discard the lines that arrived before the failover.
-    pair.move_to("second", Some("director"));
+    pair.move_vip_to("second", Some("director"));
     receiver
         .set_nonblocking(true)
         .expect("set the socket's blocking mode");
@@ -162,7 +162,7 @@ fn replies_of_received_flows_are_translated_without_forwarding() {
     receiver
         .read_exact(&mut [0; 20])
         .expect("read lines through the second director");
-    let surviving = held
+    let surviving = connections
         .iter_mut()
         .map(|it| usize::from(it.reaches_same_server()));
     assert_eq!(surviving.sum::<usize>(), HELD_CONNECTIONS);

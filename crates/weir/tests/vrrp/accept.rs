@@ -36,15 +36,15 @@ fn responds_to_ping(pair: &Pair, address: &str) -> bool {
 
 /// Returns whether the client has resolved an address.
 fn is_resolved(pair: &Pair, address: &str) -> bool {
-    let shown = pair
+    let neighbour = pair
         .world
         .output("client", &format!("ip neigh show {address}"));
-    String::from_utf8_lossy(&shown.stdout).contains("lladdr")
+    String::from_utf8_lossy(&neighbour.stdout).contains("lladdr")
 }
 
 fn has_filter(pair: &Pair) -> bool {
-    let listed = pair.world.output("director", "nft list tables");
-    String::from_utf8_lossy(&listed.stdout).contains("table inet weir_vrrp_outside\n")
+    let tables = pair.world.output("director", "nft list tables");
+    String::from_utf8_lossy(&tables.stdout).contains("table inet weir_vrrp_outside\n")
 }
 
 /// Starts servers that each send a byte: the proxy service's on the director, the layer 4 service's on the second host,
@@ -81,12 +81,12 @@ fn prepare_hosts(pair: &mut Pair) {
 }
 
 fn config_with_accept(accept: bool) -> String {
-    let more = format!(
+    let extra = format!(
         "accept = {accept}\nexcluded_addresses = [\"{VIP_V6}/64\", \"{BALANCED}/32\"]\n\
          [pool.web]\nservers = [\"10.0.0.4\"]\n\
          [service.web]\nlisten = [\"{BALANCED}:80\"]\nforward = \"direct\"\npool = \"web\""
     );
-    config(150, &more)
+    config(150, &extra)
 }
 
 #[test]
@@ -98,10 +98,10 @@ fn director_without_accept_serves_only_services() {
     prepare_hosts(&mut pair);
     pair.start("director", &config_with_accept(false));
     pair.wait_for_holder("director");
-    pair.wait_for("the service of the proxy", || {
+    pair.wait_for("the proxy service", || {
         first_byte(&pair, &format!("{VIP}:8080")) == Some(b'p')
     });
-    pair.wait_for("the service of layer 4", || {
+    pair.wait_for("the layer 4 service", || {
         first_byte(&pair, &format!("{BALANCED}:80")) == Some(b'b')
     });
     for address in [VIP, VIP_V6, BALANCED] {
@@ -138,7 +138,7 @@ fn director_without_accept_serves_only_services() {
 
     // Weir removes the filter together with the addresses, even if a killed director left them behind.
     pair.weir("director", &["vrrp", "outside", "release"]);
-    pair.wait_for("the end of the filter", || !has_filter(&pair));
+    pair.wait_for("the removal of the filter", || !has_filter(&pair));
     pair.weir("director", &["vrrp", "outside", "resume"]);
     pair.wait_for("the filter", || {
         has_filter(&pair) && pair.holds("director", VIP)

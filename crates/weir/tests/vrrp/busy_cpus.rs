@@ -72,7 +72,7 @@ fn takeovers_within(pair: &Pair, interval: &str, duration: Duration) -> u64 {
 }
 
 #[test]
-fn backup_does_not_take_over_while_cpus_are_busy_at_length() {
+fn backup_does_not_take_over_while_cpus_are_busy_soak() {
     if std::env::var_os("WEIR_SOAK").is_none() || !privileged() {
         return;
     }

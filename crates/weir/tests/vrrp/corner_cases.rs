@@ -13,7 +13,7 @@ fn set_sysctl(pair: &Pair, host: &str, setting: &str) {
 
 /// With `promote_secondaries = 0`, the kernel removes all addresses of a network together with the first one.
 #[test]
-fn removed_address_does_not_remove_others_of_its_network() {
+fn removing_an_address_keeps_others_of_its_network() {
     if !privileged() {
         return;
     }
@@ -85,9 +85,9 @@ fn routed_unicast_works_with_keepalived() {
              virtual_ipaddress {{\n    {VIP}/32 dev eth0\n  }}\n}}\n"
         ),
     );
-    let unicast = |more: &str| {
-        let more = format!("source = \"10.0.0.3\"\nunicast_peers = [\"10.1.0.4\"]\n{more}");
-        config(50, &more)
+    let unicast = |extra: &str| {
+        let extra = format!("source = \"10.0.0.3\"\nunicast_peers = [\"10.1.0.4\"]\n{extra}");
+        config(50, &extra)
     };
     // By default, Weir accepts no forwarded packets.
     pair.start("director", &unicast(""));
@@ -120,8 +120,8 @@ fn source_is_announced_to_unicast_peers_after_link_failure() {
     }
     let mut pair = Pair::new();
     let unicast = |priority, local: u8, peer: u8| {
-        let more = format!("source = \"10.0.0.{local}\"\nunicast_peers = [\"10.0.0.{peer}\"]");
-        config(priority, &more)
+        let extra = format!("source = \"10.0.0.{local}\"\nunicast_peers = [\"10.0.0.{peer}\"]");
+        config(priority, &extra)
     };
     pair.start("second", &unicast(150, 4, 3));
     pair.wait_for_state("second", "active");
@@ -142,8 +142,8 @@ fn source_is_announced_to_unicast_peers_after_link_failure() {
         let output = pair
             .world
             .output("client", "ip neigh show 10.0.0.3 dev eth0");
-        let shown = String::from_utf8_lossy(&output.stdout).into_owned();
-        shown.contains("lladdr") && !shown.contains("02:00:00:00:00:99")
+        let neighbour = String::from_utf8_lossy(&output.stdout).into_owned();
+        neighbour.contains("lladdr") && !neighbour.contains("02:00:00:00:00:99")
     });
     pair.wait_for_state("director", "backup");
 }

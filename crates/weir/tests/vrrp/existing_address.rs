@@ -25,14 +25,14 @@ fn existing_address_is_removed_while_director_is_not_active() {
         return;
     }
     let mut pair = Pair::new();
-    let more = format!("excluded_addresses = [\"{EXTRA}/32\"]");
+    let extra = format!("excluded_addresses = [\"{EXTRA}/32\"]");
     for host in ["director", "second"] {
         pair.ip(host, &format!("addr add {VIP}/32 dev eth0"));
         pair.ip(host, &format!("addr add {EXTRA}/24 dev eth0"));
     }
-    pair.start("director", &config(150, &more));
+    pair.start("director", &config(150, &extra));
     pair.wait_for_state("director", "active");
-    pair.start("second", &config(100, &more));
+    pair.start("second", &config(100, &extra));
     wait_for_only_holder(&pair, "director", "second");
     assert_eq!(pair.router("second")["state"], "backup");
     assert!(log(&pair, "second").contains("this director is not active"));
@@ -54,8 +54,8 @@ fn address_that_is_removed_from_the_active_director_is_added_again() {
         return;
     }
     let mut pair = Pair::new();
-    let more = format!("excluded_addresses = [\"{EXTRA}/32\"]");
-    pair.start("director", &config(150, &more));
+    let extra = format!("excluded_addresses = [\"{EXTRA}/32\"]");
+    pair.start("director", &config(150, &extra));
     pair.wait_for_state("director", "active");
     pair.wait_for("both addresses", || {
         pair.holds("director", VIP) && pair.holds("director", EXTRA)
@@ -76,8 +76,8 @@ fn own_address_is_kept_and_leftovers_are_removed() {
     }
     let mut pair = Pair::new();
     pair.ip("director", &format!("addr add {EXTRA}/32 dev eth0"));
-    let more = format!("excluded_addresses = [\"{EXTRA}/32\", \"10.0.0.3/24\"]");
-    pair.start("director", &config(255, &more));
+    let extra = format!("excluded_addresses = [\"{EXTRA}/32\", \"10.0.0.3/24\"]");
+    pair.start("director", &config(255, &extra));
     pair.wait_for_holder("director");
     assert!(pair.holds("director", EXTRA));
     pair.wait_for("the log", || {

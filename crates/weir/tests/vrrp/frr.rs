@@ -216,7 +216,7 @@ fn version_3_over_ipv6_works_with_frr_in_both_roles() {
 }
 
 #[test]
-fn version_2_works_with_frr_in_both_roles_at_length() {
+fn version_2_works_with_frr_in_both_roles_soak() {
     if std::env::var_os("WEIR_SOAK").is_some() && privileged() {
         assert_works_in_both_roles(Case {
             version: 2,

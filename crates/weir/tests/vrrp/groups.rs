@@ -58,9 +58,9 @@ fn two_segments() -> Pair {
 /// Returns `Some(true)` if a host has the addresses of both segments, `Some(false)` if it has neither, and `None` if it
 /// has only one.
 fn has_addresses(pair: &Pair, host: &str) -> Option<bool> {
-    let shown = pair.world.output(host, "ip -o addr show");
-    let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
-    let present = [VIP, INSIDE].map(|vip| shown.contains(&format!(" {vip}/")));
+    let output = pair.world.output(host, "ip -o addr show");
+    let output = String::from_utf8_lossy(&output.stdout).into_owned();
+    let present = [VIP, INSIDE].map(|vip| output.contains(&format!(" {vip}/")));
     (present[0] == present[1]).then_some(present[0])
 }
 
@@ -115,7 +115,7 @@ fn group_does_not_flap_while_one_segment_is_cut() {
 
 /// When the first of keepalived's members becomes backup, all of its members do, and Weir announces all addresses.
 #[test]
-fn group_takes_over_from_keepalived_and_back() {
+fn group_takes_over_from_keepalived_and_hands_back() {
     if !privileged() {
         return;
     }

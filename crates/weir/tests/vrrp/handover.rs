@@ -81,14 +81,14 @@ impl Probes {
     fn stop(self) {
         self.stop.store(true, Ordering::Relaxed);
         for thread in self.threads {
-            thread.join().expect("the thread ends");
+            thread.join().expect("thread panicked");
         }
     }
 }
 
-fn routers(prefixes: (u8, u8), more: &str) -> String {
+fn routers(prefixes: (u8, u8), extra: &str) -> String {
     let (v4, v6) = prefixes;
-    config(150, more)
+    config(150, extra)
         .replace("100ms", "1s")
         .replace("10.0.0.10/24", &format!("10.0.0.10/{v4}"))
         + &format!(
@@ -124,7 +124,7 @@ fn assert_vip_stays(services: &str, prefixes: (u8, u8)) {
     pair.ip("client", "addr add fd00::2/64 dev eth0 nodad");
     pair.ip("director", "addr add fd00::3/64 dev eth0 nodad");
     let without_router = format!("{WITHOUT_ROUTER}{services}");
-    let with_routers = |more: &str| routers(prefixes, more) + services;
+    let with_routers = |extra: &str| routers(prefixes, extra) + services;
     // The director first starts without virtual routers, so there is no agent to wait for.
     pair.start_without_agent("director", &without_router);
     pair.wait_for("the VIPs", || {
@@ -149,13 +149,13 @@ fn assert_vip_stays(services: &str, prefixes: (u8, u8)) {
     pair.reload("director", &other);
     pair.wait_for("the added address", || pair.holds("director", "10.0.0.77"));
     probes.wait_for_more(&pair);
-    probes.assert_none_failed("another list of addresses");
+    probes.assert_none_failed("changed list of addresses");
 
     pair.reload("director", &without_router);
-    pair.wait_for("the end of the agent", || {
+    pair.wait_for("the agent to exit", || {
         !pair.try_weir("director", &["vrrp"]).status.success()
     });
-    pair.wait_for("the next owner", || {
+    pair.wait_for("the new owner", || {
         has_permanent_address(&pair, &format!("{VIP}/32")) && has_permanent_address(&pair, VIP6)
     });
     probes.wait_for_more(&pair);
@@ -215,7 +215,7 @@ fn vip_is_removed_in_first_election_if_another_director_is_active() {
     pair.stop_and_wait("second");
     pair.wait_for_holder("director");
     pair.reload("director", WITHOUT_ROUTER);
-    pair.wait_for("the next owner", || {
+    pair.wait_for("the new owner", || {
         has_permanent_address(&pair, &format!("{VIP}/32"))
     });
 }

@@ -173,8 +173,8 @@ pub(super) fn stop_keepalived(pair: &Pair) {
 /// Returns whether an address is on any device of a host. With a virtual MAC address, the address is on a separate
 /// device.
 fn has_address(pair: &Pair, host: &str, address: &str) -> bool {
-    let shown = pair.world.output(host, "ip -o addr show");
-    String::from_utf8_lossy(&shown.stdout).contains(&format!(" {address}/"))
+    let output = pair.world.output(host, "ip -o addr show");
+    String::from_utf8_lossy(&output.stdout).contains(&format!(" {address}/"))
 }
 
 /// Asserts that Weir takes over from keepalived when it has a higher priority and hands over with priority 0, and that
@@ -347,16 +347,16 @@ fn test_all_combinations(base: Combination, addresses: &[&'static str]) {
 }
 
 #[test]
-fn version_2_combinations_work_with_keepalived_at_length() {
+fn version_2_combinations_work_with_keepalived_soak() {
     test_all_combinations(V2, &["10.0.0.10/32", "10.0.0.10/24"]);
 }
 
 #[test]
-fn version_3_combinations_work_with_keepalived_at_length() {
+fn version_3_combinations_work_with_keepalived_soak() {
     test_all_combinations(V3, &["10.0.0.10/32", "10.0.0.10/24"]);
 }
 
 #[test]
-fn ipv6_combinations_work_with_keepalived_at_length() {
+fn ipv6_combinations_work_with_keepalived_soak() {
     test_all_combinations(V3, &["fe80::10/64"]);
 }

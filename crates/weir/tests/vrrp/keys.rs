@@ -21,10 +21,10 @@ fn routes_and_rules_follow_state() {
     }
     let mut pair = Pair::new();
     pair.ip("director", "route add 10.9.0.0/16 via 10.0.0.2");
-    let more = "routes = [{ to = \"10.8.1.2/16\", via = \"10.0.0.2\", table = 100 }, { to = \"10.9.0.0/16\", via = \
+    let extra = "routes = [{ to = \"10.8.1.2/16\", via = \"10.0.0.2\", table = 100 }, { to = \"10.9.0.0/16\", via = \
                 \"10.0.0.2\" }]\nrules = [{ from = \"10.0.0.10\", table = 100, priority = 1000 }]\n\
                 start_delay = \"300ms\"\ngarp_refresh = \"1s\"";
-    pair.start("director", &config(255, more));
+    pair.start("director", &config(255, extra));
     let routes = |pair: &Pair| command_output(pair, "director", "ip route show table 100");
     let rules = |pair: &Pair| command_output(pair, "director", "ip rule");
     pair.wait_for("the route and the rule", || {
@@ -58,8 +58,8 @@ fn virtual_mac_address_is_used_and_settings_are_restored() {
         return;
     }
     let mut pair = Pair::new();
-    let more = "virtual_mac = true";
-    pair.start("director", &config(150, more));
+    let extra = "virtual_mac = true";
+    pair.start("director", &config(150, extra));
     let device = |pair: &Pair| command_output(pair, "director", "ip addr show dev vrrp.51");
     pair.wait_for("the device", || device(&pair).contains(" 10.0.0.10/24"));
     assert!(device(&pair).contains("00:00:5e:00:01:33"));
@@ -79,7 +79,7 @@ fn virtual_mac_address_is_used_and_settings_are_restored() {
         ping.status.success() && neighbour.contains("00:00:5e:00:01:33")
     });
     // The other director takes over the same MAC address and hands it back.
-    pair.start("second", &config(100, more));
+    pair.start("second", &config(100, extra));
     pair.wait_for("the peer", || {
         pair.router("second")["active_peer"] == "10.0.0.3"
     });
@@ -87,9 +87,9 @@ fn virtual_mac_address_is_used_and_settings_are_restored() {
     pair.wait_for("the other device", || {
         command_output(&pair, "second", "ip addr show dev vrrp.51").contains(" 10.0.0.10/24")
     });
-    pair.wait_for("the end of the device", || device(&pair).is_empty());
+    pair.wait_for("the removal of the device", || device(&pair).is_empty());
     assert_eq!(setting(&pair), "0\n");
-    pair.wait_for("a reply of the other director", || {
+    pair.wait_for("a reply from the other director", || {
         let ping = pair
             .world
             .output("client", &format!("ping -c 1 -W 1 {VIP}"));
@@ -156,8 +156,8 @@ fn tracked_pool_changes_state_and_priority() {
         return;
     }
     let mut pair = Pair::new();
-    let more = "track = [{ pool = \"p\" }, { service = \"s\", penalty = 10 }, { data_plane = true, penalty = 5 }]";
-    pair.start("director", &config(150, more));
+    let extra = "track = [{ pool = \"p\" }, { service = \"s\", penalty = 10 }, { data_plane = true, penalty = 5 }]";
+    pair.start("director", &config(150, extra));
     pair.wait_for_state("director", "active");
     assert_eq!(pair.router("director")["priority"], 150);
     pair.weir("director", &["server", "p/127.0.0.1:9", "drain"]);
@@ -189,12 +189,12 @@ fn loss_of_data_plane_releases_addresses() {
     ] {
         pair.ip("director", line);
     }
-    let text = |more: &str| {
+    let text = |extra: &str| {
         format!(
             "[node]\ninterfaces = [\"eth1\"]\n[pool.web]\nservers = [\"10.0.0.5\"]\n[service.web]\n\
              listen = [\"10.0.0.12:80\"]\nforward = \"direct\"\npool = \"web\"\n[vrrp.v]\n\
              interface = \"eth0\"\nvirtual_router_id = 51\nversion = 3\nadvert_interval = \"100ms\"\n\
-             addresses = [\"10.0.0.12/32\"]\n{more}\n"
+             addresses = [\"10.0.0.12/32\"]\n{extra}\n"
         )
     };
     pair.start("director", &text(""));
@@ -214,7 +214,7 @@ fn loss_of_data_plane_releases_addresses() {
 
 /// Tests `track_interface`.
 #[test]
-fn interface_without_link_is_fault_unless_untracked() {
+fn interface_down_is_fault_unless_untracked() {
     if !privileged() {
         return;
     }
@@ -250,10 +250,10 @@ fn group_fifo_and_program_are_notified() {
         .write(true)
         .open(&fifo)
         .expect("open the FIFO");
-    let more = format!(
+    let extra = format!(
         "group = \"pair\"\nnotify_fifo = \"{fifo}\"\nnotify_group = [\"{notify}\"]\nnotify_user = \"daemon\""
     );
-    pair.start("director", &config(255, &more));
+    pair.start("director", &config(255, &extra));
     let mut lines = BufReader::new(reader).lines();
     let mut found = Vec::new();
     while !(found.contains(&"INSTANCE \"outside\" MASTER 255".to_owned())
@@ -262,7 +262,7 @@ fn group_fifo_and_program_are_notified() {
         found.push(
             lines
                 .next()
-                .expect("output has another line")
+                .expect("unexpected end of the FIFO")
                 .expect("read a line"),
         );
     }

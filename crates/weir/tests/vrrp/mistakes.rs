@@ -57,9 +57,9 @@ fn different_router_ids_are_reported_with_both_values() {
              {peer}"
         );
         assert!(text.contains(&fix), "{text}");
-        let shown = pair.weir(host, &["vrrp"]);
+        let status = pair.weir(host, &["vrrp"]);
         let line = format!("{peer} advertises an address of this router with router ID {other}");
-        assert!(shown.contains(&line), "{shown}");
+        assert!(status.contains(&line), "{status}");
     };
     finding("director", "10.0.0.4", 51, 52);
     finding("second", "10.0.0.3", 52, 51);
@@ -72,7 +72,7 @@ fn different_router_ids_are_reported_with_both_values() {
 
 /// The standby listens on an address that only the active director has in `addresses`.
 #[test]
-fn address_that_only_the_active_director_lists_is_one_finding() {
+fn address_missing_on_the_standby_is_reported_once() {
     if !privileged() {
         return;
     }
@@ -105,8 +105,8 @@ fn address_that_only_the_active_director_lists_is_one_finding() {
     for harmful in [
         "ip addr add",
         "ip addr del",
-        "answers ARP",
-        "is on no interface",
+        "replies to ARP",
+        "no interface of this machine has the VIP",
     ] {
         assert!(!text.contains(harmful), "{harmful:?} is in {text}");
     }

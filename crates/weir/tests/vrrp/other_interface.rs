@@ -33,11 +33,11 @@ fn address_is_added_and_announced_on_its_interface() {
     sh(&format!(
         "ip netns exec {client} sysctl -qw net.ipv4.conf.far.arp_accept=1"
     ));
-    let more = format!(
+    let extra = format!(
         "excluded_addresses = [\"{ADDRESS}/24\"]\n\
          other_interfaces = [{{ interface = \"side\", addresses = [\"{ADDRESS}\"] }}]"
     );
-    pair.start("director", &config(150, &more));
+    pair.start("director", &config(150, &extra));
     pair.wait_for_holder("director");
     pair.wait_for("the address", || {
         addresses_of(&pair, "side").contains(&format!("{ADDRESS}/24"))

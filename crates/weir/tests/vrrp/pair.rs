@@ -141,18 +141,18 @@ impl Pair {
     }
 
     pub(crate) fn holds(&self, host: &str, address: &str) -> bool {
-        let shown = self.world.output(host, "ip -o addr show dev eth0");
-        String::from_utf8_lossy(&shown.stdout).contains(&format!(" {address}/"))
+        let output = self.world.output(host, "ip -o addr show dev eth0");
+        String::from_utf8_lossy(&output.stdout).contains(&format!(" {address}/"))
     }
 
     /// Returns whether a host's neighbour entry for the VIP has this director's MAC address.
     pub(crate) fn resolves_vip_to(&self, host: &str, director: &str) -> bool {
-        let shown = |host: &str, command: &str| {
+        let run = |host: &str, command: &str| {
             let output = self.world.output(host, command);
             String::from_utf8_lossy(&output.stdout).into_owned()
         };
-        let neighbour = shown(host, &format!("ip neigh show {VIP}"));
-        let link = shown(director, "ip -o link show dev eth0");
+        let neighbour = run(host, &format!("ip neigh show {VIP}"));
+        let link = run(director, "ip -o link show dev eth0");
         let mut words = link.split_whitespace();
         words.find(|word| *word == "link/ether");
         words.next().is_some_and(|mac| neighbour.contains(mac))

@@ -110,9 +110,9 @@ impl Recorder {
 
 /// Returns the index of the client's eth0. Reads it with `ip`, because the mounted /sys belongs to the host.
 fn index_of_eth0(pair: &Pair) -> u32 {
-    let shown = pair.world.output("client", "ip -o link show dev eth0");
-    let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
-    let index = shown
+    let output = pair.world.output("client", "ip -o link show dev eth0");
+    let output = String::from_utf8_lossy(&output.stdout).into_owned();
+    let index = output
         .split(':')
         .next()
         .and_then(|it| it.trim().parse().ok());
@@ -127,14 +127,14 @@ fn periods(received: &[Advertisement], since: Instant, interval: Duration) -> Ve
             ended.push(it.source);
             continue;
         }
-        let was_ended = ended.contains(&it.source);
+        let has_ended = ended.contains(&it.source);
         ended.retain(|source| *source != it.source);
         let running = periods
             .iter_mut()
             .rev()
             .find(|period| period.source == it.source);
         match running {
-            Some(period) if !was_ended && it.received_at - period.last < interval * 3 => {
+            Some(period) if !has_ended && it.received_at - period.last < interval * 3 => {
                 period.last = it.received_at
             }
             _ => periods.push(ActivePeriod {

@@ -49,7 +49,7 @@ fn priority(host: &str) -> u8 {
     if host == "director" { 150 } else { 100 }
 }
 
-fn cause(pair: &mut Pair, host: &str, fault: Fault) {
+fn inject(pair: &mut Pair, host: &str, fault: Fault) {
     match fault {
         Fault::Disconnect => pair.disconnect(host),
         Fault::Pause => pair.suspend(pair.process_id(host, "vrrp-agent")),
@@ -94,7 +94,7 @@ fn run_schedule(pair: &mut Pair, random: &mut SplitMix64) -> Vec<(&'static str, 
                 pair.process_age(host, name) > super::MIN_PROCESS_AGE
             });
         }
-        cause(pair, host, fault);
+        inject(pair, host, fault);
         std::thread::sleep(Duration::from_millis(random.below(900)));
         repair(pair, host, fault);
         std::thread::sleep(Duration::from_millis(random.below(300)));
@@ -150,7 +150,7 @@ fn one_director_is_active_after_random_faults() {
 }
 
 #[test]
-fn overlap_of_active_directors_stays_below_limit_at_length() {
+fn overlap_of_active_directors_stays_below_limit_soak() {
     if std::env::var_os("WEIR_SOAK").is_some() && privileged() {
         run_schedules(SOAK_SCHEDULES, Some(MAX_OVERLAP));
     }

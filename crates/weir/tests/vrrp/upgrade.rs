@@ -9,7 +9,7 @@ use super::recorder::Recorder;
 use super::world::privileged;
 
 #[test]
-fn upgrade_does_not_interrupt_advertisements_at_length() {
+fn upgrade_does_not_interrupt_advertisements_soak() {
     if !privileged() {
         return;
     }

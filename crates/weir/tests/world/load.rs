@@ -23,7 +23,7 @@ impl Connection {
     fn open(to: SocketAddr) -> std::io::Result<Self> {
         let opened = Instant::now();
         let stream = TcpStream::connect_timeout(&to, Duration::from_secs(20)).map_err(|error| {
-            explained(&error, &format!("connect within {:?}", opened.elapsed()))
+            with_context(&error, &format!("connect within {:?}", opened.elapsed()))
         })?;
         stream.set_read_timeout(Some(Duration::from_secs(20)))?;
         Ok(Self {
@@ -43,7 +43,7 @@ impl Connection {
                 self.opened.elapsed(),
                 self.requests,
             );
-            explained(
+            with_context(
                 &error,
                 &format!("request {number} from {from:?}, {age:?} after connect was called"),
             )
@@ -51,7 +51,7 @@ impl Connection {
     }
 }
 
-fn explained(error: &std::io::Error, step: &str) -> std::io::Error {
+fn with_context(error: &std::io::Error, step: &str) -> std::io::Error {
     std::io::Error::new(error.kind(), format!("{step}: {error}"))
 }
 
@@ -156,11 +156,11 @@ pub fn assert_nothing_lost(world: &World, results: Vec<std::io::Result<()>>) {
                 .as_array()
                 .expect("services is an array")
                 .iter();
-            let counted: u64 = services.map(expected_entries).sum();
+            let expected: u64 = services.map(expected_entries).sum();
             let entries = status["flows"]["entries"]
                 .as_u64()
                 .expect("count is a number");
-            counted == entries
+            expected == entries
         },
     );
 }

@@ -89,7 +89,7 @@ pub struct World {
     tag: String,
     directory: PathBuf,
     servers: usize,
-    more_hosts: Vec<String>,
+    extra_hosts: Vec<String>,
     attach: Option<&'static str>,
     children: Vec<Child>,
     stop: Arc<AtomicBool>,
@@ -107,7 +107,7 @@ impl World {
             tag,
             directory,
             servers,
-            more_hosts: Vec::new(),
+            extra_hosts: Vec::new(),
             attach: None,
             children: Vec::new(),
             stop: Arc::new(AtomicBool::new(false)),
@@ -248,12 +248,12 @@ impl World {
             "ip netns exec {} sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1",
             self.namespace(host)
         ));
-        self.more_hosts.push(host.to_owned());
+        self.extra_hosts.push(host.to_owned());
     }
 
     /// Registers an additional namespace of a test, which is removed with the network.
     pub fn register_namespace(&mut self, host: &str) {
-        self.more_hosts.push(host.to_owned());
+        self.extra_hosts.push(host.to_owned());
     }
 
     /// Returns the number of packets that a host has received.
@@ -345,7 +345,7 @@ impl Drop for World {
         for host in ["client", "director", "wire"]
             .map(str::to_owned)
             .into_iter()
-            .chain(self.more_hosts.drain(..).collect::<Vec<_>>())
+            .chain(self.extra_hosts.drain(..).collect::<Vec<_>>())
             .chain((0..self.servers).map(|n| format!("server{n}")))
         {
             delete_namespace(&self.namespace(&host));

@@ -51,12 +51,12 @@ impl World {
     }
 
     /// Starts the daemon on the director and waits until it responds. Returns the process id.
-    pub fn start_director(&mut self, config: &str) -> u32 {
-        self.start_director_with(program_under_test(), config)
+    pub fn start_daemon(&mut self, config: &str) -> u32 {
+        self.start_daemon_with(program_under_test(), config)
     }
 
-    /// Like [`Self::start_director`], but with a different build.
-    pub fn start_director_with(&mut self, program: &Path, config: &str) -> u32 {
+    /// Like [`Self::start_daemon`], but with a different build.
+    pub fn start_daemon_with(&mut self, program: &Path, config: &str) -> u32 {
         let path = self.write_config(config);
         let log = fs::OpenOptions::new()
             .create(true)
@@ -104,7 +104,7 @@ impl World {
     }
 
     /// Kills the keeper with SIGKILL. Waits until its processes, which hold its lock too, have also ended.
-    pub fn kill_director(&mut self, pid: u32) {
+    pub fn kill_keeper(&mut self, pid: u32) {
         for child in &mut self.children {
             if child.id() == pid {
                 child.kill().expect("send a signal to the process");
@@ -112,7 +112,7 @@ impl World {
             }
         }
         let lock = self.path("run-director").join("lock");
-        wait_for("the end of the director's processes", TIMEOUT, || {
+        wait_for("the director's processes to exit", TIMEOUT, || {
             !LockFile::is_held(&lock)
         });
     }

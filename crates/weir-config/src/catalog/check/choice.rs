@@ -186,14 +186,14 @@ pub(super) fn versions() -> Choices {
     }
 }
 
-pub(super) fn starts() -> Choices {
+pub(super) fn start_states() -> Choices {
     Choices {
         values: Start::ALL.iter().map(|start| start.as_str()).collect(),
         ..Choices::default()
     }
 }
 
-pub(super) fn on_failures() -> Choices {
+pub(super) fn failure_actions() -> Choices {
     Choices {
         values: OnFailure::ALL
             .iter()
@@ -203,7 +203,7 @@ pub(super) fn on_failures() -> Choices {
     }
 }
 
-pub(super) fn vias() -> Choices {
+pub(super) fn probe_paths() -> Choices {
     Choices {
         values: Via::ALL.iter().map(|via| via.as_str()).collect(),
         ..Choices::default()
@@ -220,7 +220,7 @@ pub(in crate::catalog) fn proxy_protocols() -> Choices {
     }
 }
 
-pub(in crate::catalog) fn requires() -> Choices {
+pub(in crate::catalog) fn require_modes() -> Choices {
     Choices {
         values: Require::ALL.iter().map(|choice| choice.as_str()).collect(),
         ..Choices::default()
@@ -234,7 +234,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_probe_has_a_kind_of_check() {
+    fn every_probe_has_a_check_kind() {
         for probe in ProbeKind::ALL {
             assert!(
                 CheckKind::from_name(probe.as_str()).is_some(),

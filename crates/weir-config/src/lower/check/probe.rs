@@ -66,7 +66,7 @@ fn exchange(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Vec<ExchangeStep> {
     if let (Some(last), Some(item)) = (steps.last(), items.last())
         && !last.expects_data()
     {
-        let message = "the last step of `exchange` expects nothing";
+        let message = "the last step of `exchange` has neither `expect` nor `regex`";
         let fix = "add `expect`, as in { send = \"PING\\r\\n\", expect = \"+PONG\" }";
         sink.push(Diagnostic::new(Code::MissingKey, &item.span, message).fix(fix));
     }

@@ -234,7 +234,7 @@ fn replacement(
                 span,
                 "`to` may use only groups of `regex`",
             )
-            .cause("the request may be gone when the response arrives")
+            .cause("the request may no longer be available when the response arrives")
             .fix("use `{1}` to `{9}`"),
         );
         return None;

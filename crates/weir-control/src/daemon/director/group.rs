@@ -55,7 +55,7 @@ impl<P: Plane> Director<P> {
                 let applied = self.apply_shared(&key, value.clone()).await;
                 if let Err(error) = &applied {
                     let (pool, server) = (&key.pool, &key.server);
-                    tracing::debug!(%error, pool, server, "a change from the group does not apply here");
+                    tracing::debug!(%error, pool, server, "a change from the group does not apply to this director");
                 }
                 self.group.record_change(key, value, applied.is_ok());
             }

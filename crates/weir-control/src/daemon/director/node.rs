@@ -79,11 +79,11 @@ impl Node {
         update: NodeUpdate,
         desired: &Desired,
     ) -> Result<(), ApiError> {
-        let has_movable_work = desired.announce.is_some() || !desired.vrrp.is_empty();
-        if update.state == NodeState::Drain && !has_movable_work {
+        let can_move_vips = desired.announce.is_some() || !desired.vrrp.is_empty();
+        if update.state == NodeState::Drain && !can_move_vips {
             return Err(ApiError::new(
-                "there is no work to move: neither [announce] nor [vrrp.NAME] is configured; if another program, \
-                 such as keepalived, moves the VIPs, use its command",
+                "there is nothing to move to another director: neither [announce] nor [vrrp.NAME] is configured; if \
+                 another program, such as keepalived, moves the VIPs, use its command",
             ));
         }
         self.record(update).map_err(|error| {

@@ -150,18 +150,18 @@ impl<P: Plane> Director<P> {
 
 /// Returns the server with that name, or the only server with that address and port. A server without a configured port
 /// also matches the ports of its services' listeners, as shown by `weir status`, the ipvsadm listing and the logs.
-fn find_server<'a>(desired: &Desired, pool: &'a Pool, written: &str) -> Option<&'a Server> {
-    if let Some(server) = pool.server(written) {
+fn find_server<'a>(desired: &Desired, pool: &'a Pool, name_or_address: &str) -> Option<&'a Server> {
+    if let Some(server) = pool.server(name_or_address) {
         return Some(server);
     }
-    let with_port = written.parse::<SocketAddr>();
+    let with_port = name_or_address.parse::<SocketAddr>();
     let (address, port) = match with_port {
         Ok(endpoint) => (endpoint.ip(), Some(endpoint.port())),
         Err(_) => {
-            let bracketed = written
+            let bracketed = name_or_address
                 .strip_prefix('[')
                 .and_then(|text| text.strip_suffix(']'));
-            (bracketed.unwrap_or(written).parse().ok()?, None)
+            (bracketed.unwrap_or(name_or_address).parse().ok()?, None)
         }
     };
     let has_port = |server: &&Server| match (port, server.port) {

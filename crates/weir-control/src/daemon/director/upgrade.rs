@@ -37,8 +37,8 @@ impl<P: Plane> Director<P> {
         let (keeper, program) = (self.keeper.clone(), request.program);
         tracing::info!(program = %program.display(), "starting the successor");
         let upgrade = move || keeper.upgrade(program, state.as_fd());
-        let succession = tokio::task::spawn_blocking(upgrade).await;
-        match succession.map_err(ApiError::new)? {
+        let result = tokio::task::spawn_blocking(upgrade).await;
+        match result.map_err(ApiError::new)? {
             UpgradeResult::Succeeded { pid, channel } => {
                 tracing::info!(pid, "the successor has taken over");
                 self.runtime_dir.remove_socket_link();
@@ -67,7 +67,7 @@ impl<P: Plane> Director<P> {
     }
 
     /// Returns whether a successor has taken over.
-    pub(crate) const fn is_succeeded(&self) -> bool {
+    pub(crate) const fn has_successor(&self) -> bool {
         self.successor.is_some()
     }
 

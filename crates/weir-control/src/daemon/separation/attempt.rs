@@ -57,7 +57,7 @@ pub(super) fn run(options: &Options, keeper: &Link, engine: Option<&EngineClient
             request_program(helper, &script()),
         ),
         (
-            "request a program of a notifier",
+            "request a notifier program",
             request_program(helper, &notifier()),
         ),
     ];
@@ -94,11 +94,11 @@ fn attempt_layer_4(options: &Options, engine: &EngineClient) {
         ("request a VIP", format!("{text}\n{service}")),
         ("request an interface", with_node("interfaces = [\"lo\"]")),
         (
-            "request an address of an interface",
+            "request an interface address",
             with_node("vip_interface = \"lo\"").replacen("vip_interface = \"to_client\"", "", 1),
         ),
-        ("request another map", with_node("max_flows = 4096")),
-        ("request a peer of flows", format!("{text}\n{SYNC}")),
+        ("request another map size", with_node("max_flows = 4096")),
+        ("request a flow sync peer", format!("{text}\n{SYNC}")),
     ] {
         report(attempt, request_configuration(engine, &text));
     }
@@ -113,8 +113,11 @@ fn attempt_layer_4(options: &Options, engine: &EngineClient) {
         for _ in 0..POLLS_MAX {
             if socket.exists() {
                 report("request a probe", request_probe(&engine));
-                report("request an edit of ipvsadm", request_edit(&engine));
-                report("attempt to permit an edit", request_permit(&runtime_dir));
+                report("request an ipvsadm edit", request_edit(&engine));
+                report(
+                    "attempt to permit an ipvsadm edit",
+                    request_permit(&runtime_dir),
+                );
                 return;
             }
             std::thread::sleep(POLL_INTERVAL);
@@ -132,9 +135,19 @@ fn attempt_publication(engine: &EngineClient, text: &str, service: &str) {
     let interface = "[node]\nmax_flows = 4096\n";
     for (attempt, own, group, published) in [
         ("attempt to publish a VIP", text, group.as_str(), service),
-        ("attempt to publish more", &wider, &group, service),
+        (
+            "attempt to publish with wider permissions",
+            &wider,
+            &group,
+            service,
+        ),
         ("attempt to publish an interface", text, &group, interface),
-        ("request the services of a group", &wider, "other", service),
+        (
+            "request services of another group",
+            &wider,
+            "other",
+            service,
+        ),
     ] {
         let text = weir_config::with_published(own, group, published);
         report(attempt, request_configuration(engine, &text));

@@ -99,7 +99,7 @@ pub async fn serve(socket: &Path, configuration: &Path, paths: &Paths) -> Result
         return Err(to_error("the account weir for the keeper does not exist"));
     };
     if let Err(error) = weir_sys::raise_nofile() {
-        tracing::warn!(%error, "failed to raise the open-file limit: few helpers can be connected");
+        tracing::warn!(%error, "failed to raise the open-file limit: the number of helpers is limited");
     }
     let watch_signal = |kind| signal(kind).map_err(|source| Error::Signals { source });
     let (mut terminate, mut interrupt) = (
@@ -394,8 +394,9 @@ impl Session {
         };
         if lock.is_some() {
             let desired = read_desired(&self.configuration);
-            let is_for_group = desired.is_some_and(|desired| desired.node.socket_group.is_some());
-            weir_runtime_dir::share_from_start(directory, is_for_group);
+            let has_group_access =
+                desired.is_some_and(|desired| desired.node.socket_group.is_some());
+            weir_runtime_dir::share_from_start(directory, has_group_access);
         }
         let files: Vec<_> = lock.iter().map(AsFd::as_fd).collect();
         send(&self.channel, &reply, &files);

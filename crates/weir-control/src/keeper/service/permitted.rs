@@ -133,7 +133,7 @@ impl PermitSocket {
                         match permit_program(&permitted, &program) {
                             // If the daemon runs as root, its keeper starts every program that root specifies.
                             FromService::Refused { .. }
-                                if weir_runtime_dir::account_that_owns(&runtime_dir).is_none() =>
+                                if weir_runtime_dir::owning_account(&runtime_dir).is_none() =>
                             {
                                 FromService::Permitted
                             }

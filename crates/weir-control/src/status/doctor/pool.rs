@@ -105,9 +105,11 @@ fn failed_list(list: &Source, problem: &str, services: Option<&[EmptyUse<'_>]>) 
     };
     let fix = match list.kind {
         _ if problem.contains("`weir reload`") => "if the list is correct: weir reload".to_owned(),
-        ListSource::File => format!("create or correct {from}: Weir loads a changed list itself"),
+        ListSource::File => {
+            format!("create or correct {from}: Weir loads a changed list automatically")
+        }
         ListSource::Dns => {
-            "correct the records, or the name servers of this machine: Weir repeats the queries"
+            "correct the records, or the name servers of this machine: Weir retries automatically"
                 .to_owned()
         }
         ListSource::Api => "correct or remove these servers through the API".to_owned(),
@@ -289,7 +291,7 @@ mod tests {
         let missing = vec![list(0, Some("No such file or directory (os error 2)"))];
         let expected = "pool web: failed to load servers from /run/web: No such file or directory (os error 2)\n  \
                         why:  the pool has no servers: every client of web is rejected\n  fix:  create or correct \
-                        /run/web: Weir loads a changed list itself\n";
+                        /run/web: Weir loads a changed list automatically\n";
         assert_eq!(found(&report(&[], missing.clone()), ""), [expected]);
         let others = found(&report(&[("10.0.0.5", false)], missing), "");
         assert!(others[0].contains("adds no servers"), "{others:?}");

@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn long_lines_are_wrapped_and_lose_no_word() {
+    fn wrapped_lines_contain_all_words() {
         let text = format!("  a {}\n", "word ".repeat(40).trim_end());
         let wrapped = wrap(&text, 80);
         assert!(wrapped.lines().count() > 2);

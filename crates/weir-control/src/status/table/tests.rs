@@ -126,7 +126,7 @@ fn states_are_colored_only_if_requested() {
 }
 
 #[test]
-fn report_without_services_says_so() {
+fn missing_services_are_reported() {
     insta::assert_snapshot!(render(&Report::default(), &View::default()));
 }
 

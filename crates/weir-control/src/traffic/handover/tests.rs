@@ -16,9 +16,9 @@ fn handover_of_0_1_0_is_read_and_written_in_its_format() {
     let server_health = states.server_health("app", "127.0.0.1:7002").unwrap();
     assert_eq!(server_health.state, weir_health::State::Down);
     let written = Handover::new(&states, &services);
-    let written: previous::LeftFile =
+    let written: previous::OldHandover =
         serde_json::from_slice(&serde_json::to_vec(&written).unwrap()).unwrap();
-    let expected: previous::LeftFile = serde_json::from_slice(FIXTURE).unwrap();
+    let expected: previous::OldHandover = serde_json::from_slice(FIXTURE).unwrap();
     assert_eq!(written, expected);
 }
 

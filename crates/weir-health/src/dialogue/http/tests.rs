@@ -105,11 +105,11 @@ fn other_protocols_fail_immediately() {
     );
     assert_eq!(
         outcome_of(&any, b"", true),
-        "Failed: closed without a response"
+        "Failed: connection closed without a response"
     );
     assert_eq!(
         outcome_of(&any, b"HTTP/1.1 200 OK\r\nA: b", true),
-        "Failed: connection closed in the header"
+        "Failed: connection closed before the end of the header"
     );
     assert_eq!(
         outcome_of(&any, b"HTTP/1.1 200 OK\r\nA: b", false),
@@ -118,7 +118,7 @@ fn other_protocols_fail_immediately() {
 }
 
 #[test]
-fn body_ends_by_length_chunks_or_close() {
+fn end_of_body_depends_on_length_chunks_or_close() {
     let up = http_expecting_text("Up");
     let length = b"HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\nSite Upand more";
     assert_eq!(outcome_of(&up, length, false), "Passed: http 200");
@@ -132,7 +132,7 @@ fn body_ends_by_length_chunks_or_close() {
     let cut = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n6\r\nSite \r\n";
     assert_eq!(
         outcome_of(&up, cut, true),
-        "Failed: http 200, connection closed in the body"
+        "Failed: http 200, connection closed before the end of the body"
     );
     let broken = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n";
     assert_eq!(

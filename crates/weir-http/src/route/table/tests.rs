@@ -131,7 +131,7 @@ fn large_table_chooses_the_first_match() {
 }
 
 #[test]
-fn many_regular_expressions_match_like_single_ones() {
+fn set_of_many_regular_expressions_selects_the_correct_route() {
     let route = |number: usize| {
         let mut route = Route::new(RouteAction::Close);
         route.when.path_regexes = vec![TextRegex::new(&format!("/{number}\\.(png|gif)$")).unwrap()];

@@ -13,7 +13,7 @@ fn parse_template(text: &str) -> Template {
 }
 
 /// Calls `function` with the template context of a request.
-fn within<T>(
+fn with_template_context<T>(
     text: &str,
     route: Option<&Route>,
     function: impl FnOnce(&TemplateContext<'_>) -> T,
@@ -56,7 +56,7 @@ fn get(host: &str, target: &str) -> String {
 }
 
 fn fill_text(text: &str, encoding: ValueEncoding, request: &str, route: Option<&Route>) -> String {
-    within(request, route, |template_context| {
+    with_template_context(request, route, |template_context| {
         let mut out = Vec::new();
         expand(&parse_template(text), encoding, template_context, &mut out);
         String::from_utf8(out).unwrap()
@@ -70,7 +70,7 @@ fn redirect_location(to: &str, request: &str, route: Option<&Route>) -> String {
         true => to,
         false => to.replacing(&Variable::Path, &Variable::PathAndQuery),
     };
-    within(request, route, |template_context| {
+    with_template_context(request, route, |template_context| {
         String::from_utf8(location(&to, template_context)).unwrap()
     })
 }
@@ -92,7 +92,7 @@ fn resulting_target(regex: Option<&str>, to: &str, target: &str, route: &Route) 
         regex: regex.map(|text| TextRegex::new(text).unwrap()),
         to: parse_template(to),
     };
-    let path = within(&get("h", target), Some(route), |template_context| {
+    let path = with_template_context(&get("h", target), Some(route), |template_context| {
         rewrite_path(&edit, template_context)
     });
     path.map_or_else(String::new, |path| String::from_utf8(path).unwrap())
@@ -183,7 +183,7 @@ fn redirect_contains_host_and_path() {
 }
 
 #[test]
-fn parts_of_a_path_do_not_name_a_host() {
+fn parts_of_a_path_cannot_select_a_host() {
     let rest = route(Some("/go/*"), None);
     assert_eq!(
         redirect_location("/{rest}", &get("h", "/go//evil.example/"), Some(&rest)),
@@ -290,7 +290,7 @@ fn invalid_client_identifiers_are_rejected() {
 }
 
 #[test]
-fn generated_identifiers_are_hexadecimal_digits_that_do_not_show_their_key() {
+fn generated_identifiers_are_hexadecimal_and_do_not_reveal_their_key() {
     let text = |key| String::from_utf8(RequestId::Generated(key).to_bytes()).unwrap();
     let id = text(1);
     assert!(id.len() == 32 && id.bytes().all(|byte| b"0123456789abcdef".contains(&byte)));
@@ -302,10 +302,10 @@ fn generated_identifiers_are_hexadecimal_digits_that_do_not_show_their_key() {
 }
 
 #[test]
-fn keys_contain_no_field_that_the_client_may_not_set() {
+fn keys_exclude_fields_that_the_client_may_not_set() {
     let request = "GET / HTTP/1.1\r\nHost: h\r\nX-Forwarded-For: 198.51.100.7\r\nX-Real-IP: 198.51.100.8\r\n\r\n";
     let text = parse_template("{forwarded_for} {header.X-Real-IP}");
-    within(request, None, |template_context| {
+    with_template_context(request, None, |template_context| {
         let mut fields = template_context.route_input.fields.to_vec();
         for (removes_others, expected) in [
             (false, "198.51.100.7, 192.0.2.1 198.51.100.8"),

@@ -12,7 +12,7 @@ use crate::keepalived::field;
 use crate::keepalived::method::parse_method;
 use crate::keepalived::setting::{Level, Settings};
 use crate::keepalived::tree::Node;
-use crate::layer4::{RealServer, Sourced};
+use crate::layer4::{Positioned, RealServer};
 use crate::note::Notes;
 
 /// Parses a real server. Returns `None` if keepalived ignores it.
@@ -33,8 +33,8 @@ pub(super) fn read_real_server(
         address,
         port,
         weight: match directives.weight {
-            Some((weight, position)) => Sourced::at(weight, position),
-            None => Sourced::implied(1),
+            Some((weight, position)) => Positioned::at(weight, position),
+            None => Positioned::implied(1),
         },
         max_connections: None,
         min_connections: None,
@@ -80,7 +80,7 @@ fn read_real_directive(real: &mut RealServer, node: &Node, notes: &mut Notes) {
     match node.keyword() {
         "weight" => {
             if let Some((weight, position)) = field::parse_number(notes, node, 0, i32::MAX as u64) {
-                real.weight = Sourced::at(weight, position);
+                real.weight = Positioned::at(weight, position);
             }
         }
         "lvs_method" => real.method = parse_method(notes, node),

@@ -18,7 +18,7 @@ const FTP_PASSWORD: &str = "ldirectord@localhost";
 const SIP_USER: &str = "ldirectord@localhost";
 
 /// A text and its source line.
-type SourcedText<'a> = (&'a str, Position);
+type PositionedText<'a> = (&'a str, Position);
 
 /// The texts that a real server's check sends and expects.
 pub(super) struct Request<'a> {
@@ -172,7 +172,7 @@ impl Request<'_> {
     }
 
     /// Returns the user and the password, if there is a user; the password may be empty.
-    fn credentials(&self) -> Option<(SourcedText<'_>, SourcedText<'_>)> {
+    fn credentials(&self) -> Option<(PositionedText<'_>, PositionedText<'_>)> {
         let (user, user_position) = self.section.login.as_ref()?;
         let password = self.section.passwd.as_ref();
         let password = password.map_or(("", *user_position), |(text, position)| {
@@ -281,7 +281,7 @@ impl Request<'_> {
             password => password,
         };
         let arguments = ((user.0, Some(user.1)), (password.0, Some(password.1)));
-        if let Some(probe) = self.file_by_ftp(arguments.0, arguments.1, notes) {
+        if let Some(probe) = self.ftp_file_check(arguments.0, arguments.1, notes) {
             return probe;
         }
         let user = (format!("USER {}\r\n", user.0), user.1);

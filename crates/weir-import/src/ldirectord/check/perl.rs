@@ -107,7 +107,7 @@ impl Request<'_> {
 
     /// Returns a check of the content of the file in `request`. Returns `None` if `request` or `receive` is not set;
     /// then only the login can be checked.
-    pub(super) fn file_by_ftp(
+    pub(super) fn ftp_file_check(
         &self,
         user: Argument<'_>,
         password: Argument<'_>,

@@ -9,7 +9,7 @@ use super::{Section, Target};
 use crate::Environment;
 use crate::document::{Entry, visit_positions};
 use crate::layer4::{
-    Method, Persistence, RealServer, Sourced, VirtualService, Writer, listener, mark_listener,
+    Method, Persistence, Positioned, RealServer, VirtualService, Writer, listener, mark_listener,
     mask_length, service_name,
 };
 use crate::ldirectord::check::{CheckKind, check, maintenance_check};
@@ -93,8 +93,8 @@ impl Section {
             name,
             listen: vec![(listen, listen_from)],
             port,
-            method: Sourced::implied(method),
-            scheduler: Sourced {
+            method: Positioned::implied(method),
+            scheduler: Positioned {
                 value: scheduler,
                 position: scheduler_from,
             },
@@ -183,7 +183,7 @@ impl Section {
                 position,
                 address: *address,
                 port: real_port,
-                weight: Sourced::at(if is_off { 0 } else { line.weight }, position),
+                weight: Positioned::at(if is_off { 0 } else { line.weight }, position),
                 max_connections: if_set(line.max_connections),
                 min_connections: if_set(line.min_connections),
                 method: Some((Method::plain(line.forward), position)),
@@ -233,7 +233,7 @@ impl Section {
             } else {
                 fallback.port
             },
-            weight: Sourced::implied(1),
+            weight: Positioned::implied(1),
             max_connections: None,
             min_connections: None,
             method: (own_method != method).then_some((own_method, fallback.position)),

@@ -300,7 +300,7 @@ fn rejected_certificate_is_reported_to_the_server_by_an_alert() {
 }
 
 #[test]
-fn invalid_input_is_answered_with_an_alert() {
+fn invalid_input_is_rejected_with_an_alert() {
     for (name, bytes) in [
         (
             "an HTTP request",

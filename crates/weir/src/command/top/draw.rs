@@ -115,7 +115,7 @@ fn table_row(row: &Row, color: bool) -> TableRow<'static> {
         Cell::from(rate(row.errors)),
         Cell::from(rate(row.bytes.map(|it| it.0))),
         Cell::from(rate(row.bytes.map(|it| it.1))),
-        Cell::from(row.p99_ms.map(|ms| format!("{ms:.1}")).unwrap_or_default()),
+        Cell::from(row.p99_ms.map(milliseconds).unwrap_or_default()),
         Cell::from(row.reason.clone()),
     ]);
     match row.level {
@@ -150,6 +150,14 @@ fn format_short(value: f64) -> String {
     }
 }
 
+/// Formats a latency. A latency below the resolution of the column is not shown as zero.
+fn milliseconds(ms: f64) -> String {
+    match ms {
+        ..0.05 => "<0.1".to_owned(),
+        _ => format!("{ms:.1}"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::{Duration, Instant};
@@ -169,6 +177,14 @@ mod tests {
         (0..8)
             .map(|y| line(y).trim_end().to_owned() + "\n")
             .collect()
+    }
+
+    #[test]
+    fn small_latency_is_not_zero() {
+        assert_eq!(
+            [0.0, 0.04, 0.05, 2.25].map(milliseconds),
+            ["<0.1", "<0.1", "0.1", "2.2"]
+        );
     }
 
     #[test]

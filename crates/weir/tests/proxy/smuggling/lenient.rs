@@ -83,9 +83,9 @@ fn serve(stream: &TcpStream, paths: &Mutex<Vec<String>>) -> std::io::Result<()> 
             let name = name.trim().to_ascii_lowercase().replace('_', "-");
             fields.push((name, value.to_ascii_lowercase()));
         }
-        let value = |name_wanted: &str| {
+        let value = |field_name: &str| {
             let mut all = fields.iter().rev();
-            all.find(|(name, _)| name == name_wanted)
+            all.find(|(name, _)| name == field_name)
                 .map(|(_, value)| value.as_str())
         };
         if value("expect").is_some() {

@@ -307,7 +307,7 @@ fn serve_connection(mut stream: TcpStream, cases: &[Case]) -> std::io::Result<()
 /// `is_http10` = the client uses HTTP/1.0.
 pub(super) fn find_error(mut bytes: &[u8], is_http10: bool) -> Option<String> {
     loop {
-        let Some(end) = bytes.windows(4).position(|four| four == b"\r\n\r\n") else {
+        let Some(end) = bytes.windows(4).position(|window| window == b"\r\n\r\n") else {
             return Some("an incomplete head".to_owned());
         };
         let head = String::from_utf8_lossy(&bytes[..end]).to_ascii_lowercase();
