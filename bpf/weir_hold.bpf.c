@@ -20,7 +20,7 @@
 #define HOLD_RING        (8 << 20)
 
 struct hold_key {
-	struct weir_addr addr; /* zero = any address of this host, of this family */
+	struct weir_addr addr; /* zero = any address of this host in this family */
 	__be16 port;
 	__u8 family; /* 4 or 6 */
 	__u8 pad[5];

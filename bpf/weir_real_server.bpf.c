@@ -3,7 +3,7 @@
  * The server side of `tunnel` and `l3dsr`, at tc ingress and egress (tcx, or clsact before 6.6):
  *
  *   ingress   tunnel packet to this host, inner destination a VIP  → decapsulated, or sent to its second hop
- *             packet to this host with a DSCP of l3dsr             → destination becomes its VIP
+ *             packet to this host with an L3DSR DSCP               → destination becomes its VIP
  *             ICMP error about a reply                             → the quoted packet is translated accordingly
  *   egress    reply from a VIP's port, without a DSCP              → source becomes the VIP
  *

@@ -30,12 +30,12 @@ struct weir_addr {
 /* ---- services ---------------------------------------------------------------------------------------------------- */
 
 /*
- * weir_vips: the addresses of services and of snat. An address that matches the filter but is not in this map is a
- * false positive of the filter.
+ * weir_vips: service addresses and SNAT source addresses. An address that matches the filter but is not in this map is
+ * a false positive of the filter.
  */
 #define WEIR_VIP_ECHO   1 /* reply to ICMP echo; set for every VIP of an L4 service */
 #define WEIR_VIP_RANGES 2 /* weir_vip.ranges_* describe port ranges */
-#define WEIR_VIP_SNAT   4 /* snat uses the address as a source, so replies are sent to it */
+#define WEIR_VIP_SNAT   4 /* SNAT uses the address as a source, so replies are sent to it */
 #define WEIR_VIP_SILENT 8 /* leave ICMP echo to the stack: the director does not accept packets for the address */
 struct weir_vip {
 	__u32 flags;
@@ -84,7 +84,7 @@ struct weir_service {
 	__u16 snat_len;
 	__u16 snat_port_first; /* host order, inclusive */
 	__u16 snat_port_last;
-	__u8 dscp; /* DSCP of l3dsr, 0 = unchanged */
+	__u8 dscp; /* L3DSR DSCP, 0 = unchanged */
 	__u8 pad;
 	__u32 generation; /* changes when the row is reused for another service */
 	__u32 template_ticks;   /* timeout of persistence templates, 0 = no persistence */
@@ -168,7 +168,7 @@ struct weir_extent {
 #define WEIR_RULE_SUM_ACTIVE 16385
 
 struct weir_member {
-	__u32 seq;    /* order of addition, ascending; 0 is not used */
+	__u32 seq;    /* sequence number of the addition, ascending; 0 is not used */
 	__u32 dest;
 	__u32 weight; /* effective weight, > 0 */
 	__u32 live;   /* weir_live index of the counts for schedulers */
@@ -177,7 +177,7 @@ struct weir_member {
 /* weir_cursors: scheduler state that packets change, one cache line per service. */
 struct weir_cursor {
 	__u32 lock;
-	__u32 generation; /* extent generation that `seq` and `current_weight` belong to */
+	__u32 generation; /* extent generation for which `seq` and `current_weight` are valid */
 	__u32 seq;        /* seq of the last chosen member, 0 = before the first */
 	__u32 hint;       /* that member's position in the list, checked against seq before use */
 	__s32 current_weight;
@@ -239,7 +239,7 @@ enum weir_tunnel {
 #define WEIR_POLICY_DOWN       8 /* health checks failed: a SYN of an existing flow is rescheduled */
 
 /*
- * weir_dests: one row per server of a service (IPVS's destination), index 0 unused; flow entries contain a 20-bit
+ * weir_dests: one row per server in a service (IPVS's destination), index 0 unused; flow entries contain a 20-bit
  * index. A row is one cache line with everything that a packet of an established flow needs, except the next hop.
  */
 struct weir_dest {
@@ -253,7 +253,7 @@ struct weir_dest {
 	__u8 tunnel;    /* enum weir_tunnel */
 	__u8 tunnel_flags;
 	__be16 tunnel_port;
-	__u8 dscp;      /* DSCP of l3dsr, from the service */
+	__u8 dscp;      /* L3DSR DSCP, from the service */
 	__u8 family;    /* family of addr: 4 or 6 */
 	__u8 policy;    /* WEIR_POLICY_* */
 	__u8 pad;
@@ -269,7 +269,7 @@ struct weir_dest {
 
 /*
  * weir_live: flow counts, updated by the CPU whose update of the flow succeeds; index = dest id, one cache line per
- * server of a service. Counts that a pool shares are in rows after the dest rows (weir_dest.live).
+ * server in a service. Counts that a pool shares are in rows after the dest rows (weir_dest.live).
  */
 struct weir_live {
 	__u64 active;
@@ -277,7 +277,7 @@ struct weir_live {
 	__u64 total;    /* flows bound so far */
 	__u64 stateless; /* new flows forwarded by the spread table without an entry */
 	__u32 overloaded; /* 1 = at its upper threshold, so not scheduled; used only in the row weir_dest.live */
-	__u32 persistent; /* templates of the dest */
+	__u32 persistent; /* the server's templates */
 	__u32 upper; /* the server gets no new flows at this number of flows, 0 = no limit; written by user space */
 	__u32 lower; /* the server gets new flows again below this number; 0 = three quarters of upper */
 	__u64 syns;     /* TCP SYNs of flows that were not established, including retransmissions */
@@ -520,10 +520,10 @@ struct weir_sync_ring {
 struct weir_sync_flow {
 	struct weir_addr src;
 	struct weir_addr dst;
-	struct weir_addr snat; /* snat: the source address of packets to the server */
+	struct weir_addr snat; /* the SNAT source address of packets to the server */
 	__be16 sport;
 	__be16 dport;
-	__be16 snat_port; /* 0 = no snat */
+	__be16 snat_port; /* 0 = no SNAT */
 	__u8 proto;
 	__u8 family;
 	__u8 kind; /* WEIR_KIND_FORWARD or WEIR_KIND_TEMPLATE */
@@ -623,7 +623,7 @@ struct weir_sweep_public {
 /* weir_filters: a Bloom filter of addresses: most other packets pass after one lookup. */
 #define WEIR_FILTER_WORDS 8192 /* 64-bit words in each of the two filters; an address sets two bits of one word */
 struct weir_filter {
-	__u64 to[WEIR_FILTER_WORDS];   /* VIPs and snat addresses: tested with the destination */
+	__u64 to[WEIR_FILTER_WORDS];   /* VIPs and SNAT addresses: tested with the destination */
 	__u64 from[WEIR_FILTER_WORDS]; /* nat servers: tested with the source */
 };
 
@@ -656,7 +656,7 @@ struct weir_filter {
  */
 #define WEIR_LATENCY_SLOTS_LOG2 13
 struct weir_latency_flow {
-	__u64 hash;       /* hash of the flow */
+	__u64 hash;       /* the flow hash */
 	__u64 syn_ns;     /* arrival of the SYN */
 	__u64 request_ns; /* arrival of the last payload */
 	__u64 seen_ns;    /* arrival of the last packet */
@@ -670,7 +670,7 @@ struct weir_latency_flow {
 	__u32 acked;      /* bytes acknowledged in the window */
 	__u32 window;     /* number of bytes that the server can send before its first response; 0 = none */
 	__u32 sent;       /* payload bytes of the pending request */
-	__u16 length;     /* length of the last payload */
+	__u16 length;     /* length of the last payload, in bytes */
 	__u8 phase;
 	__u8 flags;
 	__u8 held;        /* whether a sample is held */
@@ -721,12 +721,12 @@ struct weir_cost {
  */
 struct weir_probe_key {
 	struct weir_addr local;
-	__be16 port; /* port of the socket */
+	__be16 port; /* the socket's local port */
 	__u8 proto;
 	__u8 pad[5];
 };
 struct weir_probe {
-	struct weir_addr server; /* remote address of the socket */
+	struct weir_addr server; /* the socket's remote address */
 	struct weir_addr vip;    /* same family as server */
 	__u8 forward;            /* enum weir_forward, except nat */
 	__u8 tunnel;             /* enum weir_tunnel */
@@ -738,7 +738,7 @@ struct weir_probe {
 	__u32 sent;     /* packets sent */
 	__u32 answered; /* replies from the VIP */
 	__u32 stray;    /* replies from the VIP with an unexpected source MAC */
-	__u32 unturned; /* replies from the server's address instead of the VIP (l3dsr) */
+	__u32 unturned; /* replies from the server's address instead of the VIP (L3DSR) */
 	__u32 ifindex;  /* egress device */
 	__u8 to_mac[6];
 	__u8 from_mac[6];

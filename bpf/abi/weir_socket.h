@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
  * Maps of the cgroup programs that balance local clients (weir_socket.bpf.c). The maps exist only while a service needs
- * them. Services, extents, servers and counts are in the maps of weir_abi.h.
+ * them. Services, extents, servers and counts are in the maps in weir_abi.h.
  */
 #ifndef WEIR_SOCKET_H
 #define WEIR_SOCKET_H
@@ -24,8 +24,8 @@ struct weir_socket_listener {
 };
 
 /*
- * weir_sockets (hash): the servers of a socket. A connected socket has only index 0; an unconnected UDP socket has one
- * index per VIP and server. Indexes are assigned in ascending order without gaps.
+ * weir_sockets (hash): the servers that a socket is connected to. A connected socket has only index 0; an unconnected
+ * UDP socket has one index per VIP and server. Indexes are assigned in ascending order without gaps.
  */
 #define WEIR_SOCKET_SLOTS 8
 struct weir_socket_key {

@@ -14,7 +14,7 @@
 #include "lib/listener_cache.h"
 #include "lib/socket_tuple.h"
 
-/* Which address of a packet the address filter contains. */
+/* The packet addresses that the address filter contains. */
 #define MATCH_NONE 0
 #define MATCH_DST  1 /* the destination, possibly the source too */
 #define MATCH_SRC  2 /* the source only */
@@ -73,7 +73,7 @@ __noinline int fragment_store_reply(struct packet *p, __u32 dest_id, struct weir
 /* ---- the path ---------------------------------------------------------------------------------------------------- */
 
 /*
- * Returns whether a SYN that matches an entry starts a new flow. The entry may belong to the same flow (a
+ * Returns whether a SYN that matches an entry starts a new flow. The entry may be that of the same flow (a
  * retransmission), a finished flow whose port is reused, a flow whose server never replied or has failed, or a
  * different flow with the same tag.
  */
@@ -241,7 +241,7 @@ __noinline __u32 binding_find_service(struct weir_context *ctx, struct packet *p
 		return b->service;
 	}
 	b->service = service_find(p, &vip);
-	/* An address that is only a snat source is not a VIP. */
+	/* An address that is only a SNAT source address is not a VIP. */
 	if (vip && (vip->flags & (WEIR_VIP_ECHO | WEIR_VIP_SNAT)) == WEIR_VIP_SNAT)
 		vip = 0;
 	if (!b->service)

@@ -173,9 +173,9 @@ static __always_inline int reverse_insert_once(struct flow_new *reverse, struct 
 }
 
 /*
- * Inserts the reverse entry. With snat, tries source addresses and ports, starting at a pair that the hash selects.
- * Without snat, a client that reuses the port of a closed connection to another VIP takes over the tuple. As in IPVS,
- * replies belong to the newest connection.
+ * Inserts the reverse entry. With SNAT, tries source addresses and ports, starting at a pair that the hash selects.
+ * Without SNAT, a client that reuses the port of a closed connection to another VIP takes over the tuple. As in IPVS,
+ * replies are assigned to the newest connection.
  */
 __noinline int reverse_insert(struct packet *p, __u64 hash, __u32 service_id, __u32 snat)
 {
@@ -215,7 +215,7 @@ __noinline int reverse_insert(struct packet *p, __u64 hash, __u32 service_id, __
 	return FLOW_SNAT_EXHAUSTED;
 }
 
-/* Fills both entries of a nat flow. Returns whether snat translates the client's address too, or -1. */
+/* Fills both entries of a nat flow. Returns whether SNAT translates the client's address too, or -1. */
 __noinline int bind_nat_fill(struct packet *p, struct binding *b, __u32 dest_id)
 {
 	struct bind_scratch *scratch = WEIR_LOOKUP(weir_bind_scratch, 0);
@@ -607,7 +607,7 @@ __noinline int bind(struct packet *p, struct binding *b, __u32 untracked)
 	bind_prepare(p, b);
 	if (!can_start) {
 		/*
-		 * With maglev, the packet may belong to a connection of another director whose VIP this director took
+		 * With maglev, the packet may be for a connection of another director whose VIP this director took
 		 * over.
 		 */
 		if (!untracked && (extent->scheduler != WEIR_SCHED_MAGLEV || b->persistent))

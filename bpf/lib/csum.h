@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Internet checksums: incremental updates for changed fields (RFC 1624), sums over new headers (RFC 1071). */
+/* Internet checksums: incremental updates for changed fields (RFC 1624), and sums over new headers (RFC 1071). */
 #ifndef WEIR_CSUM_H
 #define WEIR_CSUM_H
 

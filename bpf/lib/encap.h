@@ -148,7 +148,7 @@ static __always_inline int outer_ip_write(void *header, void *data_end, const st
 /* The tunnel header of a packet, which follows the outer IP header. */
 struct shim {
 	__u64 inner_sum; /* sum over the final inner packet, if `csum` is set */
-	const struct weir_dest *hop; /* the second hop of GUE; 0 = none */
+	const struct weir_dest *hop; /* the GUE second hop; 0 = none */
 	__u16 start;     /* remote checksum: offset of the inner transport header from the inner IP header; 0 = none */
 	__u16 field;     /* remote checksum: offset of the checksum field from the inner IP header */
 	__u16 len;
@@ -215,7 +215,7 @@ static __always_inline __u8 shim_flags(struct weir_context *ctx, const struct we
 }
 
 /*
- * Fills in the shim and sums the inner packet. If the server is to complete the inner checksum, the checksum field gets
+ * Fills in the shim and sums the inner packet. If the server must complete the inner checksum, the checksum field gets
  * the sum of the pseudo header, and the sum of the segment is the complement of the previous checksum. Returns 0 if the
  * packet cannot be summed.
  */

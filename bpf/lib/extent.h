@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Reads the extent of a service. */
+/* Reads a service's extent. */
 #ifndef WEIR_EXTENT_H
 #define WEIR_EXTENT_H
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Finds the service of packets with a firewall mark. The stack routes these packets to Weir's veth device. A program at
- * the egress hook of this device stores the mark in the frame, because XDP on the peer device has no access to
+ * Finds the service for packets with a firewall mark. The stack routes these packets to Weir's veth device. A program
+ * at the egress hook of this device stores the mark in the frame, because XDP on the peer device has no access to
  * skb->mark. On the peer, the mark selects the service.
  */
 #ifndef WEIR_FIREWALL_MARK_H

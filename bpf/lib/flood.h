@@ -72,7 +72,7 @@ static __always_inline __u32 extent_spread_lookup(__u32 at, __u64 hash)
 	if (!start || !length)
 		return 0;
 	entries = length->word[offsetof(struct weir_extent, spread_len) % 16 / 4];
-	/* The elements after an empty table belong to a different service. */
+	/* The elements after an empty table are those of a different service. */
 	if (entries == 0)
 		return 0;
 	position = (hash >> 32) * entries >> 32;

@@ -229,7 +229,7 @@ static __always_inline struct weir_entry *template_entry(__u32 entry_index, __u8
 	return META_KIND(meta) == WEIR_KIND_TEMPLATE && META_GENERATION(meta) == generation ? entry : 0;
 }
 
-/* Decrements the flow count of a template after one of its flows has ended. */
+/* Decrements a template's flow count after one of its flows has ended. */
 __noinline int template_put(__u32 entry_index, __u8 generation)
 {
 	struct weir_flow_cold *cold;
@@ -433,7 +433,7 @@ static __always_inline void count_answered(__u32 dest_id)
 
 /*
  * Queues a flow for the director's peers. Called only if a flow's state has changed, and never for a half-open flow, so
- * packets of established flows and SYN floods cost nothing. User space finds entries of the old table once they have
+ * packets of established flows and SYN floods cost nothing. User space finds entries in the old table once they have
  * been moved.
  */
 __noinline int sync_queue(__u32 entry_index)
@@ -554,7 +554,7 @@ static __always_inline __u32 in_old_table(const struct flow_new *new)
 }
 
 /*
- * Returns whether the old table has the tuple. A forward entry that is being moved counts as an entry of the current
+ * Returns whether the old table has the tuple. A forward entry that is being moved counts as an entry in the current
  * table; a reverse entry does so once its copy exists.
  */
 __noinline int old_table_has(__u64 hash)
@@ -574,7 +574,7 @@ __noinline int old_table_has(__u64 hash)
 /*
  * Links the reverse entry of a new flow to its forward entry. Called after the forward entry's meta is valid, because
  * replies may already use the reverse entry, and before the forward entry is visible: after that, another CPU can end
- * the flow, and the reverse entry's slot can belong to another flow.
+ * the flow, and the reverse entry's slot can be reused for another flow.
  */
 static __always_inline void reverse_link(const struct flow_new *new)
 {

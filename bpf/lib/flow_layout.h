@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * The supported layouts of a flow table: the current layout, and the previous layout, which a table of an older release
- * can have. The layout is a load-time constant, so supporting both costs nothing. The next layout will replace layout 2
- * here.
+ * The supported layouts of a flow table: the current layout, and the previous layout, which a table from an older
+ * release can have. The layout is a load-time constant, so supporting both costs nothing. The next layout will replace
+ * layout 2 here.
  *
  * Layouts 2 and 3 have the same entries and cold records but different buckets for spilled entries: in layout 2 every
  * bucket is a home bucket, and an entry whose home bucket is full is stored in one alternative bucket and counted in

@@ -41,8 +41,8 @@ static __always_inline int packet_is_tagged(const struct packet *p)
 }
 
 /*
- * Returns the cold record of the reverse entry of a flow with snat; 0 = none. In this record, the reply's destination
- * is the snat source.
+ * Returns the cold record of the reverse entry of a flow with SNAT; 0 = none. In this record, the reply's destination
+ * is the SNAT source address.
  */
 static __always_inline struct weir_flow_cold *snat_record(const struct weir_dest *dest, __u32 entry_index)
 {
@@ -68,7 +68,7 @@ static __always_inline void rewrite_to_server(struct packet *p, struct weir_dest
 	to->dport = dest->port ? dest->port : p->dport;
 }
 
-/* Rewrites a packet for a nat or l3dsr server. The source changes only with snat. */
+/* Rewrites a packet for a `nat` or `l3dsr` server. The source changes only with SNAT. */
 static __always_inline void packet_to_server(struct weir_context *ctx, struct packet *p, struct weir_dest *dest,
 					     __u32 entry_index)
 {
@@ -142,7 +142,7 @@ static __always_inline int hop_to_client_or_back(struct weir_context *ctx, struc
 	return ifindex != 0;
 }
 
-/* Forwards a reply of a nat server to the client. */
+/* Forwards a reply from a nat server to the client. */
 static __always_inline int forward_to_client(struct weir_context *ctx, struct packet *p, __u32 dest_id,
 					     const struct reply_translation *xlat, __u32 now)
 {

@@ -3,7 +3,7 @@
  * The front cache: a small table of flows that had a packet in the current tick. Flow table entries are scattered over
  * all pages of the table, and with thousands of flows TLB misses dominate. Further packets of a flow in the same tick
  * do not change its entry and need not read it. The cache is used for plain ACKs of established TCP flows and for UDP
- * datagrams. It is not used for snat, because the source address of snat is in the flow table. All other packets remove
+ * datagrams. It is not used for SNAT, because the SNAT source address is in the flow table. All other packets remove
  * their flow from the cache, and the server row is read for every packet, so that changes take effect at once. For nat
  * replies see lib/front_reply.h.
  *

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
  * The front cache for nat replies, see lib/front.h. A slot also contains the source address that the client expects, so
- * that a reply reads neither the reverse nor the forward entry. The cache is not used with snat, which also changes the
+ * that a reply reads neither the reverse nor the forward entry. The cache is not used with SNAT, which also changes the
  * destination.
  *
  * A packet that is more than an ACK removes its flow from both caches. A concurrent packet in the other direction on

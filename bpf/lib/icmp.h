@@ -29,7 +29,7 @@ struct icmp_error {
 	__u32 dest;
 	__u32 entry_index;
 	__u32 now;
-	__u32 mtu;       /* MTU of a too-big message */
+	__u32 mtu;       /* the MTU in a too-big message */
 };
 
 WEIR_PERCPU(weir_icmp_scratch, struct icmp_error, 1);
@@ -127,7 +127,7 @@ static __always_inline void icmp_rewrite(struct weir_context *ctx, struct icmp_e
 		icmp->csum = csum_apply(icmp->csum, diff);
 }
 
-/* Rewrites a message for a nat or l3dsr server. */
+/* Rewrites a message for a `nat` or `l3dsr` server. */
 static __always_inline void icmp_rewrite_to_server(struct weir_context *ctx, struct icmp_error *e,
 						   struct weir_dest *dest)
 {
@@ -188,7 +188,7 @@ __noinline int icmp_to_server(struct weir_context *ctx, struct icmp_error *e)
 
 /*
  * Forwards an error about a request to a nat server. Rewrites the quote to the request as the client sent it. The
- * source address is kept if it belongs to a router.
+ * source address is kept if it is that of a router.
  */
 static __always_inline int icmp_to_client(struct weir_context *ctx, struct icmp_error *e, struct weir_flow_cold *cold)
 {
@@ -304,7 +304,7 @@ __noinline int icmp_schedule(struct weir_context *ctx, struct icmp_error *e)
 
 /* ---- too big, from a tunnel's path ------------------------------------------------------------------------------- */
 
-/* Returns the offset of the inner packet in the quoted tunnel packet; 0 = not one of our tunnels. */
+/* Returns the offset of the inner packet in the quoted tunnel packet; 0 = not one of Weir's tunnels. */
 static __always_inline __u32 tunnel_inner(struct weir_context *ctx, const struct packet *q)
 {
 	__be16 gre = 0;

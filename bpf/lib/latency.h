@@ -30,10 +30,10 @@
 #define LATENCY_SLACK_NS        (64 * LATENCY_US)
 #define LATENCY_FULL_SEGMENT    536
 #define LATENCY_UPLOAD_BYTES    16384 /* a longer request is an upload, which can be sent in pieces */
-#define LATENCY_TLS_WINDOW      1200 /* session tickets, SETTINGS of HTTP/2 */
+#define LATENCY_TLS_WINDOW      1200 /* session tickets, HTTP/2 SETTINGS */
 #define LATENCY_TICKET_BYTES    640  /* two session tickets are shorter than this */
 #define LATENCY_TICKETS_NS      (5 * LATENCY_MS) /* after such a pause, all tickets have been acknowledged */
-#define LATENCY_HTTP2_WINDOW    128  /* SETTINGS of HTTP/2 without TLS */
+#define LATENCY_HTTP2_WINDOW    128  /* HTTP/2 SETTINGS without TLS */
 #define LATENCY_FINISHED_BYTES  100  /* a TLS Finished alone is shorter; with a request, it is longer */
 #define LATENCY_PROMPT_NS       LATENCY_MS
 #define LATENCY_RESENT_NS       (190 * LATENCY_MS) /* TCP_RTO_MIN is 200 ms */
@@ -43,14 +43,14 @@
 #define LATENCY_FIRST_TLS     1
 #define LATENCY_FIRST_PREFACE 2
 
-/* One packet of a client. */
+/* One packet from a client. */
 struct latency_packet {
 	__u64 hash;
 	__u32 dest;
 	__u32 seq;
 	__u32 ack;
 	__u32 ts_ecr;
-	__u16 length; /* length of the payload */
+	__u16 length; /* payload length, in bytes */
 	__u8 flags;
 	__u8 timestamps; /* whether the packet has timestamps */
 	__u8 first;      /* LATENCY_FIRST_* of the payload */
@@ -92,15 +92,15 @@ static __always_inline void latency_emit(struct weir_latency_flow *flow, __s64 n
 }
 
 /*
- * Returns whether the last acknowledgement in the window belongs to a response because enough acknowledgements came
- * before it: two of session tickets, or one of SETTINGS.
+ * Returns whether the last acknowledgement in the window is for a response because enough acknowledgements came before
+ * it: two of session tickets, or one of SETTINGS.
  */
 static __always_inline int latency_follows_other_acks(const struct weir_latency_flow *flow)
 {
 	return flow->acks >= (flow->protocol == WEIR_LATENCY_TLS ? 3 : 2);
 }
 
-/* Ends the exchange in the window: emits the held sample if it belongs to a response. */
+/* Ends the exchange in the window: emits the held sample if it is from a response. */
 static __always_inline void latency_flush(struct weir_latency_flow *flow)
 {
 	__u32 complete = flow->protocol == WEIR_LATENCY_TLS ? LATENCY_TICKET_BYTES : LATENCY_HTTP2_WINDOW;
@@ -245,7 +245,7 @@ static __always_inline void latency_count_in_window(struct weir_latency_flow *fl
 }
 
 /*
- * Returns whether the acknowledged bytes are "HTTP/1.1 100 Continue" with an empty line; as a record of TLS 1.3 it is
+ * Returns whether the acknowledged bytes are "HTTP/1.1 100 Continue" with an empty line; as a TLS 1.3 record it is
  * 22 bytes longer.
  */
 static __always_inline int latency_is_interim(const struct weir_latency_flow *flow, __u32 bytes)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Passes latency samples of servers to user space. */
+/* Passes server latency samples to user space. */
 #ifndef WEIR_LATENCY_SAMPLE_H
 #define WEIR_LATENCY_SAMPLE_H
 

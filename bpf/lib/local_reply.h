@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Translates replies of a nat server on the director itself, at tc egress. Checksums are correct for every
+ * Translates replies from a nat server on the director itself, at tc egress. Checksums are correct for every
  * skb->ip_summed and for GSO packets.
  */
 #ifndef WEIR_LOCAL_REPLY_H
@@ -107,7 +107,7 @@ static __always_inline int local_reply(struct __sk_buff *skb, const struct weir_
 }
 
 /*
- * Routes a reply again: with snat, the stack routed the packet to the snat address, and the route to the client can
+ * Routes a reply again: with SNAT, the stack routed the packet to the SNAT address, and the route to the client can
  * differ.
  */
 static __always_inline int local_reply_route(struct __sk_buff *skb)

@@ -36,7 +36,7 @@
 #define TCP_RST 0x04
 #define TCP_ACK 0x10
 
-/* __sk_buff.pkt_type, the constants of linux/if_packet.h. */
+/* Values of __sk_buff.pkt_type, from linux/if_packet.h. */
 #define SKB_TO_HOST	  0
 #define SKB_TO_OTHER_HOST 3
 
@@ -116,7 +116,7 @@ struct packet {
 	__u16 ip_len; /* bytes from l3 to the end of the IP packet */
 	__u16 frag_offset; /* offset of the fragment header, for the fragment stage */
 	__u32 frag_id;
-	__u32 alternative; /* server row of the second hop of GUE, 0 = none */
+	__u32 alternative; /* server row of the GUE second hop, 0 = none */
 };
 
 /* Masks that no parsed offset exceeds; the verifier needs the bound where the pointer is computed. */

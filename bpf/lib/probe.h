@@ -19,7 +19,7 @@
 #define PROBE_GRE_CSUM_LEN 8
 #define PROBE_GUE_LEN	   4
 #define PROBE_GRE_CSUM	   0x8000
-#define PROBE_SOURCE_PORT  0xc357 /* source port of GUE; any value is suitable for a single connection */
+#define PROBE_SOURCE_PORT  0xc357 /* GUE source port; any value is suitable for a single connection */
 
 #define ICMP_UNREACHABLE   3
 #define ICMPV6_UNREACHABLE 1
@@ -159,7 +159,7 @@ static __noinline int probe_encapsulate(struct __sk_buff *skb, const struct pack
 	return 0;
 }
 
-/* Sets the DSCP of l3dsr, in the second byte of an IPv4 header or across the first two of an IPv6 header. */
+/* Sets the L3DSR DSCP, in the second byte of an IPv4 header or across the first two of an IPv6 header. */
 static __noinline int probe_set_dscp(struct __sk_buff *skb, const struct packet *p, __u8 dscp)
 {
 	__be16 old, new;

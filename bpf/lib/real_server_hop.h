@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * The second hop of GUE: a packet of a TCP connection that does not exist on this host is sent to the server that the
- * director's previous table selects. The director includes the server's address in GUE's private data, in the format of
- * GitHub's load balancer (glb-director, "GLB GUE header"). The number of the next hop is incremented, so a packet takes
- * at most one such hop.
+ * The GUE second hop: a packet of a TCP connection that does not exist on this host is sent to the server that the
+ * director's previous table selects. The director includes the server's address in the GUE private data, in the format
+ * of GitHub's load balancer (glb-director, "GLB GUE header"). The number of the next hop is incremented, so a packet
+ * takes at most one such hop.
  */
 #ifndef WEIR_REAL_SERVER_HOP_H
 #define WEIR_REAL_SERVER_HOP_H
@@ -12,10 +12,10 @@
 #include "lib/socket_tuple.h"
 
 struct rs_tunnel {
-	__u32 kind;         /* RS_TUNNEL_*, 0 = not our tunnel */
+	__u32 kind;         /* RS_TUNNEL_*, 0 = not one of Weir's tunnels */
 	__u32 inner;        /* offset of the inner packet */
 	__u32 inner_family;
-	__u32 hops;         /* offset of GUE's private data, if it has the length of one hop; 0 = none */
+	__u32 hops;         /* offset of the GUE private data, if it has the length of one hop; 0 = none */
 	__u16 csum_start;   /* remote checksum offload: both from `inner`; 0 = none */
 	__u16 csum_offset;
 };

@@ -23,7 +23,7 @@ static __always_inline const struct rs_mark *rs_mark_of(__u8 family, __u8 dscp)
 	return bpf_map_lookup_elem(&weir_rs_marks, &key);
 }
 
-/* Finds the VIP of a local port. Returns whether there is such a VIP. */
+/* Finds the VIP for a local port. Returns whether there is such a VIP. */
 static __always_inline int rs_vip_of_port(const struct rs_mark *mark, __be16 port, struct weir_addr *vip)
 {
 	__u16 number = bpf_ntohs(port);
@@ -40,8 +40,8 @@ static __always_inline int rs_vip_of_port(const struct rs_mark *mark, __be16 por
 }
 
 /*
- * Finds the VIP of a packet, by its local port or, for a later fragment, by the datagram's first fragment. Returns 1 if
- * found, 0 if there is none, -1 if the first fragment was not seen.
+ * Finds the VIP for a packet, by its local port or, for a later fragment, by the datagram's first fragment. Returns 1
+ * if found, 0 if there is none, -1 if the first fragment was not seen.
  */
 static __noinline int rs_find_vip(const struct rs_mark *mark, const struct rs_packet *p, int egress,
 				  struct weir_addr *vip)
@@ -139,7 +139,7 @@ static __always_inline int rs_is_excepted(const struct weir_addr *addr)
 	return bpf_map_lookup_elem(&weir_rs_except, &key) != NULL;
 }
 
-/* Translates an ICMP error of this host about a packet that was sent to the VIP. */
+/* Translates an ICMP error from this host about a packet that was sent to the VIP. */
 static __noinline int rs_error_out(struct __sk_buff *skb, const struct rs_mark *mark, const struct rs_packet *p)
 {
 	struct rs_packet received;

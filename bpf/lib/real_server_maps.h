@@ -36,7 +36,7 @@ struct {
 	__type(value, __u8);
 } weir_rs_except SEC(".maps");
 
-/* UDP destination ports of GUE, network order. */
+/* GUE destination ports, network order. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, RS_GUE_MAX);

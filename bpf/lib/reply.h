@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Replies of nat servers: finds the flow of a reverse entry. */
+/* Replies from nat servers: finds the flow of a reverse entry. */
 #ifndef WEIR_REPLY_H
 #define WEIR_REPLY_H
 
@@ -34,7 +34,7 @@ static __always_inline __u64 linked_meta(__u32 reverse_index, const struct weir_
 }
 
 /*
- * Finds the flow of a reply. `flow` is the reverse entry with the packet's hash. Returns 0 if the entry belongs to a
+ * Finds the flow of a reply. `flow` is the reverse entry with the packet's hash. Returns 0 if the entry has a
  * different tuple or the flow has ended.
  */
 static __always_inline int reply_find(const struct packet *p, const struct flow *flow, __u32 now,
@@ -80,7 +80,7 @@ struct reply_translation {
 	__be16 port;
 	__be16 client_port;
 	__u32 ifindex;
-	struct weir_addr *client; /* the reply's destination with snat; 0 = unchanged */
+	struct weir_addr *client; /* the reply's destination with SNAT; 0 = unchanged */
 };
 
 /* Fills `xlat` from the forward entry's cold record. */

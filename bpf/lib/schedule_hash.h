@@ -44,7 +44,7 @@ static __always_inline __u32 hash_input(const struct packet *p, const struct wei
 	return input;
 }
 
-/* Computes hsiphash_1u32 of lib/siphash.c on 64-bit machines, with the key of ip_vs_mh.c's first hash. */
+/* Computes hsiphash_1u32 from lib/siphash.c on 64-bit machines, with the key of ip_vs_mh.c's first hash. */
 static __always_inline __u32 mh_hash(__u32 word)
 {
 	__u64 key0 = 2654435761ULL, key1 = 2654435761ULL;
@@ -193,7 +193,7 @@ static __always_inline __u32 first_position(const struct packet *p, const struct
 	case WEIR_SCHED_MH:
 		return extent->hash_len ? mh_hash(input) % extent->hash_len : 0;
 	}
-	/* hash_32 of include/linux/hash.h, to eight bits. */
+	/* hash_32 from include/linux/hash.h, to eight bits. */
 	return (input * 0x61C88647u) >> (32 - BUCKETS_LOG2);
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * The schedulers that compare live counts: lc, wlc, sed, nq, fo and ovf compare all servers of the list; twos and p2c
+ * The schedulers that compare live counts: lc, wlc, sed, nq, fo and ovf compare all servers in the list; twos and p2c
  * compare two servers drawn at random by weight. The fractions cost / share are compared by cross-multiplication; on a
  * tie, the first server is used.
  */
@@ -224,7 +224,7 @@ static __always_inline __u32 schedule_twos(struct weir_cursor *cursor, const str
 
 /* ---- p2c --------------------------------------------------------------------------------------------------------- */
 
-/* Number of draws, for both servers together, before the whole list is searched (crates/weir-sched, p2c). */
+/* Maximum number of draws, for both servers together, before the whole list is searched (crates/weir-sched, p2c). */
 #define P2C_TRIES 8
 
 struct p2c_search {

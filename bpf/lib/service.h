@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Finds the service of a packet: exact port, then port range, then any port. */
+/* Finds the service for a packet: exact port, then port range, then any port. */
 #ifndef WEIR_SERVICE_H
 #define WEIR_SERVICE_H
 

@@ -14,7 +14,7 @@
 #include "lib/schedule.h"
 #include "lib/socket_maps.h"
 
-/* Errors of connect() and sendmsg(). */
+/* Errors that connect() and sendmsg() return. */
 #define SOCKET_ECONNREFUSED (-111)
 #define SOCKET_EHOSTUNREACH (-113)
 #define SOCKET_ENOBUFS      (-105)
@@ -183,7 +183,7 @@ static __always_inline int no_server_error(__u32 service_id)
 
 /*
  * Records a socket's server and counts the socket. Replaces the client's destination with the server's address. Returns
- * 0, or the error of the system call.
+ * 0, or the error that the system call returns.
  */
 __noinline int record_insert(struct socket_client *client, __u32 dest_id, __u32 index, __u32 state)
 {
@@ -216,7 +216,7 @@ __noinline int record_insert(struct socket_client *client, __u32 dest_id, __u32 
 	return 0;
 }
 
-/* Selects a server and records it. Returns 0, or the error of the system call. */
+/* Selects a server and records it. Returns 0, or the error that the system call returns. */
 static __always_inline int socket_assign(struct socket_client *client, __u32 index, __u32 state)
 {
 	__u32 dest = persistence_find(client);

@@ -10,7 +10,7 @@
 
 #define CLOCK_MONOTONIC_ID 1
 #define SWEEP_PASS_NS    4000000000ULL
-#define SWEEP_STRETCH    512 /* buckets per run of the timer: about 5 us in softirq */
+#define SWEEP_STRETCH    512 /* buckets per timer run: about 5 us in softirq */
 #define SWEEP_TICK_MIN_NS 1000000ULL
 #define SWEEP_TICK_MAX_NS 20000000ULL
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Persistence: the server of a client is stored as an entry of the flow table, like IPVS's connection template
+ * Persistence: the server of a client is stored as an entry in the flow table, like IPVS's connection template
  * (ip_vs_core.c, ip_vs_sched_persist). Each new flow of the client gets that server and restarts the template's
  * timeout. While the template has live flows, it is extended by a minute at a time (ip_vs_conn.c, ip_vs_conn_expire).
  */

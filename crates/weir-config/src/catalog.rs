@@ -234,26 +234,26 @@ pub(crate) static ROOT: Section = Section {
     keys: &[
         Key::new(
             "include",
-            Kind::List(&Kind::DescribedText("the path of a file, with the wildcards `*` and `?` in its last \
+            Kind::List(&Kind::DescribedText("a file path, which may contain the wildcards `*` and `?` in its last \
                                              component")),
             Absent("no other files"),
-            "Additional configuration files. Relative paths start at the directory of the file that contains the key. \
-             Files that match a pattern are read in the order of their names; names that begin with `.` do not match. \
-             Their tables are added to those of this file. It is an error if two files set the same key, or if a file \
-             is included twice. All files are read at startup and at each `weir reload`.",
+            "Additional configuration files. Relative paths are resolved against the directory of the file that \
+             contains the key. Files that match a pattern are read in name order; names that begin with `.` do not \
+             match. Their tables are added to those in this file. It is an error if two files set the same key, or if \
+             a file is included twice. All files are read at startup and at each `weir reload`.",
             "include = [\"conf.d/*.toml\"]",
         ),
         Key::new(
             "defaults",
             Kind::Table(&DEFAULTS),
-            Absent("the defaults of each key"),
-            "Values for services, pools and checks that do not set the key themselves.",
+            Absent("each key's default"),
+            "Default values for services, pools and checks that do not set a key themselves.",
             "",
         ),
         Key::new(
             "node",
             Kind::Table(&NODE),
-            Absent("the defaults of its keys"),
+            Absent("each key's default"),
             "The director itself.",
             "",
         )
@@ -261,8 +261,8 @@ pub(crate) static ROOT: Section = Section {
         Key::new(
             "timeouts",
             Kind::Table(&TIMEOUTS),
-            Absent("the defaults of its keys"),
-            "How long an idle flow is kept.",
+            Absent("each key's default"),
+            "How long idle flows are kept.",
             "",
         )
         .known_as(&["timeout"]),
@@ -308,7 +308,7 @@ pub(crate) static ROOT: Section = Section {
             "map",
             Kind::Named(&MAP),
             Absent("no maps"),
-            "Tables of keys and values that select pools, or provide variables for texts.",
+            "Lookup tables that select pools or provide values for variables.",
             "",
         )
         .known_as(&["maps"]),
@@ -316,7 +316,7 @@ pub(crate) static ROOT: Section = Section {
             "vrrp",
             Kind::Named(&VRRP),
             Absent("no virtual routers"),
-            "Virtual addresses that move between directors (VRRP).",
+            "Virtual addresses that fail over between directors (VRRP).",
             "",
         )
         .known_as(&["vrrp_instance"]),
@@ -355,7 +355,7 @@ pub(crate) static ROOT: Section = Section {
             "announce",
             Kind::Table(&ANNOUNCE),
             Absent("no announcements"),
-            "Announces VIPs by BGP through a speaker on this machine.",
+            "Announces VIPs with BGP through a speaker on this machine.",
             "",
         ),
         Key::new(
@@ -372,9 +372,9 @@ pub(crate) static ROOT: Section = Section {
 pub(crate) static DEFAULTS: Section = Section {
     path: "defaults",
     page: "defaults",
-    purpose: "Values for all services, pools and checks that do not set the key themselves. A value applies only where \
-              its key is valid: a key for `http` services does not apply to `tcp` services, and a key of one kind of \
-              check does not apply to other kinds. Each key of `timeouts` and `limits` has its own default.",
+    purpose: "Default values for all services, pools and checks that do not set a key themselves. A value applies only \
+              where its key is valid: a key for `http` services does not apply to `tcp` services, and a key for one \
+              kind of check does not apply to other kinds. `timeouts` and `limits` are merged key by key.",
     example: "[defaults.service]\ntimeouts = { server = \"30s\" }\n\n[defaults.check]\ninterval = \
               \"5s\"\n\n[pool.web]\nservers = [\"10.0.0.5\"]\ncheck = {}\n\n[service.web]\nlisten = \
               [\"0.0.0.0:80\"]\nforward = \"proxy\"\nprotocol = \"http\"\npool = \"web\"\n",
@@ -397,8 +397,8 @@ pub(crate) static DEFAULTS: Section = Section {
             "check",
             Kind::Table(&CHECK),
             Absent("no defaults"),
-            "Keys of checks: those of pools, of servers, and `[check.NAME]`. A pool without a check does not get one \
-             from here.",
+            "Keys of checks, whether in `[check.NAME]`, in a pool or in a server. This does not add a check to a pool \
+             that has none.",
             "check = { interval = \"5s\", fall = 2 }",
         ),
     ],
@@ -408,14 +408,14 @@ pub(crate) static DEFAULTS: Section = Section {
 pub(crate) static NODE: Section = Section {
     path: "node",
     page: "node",
-    purpose: "The director itself: its interfaces, its tables and its administration. A file with only this section \
-              is valid.",
+    purpose: "Settings of the director itself: interfaces, table sizes and administration. A file with only this \
+              section is valid.",
     example: "[node]\ninterfaces = [\"eth0\"]\nadmin = \"127.0.0.1:9900\"\n",
     keys: &[
         Key::new(
             "interfaces",
             Kind::List(&Kind::Interface),
-            Absent("the interfaces with a VIP, and those of the routes to servers and default gateways"),
+            Absent("the interfaces that have a VIP, and those that routes to servers and default gateways use"),
             "Interfaces that the data plane attaches to. Packets to a VIP that arrive on another interface are not \
              balanced.",
             "interfaces = [\"eth0\", \"eth1\"]",
@@ -425,13 +425,14 @@ pub(crate) static NODE: Section = Section {
             "attach",
             Kind::OneOf(attach_hooks),
             Default("auto"),
-            "Hook of the data plane. `xdp` runs before the network stack: in the driver (native), or generic if the \
-             driver has no XDP support. `tc` processes socket buffers (tcx, or clsact on kernels without tcx) and \
-             preserves checksum offload and segmentation offload (GSO packets). `auto` selects `tc` on devices whose \
-             packets may carry partial checksums (veth, bridge, macvlan, tun, and virtual machine drivers that reject \
-             XDP), otherwise native XDP if the driver supports it, otherwise generic XDP. With `xdp`, native XDP on \
-             veth, tap and similar devices passes each packet with a partial checksum to tc; generic XDP cannot \
-             detect them. `weir status` shows the mode, the reason, and the share of packets per hook.",
+            "Hook that the data plane attaches to. `xdp` runs before the network stack: in the driver (native), or \
+             generic if the driver has no XDP support. `tc` processes socket buffers (tcx, or clsact on kernels \
+             without tcx) and preserves checksum offload and segmentation offload (GSO packets). `auto` selects `tc` \
+             on devices whose packets may carry partial checksums (veth, bridge, macvlan, tun, and virtual machine \
+             drivers that reject XDP), otherwise native XDP if the driver supports it, otherwise generic XDP. With \
+             `xdp`, native XDP on veth, tap and similar devices passes each packet with a partial checksum to tc; \
+             generic XDP cannot detect them. `weir status` shows the mode, the reason, and the share of packets per \
+             hook.",
             "attach = \"tc\"",
         )
         .known_as(&["mode", "xdp_mode", "hook"]),
@@ -439,10 +440,10 @@ pub(crate) static NODE: Section = Section {
             "vip_interface",
             Kind::Interface,
             Absent("Weir adds no VIPs"),
-            "Weir adds missing VIPs to this interface, as /32 or /128, and announces them. This includes the \
-             addresses of `proxy` services, except unspecified and loopback addresses. Addresses that already exist \
-             are never removed. An added address is removed when the last service and connection that use it end, and \
-             by `weir clean`. A virtual router on the same interface takes over such an address without interruption.",
+            "Weir adds missing VIPs to this interface, as /32 or /128, and announces them. This includes the addresses \
+             of `proxy` services, except unspecified and loopback addresses. Addresses that already exist are never \
+             removed. An added address is removed when no service or connection uses it any more, and by `weir clean`. \
+             A virtual router on the same interface takes over such an address without interruption.",
             "vip_interface = \"eth0\"",
         ),
         Key::new(
@@ -457,9 +458,9 @@ pub(crate) static NODE: Section = Section {
             "balance_own",
             Kind::Flag,
             Default("false"),
-            "Balances this machine's own connections to its layer 4 services: connect() and sendmsg() get a server's \
-             address, as with `forward = \"socket\"`. Only processes in the director's network namespace are \
-             affected. The servers must accept connections to their own addresses.",
+            "Balances this machine's own connections to its layer 4 services: connect() and sendmsg() are redirected \
+             to a server's address, as with `forward = \"socket\"`. Only processes in the director's network namespace \
+             are affected. The servers must accept connections to their own addresses.",
             "balance_own = true",
         ),
         Key::new(
@@ -467,15 +468,15 @@ pub(crate) static NODE: Section = Section {
             Kind::Flag,
             Default("true"),
             "Estimates the latency of layer 4 servers from client packets; `weir status --json` shows it. If `false`, \
-             this costs nothing per packet, `least-time` behaves like `lc`, and pools' `adapt` and `max_latency` have \
-             no effect at layer 4.",
+             there is no cost per packet, `least-time` behaves like `lc`, and the pool keys `adapt` and `max_latency` \
+             have no effect at layer 4.",
             "latency = false",
         ),
         Key::new(
             "socket_group",
             Kind::DescribedText("the name of a group"),
             Absent("the group of the daemon process"),
-            "Group of the runtime directory and of the control socket. Its members can use the socket, but cannot \
+            "Group that owns the runtime directory and the control socket. Its members can use the socket, but cannot \
              list or read anything else in the directory.",
             "socket_group = \"weir\"",
         ),
@@ -500,9 +501,9 @@ pub(crate) static NODE: Section = Section {
             "max_servers",
             integer(Node::MAX_SERVERS),
             Default("16384"),
-            "Maximum number of servers over all services, including those created by ipvsadm. If omitted, the limit is \
-             at least twice the number that the file needs, rounded up to a power of two. Only `weir clean` releases \
-             the memory.",
+            "Maximum number of servers across all services, including those created by ipvsadm. If omitted, the limit \
+             is at least twice the number that the file needs, rounded up to a power of two. Only `weir clean` \
+             releases the memory.",
             "max_servers = 1000",
         ),
         Key::new(
@@ -534,9 +535,9 @@ pub(crate) static NODE: Section = Section {
             "metrics",
             Kind::OneOf(metrics),
             Default("default"),
-            "Amount of detail in `/metrics`. With `default`, queue, connect, response and total times have histograms \
+            "Level of detail of `/metrics`. With `default`, queue, connect, response and total times have histograms \
              per service, route and pool, but only sums, counts and quantiles per server. `full` adds histograms per \
-             server: 52 more series for each server.",
+             server: 52 additional series per server.",
             "metrics = \"full\"",
         ),
     ],
@@ -568,7 +569,7 @@ pub(crate) static ADMIN: Section = Section {
         ),
         Key::new(
             "tokens",
-            Kind::DescribedText("the path of a file"),
+            Kind::DescribedText("a file path"),
             Absent("only `token` in the runtime directory, valid for loopback clients, with role `write`"),
             "Token file. Each line has a name, a role and the SHA-256 of the token, as printed by `weir token add NAME \
              --role ROLE`. Roles: `read`; `operate`, which may also set the state of a server (drain, maint, ready) \
@@ -590,8 +591,8 @@ pub(crate) static ADMIN: Section = Section {
             "hosts",
             Kind::List(&Kind::Text),
             Absent("the listen address, and `localhost` on loopback"),
-            "Host names that clients may use. A request with any other `Host` is rejected with 421, which prevents \
-             DNS rebinding attacks from web pages. A name without a port matches any port.",
+            "Host names that clients may use. Requests with any other `Host` are rejected with 421, which prevents DNS \
+             rebinding attacks from web pages. A name without a port matches any port.",
             "hosts = [\"lb1.example\", \"localhost:8443\"]",
         )
         .known_as(&["server_name", "allowed_hosts"]),
@@ -602,7 +603,7 @@ pub(crate) static ADMIN: Section = Section {
 pub(crate) static TIMEOUTS: Section = Section {
     path: "timeouts",
     page: "timeouts",
-    purpose: "Flow idle timeouts, as set by `ipvsadm --set`. Whole seconds.",
+    purpose: "Flow idle timeouts in whole seconds, as set by `ipvsadm --set`.",
     example: "[timeouts]\ntcp = \"15m\"\n",
     keys: &[
         Key::new(

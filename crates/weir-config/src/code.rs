@@ -73,9 +73,9 @@ codes! {
     Syntax = "E001",
         "The parser cannot continue at this position. The rest of the line is not checked.",
         "Write `KEY = VALUE`, put strings in double quotes, and close every bracket and quotation mark.";
-    /// A key or table is written twice.
+    /// A key or table is defined twice.
     DuplicateKey = "E002",
-        "TOML allows each key once per table, and each table header once. Which of the two was intended is unknown.",
+        "TOML allows each key once per table, and each table header once. It is unclear which of the two is intended.",
         "Remove or rename one of them. Write several routes or checks as arrays of tables, with double brackets.";
     /// Unknown configuration key.
     UnknownKey = "E003",
@@ -84,7 +84,7 @@ codes! {
     /// The value has the wrong type.
     WrongType = "E004",
         "Each key has one type: string, integer, boolean, list or table. Durations and sizes are strings with a unit.",
-        "Write the value as shown in the manual page of the key, for example `tcp = \"15m\"` instead of `tcp = 900`.";
+        "Write the value as shown on the key's manual page, for example `tcp = \"15m\"` instead of `tcp = 900`.";
     /// The number or duration is out of range.
     OutOfRange = "E005",
         "The kernel, the protocol or the data plane cannot represent such a value, or it would disable the service.",
@@ -104,8 +104,8 @@ codes! {
         "Add the key; the message has an example.";
     /// Invalid IP address, or one that is not allowed here.
     BadAddress = "E009",
-        "Listeners and servers must be unicast addresses. Multicast, broadcast, unspecified and link-local addresses \
-         are not allowed, and host names are not resolved here.",
+        "Listener and server addresses must be unicast. Multicast, broadcast, unspecified and link-local addresses are \
+         not allowed, and host names are not resolved here.",
         "Write the IP address. For servers known by name, use `servers_dns = { name = \"web.internal\", port = 8080 \
          }` in the pool.";
     /// Invalid listener.
@@ -128,7 +128,8 @@ codes! {
         "Remove one of them, or change its port. Both listeners are shown.";
     /// A list contains a duplicate entry.
     DuplicateEntry = "E014",
-        "A duplicate server would accidentally get a double share, and one name would refer to two servers.",
+        "A duplicate server would accidentally get twice its share of clients, and one name would refer to two \
+         servers.",
         "Remove one of them. For a larger share, increase `weight`.";
     /// The pool does not exist.
     DanglingPool = "E015",
@@ -136,25 +137,25 @@ codes! {
         "Correct the name, or add the pool.";
     /// The forwarding method does not support this server's address family for this listener.
     FamilyMismatch = "E016",
-        "`direct`, `nat` and `l3dsr` do not change the IP version of a packet, so a server must have the address \
-         family of the listener. `tunnel` encapsulates the packet and `proxy` opens a new connection: both support \
-         servers of either family.",
+        "`direct`, `nat` and `l3dsr` do not change the IP version of a packet, so a server must have the listener's \
+         address family. `tunnel` encapsulates the packet and `proxy` opens a new connection: both support servers of \
+         either family.",
         "Use a pool with servers of the listener's family, `forward = \"tunnel\"`, or `forward = \"proxy\"`.";
     /// Invalid name.
     BadName = "E017",
-        "Names are used on command lines, in metrics and in `POOL/ADDRESS`. Header fields, cookies and groups have \
-         their own rules.",
-        "Names of pools, services and checks consist of ASCII letters, digits, `-`, `_` and `.`. For other names see \
-         the message.";
+        "Names are used on command lines, in metrics and in `POOL/ADDRESS`. Names of header fields, cookies and groups \
+         follow other rules.",
+        "Pool, service and check names consist of ASCII letters, digits, `-`, `_` and `.`. For other names, see the \
+         message.";
     /// Two settings are mutually exclusive.
     Contradiction = "E018",
         "Each setting is valid on its own, but not both together. Both locations are shown.",
         "Change or remove one of them.";
-    /// A list that needs an entry is empty.
+    /// A list that needs at least one entry is empty.
     EmptyList = "E019",
         "With an empty list nothing would be served, checked or selected; omitting the key has a different meaning.",
         "Add an entry, or remove the key.";
-    /// The file exceeds a limit of `[node]`.
+    /// The file exceeds a limit in `[node]`.
     OverLimit = "E020",
         "Kernel tables are allocated at startup, with the sizes `max_services` and `max_servers`. A server counts once \
          for each layer 4 service that uses it. The message shows the smallest value that is accepted. Servers and \
@@ -175,7 +176,7 @@ codes! {
         "Save the file as UTF-8.";
     /// The file contains NUL bytes.
     NulByte = "E024",
-        "Text files contain no NUL bytes. The file was damaged by a crash, or it is a binary file.",
+        "Text files contain no NUL bytes. The file may have been damaged by a crash, or it may be a binary file.",
         "Restore the file from a backup.";
     /// The interface does not exist.
     NoInterface = "E025",
@@ -192,8 +193,8 @@ codes! {
         "Correct the value as the message describes.";
     /// The check has no port to connect to.
     NoCheckPort = "E042",
-        "A server without a port uses the port of the client's connection. A check without `port` uses the port of \
-         the service, which requires exactly one.",
+        "A server without a port uses the port of the client's connection. A check without `port` uses the service's \
+         port, so the service must have exactly one.",
         "Add `port` to the check, or a port to the server.";
     /// The API would be reachable from other machines without TLS.
     AdminWithoutTls = "E060",
@@ -201,16 +202,17 @@ codes! {
         "Add `tls` to `[node.admin]`, or listen on 127.0.0.1 or [::1].";
     /// Only the owner of the daemon may make this change.
     OwnerOnly = "E061",
-        "A configuration that is uploaded as text must not add or change programs, accounts, files, or access control \
-         of the daemon: otherwise every client that may upload one would gain the privileges of the daemon's user.",
+        "A configuration that is uploaded as text must not add or change programs, accounts, files, or the daemon's \
+         access control; otherwise, every client that may upload one would gain the privileges of the daemon's user.",
         "Reload the file as root or as the user who runs Weir.";
     /// A secret cannot be read.
     SecretUnavailable = "E070",
-        "The file, environment variable or systemd credential with the secret is missing, empty or not readable.",
+        "The file, environment variable or systemd credential that should contain the secret is missing, empty or \
+         unreadable.",
         "Create it where the message indicates, readable by the user who runs Weir.";
-    /// A list in a file cannot be used.
+    /// A list file cannot be used.
     BadListFile = "E075",
-        "The file with networks, hosts, users or map entries is missing, unreadable or too large, or a line is \
+        "The file that lists networks, hosts, users or map entries is missing, unreadable or too large, or a line is \
          invalid. Without the list, the wrong requests would be admitted or rejected.",
         "Create it where the message indicates, readable by the user who runs Weir, with one entry per line.";
     /// An included file cannot be used.
@@ -219,36 +221,37 @@ codes! {
         "Correct the path, which is relative to the file that contains the `include`.";
     /// No service uses this pool.
     UnusedPool = "W001",
-        "No service or route refers to it, so its servers are neither used nor checked.",
+        "No service or route refers to the pool, so its servers are neither used nor checked.",
         "Use it in a service or route, or remove it.";
     /// The server's port differs from the listener's, and the forwarding method does not change ports.
     PortNotRewritten = "W002",
-        "With `direct`, `tunnel` and `l3dsr` the destination port is not changed. The port of a server is only used \
-         for checks.",
+        "With `direct`, `tunnel` and `l3dsr` the destination port is not changed. A server's port is used only for \
+         checks.",
         "Remove the port, listen on it, or use `forward = \"nat\"`.";
-    /// Every server of a pool in use has weight 0.
+    /// Every server in a pool that is used has weight 0.
     AllQuiesced = "W003",
-        "Servers with weight 0 do not receive new clients, so the service rejects all of them.",
+        "Servers with weight 0 do not receive new clients, so the service rejects every new client.",
         "Set the weight of at least one server to 1 or more.";
-    /// The source ports of `snat` overlap the director's local ports.
+    /// The SNAT source ports overlap the director's local ports.
     LocalPorts = "W004",
-        "The kernel allocates source ports of outgoing connections from `net.ipv4.ip_local_port_range`. If `snat` \
-         selects a port that a connection of the director already uses, replies of one of them are lost.",
+        "The kernel allocates source ports for outgoing connections from `net.ipv4.ip_local_port_range`. If SNAT \
+         selects a port that one of the director's own connections already uses, the replies to one of the two are \
+         lost.",
         "Choose other `ports`, or change net.ipv4.ip_local_port_range.";
     /// The key has no effect here.
     NoEffect = "W005",
         "Another setting prevents this key from being used: the forwarding method, the protocol or the kind of check \
          does not support it.",
         "Remove it, or change the setting shown with the diagnostic.";
-    /// A pool in use has no servers.
+    /// A pool that is used has no servers.
     NoServers = "W006",
         "The service rejects all clients.",
         "Add `servers`, `servers_file` or `servers_dns`.";
-    /// A server has the VIP and port of the service.
+    /// A server has the service's VIP and port.
     ServerIsVip = "W007",
-        "The forwarded packets would return to the director as client packets.",
+        "Forwarded packets would return to the director as client packets.",
         "Use the server's own address.";
-    /// A service listens on the address of the API.
+    /// A service listens on the API address.
     AdminShadowed = "W008",
         "The data plane processes packets before local sockets do, so the API would not be reachable at this address.",
         "Change the address or port of `admin` or of the service.";
@@ -261,10 +264,10 @@ codes! {
         "A service on `fwmark/N` handles packets that the kernel's network stack has marked and routed, but \
          forwarding is disabled on this machine.",
         "Set net.ipv4.ip_forward=1, or net.ipv6.conf.all.forwarding=1 for IPv6.";
-    /// The `listen` address of `[sync]` is not configured on this machine.
+    /// The `listen` address in `[sync]` is not configured on this machine.
     MissingSyncAddress = "W011",
         "Flows are not synchronized until an interface has the address. The file may be for another director.",
-        "Write an address of this machine; `ip -brief address` lists them.";
+        "Use an address of this machine; `ip -brief address` lists them.";
     /// No pool or server uses this check.
     UnusedCheck = "W020",
         "A `[check.NAME]` has no effect until a pool or server refers to it.",
@@ -272,41 +275,42 @@ codes! {
     /// The pool's services listen on several ports, but the check connects to only one.
     CheckPort = "W021",
         "A failure on the other ports is not detected.",
-        "Add `port` to the check to confirm the port, or add one check for each port.";
-    /// A pool in use has servers without a health check.
+        "If checking one port is enough, set `port` in the check; otherwise, add one check for each port.";
+    /// A pool that is used has servers without a health check.
     Unchecked = "W022",
         "A failed server keeps its share of the clients until an operator drains it.",
-        "Add `check = { kind = \"tcp\" }` or a better one to the pool.";
-    /// A service with TLS sends plain HTTP to the same port of its servers.
+        "Add `check = { kind = \"tcp\" }` or a more specific check to the pool.";
+    /// A service that terminates TLS sends unencrypted data to the same port on its servers.
     PlainToTlsPort = "W023",
         "A server without a port uses the port of the client's connection. The service terminates TLS, so the server \
          receives plain HTTP or TCP on a port where it probably expects TLS, and every request fails with 502.",
-        "Add the port of the server: `\"10.0.0.5:80\"`. If it expects TLS, add `tls` to the pool.";
-    /// The path of a route is compared in a different form than written.
+        "Add the server's port: `\"10.0.0.5:80\"`. If it expects TLS, add `tls` to the pool.";
+    /// A route path is not compared in the form in which it is written.
     PathSpelling = "W030",
-        "Paths are compared in normalized form (RFC 3986 section 6.2.2): unnecessary percent-encoding decoded, the \
-         rest in upper case.",
+        "Paths are compared in normalized form (RFC 3986 section 6.2.2): unnecessary percent-encodings are decoded, \
+         and the others are converted to upper case.",
         "Write the path as shown in the message.";
-    /// The path cannot match any normalized request path.
+    /// A route path cannot match any normalized request path.
     PathNotNormalized = "W031",
-        "Dot segments, duplicate slashes and unnecessary percent-encoding are removed before routes compare paths, so \
+        "Dot segments, duplicate slashes and unnecessary percent-encodings are removed before routes compare paths, so \
          this route never matches.",
         "Write the path in normalized form, or set `normalize_path = false` in the service.";
-    /// The source addresses of `snat` do not move with the VIP.
+    /// The SNAT source address does not fail over with the VIP.
     FixedSnatAddress = "W040",
-        "The director's own address does not move when the other director takes over the flows, so their replies are \
+        "Another director that takes over the flows does not take over this director's own address, so the replies are \
          lost.",
-        "List addresses that move with the VIP, for example those in the `excluded_addresses` of the same [vrrp.NAME].";
-    /// Every user of the machine can read a secret.
+        "List addresses that fail over with the VIP, for example those in the `excluded_addresses` of the same \
+         [vrrp.NAME].";
+    /// Every user on the machine can read a secret.
     ExposedSecret = "W070",
         "The configuration contains a secret or refers to a file that contains one, and the file mode lets every user \
          read it.",
         "Run `chmod 600` on the file, or store the secret in a separate file: `{ file = \"/etc/weir/cookie.secret\" \
          }`.";
-    /// The connection to etcd is not protected.
+    /// The connection to etcd is not encrypted.
     UnencryptedEtcd = "W071",
         "A URL in `etcd` begins with http:// and refers to another machine. Anyone who can read the packets learns the \
-         password of `user`. Anyone who can change them can change the configuration, unless the directors have a \
+         password of `user`; anyone who can modify them can change the configuration, unless the directors have a \
          `group_key`.",
         "Use https:// URLs with `ca`, and `group_key`.";
     /// The scheduler name is an alias.
@@ -317,31 +321,32 @@ codes! {
     TooManyDiagnostics = "N002",
         "A file with more than 1000 different errors or warnings is probably not the intended file.",
         "Fix the reported problems, then check again.";
-    /// Packets of firewall mark services pass through the kernel's network stack.
+    /// Packets for firewall mark services pass through the kernel's network stack.
     MarkOverhead = "N003",
         "The mark is set by the firewall in the network stack, so XDP cannot process these packets earlier. They cost \
-         more than those of a listener with an address.",
+         more than packets to a listener with an address.",
         "Use an address and port if possible.";
-    /// Connections end when another director takes over the VIP.
+    /// Connections are lost when another director takes over the VIP.
     FailoverEndsFlows = "N004",
-        "Without [sync] the other director has no entries for these flows. It sends their packets to the right servers \
-         only if the scheduler is stateless.",
+        "Without `[sync]`, the other director has no entries for these flows. It sends their packets to the right \
+         servers only if the scheduler is stateless.",
         "Use `[sync]`, or `scheduler = \"maglev\"` with `direct`, `tunnel` or `l3dsr`, and the same file on both \
          directors (docs/manual/failover.md).";
-    /// Directors divide the source ports of `snat`.
+    /// Directors divide the SNAT source ports among themselves.
     DividedPorts = "N005",
-        "With [sync] each director assigns its own part of the ports, so that flows that two directors accept at the \
-         same time never have the same port. The parts are derived from the sorted addresses of `listen` and `peers`.",
+        "With `[sync]`, each director assigns its own part of the ports, so that flows that two directors accept at \
+         the same time never have the same port. The parts are derived from the sorted addresses in `listen` and \
+         `peers`.",
         "No change is required. If the part is too small, use more `ports` or `addresses`.";
-    /// An interface that a virtual router names does not exist.
+    /// A virtual router's interface does not exist.
     MissingRouterInterface = "N006",
         "The virtual router is in the fault state until the interface exists and has a carrier. The interface may be \
          created later, or the file may be for another machine.",
         "Correct the name, or create the interface.";
-    /// A program that the configuration names does not exist, or is not executable.
+    /// A configured program does not exist or is not executable.
     MissingProgram = "N007",
-        "Programs of checks and notifications are started only when they are needed. A missing program is logged only \
-         at that time; a check that uses it fails.",
+        "Check and notification programs are started only when they are needed. A missing program is logged only at \
+         that time; a check that uses it fails.",
         "Install the program, make it executable with `chmod +x`, or correct the path.";
 }
 

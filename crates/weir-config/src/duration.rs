@@ -1,4 +1,4 @@
-//! Parses durations, an integer and a unit: `"500ms"`, `"2s"`, `"5m"`, `"1h"`, `"1d"`.
+//! Parses durations. A duration is an integer and a unit: `"500ms"`, `"2s"`, `"5m"`, `"1h"`, `"1d"`.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::unit;
 /// # Errors
 /// Returns the reason why the text is not a duration.
 pub fn parse(text: &str) -> Result<Duration, String> {
-    unit::parse(text, &DURATION_UNITS, "duration too large").map(Duration::from_millis)
+    unit::parse(text, &DURATION_UNITS, "the duration is too large").map(Duration::from_millis)
 }
 
 #[cfg(test)]
@@ -21,7 +21,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_unit_parses_and_formats() {
+    fn every_unit_is_parsed_and_formatted() {
         for (text, millis) in [
             ("500ms", 500),
             ("2s", 2000),
@@ -36,7 +36,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_amounts_are_rejected() {
+    fn invalid_durations_are_rejected() {
         for text in [
             "",
             "s",

@@ -12,7 +12,7 @@ const UNITS: [(&str, u64); 4] = [
 
 /// Parses a size with a unit. Returns the number of bytes, or the reason why the text is invalid.
 pub(crate) fn parse(text: &str) -> Result<u64, String> {
-    unit::parse(text, &UNITS, "size too large")
+    unit::parse(text, &UNITS, "the size is too large")
 }
 
 #[cfg(test)]

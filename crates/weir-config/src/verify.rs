@@ -292,8 +292,8 @@ fn verify_limits(sink: &mut Sink<'_>, lowered: &LoweredConfig) {
     }
 }
 
-/// Returns the number of servers that counts towards `max_servers`: that of the pools or of the layer 4 services,
-/// whichever is larger.
+/// Returns the number of servers that counts toward `max_servers`: in the pools or in the layer 4 services, whichever
+/// is larger.
 fn needed_servers(lowered: &LoweredConfig) -> usize {
     let pools = lowered.pools.iter();
     let sizes: HashMap<&str, usize> = pools
@@ -347,7 +347,7 @@ fn verify_snat(sink: &mut Sink<'_>, service: &LoweredService, host: &dyn Machine
 }
 
 /// Reports which source ports this director assigns. Also reports fewer ports than directors, and addresses that do not
-/// move with the VIP.
+/// fail over with the VIP.
 fn report_divided_ports(sink: &mut Sink<'_>, service: &LoweredService, sync: Option<&FlowSync>) {
     let (Some(snat), Some(location), Some(sync)) = (&service.service.snat, &service.snat, sync)
     else {
@@ -356,7 +356,7 @@ fn report_divided_ports(sink: &mut Sink<'_>, service: &LoweredService, sync: Opt
     let ((first_port, last_port), directors) = (snat.ports, sync.directors());
     let Some((first, last)) = sync.own_ports(snat.ports) else {
         let message = format!(
-            "there are fewer source ports ({first_port}-{last_port}) than directors of [sync] ({directors})"
+            "there are fewer source ports ({first_port}-{last_port}) than directors in [sync] ({directors})"
         );
         sink.push(
             Diagnostic::new(Code::Contradiction, location, message)
@@ -371,10 +371,11 @@ fn report_divided_ports(sink: &mut Sink<'_>, service: &LoweredService, sync: Opt
     );
     sink.push(Diagnostic::new(Code::DividedPorts, location, message));
     if snat.addresses.is_empty() {
-        let message = "`snat` uses the director's own address, which does not move with the VIP";
+        let message =
+            "`snat` uses the director's own address, which does not fail over with the VIP";
         sink.push(
             Diagnostic::new(Code::FixedSnatAddress, location, message)
-                .fix("set `addresses` to addresses that move with the VIP"),
+                .fix("set `addresses` to addresses that fail over with the VIP"),
         );
     }
 }
@@ -407,10 +408,8 @@ fn verify_one_packet(sink: &mut Sink<'_>, service: &LoweredService) {
                 location,
                 "`one_packet` and `snat` are mutually exclusive",
             )
-            .related(snat, "source address translation is enabled here")
-            .cause(
-                "source address translation needs flow entries, which `one_packet` does not create",
-            )
+            .related(snat, "SNAT is enabled here")
+            .cause("SNAT needs flow entries, which `one_packet` does not create")
             .fix("remove one of them"),
         );
     }

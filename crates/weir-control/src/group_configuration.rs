@@ -5,10 +5,10 @@ use serde::{Deserialize, Serialize};
 /// A configuration that the group has published.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GroupConfiguration {
-    /// The name of the group.
+    /// The group name.
     pub group: String,
-    /// The version of the configuration.
+    /// The configuration version.
     pub version: u64,
-    /// The text of the configuration.
+    /// The configuration text.
     pub text: String,
 }

@@ -1,4 +1,4 @@
-//! Stores the totals of services over the last 15 minutes, for the charts on the dashboard.
+//! Stores service totals for the last 15 minutes, for the charts on the dashboard.
 //!
 //! The director records a point every [`INTERVAL`], or less often if reading the totals takes long. Memory is bounded,
 //! because points are recorded only for the sum of all services and for each of the first [`SERVICES_MAX`] services.
@@ -28,8 +28,8 @@ const RETENTION: Duration = Duration::from_secs(15 * 60);
 /// Maximum number of services that have their own points.
 const SERVICES_MAX: usize = 100;
 
-/// The totals of a service, or of all services together, at one time. The totals of the proxy's exchanges start at zero
-/// when the process starts.
+/// The totals for one service, or for all services together, at one point in time. The totals of the proxy's exchanges
+/// start at zero when the process starts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HistoryPoint {
     /// The time, in milliseconds since 1970.
@@ -108,7 +108,7 @@ pub struct HistoryReport {
     pub points: Vec<HistoryPoint>,
 }
 
-/// The points of the last 15 minutes, for all services together and for individual services.
+/// The points from the last 15 minutes, for all services together and for individual services.
 #[derive(Debug, Default)]
 pub(crate) struct History {
     /// Points of all services together.
@@ -118,7 +118,7 @@ pub(crate) struct History {
 }
 
 impl History {
-    /// Adds the totals of the services at `now`, the time since 1970. The services must be in file order.
+    /// Adds the services' totals at `now`, the time since 1970. The services must be in file order.
     pub(crate) fn record(&mut self, snapshot: &Snapshot, now: Duration) {
         let at_ms = millis(now);
         let oldest = at_ms.saturating_sub(millis(RETENTION));
@@ -152,7 +152,7 @@ impl History {
         }
     }
 
-    /// Returns the points of a service, or of all services together.
+    /// Returns the points for one service, or for all services together.
     pub(crate) fn report(&self, service: Option<&str>, now: Duration) -> HistoryReport {
         let points = match service {
             None => Some(&self.all),

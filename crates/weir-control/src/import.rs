@@ -25,7 +25,7 @@ use weir_sys::names;
 pub const RESOLVE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Maximum number of runs of an importer after the first. If an importer looks up one name only after another has been
 /// resolved, an additional run is needed.
-const RERUNS_MAX: usize = 4;
+const MAX_RERUNS: usize = 4;
 
 /// This machine, with the names resolved so far.
 #[derive(Debug, Default)]
@@ -47,7 +47,7 @@ pub fn with_names<T>(root: Option<&Path>, import: impl Fn(&Machine) -> T) -> (T,
     };
     let mut unresolved: Vec<String> = Vec::new();
     let mut imported = import(&machine);
-    for _ in 0..RERUNS_MAX {
+    for _ in 0..MAX_RERUNS {
         let requested = machine.requested.take();
         if requested.is_empty() {
             break;
@@ -164,7 +164,7 @@ impl Machine {
     }
 }
 
-/// Resolves names in lines of ipvsadm.
+/// Resolves names in ipvsadm lines.
 impl Names for Machine {
     fn address(&self, host: &str) -> Option<Ipv4Addr> {
         self.addresses(host).iter().find_map(|found| match found {
@@ -195,9 +195,9 @@ impl Names for Machine {
 }
 
 /// Maximum number of VIPs that the comment lists.
-const VIPS_SHOWN_MAX: usize = 4;
+const MAX_VIPS_SHOWN: usize = 4;
 
-/// Returns comment lines about the VIPs of an imported file. Like the original program, Weir expects the VIPs to be on
+/// Returns comment lines about the VIPs in an imported file. Like the original program, Weir expects the VIPs to be on
 /// this machine already, unless they are addresses of a virtual router. Only the operator can decide whether Weir
 /// should add them, because Weir must not add VIPs that another director has.
 pub async fn vip_comment(toml: &str) -> String {
@@ -270,19 +270,19 @@ pub const fn ipvsadm_comment() -> &'static str {
 fn list(vips: &BTreeSet<IpAddr>, interfaces: &BTreeMap<IpAddr, String>) -> String {
     let mut listed: Vec<String> = vips
         .iter()
-        .take(VIPS_SHOWN_MAX)
+        .take(MAX_VIPS_SHOWN)
         .map(|vip| match interfaces.get(vip) {
             Some(interface) => format!("{vip} (now on {interface})"),
             None => format!("{vip} (now on no interface)"),
         })
         .collect();
-    if vips.len() > VIPS_SHOWN_MAX {
-        listed.push(format!("and {} more", vips.len() - VIPS_SHOWN_MAX));
+    if vips.len() > MAX_VIPS_SHOWN {
+        listed.push(format!("and {} more", vips.len() - MAX_VIPS_SHOWN));
     }
     listed.join(", ")
 }
 
-/// Returns the name of the interface of each address of this machine.
+/// Returns this machine's addresses, each with its interface name.
 async fn interfaces() -> Result<BTreeMap<IpAddr, String>, weir_netlink::Error> {
     let netlink = Netlink::open()?;
     let links = netlink.links().await?;

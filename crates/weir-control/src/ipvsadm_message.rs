@@ -35,7 +35,7 @@ pub enum Response {
     Daemons(String),
 }
 
-/// Adds the file name to errors that refer to a line of the file.
+/// Adds the file name to errors that refer to a line in the file.
 pub(crate) fn name_file(results: &mut [Result<(), EditError>], file: &std::path::Path) {
     for result in results {
         if let Err(EditError::File { line, definition }) = result {

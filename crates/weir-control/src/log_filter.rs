@@ -1,4 +1,4 @@
-//! Stores the filter of the event log, which can be changed at run time.
+//! Stores the event log filter, which can be changed at run time.
 //!
 //! The program that starts the log registers a function that changes the filter. `POST /v1/log` calls this function.
 
@@ -6,7 +6,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
-/// A function that changes the filter of the log.
+/// A function that changes the log filter.
 type Change = Box<dyn Fn(&str) -> Result<(), String> + Send + Sync>;
 
 /// The registered log.

@@ -15,12 +15,12 @@ use weir_sys::replace_file;
 
 const FILE: &str = "proxy.json";
 
-/// Returns the persisted overrides of a runtime directory; `None` = the file is missing or unreadable.
+/// Returns the persisted overrides from a runtime directory; `None` = the file is missing or unreadable.
 pub(crate) fn overrides(runtime_dir: &Path) -> Option<weir_state::Overrides> {
     OverrideStore::open(runtime_dir).1
 }
 
-/// The overrides file of a runtime directory, and the revision in the file.
+/// The overrides file in a runtime directory, and the revision in the file.
 #[derive(Debug)]
 pub(crate) struct OverrideStore {
     path: PathBuf,
@@ -29,7 +29,7 @@ pub(crate) struct OverrideStore {
 }
 
 impl OverrideStore {
-    /// Opens the file of a runtime directory. Also returns the overrides in the file; `None` = the file is missing or
+    /// Opens the file in a runtime directory. Also returns the overrides in the file; `None` = the file is missing or
     /// unreadable.
     pub(crate) fn open(runtime_dir: &Path) -> (Self, Option<Overrides>) {
         let path = runtime_dir.join(FILE);

@@ -35,13 +35,13 @@ pub struct WantedConfiguration<'a> {
     pub desired: &'a Desired,
     /// The configuration without the servers from server lists.
     pub configured: &'a Desired,
-    /// The text of the configuration, with included files.
+    /// The configuration text, including included files.
     pub text: &'a str,
 }
 
 impl WantedConfiguration<'_> {
     /// Returns the servers from server lists.
-    pub fn added(&self) -> Vec<AddedServer> {
+    pub fn added_servers(&self) -> Vec<AddedServer> {
         let mut added = Vec::new();
         let configured_pools = self.configured.pools.iter();
         for (pool, configured) in self.desired.pools.iter().zip(configured_pools) {
@@ -62,7 +62,7 @@ impl WantedConfiguration<'_> {
         added
     }
 
-    /// Returns the names of checks. The checks of servers from lists are always named checks of the configuration.
+    /// Returns the names of checks. The checks of servers from lists are always named checks in the configuration.
     fn names(&self, checks: &[Check]) -> Vec<String> {
         let configured_checks = &self.configured.checks;
         let find = |check: &Check| {
@@ -99,7 +99,7 @@ pub trait Plane {
         Ok(())
     }
 
-    /// Sets or removes the override of a server.
+    /// Sets or removes a server's override.
     fn update_server(
         &mut self,
         pool: &str,
@@ -107,13 +107,13 @@ pub trait Plane {
         update: ServerUpdate,
     ) -> impl Future<Output = Result<(), Self::Error>>;
 
-    /// Returns the override of a server. The time that this takes does not depend on the number of servers and flows.
-    fn overridden(&self, pool: &str, server: &str) -> Option<Override>;
+    /// Returns a server's active override. The time that this takes does not depend on the number of servers and flows.
+    fn active_override(&self, pool: &str, server: &str) -> Option<Override>;
 
     /// Applies check results.
     fn apply_health(&mut self, events: Vec<HealthEvent>) -> Result<(), Self::Error>;
 
-    /// Returns the saved check results of a server, which are the initial state of new checks.
+    /// Returns a server's saved check results, which are the initial state of new checks.
     fn saved_state(&self, pool: &str, server: &str) -> Option<SavedState>;
 
     /// Returns whether an operator has drained a server or put it in maintenance.
@@ -145,7 +145,7 @@ pub trait Plane {
         true
     }
 
-    /// Returns whether any server of the pool has checks but no result yet.
+    /// Returns whether any server in the pool has checks but no result yet.
     fn is_settling(&self, pool: &Pool) -> bool {
         let _ = pool;
         false
@@ -275,7 +275,7 @@ pub trait Plane {
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    /// Reverts the changes of a successor that failed after [`Self::export_state`].
+    /// Reverts changes made by a successor that failed after [`Self::export_state`].
     fn resume(&mut self) -> impl Future<Output = Result<(), Self::Error>> {
         std::future::ready(Ok(()))
     }

@@ -18,7 +18,7 @@ use weir_state::PoolState;
 
 pub use crate::trace_export::TraceStatus;
 
-/// The state of a director at one time.
+/// A director's state at one point in time.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
     /// Number of configurations that have been applied; survives restarts.
@@ -100,7 +100,7 @@ pub struct ProxyServerStatus {
     pub weight: u32,
     /// The server's state.
     pub state: ServerState,
-    /// The reason for the state of the server.
+    /// The reason for the server's state.
     pub reason: String,
     /// When the server entered its state.
     pub since: SystemTime,

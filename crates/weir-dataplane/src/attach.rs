@@ -286,7 +286,7 @@ fn interface_name(ifindex: u32) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&name[..end]).into_owned())
 }
 
-/// Returns the ids of all programs at tcx ingress of a device; empty if the kernel has no tcx.
+/// Returns the ids of all programs at a device's tcx ingress; empty if the kernel has no tcx.
 ///
 /// # Errors
 /// Fails if the device does not exist, or the kernel rejects the request.

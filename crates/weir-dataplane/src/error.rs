@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-/// An error of the data plane. A call that fails does not change the objects that were already pinned and attached.
+/// A data plane error. A call that fails does not change the objects that were already pinned and attached.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A bpf(2) command or a related system call failed.
@@ -148,9 +148,9 @@ pub enum Error {
     NoXdp {
         /// The device.
         ifindex: u32,
-        /// The error of native mode.
+        /// The error in native mode.
         native: io::Error,
-        /// The error of generic mode.
+        /// The error in generic mode.
         generic: io::Error,
     },
     /// The data plane was opened read-only.
@@ -159,7 +159,7 @@ pub enum Error {
     /// Programs can be attached only after [`crate::Dataplane::activate`].
     #[error("the data plane is not active yet")]
     NotActive,
-    /// An error of weir-sys.
+    /// An error from weir-sys.
     #[error(transparent)]
     System(#[from] weir_sys::Error),
 }

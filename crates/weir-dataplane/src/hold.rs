@@ -35,7 +35,7 @@ const CLSACT_HANDLE: TcHandle = TcHandle::new(0, 0x5768);
 type KeyBytes = [u8; 24];
 type AddressBytes = [u8; 16];
 /// Number of bytes before each frame in the ring: `ifindex` and `length`.
-const RECORD_HEADER: usize = 8;
+const RECORD_HEADER_BYTES: usize = 8;
 
 /// A destination whose connections are held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -159,7 +159,7 @@ impl Hold {
     pub fn next_frame(&mut self) -> Option<HeldFrame> {
         loop {
             let record = self.ring.next()?;
-            let (header, frame) = record.split_at_checked(RECORD_HEADER)?;
+            let (header, frame) = record.split_at_checked(RECORD_HEADER_BYTES)?;
             let word = |offset: usize| {
                 let bytes = header
                     .get(offset..offset + 4)

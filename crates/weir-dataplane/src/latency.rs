@@ -1,4 +1,4 @@
-//! Reads the latency estimator's samples and writes the costs of servers.
+//! Reads the latency estimator's samples and writes the server costs.
 
 use std::mem::offset_of;
 use std::sync::atomic::{Ordering, fence};

@@ -22,9 +22,9 @@ use crate::sys;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Sizes {
-    /// Number of rows of services, including row 0.
+    /// Number of service rows, including row 0.
     pub services: u32,
-    /// Number of rows of servers in services, including row 0; at most [`DESTS_MAX`].
+    /// Number of server rows, one per server in a service, including row 0; at most [`DESTS_MAX`].
     pub dests: u32,
     /// Number of count rows that all services of a pool share; they follow the server rows.
     pub pool_rows: u32,
@@ -32,7 +32,7 @@ pub struct Sizes {
     pub elements: u32,
     /// Number of flow entries; rounded up to whole buckets.
     pub flows: u32,
-    /// Maximum number of addresses of services and snat.
+    /// Maximum number of service and SNAT addresses.
     pub vips: u32,
     /// Maximum number of exact listeners.
     pub listeners: u32,
@@ -59,12 +59,12 @@ impl Default for Sizes {
 }
 
 impl Sizes {
-    /// Returns the number of buckets of the flow table.
+    /// Returns the number of buckets in the flow table.
     pub fn buckets(&self) -> u32 {
         self.flows.div_ceil(BUCKET_SLOTS)
     }
 
-    /// Returns the number of count rows: those of servers, then those of pools.
+    /// Returns the number of count rows: the server rows, then the pool rows.
     pub fn live_rows(&self) -> u32 {
         self.dests.saturating_add(self.pool_rows)
     }
@@ -100,7 +100,7 @@ impl Sizes {
     }
 }
 
-/// Returns the number of home buckets of a flow table. The buckets after them are its stash.
+/// Returns the number of home buckets in a flow table. The buckets after them are its stash.
 pub(crate) fn home_bucket_count(layout: u32, buckets: u32) -> u32 {
     match layout {
         2 => buckets,

@@ -24,7 +24,7 @@ pub(crate) const DIRECTOR: [&str; 3] = ["weir_xdp", "weir_tc", "weir_skb"];
 pub(crate) const DIRECTOR_WITHOUT_BALANCE: &[&str] = &["weir_xdp", "weir_tc"];
 
 /// The oldest supported kernel (docs/manual/kernels.md).
-const OLDEST: KernelVersion = KernelVersion::new(6, 1, 0);
+const OLDEST_KERNEL: KernelVersion = KernelVersion::new(6, 1, 0);
 
 const STAGES_MAP: &str = "weir_stages";
 const SKB_STAGES_MAP: &str = "weir_skb_stages";
@@ -184,7 +184,7 @@ fn pin_programs(name: &'static str, mut object: Ebpf, directory: &Path) -> Resul
 /// Returns a hint for the error message if the kernel is older than the oldest supported version.
 fn old_kernel_hint(kernel: Option<KernelVersion>) -> &'static str {
     match kernel {
-        Some(kernel) if kernel < OLDEST => {
+        Some(kernel) if kernel < OLDEST_KERNEL => {
             "this kernel is too old: layer 4 services need Linux 6.1 or newer (proxy services do not); "
         }
         _ => "",
@@ -307,7 +307,11 @@ mod tests {
     #[test]
     fn old_kernel_hint_is_only_for_unsupported_kernels() {
         assert!(old_kernel_hint(Some(KernelVersion::new(5, 10, 0))).contains("Linux 6.1"));
-        for other in [Some(OLDEST), Some(KernelVersion::new(6, 18, 3)), None] {
+        for other in [
+            Some(OLDEST_KERNEL),
+            Some(KernelVersion::new(6, 18, 3)),
+            None,
+        ] {
             assert_eq!(old_kernel_hint(other), "");
         }
     }

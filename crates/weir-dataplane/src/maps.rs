@@ -30,7 +30,7 @@ pub type ProbeTable = Arc<Table<ProbeKey, Probe>>;
 /// Handles of all shared maps.
 #[derive(Debug)]
 pub struct Maps {
-    /// Addresses of services and snat.
+    /// Service and SNAT addresses.
     pub vips: Table<Addr, Vip>,
     /// Service rows by exact listener.
     pub listeners: Table<Listener, u32>,
@@ -62,7 +62,7 @@ pub struct Maps {
     pub reasons: PerCpu<u64>,
     /// Windows of the SYN and reject budgets.
     pub budgets: PerCpu<Budget>,
-    /// Published costs of servers, by server row.
+    /// Published server costs, by server row.
     pub costs: Mapped<Cost>,
     /// Samples of the latency estimator.
     pub latency_rings: Mapped<LatencyRing>,
@@ -369,7 +369,7 @@ impl Maps {
     }
 }
 
-/// Number of elements of an extent's header.
+/// Number of elements in an extent header.
 const HEADER_ELEMENTS: u32 = (size_of::<weir_abi::Extent>() / size_of::<Element>()) as u32;
 
 #[allow(unsafe_code, reason = "the buffer is sized by the map's information")]

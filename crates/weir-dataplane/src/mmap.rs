@@ -143,7 +143,7 @@ impl<T: Pod> Mapped<T> {
         let Ok(element) = self.element(index) else {
             return;
         };
-        for offset in (0..size_of::<T>()).step_by(CACHE_LINE) {
+        for offset in (0..size_of::<T>()).step_by(CACHE_LINE_BYTES) {
             prefetch(element.cast::<u8>().wrapping_add(offset));
         }
     }
@@ -239,7 +239,7 @@ impl<T: Pod> Mapped<T> {
 }
 
 /// Size of a CPU's cache line, in bytes.
-const CACHE_LINE: usize = 64;
+const CACHE_LINE_BYTES: usize = 64;
 
 #[cfg(target_arch = "x86_64")]
 fn prefetch(address: *const u8) {

@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use crate::error::{Context, Error, Result};
 use crate::layout::LayoutRecord;
 
-/// The hook of a device to which a program is attached.
+/// The device hook to which a program is attached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Hook {
     /// XDP in the driver.
@@ -143,7 +143,7 @@ impl PinDir {
     }
 
     pub(crate) fn sockets(&self) -> PathBuf {
-        self.root.join(SOCKETS)
+        self.root.join(SOCKET_DIRECTORY)
     }
 
     /// Creates the directory on a bpffs. If its parent is empty and not on a bpffs, mounts a bpffs there.
@@ -227,7 +227,7 @@ impl PinDir {
                     path,
                     kind: PinKind::Directory,
                 });
-            } else if file_name(&path) == SOCKETS {
+            } else if file_name(&path) == SOCKET_DIRECTORY {
                 for inner in entries(&path)? {
                     let kind = match crate::socket::parse_link(file_name(&inner)) {
                         Some((scope, _)) => PinKind::Cgroup { scope },
@@ -287,8 +287,8 @@ impl PinDir {
     }
 }
 
-/// Name of the directory of the cgroup programs.
-const SOCKETS: &str = "socket";
+/// Name of the directory for the cgroup programs.
+const SOCKET_DIRECTORY: &str = "socket";
 
 pub(crate) fn file_name(path: &Path) -> &str {
     path.file_name().and_then(OsStr::to_str).unwrap_or_default()

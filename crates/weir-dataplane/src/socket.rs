@@ -23,9 +23,9 @@ use crate::table::Table;
 const OBJECT: &str = "weir_socket";
 
 /// Maximum scope: it is one byte in a socket's record.
-pub const SCOPE_MAX: u32 = 255;
+pub const MAX_SCOPE: u32 = 255;
 
-/// A hook of a cgroup: the suffix of its pin, its program, and whether it selects servers.
+/// A cgroup hook: the suffix of its pin, its program, and whether it selects servers.
 struct Hook {
     name: &'static str,
     program: &'static str,
@@ -67,7 +67,7 @@ const HOOKS: [Hook; 10] = [
     hook("sendmsg6", "weir_sendmsg6", LinkKind::Sendmsg6, true),
 ];
 
-/// Returns the scope and the index of the hook of a pinned link.
+/// Returns a pinned link's scope and hook index.
 pub(crate) fn parse_link(name: &str) -> Option<(u32, usize)> {
     let (scope, hook) = name.strip_prefix("link-")?.split_once('-')?;
     let hook = HOOKS.iter().position(|candidate| candidate.name == hook)?;
@@ -112,7 +112,7 @@ pub fn scopes(pins: &PinDir) -> Result<BTreeMap<u32, Scope>> {
         .collect())
 }
 
-/// Returns the scope and the index of the hook of every pinned link.
+/// Returns the scope and hook index of every pinned link.
 fn links(pins: &PinDir) -> Result<Vec<(u32, usize)>> {
     let directory = pins.sockets();
     if !directory.exists() {
@@ -130,7 +130,7 @@ fn links(pins: &PinDir) -> Result<Vec<(u32, usize)>> {
 pub struct Sockets {
     /// Service rows by listener and scope.
     pub listeners: Table<SocketListener, u32>,
-    /// Servers of sockets.
+    /// The servers that sockets are connected to.
     pub sockets: Table<SocketKey, Socket>,
 }
 

@@ -38,7 +38,7 @@ const MMAPABLE: u32 = 1 << 10;
 const TIMER_SIZE: usize = 16;
 
 /// Maximum number of concurrent probes through a service's path.
-const PROBES: u32 = 4_096;
+const MAX_PROBES: u32 = 4_096;
 
 /// The expected properties of a shared map.
 #[derive(Clone, Copy, Debug)]
@@ -140,7 +140,7 @@ pub(crate) const MAPS: &[MapSpec] = &[
     hash::<FragmentKey, Fragment>("weir_fragments", Group::Counts, LRU_HASH, 0, |sizes| {
         sizes.fragments
     }),
-    hash::<ProbeKey, Probe>("weir_probes", Group::Counts, LRU_HASH, 0, |_| PROBES),
+    hash::<ProbeKey, Probe>("weir_probes", Group::Counts, LRU_HASH, 0, |_| MAX_PROBES),
     MapSpec {
         name: "weir_sweeps",
         group: Group::Counts,
@@ -160,9 +160,9 @@ pub(crate) const MAPS: &[MapSpec] = &[
 ];
 
 /// Maximum numbers of listeners for clients on this machine, of sockets, and of persistent clients.
-const SOCKET_LISTENERS: u32 = 65_536;
-const SOCKETS: u32 = 1 << 20;
-const SOCKET_CLIENTS: u32 = 16_384;
+const MAX_SOCKET_LISTENERS: u32 = 65_536;
+const MAX_SOCKETS: u32 = 1 << 20;
+const MAX_SOCKET_CLIENTS: u32 = 16_384;
 const LPM_TRIE: u32 = 11;
 
 /// The maps of the cgroup programs, which exist only while a service needs them; see [`crate::socket`].
@@ -172,17 +172,17 @@ pub(crate) const SOCKET_MAPS: &[MapSpec] = &[
         Group::Counts,
         LPM_TRIE,
         NO_PREALLOC,
-        |_| SOCKET_LISTENERS,
+        |_| MAX_SOCKET_LISTENERS,
     ),
     hash::<SocketKey, Socket>("weir_sockets", Group::Counts, HASH, NO_PREALLOC, |_| {
-        SOCKETS
+        MAX_SOCKETS
     }),
     hash::<SocketClientKey, SocketClient>(
         "weir_socket_clients",
         Group::Counts,
         LRU_HASH,
         0,
-        |_| SOCKET_CLIENTS,
+        |_| MAX_SOCKET_CLIENTS,
     ),
 ];
 

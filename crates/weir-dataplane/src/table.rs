@@ -16,7 +16,7 @@ use crate::pod::{self, Pod};
 use crate::sys;
 
 /// Maximum number of retries of a write that failed with ENOMEM, and the pause before each retry.
-const MEMORY_RETRIES: u32 = 100;
+const MAX_MEMORY_RETRIES: u32 = 100;
 const MEMORY_PAUSE: Duration = Duration::from_millis(2);
 
 /// Waits if a failed write can succeed a moment later. Returns whether to retry the write. For maps without
@@ -34,7 +34,7 @@ fn wait_for_retry(error: &io::Error, retries: &mut u32) -> bool {
 
 /// Retries a write that fails because the kernel has no memory for it.
 fn retry_without_memory(mut write: impl FnMut() -> io::Result<()>) -> io::Result<()> {
-    let mut retries = MEMORY_RETRIES;
+    let mut retries = MAX_MEMORY_RETRIES;
     loop {
         match write() {
             Err(error) if wait_for_retry(&error, &mut retries) => {}
@@ -131,7 +131,7 @@ impl<K: Pod, V: Pod> Table<K, V> {
     /// Fails if the map is full, or the kernel returns an error. The elements before the one that failed are written.
     pub fn set_many(&self, keys: &[K], values: &[V]) -> Result<()> {
         let count = keys.len().min(values.len());
-        let (mut done, mut retries) = (0, MEMORY_RETRIES);
+        let (mut done, mut retries) = (0, MAX_MEMORY_RETRIES);
         while done < count {
             let (keys, values) = (&keys[done..count], &values[done..count]);
             let length = u32::try_from(keys.len()).unwrap_or(u32::MAX);
@@ -415,7 +415,7 @@ mod tests {
         };
         assert_eq!(run(libc::ENOMEM, 3), (4, Ok(())));
         assert_eq!(run(libc::E2BIG, 3), (1, Err(Some(libc::E2BIG))));
-        let calls = MEMORY_RETRIES + 1;
+        let calls = MAX_MEMORY_RETRIES + 1;
         assert_eq!(
             run(libc::ENOMEM, u32::MAX),
             (calls, Err(Some(libc::ENOMEM)))

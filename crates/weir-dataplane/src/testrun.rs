@@ -70,13 +70,13 @@ pub struct TestRun {
 
 const LIVE_FRAMES: u32 = 1 << 1;
 /// Space in bytes for headers that a program adds: XDP_PACKET_HEADROOM, and space after the frame.
-const GROWTH: usize = 512;
+const MAX_GROWTH_BYTES: usize = 512;
 /// struct xdp_md: data, data_end, data_meta, ingress_ifindex, rx_queue_index, egress_ifindex.
-const XDP_CONTEXT: usize = 24;
+const XDP_CONTEXT_BYTES: usize = 24;
 /// struct __sk_buff up to and including ifindex; the kernel assumes zero for the rest.
-const SKB_CONTEXT: usize = 44;
+const SKB_CONTEXT_BYTES: usize = 44;
 /// __sk_buff.ifindex.
-const SKB_IFINDEX: usize = 40;
+const SKB_IFINDEX_OFFSET: usize = 40;
 
 /// Runs a program; see [`TestInput`].
 ///
@@ -88,7 +88,7 @@ pub(crate) fn run(program: BorrowedFd<'_>, input: &TestInput<'_>) -> Result<Test
     let mut out = if live {
         Vec::new()
     } else {
-        vec![0; input.packet.len() + GROWTH]
+        vec![0; input.packet.len() + MAX_GROWTH_BYTES]
     };
     let mut context = context(input);
     let mut attr = TestRunAttr::new(input.repeat.max(1), if live { LIVE_FRAMES } else { 0 });
@@ -111,7 +111,7 @@ pub(crate) fn run(program: BorrowedFd<'_>, input: &TestInput<'_>) -> Result<Test
 fn context(input: &TestInput<'_>) -> Vec<u8> {
     match input.kind {
         TestKind::Xdp => {
-            let mut context = vec![0; XDP_CONTEXT];
+            let mut context = vec![0; XDP_CONTEXT_BYTES];
             let length = u32::try_from(input.packet.len()).unwrap_or(u32::MAX);
             context[4..8].copy_from_slice(&length.to_ne_bytes());
             context[12..16].copy_from_slice(&input.ingress_ifindex.to_ne_bytes());
@@ -119,8 +119,8 @@ fn context(input: &TestInput<'_>) -> Vec<u8> {
         }
         TestKind::Classifier if input.ingress_ifindex == 0 => Vec::new(),
         TestKind::Classifier => {
-            let mut context = vec![0; SKB_CONTEXT];
-            context[SKB_IFINDEX..].copy_from_slice(&input.ingress_ifindex.to_ne_bytes());
+            let mut context = vec![0; SKB_CONTEXT_BYTES];
+            context[SKB_IFINDEX_OFFSET..].copy_from_slice(&input.ingress_ifindex.to_ne_bytes());
             context
         }
     }

@@ -5,10 +5,10 @@ use std::io::ErrorKind;
 use aya::programs::ProgramError;
 
 /// Maximum number of attempts, the same as in libbpf (`PROG_LOAD_ATTEMPTS`).
-const ATTEMPTS: usize = 5;
+const MAX_ATTEMPTS: usize = 5;
 
-/// Calls `load` until verification completes, at most [`ATTEMPTS`] times. The verifier returns EAGAIN if the thread has
-/// a pending signal (kernel/bpf/verifier.c, `do_check`), and verification can take a second on a busy machine.
+/// Calls `load` until verification completes, at most [`MAX_ATTEMPTS`] times. The verifier returns EAGAIN if the thread
+/// has a pending signal (kernel/bpf/verifier.c, `do_check`), and verification can take a second on a busy machine.
 ///
 /// # Errors
 /// Returns the error of the last attempt.
@@ -25,7 +25,7 @@ fn retry_interrupted<E>(
     mut call: impl FnMut() -> Result<(), E>,
     interrupted: impl Fn(&E) -> bool,
 ) -> Result<(), E> {
-    for _ in 1..ATTEMPTS {
+    for _ in 1..MAX_ATTEMPTS {
         match call() {
             Err(error) if interrupted(&error) => {}
             result => return result,
@@ -70,8 +70,8 @@ mod tests {
     #[test]
     fn retries_are_limited() {
         assert_eq!(
-            retry_after_interruptions(ATTEMPTS, Ok(())),
-            (Err("interrupted"), ATTEMPTS)
+            retry_after_interruptions(MAX_ATTEMPTS, Ok(())),
+            (Err("interrupted"), MAX_ATTEMPTS)
         );
     }
 }

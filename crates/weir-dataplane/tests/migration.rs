@@ -1,4 +1,4 @@
-//! Tests that flows move to a table of a different size or layout while packets continue to arrive.
+//! Tests that flows are migrated to a table with a different size or layout while packets continue to arrive.
 
 mod support;
 
@@ -12,10 +12,10 @@ use weir_dataplane::{Dataplane, Error, OpenOptions, OpenOutcome, Sizes, TestInpu
 /// The previous layout of the flow table.
 const PREVIOUS_LAYOUT: u32 = ABI_FLOW_LAYOUT - 1;
 
-/// Layout and buckets of a flow table.
-type Table = (u32, u32);
+/// Layout and number of buckets of a flow table.
+type TableShape = (u32, u32);
 
-fn options(sandbox: &Sandbox, (flow_layout, buckets): Table) -> OpenOptions {
+fn options(sandbox: &Sandbox, (flow_layout, buckets): TableShape) -> OpenOptions {
     OpenOptions {
         sizes: Sizes {
             flows: 7 * buckets,
@@ -38,7 +38,7 @@ fn unmatched_packets(dataplane: &Dataplane) -> u64 {
     dataplane.maps().reasons().unwrap()[Reason::PassNoFlow.number() as usize]
 }
 
-fn ports(dataplane: &Dataplane) -> BTreeSet<u16> {
+fn client_ports(dataplane: &Dataplane) -> BTreeSet<u16> {
     dataplane
         .maps()
         .flows
@@ -47,19 +47,20 @@ fn ports(dataplane: &Dataplane) -> BTreeSet<u16> {
         .collect()
 }
 
-fn migrate(old_table: Table, new_table: Table) {
+fn assert_migration(old_shape: TableShape, new_shape: TableShape) {
     let sandbox = Sandbox::new();
-    let (mut old, _) = Dataplane::open(&options(&sandbox, old_table)).unwrap();
+    let (mut old, _) = Dataplane::open(&options(&sandbox, old_shape)).unwrap();
     fill(&old);
     old.activate().unwrap();
     (1000..1060).for_each(|port| send(&old, port, SYN));
-    if old_table.0 == PREVIOUS_LAYOUT {
-        assert_previous_layout(&sandbox, &old, old_table);
+    if old_shape.0 == PREVIOUS_LAYOUT {
+        assert_previous_layout(&sandbox, &old, old_shape);
     }
 
-    let (mut new, opened) = Dataplane::open(&options(&sandbox, new_table)).unwrap();
+    let (mut new, opened) = Dataplane::open(&options(&sandbox, new_shape)).unwrap();
     assert_eq!(opened, OpenOutcome::FlowsMigrating);
-    // The old programs still end flows before activation; an RST does not end a half-open flow (ip_vs_proto_tcp.c).
+    // Before activation, the old programs still remove flows. An RST does not remove a half-open flow
+    // (ip_vs_proto_tcp.c).
     (1010..1020).for_each(|port| send(&old, port, ACK));
     (1010..1020).for_each(|port| send(&old, port, RST));
     wait_for_flows(&old, 50);
@@ -79,63 +80,66 @@ fn migrate(old_table: Table, new_table: Table) {
     );
     assert_eq!(old.maps().flows.walk().count(), 60);
     assert_eq!(unmatched_packets(&new), 0);
-    let moved = new.migrate_flows().unwrap();
-    assert_eq!(moved, MigrationResult { moved: 60, lost: 0 });
+    let result = new.migrate_flows().unwrap();
+    assert_eq!(result, MigrationResult { moved: 60, lost: 0 });
     assert_eq!(
         new.migrate_flows().unwrap(),
         MigrationResult::default(),
-        "no more flows to move"
+        "no more flows to migrate"
     );
     let expected: BTreeSet<u16> = (1000..1070)
         .filter(|port| !(1010..1020).contains(port))
         .collect();
-    assert_eq!(ports(&new), expected);
+    assert_eq!(client_ports(&new), expected);
     assert_counts(&new, 50, 10);
     assert_eq!(new.maps().live(1).unwrap().total, 70);
     assert!(
-        !table_directory(&sandbox, old_table).exists(),
+        !table_directory(&sandbox, old_shape).exists(),
         "the old table is unpinned"
     );
 
-    // The programs find and end every migrated entry, and all counts return to zero.
+    // The programs find and remove every migrated entry, and all counts return to zero.
     expected.iter().for_each(|port| send(&new, *port, ACK));
     assert_eq!(unmatched_packets(&new), 0);
-    assert_eq!(ports(&new), expected);
+    assert_eq!(client_ports(&new), expected);
     expected.iter().for_each(|port| send(&new, *port, RST));
     wait_for_flows(&new, 0);
     assert_counts(&new, 0, 0);
-    for bucket in 0..new_table.1 {
+    for bucket in 0..new_shape.1 {
         let bucket = new.maps().flows.bucket(bucket).unwrap();
         assert_eq!((bucket.spilled, bucket.stashed), (0, 0));
     }
 }
 
-/// Asserts that the programs insert entries as in layout 2: they do not use the stash, and a home bucket counts its
+/// Asserts that the programs insert entries as in layout 2: they do not use the stash, and each home bucket counts its
 /// entries that are in their second bucket.
-fn assert_previous_layout(sandbox: &Sandbox, dataplane: &Dataplane, table: Table) {
-    let path = table_directory(sandbox, table).join("weir_flows");
+fn assert_previous_layout(sandbox: &Sandbox, dataplane: &Dataplane, shape: TableShape) {
+    let path = table_directory(sandbox, shape).join("weir_flows");
     let map = aya::maps::Map::Array(aya::maps::MapData::from_pin(path).unwrap());
     let buckets = aya::maps::Array::<_, [u8; 128]>::try_from(map).unwrap();
     let word = |bucket: u32, offset: usize| {
         let raw = buckets.get(&bucket, 0).unwrap();
         u32::from_ne_bytes(raw[offset..offset + 4].try_into().unwrap())
     };
-    let mut counted = 0;
-    for bucket in 0..table.1 {
-        counted += word(bucket, std::mem::offset_of!(Bucket2, spilled));
-        let pad = std::mem::offset_of!(Bucket2, pad);
-        assert_eq!((word(bucket, pad), word(bucket, pad + 4)), (0, 0));
+    let mut spilled_count = 0;
+    for bucket in 0..shape.1 {
+        spilled_count += word(bucket, std::mem::offset_of!(Bucket2, spilled));
+        let pad_offset = std::mem::offset_of!(Bucket2, pad);
+        assert_eq!(
+            (word(bucket, pad_offset), word(bucket, pad_offset + 4)),
+            (0, 0)
+        );
     }
     let is_away = |flow: &weir_dataplane::Flow| flow.meta().flags & FLOW_AWAY != 0;
-    let second = dataplane.maps().flows.walk().filter(is_away).count();
-    assert_eq!(counted as usize, second);
+    let away_count = dataplane.maps().flows.walk().filter(is_away).count();
+    assert_eq!(spilled_count as usize, away_count);
 }
 
-fn table_directory(sandbox: &Sandbox, (layout, buckets): Table) -> std::path::PathBuf {
+fn table_directory(sandbox: &Sandbox, (layout, buckets): TableShape) -> std::path::PathBuf {
     sandbox.pin_dir().join(format!("flows-{layout}-{buckets}"))
 }
 
-/// Asserts the counts of the server and its pool, and that the table matches them.
+/// Asserts the flow counts of the server and its pool, and that the table matches them.
 fn assert_counts(dataplane: &Dataplane, active: u64, inactive: u64) {
     let is_active = |flow: &weir_dataplane::Flow| flow.meta().flags & weir_abi::FLOW_ACTIVE != 0;
     let (active_flows, inactive_flows): (Vec<_>, Vec<_>) =
@@ -156,31 +160,31 @@ fn assert_counts(dataplane: &Dataplane, active: u64, inactive: u64) {
 }
 
 #[test]
-fn flows_move_to_a_bigger_table() {
+fn flows_are_migrated_to_a_bigger_table() {
     if privileged() {
-        migrate((ABI_FLOW_LAYOUT, 16), (ABI_FLOW_LAYOUT, 64));
+        assert_migration((ABI_FLOW_LAYOUT, 16), (ABI_FLOW_LAYOUT, 64));
     }
 }
 
 #[test]
-fn flows_move_to_a_smaller_table() {
+fn flows_are_migrated_to_a_smaller_table() {
     if privileged() {
-        migrate((ABI_FLOW_LAYOUT, 64), (ABI_FLOW_LAYOUT, 16));
+        assert_migration((ABI_FLOW_LAYOUT, 64), (ABI_FLOW_LAYOUT, 16));
     }
 }
 
 #[test]
-fn flows_in_previous_layout_are_migrated() {
+fn flows_are_migrated_from_the_previous_layout() {
     if privileged() {
-        migrate((PREVIOUS_LAYOUT, 64), (ABI_FLOW_LAYOUT, 64));
-        migrate((PREVIOUS_LAYOUT, 16), (ABI_FLOW_LAYOUT, 64));
+        assert_migration((PREVIOUS_LAYOUT, 64), (ABI_FLOW_LAYOUT, 64));
+        assert_migration((PREVIOUS_LAYOUT, 16), (ABI_FLOW_LAYOUT, 64));
     }
 }
 
 #[test]
-fn flows_migrate_back_to_previous_layout() {
+fn flows_are_migrated_back_to_the_previous_layout() {
     if privileged() {
-        migrate((ABI_FLOW_LAYOUT, 64), (PREVIOUS_LAYOUT, 16));
+        assert_migration((ABI_FLOW_LAYOUT, 64), (PREVIOUS_LAYOUT, 16));
     }
 }
 
@@ -205,7 +209,7 @@ fn interrupted_migration_continues() {
     assert_eq!(next.maps().flows.buckets(), 64);
     next.activate().unwrap();
     next.migrate_flows().unwrap();
-    assert_eq!(ports(&next), (1000..1030).collect());
+    assert_eq!(client_ports(&next), (1000..1030).collect());
     drop(next);
     assert_eq!(
         Dataplane::open(&options(64)).unwrap().1,
@@ -213,8 +217,8 @@ fn interrupted_migration_continues() {
     );
 }
 
-/// Moves the flows without finishing the migration, like a daemon that is killed before it replaces the programs.
-fn move_flows_only(dataplane: &Dataplane, old_buckets: u32) {
+/// Migrates the flows without replacing the programs, like a daemon that is killed before it does so.
+fn migrate_without_replacing_programs(dataplane: &Dataplane, old_buckets: u32) {
     let mut settings = dataplane.maps().settings().unwrap();
     settings.flags &= !SETTINGS_BEGIN_IN_OLD;
     dataplane.maps().set_settings(&settings).unwrap();
@@ -223,8 +227,11 @@ fn move_flows_only(dataplane: &Dataplane, old_buckets: u32) {
     let run = dataplane
         .test_run("weir_move", &TestInput::xdp(&request))
         .unwrap();
-    let moved = u32::from_ne_bytes(run.packet[8..12].try_into().unwrap());
-    assert_eq!(moved as usize, dataplane.maps().flows.walk().count());
+    let migrated_count = u32::from_ne_bytes(run.packet[8..12].try_into().unwrap());
+    assert_eq!(
+        migrated_count as usize,
+        dataplane.maps().flows.walk().count()
+    );
 }
 
 #[test]
@@ -241,7 +248,7 @@ fn port_of_flow_that_ended_during_migration_can_be_reused() {
     }
     let (mut new, _) = Dataplane::open(&options(&sandbox, (ABI_FLOW_LAYOUT, 64))).unwrap();
     new.activate().unwrap();
-    move_flows_only(&new, old.maps().flows.buckets());
+    migrate_without_replacing_programs(&new, old.maps().flows.buckets());
     (1000..1030).for_each(|port| send(&new, port, RST));
     wait_for_flows(&new, 0);
     assert_counts(&new, 0, 0);
@@ -249,12 +256,12 @@ fn port_of_flow_that_ended_during_migration_can_be_reused() {
     (1000..1030).for_each(|port| send(&new, port, ACK));
     assert_eq!(unmatched_packets(&new), 30);
     (1000..1030).for_each(|port| send(&new, port, SYN));
-    assert_eq!(ports(&new), (1000..1030).collect());
+    assert_eq!(client_ports(&new), (1000..1030).collect());
     assert_counts(&new, 30, 0);
     assert_eq!(
         new.migrate_flows().unwrap(),
         MigrationResult::default(),
-        "the flows were moved before"
+        "the flows were already migrated"
     );
     (1000..1030).for_each(|port| send(&new, port, ACK));
     assert_eq!(unmatched_packets(&new), 30, "no flow is lost");
@@ -262,7 +269,7 @@ fn port_of_flow_that_ended_during_migration_can_be_reused() {
 }
 
 #[test]
-fn flows_beyond_capacity_are_dropped_and_reach_server_by_hash() {
+fn flows_beyond_capacity_lose_their_entry_but_reach_server_by_hash() {
     if !privileged() {
         return;
     }
@@ -274,8 +281,8 @@ fn flows_beyond_capacity_are_dropped_and_reach_server_by_hash() {
     (1000..1060).for_each(|port| send(&old, port, SYN));
     let (mut new, _) = Dataplane::open(&options(2)).unwrap();
     new.activate().unwrap();
-    let moved = new.migrate_flows().unwrap();
-    assert_eq!((moved.moved, moved.lost), (14, 46));
+    let result = new.migrate_flows().unwrap();
+    assert_eq!((result.moved, result.lost), (14, 46));
     assert_counts(&new, 14, 0);
     (1000..1060).for_each(|port| send(&new, port, ACK));
     assert_eq!(
@@ -319,12 +326,12 @@ fn resize_started_by_previous_release_is_finished_first() {
         last.migrate_flows().unwrap(),
         MigrationResult { moved: 30, lost: 0 }
     );
-    assert_eq!(ports(&last), (1000..1030).collect());
+    assert_eq!(client_ports(&last), (1000..1030).collect());
     assert!(!table_directory(&sandbox, (PREVIOUS_LAYOUT, 64)).exists());
     assert_counts(&last, 30, 0);
 }
 
-/// Changes one word of the pinned record to the value that a future release would write.
+/// Writes one word of the pinned layout record, as a future release would.
 fn write_record_word(sandbox: &Sandbox, offset: usize, word: u32) {
     const RECORD_BYTES: usize = 328;
     let data = aya::maps::MapData::from_pin(sandbox.pin_dir().join("layout")).unwrap();
@@ -346,8 +353,8 @@ fn newer_layout_is_rejected_without_packet_loss() {
     old.activate().unwrap();
     (1000..1010).for_each(|port| send(&old, port, SYN));
     let before = old.pins().list().unwrap();
-    let flow_layout = 48;
-    write_record_word(&sandbox, flow_layout, ABI_FLOW_LAYOUT + 1);
+    let flow_layout_offset = 48;
+    write_record_word(&sandbox, flow_layout_offset, ABI_FLOW_LAYOUT + 1);
 
     let reopened = Dataplane::open(&sandbox.options()).map(|(_, opened)| opened);
     let Err(error @ Error::FlowLayout { .. }) = reopened else {
@@ -365,7 +372,7 @@ fn newer_layout_is_rejected_without_packet_loss() {
     assert_eq!(unmatched_packets(&old), 0);
     assert_counts(&old, 10, 0);
 
-    write_record_word(&sandbox, flow_layout, ABI_FLOW_LAYOUT);
+    write_record_word(&sandbox, flow_layout_offset, ABI_FLOW_LAYOUT);
     assert_eq!(
         Dataplane::open(&sandbox.options()).unwrap().1,
         OpenOutcome::Adopted

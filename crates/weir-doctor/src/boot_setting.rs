@@ -95,8 +95,8 @@ impl BootSettings {
     }
 }
 
-/// Converts a sysctl name to its path below `/proc/sys`. The first `.` or `/` in the name is the separator of
-/// components; the other character is part of a component (sysctl.d(5)).
+/// Converts a sysctl name to its path below `/proc/sys`. The first `.` or `/` in the name is the component
+/// separator; the other character is part of a component (sysctl.d(5)).
 fn slash_form(name: &str) -> String {
     match name.find(['.', '/']) {
         Some(index) if name[index..].starts_with('.') => name

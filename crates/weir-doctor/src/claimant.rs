@@ -43,7 +43,7 @@ pub(crate) fn claimants(
     (failover_vips, active_peers): (&BTreeSet<IpAddr>, &[ActivePeer]),
     vips: &BTreeSet<IpAddr>,
 ) -> Claimants {
-    let known = Known {
+    let known = KnownMachines {
         desired,
         state,
         failover_vips,
@@ -87,8 +87,8 @@ pub(crate) fn claimants(
     found
 }
 
-/// What is known about the machines that may reply.
-struct Known<'a> {
+/// The machines that are known and may reply.
+struct KnownMachines<'a> {
     desired: &'a Desired,
     state: &'a NetState,
     failover_vips: &'a BTreeSet<IpAddr>,
@@ -96,7 +96,7 @@ struct Known<'a> {
     servers: BTreeMap<String, IpAddr>,
 }
 
-impl Known<'_> {
+impl KnownMachines<'_> {
     /// Adds the findings about the replies on a device, which are for VIPs and for addresses of active directors.
     fn examine(
         &self,
@@ -181,11 +181,11 @@ fn unlisted_vip(vip: IpAddr, peer: &ActivePeer, is_local: bool) -> Diagnosis {
         .fix(format!("add {vip} to `addresses` in {header}, then reload"))
 }
 
-/// Reports other machines that reply to queries for VIPs of this machine. Waits for replies, up to the time limit, for
+/// Reports other machines that reply to queries for this machine's VIPs. Waits for replies, up to the time limit, for
 /// each device and address family.
 ///
 /// # Errors
-/// Fails if the state of the network cannot be read.
+/// Fails if the network state cannot be read.
 pub async fn contested_vips(
     desired: &Desired,
     failover_vips: &BTreeSet<IpAddr>,
@@ -390,7 +390,7 @@ mod tests {
     fn found(peers: &[ActivePeer], claims: &[(&str, &str)]) -> (Vec<String>, BTreeSet<IpAddr>) {
         let vips = BTreeSet::from([ip("10.0.0.10"), ip("10.0.0.11")]);
         let (desired, state) = (Desired::default(), NetState::default());
-        let known = Known {
+        let known = KnownMachines {
             desired: &desired,
             state: &state,
             failover_vips: &BTreeSet::from([ip("10.0.0.10")]),

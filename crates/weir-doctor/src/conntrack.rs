@@ -36,7 +36,7 @@ fn evaluate_fill_level(count: u64, max: u64) -> Option<Diagnosis> {
     )
 }
 
-/// Reports that packets of connections without a conntrack entry are dropped, because conntrack does not pick up
+/// Reports that packets of connections that have no conntrack entry are dropped, because conntrack does not pick up
 /// existing connections.
 pub fn missing_pickup(rules: &Ruleset, client: Packet) -> Option<Diagnosis> {
     if read_sysctl("nf_conntrack_tcp_loose") != Some(0) {

@@ -24,7 +24,7 @@ const RESOLVE_POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// The discard port (RFC 863), the destination of empty datagrams.
 const DISCARD_PORT: u16 = 9;
 
-/// The state of the daemon.
+/// The daemon's state.
 #[derive(Clone, Debug)]
 pub enum Daemon {
     /// The daemon is running and reports this status.
@@ -50,7 +50,7 @@ pub struct DirectorFindings {
 /// VIPs that keepalived or Pacemaker moves between directors: only the active director has them.
 ///
 /// # Errors
-/// Fails if the state of the network cannot be read.
+/// Fails if the network state cannot be read.
 pub async fn director(
     desired: &Desired,
     daemon: &Daemon,
@@ -125,7 +125,7 @@ pub async fn director(
 }
 
 /// Makes the kernel resolve the servers' link addresses, because neighbour entries expire without traffic. Returns the
-/// state of the network with lookups of `destinations`.
+/// network state with lookups of `destinations`.
 async fn resolve_neighbours(
     netlink: &Netlink,
     servers: &BTreeSet<IpAddr>,
@@ -295,8 +295,8 @@ fn unresolved_servers(
     findings
 }
 
-/// Reports devices that send ICMP redirects, if a service uses nat without source rewriting: replies must pass through
-/// this machine.
+/// Reports devices that send ICMP redirects, if a service uses `nat` without source rewriting: replies must pass
+/// through this machine.
 fn icmp_redirects(desired: &Desired, netlink: &Netlink, state: &NetState) -> Vec<Diagnosis> {
     let with_nat = desired.services.iter().filter(|service| {
         let pool = desired.pool(&service.pool);
@@ -365,7 +365,7 @@ fn small_tunnel_mtus(desired: &Desired, state: &NetState) -> Vec<Diagnosis> {
         .collect()
 }
 
-/// Returns the problems that the daemon's status shows. Skips problems of servers behind interfaces without a
+/// Returns the problems that the daemon's status shows. Skips problems with servers behind interfaces without a
 /// connection.
 fn status_findings(
     reported: &[ServiceReport],
@@ -471,8 +471,8 @@ fn service_without_usable_server(service: &ServiceReport, desired: &Desired) -> 
     }
 }
 
-/// Reports an ejected server: client handshakes with it do not complete. With nat and without a check, the path of its
-/// replies may be the cause.
+/// Reports an ejected server: client handshakes with it do not complete. With `nat` and without a check, its reply
+/// path may be the cause.
 fn ejected_server(
     service: &str,
     server: &ServerReport,
@@ -498,13 +498,13 @@ fn ejected_server(
     )
 }
 
-/// Returns whether a server's replies must pass through this machine: nat without source rewriting.
+/// Returns whether a server's replies must pass through this machine: `nat` without source rewriting.
 fn replies_must_pass_director(service: &str, server: &ServerReport, desired: &Desired) -> bool {
     let service = desired.service(service);
     server.forward == "nat" && service.is_none_or(|service| service.snat.is_none())
 }
 
-/// Reports a nat server whose replies do not pass through this machine.
+/// Reports a `nat` server whose replies do not pass through this machine.
 fn server_with_warning(
     service: &str,
     server: &ServerReport,

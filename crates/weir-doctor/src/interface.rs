@@ -10,9 +10,9 @@ use weir_netlink::{Address, Link, NetState, resolve};
 use crate::Diagnosis;
 
 /// Maximum number of unreachable addresses in a finding.
-const ADDRESSES_SHOWN_MAX: usize = 4;
+const MAX_SHOWN_ADDRESSES: usize = 4;
 
-/// Interfaces of this director that are disabled or have no carrier.
+/// Interfaces of this director that are down or have no carrier.
 #[derive(Clone, Debug, Default)]
 pub struct Disconnected {
     links: Vec<Link>,
@@ -49,7 +49,7 @@ impl Disconnected {
         }
     }
 
-    /// Returns whether the interface is disabled or has no carrier.
+    /// Returns whether the interface is down or has no carrier.
     pub fn contains(&self, name: &str) -> bool {
         self.links.iter().any(|link| link.name == name)
     }
@@ -77,8 +77,8 @@ impl Disconnected {
         let consequence = match behind.len() {
             0 => "nothing behind it can be reached; other findings may be a consequence".to_owned(),
             count => {
-                let shown = behind[..count.min(ADDRESSES_SHOWN_MAX)].join(", ");
-                let more = match count.saturating_sub(ADDRESSES_SHOWN_MAX) {
+                let shown = behind[..count.min(MAX_SHOWN_ADDRESSES)].join(", ");
+                let more = match count.saturating_sub(MAX_SHOWN_ADDRESSES) {
                     0 => String::new(),
                     more => format!(" and {more} more"),
                 };
@@ -118,8 +118,8 @@ const fn is_connected(link: &Link) -> bool {
     link.up && link.carrier
 }
 
-/// Returns the interface that makes a destination unreachable. A disabled interface has no routes. A destination
-/// without a route is therefore attributed to a disabled interface, and a destination in the interface's network may
+/// Returns the interface that makes a destination unreachable. An interface that is down has no routes. A destination
+/// without a route is therefore attributed to such an interface, and a destination in the interface's network may
 /// have a route over another interface.
 fn cause<'a>(destination: IpAddr, links: &'a [Link], state: &NetState) -> Option<&'a Link> {
     let mut others = state.links.values();

@@ -36,7 +36,7 @@ const CONSEQUENCE: &str = "it removes addresses that are not in its configuratio
     of the device";
 
 /// The consequence for `lo`, whose addresses networkd 252 keeps.
-const CONSEQUENCE_OF_LO: &str = "networkd 257 removes addresses that are not in its configuration from lo too, when it \
+const LO_CONSEQUENCE: &str = "networkd 257 removes addresses that are not in its configuration from lo too, when it \
     starts or reapplies the configuration";
 
 /// A VIP on a device.
@@ -127,7 +127,7 @@ fn check_networkd(assigned: &AssignedVip, root: &Path) -> Option<Diagnosis> {
                 file.display()
             ),
             if device == "lo" {
-                CONSEQUENCE_OF_LO.to_owned()
+                LO_CONSEQUENCE.to_owned()
             } else {
                 format!("{CONSEQUENCE}; networkd 257 also removes them when it starts")
             },

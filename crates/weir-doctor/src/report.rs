@@ -35,7 +35,7 @@ pub struct ServiceReport {
     pub servers: Vec<ServerReport>,
 }
 
-/// Status of a server of a service.
+/// Status of a server in a service.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServerReport {
     /// The address as configured, with or without a port.
@@ -52,9 +52,9 @@ pub struct ServerReport {
     pub removed: bool,
     /// Why outlier detection has ejected the server.
     pub ejected: Option<String>,
-    /// A problem of the server, which still receives clients.
+    /// A problem with the server, which still receives clients.
     pub warning: Option<String>,
-    /// TCP handshakes of clients, or `None` if no handshake has started.
+    /// Client TCP handshakes, or `None` if no handshake has started.
     pub handshakes: Option<Handshakes>,
     /// The latency of recent responses, or `None` if it is unknown.
     pub latency: Option<Latency>,
@@ -69,7 +69,7 @@ pub struct Latency {
     pub samples: u64,
 }
 
-/// TCP handshakes of clients since the server was added.
+/// Client TCP handshakes since the server was added.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Handshakes {
     /// Number of SYNs sent to the server, including retransmissions.

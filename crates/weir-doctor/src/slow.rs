@@ -1,4 +1,4 @@
-//! Reports servers that are slower than the other servers of their service, according to the latency that the daemon
+//! Reports servers that are slower than the other servers in their service, according to the latency that the daemon
 //! measures.
 
 use crate::{Diagnosis, ServiceReport};

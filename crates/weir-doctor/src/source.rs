@@ -45,7 +45,7 @@ pub async fn vip_sources(
     Ok(findings)
 }
 
-/// Reports an IPv6 VIP that is not deprecated, because the kernel can select it. The kernel selects an IPv4 address of
+/// Reports an IPv6 VIP that is not deprecated, because the kernel can select it. The kernel selects an IPv4 address on
 /// `lo` only if the outgoing interface has no address, which the route lookups show.
 fn usable_as_source(address: &Address) -> Option<Diagnosis> {
     let (vip, prefix) = (address.ip, address.prefix);

@@ -24,13 +24,13 @@ const IDLE_PAUSE: Duration = Duration::from_millis(50);
 /// Pause if `[sync]` is not configured.
 const OFF_PAUSE: Duration = Duration::from_secs(1);
 /// Maximum time that a running peer takes to respond after the start of a session.
-const JOIN_TIME: Duration = Duration::from_secs(1);
+const JOIN_TIMEOUT: Duration = Duration::from_secs(1);
 /// Pause after an error, such as a failure to open the socket.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 /// Maximum number of datagrams received in one step.
-const RECEIVE_MAX: usize = 1024;
+const MAX_RECEIVED_DATAGRAMS: usize = 1024;
 /// Maximum number of datagrams sent to one peer in one step.
-const SEND_MAX: usize = 128;
+const MAX_SENT_DATAGRAMS: usize = 128;
 /// Receive buffer in bytes: large enough for the datagrams that arrive during a long step, such as a reload.
 const RECEIVE_BUFFER_BYTES: usize = 8 << 20;
 
@@ -154,7 +154,7 @@ impl ActiveSync {
 
     fn receive(&mut self, now: Duration, records: &mut Vec<Record>) {
         let mut buffer = [0; MAX_DATAGRAM + 1];
-        for _ in 0..RECEIVE_MAX {
+        for _ in 0..MAX_RECEIVED_DATAGRAMS {
             let Some(socket) = &self.socket else {
                 return;
             };
@@ -180,7 +180,7 @@ impl ActiveSync {
             return;
         };
         for (peer, session) in &mut self.sessions {
-            for _ in 0..SEND_MAX {
+            for _ in 0..MAX_SENT_DATAGRAMS {
                 let Some(datagram) = session.poll(now, source) else {
                     break;
                 };
@@ -364,8 +364,8 @@ impl FlowSynchronizer {
         }
     }
 
-    /// Starts or stops a synchronization daemon of ipvsadm, for which ipvsadm has a separate command. Returns `None` if
-    /// there are other edits, or if there is no `[sync]`.
+    /// Starts or stops an ipvsadm synchronization daemon. ipvsadm has a separate command for this, so this is the only
+    /// edit. Returns `None` if there are other edits, or if there is no `[sync]`.
     pub fn switch_daemon(&mut self, edits: &[Edit]) -> Option<Result<(), EditError>> {
         let running = self.running.as_mut()?;
         match edits {
@@ -402,7 +402,7 @@ impl FlowSynchronizer {
         engine.has_moved_flows() || running.sessions.iter().any(is_behind)
     }
 
-    /// Returns whether flows of peers are still missing here. Silent peers are ignored, except immediately after the
+    /// Returns whether flows from peers are still missing here. Silent peers are ignored, except immediately after the
     /// start, when they may not have responded yet.
     pub fn is_joining(&self, engine: Option<&Engine>) -> bool {
         let (Some(running), Some(engine)) = (&self.running, engine) else {
@@ -412,7 +412,7 @@ impl FlowSynchronizer {
         let is_incomplete = |(_, session): &(SocketAddr, Session)| {
             let status = session.status(now);
             match status.state {
-                PeerState::Connecting | PeerState::Silent => now < running.joined_at + JOIN_TIME,
+                PeerState::Connecting | PeerState::Silent => now < running.joined_at + JOIN_TIMEOUT,
                 PeerState::Transfer | PeerState::Established => !status.complete,
             }
         };
@@ -466,7 +466,7 @@ mod tests {
 
     #[test]
     fn address_of_another_machine_is_named_in_the_error() {
-        // TEST-NET-1 (RFC 5737) is on no interface.
+        // No interface has an address in TEST-NET-1 (RFC 5737).
         let config = FlowSync {
             listen: "192.0.2.1:8482".parse().expect("an address"),
             peers: Vec::new(),

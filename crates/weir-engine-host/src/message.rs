@@ -30,7 +30,7 @@ const VERSION: u32 = 1;
 /// The message number of [`Reply::Started`], which is not a reply to a request.
 pub(crate) const UNREQUESTED: u64 = u64::MAX;
 /// Maximum size of a message without an attached file, in bytes.
-const INLINE_MAX_BYTES: usize = 32 << 10;
+const MAX_INLINE_BYTES: usize = 32 << 10;
 /// Maximum size of a message, in bytes: a snapshot of a million servers.
 const MAX_BYTES: u64 = 1 << 30;
 /// The content of a packet if the message is in the first attached file.
@@ -52,9 +52,9 @@ pub struct AddedServer {
     pub port: Option<u16>,
     /// The weight, up to `weir_model::MAX_WEIGHT`.
     pub weight: u32,
-    /// The upper limit of connections; 0 = none.
+    /// The upper connection threshold; 0 = none.
     pub max_connections: u32,
-    /// The lower limit of connections.
+    /// The lower connection threshold.
     pub min_connections: u32,
     /// Names of `[check.NAME]`; `None` = the pool's checks.
     pub checks: Option<Vec<String>>,
@@ -166,7 +166,7 @@ pub enum Query {
         /// The server.
         server: Option<String>,
     },
-    /// Numbers of connections of a server: open connections, and closed connections that have not expired.
+    /// Numbers of connections to a server: open connections, and closed connections that have not expired.
     ConnectionsOf {
         /// The pool.
         pool: String,
@@ -187,7 +187,7 @@ pub enum Query {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProbeId {
-    /// Source address, which belongs to this machine.
+    /// Source address, which must be an address of this machine.
     pub local: IpAddr,
     /// Source port.
     pub port: u16,
@@ -209,9 +209,9 @@ pub struct ProbeForwarding {
     pub tunnel: u8,
     /// `WEIR_TUNNEL_*`.
     pub tunnel_flags: u8,
-    /// DSCP of `l3dsr`.
+    /// DSCP for `l3dsr`.
     pub dscp: u8,
-    /// Port of the tunnel.
+    /// Tunnel port.
     pub tunnel_port: u16,
 }
 
@@ -241,7 +241,7 @@ pub struct SyncStatus {
     pub error: Option<String>,
     /// Whether flows are sent.
     pub sending: bool,
-    /// Whether flows of peers are inserted.
+    /// Whether flows from peers are inserted.
     pub receiving: bool,
     /// The other directors, in file order.
     pub peers: Vec<SyncPeerStatus>,
@@ -254,7 +254,7 @@ pub struct SyncStatus {
     /// Whether a change to tables has moved flows that have not been sent to every peer yet.
     #[serde(default)]
     pub moving: bool,
-    /// Whether flows of peers are still missing here.
+    /// Whether flows from peers are still missing here.
     #[serde(default)]
     pub joining: bool,
     /// The text of `ipvsadm -L --daemon`.
@@ -283,7 +283,7 @@ pub struct SyncPeerStatus {
     pub received: u64,
     /// Number of changes dropped because the queue was full; all flows were sent instead.
     pub dropped: u64,
-    /// How often all flows were sent.
+    /// Number of times that all flows were sent.
     pub transfers: u64,
     /// Whether the peer has sent all of its flows.
     pub complete: bool,
@@ -437,7 +437,7 @@ pub(crate) fn send<T: Serialize>(
         body,
     };
     let bytes = serde_json::to_vec(&envelope).map_err(|error| invalid_message(&error))?;
-    if bytes.len() <= INLINE_MAX_BYTES {
+    if bytes.len() <= MAX_INLINE_BYTES {
         return Ok(channel.send(&bytes, files)?);
     }
     let file = sealed_file("weir-message", &bytes).map_err(|error| invalid_message(&error))?;
@@ -563,7 +563,7 @@ mod tests {
     fn long_message_is_sent_in_a_file_before_other_files() {
         let (sender, receiver) = Channel::pair().unwrap();
         let request = Request::Read(Query::Explain {
-            packet: "x".repeat(INLINE_MAX_BYTES),
+            packet: "x".repeat(MAX_INLINE_BYTES),
         });
         let null = File::open("/dev/null").unwrap();
         send(&sender, 1, &request, &[null.as_fd()]).unwrap();

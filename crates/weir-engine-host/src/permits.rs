@@ -25,7 +25,7 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long edits are permitted: the daemon may have to finish a reload before it requests them.
 const VALIDITY: Duration = Duration::from_secs(60);
 /// Maximum number of requests waiting for the daemon; a new request then replaces the oldest one.
-const WAITING_MAX: usize = 64;
+const MAX_WAITING_REQUESTS: usize = 64;
 
 /// A client's request.
 #[derive(Debug, Serialize, Deserialize)]
@@ -211,7 +211,7 @@ fn record_request(
         request.map_err(|error| format!("the request is invalid: {error}"))?;
     let mut state = lock(state);
     let user = caller::check(client, &state.node)?;
-    if state.waiting.len() >= WAITING_MAX {
+    if state.waiting.len() >= MAX_WAITING_REQUESTS {
         state.waiting.pop_front();
     }
     let received_at = Instant::now();

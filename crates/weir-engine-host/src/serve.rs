@@ -19,7 +19,7 @@ use crate::policy::Policy;
 /// Interval between two ticks of the engine.
 const TICK_INTERVAL: Duration = Duration::from_secs(1);
 /// Maximum number of queued messages; further messages wait in the daemon.
-const RECEIVE_QUEUE_MAX: usize = 256;
+const MAX_QUEUED_MESSAGES: usize = 256;
 /// Interval between checks for drift.
 const DRIFT_INTERVAL: Duration = Duration::from_millis(500);
 
@@ -118,7 +118,7 @@ async fn handle(host: &mut Host, channel: &mut DaemonChannel, received: Message)
     channel.send(number, &reply);
 }
 
-/// The channel, read by a thread.
+/// The channel to the daemon, with a thread that reads it.
 struct DaemonChannel {
     channel: Arc<Channel>,
     received: mpsc::Receiver<Message>,
@@ -127,7 +127,7 @@ struct DaemonChannel {
 impl DaemonChannel {
     fn new(channel: Channel) -> Self {
         let channel = Arc::new(channel);
-        let (sender, received) = mpsc::channel(RECEIVE_QUEUE_MAX);
+        let (sender, received) = mpsc::channel(MAX_QUEUED_MESSAGES);
         let reader = Arc::clone(&channel);
         std::thread::spawn(move || {
             while let Ok(Some(message)) = reader.receive() {
@@ -149,8 +149,8 @@ impl DaemonChannel {
     }
 }
 
-/// The channel while an engine is being opened. `number` belongs to the request for the first half, and later to the
-/// request for the second half.
+/// The channel while an engine is being opened. `number` is the number of the request for the first half,
+/// and later of the request for the second half.
 struct ChannelHandshake<'a> {
     channel: &'a mut DaemonChannel,
     number: u64,

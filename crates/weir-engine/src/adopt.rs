@@ -1,8 +1,8 @@
 //! Recovers the row allocation from pinned maps if the state file is lost.
 //!
-//! Services are identified by their listeners, servers by address and port within a service. If the server of a row is
-//! not in the configuration, it becomes a removed server: its flows continue, and the row is not reused while they
-//! exist.
+//! Services are identified by their listeners, servers by address and port within a service. A server that has a
+//! row but is not in the configuration becomes a removed server: its flows continue, and the row is not reused while
+//! they exist.
 
 use std::collections::BTreeMap;
 
@@ -215,7 +215,7 @@ fn dest_slot(id: u32, dest: &Dest, weight: u32, now_ms: u64) -> DestSlot {
         seq: 0,
         weight,
         effective: weight,
-        ordered: weight,
+        base: weight,
         quiesced: false,
         down: false,
         last_weight: weight,

@@ -36,8 +36,8 @@ pub(crate) fn allocate(
     };
     let sizes = plane.sizes();
     let allocation_input = AllocationInput {
-        services: sizes.services,
-        dests: sizes.dests,
+        service_rows: sizes.services,
+        dest_rows: sizes.dests,
         now_ms: now_ms(),
         cursor: &cursor,
         weights: &|service, pool| weights(service, pool, states),
@@ -53,7 +53,7 @@ fn weights(service: &str, pool: &Pool, states: &ServerStates) -> PoolWeights {
     let weights = states.weights(pool, Some(service));
     let servers = weights.servers.into_iter().map(|weight| ServerWeight {
         effective: weight.effective,
-        ordered: weight.ordered,
+        base: weight.base,
         removed: weight.removed,
         quiesced: weight.quiesced,
         down: weight.down,

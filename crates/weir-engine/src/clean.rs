@@ -26,7 +26,7 @@ pub struct CleanSummary {
     pub neighbours: usize,
     /// Number of interfaces whose offloads were restored.
     pub offloads: usize,
-    /// Number of removed rules for firewall marks.
+    /// Number of removed firewall mark rules.
     pub marks: usize,
 }
 

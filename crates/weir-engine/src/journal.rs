@@ -21,7 +21,7 @@ use crate::stored_state::{EngineState, StoredState, Undo};
 /// The file's name; the file is next to the state file.
 pub(crate) const JOURNAL_FILE: &str = "state.journal";
 
-/// A journal of at most this size is never too long.
+/// Size, in bytes, up to which a journal is never too long.
 const SHORT_BYTES: u64 = 1 << 20;
 
 /// One change.
@@ -39,13 +39,13 @@ pub(crate) struct Record {
     /// Changed overrides.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) overrides: Vec<OverrideRecord>,
-    /// Changed results of checks.
+    /// Changed check results.
     #[serde(default, rename = "standings", skip_serializing_if = "Vec::is_empty")]
     pub(crate) health_states: Vec<HealthRecord>,
     /// The whole undo record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) undo: Option<Undo>,
-    /// Edits of ipvsadm, in order.
+    /// ipvsadm edits, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) edits: Vec<Edit>,
     /// Base values of all counters that ipvsadm zeroed.

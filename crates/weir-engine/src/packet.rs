@@ -32,7 +32,7 @@ pub enum PacketError {
         /// The protocol as given.
         text: String,
     },
-    /// An address is not ADDRESS:PORT.
+    /// An address does not have the form ADDRESS:PORT.
     #[error("expected ADDRESS:PORT, found {text:?}; IPv6 addresses need brackets")]
     Address {
         /// The address as given.

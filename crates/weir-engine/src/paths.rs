@@ -15,7 +15,7 @@ pub struct Paths {
 }
 
 impl Paths {
-    /// Returns the path of the lock file.
+    /// Returns the lock file path.
     pub(crate) fn lock(&self) -> PathBuf {
         self.runtime_dir.join(LOCK)
     }

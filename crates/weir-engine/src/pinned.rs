@@ -106,12 +106,12 @@ pub struct PersistedState {
 }
 
 impl PersistedState {
-    /// Returns the path of the state file in a runtime directory.
+    /// Returns the state file path in a runtime directory.
     pub fn path(runtime_dir: &Path) -> PathBuf {
         runtime_dir.join(STATE_FILE)
     }
 
-    /// Reads the state file of a runtime directory; `None` = there is none.
+    /// Reads the state file in a runtime directory; `None` = there is none.
     ///
     /// # Errors
     /// Fails if the file is unreadable.

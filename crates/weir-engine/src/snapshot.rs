@@ -73,7 +73,7 @@ pub struct InterfaceStatus {
 pub struct FlowTableStatus {
     /// Number of slots.
     pub slots: u64,
-    /// Number of entries that contain a flow; with nat, a flow has one entry for each direction.
+    /// Number of entries that contain a flow; with `nat`, a flow has one entry for each direction.
     pub entries: u64,
     /// Number of flows that the sweep has removed since the table was created.
     pub expired: u64,
@@ -105,7 +105,7 @@ pub struct ServiceStatus {
     /// Its forwarding method; servers may differ.
     #[serde(with = "wire::forward")]
     pub forward: Forward,
-    /// IPVS's name of the scheduler.
+    /// The scheduler's name in IPVS.
     pub scheduler: String,
     /// Its pool.
     pub pool: String,
@@ -130,7 +130,7 @@ pub enum ServerState {
     Down,
     /// Its checks have no result yet.
     Starting,
-    /// No new flows, by an operator's override.
+    /// No new flows, because of an operator's override.
     Drain,
     /// Like `Drain`, and without checks.
     Maint,
@@ -188,9 +188,9 @@ pub struct ServerStatus {
     pub totals: Totals,
     /// Whether the server was removed from the configuration; its flows continue.
     pub removed: bool,
-    /// The active ejection by failed handshakes.
+    /// The active ejection because of failed handshakes.
     pub ejected: Option<Ejection>,
-    /// A problem of a server that still receives clients.
+    /// A problem with a server that still receives clients.
     pub warning: Option<Warning>,
     /// Numbers of SYNs sent to the server and of established flows, since the server was created.
     pub handshakes: (u64, u64),
@@ -205,7 +205,7 @@ pub struct ServerStatus {
     pub checks: Vec<CheckStatus>,
 }
 
-/// A problem of a server that still receives clients.
+/// A problem with a server that still receives clients.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Warning {
     /// The observed behaviour and its likely cause.
@@ -214,7 +214,7 @@ pub struct Warning {
     pub since: SystemTime,
 }
 
-/// Converts the state according to the checks.
+/// Converts the state that the checks report.
 impl From<weir_health::State> for ServerState {
     fn from(state: weir_health::State) -> Self {
         match state {

@@ -95,7 +95,7 @@ struct Header {
     number: u64,
 }
 
-/// The state file of a runtime directory and its journal.
+/// The state file in a runtime directory, and its journal.
 #[derive(Debug)]
 pub(crate) struct StateFile {
     path: PathBuf,

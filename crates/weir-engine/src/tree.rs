@@ -15,7 +15,7 @@ use weir_sched::{Member, load};
 use crate::error::Result;
 
 /// Number of attempts for a node that packets change concurrently; the next tick retries.
-const ATTEMPTS: usize = 4;
+const MAX_ATTEMPTS: usize = 4;
 
 /// Computes every node of an extent's tree, if it has one, and writes those that differ.
 ///
@@ -29,7 +29,7 @@ pub(crate) fn fill(maps: &Maps, header: &Extent) -> Result<()> {
     set_node(maps, header, 0, word)?;
     let list: Vec<Row> = maps.elements_as(header.list_at, header.list_len)?;
     for node in (1..header.tree_width).rev() {
-        for _ in 0..ATTEMPTS {
+        for _ in 0..MAX_ATTEMPTS {
             let value = match tree {
                 Tree::Winners(rule) => winner_of(maps, header, rule, &list, node)?,
                 Tree::Weights | Tree::Active => {

@@ -364,13 +364,7 @@ impl Client {
             let text = String::from_utf8_lossy(&bytes);
             self.protocol_error(format!("{status}: {:.200}", text.trim()))
         })?;
-        let error = match response.get("error") {
-            // Responses to streaming requests wrap the error in an object.
-            Some(Value::Object(error)) => Some(Value::Object(error.clone())),
-            Some(_) => Some(response.clone()),
-            None => None,
-        };
-        match error {
+        match message::error_of(&response) {
             None if status == StatusCode::OK => Ok((response, sender)),
             None => Err(self.protocol_error(status)),
             Some(error) => Err(Error::Refused {

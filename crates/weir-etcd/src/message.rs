@@ -107,9 +107,41 @@ pub(crate) fn txn_request(txn: &Txn, lease: Option<i64>) -> Value {
     })
 }
 
+/// Returns the object with the code and the message of an error response; `None` = the response is not an error.
+pub(crate) fn error_of(response: &Value) -> Option<&Value> {
+    match response.get("error") {
+        // Responses to streaming requests wrap the error in an object.
+        Some(error @ Value::Object(_)) => Some(error),
+        Some(_) => Some(response),
+        // Version 2 of etcd's gateway (etcd 3.6, and 3.5 in Debian) reports errors without `error`. No other response
+        // has a code and a message.
+        None => {
+            let is_error = response["code"].is_number() && response["message"].is_string();
+            is_error.then_some(response)
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn errors_of_all_gateway_versions_are_recognized() {
+        let message = |response: Value| {
+            error_of(&response)
+                .map(|error| error["message"].as_str().unwrap_or_default().to_owned())
+        };
+        let expected = Some("no such user".to_owned());
+        for response in [
+            json!({ "error": "no such user", "code": 3, "message": "no such user" }),
+            json!({ "error": { "grpc_code": 3, "message": "no such user" } }),
+            json!({ "code": 3, "message": "no such user" }),
+        ] {
+            assert_eq!(message(response), expected);
+        }
+        assert_eq!(message(json!({ "header": { "revision": "3" } })), None);
+    }
 
     #[test]
     fn gateway_events_are_decoded() {

@@ -83,7 +83,7 @@ fn with_correct_checksum(inner: &[u8], segment: Option<&Segment>) -> Vec<u8> {
     corrected
 }
 
-/// Encapsulates `inner` in the tunnel of `dest`. `hash` selects the GUE source port.
+/// Encapsulates `inner` in the tunnel to `dest`. `hash` selects the GUE source port.
 fn encapsulate(outer: IpBuilder, inner: &[u8], layout: &Layout, dest: &Dest, hash: u64) -> Vec<u8> {
     let csum = dest.tunnel_flags & TUNNEL_CSUM != 0;
     let remote = dest.tunnel_flags & TUNNEL_REMCSUM != 0;

@@ -1,4 +1,4 @@
-//! Defines a flow's tuple and its keyed hash. [`crate::slot`] maps the hash to slots of the flow table.
+//! Defines a flow's tuple and its keyed hash. [`crate::slot`] maps the hash to flow table slots.
 //!
 //! The hash is SipHash-1-3 (Aumasson and Bernstein, 2012) of a fixed number of words per family. The family, in the
 //! last word, replaces the length block of the original. The functions must return the same values as bpf/lib/hash.h.
@@ -58,7 +58,7 @@ impl Tuple {
     }
 }
 
-/// The secret key of a flow table.
+/// A flow table's secret key.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct FlowKey([u64; 2]);
 

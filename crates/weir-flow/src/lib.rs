@@ -5,7 +5,7 @@
 //! a packet is a `Vec<u8>`; CPUs share no state. The BPF programs must produce the same outcome, frame and counters for
 //! every packet (`differential.rs` of weir-dataplane). The crate also contains the rules that user space shares with
 //! the data plane: [`state`] (IPVS's TCP states), [`timeout`] (timeouts by state), [`key`] (the keyed hash) and
-//! [`slot`] (slots of the flow table).
+//! [`slot`] (flow table slots).
 //!
 //! The crate reads no clock (the tick is an argument), draws no random numbers, does not choose servers (the caller
 //! passes a [`Scheduler`], because this crate does not depend on weir-sched), and does not model races between CPUs. It

@@ -1,4 +1,4 @@
-//! Determines which buckets of the flow table can contain the entry for a hash, the order in which they are tried, and
+//! Determines which flow table buckets can contain the entry for a hash, the order in which they are tried, and
 //! the home bucket's marks for entries in other buckets.
 //!
 //! The rules match bpf/lib/bucket.h. The reference model uses them to allocate the same slots as the data plane, and
@@ -16,7 +16,7 @@ const SIDE_SHIFT: u32 = 12;
 /// Number of bits of a mark.
 const MARK_BITS: u32 = 4;
 
-/// The number of home buckets, and the number of stash buckets after them.
+/// The numbers of home buckets and of the stash buckets after them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
     home_count: u32,
@@ -168,7 +168,7 @@ mod tests {
         allocator.used[bucket as usize].count_ones() == BUCKET_SLOTS
     }
 
-    /// Allocates the two slots of a nat flow.
+    /// Allocates the two slots of a NAT flow.
     fn allocate_both(allocator: &mut SlotAllocator, random: &mut SplitMix64) -> Option<(u32, u32)> {
         let reverse = allocator.allocate(random.next_u64())?;
         let Some(forward) = allocator.allocate(random.next_u64()) else {
@@ -178,7 +178,7 @@ mod tests {
         Some((reverse, forward))
     }
 
-    /// Fills `percent` of a table with nat flows, then replaces all of them ten times, the oldest first or at random.
+    /// Fills `percent` of a table with NAT flows, then replaces all of them ten times, the oldest first or at random.
     /// Returns the number of failed allocations.
     fn count_failures(buckets: u32, percent: u32, oldest_first: bool) -> usize {
         let mut random = SplitMix64::new(buckets.into());

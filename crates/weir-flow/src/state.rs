@@ -2,7 +2,8 @@
 //! (net/netfilter/ipvs/ip_vs_proto_tcp.c, the table without `secure_tcp`).
 //!
 //! A packet causes at most one event. Its direction, and whether replies pass through the director, select the table:
-//! with `direct`, `tunnel` and `l3dsr`, only packets from the client are seen, and a client's FIN ends both directions.
+//! with `direct`, `tunnel` and `l3dsr`, only packets from the client are seen, and the client's FIN closes both
+//! directions.
 
 use weir_abi::State;
 use weir_wire::TcpFlags;

@@ -1,10 +1,10 @@
-//! Implements passive checks: uses client traffic to find servers that accept no connections while other servers of
+//! Implements passive checks: uses client traffic to find servers that accept no connections while other servers in
 //! their pool do.
 //!
 //! The input is the number of SYNs sent to a server and the number of flows that became established. The method works
 //! whether or not the server's replies pass through the director, and whether the server drops SYNs or resets
 //! connections. A server is ejected if three conditions are met: it has not answered any SYN for a while; another
-//! server of the pool did answer (otherwise the clients or a flood may be the cause); the pool's limit for ejections is
+//! server in the pool did answer (otherwise the clients or a flood may be the cause); the pool's limit for ejections is
 //! not exceeded. An ejected server returns on trial. If the trial fails, the next ejection lasts twice as long.
 
 use std::collections::{BTreeMap, HashSet};
@@ -88,13 +88,13 @@ pub struct Outliers {
 }
 
 impl Outliers {
-    /// Applies the counters of the servers in a group that should accept connections. At most `share` percent of them
-    /// may be ejected. If a server is no longer in `samples` because its check failed, its ejection ends, so the next
-    /// result of the check takes effect immediately.
+    /// Applies the counters of the servers in a group that should accept connections. At most `max_ejected_percent`
+    /// percent of them may be ejected. If a server is no longer in `samples` because its check failed, its ejection
+    /// ends, so the next result of the check takes effect immediately.
     pub fn observe(
         &mut self,
         group: &str,
-        share: u32,
+        max_ejected_percent: u32,
         samples: &[(&str, Sample)],
         now: Duration,
     ) -> Vec<EjectionChange> {
@@ -128,7 +128,7 @@ impl Outliers {
                 });
             }
         }
-        let max_ejected = samples.len() as u64 * u64::from(share) / 100;
+        let max_ejected = samples.len() as u64 * u64::from(max_ejected_percent) / 100;
         let ejected_count = watches
             .values()
             .filter(|watch| watch.ejected_until.is_some());

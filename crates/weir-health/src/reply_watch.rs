@@ -4,7 +4,7 @@
 //! Such a server passes its check, because the probe comes from the director itself, but every client times out: the
 //! server's default gateway is another machine, or the server is on the clients' segment. The counters distinguish such
 //! a server from a healthy one: the director forwards SYNs to it, and no packet comes back. The result is a warning;
-//! the server is not ejected. [`Outliers`](crate::Outliers) finds servers that accept no connections while others of
+//! the server is not ejected. [`Outliers`](crate::Outliers) finds servers that accept no connections while others in
 //! the pool do, and skips servers for which [`Silence::is_alive`] returns true.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -126,10 +126,10 @@ pub struct ReplyWatch {
 impl ReplyWatch {
     /// Returns whether the counter of a server's replies must be read: there is a warning, or SYNs were sent to the
     /// server since its last reply and no flow became established.
-    pub fn needs_replies(&self, key: Key, counted: ReplyCounters) -> bool {
+    pub fn needs_replies(&self, key: Key, counters: ReplyCounters) -> bool {
         self.watches.get(&key).is_some_and(|watch| {
             watch.warning.is_some()
-                || (counted.answered == watch.answered && counted.syns != watch.syns)
+                || (counters.answered == watch.answered && counters.syns != watch.syns)
         })
     }
 
@@ -145,22 +145,22 @@ impl ReplyWatch {
     }
 
     /// Applies the counters of a server that is up according to its check.
-    pub fn observe(&mut self, key: Key, counted: ReplyCounters, now: Duration) -> Finding {
-        let has_never_replied = counted.answered == 0 && counted.replies.unwrap_or(0) == 0;
+    pub fn observe(&mut self, key: Key, counters: ReplyCounters, now: Duration) -> Finding {
+        let has_never_replied = counters.answered == 0 && counters.replies.unwrap_or(0) == 0;
         let counts_from_zero = has_never_replied && !self.first_round_done;
         let watch = self.watches.entry(key).or_insert_with(|| Watch {
-            syns: if counts_from_zero { 0 } else { counted.syns },
-            answered: counted.answered,
-            replies: counted.replies.unwrap_or(0),
+            syns: if counts_from_zero { 0 } else { counters.syns },
+            answered: counters.answered,
+            replies: counters.replies.unwrap_or(0),
             ..Watch::default()
         });
-        let replies = counted.replies.unwrap_or(watch.replies);
-        let replied = (replies, counted.answered) != (watch.replies, watch.answered);
-        if replied || counted.syns < watch.syns {
+        let replies = counters.replies.unwrap_or(watch.replies);
+        let replied = (replies, counters.answered) != (watch.replies, watch.answered);
+        if replied || counters.syns < watch.syns {
             let had_warning = watch.warning.is_some();
             *watch = Watch {
-                syns: counted.syns,
-                answered: counted.answered,
+                syns: counters.syns,
+                answered: counters.answered,
                 replies,
                 ..Watch::default()
             };
@@ -170,12 +170,12 @@ impl ReplyWatch {
                 Finding::Unchanged
             };
         }
-        let syns = counted.syns - watch.syns;
+        let syns = counters.syns - watch.syns;
         if syns > 0 {
             watch.silent_since.get_or_insert(now);
         }
         let is_detectable =
-            |since: Duration| now.saturating_sub(since) >= counted.detection_time.max(SILENCE_MIN);
+            |since: Duration| now.saturating_sub(since) >= counters.detection_time.max(SILENCE_MIN);
         watch.is_definite = syns >= FIRST_SYNS_MIN
             && watch.has_never_replied()
             && watch.silent_since.is_some_and(is_detectable);

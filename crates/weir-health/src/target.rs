@@ -37,7 +37,7 @@ pub struct Target {
 }
 
 impl Target {
-    /// Returns the target of a check of this server, at `port`.
+    /// Returns the target for a check of this server, at `port`.
     pub fn new(check: &Check, server: &Server, port: Option<u16>) -> Self {
         let unix = match check.target.address {
             None => server.unix.clone(),
@@ -77,7 +77,7 @@ impl Target {
         }
     }
 
-    /// Adds the probe's address and port to the note of a failure. The notes of scripts and files already contain their
+    /// Adds the probe's address and port to a failure's note. The notes of scripts and files already contain their
     /// names. For a probe through a path with `nat`, the VIP is added too; for other paths, the note is not changed.
     #[must_use]
     pub fn with_address(&self, outcome: Outcome) -> Outcome {

@@ -22,7 +22,7 @@ pub struct Candidate<'a> {
     pub ejected: bool,
 }
 
-/// Result of [`weigh()`] for one server.
+/// The result of [`weigh()`] for one server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ComputedWeight {
     /// The weight that the scheduler uses.

@@ -109,7 +109,7 @@ impl Fixture {
                     };
                     self.monitor.handle_result(request.id, outcome, self.now);
                 }
-                Output::Server {
+                Output::HealthChanged {
                     server_health,
                     from,
                     paths,

@@ -147,7 +147,7 @@ impl Simulation {
         while let Some(output) = self.monitor.poll_output() {
             match output {
                 Output::Probe(request) => self.start_probe(request),
-                Output::Server {
+                Output::HealthChanged {
                     pool,
                     server,
                     server_health,

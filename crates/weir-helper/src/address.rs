@@ -19,7 +19,7 @@ use crate::state::Addresses;
 
 /// Maximum time for resetting connections before their address is removed. During this time, two directors have the
 /// address.
-const RESET_LIMIT: Duration = Duration::from_millis(100);
+const RESET_TIMEOUT: Duration = Duration::from_millis(100);
 
 impl Addresses {
     /// Reads the record of an earlier helper. Unless `adopt` is true, removes the objects in it.
@@ -352,7 +352,7 @@ impl Addresses {
         };
         let addresses = removed.iter().map(|it| it.address);
         let addresses = addresses.filter(|address| !remains(*address)).collect();
-        match destroy_connections_of(&addresses, RESET_LIMIT) {
+        match destroy_connections_of(&addresses, RESET_TIMEOUT) {
             Ok(0) => {}
             Ok(connections) => {
                 tracing::info!(

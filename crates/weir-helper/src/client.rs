@@ -12,7 +12,7 @@ use crate::Error;
 use crate::message::{Envelope, NumberedReply, Reply, Request};
 
 /// Maximum size of a list of virtual routers, in bytes.
-const POLICY_MAX_BYTES: u64 = 4 << 20;
+const MAX_POLICY_BYTES: u64 = 4 << 20;
 
 /// A reply, with the attached virtual routers, if any.
 pub type ReplyWithRouters = (NumberedReply, Option<Vec<VirtualRouter>>);
@@ -81,7 +81,7 @@ fn parse_reply(message: Message) -> Result<ReplyWithRouters, Error> {
 fn read_routers(file: File) -> Result<Vec<VirtualRouter>, Error> {
     let invalid = |reason: String| Error::Message { reason };
     let mut text = String::new();
-    file.take(POLICY_MAX_BYTES)
+    file.take(MAX_POLICY_BYTES)
         .read_to_string(&mut text)
         .map_err(|error| invalid(error.to_string()))?;
     serde_json::from_str(&text).map_err(|error| invalid(error.to_string()))

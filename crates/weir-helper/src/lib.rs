@@ -63,7 +63,7 @@ pub enum Error {
         /// The kernel's error.
         source: std::io::Error,
     },
-    /// The file belongs neither to root nor to this process's user, or other users can write to it.
+    /// The file is owned by neither root nor this process's user, or other users can write to it.
     #[error("{path}: must be owned by root and not writable by others", path = path.display())]
     Untrusted {
         /// The file.

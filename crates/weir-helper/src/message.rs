@@ -1,5 +1,5 @@
 //! Defines the messages between the helper and its caller: JSON, one per packet of a SEQPACKET channel, at most
-//! [`weir_sys::MESSAGE_MAX`] bytes. New versions may add requests, but never change the meaning of a request.
+//! [`weir_sys::MAX_MESSAGE_BYTES`] bytes. New versions may add requests, but never change the meaning of a request.
 
 use serde::{Deserialize, Serialize};
 
@@ -16,7 +16,7 @@ pub(crate) struct Envelope<T> {
     pub(crate) body: T,
 }
 
-/// A request of the caller.
+/// A request from the caller.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Request {

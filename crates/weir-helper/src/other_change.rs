@@ -57,7 +57,7 @@ pub(crate) async fn add_device(
     let mac = MacAddr(virtual_mac(router.router_id, ipv6));
     let created = addresses.netlink.add_macvlan(&name, base.index, mac).await;
     if !matches!(created, Ok(Change::Made)) && !was_recorded {
-        // The device belongs to another program.
+        // Another program created the device.
         addresses.record.other_changes.retain(|it| *it != device);
         addresses.write()?;
     }

@@ -13,7 +13,7 @@ use weir_sys::untrusted_file::{self, Owner};
 use crate::message::{NotifyState, TrackedOutcome};
 
 /// Maximum size of a tracked file, in bytes.
-const FILE_MAX_BYTES: u64 = 4096;
+const MAX_FILE_BYTES: u64 = 4096;
 
 /// Starts a program with an empty environment except for `PATH`.
 fn spawn(
@@ -118,7 +118,7 @@ pub(crate) async fn track(object: &TrackObject) -> Option<TrackedOutcome> {
     match object {
         TrackObject::Script(script) => Some(run(script).await),
         TrackObject::File(path) => {
-            let text = untrusted_file::read(Path::new(path), Owner::Any, FILE_MAX_BYTES);
+            let text = untrusted_file::read(Path::new(path), Owner::Any, MAX_FILE_BYTES);
             let number = text.ok().and_then(|text| text.trim().parse().ok());
             Some(number.map_or(TrackedOutcome::Number(0), TrackedOutcome::Number))
         }

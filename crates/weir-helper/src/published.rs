@@ -4,7 +4,7 @@
 //! own part, and the published part may contain only what root's file permits: parsing enforces `[cluster.publish]`,
 //! and root's file must name all programs and files.
 
-/// Returns root's configuration with the published part of a daemon's text, if both belong to the same cluster.
+/// Returns root's configuration with the published part of a daemon's text, if both are for the same cluster.
 ///
 /// # Errors
 /// Returns a message if the published part contains something that only root's own file may contain.
@@ -37,7 +37,7 @@ mod tests {
         let daemon_text = weir_config::with_published(&other, "edge", "[pool.a]\n");
         let expected = weir_config::with_published(ROOT_TEXT, "edge", "[pool.a]\n");
         assert_eq!(with_published_part(ROOT_TEXT, &daemon_text), Ok(expected));
-        // The text belongs to a different cluster, or to none.
+        // The text is for a different cluster, or for none.
         let daemon_text = weir_config::with_published(&other, "other", "[pool.a]\n");
         assert_eq!(
             with_published_part(ROOT_TEXT, &daemon_text),

@@ -54,7 +54,7 @@ pub(crate) enum OtherChange {
 }
 
 impl OtherChange {
-    /// Returns the virtual router of the change; `None` = the object can belong to several routers.
+    /// Returns the virtual router of the change; `None` = several routers can share the object.
     pub(crate) fn router(&self) -> Option<&str> {
         match self {
             Self::Route { router, .. }

@@ -40,7 +40,7 @@ pub(crate) struct ActiveRouters {
     pub(crate) configured_addresses: BTreeSet<(String, IpAddr)>,
 }
 
-/// The virtual routers of root's configuration.
+/// The virtual routers in root's configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Routers {
     /// The routers without secrets from files, which an unprivileged daemon cannot read.
@@ -72,7 +72,7 @@ impl RouterSource {
         }
     }
 
-    /// Reads the virtual routers of the active configuration.
+    /// Reads the virtual routers in the active configuration.
     pub(crate) fn read(&mut self) -> Result<ActiveRouters, Error> {
         self.is_written_by_daemon |= weir_runtime_dir::owning_account(&self.runtime_dir).is_some();
         let exists = |path: &&PathBuf| match fs::symlink_metadata(path) {

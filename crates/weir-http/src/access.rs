@@ -9,7 +9,7 @@ use weir_model::LogFormat;
 use crate::decimal::{write_address, write_digits, write_number};
 use crate::route::glob;
 
-/// The data of a finished exchange. Values from the client are not escaped here.
+/// Data about a finished exchange. Values from the client are not escaped here.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record<'a> {
     /// End of the exchange, in milliseconds since 1970.

@@ -17,7 +17,7 @@ const EXTENSION_MAX: u16 = 256;
 const TRAILER_MAX: u16 = 8192;
 /// Maximum number of digits of a chunk size. The size is therefore below 2^60.
 const DIGITS_MAX: u8 = 15;
-/// Trailer names that would change the framing or the host of a message.
+/// Trailer names that would change a message's framing or host.
 const FORBIDDEN: [&[u8]; 3] = [b"content-length", b"transfer-encoding", b"host"];
 const NAME_MAX: usize = 17;
 

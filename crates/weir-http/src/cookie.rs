@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use crate::byte_class::trim;
 
-/// Returns the range of the value of the cookie `name` in the value of a `Cookie` field.
+/// Returns the range of the value of the cookie `name` within a `Cookie` field value.
 pub fn find(value: &[u8], name: &[u8]) -> Option<Range<usize>> {
     let mut offset = 0;
     for pair in value.split(|byte| *byte == b';') {

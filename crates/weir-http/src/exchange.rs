@@ -78,21 +78,21 @@ enum Stage {
 /// The output for the client: first the bytes appended to the buffer, then a range of the input.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ResponseStep {
-    /// Bytes of the input that were processed.
+    /// Number of input bytes that were processed.
     pub consumed: usize,
     /// Range of the input to forward unchanged.
     pub forward: Range<usize>,
     /// Offset in the buffer at which the content begins, after any heads. Callers that encode the content use it.
-    pub content: usize,
+    pub content_start: usize,
 }
 
 /// The output for the server after bytes from the client.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RequestStep {
-    /// Bytes of the input that were processed.
+    /// Number of input bytes that were processed.
     pub consumed: usize,
     /// Number of bytes, from the start of the input, to forward unchanged.
-    pub forward: usize,
+    pub forward_len: usize,
     /// Bytes to send after the forwarded bytes: trailers that were held back.
     pub trailers: Vec<u8>,
 }
@@ -118,10 +118,10 @@ pub struct Exchange {
     stage: Stage,
     interim: u8,
     status: u16,
-    /// Status that the client receives.
+    /// Status code that the client receives.
     client_status: u16,
-    /// Bytes of the request's content received so far.
-    content: u64,
+    /// Number of request content bytes received so far.
+    content_bytes: u64,
     to_head: bool,
     http10: bool,
     upgrade: bool,
@@ -142,7 +142,7 @@ impl Exchange {
             interim: 0,
             status: 0,
             client_status: 0,
-            content: 0,
+            content_bytes: 0,
             to_head: false,
             http10: false,
             upgrade: false,
@@ -154,7 +154,7 @@ impl Exchange {
         }
     }
 
-    /// Returns the state after the head of a request; `underscores` applies to the request's trailers.
+    /// Returns the state after a request head; `underscores` applies to the request's trailers.
     pub fn new(request: &Request, underscores: Underscores) -> Self {
         Self {
             request: match request.framing {
@@ -166,7 +166,7 @@ impl Exchange {
             interim: 0,
             status: 0,
             client_status: 0,
-            content: 0,
+            content_bytes: 0,
             to_head: request.method == head::Method::Head,
             http10: request.http10,
             upgrade: request.upgrade,
@@ -185,32 +185,32 @@ impl Exchange {
     pub fn client_data(&mut self, input: &[u8]) -> Result<RequestStep, ParseError> {
         let forward_all = |consumed| RequestStep {
             consumed,
-            forward: consumed,
+            forward_len: consumed,
             trailers: Vec::new(),
         };
         if self.stage == Stage::Tunnel {
             return Ok(forward_all(input.len()));
         }
-        let content = &mut self.content;
-        let mut count = |data: &[u8]| *content += data.len() as u64;
+        let content_bytes = &mut self.content_bytes;
+        let mut count = |data: &[u8]| *content_bytes += data.len() as u64;
         let Body::Chunked(chunks) = &mut self.request else {
             return self.request.consume(input, &mut count).map(forward_all);
         };
-        let (consumed, forward) = chunks.scan_request(input, &mut count)?;
+        let (consumed, forward_len) = chunks.scan_request(input, &mut count)?;
         let trailers = chunks.take_held_trailers();
         if chunks.is_done() {
             self.request = Body::Done;
         }
         Ok(RequestStep {
             consumed,
-            forward,
+            forward_len,
             trailers,
         })
     }
 
-    /// Returns the length of the request's content received so far, without the overhead of the chunked coding.
+    /// Returns the number of request content bytes received so far, without the overhead of the chunked coding.
     pub const fn request_content(&self) -> u64 {
-        self.content
+        self.content_bytes
     }
 
     /// Returns whether the request is complete; never true in a tunnel.
@@ -249,7 +249,7 @@ impl Exchange {
         self.client_status
     }
 
-    /// Returns the number of bytes of the response's body that may be forwarded to the client without calling
+    /// Returns the number of response body bytes that may be forwarded to the client without calling
     /// [`Self::server_data`]: the remaining bytes of a body of known length, or any number if the body ends with the
     /// connection. Returns `None` if the bytes must be processed here.
     pub const fn response_remaining(&self) -> Option<u64> {
@@ -261,7 +261,7 @@ impl Exchange {
         }
     }
 
-    /// Records that this many bytes of the response's body were forwarded.
+    /// Records that this many response body bytes were forwarded.
     pub fn record_forwarded_response(&mut self, bytes: u64) {
         if let Body::Length(remaining) = &mut self.response {
             *remaining = remaining.saturating_sub(bytes);
@@ -272,7 +272,7 @@ impl Exchange {
         }
     }
 
-    /// Returns the number of bytes of the request's body that may be forwarded to the server without calling
+    /// Returns the number of request body bytes that may be forwarded to the server without calling
     /// [`Self::client_data`], or `None` if the bytes must be processed here.
     pub const fn request_remaining(&self) -> Option<u64> {
         match (self.stage, &self.request) {
@@ -281,7 +281,7 @@ impl Exchange {
         }
     }
 
-    /// Records that this many bytes of the request's body were forwarded.
+    /// Records that this many request body bytes were forwarded.
     pub fn record_forwarded_request(&mut self, bytes: u64) {
         if let Body::Length(remaining) = &mut self.request {
             *remaining = remaining.saturating_sub(bytes);
@@ -292,8 +292,8 @@ impl Exchange {
     }
 
     /// Returns the coding to apply to the response's content; the coding is known after the response's head. If there
-    /// is one, content is appended to the buffer starting at [`ResponseStep::content`], and the caller encodes it as a
-    /// chunked body.
+    /// is one, content is appended to the buffer starting at [`ResponseStep::content_start`], and the caller encodes it
+    /// as a chunked body.
     pub const fn response_coding(&self) -> Option<Coding> {
         self.response_coding
     }
@@ -347,24 +347,24 @@ impl Exchange {
                     return Ok(ResponseStep {
                         consumed: offset,
                         forward: offset..offset,
-                        content: out.len(),
+                        content_start: out.len(),
                     });
                 }
             }
         }
-        let (rest, content) = (&input[offset..], out.len());
+        let (rest, content_start) = (&input[offset..], out.len());
         if self.stage == Stage::Tunnel {
             return Ok(ResponseStep {
                 consumed: input.len(),
                 forward: offset..input.len(),
-                content,
+                content_start,
             });
         }
         if self.stage == Stage::Done {
             return Ok(ResponseStep {
                 consumed: offset,
                 forward: offset..offset,
-                content,
+                content_start,
             });
         }
         let decode = self.decode || self.response_coding.is_some();
@@ -380,7 +380,7 @@ impl Exchange {
         Ok(ResponseStep {
             consumed: offset + consumed,
             forward: offset..offset + forwarded,
-            content,
+            content_start,
         })
     }
 

@@ -44,7 +44,7 @@ impl Default for HeadLimits {
     }
 }
 
-/// The limits of a proxy service; a target may take up half of the head.
+/// A proxy service's limits; a target may take up half of the head.
 impl From<&Proxy> for HeadLimits {
     fn from(proxy: &Proxy) -> Self {
         let head = proxy.limits.head as usize;
@@ -115,7 +115,7 @@ impl Method {
     }
 }
 
-/// The head of a request. Offsets refer to the input that it was parsed from.
+/// A request head. Offsets refer to the input that it was parsed from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
     /// Length in bytes up to the body, including empty lines before the request line.
@@ -128,7 +128,7 @@ pub struct Request {
     path: (usize, usize),
     /// Whether the version is HTTP/1.0, not HTTP/1.1.
     pub http10: bool,
-    /// How the end of its body is determined.
+    /// How the end of the body is determined.
     pub framing: Framing,
     /// Whether the client requests a persistent connection.
     pub keep_alive: bool,
@@ -171,7 +171,7 @@ impl Request {
     }
 }
 
-/// The head of a response.
+/// A response head.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Response {
     /// Length in bytes up to the body.
@@ -180,7 +180,7 @@ pub struct Response {
     pub status: u16,
     /// Range from the status code to the end of the status line, including its CRLF.
     pub(crate) status_text: (usize, usize),
-    /// How the end of its body is determined.
+    /// How the end of the body is determined.
     pub framing: Framing,
     /// Whether the server allows a persistent connection.
     pub keep_alive: bool,

@@ -76,7 +76,7 @@ pub enum ParseError {
 }
 
 impl ParseError {
-    /// Returns the status code of the response to a rejected request.
+    /// Returns the status code with which a request is rejected.
     pub const fn request_status(self) -> u16 {
         match self {
             Self::Version => 505,

@@ -52,12 +52,12 @@ const fn classes() -> [Class; 256] {
     table
 }
 
-/// Path and query of a request as used by routes, hashes and limits.
+/// Request path and query as used by routes, hashes and limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RequestPath<'a> {
     text: &'a [u8],
-    /// Length of the path.
-    path: usize,
+    /// Length of the path in bytes.
+    path_len: usize,
     changed: bool,
     /// Whether a route rewrote the path: see [`Self::from_rewrite`].
     rewritten: bool,
@@ -68,10 +68,10 @@ pub struct RequestPath<'a> {
 impl<'a> RequestPath<'a> {
     /// Returns the path and query as received, without normalization.
     pub fn as_received(text: &'a [u8]) -> Self {
-        let path = memchr::memchr(b'?', text).unwrap_or(text.len());
+        let path_len = memchr::memchr(b'?', text).unwrap_or(text.len());
         Self {
             text,
-            path,
+            path_len,
             changed: false,
             rewritten: false,
             first_route: 0,
@@ -111,7 +111,7 @@ impl<'a> RequestPath<'a> {
 
     /// Returns the path, or `/` if it is empty.
     pub fn path(&self) -> &'a [u8] {
-        match self.path {
+        match self.path_len {
             0 => b"/",
             end => &self.text[..end],
         }
@@ -119,12 +119,12 @@ impl<'a> RequestPath<'a> {
 
     /// Returns the query without its question mark.
     pub fn query(&self) -> &'a [u8] {
-        self.text.get(self.path + 1..).unwrap_or_default()
+        self.text.get(self.path_len + 1..).unwrap_or_default()
     }
 
     /// Returns the query with its question mark; empty if there is no query.
     pub fn query_part(&self) -> &'a [u8] {
-        &self.text[self.path..]
+        &self.text[self.path_len..]
     }
 
     /// Returns the path and the query.
@@ -150,10 +150,10 @@ pub fn normalize<'a>(
     rules: &NormalizePath,
     buffer: &'a mut Vec<u8>,
 ) -> Result<RequestPath<'a>, ParseError> {
-    if let Some(path) = normal_path_len(text, rules.merge_slashes) {
+    if let Some(path_len) = normal_path_len(text, rules.merge_slashes) {
         return Ok(RequestPath {
             text,
-            path,
+            path_len,
             changed: false,
             rewritten: false,
             first_route: 0,
@@ -162,12 +162,12 @@ pub fn normalize<'a>(
     let end = memchr::memchr(b'?', text).unwrap_or(text.len());
     buffer.clear();
     write_normal(&text[..end], rules, buffer)?;
-    let path = buffer.len();
+    let path_len = buffer.len();
     buffer.extend_from_slice(&text[end..]);
     Ok(RequestPath {
         changed: buffer.as_slice() != text,
         text: buffer,
-        path,
+        path_len,
         rewritten: false,
         first_route: 0,
     })
@@ -204,11 +204,11 @@ pub fn decode_fully<'a>(
     if buffer.as_slice() == path {
         return None;
     }
-    let path = buffer.len();
+    let path_len = buffer.len();
     buffer.extend_from_slice(target.query_part());
     Some(RequestPath {
         text: buffer,
-        path,
+        path_len,
         changed: true,
         rewritten: target.rewritten,
         first_route: target.first_route,
@@ -254,7 +254,7 @@ enum Token {
 
 fn write_normal(path: &[u8], rules: &NormalizePath, out: &mut Vec<u8>) -> Result<(), ParseError> {
     // Offset of the last segment of `out`, after its slash.
-    let mut segment = 0;
+    let mut segment_start = 0;
     let mut rest = path;
     if path.is_empty() {
         out.push(b'/');
@@ -265,16 +265,17 @@ fn write_normal(path: &[u8], rules: &NormalizePath, out: &mut Vec<u8>) -> Result
             Token::Byte(byte) => out.push(byte),
             Token::Escaped(byte) => escape(byte, out),
             Token::Slash => {
-                let is_removed = remove_dots(out, &mut segment);
-                let is_duplicate = rules.merge_slashes && segment > 0 && segment == out.len();
+                let is_removed = remove_dots(out, &mut segment_start);
+                let is_duplicate =
+                    rules.merge_slashes && segment_start > 0 && segment_start == out.len();
                 if !is_removed && !is_duplicate {
                     out.push(b'/');
-                    segment = out.len();
+                    segment_start = out.len();
                 }
             }
         }
     }
-    remove_dots(out, &mut segment);
+    remove_dots(out, &mut segment_start);
     Ok(())
 }
 

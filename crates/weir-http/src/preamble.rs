@@ -18,12 +18,12 @@ const HEADER_MAX: usize = 4096;
 pub enum Preamble {
     /// A connection from the proxy itself, or of a protocol other than TCP.
     Local {
-        /// Length of the header in bytes.
+        /// Header length in bytes.
         len: usize,
     },
     /// A connection from a client.
     Client {
-        /// Length of the header in bytes.
+        /// Header length in bytes.
         len: usize,
         /// The client's address.
         source: SocketAddr,
@@ -33,7 +33,7 @@ pub enum Preamble {
 }
 
 impl Preamble {
-    /// Returns the length of the header in bytes.
+    /// Returns the header length in bytes.
     #[allow(clippy::len_without_is_empty)]
     pub const fn len(&self) -> usize {
         match self {

@@ -31,9 +31,9 @@ pub struct Client {
 /// Rules for individual fields about the client, and their values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClientEdit<'a> {
-    /// The rules.
+    /// The rules for individual fields.
     pub rules: &'a ClientFields,
-    /// Source address of the connection, which is appended to `X-Forwarded-For`.
+    /// Connection source address, which is appended to `X-Forwarded-For`.
     pub address: IpAddr,
     /// The client's address. It differs from `address` if a trusted proxy sent it.
     pub client: IpAddr,
@@ -43,7 +43,7 @@ pub struct ClientEdit<'a> {
     pub port: u16,
 }
 
-/// The edits of a request's head.
+/// The edits to a request head.
 #[derive(Debug, Clone, Copy)]
 pub struct RequestEdit<'a> {
     /// The client; `None` means that no forwarding fields are written, and the client's fields are kept.
@@ -60,15 +60,15 @@ pub struct RequestEdit<'a> {
     pub path: Option<&'a [u8]>,
     /// Complete lines to add.
     pub add: &'a [u8],
-    /// Field edits of the service and of the request's route. Weir does not write the fields that these edits set or
-    /// remove.
+    /// Field edits from the service and from the request's route. Weir does not write the fields that these edits set
+    /// or remove.
     pub edits: [Option<&'a HeaderEdits>; 2],
     /// Whether to request that the server close the connection after its response.
     pub close: bool,
 }
 
 impl RequestEdit<'_> {
-    /// Returns the rule of a field about the client, if there is one.
+    /// Returns the rule for a field about the client, if there is one.
     fn rule_of(&self, name: &[u8]) -> Option<FieldRule> {
         self.fields.and_then(|fields| fields.rules.rule_of(name))
     }
@@ -318,7 +318,7 @@ impl ConditionalLine<'_> {
     }
 }
 
-/// Configured edits of the head of a final response.
+/// Configured edits to the head of a final response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ResponseEdit<'a> {
     /// Complete lines to add.
@@ -355,7 +355,7 @@ impl ResponseEdit<'_> {
     }
 }
 
-/// Compression of responses.
+/// Response compression.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Encoding<'a> {
     /// The service's rules.
@@ -364,7 +364,7 @@ pub struct Encoding<'a> {
     pub negotiated: Option<Coding>,
 }
 
-/// Edits of a response's head that this hop's protocol requires.
+/// Edits to a response head that this hop's protocol requires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct HopEdit {
     /// Whether to inform the client that this is the last response.

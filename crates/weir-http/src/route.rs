@@ -47,9 +47,9 @@ pub struct RouteInput<'a> {
     pub head: &'a [u8],
     /// The request line and framing.
     pub request: &'a Request,
-    /// The fields.
+    /// The header fields.
     pub fields: &'a [Field],
-    /// The TLS connection.
+    /// Properties of the client's TLS connection.
     pub tls: TlsProperties<'a>,
     /// Whether the client used TLS, to Weir or to a trusted proxy.
     pub secure: bool,
@@ -338,7 +338,7 @@ pub fn strip_port(host: &[u8]) -> &[u8] {
     host.strip_suffix(b".").unwrap_or(host)
 }
 
-/// Returns whether a host matches one of the hosts of the conditions.
+/// Returns whether a host matches one of the hosts in the conditions.
 fn matches_hosts(conditions: &Conditions, host: &[u8]) -> bool {
     let is_in_set = || {
         let set = conditions.host_set.as_deref()?;

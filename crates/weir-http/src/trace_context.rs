@@ -1,4 +1,4 @@
-//! Parses and writes the `traceparent` field of W3C Trace Context, level 1, which identifies the trace of a request.
+//! Parses and writes the `traceparent` field of W3C Trace Context, level 1, which identifies a request's trace.
 //!
 //! `tracestate` is not interpreted: a proxy that adds no entry forwards the field unchanged.
 

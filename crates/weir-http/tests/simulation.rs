@@ -348,7 +348,7 @@ fn exchange(
             let upload = exchange
                 .client_data(&from_client[processed..end])
                 .expect("body is valid");
-            to_server.extend_from_slice(&from_client[processed..processed + upload.forward]);
+            to_server.extend_from_slice(&from_client[processed..processed + upload.forward_len]);
             to_server.extend_from_slice(&upload.trailers);
             processed += upload.consumed;
         }

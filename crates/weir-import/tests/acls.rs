@@ -1,4 +1,4 @@
-//! Tests notes about unused ACLs of haproxy, and rules of named `defaults`.
+//! Tests notes about unused HAProxy ACLs, and rules in named `defaults` sections.
 
 use weir_import::{EmptyEnvironment, Imported, haproxy};
 
@@ -17,7 +17,7 @@ fn import_frontend(lines: &str) -> Imported {
     ))
 }
 
-/// Returns the keys of the routes, except for `service`.
+/// Returns each route's keys, except `service`.
 fn routes(imported: &Imported) -> Vec<String> {
     let routes = imported.toml.split("[[route]]").skip(1);
     let keys = routes.map(|route| {
@@ -31,7 +31,7 @@ fn routes(imported: &Imported) -> Vec<String> {
 }
 
 #[test]
-fn acl_of_an_imported_rule_has_no_note() {
+fn acl_in_an_imported_rule_causes_no_note() {
     for lines in [
         "acl x sc_http_req_rate(0) gt 20\n stick-table type ip size 1m expire 30s store http_req_rate(10s)\n \
          http-request track-sc0 src\n http-request deny deny_status 429 if x",
@@ -58,7 +58,7 @@ fn acl_of_an_imported_rule_has_no_note() {
 }
 
 #[test]
-fn unused_acl_has_a_note_that_says_why() {
+fn note_about_unused_acl_gives_the_reason() {
     let note = |lines: &str| {
         let imported = import_frontend(lines);
         let mut notes = imported.notes.into_iter();
@@ -66,13 +66,13 @@ fn unused_acl_has_a_note_that_says_why() {
             .find(|note| note.starts_with("line 5:"))
             .unwrap_or_default()
     };
-    assert!(note("acl x path_beg /a").ends_with("no rule of the section uses it"));
+    assert!(note("acl x path_beg /a").ends_with("no rule in the section uses it"));
     let lua = "acl x path_beg /a\n http-request lua.f if x";
     assert!(note(lua).ends_with("no rule that uses it is imported"));
 }
 
 #[test]
-fn rules_of_named_defaults_precede_those_of_the_section() {
+fn rules_in_named_defaults_precede_rules_in_the_section() {
     let text = "defaults plain\n mode http\n\
                 defaults base\n mode http\n acl adm path_beg /admin\n http-request deny if adm\n \
                 http-request set-header X-A b\n http-response del-header Server\n\
@@ -93,7 +93,7 @@ fn rules_of_named_defaults_precede_those_of_the_section() {
 }
 
 #[test]
-fn sections_without_from_use_the_last_defaults_with_its_rules() {
+fn sections_without_from_use_the_rules_in_the_last_defaults() {
     let text = "defaults base\n mode http\n http-request deny if { path_beg /admin }\n\
                 frontend web\n bind :80\n default_backend app\n\
                 defaults plain\n mode http\nbackend app\n server a 10.0.0.5:80\n";
@@ -103,7 +103,7 @@ fn sections_without_from_use_the_last_defaults_with_its_rules() {
 }
 
 #[test]
-fn section_does_not_see_acls_of_defaults() {
+fn acls_in_defaults_are_not_visible_in_sections() {
     let text = "defaults base\n mode http\n acl adm path_beg /admin\n http-request deny if adm\n\
                 frontend web from base\n bind :80\n use_backend app if adm\n default_backend app\n\
                 defaults plain\n mode http\nbackend app\n server a 10.0.0.5:80\n";

@@ -166,12 +166,18 @@ fn reported_line(line: &str, file: &str) -> Option<usize> {
 
 /// Returns whether the importer need not have a note for the line of an error message.
 fn needs_no_note(line: &str, imported: &Imported) -> bool {
-    // keepalived reports the end of the block; the importer reports the server's line.
-    let is_about_family = line.contains("Address family")
-        && imported
-            .notes
-            .iter()
-            .any(|note| note.contains("family differs from the service's"));
+    // keepalived reports the end of these blocks; the importer reports the line of the server or virtual server.
+    let reported_at_block_end = [
+        ("Address family", "family differs from the service's"),
+        (
+            "has no real servers",
+            "ignores a virtual server without real servers",
+        ),
+    ];
+    let has_note = |(message, text): &(&str, &str)| {
+        line.contains(message) && imported.notes.iter().any(|note| note.contains(text))
+    };
+    let has_note_at_start = reported_at_block_end.iter().any(has_note);
     // These messages are about deprecated keywords, missing interfaces, and a keyword that is documented but that
     // keepalived 2.2.7 rejects.
     let expected_texts = [
@@ -180,7 +186,7 @@ fn needs_no_note(line: &str, imported: &Imported) -> bool {
         "Invalid hex string",
         "'sni_name'",
     ];
-    is_about_family || expected_texts.iter().any(|text| line.contains(text))
+    has_note_at_start || expected_texts.iter().any(|text| line.contains(text))
 }
 
 /// The importer has a note for every line that keepalived reports. After an unexpected brace, keepalived misparses the

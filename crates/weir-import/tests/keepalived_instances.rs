@@ -1,11 +1,12 @@
-//! Tests VRRP instances of keepalived.conf: states, priorities and packet settings that an importer can easily lose.
+//! Tests the import of VRRP instances from keepalived.conf: states, priorities and packet settings that are easily
+//! lost.
 
 use weir_import::{EmptyEnvironment, keepalived};
 
-fn import_keepalived(instance: &str, more: &str) -> String {
+fn import_keepalived(instance: &str, other_blocks: &str) -> String {
     let text = format!(
         "vrrp_script alive {{\n script /bin/true\n weight -20\n}}\nvrrp_instance VI {{\n interface eth0\n \
-         virtual_router_id 51\n virtual_ipaddress {{\n  192.0.2.10\n }}\n{instance}\n}}\n{more}"
+         virtual_router_id 51\n virtual_ipaddress {{\n  192.0.2.10\n }}\n{instance}\n}}\n{other_blocks}"
     );
     let toml = keepalived("keepalived.conf", &text, &EmptyEnvironment).toml;
     let parsed = weir_config::parse(&toml, &weir_config::Host::default());
@@ -18,9 +19,9 @@ fn import_keepalived(instance: &str, more: &str) -> String {
 /// keepalived ignores `nopreempt` in an instance that starts as master; without `priority`, its priority is 255.
 #[test]
 fn initial_state_determines_preemption_and_priority() {
-    let waits = import_keepalived("state BACKUP\npriority 100\nnopreempt\npreempt_delay 5", "");
-    assert!(waits.contains("preempt = false"), "{waits}");
-    assert!(!waits.contains("preempt_delay"), "{waits}");
+    let backup = import_keepalived("state BACKUP\npriority 100\nnopreempt\npreempt_delay 5", "");
+    assert!(backup.contains("preempt = false"), "{backup}");
+    assert!(!backup.contains("preempt_delay"), "{backup}");
     let master = import_keepalived("state MASTER\npriority 100\nnopreempt\npreempt_delay 5", "");
     assert!(!master.contains("preempt"), "{master}");
     let owner = import_keepalived("state MASTER\nnopreempt", "");
@@ -29,7 +30,7 @@ fn initial_state_determines_preemption_and_priority() {
 }
 
 #[test]
-fn weights_of_an_instance_in_a_group_are_ignored() {
+fn tracking_weights_of_sync_group_members_are_ignored() {
     let lines = "track_script {\n alive\n}\ntrack_interface {\n eth1 weight 10\n}";
     let without_group = import_keepalived(lines, "");
     assert!(
@@ -43,25 +44,30 @@ fn weights_of_an_instance_in_a_group_are_ignored() {
         !member.contains("/bin/true") && !member.contains("bonus"),
         "{member}"
     );
-    let weighted = import_keepalived(lines, &format!("{group} sync_group_tracking_weight\n}}\n"));
-    assert!(weighted.contains("penalty = 20"), "{weighted}");
-    let of_group = import_keepalived("", &format!("{group} track_script {{\n  alive\n }}\n}}\n"));
-    assert!(of_group.contains("penalty = 20"), "{of_group}");
+    let weighted_group =
+        import_keepalived(lines, &format!("{group} sync_group_tracking_weight\n}}\n"));
+    assert!(weighted_group.contains("penalty = 20"), "{weighted_group}");
+    let group_script =
+        import_keepalived("", &format!("{group} track_script {{\n  alive\n }}\n}}\n"));
+    assert!(group_script.contains("penalty = 20"), "{group_script}");
 }
 
 /// keepalived accepts any TTL in unicast packets unless a range is configured.
 #[test]
-fn ttl_of_unicast_packets_is_imported() {
+fn unicast_ttl_is_imported() {
     let peers = |lines: &str| {
         import_keepalived(&format!("unicast_peer {{\n{lines}\n}}\nunicast_ttl 9"), "")
     };
-    let any = peers("192.0.2.2");
+    let any_ttl = peers("192.0.2.2");
     assert!(
-        any.contains("unicast_min_ttl = 1\n") && any.contains("unicast_ttl = 9"),
-        "{any}"
+        any_ttl.contains("unicast_min_ttl = 1\n") && any_ttl.contains("unicast_ttl = 9"),
+        "{any_ttl}"
     );
-    let ranges = peers("192.0.2.2 min_ttl 254\n192.0.2.3 min_ttl 250 max_ttl 255");
-    assert!(ranges.contains("unicast_min_ttl = 250\n"), "{ranges}");
-    let direct = peers("192.0.2.2 min_ttl 255");
-    assert!(!direct.contains("unicast_min_ttl"), "{direct}");
+    let several_ranges = peers("192.0.2.2 min_ttl 254\n192.0.2.3 min_ttl 250 max_ttl 255");
+    assert!(
+        several_ranges.contains("unicast_min_ttl = 250\n"),
+        "{several_ranges}"
+    );
+    let direct_peer = peers("192.0.2.2 min_ttl 255");
+    assert!(!direct_peer.contains("unicast_min_ttl"), "{direct_peer}");
 }

@@ -3,11 +3,11 @@
 /// The quantiles shown in tables.
 pub(crate) const TABLE_QUANTILES: [f64; 5] = [0.5, 0.95, 0.99, 0.9999, 1.0];
 
-/// A distribution of latencies.
+/// A latency distribution.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Latency {
-    /// Pairs `(quantile, milliseconds)`: this share of the requests took at most this time. Both values are in
-    /// ascending order; the last quantile is 1.
+    /// Pairs `(quantile, milliseconds)`: the fraction `quantile` of the requests took at most this time. Both values
+    /// are in ascending order; the last quantile is 1.
     points: Vec<(f64, f64)>,
 }
 
@@ -17,16 +17,16 @@ impl Latency {
     pub(crate) fn new(mut points: Vec<(f64, f64)>) -> Self {
         points.sort_by(|a, b| a.0.total_cmp(&b.0));
         points.dedup_by(|a, b| a.0 == b.0);
-        let mut highest = 0.0_f64;
+        let mut max_ms = 0.0_f64;
         for (_, milliseconds) in &mut points {
-            highest = highest.max(*milliseconds);
-            *milliseconds = highest;
+            max_ms = max_ms.max(*milliseconds);
+            *milliseconds = max_ms;
         }
         Latency { points }
     }
 
-    /// Returns a quantile in milliseconds: the maximum time that this share of the requests took.
-    pub fn at(&self, quantile: f64) -> f64 {
+    /// Returns a quantile in milliseconds: the maximum time that this fraction of the requests took.
+    pub fn quantile_ms(&self, quantile: f64) -> f64 {
         let point = self.points.iter().find(|point| point.0 >= quantile);
         point
             .or(self.points.last())
@@ -51,9 +51,9 @@ mod tests {
             [(0.5, 1.0), (0.99, 2.4), (0.999, 2.4), (1.0, 9.0)]
         );
         assert_eq!(
-            [0.1, 0.5, 0.9999, 1.0].map(|quantile| latency.at(quantile)),
+            [0.1, 0.5, 0.9999, 1.0].map(|quantile| latency.quantile_ms(quantile)),
             [1.0, 1.0, 9.0, 9.0]
         );
-        assert_eq!(Latency::default().at(0.5), 0.0);
+        assert_eq!(Latency::default().quantile_ms(0.5), 0.0);
     }
 }

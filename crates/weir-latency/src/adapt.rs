@@ -20,7 +20,7 @@ const LATENCY_MIN_US: f64 = 100.0;
 const NOISE_BAND_US: f64 = 500.0;
 const NOISE_BAND_RATIO: f64 = 1.25;
 
-/// The fraction of its weight that each server of a service uses. Call [`Self::observe`] once per second.
+/// The fraction of its weight that each server in a service uses. Call [`Self::observe`] once per second.
 #[derive(Clone, Debug, Default)]
 pub struct Adaptation {
     fractions: BTreeMap<String, f64>,
@@ -28,7 +28,7 @@ pub struct Adaptation {
 }
 
 impl Adaptation {
-    /// Applies the latencies of the servers in microseconds; `None` = no recent samples. Returns the percentages of the
+    /// Applies the servers' latencies, in microseconds; `None` = no recent samples. Returns the percentages of the
     /// weights if any of them has changed; servers that are not in the map keep their full weight.
     pub fn observe(&mut self, servers: &[(&str, Option<f64>)]) -> Option<BTreeMap<String, u32>> {
         let recent = servers.iter().filter_map(|(_, us)| *us);

@@ -3,7 +3,7 @@
 /// The method used to measure a latency.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Method {
-    /// From the TCP timestamps of the server.
+    /// From the server's TCP timestamps.
     Timestamps,
     /// From the times between packets.
     Gaps,
@@ -76,7 +76,7 @@ impl Window {
     }
 }
 
-/// Statistics of the samples of one method, of one server in one service.
+/// Statistics for one server in one service, from the samples of one method.
 #[derive(Clone, Debug)]
 pub struct Statistics {
     method: Method,

@@ -44,11 +44,11 @@ const SLACK_NS: i64 = 64 * US as i64;
 /// Minimum payload in bytes of a segment that is considered full.
 const FULL_SEGMENT: u16 = 536;
 /// Maximum number of bytes from the server that can precede the first response after a TLS handshake: session tickets,
-/// and SETTINGS of HTTP/2.
+/// and HTTP/2 SETTINGS.
 const TLS_WINDOW: u32 = 1_200;
 /// Two session tickets are shorter than this: if more bytes were acknowledged, they include the response.
 const TICKET_BYTES: u32 = 640;
-/// Like [`TLS_WINDOW`], for the SETTINGS of HTTP/2 without TLS.
+/// Like [`TLS_WINDOW`], for the SETTINGS in HTTP/2 without TLS.
 const HTTP2_WINDOW: u32 = 128;
 /// If no packet has arrived for this time, the client has acknowledged all session tickets that were sent.
 const TICKETS_NS: u64 = 5 * MS;
@@ -56,17 +56,17 @@ const TICKETS_NS: u64 = 5 * MS;
 const FINISHED_BYTES: u32 = 100;
 /// If an acknowledgement took at most this much longer than the handshake, the client did not delay it.
 const PROMPT_NS: u64 = MS;
-/// A lost response is not sent again earlier than this: the shortest retransmission timeout of Linux is 200 ms
-/// (`TCP_RTO_MIN`), as is the shortest timeout of its tail loss probe for a single segment (RFC 8985 section 7.2).
+/// A lost response is not sent again earlier than this: Linux's minimum retransmission timeout is 200 ms
+/// (`TCP_RTO_MIN`), as is the minimum timeout of its tail loss probe for a single segment (RFC 8985 section 7.2).
 const RESENT_NS: i64 = 190 * MS as i64;
-/// Length of `HTTP/1.1 100 Continue` with its empty line, as plain text and as a record of TLS 1.3.
+/// Length of `HTTP/1.1 100 Continue` with its empty line, as plain text and as a TLS 1.3 record.
 const INTERIM_BYTES: i32 = 25;
 const TLS_INTERIM_BYTES: i32 = 47;
 /// Lengths of a TLS alert without and with the FIN.
 const TLS_CLOSE_BYTES: [i32; 2] = [24, 25];
 /// Lengths of HTTP/2 frames that request nothing: SETTINGS acknowledgement, WINDOW_UPDATE, PING and GOAWAY.
 const HTTP2_CONTROL_BYTES: [u16; 3] = [9, 13, 17];
-/// Lengths of an alert, which announces the end of the connection, and of the same frames as records of TLS 1.3.
+/// Lengths of an alert, which announces the end of the connection, and of the same frames as TLS 1.3 records.
 const TLS_CONTROL_BYTES: [u16; 4] = [TLS_ALERT_BYTES, 31, 35, 39];
 const TLS_ALERT_BYTES: u16 = 24;
 
@@ -83,7 +83,7 @@ pub enum FirstPayload {
     Other,
     /// A TLS handshake record.
     Tls,
-    /// The preface of HTTP/2.
+    /// The HTTP/2 connection preface.
     Preface,
 }
 
@@ -102,7 +102,7 @@ impl FirstPayload {
 /// A packet from a client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Packet {
-    /// Hash of the flow.
+    /// Flow hash.
     pub hash: u64,
     /// Server row.
     pub dest: u32,
@@ -112,7 +112,7 @@ pub struct Packet {
     pub ack: u32,
     /// The echoed TCP timestamp, `None` without the option.
     pub ts_ecr: Option<u32>,
-    /// Length of the payload in bytes.
+    /// Payload length in bytes.
     pub length: u16,
     /// TCP flags.
     pub flags: u8,
@@ -140,13 +140,13 @@ pub struct Table {
 }
 
 impl Table {
-    /// Returns the count of a reason.
+    /// Returns how many times a reason was counted.
     #[must_use]
     pub fn count(&self, reason: Reason) -> u64 {
         self.counts[reason as usize]
     }
 
-    /// Returns the counts of all reasons; the index is the number of the reason.
+    /// Returns the counts of all reasons, indexed by reason number.
     #[must_use]
     pub const fn counts(&self) -> &[u64] {
         &self.counts
@@ -158,7 +158,7 @@ impl Table {
     }
 
     /// Processes a packet that arrived at `now_ns`.
-    pub fn packet(&mut self, packet: &Packet, now_ns: u64) {
+    pub fn process_packet(&mut self, packet: &Packet, now_ns: u64) {
         let slot = packet.hash >> (64 - LATENCY_SLOTS_LOG2);
         let mut flow = self.flows.get(&slot).copied().unwrap_or_default();
         // The data plane skips the packets of other flows before it counts packets.
@@ -494,7 +494,7 @@ impl Step<'_> {
         None
     }
 
-    /// Processes payload of the client. `has_acknowledged_tickets`: the client has acknowledged all session tickets
+    /// Processes payload from the client. `has_acknowledged_tickets`: the client has acknowledged all session tickets
     /// that were sent.
     fn process_payload(&mut self, has_acknowledged_tickets: bool) {
         let packet = self.packet;

@@ -1,4 +1,4 @@
-//! Computes the shares for `least-time`: weight divided by latency, relative to the best server of the service.
+//! Computes the shares for `least-time`: weight divided by latency, relative to the service's best server.
 
 use weir_abi::{COST_EXPLORE, COST_SHARE_MAX};
 
@@ -18,7 +18,7 @@ pub enum LatencyEstimate {
 pub struct Server {
     /// Effective weight, above 0.
     pub weight: u32,
-    /// Latency of the server.
+    /// Estimated latency.
     pub latency: LatencyEstimate,
 }
 

@@ -145,7 +145,7 @@ fn replay(text: &str) -> (Parameters, Outcome) {
         if packet.length > 0 && state.receive(packet.seq, packet.length.into()) && is_request {
             state.request_us = Some(now_us);
         }
-        table.packet(&packet, (now_us as u64 + 5_000_000) * 1_000);
+        table.process_packet(&packet, (now_us as u64 + 5_000_000) * 1_000);
         for sample in table.take_samples() {
             let us = sample.ns / 1_000;
             let state = &connections[&sample.dest];

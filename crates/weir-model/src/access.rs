@@ -1,8 +1,8 @@
-//! Defines the `access_log` setting of a proxy service: destination and format of log lines.
+//! Defines a proxy service's `access_log` setting: destination and format of log lines.
 
 use crate::Variable;
 
-/// Format of a log line.
+/// Log line format.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub enum LogFormat {
     /// Apache's and nginx's combined format.
@@ -53,8 +53,8 @@ impl LogFormat {
         "tls_sni",
     ];
 
-    /// Returns whether a template may contain a name: one of [`NAMES`](Self::NAMES), a variable of the request, or
-    /// `response.NAME` for a field of the response.
+    /// Returns whether a template may contain a name: one of [`NAMES`](Self::NAMES), a request variable, or
+    /// `response.NAME` for a response field.
     pub fn allows_name(name: &str) -> bool {
         if Self::NAMES.contains(&name) {
             return true;
@@ -62,7 +62,7 @@ impl LogFormat {
         if let Some(field) = name.strip_prefix("response.") {
             return !field.is_empty();
         }
-        // Capture groups and the rest of a path have a value only in the texts of a route.
+        // Capture groups and the rest of a path have a value only in a route's texts.
         Variable::from_name(name)
             .is_some_and(|it| !matches!(it, Variable::Group(_) | Variable::Rest))
     }
@@ -94,16 +94,16 @@ impl LogFormat {
 pub struct AccessLog {
     /// A file to append to; `-` = standard output; `syslog` or `journald`, optionally followed by `:SOCKET`.
     pub path: String,
-    /// Format of a log line.
+    /// Log line format.
     pub format: LogFormat,
     /// One in this many exchanges is logged, in addition to all failures; 1 = all exchanges.
     pub sample: u32,
-    /// Format of syslog messages.
+    /// Syslog message format.
     pub syslog: SyslogFormat,
 }
 
 crate::named_enum! {
-    /// Format of messages to syslog.
+    /// Syslog message format.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
     pub enum SyslogFormat {
         /// The local form of RFC 3164: the syslog daemon adds the time and the host.
@@ -121,7 +121,7 @@ pub enum LogTarget<'a> {
     Stdout,
     /// A file.
     File(&'a str),
-    /// The datagram socket of a syslog daemon.
+    /// A syslog daemon's datagram socket.
     Syslog(&'a str),
     /// The socket for systemd-journald's native protocol.
     Journal(&'a str),

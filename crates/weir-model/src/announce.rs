@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// `[announce]`: the announcement of VIPs by BGP through a speaker on this machine.
+/// `[announce]`: BGP announcement of VIPs through a speaker on this machine.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Announce {
     /// The speaker.
@@ -17,11 +17,11 @@ pub struct Announce {
     pub drain_delay: Duration,
     /// Names of the services whose VIPs are announced; `None` = all services.
     pub services: Option<Vec<String>>,
-    /// Which services of a VIP must be able to serve.
+    /// Which of a VIP's services must be able to serve.
     pub require: RequiredServices,
-    /// Communities of every route.
+    /// Communities for every route.
     pub communities: Vec<Community>,
-    /// Additional communities of a drained node's routes.
+    /// Additional communities for a drained node's routes.
     pub drain_communities: Vec<Community>,
 }
 
@@ -29,7 +29,7 @@ impl Announce {
     /// `GRACEFUL_SHUTDOWN` (RFC 8326 section 3): receivers prefer any other route.
     pub const GRACEFUL_SHUTDOWN: Community = Community(65535, 0);
 
-    /// Returns whether the VIPs of a service are announced.
+    /// Returns whether a service's VIPs are announced.
     pub fn covers(&self, service: &str) -> bool {
         match &self.services {
             Some(names) => names.iter().any(|name| name == service),
@@ -62,7 +62,7 @@ pub enum Speaker {
     Frr {
         /// The program and its arguments.
         command: Vec<String>,
-        /// AS number of `router bgp`.
+        /// AS number in `router bgp`.
         asn: u32,
     },
 }
@@ -122,7 +122,7 @@ impl Speaker {
     }
 }
 
-/// Which services of a VIP must be able to serve for the VIP to be announced.
+/// Which of a VIP's services must be able to serve for the VIP to be announced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum RequiredServices {
     /// At least one of the services.

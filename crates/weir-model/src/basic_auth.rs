@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 named_enum! {
-    /// Format of a password hash, recognized by its prefix.
+    /// Password hash format, recognized by its prefix.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
     pub enum PasswordHash {
         /// `$2y$`, `$2b$`, `$2a$`, `$2x$`.

@@ -17,12 +17,12 @@ pub use self::probe::{
 pub use self::timing::{OnFailure, Start, Timing};
 use crate::{Desired, Forward, Ports, Server, Service, Tunnel};
 
-/// One check of a pool or a server.
+/// One check for a pool or a server.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Check {
     /// Type of probe.
     pub probe: Probe,
-    /// Target and source of probes, if they differ from the defaults.
+    /// Probe target and source, if they differ from the defaults.
     pub target: ProbeTarget,
     /// Intervals, timeout and thresholds.
     pub timing: Timing,
@@ -44,9 +44,8 @@ impl Check {
         }
     }
 
-    /// Returns the target port of this check for a server: the port of the check, the port of the server, or
-    /// `listening`, which comes from [`Desired::check_ports`]. `None` if there is no port, or if the probe does not use
-    /// one.
+    /// Returns the target port of this check for a server: the check's port, the server's port, or `listening`, which
+    /// comes from [`Desired::check_ports`]. `None` if there is no port, or if the probe does not use one.
     pub fn port(&self, server: &Server, listening: Option<u16>) -> Option<u16> {
         self.probe
             .needs_port()
@@ -54,12 +53,12 @@ impl Check {
     }
 }
 
-/// Target and source of probes.
+/// Probe target and source.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct ProbeTarget {
     /// Overrides the server's address.
     pub address: Option<IpAddr>,
-    /// Overrides the port of the server and of the listener.
+    /// Overrides the server's port and the listener's port.
     pub port: Option<u16>,
     /// Source address; `None` = selected by the kernel.
     pub source: Option<IpAddr>,
@@ -67,7 +66,7 @@ pub struct ProbeTarget {
     pub interface: Option<String>,
     /// PROXY protocol header that probes send first.
     pub proxy_protocol: Option<ProxyHeader>,
-    /// Path of probes.
+    /// Path that probes take.
     pub via: Via,
     /// TLS settings; `None` = no TLS.
     pub tls: Option<CheckTls>,
@@ -95,7 +94,7 @@ impl Default for CheckTls {
 }
 
 named_enum! {
-    /// Path of probes to a server.
+    /// Path that probes take to a server.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
     pub enum Via {
         /// Directly to the server's address.
@@ -115,20 +114,20 @@ impl Via {
     }
 }
 
-/// Forwarding path of a probe through a service.
+/// A probe's forwarding path through a service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ProbePath {
     /// The VIP: the destination that the server sees, and with `nat`, the source of replies.
     pub vip: IpAddr,
-    /// The port of the service.
+    /// The service port.
     pub port: u16,
     /// Forwarding method for the server.
     pub forward: Forward,
-    /// Encapsulation of `tunnel`.
+    /// Encapsulation for `tunnel`.
     pub tunnel: Tunnel,
-    /// DSCP of `l3dsr`.
+    /// DSCP for `l3dsr`.
     pub dscp: u8,
-    /// Whether the method is `nat` without source translation, so that replies must return through the director.
+    /// Whether the method is `nat` without SNAT, so that replies must return through the director.
     pub source_is_vip: bool,
 }
 
@@ -202,8 +201,8 @@ impl Desired {
         })
     }
 
-    /// Returns, for each pool, the first exact port on which a service of the pool listens. It is the default target
-    /// port of checks.
+    /// Returns, for each pool, the first exact port on which a service that uses the pool listens. It is the default
+    /// target port of checks.
     pub fn check_ports(&self) -> HashMap<&str, u16> {
         let mut ports = HashMap::new();
         for service in &self.services {

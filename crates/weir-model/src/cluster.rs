@@ -38,7 +38,7 @@ pub struct Cluster {
 impl Cluster {
     /// Default of [`Self::lease`].
     pub const LEASE: Duration = Duration::from_secs(10);
-    /// Prefix of the file name of a published configuration; the name of the group follows.
+    /// Prefix of a published configuration's file name; the name of the group follows.
     pub const PUBLISHED: &str = "cluster/";
     /// Minimum length of the group key, in bytes.
     pub const KEY_BYTES_MIN: usize = 16;

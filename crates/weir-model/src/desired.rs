@@ -27,7 +27,7 @@ pub struct Source {
     pub line: u32,
     /// Column in characters, from 1.
     pub column: u32,
-    /// Index of the file; 0 = the main file, others = included files.
+    /// File index; 0 = the main file, others = included files.
     pub file: u32,
 }
 
@@ -44,7 +44,7 @@ pub struct Desired {
     pub files: Vec<String>,
     /// The director itself.
     pub node: Node,
-    /// Timeouts of flows.
+    /// Flow timeouts.
     pub timeouts: Timeouts,
     /// IPVS settings.
     pub ipvs: Ipvs,
@@ -59,13 +59,13 @@ pub struct Desired {
     pub proxies: Vec<Proxy>,
     /// Virtual routers in file order, names unique.
     pub vrrp: Vec<VirtualRouter>,
-    /// Announcement of VIPs by BGP; `None` = off.
+    /// BGP announcement of VIPs; `None` = off.
     pub announce: Option<Announce>,
     /// Flow synchronization; `None` = off.
     pub sync: Option<FlowSync>,
     /// The group of directors that share state in etcd; `None` = no group.
     pub cluster: Option<Cluster>,
-    /// Receivers of messages about changes of state, in file order, names unique.
+    /// Receivers of messages about state changes, in file order, names unique.
     pub notifiers: Vec<Notifier>,
     /// Traces of proxied requests; `None` = off.
     pub tracing: Option<Tracing>,
@@ -97,10 +97,10 @@ impl Desired {
             .then(|| format!("{server} is not in `servers` of [cluster.publish]"))
     }
 
-    /// Returns why a server that another director of the group has added must not be added to a pool of this director;
-    /// `None` = it may be added. `address` is the server's address, if it has one. `[cluster.publish]` limits what the
-    /// group adds to any pool, including the director's own pools. Without it, the group can add servers only to pools
-    /// of proxy services.
+    /// Returns why a server that another director of the group has added must not be added to one of this director's
+    /// pools; `None` = it may be added. `address` is the server's address, if it has one. `[cluster.publish]` limits
+    /// what the group adds to any pool, including the director's own pools. Without it, the group can add servers only
+    /// to pools of proxy services.
     pub fn unshareable_reason(&self, pool: &str, address: Option<IpAddr>) -> Option<&'static str> {
         let publish = self.cluster.as_ref().and_then(|it| it.publish.as_ref());
         let is_permitted = match publish {
@@ -213,9 +213,9 @@ pub struct Node {
     pub admin: Option<Admin>,
     /// Group of the runtime directory and of the control socket; `None` = the group of the process.
     pub socket_group: Option<String>,
-    /// Mode of the control socket.
+    /// Control socket mode.
     pub socket_mode: SocketMode,
-    /// Capacity of the flow table.
+    /// Flow table capacity.
     pub max_flows: u32,
     /// Maximum number of servers in all services together.
     pub max_servers: u32,
@@ -231,13 +231,13 @@ pub struct Node {
 }
 
 impl Node {
-    /// Smallest and largest `max_flows`.
+    /// Minimum and maximum `max_flows`.
     pub const MAX_FLOWS: (u32, u32) = (1 << 10, 1 << 27);
-    /// Smallest and largest `max_servers`.
+    /// Minimum and maximum `max_servers`.
     pub const MAX_SERVERS: (u32, u32) = (1, 1 << 20);
-    /// Smallest and largest `max_services`.
+    /// Minimum and maximum `max_services`.
     pub const MAX_SERVICES: (u32, u32) = (1, 1 << 18);
-    /// Smallest and largest `syn_budget`; 0 = only UDP flows with `nat` get an entry.
+    /// Minimum and maximum `syn_budget`; 0 = only UDP flows with `nat` get an entry.
     pub const SYN_BUDGET: (u32, u32) = (0, 100_000_000);
 }
 
@@ -259,16 +259,16 @@ named_enum! {
     /// Which series `/metrics` contains.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
     pub enum Metrics {
-        /// Histograms of services, routes and pools; sums, counts and quantiles of servers.
+        /// Histograms for services, routes and pools; sums, counts and quantiles for servers.
         #[default]
         Default = "default",
-        /// Also histograms of servers.
+        /// Also histograms for servers.
         Full = "full",
     }
 }
 
 named_enum! {
-    /// Mode of the control socket. Other users never have access, because they cannot enter its directory.
+    /// Control socket mode. Other users never have access, because they cannot enter its directory.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
     pub enum SocketMode {
         /// Owner only.
@@ -307,7 +307,7 @@ impl Default for Node {
     }
 }
 
-/// `[timeouts]`: idle timeouts of flows in whole seconds, as in ipvsadm's `--set`.
+/// `[timeouts]`: flow idle timeouts in whole seconds, as in ipvsadm's `--set`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Timeouts {
     /// Established TCP.
@@ -383,7 +383,7 @@ pub struct Pool {
     pub adapt: Adapt,
     /// Servers in file order, without duplicate addresses and ports.
     pub servers: Vec<Server>,
-    /// Absolute path of a file with additional servers, maintained by another program.
+    /// Absolute path to a file with additional servers, maintained by another program.
     pub servers_file: Option<String>,
     /// DNS names of additional servers, in file order.
     pub servers_dns: Vec<ServersDns>,
@@ -401,7 +401,7 @@ pub struct Pool {
     pub checks: Vec<Check>,
     /// Health policy.
     pub health: Health,
-    /// Key of the `hash` scheduler.
+    /// Key for the `hash` scheduler.
     pub hash_key: HashKey,
     /// How long a request of a proxy service waits for a server that has reached its `max_connections`.
     pub queue_timeout: Duration,
@@ -409,7 +409,7 @@ pub struct Pool {
     pub sticky: Option<Sticky>,
     /// PROXY protocol header that proxy services send to servers.
     pub proxy_protocol: Option<ProxyHeader>,
-    /// `Host` of requests to the servers; `None` = the client's.
+    /// `Host` for requests to the servers; `None` = the client's.
     pub host: Option<Template>,
     /// Position of the pool's table.
     pub source: Source,
@@ -419,7 +419,7 @@ impl Pool {
     /// Default of `queue_timeout`.
     pub const QUEUE_TIMEOUT: Duration = Duration::from_secs(5);
     /// Maximum length of `host`, in bytes.
-    pub const MAX_HOST: usize = 255;
+    pub const MAX_HOST_BYTES: usize = 255;
 
     /// Returns whether `host` may contain a byte: a letter, a digit, or one of `-._:[]`.
     pub const fn may_be_in_host(byte: u8) -> bool {
@@ -480,7 +480,7 @@ impl Pool {
     }
 }
 
-/// One server of a pool.
+/// One server in a pool.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Server {
     /// The address as written in the file, including the port. `weir server POOL/ADDRESS` uses this name.
@@ -489,7 +489,7 @@ pub struct Server {
     pub address: IpAddr,
     /// Port; `None` = the port that the client used; 0 = a unix socket.
     pub port: Option<u16>,
-    /// Absolute path of the unix socket on which the server listens; `None` = it listens on `address` and `port`.
+    /// Absolute path to the unix socket on which the server listens; `None` = it listens on `address` and `port`.
     pub unix: Option<Arc<str>>,
     /// Configured weight, 0 to [`MAX_WEIGHT`]; 0 = quiesced.
     pub weight: u32,
@@ -498,13 +498,13 @@ pub struct Server {
     /// Number of connections below which a server that has reached `max_connections` gets new flows again; 0 = three
     /// quarters of `max_connections`.
     pub min_connections: u32,
-    /// Used only when no other server of the pool is available; proxy services only.
+    /// Used only when no other server in the pool is available; proxy services only.
     pub backup: bool,
-    /// Value of the cookie of the pool's `sticky`; `None` = a keyed hash of the name.
+    /// Value of the pool's `sticky` cookie for this server; `None` = a keyed hash of the name.
     pub cookie: Option<String>,
-    /// Overrides the setting of the service.
+    /// Overrides the service's setting.
     pub forward: Option<Forward>,
-    /// Overrides the setting of the service.
+    /// Overrides the service's setting.
     pub tunnel: Option<Tunnel>,
     /// Overrides the pool's checks; see [`Pool::checks_of`].
     pub checks: Option<Vec<Check>>,
@@ -549,18 +549,18 @@ impl Server {
         self.unix.is_none().then_some(self.address)
     }
 
-    /// Returns the forwarding method of this server in a service.
+    /// Returns this server's forwarding method in a service.
     pub fn forward_in(&self, service: &Service) -> Forward {
         self.forward.unwrap_or(service.forward)
     }
 
-    /// Returns the encapsulation of this server in a service.
+    /// Returns this server's encapsulation in a service.
     pub fn tunnel_in(&self, service: &Service) -> Tunnel {
         self.tunnel.unwrap_or(service.tunnel)
     }
 }
 
-/// Persistence: all clients of a network are sent to the same server (ipvsadm's `-p` and `-M`).
+/// Persistence: all clients in a network are sent to the same server (ipvsadm's `-p` and `-M`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Persistence {
     /// How long a client stays assigned to its server.
@@ -618,13 +618,13 @@ pub struct Service {
     pub marks: Vec<Mark>,
     /// Forwarding method of servers that do not set one.
     pub forward: Forward,
-    /// Encapsulation of `tunnel` servers that do not set one.
+    /// Encapsulation for `tunnel` servers that do not set one.
     pub tunnel: Tunnel,
-    /// Source address translation of `nat` servers; `None` = the client's address is kept.
+    /// SNAT for `nat` servers; `None` = the client's address is kept.
     pub snat: Option<Snat>,
-    /// DSCP of `l3dsr` packets, 0 to 63; 0 = packets are not marked.
+    /// DSCP in `l3dsr` packets, 0 to 63; 0 = packets are not marked.
     pub dscp: u8,
-    /// Name of the pool.
+    /// Pool name.
     pub pool: String,
     /// Whether to replicate the kernel's IPVS exactly.
     pub strict_ipvs: bool,
@@ -641,7 +641,7 @@ pub struct Service {
 }
 
 impl Service {
-    /// Default DSCP of `l3dsr` services.
+    /// Default DSCP for `l3dsr` services.
     pub const DEFAULT_DSCP: u8 = 1;
 
     /// Creates a service without listeners, with default settings.

@@ -63,7 +63,7 @@ pub enum Change {
         /// Number of servers.
         servers: usize,
     },
-    /// Settings of a pool other than its servers differ; at least one edit.
+    /// A pool's settings, other than its servers, differ; at least one edit.
     PoolChanged {
         /// Pool.
         pool: String,
@@ -103,7 +103,7 @@ pub enum Change {
         /// Address as in the file.
         server: String,
     },
-    /// Settings of a server differ; at least one edit.
+    /// A server's settings differ; at least one edit.
     ServerChanged {
         /// Pool.
         pool: String,
@@ -131,7 +131,7 @@ pub enum Change {
         /// Listeners, forwarding method and pool in one line.
         summary: String,
     },
-    /// Settings of a service differ; at least one edit.
+    /// A service's settings differ; at least one edit.
     ServiceChanged {
         /// Service.
         service: String,

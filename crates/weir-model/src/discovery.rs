@@ -1,4 +1,4 @@
-//! Defines the `servers_dns` setting of a pool: servers discovered through DNS.
+//! Defines a pool's `servers_dns` setting: servers discovered through DNS.
 
 use std::net::SocketAddr;
 
@@ -25,13 +25,13 @@ pub struct ServersDns {
     pub name: String,
     /// Record type.
     pub record: ServersRecord,
-    /// Port of the servers; `None` = the port that the client used. Not used with SRV records, which contain ports.
+    /// Server port; `None` = the port that the client used. Not used with SRV records, which contain ports.
     pub port: Option<u16>,
     /// DNS servers, tried in order; empty = the ones in `/etc/resolv.conf`.
     pub resolvers: Vec<SocketAddr>,
     /// Weight of each server. Not used with SRV records, which contain weights.
     pub weight: u32,
-    /// Maximum number of connections of each server; 0 = no limit.
+    /// Maximum number of connections to each server; 0 = no limit.
     pub max_connections: u32,
     /// Value of the pool's `sticky` cookie for the first address; `None` = a keyed hash of each server's name.
     pub cookie: Option<String>,

@@ -7,7 +7,7 @@ use std::fmt;
 
 use crate::{Desired, Forward, Pool, Scheduler, SchedulerKind, Service};
 
-/// Why connections end when another director takes over the VIP.
+/// Why connections are lost when another director takes over the VIP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FailoverLoss {
     /// A server uses `nat`, and the translation is part of the flow.
@@ -43,7 +43,7 @@ impl fmt::Display for FailoverLoss {
 }
 
 impl Desired {
-    /// Returns why the connections of `service` end when another director takes over the VIP; `None` = they continue.
+    /// Returns why connections to `service` are lost when another director takes over the VIP; `None` = they continue.
     /// With `[sync]`, they continue, because the other director has their flows.
     pub fn failover_loss(&self, service: &Service) -> Option<FailoverLoss> {
         match &self.sync {
@@ -54,7 +54,7 @@ impl Desired {
 }
 
 impl Service {
-    /// Returns why the connections of this service with pool `pool` end when another director takes over the VIP
+    /// Returns why connections to this service with pool `pool` are lost when another director takes over the VIP
     /// without `[sync]`; `None` = they continue.
     fn failover_loss(&self, pool: &Pool) -> Option<FailoverLoss> {
         let mut forwards = pool

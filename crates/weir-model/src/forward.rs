@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 named_enum! {
-    /// Forwarding method of a service, or of one of its servers.
+    /// Forwarding method for a service or one of its servers.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
     pub enum Forward {
         /// Rewrites the destination address and port; replies return through the director (IPVS `-m`).
@@ -60,7 +60,7 @@ impl fmt::Display for Forward {
 }
 
 named_enum! {
-    /// Encapsulation of `forward = "tunnel"`.
+    /// Encapsulation for `forward = "tunnel"`.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
     pub enum TunnelKind {
         /// IP in IP: protocol 4 or 41, RFC 2003, RFC 4213, RFC 2473.
@@ -95,7 +95,7 @@ impl<'de> Deserialize<'de> for TunnelKind {
 }
 
 named_enum! {
-    /// Checksum of the encapsulation: ipvsadm's `--tun-nocsum`, `--tun-csum` and `--tun-remcsum`.
+    /// Encapsulation checksum: ipvsadm's `--tun-nocsum`, `--tun-csum` and `--tun-remcsum`.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
     pub enum TunnelChecksum {
         /// No checksum in the outer header.
@@ -108,19 +108,19 @@ named_enum! {
     }
 }
 
-/// Encapsulation settings of `forward = "tunnel"`.
+/// Encapsulation settings for `forward = "tunnel"`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Tunnel {
     /// Encapsulation.
     pub kind: TunnelKind,
-    /// UDP destination port of GUE; ignored for the other kinds.
+    /// GUE UDP destination port; ignored for the other kinds.
     pub port: u16,
     /// Checksum; `Full` for GUE and GRE, `Remote` for GUE only.
     pub checksum: TunnelChecksum,
 }
 
 impl Tunnel {
-    /// Default port of GUE.
+    /// Default GUE port.
     pub const DEFAULT_PORT: u16 = 6080;
 }
 

@@ -1,6 +1,6 @@
 //! Defines a web server to which Weir sends notifications or traces.
 
-/// The URL of a receiver: `http://HOST[:PORT]/PATH`, or the same with `https`.
+/// A receiver's URL: `http://HOST[:PORT]/PATH`, or the same with `https`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct HttpReceiver {
     /// Whether TLS is used.

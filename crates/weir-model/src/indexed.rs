@@ -13,9 +13,9 @@ pub struct Indexed {
     desired: Desired,
     pools: HashMap<String, usize>,
     services: HashMap<String, usize>,
-    /// Indexes of the services of each pool, in order.
+    /// Indexes of the services that use each pool, in order.
     services_by_pool: HashMap<String, Vec<usize>>,
-    /// Indexes of the services at each address, in order.
+    /// Indexes of the services that listen on each address, in order.
     services_by_address: HashMap<IpAddr, Vec<usize>>,
     /// Addresses of proxy services.
     proxy_addresses: HashSet<IpAddr>,
@@ -208,7 +208,7 @@ impl Indexed {
             notifiers: _,
             tracing: _,
         } = &self.desired;
-        // The directors divide the source ports of `snat` among themselves.
+        // The directors divide the SNAT source ports among themselves.
         let directors = sync.as_ref().map(|it| (it.number(), it.directors()));
         // In a group, directors build tables that do not depend on their own checks.
         let common = hash_of((node, timeouts, ipvs, directors, cluster.is_some()));

@@ -35,7 +35,7 @@ impl fmt::Display for Family {
     }
 }
 
-/// Transport protocol of a listener.
+/// A listener's transport protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Protocol {
     /// TCP, the default.
@@ -68,7 +68,7 @@ impl fmt::Display for Protocol {
     }
 }
 
-/// The ports of a listener, in host byte order.
+/// A listener's ports, in host byte order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Ports {
     /// One port, 1 to 65535.
@@ -154,7 +154,7 @@ impl fmt::Display for Listener {
 pub struct Mark {
     /// The mark that nftables sets.
     pub mark: NonZeroU32,
-    /// Family of the packets.
+    /// Packet family.
     pub family: Family,
 }
 

@@ -46,7 +46,7 @@ impl ClientField {
     }
 }
 
-/// The `x_forwarded` setting of a proxy service: rules for single fields, instead of `forwarded`.
+/// A proxy service's `x_forwarded` setting: rules for single fields, instead of `forwarded`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct ClientFields([Option<FieldRule>; 5]);
 
@@ -76,7 +76,7 @@ impl ClientFields {
     }
 }
 
-/// The `x_forwarded` setting of a route, instead of the service's.
+/// A route's `x_forwarded` setting, instead of the service's.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct RouteClientFields {
     /// The rules.
@@ -85,7 +85,7 @@ pub struct RouteClientFields {
     pub except: Vec<crate::Network>,
 }
 
-/// The `forwarded` setting of a proxy service: header fields that carry client information to servers.
+/// A proxy service's `forwarded` setting: header fields that carry client information to servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Forwarded {
     /// No fields; fields sent by clients are kept.
@@ -179,7 +179,7 @@ named_enum! {
     }
 }
 
-/// The `compression` setting of a proxy service.
+/// A proxy service's `compression` setting.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Compression {
     /// Enabled codings. The order is the preference if a client accepts several codings equally.

@@ -31,7 +31,7 @@ impl Notifier {
     /// Default of `user`.
     pub const USER: &str = "nobody";
 
-    /// Returns whether changes of a pool to a state are sent.
+    /// Returns whether a pool's change to a state is reported.
     pub fn matches(&self, pool: &str, state: &str) -> bool {
         let is_selected =
             |list: &[String], value: &str| list.is_empty() || list.iter().any(|it| it == value);

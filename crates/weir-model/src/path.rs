@@ -1,4 +1,4 @@
-//! Defines the `normalize_path` setting of a proxy service: how request paths are compared and forwarded.
+//! Defines a proxy service's `normalize_path` setting: how request paths are compared and forwarded.
 
 named_enum! {
     /// How an encoded slash or backslash in a path is treated (`%2F`, `%5C`, and `\`, which a URI must not contain).
@@ -26,7 +26,7 @@ named_enum! {
     }
 }
 
-/// The `normalize_path` setting of a proxy service.
+/// A proxy service's `normalize_path` setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct NormalizePath {
     /// Whether `//` is merged into `/`.

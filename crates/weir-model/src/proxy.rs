@@ -1,4 +1,4 @@
-//! Defines services with `forward = "proxy"`, which terminate client connections.
+//! Defines `forward = "proxy"` services, which terminate client connections.
 //!
 //! Proxy services are separate from layer 4 services because they do not use the data plane. Both kinds use the same
 //! pools and servers.
@@ -24,7 +24,7 @@ named_enum! {
     }
 }
 
-/// The `timeouts` setting of a proxy service.
+/// A proxy service's `timeouts` setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ProxyTimeouts {
     /// Time to receive a complete request head, from its first byte; on a new connection, from the accept.
@@ -66,32 +66,32 @@ impl Default for ProxyTimeouts {
     }
 }
 
-/// The `limits` setting of a proxy service.
+/// A proxy service's `limits` setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ProxyLimits {
     /// Maximum size of a request or response head, in bytes.
     pub head: u32,
-    /// Maximum number of header fields of a message.
+    /// Maximum number of header fields in a message.
     pub fields: u32,
-    /// Maximum number of client connections in all workers together; further clients wait to be accepted.
+    /// Maximum number of client connections across all workers; further clients wait to be accepted.
     pub connections: u32,
     /// Number of other servers to try when a server fails.
     pub retries: u32,
-    /// Idle connections to keep for each server and worker.
+    /// Number of idle connections to keep for each server and worker.
     pub idle_servers: u32,
     /// Maximum number of requests per server connection; 0 = no limit.
     pub server_requests: u32,
-    /// Maximum concurrent streams of an HTTP/2 client.
+    /// Maximum number of concurrent streams per HTTP/2 client.
     pub streams: u32,
     /// Maximum number of HTTP/2 streams per second that a client network may reset; 0 = no limit.
     pub resets: u32,
     /// Maximum size of a request body, in bytes; 0 = no limit.
     pub body: u32,
-    /// Maximum number of requests of one client per minute; 0 = no limit.
+    /// Maximum number of requests per minute from one client; 0 = no limit.
     pub per_minute: u32,
     /// Maximum number of requests at once after an idle period; 0 = the number allowed in one second, at least one.
     pub burst: u32,
-    /// Maximum number of concurrent requests of one client; 0 = no limit.
+    /// Maximum number of concurrent requests from one client; 0 = no limit.
     pub concurrent: u32,
     /// Maximum number of retries, as a percentage of all requests.
     pub retry_budget: u32,
@@ -106,25 +106,25 @@ impl ProxyLimits {
         }
     }
 
-    /// Smallest and largest `head`.
+    /// Minimum and maximum `head`.
     pub const HEAD: (u32, u32) = (1 << 10, 64 << 10);
-    /// Smallest and largest `fields`.
+    /// Minimum and maximum `fields`.
     pub const FIELDS: (u32, u32) = (8, 1_000);
-    /// Smallest and largest `connections`.
+    /// Minimum and maximum `connections`.
     pub const CONNECTIONS: (u32, u32) = (1, 10_000_000);
-    /// Smallest and largest `retries`.
+    /// Minimum and maximum `retries`.
     pub const RETRIES: (u32, u32) = (0, 16);
-    /// Smallest and largest `idle_servers`; 0 = a new connection for each request.
+    /// Minimum and maximum `idle_servers`; 0 = a new connection for each request.
     pub const IDLE_SERVERS: (u32, u32) = (0, 100_000);
-    /// Smallest and largest `server_requests`.
+    /// Minimum and maximum `server_requests`.
     pub const SERVER_REQUESTS: (u32, u32) = (0, 1_000_000_000);
-    /// Smallest and largest `streams`.
+    /// Minimum and maximum `streams`.
     pub const STREAMS: (u32, u32) = (1, 1_000);
-    /// Smallest and largest `resets`.
+    /// Minimum and maximum `resets`.
     pub const RESETS: (u32, u32) = (0, 60_000);
-    /// Smallest and largest `burst`.
+    /// Minimum and maximum `burst`.
     pub const RATE: (u32, u32) = (0, 60_000);
-    /// Smallest and largest `retry_budget`.
+    /// Minimum and maximum `retry_budget`.
     pub const RETRY_BUDGET: (u32, u32) = (0, 1_000);
 }
 
@@ -213,7 +213,7 @@ pub struct Proxy {
     pub request_id: Option<String>,
     /// Access log.
     pub access_log: Option<AccessLog>,
-    /// The maps to which the format of the access log refers, without duplicates.
+    /// The maps to which the access log format refers, without duplicates.
     pub log_maps: Vec<Arc<ValueMap>>,
     /// Position of the service's table.
     pub source: Source,
@@ -247,7 +247,7 @@ impl Proxy {
         pools
     }
 
-    /// Returns every text of the service and its routes that Weir expands for each request.
+    /// Returns every text in the service and its routes that Weir expands for each request.
     pub fn templates(&self) -> impl Iterator<Item = &Template> {
         let by_service = [&self.request_header, &self.response_header].into_iter();
         let by_route = self
@@ -279,7 +279,7 @@ impl Proxy {
         headers.chain(other_texts)
     }
 
-    /// Returns whether a condition of a route, or a text, depends on the client's TLS connection.
+    /// Returns whether a route condition, or a text, depends on the client's TLS connection.
     pub fn needs_tls_properties(&self) -> bool {
         let conditions = self.routes.iter().flat_map(Route::conditions);
         conditions.into_iter().any(Conditions::needs_tls)

@@ -9,13 +9,13 @@ use crate::{Forward, Network, Ports};
 /// cannot extend them.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Publish {
-    /// Networks of VIPs and of `snat` source addresses.
+    /// Networks for VIPs and SNAT source addresses.
     pub vips: Vec<Network>,
-    /// Port ranges of listeners, each as first and last port; empty = all ports.
+    /// Listener port ranges, each as first and last port; empty = all ports.
     pub ports: Vec<(u16, u16)>,
-    /// Firewall marks of listeners.
+    /// Listener firewall marks.
     pub marks: Vec<u32>,
-    /// Networks of servers.
+    /// Server networks.
     pub servers: Vec<Network>,
     /// Layer 4 forwarding methods.
     pub forwards: Vec<Forward>,

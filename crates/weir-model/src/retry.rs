@@ -15,7 +15,7 @@ named_enum! {
     }
 }
 
-/// The `retry_on` setting of a proxy service.
+/// A proxy service's `retry_on` setting.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct RetryOn {
     /// Conditions, sorted, without duplicates.

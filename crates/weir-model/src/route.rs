@@ -13,7 +13,7 @@ use crate::{
 
 pub use condition::{ConditionKey, Conditions, NamedCondition, RequestPart, Scheme, ValuePattern};
 
-/// Action of a route.
+/// A route's action.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum RouteAction {
     /// Send requests to this pool.
@@ -68,7 +68,7 @@ impl RestartAt {
     }
 }
 
-/// The `split` setting of a route: pools that share its requests.
+/// A route's `split` setting: pools that share its requests.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Split {
     /// Pools and their weights. At least one weight is not 0.
@@ -126,7 +126,7 @@ pub struct HeaderEdit {
     pub file: Option<String>,
 }
 
-/// Changes to the header of a request or a response.
+/// Changes to a request header or a response header.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct HeaderEdits {
     /// Fields to write. They replace fields with the same name.
@@ -215,7 +215,7 @@ pub struct RouteEdits {
 }
 
 impl RouteEdits {
-    /// Returns whether the route changes neither requests nor the header of responses.
+    /// Returns whether the route changes neither requests nor response headers.
     pub const fn is_empty(&self) -> bool {
         self.path.is_none() && self.request.is_empty() && self.response.is_empty()
     }
@@ -246,7 +246,7 @@ impl fmt::Display for PathRewrite {
     }
 }
 
-/// Settings of a route that replace those of its service.
+/// Route settings that replace the service's settings.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct RouteOptions {
     /// Timeouts.
@@ -263,7 +263,7 @@ pub struct RouteOptions {
     pub basic_auth: Option<Option<BasicAuth>>,
     /// When requests are retried on another server.
     pub retry_on: Option<RetryOn>,
-    /// Limits of each client.
+    /// Limits for each client.
     pub limits: RouteLimits,
     /// Maximum number of requests in progress from all clients together; 0 = no limit.
     pub max_connections: u32,
@@ -277,20 +277,20 @@ pub struct RouteOptions {
     pub forward_auth: Option<ForwardAuth>,
 }
 
-/// The `forward_auth` setting of a route. For each request, Weir sends an authorization request to a pool. The response
+/// A route's `forward_auth` setting. For each request, Weir sends an authorization request to a pool. The response
 /// determines whether the request is allowed.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ForwardAuth {
-    /// The pool of the servers that authorize requests.
+    /// The pool whose servers authorize requests.
     pub pool: String,
     /// Path and query of the authorization requests.
     pub path: String,
-    /// Time limit for receiving the head of a response.
+    /// Time limit for receiving a response head.
     pub timeout: Duration,
     /// Fields to copy from the response to the request for the route's server: the name in the request and the name in
     /// the response.
     pub copy: Vec<(String, String)>,
-    /// Additional fields of the authorization requests.
+    /// Additional fields in the authorization requests.
     pub set: Vec<HeaderEdit>,
 }
 
@@ -340,25 +340,25 @@ impl fmt::Display for ForwardAuth {
     }
 }
 
-/// The `mirror` setting of a route: copies of its requests. Weir discards the responses to the copies.
+/// A route's `mirror` setting: copies of its requests. Weir discards the responses to the copies.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Mirror {
     /// The pool whose servers receive the copies.
     pub pool: String,
     /// The share of requests to copy, in hundredths of a percent, 0 to 10 000.
     pub share: u32,
-    /// Requests with a longer body, in bytes, are not copied; 0 = the copies have no body.
+    /// Maximum body size in bytes; requests with a longer body are not copied; 0 = the copies have no body.
     pub body: u32,
     /// Maximum number of copies in progress.
     pub concurrent: u32,
-    /// Path of the copies; `None` = the path of the request to its own server. The query is kept.
+    /// Path for the copies; `None` = the path that the request's own server receives. The query is kept.
     pub path: Option<String>,
 }
 
 impl Mirror {
     /// Value of [`share`](Self::share) for all requests.
     pub const ALL: u32 = 10_000;
-    /// Maximum number of mirrors of a route.
+    /// Maximum number of mirrors per route.
     pub const MAX: usize = 8;
     /// Default and maximum of [`body`](Self::body).
     pub const BODY: (u32, u32) = (64 << 10, 16 << 20);
@@ -398,14 +398,14 @@ impl fmt::Display for Mirror {
     }
 }
 
-/// The `limits` setting of a route, which applies in addition to the limits of its service.
+/// A route's `limits` setting, which applies in addition to the limits of its service.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct RouteLimits {
-    /// Maximum number of requests of one client per minute; 0 = no limit.
+    /// Maximum number of requests per minute from one client; 0 = no limit.
     pub per_minute: u32,
     /// Maximum number of requests at once after an idle period; 0 = the number allowed in one second, at least one.
     pub burst: u32,
-    /// Maximum number of concurrent requests of one client; 0 = no limit.
+    /// Maximum number of concurrent requests from one client; 0 = no limit.
     pub concurrent: u32,
     /// How a client is identified.
     pub key: HashKey,
@@ -424,7 +424,7 @@ impl RouteLimits {
     }
 }
 
-/// Timeouts of a route; `None` = the service's timeout.
+/// A route's timeouts; `None` = the service's timeout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct RouteTimeouts {
     /// As in [`crate::ProxyTimeouts`].

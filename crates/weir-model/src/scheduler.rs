@@ -1,4 +1,4 @@
-//! Defines the scheduler of a pool: name and flags. `weir-sched` implements the schedulers.
+//! Defines a pool's scheduler: name and flags. `weir-sched` implements the schedulers.
 
 use std::fmt;
 use std::str::FromStr;
@@ -41,7 +41,7 @@ named_enum! {
         P2c = "p2c",
         /// Least response time.
         LeastTime = "least-time",
-        /// Hash of the part of the request that `HashKey` selects.
+        /// Hash of the request part that `HashKey` selects.
         Hash = "hash",
     }
 }

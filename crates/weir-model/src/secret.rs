@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// Source of a secret.
+/// A secret's source.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SecretSource {
     /// In the configuration itself.
@@ -11,7 +11,7 @@ pub enum SecretSource {
     File(String),
     /// In an environment variable of the daemon.
     Env(String),
-    /// In a credential of the service manager (systemd.exec(5), `LoadCredential=`).
+    /// In a credential from the service manager (systemd.exec(5), `LoadCredential=`).
     Credential(String),
 }
 
@@ -51,12 +51,12 @@ impl Secret {
         Self { source, value }
     }
 
-    /// Returns the source of the secret.
+    /// Returns the secret's source.
     pub const fn source(&self) -> &SecretSource {
         &self.source
     }
 
-    /// Returns the value of the secret.
+    /// Returns the secret's value.
     pub fn expose(&self) -> &[u8] {
         &self.value
     }

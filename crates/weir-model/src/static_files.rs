@@ -1,11 +1,11 @@
-//! Defines the `files` setting of a route: a directory of files that Weir itself serves.
+//! Defines a route's `files` setting: a directory of files that Weir itself serves.
 
 use std::fmt;
 
 /// A directory, and the mapping of paths to its files.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct StaticFiles {
-    /// Absolute path of the directory. Files outside the directory are not sent.
+    /// Absolute directory path. Files outside the directory are not sent.
     pub root: String,
     /// Prefix to remove from a path; empty = no prefix.
     pub strip: String,
@@ -14,14 +14,15 @@ pub struct StaticFiles {
     /// Paths below `root` to try, in order. [`PATH`](Self::PATH) is the placeholder for the request's path. A path that
     /// ends with `/` is a directory.
     pub attempts: Vec<String>,
-    /// Status of the response if no file is found; 400 to 599.
-    pub missing: u16,
-    /// The pool that receives requests if no file is found, instead of a response with `missing`; `None` = no pool.
+    /// Response status if no file is found; 400 to 599.
+    pub missing_status: u16,
+    /// The pool that receives requests if no file is found, instead of a response with `missing_status`; `None` = no
+    /// pool.
     pub pool: Option<String>,
 }
 
 impl StaticFiles {
-    /// Placeholder for the path of a request in [`attempts`](Self::attempts).
+    /// Placeholder for the request path in [`attempts`](Self::attempts).
     pub const PATH: &'static str = "{path}";
 
     /// Creates the settings for a directory, with defaults.
@@ -31,7 +32,7 @@ impl StaticFiles {
             strip: String::new(),
             index: vec!["index.html".to_owned()],
             attempts: vec![Self::PATH.to_owned(), format!("{}/", Self::PATH)],
-            missing: 404,
+            missing_status: 404,
             pool: None,
         }
     }
@@ -51,8 +52,8 @@ impl fmt::Display for StaticFiles {
         if self.attempts != default.attempts {
             write!(f, " try {}", self.attempts.join(" "))?;
         }
-        if self.missing != default.missing {
-            write!(f, " else {}", self.missing)?;
+        if self.missing_status != default.missing_status {
+            write!(f, " else {}", self.missing_status)?;
         }
         if let Some(pool) = &self.pool {
             write!(f, " else pool {pool}")?;

@@ -1,4 +1,4 @@
-//! Defines the `sticky` setting of a pool: session affinity for `http` services by cookie.
+//! Defines a pool's `sticky` setting: session affinity for `http` services by cookie.
 
 use crate::Secret;
 
@@ -17,10 +17,10 @@ named_enum! {
     }
 }
 
-/// Session affinity of a pool.
+/// A pool's session affinity.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Sticky {
-    /// Name of the cookie.
+    /// Cookie name.
     pub cookie: String,
     /// How the cookie is set.
     pub mode: StickyMode,

@@ -27,10 +27,10 @@ named_enum! {
 }
 
 named_enum! {
-    /// Which requests are rejected because their host differs from the SNI of the connection.
+    /// Which requests are rejected because their host differs from the connection's SNI.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
     pub enum SniHost {
-        /// Rejects, with 421, hosts of another service that requires client certificates of a different CA.
+        /// Rejects, with 421, hosts assigned to another service that requires client certificates from a different CA.
         #[default]
         ClientAuth = "client_auth",
         /// Rejects every host that differs from the SNI.
@@ -40,7 +40,7 @@ named_enum! {
     }
 }
 
-/// The `tls` setting of a proxy service.
+/// A proxy service's `tls` setting.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ServiceTls {
     /// Paths of certificate files, and of directories that contain them; at least one.
@@ -77,7 +77,7 @@ impl ServiceTls {
     pub const TICKET_KEY_BYTES_MIN: usize = 32;
 }
 
-/// The `tls` setting of a pool: TLS to the servers, in proxy services.
+/// A pool's `tls` setting: TLS to the servers, in proxy services.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ServerTls {
     /// Whether to verify the server's certificate: trusted CA and matching name.

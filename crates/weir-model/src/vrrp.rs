@@ -1,4 +1,4 @@
-//! Defines virtual routers, whose addresses move between directors.
+//! Defines virtual routers. Only the active director of a virtual router has its addresses.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -13,7 +13,7 @@ use crate::Network;
 pub struct VirtualRouter {
     /// Name.
     pub name: String,
-    /// Interface of advertisements and addresses; `None` = the interface that has `source`.
+    /// Interface for advertisements and addresses; `None` = the interface that has `source`.
     pub interface: Option<String>,
     /// Virtual router ID, 1 to 255.
     pub router_id: u8,
@@ -28,24 +28,24 @@ pub struct VirtualRouter {
     pub addresses: Vec<Network>,
     /// Addresses that advertisements do not list.
     pub excluded_addresses: Vec<Network>,
-    /// Interfaces of addresses that are not on `interface`.
+    /// Interfaces for addresses that are not on `interface`.
     #[serde(default)]
     pub other_interfaces: Vec<AddressInterface>,
     /// Whether the director takes over from an active director with a lower priority.
     pub preempt: bool,
     /// Delay before preemption.
     pub preempt_delay: Duration,
-    /// Source address of advertisements.
+    /// Advertisement source address.
     pub source: Option<IpAddr>,
     /// Receivers of advertisements; empty = the multicast group.
     pub peers: Vec<IpAddr>,
-    /// TTL or hop limit of packets to `peers`, 1 to 255; `None` = 255.
+    /// TTL or hop limit for packets to `peers`, 1 to 255; `None` = 255.
     #[serde(default)]
     pub unicast_ttl: Option<u8>,
     /// The lowest accepted TTL or hop limit of packets from `peers`, 1 to 255; `None` = 255 for IPv4, any for IPv6.
     #[serde(default)]
     pub unicast_min_ttl: Option<u8>,
-    /// Name of the group. Virtual routers in the same group move together.
+    /// Name of the group. Virtual routers in the same group change state together.
     pub group: Option<String>,
     /// Tracked objects.
     pub track: Vec<Track>,
@@ -62,7 +62,7 @@ pub struct VirtualRouter {
     pub virtual_mac: bool,
     /// Whether the router is in the fault state while its interface is down or has no carrier.
     pub track_interface: bool,
-    /// Announcements of the addresses while the director is active.
+    /// Address announcements while the director is active.
     pub announcements: RouterAnnouncements,
     /// Simple text password of version 2, at most 8 bytes.
     pub password: Option<RouterKey>,
@@ -88,7 +88,7 @@ pub enum Accept {
     Services(Vec<AcceptedPorts>),
 }
 
-/// The ports of an address on which a service listens.
+/// Ports at an address on which a service listens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct AcceptedPorts {
     /// An address of the virtual router.
@@ -101,7 +101,7 @@ pub struct AcceptedPorts {
     pub last: u16,
 }
 
-/// Announcements of addresses by gratuitous ARP and unsolicited neighbour advertisements.
+/// Address announcements by gratuitous ARP and unsolicited neighbour advertisements.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct RouterAnnouncements {
     /// Frames per address at a takeover.
@@ -182,7 +182,7 @@ pub struct VirtualRule {
     pub mark: Option<u32>,
     /// Routing table.
     pub table: u32,
-    /// Priority of the rule.
+    /// Rule priority.
     pub priority: u32,
 }
 
@@ -231,7 +231,7 @@ impl VirtualRouter {
     }
 }
 
-/// Addresses of a virtual router on an interface other than its own.
+/// A virtual router's addresses on an interface other than its own.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct AddressInterface {
     /// The interface.
@@ -278,7 +278,7 @@ pub struct TrackScript {
     pub command: Vec<String>,
     /// Interval between runs.
     pub interval: Duration,
-    /// Time limit of a run.
+    /// Time limit for a run.
     pub timeout: Duration,
     /// Consecutive successes required.
     pub rise: u32,

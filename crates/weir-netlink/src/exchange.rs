@@ -16,7 +16,7 @@ use rtnetlink::sys::{AsyncSocket, AsyncSocketExt, SocketAddr, TokioSocket};
 use crate::{Error, Result};
 
 const HEADER_BYTES: usize = 16;
-const DUMP_ATTEMPTS: u32 = 5;
+const MAX_DUMP_ATTEMPTS: u32 = 5;
 /// Number of requests in a datagram. The default receive buffer (`net.core.rmem_default`) is several times larger than
 /// the replies to these requests.
 const BATCH_SIZE: usize = 64;
@@ -73,12 +73,12 @@ impl Exchange {
         Ok(replies.messages)
     }
 
-    /// Reads a table, and reads it again if it changed in the meantime, at most `DUMP_ATTEMPTS` times in total.
+    /// Reads a table, and reads it again if it changed in the meantime, at most `MAX_DUMP_ATTEMPTS` times in total.
     pub(crate) async fn dump<T>(&mut self, request: &str, payload: T) -> Result<Vec<T>>
     where
         T: NetlinkSerializable + NetlinkDeserializable + Clone,
     {
-        for _ in 0..DUMP_ATTEMPTS {
+        for _ in 0..MAX_DUMP_ATTEMPTS {
             let replies = self
                 .send_request(request, payload.clone(), NLM_F_DUMP)
                 .await?;

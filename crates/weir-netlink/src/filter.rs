@@ -19,7 +19,7 @@ use crate::{Change, Error, Netlink, Result};
 /// Packets from the machine itself, neighbour discovery and ICMP errors always pass.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InputFilter {
-    /// Name of the table, at most 255 bytes.
+    /// Table name, at most 255 bytes.
     pub table: String,
     /// The filtered addresses.
     pub addresses: Vec<IpAddr>,
@@ -27,7 +27,7 @@ pub struct InputFilter {
     pub allowed_ports: Vec<AllowedPorts>,
 }
 
-/// A range of ports of an address.
+/// A port range on an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AllowedPorts {
     /// The address.
@@ -54,9 +54,9 @@ const CREATE: u16 = 0x400;
 const APPEND: u16 = 0x800;
 const NLMSG_ERROR: u16 = 2;
 const NESTED: u16 = 0x8000;
-const HEADER: usize = 16;
+const HEADER_BYTES: usize = 16;
 
-/// Family of the table: both IPv4 and IPv6 (`NFPROTO_INET`).
+/// Table family: both IPv4 and IPv6 (`NFPROTO_INET`).
 const INET: u8 = 1;
 const IPV4: u8 = 2;
 const IPV6: u8 = 10;
@@ -99,7 +99,7 @@ impl Netlink {
         self.run_in_namespace(|| send_batch(&request, build_batch(filter)))?
     }
 
-    /// Removes the table of a filter.
+    /// Removes a filter's table.
     ///
     /// # Errors
     /// Fails if `CAP_NET_ADMIN` is missing.
@@ -152,7 +152,7 @@ fn parse_acknowledgement(message: &[u8]) -> Option<(u32, i32)> {
         |offset: usize| -> Option<[u8; 4]> { message.get(offset..offset + 4)?.try_into().ok() };
     let kind = field(4).map(|bytes| u16::from_ne_bytes([bytes[0], bytes[1]]))?;
     let sequence = u32::from_ne_bytes(field(8)?);
-    let number = i32::from_ne_bytes(field(HEADER)?);
+    let number = i32::from_ne_bytes(field(HEADER_BYTES)?);
     (kind == NLMSG_ERROR).then_some((sequence, number))
 }
 
@@ -307,7 +307,7 @@ impl Attributes {
         self.0[start..start + 2].copy_from_slice(&length.to_ne_bytes());
     }
 
-    /// Appends an expression of a rule.
+    /// Appends a rule expression.
     fn add_expression(&mut self, name: &str, build: impl FnOnce(&mut Self)) {
         self.add_nested(1, |element| {
             element.add_text(1, name);

@@ -37,7 +37,7 @@ pub struct Link {
     pub carrier: bool,
     /// Whether the device is a loopback device.
     pub loopback: bool,
-    /// The bridge, bond or VRF that this device belongs to.
+    /// The bridge, bond or VRF that this device is attached to.
     pub master: Option<u32>,
     /// The lower device of a VLAN or macvlan device, or the peer of a veth device, if it is in this namespace.
     pub lower: Option<u32>,

@@ -14,7 +14,7 @@ use rtnetlink::packet_core::{NLM_F_CREATE, NLM_F_REPLACE};
 
 use crate::{Change, MacAddr, Netlink, Result};
 
-/// State of an entry (`NUD_*` of linux/neighbour.h).
+/// State of an entry (`NUD_*` in linux/neighbour.h).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum NeighbourState {
     /// The first resolution is in progress.
@@ -187,7 +187,7 @@ impl Netlink {
     /// # Errors
     /// Fails if the device does not exist or is down, or `CAP_NET_ADMIN` is missing.
     pub async fn ensure_managed(&self, ifindex: u32, ip: IpAddr) -> Result<ManageOutcome> {
-        // Marking a permanent entry as managed would make it no longer permanent (`__neigh_update` of
+        // Marking a permanent entry as managed would make it no longer permanent (`__neigh_update` in
         // net/core/neighbour.c).
         match self.neighbour(ifindex, ip).await? {
             Some(entry) if entry.state == NeighbourState::Permanent => {
@@ -206,8 +206,8 @@ impl Netlink {
         Ok(ManageOutcome::Added)
     }
 
-    /// Removes an entry that [`Netlink::ensure_managed`] added. An entry that is no longer managed belongs to another
-    /// program and is kept. If this machine still sends packets to `ip`, the kernel resolves it again.
+    /// Removes an entry that [`Netlink::ensure_managed`] added. An entry that is no longer managed was changed by
+    /// another program and is kept. If this machine still sends packets to `ip`, the kernel resolves it again.
     ///
     /// # Errors
     /// Fails if `CAP_NET_ADMIN` is missing.

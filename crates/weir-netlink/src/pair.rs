@@ -10,7 +10,7 @@ use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 
 use crate::{Change, MacAddr, Netlink, Result};
 
-/// Weir's number as the creator of a route (`RTPROT_*`).
+/// The `RTPROT_*` value that identifies Weir's routes.
 const RTPROT_WEIR: u8 = 0x57;
 
 fn veth_message(name: &str, mac: MacAddr, mtu: u32) -> LinkMessage {

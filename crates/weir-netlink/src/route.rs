@@ -57,7 +57,7 @@ impl RouteKind {
     }
 
     /// Returns the type of a rejecting route. A lookup that ends in such a route fails with the route's error
-    /// (`fib_props` of net/ipv4/fib_semantics.c, `ip6_rt_type_to_error`).
+    /// (`fib_props` in net/ipv4/fib_semantics.c, `ip6_rt_type_to_error`).
     fn from_error(error: &Error) -> Option<Self> {
         let kinds = [
             (Errno::NETUNREACH, Self::None),

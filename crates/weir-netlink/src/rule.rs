@@ -1,8 +1,8 @@
-//! Adds policy routing rules that are evaluated before all other rules, including the rule of the local table.
+//! Adds policy routing rules that are evaluated before all other rules, including the local table's rule.
 //!
-//! The kernel adds a rule after existing rules of the same priority, and the local table's rule has the lowest possible
-//! priority, 0. A second copy of that rule is therefore added after the new rule, and then the first copy is removed,
-//! so that there is always at least one copy (net/core/fib_rules.c, `fib_newrule`, `fib_delrule`).
+//! The kernel adds a rule after existing rules with the same priority, and the local table's rule has the lowest
+//! possible priority, 0. A second copy of that rule is therefore added after the new rule, and then the first copy is
+//! removed, so that there is always at least one copy (net/core/fib_rules.c, `fib_newrule`, `fib_delrule`).
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -17,8 +17,8 @@ use rustix::io::Errno;
 use crate::{Change, Error, Netlink, Result};
 
 /// The table of local addresses (linux/rtnetlink.h, `RT_TABLE_LOCAL`).
-const LOCAL: u32 = 255;
-/// Weir's number as the creator of a rule, which no other program uses (linux/rtnetlink.h, `RTPROT_*`).
+const LOCAL_TABLE: u32 = 255;
+/// The `RTPROT_*` value that identifies Weir's rules (linux/rtnetlink.h); no other program uses it.
 const RTPROT_WEIR: u8 = 0x57;
 
 /// A rule that Weir adds.
@@ -30,10 +30,10 @@ pub enum Rule {
         ipv6: bool,
         /// The mark; all bits are compared.
         mark: u32,
-        /// Number of the table.
+        /// Table number.
         table: u32,
     },
-    /// Packets received on a device skip the rules of priority 0.
+    /// Packets received on a device skip the rules with priority 0.
     Skip {
         /// Whether the rule is for IPv6.
         ipv6: bool,
@@ -98,7 +98,7 @@ impl Rule {
                 RuleAction::ToTable,
                 vec![
                     RuleAttribute::Iifname(device.clone()),
-                    RuleAttribute::Table(LOCAL),
+                    RuleAttribute::Table(LOCAL_TABLE),
                 ],
             ),
         };
@@ -152,20 +152,20 @@ fn local_message(ipv6: bool) -> RuleMessage {
         RuleAction::ToTable,
         vec![
             RuleAttribute::Priority(0),
-            RuleAttribute::Table(LOCAL),
+            RuleAttribute::Table(LOCAL_TABLE),
             RuleAttribute::Protocol(RouteProtocol::Kernel),
         ],
     )
 }
 
-/// An existing rule of priority 0.
+/// An existing rule with priority 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum FirstRule {
-    /// The rule of the local table.
+    /// The local table's rule.
     Local,
     /// A rule created by Weir.
     Weir,
-    /// A rule of another program.
+    /// A rule created by another program.
     Other,
 }
 
@@ -187,14 +187,14 @@ fn classify(message: &RuleMessage) -> Option<FirstRule> {
     }
     let is_unconditional = message.header.action == RuleAction::ToTable
         && (message.header.src_len, message.header.dst_len) == (0, 0);
-    Some(if is_unconditional && table == LOCAL {
+    Some(if is_unconditional && table == LOCAL_TABLE {
         kind
     } else {
         FirstRule::Other
     })
 }
 
-/// The changes that move Weir's rules before the rule of the local table.
+/// The changes that move Weir's rules before the local table's rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Reordering {
     /// Whether to add a copy of the local table's rule after Weir's rules.
@@ -203,7 +203,7 @@ struct Reordering {
     remove_count: usize,
 }
 
-/// Returns the required changes; `None` = a rule of another program is also before Weir's rules.
+/// Returns the required changes; `None` = another program's rule is also before Weir's rules.
 fn reordering(rules: &[FirstRule]) -> Option<Reordering> {
     let Some(last) = rules.iter().rposition(|rule| *rule == FirstRule::Weir) else {
         return Some(Reordering {
@@ -279,7 +279,7 @@ impl Netlink {
         Ok(missing.cloned().collect())
     }
 
-    /// Adds rules. Rules of priority 0 are placed before the local table's rule.
+    /// Adds rules. Rules with priority 0 are placed before the local table's rule.
     ///
     /// # Errors
     /// Fails if other programs' rules with priority 0 prevent this, or `CAP_NET_ADMIN` is missing.

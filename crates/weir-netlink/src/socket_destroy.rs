@@ -1,4 +1,4 @@
-//! Destroys sockets of other processes, with SOCK_DESTROY of sock_diag(7) (`ss --kill`).
+//! Destroys sockets of other processes, with SOCK_DESTROY in sock_diag(7) (`ss --kill`).
 //!
 //! The next call on the socket in the program that owns it fails with ECONNABORTED. TCP sends a reset to the peer.
 
@@ -61,7 +61,7 @@ pub fn destroy_sockets(protocol: u8, cookies: &mut BTreeSet<u64>) -> Result<()> 
     Ok(())
 }
 
-/// Destroys the TCP connections of the calling thread's namespace whose local address is in `addresses`, for at most
+/// Destroys the TCP connections in the calling thread's namespace whose local address is in `addresses`, for at most
 /// `limit`. The peers receive a reset if the addresses are still on an interface. Returns the number of destroyed
 /// connections.
 ///

@@ -13,7 +13,7 @@ use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 
 use crate::{Change, MacAddr, Netlink, Result};
 
-/// The creator of routes and rules: keepalived's number (linux/rtnetlink.h, `RTPROT_KEEPALIVED`), by which other
+/// The protocol number of the routes and rules: keepalived's (linux/rtnetlink.h, `RTPROT_KEEPALIVED`), by which other
 /// programs recognize VRRP routes and rules.
 const RTPROT_KEEPALIVED: u8 = 18;
 

@@ -127,7 +127,7 @@ impl Watch {
 
 impl Watch {
     /// Empties the socket. After an overrun the kernel delivers no notifications, and reports no further loss, until
-    /// the queue is empty (`netlink_overrun` of net/netlink/af_netlink.c). A change during this time would not be
+    /// the queue is empty (`netlink_overrun` in net/netlink/af_netlink.c). A change during this time would not be
     /// reported.
     fn discard_queue(&mut self) {
         self.events.clear();

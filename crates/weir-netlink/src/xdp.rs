@@ -7,7 +7,7 @@ use netlink_packet_route::link::{LinkAttribute, LinkMessage, LinkXdp};
 
 use crate::{Netlink, Result};
 
-/// `XDP_FLAGS_SKB_MODE` and `XDP_FLAGS_DRV_MODE` of linux/if_link.h.
+/// `XDP_FLAGS_SKB_MODE` and `XDP_FLAGS_DRV_MODE` in linux/if_link.h.
 const MODES: [u32; 2] = [1 << 1, 1 << 2];
 
 impl Netlink {

@@ -19,7 +19,7 @@ use crate::allocation::{DestSlot, ServiceSlot};
 use crate::scheduler;
 use crate::{Error, Result};
 
-/// Number of elements of the header.
+/// Number of elements in the header.
 const HEADER_ELEMENTS: u32 = (size_of::<Extent>() / size_of::<Element>()) as u32;
 
 /// A service's tables, without their position in the map.
@@ -42,20 +42,20 @@ pub struct Tables {
     tree_width: u32,
 }
 
-/// The inputs of the tables, except for the servers.
+/// The inputs for the tables, except the servers.
 #[derive(Clone, Copy, Debug)]
 pub struct Rule {
     /// The scheduler with its flags.
     pub scheduler: Scheduler,
-    /// `strict_ipvs`.
+    /// Whether `strict_ipvs` is set.
     pub strict: bool,
     /// The port of the service's only listener, otherwise 0. Servers without a port use it.
     pub port: u16,
     /// Number of server rows; rows of shared counters follow them.
-    pub dests: u32,
+    pub dest_rows: u32,
     /// Whether no tree is used, because too many services share the pool's counters to update a tree for each of them.
     pub is_tree_disabled: bool,
-    /// Whether the director belongs to a group: the `maglev` table then depends only on values that are the same on all
+    /// Whether the director is in a group: the `maglev` table then depends only on values that are the same on all
     /// directors.
     pub in_group: bool,
 }
@@ -77,7 +77,7 @@ pub fn mode(rule: &Rule) -> Mode {
 /// # Errors
 /// Fails if the service has more servers than its table has entries, or only proxy services support its scheduler.
 pub fn tables(name: &str, slot: &ServiceSlot, rule: &Rule) -> Result<Tables> {
-    let mut usable = usable(slot);
+    let mut usable = usable_servers(slot);
     let number = scheduler::number(rule.scheduler.kind).ok_or_else(|| Error::Scheduler {
         service: name.to_owned(),
         scheduler: rule.scheduler.kind.as_str(),
@@ -87,12 +87,12 @@ pub fn tables(name: &str, slot: &ServiceSlot, rule: &Rule) -> Result<Tables> {
         source,
     };
     let hash = owners(slot, rule).map_err(table_error)?;
-    let spread = spread(slot, rule).map_err(table_error)?;
+    let spread = spread_table(slot, rule).map_err(table_error)?;
     let former = former_table(slot).map_err(table_error)?;
     if rule.scheduler.flags.file_order {
         usable.reverse();
     }
-    let live = |dest: &DestSlot| dest.shared.map_or(dest.id, |row| rule.dests + row);
+    let live = |dest: &DestSlot| dest.shared.map_or(dest.id, |row| rule.dest_rows + row);
     let list: Vec<Row> = usable
         .iter()
         .map(|dest| Row {
@@ -135,7 +135,7 @@ pub fn tables(name: &str, slot: &ServiceSlot, rule: &Rule) -> Result<Tables> {
     })
 }
 
-/// Returns the hash table of the scheduler; empty if it has none.
+/// Returns the scheduler's hash table; empty if the scheduler has none.
 ///
 /// # Errors
 /// Fails if there are more servers than the table has entries.
@@ -147,34 +147,37 @@ fn owners(slot: &ServiceSlot, rule: &Rule) -> std::result::Result<Vec<u32>, weir
 }
 
 /// Returns the servers that accept new flows, newest first.
-pub fn usable(slot: &ServiceSlot) -> Vec<&DestSlot> {
+pub fn usable_servers(slot: &ServiceSlot) -> Vec<&DestSlot> {
     let newest_first = slot.dests.iter().rev();
     newest_first
         .filter(|dest| dest.is_listed() && dest.effective > 0)
         .collect()
 }
 
-/// Returns the table over the flow hash.
+/// Returns the spread table, which is indexed by the flow hash.
 ///
-/// In a group, the `maglev` table contains the servers and weights according to configuration and overrides, which are
+/// In a group, the `maglev` table contains the servers and weights from the configuration and the overrides, which are
 /// the same on all directors. An unusable server is skipped entry by entry, so the directors' tables differ only in its
 /// entries.
 ///
 /// # Errors
 /// Fails if there are more servers than the table has entries.
-pub fn spread(slot: &ServiceSlot, rule: &Rule) -> std::result::Result<Vec<u32>, weir_sched::Error> {
+pub fn spread_table(
+    slot: &ServiceSlot,
+    rule: &Rule,
+) -> std::result::Result<Vec<u32>, weir_sched::Error> {
     let kind = rule.scheduler.kind;
     if rule.in_group && kind == SchedulerKind::Maglev {
         let agreed = slot.dests.iter().filter(|dest| dest.is_in_group_table());
-        let agreed = agreed.map(|dest| entry(dest, dest.ordered)).collect();
+        let agreed = agreed.map(|dest| entry(dest, dest.base)).collect();
         let mut table = build_table(agreed, kind)?;
-        let usable: BTreeSet<u32> = usable(slot).iter().map(|dest| dest.id).collect();
+        let usable: BTreeSet<u32> = usable_servers(slot).iter().map(|dest| dest.id).collect();
         // If none of them is usable, only the sorry server may remain.
-        if maglev::skip(&mut table, &|dest| usable.contains(&dest)) {
+        if maglev::skip_unusable(&mut table, &|dest| usable.contains(&dest)) {
             return Ok(table);
         }
     }
-    let usable = usable(slot);
+    let usable = usable_servers(slot);
     let usable = usable.iter().map(|dest| entry(dest, dest.effective));
     build_table(usable.collect(), kind)
 }
@@ -211,7 +214,7 @@ fn flags(rule: &Rule) -> u32 {
         | flag_if(mode == Mode::Fallback, EXTENT_FALLBACK)
 }
 
-/// Returns the inputs of `mh`'s table, with the newest server first. A quiesced server keeps its entries.
+/// Returns the entries for the `mh` table, with the newest server first. A quiesced server keeps its entries.
 pub fn mh_entries(slot: &ServiceSlot, rule: &Rule) -> Vec<mh::Entry> {
     let newest_first = slot.dests.iter().rev();
     newest_first
@@ -261,7 +264,7 @@ fn dest_name_hash(dest: &DestSlot) -> u64 {
     name_hash(dest.address, dest.port)
 }
 
-/// Returns a hash of only address and port, so all directors with the same servers build the same table.
+/// Returns a hash of the address and port only, so all directors with the same servers build the same table.
 fn name_hash(address: IpAddr, port: Option<u16>) -> u64 {
     let bits = match address {
         IpAddr::V4(v4) => u128::from(v4.to_ipv6_mapped()),
@@ -276,7 +279,7 @@ fn gcd(a: u32, b: u32) -> u32 {
 }
 
 impl Tables {
-    /// Returns the number of elements of the whole run.
+    /// Returns the number of elements in the whole run.
     #[must_use]
     pub fn elements(&self) -> u32 {
         self.tree_at(0) + self.tree_width / 4
@@ -294,8 +297,8 @@ impl Tables {
         self.former_at(first) + element_count(&self.former)
     }
 
-    /// Returns the header of a run that begins at element `first`, and the first elements of the list, hash table and
-    /// spread table.
+    /// Returns the header of a run that begins at element `first`, and the indices of the first elements of the
+    /// list, hash table and spread table.
     #[must_use]
     pub fn header(&self, first: u32) -> (Extent, [u32; 3]) {
         let list_at = first + HEADER_ELEMENTS;
@@ -368,8 +371,8 @@ impl Tables {
         image
     }
 
-    /// Returns the nodes of the tree, with its rule in node 0; empty without a tree. `counts` and `overloaded` take the
-    /// row of the counters.
+    /// Returns the nodes of the tree, with its rule in node 0; empty without a tree. `counts` and `overloaded` take a
+    /// counter row.
     #[must_use]
     pub fn tree(
         &self,

@@ -1,4 +1,4 @@
-//! Indexes the allocated rows: free rows, servers by address, and services that wait for flows to end.
+//! Indexes the allocated rows: free rows, servers by address, and services with removed servers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -16,7 +16,7 @@ pub(crate) struct Index {
     pub(crate) rows: NumberAllocator,
     /// Free server rows.
     pub(crate) ids: NumberAllocator,
-    /// Free rows of shared counters.
+    /// Free shared counter rows.
     pub(crate) shared: NumberAllocator,
     /// Server rows by address.
     pub(crate) ids_by_address: BTreeMap<IpAddr, Vec<u32>>,
@@ -34,7 +34,7 @@ impl PartialEq for Index {
 impl Eq for Index {}
 
 impl Index {
-    /// Builds the index of all services.
+    /// Builds the index for all services.
     pub(crate) fn build(
         services: &BTreeMap<String, ServiceSlot>,
         shared: impl Iterator<Item = u32>,

@@ -11,7 +11,7 @@ use crate::rows::ListenerKey;
 /// A mark: whether it applies to IPv6, and its number.
 pub type Key = (bool, u32);
 
-/// Returns the key of a mark.
+/// Returns a mark's key.
 #[must_use]
 pub fn key(mark: &Mark) -> Key {
     (mark.family == Family::V6, mark.mark.get())
@@ -25,10 +25,10 @@ pub fn listener(mark: &Mark) -> ListenerKey {
     (number.into(), if ipv6 { 6 } else { 4 }, 0)
 }
 
-/// The interface indexes of the veth pair of marked packets.
+/// The interface indexes of the veth pair for marked packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pair {
-    /// The device that marked packets are routed to.
+    /// The device to which marked packets are routed.
     pub entry: u32,
     /// Its peer, where XDP receives the packets.
     pub exit: u32,

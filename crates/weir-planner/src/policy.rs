@@ -14,7 +14,7 @@ use weir_model::{Desired, Forward, Ipvs, LocalClient, Ports, Service};
 use crate::allocation::{DestSlot, Removal};
 
 /// Port of FTP control connections. Data connections use other ports and must reach the same server.
-const FTP: u16 = 21;
+const FTP_PORT: u16 = 21;
 
 /// Persistence settings in a service's row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -29,7 +29,7 @@ pub struct Template {
     pub scope: u8,
 }
 
-/// Returns the persistence of a service. Its scope is the listener's port, the address if the listener has several
+/// Returns a service's persistence settings. The scope is the listener's port, the address if the listener has several
 /// ports (ip_vs_core.c, `ip_vs_sched_persist`), or the service if it has several listeners or a mark.
 pub fn template(service: &Service) -> Template {
     let Some(persistence) = service.persistence else {
@@ -47,7 +47,7 @@ pub fn template(service: &Service) -> Template {
     }
     let scope = match (service.listen.as_slice(), service.marks.as_slice()) {
         ([listener], []) => match listener.ports {
-            Ports::One(FTP) | Ports::Range(..) | Ports::Any => TEMPLATE_VIP,
+            Ports::One(FTP_PORT) | Ports::Range(..) | Ports::Any => TEMPLATE_VIP,
             Ports::One(_) => TEMPLATE_PORT,
         },
         _ => TEMPLATE_SERVICE,
@@ -81,7 +81,7 @@ pub struct RemovedFlags {
 }
 
 /// Returns the flags of a removed server's row. The kernel drops packets of a removed server or, with
-/// `expire_nodest_conn`, ends its flows. Weir keeps the flows unless `strict` requires the kernel's behaviour.
+/// `expire_nodest_conn`, expires its flows. Weir keeps the flows unless `strict` requires the kernel's behaviour.
 pub fn removed_flags(removal: Removal, strict: bool, ipvs: &Ipvs) -> RemovedFlags {
     let (flags, policy) = match removal {
         Removal::Reset => (DEST_RESET, 0),
@@ -96,7 +96,7 @@ pub fn removed_flags(removal: Removal, strict: bool, ipvs: &Ipvs) -> RemovedFlag
     }
 }
 
-/// Returns the `SETTINGS_*` flags of `[ipvs]`.
+/// Returns the `SETTINGS_*` flags for `[ipvs]`.
 pub fn ipvs_settings(ipvs: &Ipvs) -> u32 {
     let flag_if = |flag: u32, condition: bool| if condition { flag } else { 0 };
     flag_if(SETTINGS_SLOPPY_TCP, ipvs.sloppy_tcp)
@@ -107,7 +107,7 @@ pub fn ipvs_settings(ipvs: &Ipvs) -> u32 {
         | flag_if(SETTINGS_CACHE_BYPASS, ipvs.cache_bypass)
 }
 
-/// Returns whether `drop_entry` currently drops entries of the flow table (ip_vs_ctl.c, `update_defense_level`).
+/// Returns whether `drop_entry` currently drops flow table entries (ip_vs_ctl.c, `update_defense_level`).
 pub(crate) const fn drops_entries(ipvs: &Ipvs, memory_is_low: bool) -> bool {
     match ipvs.drop_entry {
         0 => false,
@@ -116,9 +116,9 @@ pub(crate) const fn drops_entries(ipvs: &Ipvs, memory_is_low: bool) -> bool {
     }
 }
 
-/// Returns the `SETTINGS_*` flags of checks: the tc programs look for probes only if a check uses a service's
+/// Returns the `SETTINGS_*` flags for checks: the tc programs look for probes only if a check uses a service's
 /// forwarding method.
-pub fn probes(desired: &Desired) -> u32 {
+pub fn probe_flags(desired: &Desired) -> u32 {
     if desired.has_path_checks() {
         SETTINGS_PROBES
     } else {
@@ -155,7 +155,7 @@ mod tests {
     fn listeners_determine_persistence_scope() {
         let cases: [(&[Ports], usize, u8); 7] = [
             (&[Ports::One(80)], 0, TEMPLATE_PORT),
-            (&[Ports::One(FTP)], 0, TEMPLATE_VIP),
+            (&[Ports::One(FTP_PORT)], 0, TEMPLATE_VIP),
             (&[Ports::Range(80, 90)], 0, TEMPLATE_VIP),
             (&[Ports::Any], 0, TEMPLATE_VIP),
             (&[Ports::One(80), Ports::One(443)], 0, TEMPLATE_SERVICE),

@@ -27,30 +27,31 @@ pub struct RowSet {
     pub services: BTreeMap<u32, ServiceRow>,
     /// Servers by row.
     pub dests: BTreeMap<u32, Dest>,
-    /// Upper and lower thresholds by server row.
+    /// Upper and lower connection thresholds, by server row.
     pub thresholds: BTreeMap<u32, (u32, u32)>,
-    /// New flags of removed servers' rows; the other fields of these rows do not change.
-    pub removed: BTreeMap<u32, RemovedFlags>,
+    /// New flags for removed servers' rows; the other fields of these rows do not change.
+    pub removed_flags: BTreeMap<u32, RemovedFlags>,
     /// Service rows by exact listener.
     pub listeners: BTreeMap<ListenerKey, u32>,
-    /// Rows of VIPs.
+    /// VIP rows, by address.
     pub vips: BTreeMap<IpAddr, VipRow>,
     /// The address filter.
     pub filter: Box<Filter>,
-    /// Settings of the data plane.
+    /// Data plane settings.
     pub settings: Settings,
     inserted: HashMap<String, InsertedKeys>,
     /// The services' contributions to a VIP's row, by [`InsertedKeys::number`].
     contributions: BTreeMap<IpAddr, BTreeMap<u64, VipRow>>,
-    /// Server rows by the row of the counters that they share.
+    /// Server rows, by shared counter row.
     siblings: BTreeMap<u32, BTreeSet<u32>>,
     destination_bits: BitCounts,
     source_bits: BitCounts,
-    local_nat: usize,
+    /// Number of services with a NAT server that has one of the director's addresses.
+    local_nat_count: usize,
     last_number: u64,
 }
 
-/// The keys that the rows of a service inserted.
+/// The keys that a service's rows inserted.
 #[derive(Debug)]
 struct InsertedKeys {
     /// Ascending number, which orders the contributions to a VIP's row.
@@ -160,7 +161,7 @@ impl RowSet {
             services: BTreeMap::new(),
             dests: BTreeMap::new(),
             thresholds: BTreeMap::new(),
-            removed: BTreeMap::new(),
+            removed_flags: BTreeMap::new(),
             listeners: BTreeMap::new(),
             vips: BTreeMap::new(),
             filter: Box::new(Filter::ZERO),
@@ -170,7 +171,7 @@ impl RowSet {
             siblings: BTreeMap::new(),
             destination_bits: BitCounts::new(),
             source_bits: BitCounts::new(),
-            local_nat: 0,
+            local_nat_count: 0,
             last_number: 0,
         }
     }
@@ -224,12 +225,12 @@ impl RowSet {
             latency_sample,
             ..settings(desired)
         };
-        if let Some(Pair { entry, exit }) = network.marks {
+        if let Some(Pair { entry, exit }) = network.mark_devices {
             self.settings.mark_entry = entry;
             self.settings.mark_exit = exit;
         }
         let flags = [
-            (SETTINGS_LOCAL_NAT, self.local_nat > 0),
+            (SETTINGS_LOCAL_NAT, self.local_nat_count > 0),
             (SETTINGS_LEARN_CLIENTS, network.learn_clients),
             (SETTINGS_UNFINISHED, network.xdp_receives_partial_checksums),
             (SETTINGS_SYNC, synchronized),
@@ -257,7 +258,7 @@ impl RowSet {
             self.thresholds.remove(id);
         }
         for id in &inserted.removed {
-            self.removed.remove(id);
+            self.removed_flags.remove(id);
         }
         for key in &inserted.listeners {
             self.listeners.remove(key);
@@ -273,7 +274,7 @@ impl RowSet {
         for address in &inserted.sources {
             self.source_bits.remove(&mut self.filter.from, *address);
         }
-        self.local_nat -= usize::from(inserted.local_nat);
+        self.local_nat_count -= usize::from(inserted.local_nat);
     }
 
     fn insert(&mut self, service_rows: ServiceRows) -> InsertedKeys {
@@ -282,7 +283,7 @@ impl RowSet {
             number: self.last_number,
             services: service_rows.services.keys().copied().collect(),
             dests: service_rows.dests.keys().copied().collect(),
-            removed: service_rows.removed.keys().copied().collect(),
+            removed: service_rows.removed_flags.keys().copied().collect(),
             listeners: service_rows.listeners.keys().copied().collect(),
             vips: service_rows.vips.keys().copied().collect(),
             destinations: service_rows.destinations.into_iter().collect(),
@@ -299,7 +300,7 @@ impl RowSet {
         }
         self.dests.extend(service_rows.dests);
         self.thresholds.extend(service_rows.thresholds);
-        self.removed.extend(service_rows.removed);
+        self.removed_flags.extend(service_rows.removed_flags);
         self.listeners.extend(service_rows.listeners);
         for (address, contribution) in service_rows.vips {
             let contributions = self.contributions.entry(address).or_default();
@@ -311,11 +312,11 @@ impl RowSet {
         for address in &inserted.sources {
             self.source_bits.add(&mut self.filter.from, *address);
         }
-        self.local_nat += usize::from(inserted.local_nat);
+        self.local_nat_count += usize::from(inserted.local_nat);
         inserted
     }
 
-    /// Returns the rows of counters that a service's servers share with other services.
+    /// Returns the counter rows that a service's servers share with other services.
     fn shared_count_rows(&self, inserted: &InsertedKeys) -> Vec<u32> {
         let rows = inserted
             .dests
@@ -326,7 +327,7 @@ impl RowSet {
             .collect()
     }
 
-    /// Links the server rows that share a row of counters in a ring.
+    /// Links the server rows that share a counter row into a ring.
     fn link_siblings(&mut self, rings: BTreeSet<u32>, changes: &mut Changes) {
         for live in rings {
             let Some(ring) = self.siblings.get(&live).filter(|ring| !ring.is_empty()) else {
@@ -359,7 +360,7 @@ impl RowSet {
         };
         let mut row = VipRow::default();
         for contribution in contributions.values() {
-            row.add(contribution);
+            row.merge(contribution);
         }
         row.ranges.sort_by_key(|range| (range.proto, range.first));
         if !row.ranges.is_empty() {

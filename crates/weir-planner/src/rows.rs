@@ -26,21 +26,22 @@ use crate::policy::{self, RemovedFlags, Template};
 
 /// Maximum number of ICMP errors that each CPU sends per second. The kernel's limit is also 1000 per second
 /// (`icmp_msgs_per_sec`).
-const REJECTS_PER_SECOND: u32 = 1_000;
+const MAX_REJECTS_PER_SECOND: u32 = 1_000;
 
-/// State of the network that rows depend on.
+/// The network state that rows depend on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NetworkState {
-    /// Addresses of the director itself.
-    pub local: BTreeSet<IpAddr>,
-    /// The source address of the director's own packets to each server.
+    /// The director's own addresses.
+    pub local_addresses: BTreeSet<IpAddr>,
+    /// The source address of the director's own packets, by server.
     pub sources: BTreeMap<IpAddr, IpAddr>,
-    /// Whether an interface does not forward packets: the kernel then returns no routes for packets from it.
+    /// Whether to take next hops to clients from the clients' packets: an interface has forwarding disabled, so the
+    /// kernel returns no routes for packets from it.
     pub learn_clients: bool,
     /// Whether XDP runs on an interface that receives packets with partial checksums.
     pub xdp_receives_partial_checksums: bool,
-    /// The devices of marked packets.
-    pub marks: Option<Pair>,
+    /// The devices through which marked packets reach the data plane.
+    pub mark_devices: Option<Pair>,
     /// Whether free memory is below `amemthresh`.
     pub memory_is_low: bool,
 }
@@ -48,17 +49,17 @@ pub struct NetworkState {
 /// A service's row, without the positions of its tables.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServiceRow {
-    /// `SERVICE_*`.
+    /// `SERVICE_*` flags.
     pub flags: u32,
-    /// Source addresses of snat.
-    pub snat: Vec<Addr>,
-    /// First and last source port of snat.
+    /// SNAT source addresses.
+    pub snat_addresses: Vec<Addr>,
+    /// First and last SNAT source port.
     pub snat_ports: (u16, u16),
-    /// DSCP of l3dsr.
+    /// DSCP value for L3DSR.
     pub dscp: u8,
-    /// Persistence.
+    /// Persistence template: timeout, prefix lengths and scope.
     pub template: Template,
-    /// Generation of the row.
+    /// Row generation.
     pub generation: u32,
     /// The scheduler's tables.
     pub tables: Tables,
@@ -67,26 +68,26 @@ pub struct ServiceRow {
 /// A VIP's row, without the position of its ranges.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VipRow {
-    /// `VIP_*`.
+    /// `VIP_*` flags.
     pub flags: u32,
-    /// Service row of all other TCP ports; 0 = none.
+    /// Service row for all other TCP ports; 0 = none.
     pub any_tcp: u32,
-    /// Service row of all other UDP ports; 0 = none.
+    /// Service row for all other UDP ports; 0 = none.
     pub any_udp: u32,
     /// Port ranges, sorted by protocol and first port.
     pub ranges: Vec<Range>,
 }
 
 impl ServiceRow {
-    /// Converts the row to its form in the map. `extent` and `snat_at` are the first elements of its tables and of its
-    /// snat sources.
+    /// Converts the row to its BPF map value. `extent` and `snat_at` are the indices of the first elements of its
+    /// tables and of its SNAT source addresses.
     #[must_use]
-    pub fn record(&self, extent: u32, snat_at: u32) -> weir_abi::Service {
+    pub fn to_record(&self, extent: u32, snat_at: u32) -> weir_abi::Service {
         weir_abi::Service {
             flags: self.flags,
             extent,
             snat_at,
-            snat_len: self.snat.len() as u16,
+            snat_len: self.snat_addresses.len() as u16,
             snat_port_first: self.snat_ports.0,
             snat_port_last: self.snat_ports.1,
             dscp: self.dscp,
@@ -101,9 +102,9 @@ impl ServiceRow {
 }
 
 impl VipRow {
-    /// Converts the row to its form in the map. `ranges_at` is the first element of its ranges.
+    /// Converts the row to its BPF map value. `ranges_at` is the index of the first element of its ranges.
     #[must_use]
-    pub fn record(&self, ranges_at: u32) -> Vip {
+    pub fn to_record(&self, ranges_at: u32) -> Vip {
         Vip {
             flags: self.flags,
             any_tcp: self.any_tcp,
@@ -114,8 +115,8 @@ impl VipRow {
         }
     }
 
-    /// Adds the contribution of another service.
-    pub fn add(&mut self, other: &Self) {
+    /// Merges another service's contribution into the row.
+    pub fn merge(&mut self, other: &Self) {
         self.flags |= other.flags;
         self.any_tcp = self.any_tcp.max(other.any_tcp);
         self.any_udp = self.any_udp.max(other.any_udp);
@@ -126,7 +127,7 @@ impl VipRow {
 /// An exact listener: address, port and protocol number. See [`mark::listener`] for marks.
 pub type ListenerKey = (IpAddr, u16, u8);
 
-/// Converts an exact listener to its key in the map.
+/// Converts an exact listener to its BPF map key.
 #[must_use]
 pub fn listener_key((address, port, proto): ListenerKey) -> weir_abi::Listener {
     weir_abi::Listener {
@@ -140,23 +141,23 @@ pub fn listener_key((address, port, proto): ListenerKey) -> weir_abi::Listener {
 /// The rows of one service, and its contributions to shared rows.
 #[derive(Debug, Default)]
 pub struct ServiceRows {
-    /// Its row; empty if the service is removed.
+    /// The service's row, by row number; empty if the service was removed.
     pub services: BTreeMap<u32, ServiceRow>,
-    /// Rows of its servers.
+    /// Its servers' rows, by row number.
     pub dests: BTreeMap<u32, Dest>,
-    /// Upper and lower thresholds by server row.
+    /// Upper and lower connection thresholds, by server row.
     pub thresholds: BTreeMap<u32, (u32, u32)>,
-    /// New flags of its removed servers' rows.
-    pub removed: BTreeMap<u32, RemovedFlags>,
-    /// Its exact listeners.
+    /// New flags for its removed servers' rows, by row number.
+    pub removed_flags: BTreeMap<u32, RemovedFlags>,
+    /// Service rows, by exact listener.
     pub listeners: BTreeMap<ListenerKey, u32>,
-    /// Its contribution to each VIP's row.
+    /// The service's contribution to each VIP's row.
     pub vips: BTreeMap<IpAddr, VipRow>,
     /// Addresses to which clients send packets.
     pub destinations: BTreeSet<IpAddr>,
     /// Addresses of servers whose replies pass through the director.
     pub sources: BTreeSet<IpAddr>,
-    /// Whether a nat server of the service has one of the director's addresses.
+    /// Whether one of the service's `nat` servers has one of the director's addresses.
     pub local_nat: bool,
 }
 
@@ -182,11 +183,11 @@ pub fn service_rows(
         .is_some_and(|service| service.strict_ipvs);
     for dest in &slot.dests {
         if let Some(removal) = dest.removed {
-            let removed = policy::removed_flags(removal, strict, &desired.ipvs);
-            service_rows.removed.insert(dest.id, removed);
-            // Replies of its remaining flows still pass through the director.
+            let flags = policy::removed_flags(removal, strict, &desired.ipvs);
+            service_rows.removed_flags.insert(dest.id, flags);
+            // Replies for its remaining flows still pass through the director.
             service_rows.sources.insert(dest.address);
-            service_rows.local_nat |= network.local.contains(&dest.address);
+            service_rows.local_nat |= network.local_addresses.contains(&dest.address);
         }
     }
     service_rows
@@ -195,7 +196,7 @@ pub fn service_rows(
     Ok(service_rows)
 }
 
-/// Returns the `DEST_*` flags for the flows of a removed or failed server.
+/// Returns the `DEST_*` flags for flows to a removed or failed server.
 fn flow_end_flags(removal: Removal) -> u8 {
     match removal {
         Removal::Keep => 0,
@@ -211,7 +212,7 @@ impl ServiceRows {
         service: &Service,
         slot: &ServiceSlot,
         network: &NetworkState,
-        rows: u32,
+        dest_rows: u32,
     ) {
         for dest in slot.dests.iter().filter(|dest| dest.removed.is_none()) {
             let Some(server) = configured_server(desired, service, dest) else {
@@ -220,7 +221,7 @@ impl ServiceRows {
             let forward = server.forward_in(service);
             let row = Dest {
                 policy: policy::policy(dest, &desired.ipvs),
-                ..dest_row(service, slot.row, dest, server, network, rows)
+                ..dest_row(service, slot.row, dest, server, network, dest_rows)
             };
             if forward == Forward::Nat {
                 self.sources.insert(dest.address);
@@ -251,11 +252,11 @@ impl ServiceRows {
         if service.one_packet {
             flags |= SERVICE_ONE_PACKET;
         }
-        let mut snat = BTreeSet::new();
+        let mut snat_addresses = BTreeSet::new();
         if let Some(configured_snat) = &service.snat {
             flags |= SERVICE_SNAT;
-            snat = snat_sources(configured_snat, service, slot, network);
-            for address in &snat {
+            snat_addresses = snat_sources(configured_snat, service, slot, network);
+            for address in &snat_addresses {
                 self.vips.entry(*address).or_default().flags |= VIP_SNAT;
             }
         }
@@ -268,7 +269,7 @@ impl ServiceRows {
         }
         let row = ServiceRow {
             flags,
-            snat: snat.into_iter().map(Addr::from).collect(),
+            snat_addresses: snat_addresses.into_iter().map(Addr::from).collect(),
             snat_ports: service
                 .snat
                 .as_ref()
@@ -287,7 +288,8 @@ impl ServiceRows {
     }
 
     fn add_listeners(&mut self, desired: &Indexed, service: &Service, row: u32) {
-        // Packets to the VIP of a socket service pass; its listeners are in a separate map (`crate::socket`).
+        // Packets to a socket service's VIP are passed to the kernel; its listeners are in a separate map
+        // (`crate::socket`).
         if !service.forward.handles_packets() {
             return;
         }
@@ -321,7 +323,7 @@ impl ServiceRows {
     }
 }
 
-/// Returns the inputs of a service's tables, except for its servers.
+/// Returns the inputs for a service's tables, except its servers.
 pub fn rule(desired: &Indexed, service: &Service, dest_rows: u32) -> Rule {
     let scheduler = desired
         .pool(&service.pool)
@@ -337,13 +339,13 @@ pub fn rule(desired: &Indexed, service: &Service, dest_rows: u32) -> Rule {
         scheduler: scheduler.unwrap_or(weir_model::Scheduler::L4_DEFAULT),
         strict: service.strict_ipvs,
         port,
-        dests: dest_rows,
+        dest_rows,
         is_tree_disabled: desired.sharing(&service.pool) == Sharing::Many,
         in_group: desired.cluster.is_some(),
     }
 }
 
-/// Returns whether servers of a service forward packets of unknown connections to a second hop. They do so in a group,
+/// Returns whether a service's servers forward packets for unknown connections to a second hop. They do so in a group,
 /// with GUE and `maglev`.
 pub(crate) fn has_second_hop(desired: &Indexed, service: &Service) -> bool {
     let Some(pool) = desired.pool(&service.pool) else {
@@ -358,8 +360,8 @@ pub(crate) fn has_second_hop(desired: &Indexed, service: &Service) -> bool {
         && pool.servers.iter().any(is_gue)
 }
 
-/// Returns the range of source ports that this director assigns. Directors with `[sync]` divide the ports: a director
-/// learns which ports the others use only after a delay, and can receive a flow from a peer at any time.
+/// Returns the source port range that this director uses. Directors with `[sync]` divide the ports: a director learns
+/// which ports the others use only after a delay, and can receive a flow from a peer at any time.
 fn snat_ports(desired: &Indexed, snat: &Snat) -> (u16, u16) {
     match &desired.sync {
         // A range that cannot be divided is a configuration error. In that case, flows are dropped with
@@ -369,8 +371,8 @@ fn snat_ports(desired: &Indexed, snat: &Snat) -> (u16, u16) {
     }
 }
 
-/// Returns the source addresses of the service's family: the configured addresses, or the director's own source
-/// addresses towards the servers if none are configured.
+/// Returns the SNAT source addresses in the service's address family: the configured addresses, or, if none are
+/// configured, the source addresses of the director's own packets to the servers.
 fn snat_sources(
     configured_snat: &Snat,
     service: &Service,
@@ -378,20 +380,20 @@ fn snat_sources(
     network: &NetworkState,
 ) -> BTreeSet<IpAddr> {
     let family = service.family();
-    let is_of_family =
+    let matches_family =
         |address: &IpAddr| family.is_none_or(|family| Family::of(*address) == family);
     if !configured_snat.addresses.is_empty() {
         return configured_snat
             .addresses
             .iter()
             .copied()
-            .filter(is_of_family)
+            .filter(matches_family)
             .collect();
     }
     let servers = slot.dests.iter().map(|dest| dest.address);
     servers
         .filter_map(|server| network.sources.get(&server).copied())
-        .filter(is_of_family)
+        .filter(matches_family)
         .collect()
 }
 
@@ -407,7 +409,7 @@ fn dest_row(
     let mut flags = DEST_LIVE | dest.failed.map_or(0, flow_end_flags);
     let mut set_if = |flag: u8, condition: bool| flags |= if condition { flag } else { 0 };
     set_if(DEST_USABLE, dest.effective > 0);
-    set_if(DEST_LOCAL, network.local.contains(&dest.address));
+    set_if(DEST_LOCAL, network.local_addresses.contains(&dest.address));
     set_if(DEST_STRICT, service.strict_ipvs);
     set_if(DEST_SNAT, forward == Forward::Nat && service.snat.is_some());
     let source = network
@@ -440,15 +442,15 @@ fn dest_row(
     }
 }
 
-/// Returns the settings of the data plane, without the flags that depend on servers and network.
+/// Returns the data plane settings, without the flags that depend on the servers and the network.
 pub fn settings(desired: &Indexed) -> Settings {
     let weir_model::Timeouts { tcp, tcp_fin, udp } = desired.timeouts;
     let ipvs = &desired.ipvs;
     Settings {
         timeouts: weir_flow::timeout::Timeouts { tcp, tcp_fin, udp }.ticks(),
         syn_budget: desired.node.syn_budget,
-        reject_budget: REJECTS_PER_SECOND,
-        flags: policy::ipvs_settings(&desired.ipvs) | policy::probes(desired),
+        reject_budget: MAX_REJECTS_PER_SECOND,
+        flags: policy::ipvs_settings(&desired.ipvs) | policy::probe_flags(desired),
         untracked_ticks: ticks_from(tcp),
         lblc_expiration: ticks_from(ipvs.lblc_expiration),
         lblcr_expiration: ticks_from(ipvs.lblcr_expiration),

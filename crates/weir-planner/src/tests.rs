@@ -65,8 +65,8 @@ fn configured_weights(_: &str, pool: &Pool) -> PoolWeights {
 
 fn reconcile(allocation: &mut Allocation, desired: &Desired, cursor: Cursor) {
     let allocation_input = AllocationInput {
-        services: 16,
-        dests: DEST_ROWS,
+        service_rows: 16,
+        dest_rows: DEST_ROWS,
         now_ms: 1,
         cursor: &|_| cursor,
         weights: &configured_weights,
@@ -215,8 +215,8 @@ fn more_servers_than_rows_is_an_error() {
         .collect();
     let servers: Vec<(&str, u32)> = names.iter().map(|name| (name.as_str(), 1)).collect();
     let allocation_input = AllocationInput {
-        services: 16,
-        dests: DEST_ROWS,
+        service_rows: 16,
+        dest_rows: DEST_ROWS,
         now_ms: 1,
         cursor: &|_| Cursor::default(),
         weights: &configured_weights,
@@ -321,8 +321,8 @@ fn sorry_server_is_listed_when_no_other_is_usable() {
         };
         let mut allocation = Allocation::default();
         let allocation_input = AllocationInput {
-            services: 16,
-            dests: DEST_ROWS,
+            service_rows: 16,
+            dest_rows: DEST_ROWS,
             now_ms: 1,
             cursor: &|_| Cursor::default(),
             weights: &weights,
@@ -406,11 +406,11 @@ fn snat_without_addresses_uses_source_of_route_to_servers() {
     let (allocation, _) = plan_all(&wanted);
     let network = NetworkState {
         sources: [(ip("10.0.0.1"), ip("10.0.0.254"))].into(),
-        local: [ip("10.0.0.1")].into(),
+        local_addresses: [ip("10.0.0.1")].into(),
         ..NetworkState::default()
     };
     let rows = rows_of(&wanted, &allocation, &network);
-    assert_eq!(rows.services[&1].snat, [ip("10.0.0.254").into()]);
+    assert_eq!(rows.services[&1].snat_addresses, [ip("10.0.0.254").into()]);
     assert_eq!(rows.vips[&ip("10.0.0.254")].flags, VIP_SNAT);
     assert_eq!(
         rows.dests[&1].flags,
@@ -430,7 +430,10 @@ fn removed_server_is_flagged_by_on_remove() {
     wanted.pools[0].on_remove = OnRemove::Reset;
     reconcile(&mut allocation, &wanted, Cursor::default());
     let rows = rows_of(&wanted, &allocation, &NetworkState::default());
-    assert_eq!(rows.removed, [(1, removed(DEST_LIVE | DEST_RESET))].into());
+    assert_eq!(
+        rows.removed_flags,
+        [(1, removed(DEST_LIVE | DEST_RESET))].into()
+    );
     assert!(!rows.dests.contains_key(&1));
     assert!(
         rows.filter.may_be_source(ip("10.0.0.1").into()),
@@ -447,7 +450,7 @@ fn removed_service_keeps_filter_bits_while_flows_remain() {
     let plan = |allocation: &Allocation| rows_of(&wanted, allocation, &NetworkState::default());
     let rows = plan(&allocation);
     assert!(rows.services.is_empty() && rows.listeners.is_empty() && rows.vips.is_empty());
-    assert_eq!(rows.removed, [(1, removed(DEST_LIVE))].into());
+    assert_eq!(rows.removed_flags, [(1, removed(DEST_LIVE))].into());
     assert!(rows.filter.may_be_destination(ip("192.0.2.10").into()));
     let released = allocation.release(&|_| Some(Totals::default()));
     assert_eq!((released.dests, released.services), (vec![1], vec![1]));
@@ -523,8 +526,8 @@ fn many_services_of_one_pool_use_lists_instead_of_trees() {
         let wanted = Indexed::from(wanted);
         let mut allocation = Allocation::default();
         let allocation_input = AllocationInput {
-            services: 128,
-            dests: 2048,
+            service_rows: 128,
+            dest_rows: 2048,
             now_ms: 1,
             cursor: &|_| Cursor::default(),
             weights: &configured_weights,

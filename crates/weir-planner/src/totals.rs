@@ -11,7 +11,7 @@ pub struct Totals {
     pub stateless: u64,
     /// Packets from clients.
     pub packets_in: u64,
-    /// Packets to clients, if replies pass through the director (nat).
+    /// Packets to clients, if replies pass through the director (`nat`).
     pub packets_out: u64,
     /// Bytes of IP packets from clients.
     pub bytes_in: u64,

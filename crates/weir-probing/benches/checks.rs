@@ -37,7 +37,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (cpu_share, probing) = runtime.block_on(async { measure(&desired, duration).await });
     servers.stop();
     let rate = f64::from(count) / INTERVAL.as_secs_f64();
-    let percentile = |percent| match probing.lateness.quantile(percent) {
+    let percentile = |percent| match probing.lateness.quantile_ms(percent) {
         Some(bound) => format!("<= {bound} ms"),
         None => "above 1 s".to_owned(),
     };
@@ -61,7 +61,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     );
     println!(
         "  probes by lateness, ms {:?}: {:?}",
-        weir_health::Lateness::BOUNDS,
+        weir_health::Lateness::BOUNDS_MS,
         probing.lateness.counts()
     );
     Ok(())

@@ -18,10 +18,10 @@ use crate::path_table::UnavailableError;
 use crate::source::source;
 use crate::stream::Stream;
 
-/// The LOCAL command of version 2 of the PROXY protocol.
+/// A PROXY protocol version 2 header with the command LOCAL.
 const PROXY_LOCAL: &[u8] = b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0";
 
-/// An I/O error of a probe's connection.
+/// An I/O error on a probe's connection.
 #[derive(Debug)]
 pub(crate) struct ConnectError(io::Error);
 
@@ -102,7 +102,7 @@ pub(crate) async fn connect(
     Ok(Stream::Tcp(stream))
 }
 
-/// Connects to the unix socket of a server, and sends the PROXY header if one is configured.
+/// Connects to a server's unix socket, and sends the PROXY header if one is configured.
 async fn connect_unix(path: &str, header: Option<ProxyHeader>) -> Result<Stream, ConnectError> {
     let mut stream = match UnixStream::connect(path).await {
         Ok(stream) => stream,

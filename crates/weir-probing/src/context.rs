@@ -14,9 +14,9 @@ use crate::tls::ClientConfigs;
 pub(crate) struct Context {
     /// The data plane's table of probes through a path; `None` = there is no data plane.
     path_table: Mutex<Option<PathTable>>,
-    /// Addresses of services. A probe uses a VIP as its source only if the check configures it.
+    /// Service addresses. A probe uses a VIP as its source only if the check configures it.
     vips: Mutex<Arc<HashSet<IpAddr>>>,
-    /// TLS configurations of probes.
+    /// TLS configurations for probes.
     pub(crate) tls_configs: ClientConfigs,
 }
 

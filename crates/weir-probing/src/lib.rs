@@ -199,12 +199,12 @@ impl Checks {
         Some(view)
     }
 
-    /// Returns the number of targets and the counters of probes.
+    /// Returns the number of targets and the probe counters.
     pub fn probe_stats(&self) -> ProbeStats {
         let monitor = self.shared.monitor();
         ProbeStats {
-            targets: monitor.targets(),
-            probes: monitor.probes(),
+            targets: monitor.target_count(),
+            probes: monitor.probe_count(),
             lateness: monitor.lateness(),
         }
     }

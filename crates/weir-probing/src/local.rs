@@ -115,13 +115,13 @@ fn evaluate_exit(code: Option<i32>, dynamic: bool) -> Outcome {
 }
 
 /// Maximum size of a file with a weight, in bytes.
-const FILE_MAX_BYTES: u64 = 4096;
+const MAX_FILE_BYTES: u64 = 4096;
 
 /// Reads the weight from a file. Another program writes the file, so a symbolic link out of the file's directory is not
 /// followed, and no content except the weight is reported.
 pub(crate) async fn read_weight(path: &str) -> Outcome {
     let (path, name) = (PathBuf::from(path), path.to_owned());
-    let read = move || privileged::read_untrusted(&path, Owner::Any, FILE_MAX_BYTES);
+    let read = move || privileged::read_untrusted(&path, Owner::Any, MAX_FILE_BYTES);
     let text = match tokio::task::spawn_blocking(read).await {
         Ok(Ok(text)) => text,
         Ok(Err(problem)) => return Outcome::failed(format!("{name}: {problem}")),

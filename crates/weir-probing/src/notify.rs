@@ -13,7 +13,7 @@ use crate::local::run_via_helper;
 
 pub(crate) use batch::Notifiers;
 
-/// Time limit of a notify program. A program that exceeds it is killed.
+/// Time limit for a notify program. A program that exceeds it is killed.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The object whose state changed.

@@ -34,11 +34,11 @@ pub(crate) struct PathProbe {
 }
 
 impl PathProbe {
-    /// Creates the probe of a target with a path that uses a forwarding method other than `nat`. Returns `None` for
+    /// Creates the probe for a target with a path that uses a forwarding method other than `nat`. Returns `None` for
     /// other targets.
     ///
     /// # Errors
-    /// Returns the outcome of the probe if there is no data plane.
+    /// Returns the probe outcome if there is no data plane.
     pub(crate) fn for_target(target: &Target, context: &Context) -> Result<Option<Self>, Outcome> {
         match (target.path, context.path_table()) {
             (None, _) => Ok(None),

@@ -1,4 +1,4 @@
-//! Accesses the data plane's table of probes through a path: a map of this process or of another process.
+//! Accesses the data plane's table of probes through a path: a map in this process or in another process.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -43,7 +43,7 @@ pub struct PathObservation {
     pub error_code: u8,
 }
 
-/// A table of another process. All operations except `remove` can block.
+/// A table in another process. All operations except `remove` can block.
 pub trait RemotePaths: std::fmt::Debug + Send + Sync {
     /// Starts forwarding the packets of a probe to a server.
     ///
@@ -65,16 +65,16 @@ pub trait RemotePaths: std::fmt::Debug + Send + Sync {
     fn claims_vip(&self, packets: PathPackets) -> bool;
 }
 
-/// The table of path probes: a map of this process, or of the privileged layer 4 process.
+/// The table of path probes: a map in this process, or in the privileged layer 4 process.
 #[derive(Clone, Debug)]
 pub enum PathTable {
-    /// A map of this process.
+    /// A map in this process.
     Local(ProbeTable),
-    /// A map of another process.
+    /// A map in another process.
     Remote(Arc<dyn RemotePaths>),
 }
 
-/// The error if another process does not respond or rejects a request: the server's state is then unknown.
+/// The error if another process did not respond or rejected a request: the server's state is then unknown.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct UnavailableError(io::Error);

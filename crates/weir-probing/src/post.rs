@@ -15,7 +15,7 @@ use weir_model::HttpReceiver;
 use weir_proxy::server_verifier;
 
 /// Maximum length of a status line, in bytes.
-const STATUS_LINE_MAX_BYTES: u64 = 1_024;
+const MAX_STATUS_LINE_BYTES: u64 = 1_024;
 
 /// Sends POST requests to one receiver.
 #[derive(Debug)]
@@ -116,7 +116,7 @@ async fn send_request(
     stream.write_all(body.as_bytes()).await?;
     stream.flush().await?;
     let mut line = String::new();
-    BufReader::new(stream.take(STATUS_LINE_MAX_BYTES))
+    BufReader::new(stream.take(MAX_STATUS_LINE_BYTES))
         .read_line(&mut line)
         .await?;
     let status = line.split(' ').nth(1).and_then(|it| it.parse().ok());

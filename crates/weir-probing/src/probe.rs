@@ -104,7 +104,7 @@ async fn run_over(
     outcome
 }
 
-/// Runs a dialogue over a stream. An error of the stream is a failure.
+/// Runs a dialogue over a stream. A stream error is a failure.
 async fn run_dialogue(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     dialogue: &mut dyn Dialogue,

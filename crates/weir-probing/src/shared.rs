@@ -145,7 +145,7 @@ impl SharedState {
         while let Some(output) = monitor.poll_output() {
             match output {
                 Output::Probe(request) => drop(tokio::spawn(run_probe(Arc::clone(self), request))),
-                Output::Server {
+                Output::HealthChanged {
                     pool,
                     server,
                     server_health,

@@ -58,7 +58,7 @@ fn longest_match(table: &str, server: Ipv6Addr, vips: &HashSet<IpAddr>) -> Optio
 /// Returns the address if it is usable.
 fn parse_address(line: &str) -> Option<Ipv6Addr> {
     const GLOBAL: u32 = 0;
-    // IFA_F_DADFAILED, IFA_F_DEPRECATED and IFA_F_TENTATIVE of linux/if_addr.h.
+    // IFA_F_DADFAILED, IFA_F_DEPRECATED and IFA_F_TENTATIVE in linux/if_addr.h.
     const UNUSABLE: u32 = 0x08 | 0x20 | 0x40;
     let fields: Vec<&str> = line.split_whitespace().collect();
     let parse_field = |index: usize| u32::from_str_radix(fields.get(index)?, 16).ok();

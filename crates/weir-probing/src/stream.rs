@@ -17,7 +17,7 @@ pub(crate) enum Stream {
 }
 
 impl Stream {
-    /// Makes a TCP connection end with a reset when it is closed. Without the reset, each probe leaves a port in
+    /// Makes the kernel send a reset when a TCP connection is closed. Without the reset, each probe leaves a port in
     /// TIME_WAIT for a minute.
     pub(crate) fn reset_on_close(&self) {
         match self {

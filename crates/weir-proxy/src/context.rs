@@ -80,20 +80,20 @@ pub(crate) struct LocalService {
 pub(crate) struct MirrorCopy {
     pub(crate) local: Rc<LocalService>,
     pub(crate) mirror: Arc<Mirror>,
-    /// Name of the pool; a new configuration may change its index.
+    /// Pool name; a new configuration may change its index.
     pub(crate) pool: String,
-    /// Address of the client, and port of the listener.
+    /// Client address and listener port.
     pub(crate) peer: SocketAddr,
     pub(crate) port: u16,
-    /// The copy's slot among the copies in progress.
+    /// The copy's concurrency slot.
     pub(crate) slot: Slot,
     /// Framing of the copy, in the state before the body.
     pub(crate) exchange: Exchange,
     /// The head, and the part of the body received so far.
     pub(crate) bytes: Vec<u8>,
     /// Length of the head in bytes.
-    pub(crate) head: usize,
-    /// Hash for the scheduler `hash`.
+    pub(crate) head_len: usize,
+    /// Hash for the `hash` scheduler.
     pub(crate) hash: u64,
     /// For an authorization request: the session that receives the verdict.
     pub(crate) auth_request: Option<AuthRequest>,
@@ -111,7 +111,7 @@ pub(crate) struct Context {
     idle_pool: Option<Arc<IdlePool>>,
     pub(crate) wheel: Wheel,
     pub(crate) idle_wheel: Wheel,
-    /// Timers of HTTP/2 connections from clients.
+    /// Timers for HTTP/2 connections from clients.
     pub(crate) h2_server_wheel: Wheel,
     /// Timers for resuming paused reads from HTTP/2 clients.
     pub(crate) resume_wheel: Wheel,
@@ -145,7 +145,7 @@ pub(crate) struct Context {
     /// HTTP/2 connections that wait for their client to close and are not registered with epoll, each with its deadline
     /// in milliseconds on the worker clock.
     pub(crate) lingering: Vec<(Key, u64)>,
-    /// Copies of requests to send.
+    /// Request copies to send.
     pub(crate) copies: Vec<MirrorCopy>,
     /// Verdicts for other sessions.
     pub(crate) verdicts: Vec<(AuthRequest, Verdict)>,
@@ -265,7 +265,7 @@ impl Context {
         self.lingering.len() < LINGERING_MAX
     }
 
-    /// Makes room for the idle connections of `count` targets.
+    /// Makes room for the idle connections to `count` targets.
     pub(crate) fn reserve_targets(&mut self, count: usize) {
         self.idle.resize_with(count.max(self.idle.len()), Vec::new);
     }

@@ -237,7 +237,7 @@ fn excessive_limits(desired: &Desired, limit: usize, clients_max: usize) -> Vec<
             "{limit} open files (RLIMIT_NOFILE) are enough for {clients_max} concurrent clients, each with a \
              connection to a server; further clients wait to be accepted"
         ),
-        fix: "raise the hard limit (`LimitNOFILE=` of the unit, `ulimit -Hn`), or lower `limits.connections`"
+        fix: "raise the hard limit (`LimitNOFILE=` in the unit, `ulimit -Hn`), or lower `limits.connections`"
             .to_owned(),
         source,
     }

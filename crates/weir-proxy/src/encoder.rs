@@ -13,10 +13,10 @@ const GZIP_LEVEL: u32 = 4;
 const BROTLI_QUALITY: i32 = 4;
 const ZSTD_LEVEL: i32 = 3;
 /// Window sizes as powers of two: 256 KiB. RFC 9659 allows clients of `zstd` at least 8 MiB.
-const BROTLI_WINDOW: i32 = 18;
-const ZSTD_WINDOW: u32 = 18;
+const BROTLI_WINDOW_LOG2: i32 = 18;
+const ZSTD_WINDOW_LOG2: u32 = 18;
 /// Size of Brotli's output buffer, in bytes.
-const BROTLI_BUFFER: usize = 4096;
+const BROTLI_BUFFER_BYTES: usize = 4096;
 
 /// The encoder of one response.
 pub(crate) enum Encoder {
@@ -39,15 +39,16 @@ impl Encoder {
             Coding::Brotli => {
                 let params = BrotliEncoderParams {
                     quality: BROTLI_QUALITY,
-                    lgwin: BROTLI_WINDOW,
+                    lgwin: BROTLI_WINDOW_LOG2,
                     ..BrotliEncoderParams::default()
                 };
-                let writer = CompressorWriter::with_params(Vec::new(), BROTLI_BUFFER, &params);
+                let writer =
+                    CompressorWriter::with_params(Vec::new(), BROTLI_BUFFER_BYTES, &params);
                 Self::Brotli(Box::new(writer))
             }
             Coding::Zstd => {
                 let mut encoder = zstd::stream::write::Encoder::new(Vec::new(), ZSTD_LEVEL)?;
-                encoder.window_log(ZSTD_WINDOW)?;
+                encoder.window_log(ZSTD_WINDOW_LOG2)?;
                 Self::Zstd(Box::new(encoder))
             }
         })

@@ -25,7 +25,7 @@ pub enum Error {
         advice = listen_advice(*address, *source)
     )]
     Listen {
-        /// Name of the service.
+        /// Service name.
         service: String,
         /// The listen address.
         address: SocketAddr,
@@ -43,22 +43,22 @@ pub enum Error {
     /// An error page cannot be used.
     #[error("service {service}: {file}: {source}")]
     Page {
-        /// Name of the service.
+        /// Service name.
         service: String,
-        /// Path of the file.
+        /// File path.
         file: String,
         /// The kernel's error, or why the content is invalid.
         source: std::io::Error,
     },
-    /// The directory of a route's files cannot be opened.
+    /// The directory that contains a route's files cannot be opened.
     #[error(
         "service {service}: {directory}: {source}; an unprivileged daemon can open only directories that were \
          configured when it started"
     )]
     Directory {
-        /// Name of the service.
+        /// Service name.
         service: String,
-        /// Path of the directory.
+        /// Directory path.
         directory: String,
         /// The kernel's error.
         source: Errno,
@@ -72,7 +72,7 @@ pub enum Error {
     /// No proxy service uses the server.
     #[error("no proxy service uses server {pool}/{server}")]
     NoServer {
-        /// Name of the pool.
+        /// Pool name.
         pool: String,
         /// The server's address as in the configuration file.
         server: String,

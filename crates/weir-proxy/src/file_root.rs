@@ -25,7 +25,7 @@ pub(crate) fn problems(desired: &Desired) -> Vec<Problem> {
     problems.collect()
 }
 
-/// Checks that the directories of a service's routes can be opened.
+/// Checks that the directories that a service's routes serve can be opened.
 pub(crate) fn check_roots(proxy: &Proxy) -> crate::Result<()> {
     for files in proxy.routes.iter().filter_map(Route::files) {
         open_root(&files.root).map_err(|source| crate::Error::Directory {

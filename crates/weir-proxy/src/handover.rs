@@ -11,14 +11,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::plan::SharedState;
 use crate::status::{self, ServiceStatus};
 
-/// Maximum number of buffered bytes of a connection that is handed over. A connection with more bytes is handed over
+/// Maximum number of buffered bytes in a connection that is handed over. A connection with more bytes is handed over
 /// later, once fewer remain.
 pub const HANDOVER_BUFFER_MAX: usize = 32 << 10;
 
 /// A client connection that is handed over from one process to another.
 #[derive(Debug)]
 pub struct HandedOverConnection {
-    /// Name of its service.
+    /// Service name.
     pub service: String,
     /// The client's socket.
     pub client: OwnedFd,
@@ -103,7 +103,7 @@ impl HandoverReceiver {
     }
 
     /// Passes a connection to a worker. If the workers are handing over their clients, passes it to the next process. A
-    /// connection of an unknown service is closed.
+    /// connection to an unknown service is closed.
     pub fn accept(&mut self, connection: HandedOverConnection) {
         if self.wake_fds.is_empty() {
             return;

@@ -15,8 +15,8 @@ use crate::tls::Channel;
 
 /// Idle time after which a worker offers a connection to other workers, in milliseconds.
 pub(crate) const UNUSED_MS: u64 = 1_000;
-/// Interval between searches for connections that servers have closed, in milliseconds. The connections of the pool are
-/// not in any epoll set.
+/// Interval between searches for connections that servers have closed, in milliseconds. Connections in the pool are not
+/// in any epoll set.
 pub(crate) const SWEEP_MS: u64 = 1_000;
 
 /// An idle connection that any worker may take.

@@ -40,19 +40,19 @@ pub fn reopen_logs() {
 pub(crate) struct LogRecord {
     /// Method, target, `Host`, `Referer` and `User-Agent`, concatenated.
     text: Vec<u8>,
-    /// End of each of these texts in `text`.
+    /// End offset of each of these texts in `text`.
     ends: [usize; 5],
     version: &'static str,
     /// When the exchange began, in nanoseconds on the monotonic clock.
     pub(crate) began_ns: u64,
     /// When the current timer was started, in nanoseconds on the monotonic clock.
     pub(crate) timer_started_ns: u64,
-    /// Values of the timers, in microseconds; the last one is the total.
+    /// Timer values, in microseconds; the last one is the total.
     pub(crate) durations_us: [u64; 5],
     pub(crate) bytes_in: u64,
     pub(crate) bytes_out: u64,
     pub(crate) status: u16,
-    /// Values of the format's variables, in the order of [`Log::variables`]; empty = no value.
+    /// Values for the format's variables, in the order of [`Log::variables`]; empty = no value.
     pub(crate) values: Vec<Vec<u8>>,
 }
 
@@ -69,7 +69,7 @@ impl LogRecord {
         };
     }
 
-    /// Sets the texts of the request.
+    /// Sets the request texts.
     pub(crate) fn set_request(&mut self, parts: [&[u8]; 5], version: &'static str) {
         for (end, part) in self.ends.iter_mut().zip(parts) {
             self.text.extend_from_slice(part);
@@ -93,8 +93,8 @@ pub(crate) struct ExchangeSummary<'a> {
     pub(crate) retries: u32,
     /// Termination flags.
     pub(crate) termination: [u8; 2],
-    /// Line of the route in the configuration file; 0 = none.
-    pub(crate) route: u32,
+    /// The route's line number in the configuration file; 0 = no route.
+    pub(crate) route_line: u32,
 }
 
 /// Returns a problem for each access log that cannot be written.
@@ -145,7 +145,7 @@ fn missing_socket(path: &Path) -> Option<String> {
     Some(format!("{}: {error}", path.display()))
 }
 
-/// Records of one worker.
+/// One worker's records.
 #[derive(Debug, Default)]
 struct Buffer {
     bytes: Vec<u8>,
@@ -153,7 +153,7 @@ struct Buffer {
     considered: u32,
 }
 
-/// The access log of one service.
+/// One service's access log.
 #[derive(Debug)]
 pub(crate) struct Log {
     pub(crate) kind: AccessLog,
@@ -258,8 +258,8 @@ impl Log {
             out.extend_from_slice(&len.to_le_bytes());
             out.extend_from_slice(part);
         }
-        let has_route = summary.route > 0 && self.variables.iter().any(|name| name == "route");
-        let route = has_route.then(|| summary.route.to_string());
+        let has_route = summary.route_line > 0 && self.variables.iter().any(|name| name == "route");
+        let route = has_route.then(|| summary.route_line.to_string());
         for (index, name) in self.variables.iter().enumerate() {
             let value = match name.as_str() {
                 "route" => route.as_deref().unwrap_or_default().as_bytes(),
@@ -555,7 +555,7 @@ mod tests {
             server: "10.0.0.5",
             retries: 2,
             termination: *b"sH",
-            route: 0,
+            route_line: 0,
         }
     }
 
@@ -644,7 +644,7 @@ mod tests {
         record.begin(0);
         record.values = vec![b"r1".to_vec(), b"a b".to_vec()];
         let summary = ExchangeSummary {
-            route: 12,
+            route_line: 12,
             ..summary()
         };
         log.put(0, 0, &record, &summary);

@@ -1,11 +1,11 @@
-//! Decides which TLS requests are rejected with 421 because their host belongs to a service that requires client
+//! Decides which TLS requests are rejected with 421 because their host is assigned to a service that requires client
 //! certificates.
 //!
 //! A client can choose the server name in its handshake (SNI), the address that it connects to and the host in its
 //! requests independently. If two services share servers that distinguish hosts, a request through the service without
 //! client authentication could reach a host of the service that requires it. The names in the services' certificates
-//! define which host belongs to which service. HTTP/2 clients can use one connection for several hosts; after a 421,
-//! they retry on a new connection (RFC 9110 section 15.5.20).
+//! determine to which service each host is assigned. HTTP/2 clients can use one connection for several hosts; after a
+//! 421, they retry on a new connection (RFC 9110 section 15.5.20).
 
 use std::collections::HashSet;
 use std::net::Ipv6Addr;
@@ -58,12 +58,12 @@ impl Names {
     }
 }
 
-/// The rules of one service; see the module documentation.
+/// The rules for one service; see the module documentation.
 #[derive(Debug)]
 pub(crate) struct MisdirectRules {
     /// Whether every host except the SNI is rejected.
     only_sni: bool,
-    /// Names of this service.
+    /// This service's names.
     own_names: Arc<Names>,
     /// Names of the services that require different client certificates.
     protected: Vec<Arc<Names>>,

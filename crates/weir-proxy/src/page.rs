@@ -33,7 +33,7 @@ pub(crate) enum Content {
 }
 
 impl Page {
-    /// Reads the pages of a service, in the order of the configuration.
+    /// Reads a service's pages, in configuration order.
     ///
     /// # Errors
     /// Fails if a file cannot be read, is too large, or is not a valid response.

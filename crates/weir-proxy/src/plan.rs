@@ -97,7 +97,7 @@ impl Target {
         }
     }
 
-    /// Releases a slot of the server, and wakes the next session in the queue.
+    /// Releases a slot on the server, and wakes the next session in the queue.
     pub(crate) fn release_slot(&self) {
         self.load.release();
         self.queue.call(1);
@@ -154,7 +154,7 @@ impl Targets {
         weir_select::Pool {
             scheduler: self.scheduler,
             servers: &self.list,
-            tiers: self.tiers,
+            tier_starts: self.tiers,
             version: self.version.load(Ordering::Acquire),
             queued: self.queue.len(),
             queue_timeout_ms: self.queue_ms,
@@ -169,7 +169,7 @@ pub(crate) struct Stickiness {
     pub(crate) kind: Sticky,
     /// The servers' cookie values, in the order of `list`.
     pub(crate) cookie_values: Vec<Box<[u8]>>,
-    /// Attributes of the cookie that Weir sets; empty = none.
+    /// Attributes for the cookie that Weir sets; empty = none.
     pub(crate) attributes: String,
 }
 
@@ -188,7 +188,7 @@ pub(crate) struct Listeners {
 pub(crate) struct Service {
     pub(crate) name: String,
     pub(crate) protocol: ProxyProtocol,
-    /// `ADDRESS:PORT`, used as the host of a request without `Host`.
+    /// `ADDRESS:PORT`, used as the host for a request that has no `Host` field.
     pub(crate) host: String,
     /// The service's own pool, then those of its routes.
     pub(crate) pools: Vec<Targets>,
@@ -197,8 +197,8 @@ pub(crate) struct Service {
     pub(crate) options: Vec<Option<Box<RouteOptions>>>,
     /// Maximum body size in bytes, for requests whose route does not set a limit. 0 = there is no limit, or no route
     /// sets one and `limits` contains the service's.
-    pub(crate) body_bytes: u64,
-    /// The users of the service and of its routes; `None` = `basic_auth` is not used.
+    pub(crate) max_body_bytes: u64,
+    /// The users for the service and its routes; `None` = `basic_auth` is not used.
     pub(crate) auth: Option<ServiceUsers>,
     /// Whether a route has `forward_auth`.
     pub(crate) has_forward_auth: bool,
@@ -219,11 +219,11 @@ pub(crate) struct Service {
     pub(crate) connections: u32,
     pub(crate) idle_servers: usize,
     /// Maximum number of requests on one connection to a server; 0 = no limit.
-    pub(crate) server_requests: u32,
+    pub(crate) max_server_requests: u32,
     /// Maximum number of concurrent streams on an HTTP/2 connection from a client.
-    pub(crate) streams: u32,
+    pub(crate) max_streams: u32,
     pub(crate) retry: RetryPolicy,
-    /// Retry budget, in percent of the requests.
+    /// Retry budget, as a percentage of requests.
     pub(crate) retry_percent: u32,
     pub(crate) forwarded: Forwarded,
     pub(crate) x_forwarded: ClientFields,
@@ -253,22 +253,22 @@ pub(crate) struct Service {
     pub(crate) taps: Arc<Taps>,
     /// `None` = requests are not traced.
     pub(crate) tracer: Option<Arc<Tracer>>,
-    /// Name of the header field with the request identifier.
+    /// Name of the header field that contains the request identifier.
     pub(crate) request_id: Option<String>,
     pub(crate) counters: Arc<ShardedCounters>,
     pub(crate) exchanges: Arc<PerWorker<Exchanges>>,
     pub(crate) details: Arc<PerWorker<Details>>,
-    /// Maximum number of requests per minute of one client; 0 = no limit.
+    /// Maximum number of requests per minute from one client; 0 = no limit.
     pub(crate) rate_per_minute: u32,
     /// For each route, its conditions and counters.
     pub(crate) route_exchanges: Vec<(String, Arc<PerWorker<Exchanges>>)>,
-    /// Current number of clients of all workers.
+    /// Current number of clients across all workers.
     pub(crate) clients: Arc<AtomicU32>,
 }
 
 impl Service {
-    /// Returns the users who may send the requests of a route, or the requests without a route if `route` is `None`.
-    /// Returns `None` if all clients may send them.
+    /// Returns the users who may send requests that match a route, or requests that match no route if `route` is
+    /// `None`. Returns `None` if all clients may send them.
     pub(crate) fn auth_for(&self, route: Option<usize>) -> Option<&BasicAuth> {
         let auth = self.auth.as_ref()?;
         let route_users = route.and_then(|index| auth.routes.get(index)?.as_ref());
@@ -283,7 +283,7 @@ impl Service {
         self.routes.get(route?)?.edits.status
     }
 
-    /// Returns the `forward_auth` settings of a route.
+    /// Returns a route's `forward_auth` settings.
     pub(crate) fn forward_auth_for(&self, route: Option<usize>) -> Option<&Arc<ForwardAuth>> {
         let options = self.options.get(route?)?.as_ref()?;
         options.forward_auth.as_ref()
@@ -294,7 +294,7 @@ impl Service {
         self.options.get(route)?.as_ref()?.x_forwarded.as_ref()
     }
 
-    /// Moves a client of a worker from this service's count to that of `other`: the same service with a different
+    /// Moves one of a worker's clients from this service's count to that of `other`: the same service with a different
     /// configuration, or a service that was removed and added again.
     pub(crate) fn move_client_count(&self, other: &Self, worker: usize) {
         if Arc::ptr_eq(&self.clients, &other.clients) {
@@ -306,7 +306,7 @@ impl Service {
         other.counters.of(worker).current.add(1);
     }
 
-    /// Returns a detail counter of a worker.
+    /// Returns one of a worker's detail counters.
     pub(crate) fn detail(&self, worker: usize, detail: Detail) -> &Count {
         self.details.of(worker).of(detail)
     }
@@ -329,7 +329,7 @@ impl Service {
         }
     }
 
-    /// Returns the servers of all its pools.
+    /// Returns the servers in all its pools.
     pub(crate) fn targets(&self) -> impl Iterator<Item = &Arc<Target>> {
         self.pools.iter().flat_map(|pool| &pool.list)
     }
@@ -338,24 +338,24 @@ impl Service {
 /// The users who may send requests to a service and to each of its routes.
 #[derive(Debug)]
 pub(crate) struct ServiceUsers {
-    /// The service's users.
+    /// The users who may send requests to the service; `None` = all clients.
     pub(crate) service: Option<BasicAuth>,
     /// For each route, the users that override the service's; the inner `None` = all clients.
     pub(crate) routes: Vec<Option<Option<BasicAuth>>>,
 }
 
-/// Settings of a route that override its service's.
+/// Route settings that override its service's.
 #[derive(Debug)]
 pub(crate) struct RouteOptions {
     pub(crate) timeouts: Millis,
     pub(crate) retry: RetryPolicy,
     /// Maximum size of a request body, in bytes; 0 = no limit.
-    pub(crate) body_bytes: u64,
+    pub(crate) max_body_bytes: u64,
     pub(crate) compression: Option<Compression>,
     pub(crate) logged: bool,
     /// Limits for each client.
     pub(crate) limits: Option<Limits>,
-    /// Counts the requests in progress of all clients together.
+    /// Counts the requests in progress from all clients together.
     pub(crate) all_clients: Option<Arc<ConcurrencyLimit>>,
     /// Rules for individual header fields about the client; `None` = the service's.
     pub(crate) x_forwarded: Option<RouteClientFields>,
@@ -367,25 +367,25 @@ pub(crate) struct RouteOptions {
     pub(crate) forward_auth: Option<Arc<ForwardAuth>>,
 }
 
-/// The `forward_auth` settings of a route.
+/// A route's `forward_auth` settings.
 #[derive(Debug)]
 pub(crate) struct ForwardAuth {
-    /// The rules.
+    /// The `forward_auth` rules.
     pub(crate) rules: weir_model::ForwardAuth,
     /// The settings for authorization requests, which are sent like copies without a body.
     pub(crate) mirror: Arc<Mirror>,
 }
 
-/// A mirror of a route, which receives copies of its requests.
+/// A mirror for a route, which receives copies of its requests.
 #[derive(Debug)]
 pub(crate) struct Mirror {
     /// Index of the pool that receives the copies.
-    pub(crate) pool: usize,
+    pub(crate) pool_index: usize,
     /// Share of the requests that are copied, in hundredths of a percent.
     pub(crate) share: u32,
     /// Maximum size of a copied body, in bytes; 0 = copies have no body.
-    pub(crate) body_bytes: usize,
-    /// Path of the copies; replaces the request's path.
+    pub(crate) max_body_bytes: usize,
+    /// Path for the copies; replaces the request path.
     pub(crate) path: Option<String>,
     /// Counts the copies in progress.
     pub(crate) concurrent: Arc<ConcurrencyLimit>,

@@ -188,7 +188,7 @@ impl Proxy {
         self.retained.cookie_key = Some(key);
     }
 
-    /// Returns the ticket keys of all services for another process, except for configured keys.
+    /// Returns all services' ticket keys for another process, except for configured keys.
     pub fn tickets(&self) -> Vec<ServiceTickets> {
         let is_generated = |(_, tickets): &(&String, &Tickets)| !tickets.keys.has_configured_keys();
         let tickets = self.retained.tickets.iter().filter(is_generated);
@@ -475,7 +475,7 @@ impl Proxy {
         TABLE.status()
     }
 
-    /// Returns a problem for each service of the active configuration whose limits need more descriptors than are
+    /// Returns a problem for each service in the active configuration whose limits need more descriptors than are
     /// available.
     pub fn excessive_limits(&self, desired: &Desired) -> Vec<String> {
         let problems = descriptor::excessive_limits_now(desired).into_iter();
@@ -521,7 +521,7 @@ impl Proxy {
         self.shared.close_handover_sender();
     }
 
-    /// Adds the counts of another process to those of `prepared`. Must be called before [`commit`](Self::commit).
+    /// Adds another process's counts to those in `prepared`. Must be called before [`commit`](Self::commit).
     pub fn add_previous_counts(&self, prepared: &PreparedPlan, previous: &[ServiceStatus]) {
         status::add_counts(&prepared.services, previous);
     }

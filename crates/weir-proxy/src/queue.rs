@@ -1,4 +1,4 @@
-//! Implements the queue of a pool whose servers are full: a FIFO that all workers share.
+//! Implements the queue for a pool whose servers are full: a FIFO that all workers share.
 //!
 //! When a slot becomes free, the first entry is called. New requests must not overtake waiting sessions, so they enter
 //! the queue whenever it is not empty.

@@ -206,7 +206,7 @@ pub(crate) fn shut_down(socket: &OwnedFd) {
     let _ = rustix::net::shutdown(socket, Shutdown::Both);
 }
 
-/// The events of a connection, edge-triggered.
+/// Edge-triggered connection events.
 const EVENTS: EventFlags = EventFlags::IN
     .union(EventFlags::OUT)
     .union(EventFlags::RDHUP)
@@ -217,8 +217,8 @@ pub(crate) fn watch(epoll: &OwnedFd, socket: impl AsFd, token: u64) -> rustix::i
     epoll::add(epoll, socket, EventData::new_u64(token), EVENTS)
 }
 
-/// Registers a writable socket for all events except those of its send buffer. With them, the kernel would report at
-/// once that the socket is writable.
+/// Registers a writable socket for all events except send buffer events. With them, the kernel would report at once
+/// that the socket is writable.
 pub(crate) fn watch_reading(
     epoll: &OwnedFd,
     socket: impl AsFd,

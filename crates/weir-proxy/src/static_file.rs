@@ -67,7 +67,7 @@ pub(crate) struct Response {
     pub(crate) first_bytes: Vec<u8>,
 }
 
-/// Looks for the file of a query, and prepares the response.
+/// Finds the file for a query, and prepares the response.
 pub(crate) fn find(query: &Query) -> QueryResult {
     search(query).unwrap_or_else(|error| match error {
         Errno::ACCESS | Errno::PERM => QueryResult::Forbidden,
@@ -115,7 +115,7 @@ fn search(query: &Query) -> Result<QueryResult, Errno> {
     Ok(result)
 }
 
-/// Opens the directory of a route's files.
+/// Opens the directory that contains a route's files.
 ///
 /// # Errors
 /// Returns the kernel's error.
@@ -282,7 +282,7 @@ pub(crate) fn read_at(file: &File, offset: u64, size: usize) -> io::Result<Vec<u
     Ok(bytes)
 }
 
-/// Evaluates the conditions of a request (RFC 9110 section 13.2.2). Returns 304, 412, or `None` for a normal response.
+/// Evaluates a request's conditions (RFC 9110 section 13.2.2). Returns 304, 412, or `None` for a normal response.
 fn condition(query: &Query, tag: &str, modified: SystemTime) -> Option<u16> {
     let date = |text: &Option<String>| httpdate::parse_http_date(text.as_deref()?).ok();
     if let Some(tags) = &query.if_match {

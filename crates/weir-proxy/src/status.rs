@@ -13,7 +13,7 @@ use crate::plan::{Plan, Service, Target};
 use crate::times::{ExchangeCounters, Quantiles};
 use crate::tls::CertificateExpiry;
 
-/// Status of one service.
+/// One service's status.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ServiceStatus {
     /// Name in the configuration file.
@@ -36,9 +36,9 @@ pub struct ServiceStatus {
     pub retries: u64,
     /// Final responses by status class, 1xx to 5xx.
     pub responses: [u64; 5],
-    /// Clients that are currently waiting for a server of one of its pools.
+    /// Clients that are currently waiting for a server in one of its pools.
     pub queued: u64,
-    /// Lines of the access log that were dropped.
+    /// Access log lines that were dropped.
     pub log_dropped: u64,
     /// HTTP/2 streams that clients reset before the response, or that were reset because of client errors.
     pub streams_reset: u64,
@@ -64,13 +64,13 @@ pub struct ServiceStatus {
     pub rate_max: [u64; 2],
     /// Configured maximum number of concurrent clients.
     pub clients_limit: u64,
-    /// Configured maximum number of requests per minute of one client; 0 = no limit.
+    /// Configured maximum number of requests per minute from one client; 0 = no limit.
     pub rate_limit_per_minute: u64,
     /// The detail counters, in the order of [`Detail::ALL`].
     pub details: [u64; Detail::ALL.len()],
     /// Requests sent to servers over HTTP/2: in progress, and in total.
     pub h2_upstream: [u64; 2],
-    /// Results of all exchanges.
+    /// Results of all exchanges with the service's clients.
     pub results: ExchangeCounters,
     /// Results for each pool, by name.
     pub pools: Vec<(String, ExchangeCounters)>,
@@ -78,7 +78,7 @@ pub struct ServiceStatus {
     pub routes: Vec<(String, ExchangeCounters)>,
 }
 
-/// Status of a server in one service.
+/// A server's status in one service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerStatus {
     /// Its pool: the service's own, or a route's.
@@ -198,7 +198,7 @@ pub(crate) fn add_counts(services: &[Arc<Service>], other: &[ServiceStatus]) {
     }
 }
 
-/// Returns the results of each route. Routes with the same conditions and action share one entry.
+/// Returns the results for each route. Routes with the same conditions and action share one entry.
 fn routes(service: &Service) -> Vec<(String, ExchangeCounters)> {
     let mut seen = HashSet::new();
     let routes = service.route_exchanges.iter();

@@ -8,7 +8,7 @@ pub const BOUNDS_US: [u64; 11] = [
 /// A stage of an exchange whose durations are recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
-    /// In the queue of a pool. Requests that never waited are not recorded.
+    /// In a pool's queue. Requests that never waited are not recorded.
     Queue,
     /// Connecting to a server, including TLS. Requests that reuse an idle connection are not recorded.
     Connect,
@@ -119,7 +119,7 @@ impl DurationHistogram {
     }
 }
 
-/// Counters of the exchanges of a service, a route, a pool or a server since the process started.
+/// Exchange counters for a service, route, pool or server since the process started.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ExchangeCounters {
     /// Requests that have ended, or connections of a TCP service.
@@ -138,7 +138,7 @@ pub struct ExchangeCounters {
     pub last_us: u64,
 }
 
-/// Quantiles of recent response times of a server. The weight of a duration is halved every minute.
+/// Quantiles of a server's recent response times. The weight of a duration is halved every minute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Quantiles {
     /// Median in microseconds, accurate to within 12 %.
@@ -153,7 +153,7 @@ pub struct Quantiles {
     pub samples: u64,
 }
 
-/// Recent durations of all workers.
+/// Recent durations from all workers.
 #[derive(Debug)]
 pub(crate) struct RecentDurations {
     pub(crate) counts: [u64; Self::BUCKETS],
@@ -173,7 +173,7 @@ impl RecentDurations {
     const FIRST_BIT: u32 = 6;
     const LAST_BIT: u32 = 25;
 
-    /// Returns the bucket of a duration.
+    /// Returns the index of the bucket for a duration.
     #[inline]
     pub(crate) const fn bucket(us: u64) -> usize {
         if us < 1 << Self::FIRST_BIT {

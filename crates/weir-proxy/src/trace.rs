@@ -18,7 +18,7 @@ const BUFFER_MAX: usize = 4_096;
 /// A finished request that is recorded. Times are since 1970.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TracedRequest {
-    /// Identifier of the trace.
+    /// Trace identifier.
     pub trace_id: u128,
     /// Span of the client's request to Weir.
     pub span_id: u64,
@@ -30,13 +30,13 @@ pub struct TracedRequest {
     pub began: Duration,
     /// When the response ended.
     pub ended: Duration,
-    /// Name of the service.
+    /// Service name.
     pub service: String,
-    /// Conditions and action of the route; empty = no route.
+    /// The route's conditions and action; empty = no route.
     pub route: String,
-    /// Path pattern of the route; empty = none.
+    /// The route's path pattern; empty = none.
     pub route_path: String,
-    /// The method.
+    /// Request method.
     pub method: String,
     /// Path without the query, which may contain secrets.
     pub path: String,
@@ -48,7 +48,7 @@ pub struct TracedRequest {
     pub version: &'static str,
     /// Whether the client uses TLS.
     pub is_secure: bool,
-    /// Address of the client.
+    /// Client address.
     pub client: Option<SocketAddr>,
     /// Status of the response that the client received; 0 = none.
     pub status: u16,
@@ -58,7 +58,7 @@ pub struct TracedRequest {
     pub retries: u32,
     /// Time and server of each failed attempt.
     pub failed: Vec<(Duration, String)>,
-    /// Microseconds in the queue of a pool; `None` = it did not wait.
+    /// Time in a pool's queue, in microseconds; `None` = the request did not wait.
     pub queue_us: Option<u32>,
     /// The last attempt at a server; `None` = the request needed no server.
     pub upstream: Option<TracedUpstream>,
@@ -79,7 +79,7 @@ pub struct TracedUpstream {
     pub is_reused: bool,
     /// Whether the connection to the server uses TLS.
     pub is_secure: bool,
-    /// Name of the pool.
+    /// Pool name.
     pub pool: String,
     /// The server's address as in the configuration file.
     pub server: String,

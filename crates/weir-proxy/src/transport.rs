@@ -125,7 +125,7 @@ impl Transport {
             .map_or(Ok(()), |socket| socket::watch(epoll, socket, token))
     }
 
-    /// Registers the socket for all events except those of its send buffer; see [`socket::watch_reading`].
+    /// Registers the socket for all events except send buffer events; see [`socket::watch_reading`].
     pub(crate) fn watch_reading(&self, epoll: &OwnedFd, token: u64) -> io::Result<()> {
         self.socket()
             .map_or(Ok(()), |socket| socket::watch_reading(epoll, socket, token))

@@ -17,8 +17,8 @@ const SLOTS: u64 = 512;
 #[derive(Debug)]
 pub(crate) struct Wheel {
     slots: Vec<Vec<Key>>,
-    /// Number of the next slot to process, counted from the clock's start.
-    next: u64,
+    /// Index of the next slot to process, counted from the clock's start.
+    next_slot: u64,
     entries: usize,
     /// Whether due entries remained in the last call of [`Wheel::take_expired`].
     is_behind: bool,
@@ -35,7 +35,7 @@ impl Wheel {
     pub(crate) fn new(now_ms: u64) -> Self {
         Self {
             slots: (0..SLOTS).map(|_| Vec::new()).collect(),
-            next: now_ms / SLOT_MS,
+            next_slot: now_ms / SLOT_MS,
             entries: 0,
             is_behind: false,
         }
@@ -45,7 +45,7 @@ impl Wheel {
     pub(crate) fn set(&mut self, deadline: &mut Deadline, key: Key, at_ms: u64) {
         deadline.at_ms = at_ms;
         // The slot after the deadline's slot: when it is due, the deadline has passed.
-        let slot = (at_ms / SLOT_MS + 1).clamp(self.next, self.next + SLOTS - 1);
+        let slot = (at_ms / SLOT_MS + 1).clamp(self.next_slot, self.next_slot + SLOTS - 1);
         if deadline.slot == 0 || slot < deadline.slot {
             deadline.slot = slot;
             self.insert(key, slot);
@@ -68,8 +68,8 @@ impl Wheel {
     ) -> Vec<Key> {
         let now = now_ms / SLOT_MS;
         let mut expired = Vec::new();
-        while self.next <= now && expired.len() < limit {
-            let slot = self.next;
+        while self.next_slot <= now && expired.len() < limit {
+            let slot = self.next_slot;
             let mut entries = std::mem::take(&mut self.slots[(slot % SLOTS) as usize]);
             while expired.len() < limit
                 && let Some(key) = entries.pop()
@@ -82,13 +82,13 @@ impl Wheel {
                 }
             }
             if entries.is_empty() {
-                self.next += 1;
+                self.next_slot += 1;
             }
             let bucket = &mut self.slots[(slot % SLOTS) as usize];
             entries.append(bucket);
             *bucket = entries;
         }
-        self.is_behind = self.next <= now;
+        self.is_behind = self.next_slot <= now;
         expired
     }
 

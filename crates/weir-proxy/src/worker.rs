@@ -38,7 +38,7 @@ use crate::slab::{Key, Slab};
 use crate::socket;
 
 /// Maximum number of events per call of epoll_wait(2).
-const EVENTS: usize = 256;
+const EVENTS_MAX: usize = 256;
 /// Maximum number of events per wake-up that are handled for clients that have closed their connections.
 const ENDED_MAX: usize = 32;
 /// Number of expired deadlines that are handled per wake-up, in addition to one for each event. Closing a TLS
@@ -60,7 +60,7 @@ pub(crate) struct Worker {
     actions: Actions,
     /// Sessions that can continue without an event.
     runnable: Vec<Key>,
-    /// Events of clients that have closed their connections. If many do so at once, they must not delay the others.
+    /// Events for clients that have closed their connections. If many do so at once, they must not delay the others.
     ended: VecDeque<(u64, EventFlags)>,
     /// Whether a listener is paused.
     has_paused_listener: bool,
@@ -157,7 +157,7 @@ impl WorkerConfig {
 impl Worker {
     /// Runs until the worker is stopped, or until it is draining and has no connections.
     pub(crate) fn run(mut self) {
-        let mut events: Vec<Event> = Vec::with_capacity(EVENTS);
+        let mut events: Vec<Event> = Vec::with_capacity(EVENTS_MAX);
         loop {
             self.sleep(&mut events);
             self.cx.now = now_ms();

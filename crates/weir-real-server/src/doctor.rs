@@ -26,7 +26,7 @@ use weir_doctor::{Diagnosis, boot_setting, checksum, conntrack, duplicate, sourc
 /// Returns the problems that are visible from this machine.
 ///
 /// # Errors
-/// Fails if the state of the host cannot be read, or with `fix` a step fails.
+/// Fails if the host's state cannot be read, or with `fix` a step fails.
 pub async fn doctor(options: &Options, fix: bool) -> Result<Vec<Diagnosis>> {
     let (desired, mut record) = state::read_unlocked(options)?;
     let host = Host::open(options).await?;

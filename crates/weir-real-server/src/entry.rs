@@ -21,7 +21,7 @@ pub enum Role {
     Tunnel {
         /// The encapsulation.
         tunnel: TunnelKind,
-        /// The UDP port of GUE; 0 for other tunnels.
+        /// The GUE UDP port; 0 for other tunnels.
         port: u16,
     },
     /// The packets are addressed to this server and carry a DSCP. With DSCP 0, replies are rewritten instead.

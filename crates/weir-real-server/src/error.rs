@@ -8,7 +8,7 @@ use crate::problem::Problem;
 /// The result of every fallible function of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// An error of `weir real-server`.
+/// An error from `weir real-server`.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The request was rejected before anything was changed. The message has one line for each problem.
@@ -41,12 +41,12 @@ pub enum Error {
     StateVersion {
         /// The file.
         path: PathBuf,
-        /// The version of the file.
+        /// The file's version.
         version: u32,
         /// The version that this build supports.
         supported: u32,
     },
-    /// The state file belongs to another network namespace of this machine.
+    /// The state file is for another network namespace on this machine.
     #[error("{path}: the VIPs were prepared in another network namespace: run the command there, or use a different \
     --runtime-dir and --pin-dir for this namespace", path = path.display())]
     OtherNamespace {

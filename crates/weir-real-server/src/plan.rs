@@ -348,7 +348,7 @@ pub(crate) fn is_link_local(address: IpAddr) -> bool {
     }
 }
 
-/// Returns the name of a sysctl of a device or of `all`.
+/// Returns the name of a sysctl for a device or for `all`.
 pub(crate) fn sysctl_name(device: &str, key: &str) -> String {
     format!("net/ipv4/conf/{device}/{key}")
 }

@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 use weir_model::{Forward, Tunnel, TunnelKind};
 
-/// The directories of the state file and of the pins.
+/// The directories for the state file and the pins.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
     /// `--runtime-dir`.
@@ -16,7 +16,7 @@ pub struct Options {
     pub pin_dir: PathBuf,
 }
 
-/// Arguments of `weir real-server up`.
+/// Arguments for `weir real-server up`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UpRequest {
     /// `--forward`.
@@ -33,7 +33,7 @@ pub struct UpRequest {
     pub interfaces: Vec<String>,
 }
 
-/// Arguments of `weir real-server down`.
+/// Arguments for `weir real-server down`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct DownRequest {
     /// All `--vip` options; empty = every VIP that the runtime directory records.
@@ -141,7 +141,7 @@ impl fmt::Display for DisplayPorts {
 pub struct TunnelArgument {
     /// The encapsulation.
     pub kind: TunnelKind,
-    /// The UDP port of GUE; 0 for other tunnels.
+    /// The GUE UDP port; 0 for other tunnels.
     pub port: u16,
 }
 
@@ -199,7 +199,7 @@ impl fmt::Display for TunnelArgument {
 /// A network: `ADDRESS[/LENGTH]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PrefixArgument {
-    /// An address of the network.
+    /// An address in the network.
     pub address: IpAddr,
     /// The prefix length, in bits.
     pub len: u8,

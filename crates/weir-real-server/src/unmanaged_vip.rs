@@ -1,7 +1,7 @@
 //! Finds addresses on `lo` that `up` did not add and that this machine would announce to other hosts by ARP.
 //!
 //! Such an address is usually a VIP that was added by hand or by another program. The kernel does not reply to
-//! neighbour solicitations for an IPv6 address of another interface, so only the prefix length of IPv6 addresses is
+//! neighbour solicitations for an IPv6 address on another interface, so only the prefix length of IPv6 addresses is
 //! checked.
 
 use std::collections::BTreeSet;
@@ -33,7 +33,7 @@ pub(crate) fn unprotected(
     let interfaces = receiving_interfaces(&BTreeSet::new(), actual);
     let mut exposures: Vec<(&str, Exposure)> = Vec::new();
     for interface in &interfaces {
-        let exposure = Exposure::on(&interface.name, actual);
+        let exposure = Exposure::of_interface(&interface.name, actual);
         if exposure != Exposure::default() {
             exposures.push((&interface.name, exposure));
         }
@@ -82,7 +82,7 @@ struct Exposure {
 }
 
 impl Exposure {
-    fn on(interface: &str, actual: &ActualState) -> Self {
+    fn of_interface(interface: &str, actual: &ActualState) -> Self {
         // The kernel uses the maximum of the interface's value and that of `all`.
         let effective = |key: &str| {
             let values = [interface, "all"].map(|device| {

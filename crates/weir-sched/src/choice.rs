@@ -233,7 +233,7 @@ pub enum HashTable {
 }
 
 impl HashTable {
-    /// Returns the hash table of a scheduler, if it has one.
+    /// Returns a scheduler's hash table, if it has one.
     #[must_use]
     pub const fn for_kind(kind: Kind) -> Option<Self> {
         match kind {

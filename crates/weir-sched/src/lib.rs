@@ -1,9 +1,9 @@
 //! Implements every scheduler as a pure function or a table builder.
 //!
-//! A scheduler selects the server of a service for the next flow. All schedulers read the same [`Member`] list, in the
+//! A scheduler selects a service's server for the next flow. All schedulers read the same [`Member`] list, in the
 //! kernel's order. They form seven groups, which differ in the data that the data plane needs:
 //!
-//! | group | schedulers | inputs of a pick | module |
+//! | group | schedulers | inputs | module |
 //! |---|---|---|---|
 //! | walk | `rr wrr` | the list and a cursor | [`table`] |
 //! | load | `lc wlc sed nq fo ovf twos` | the list, live counters, random numbers for the last one | [`load`] |

@@ -24,7 +24,7 @@ const ENTRIES_PER_SERVER: usize = 100;
 /// Minimum number of entries per server in a spare table.
 const SPARE_ENTRIES_PER_SERVER: usize = 20;
 
-/// A server of the table.
+/// A server in the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entry {
     /// Number that identifies the server: it is derived from the server's address and port, and is the same on every
@@ -125,7 +125,7 @@ pub fn table(entries: &[Entry], size: u32) -> Result<Vec<u32>, Error> {
 /// Directors with the same table therefore differ only in the entries of servers whose states differ.
 ///
 /// Returns false, and leaves the table unchanged, if no owner is usable. The result of [`lookup`] does not change.
-pub fn skip(table: &mut [u32], is_usable: &dyn Fn(u32) -> bool) -> bool {
+pub fn skip_unusable(table: &mut [u32], is_usable: &dyn Fn(u32) -> bool) -> bool {
     let usable: Vec<bool> = table.iter().map(|&dest| is_usable(dest)).collect();
     let Some(first) = usable.iter().position(|usable| *usable) else {
         return false;

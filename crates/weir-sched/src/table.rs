@@ -30,7 +30,7 @@ pub struct Cursor {
     pub pass_weight: u32,
 }
 
-/// Initial values for cursors after a change of the list.
+/// Initial values for cursors after a list change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Start {
     /// Changes whenever cursors must restart. Never 0.

@@ -66,7 +66,7 @@ impl Default for Balancer {
 pub struct Criteria {
     /// The client's address.
     pub client: SocketAddr,
-    /// Hash for the scheduler `hash`.
+    /// Hash for the `hash` scheduler.
     pub hash: u64,
     /// Index of the server that the client's cookie identifies.
     pub sticky_server: Option<usize>,
@@ -299,7 +299,7 @@ fn build_table<S: Server>(pool: &Pool<'_, S>, members: &[Member]) -> Vec<u32> {
 }
 
 /// Selects a backup, or the sorry server if no backup is usable. As in HAProxy, a request that can wait for a full
-/// server of one tier gets no server of the next tier.
+/// server in one tier gets no server from the next tier.
 fn pick_reserve<S: Server>(
     pool: &Pool<'_, S>,
     criteria: &Criteria,

@@ -8,14 +8,14 @@ const RETRY_COST: u64 = 100;
 /// Initial and maximum budget: 500 retries, for the requests that are in progress when a server fails.
 const SAVED_MAX: u64 = 500 * RETRY_COST;
 /// Interval between free retries, and how early a free retry can be used. Up to ten can be used at once.
-const FREE_EVERY_MS: u64 = 100;
-const FREE_BURST_MS: u64 = 900;
+const FREE_RETRY_INTERVAL_MS: u64 = 100;
+const FREE_RETRY_BURST_MS: u64 = 900;
 
 /// One worker's budget for one service.
 #[derive(Debug)]
 pub struct Budget {
     saved: Cell<u64>,
-    /// Time at which the next free retry is due. The retry may be used up to [`FREE_BURST_MS`] earlier.
+    /// Time at which the next free retry is due. The retry may be used up to [`FREE_RETRY_BURST_MS`] earlier.
     free_at_ms: Cell<u64>,
 }
 
@@ -42,10 +42,11 @@ impl Budget {
             return true;
         }
         let due_ms = self.free_at_ms.get();
-        if due_ms > now_ms + FREE_BURST_MS {
+        if due_ms > now_ms + FREE_RETRY_BURST_MS {
             return false;
         }
-        self.free_at_ms.set(due_ms.max(now_ms) + FREE_EVERY_MS);
+        self.free_at_ms
+            .set(due_ms.max(now_ms) + FREE_RETRY_INTERVAL_MS);
         true
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! A table is a 4-way set-associative array of atomic entries. An entry consists of a tag, which is a part of the hash
 //! of the client's key, and a value. If a new client's row is full, the new client replaces the client that has been
-//! idle the longest. If no entry of the row may be replaced, the new client is not counted: a full table rejects fewer
+//! idle the longest. If no entry in the row may be replaced, the new client is not counted: a full table rejects fewer
 //! requests, never more.
 
 use std::sync::Arc;
@@ -68,7 +68,7 @@ impl RateLimit {
         )
     }
 
-    /// Like [`new`](Self::new), but for the limit of a service, in requests per minute. `burst` is limited as in
+    /// Like [`new`](Self::new), but for a service's limit, in requests per minute. `burst` is limited as in
     /// [`for_route`](Self::for_route).
     pub fn for_service(per_minute: u32, burst: u32) -> Self {
         Self::with_interval(
@@ -78,7 +78,7 @@ impl RateLimit {
         )
     }
 
-    /// Like [`new`](Self::new), but for the limit of a route, in requests per minute and with a smaller table. `burst`
+    /// Like [`new`](Self::new), but for a route's limit, in requests per minute and with a smaller table. `burst`
     /// must not exceed the number of requests that the rate allows in nine hours, because arrival times wrap.
     pub fn for_route(per_minute: u32, burst: u32) -> Self {
         let interval = 60 * UNITS_PER_SECOND / u64::from(per_minute.max(1));
@@ -175,7 +175,7 @@ impl Drop for Slot {
     }
 }
 
-/// Result of [`ConcurrencyLimit::admit`].
+/// The result of [`ConcurrencyLimit::admit`].
 #[derive(Debug)]
 pub enum Admission {
     /// The request is counted.
@@ -195,7 +195,7 @@ impl ConcurrencyLimit {
         }
     }
 
-    /// Like [`new`](Self::new), but with the smaller table of a route.
+    /// Like [`new`](Self::new), but with the smaller table for a route.
     pub fn for_route(limit: u32) -> Self {
         Self {
             table: Table::new(ROUTE_ENTRIES),

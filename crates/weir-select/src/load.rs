@@ -13,13 +13,13 @@ const HALF_LIFE_MS: u64 = 5_000;
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub struct Load {
-    /// Requests in progress, or connections of a TCP service.
+    /// Number of requests in progress, or of connections for a TCP service.
     pub active: AtomicU32,
     /// Highest value of `active` so far.
     pub peak: AtomicU32,
     /// Effective weight; 0 = no new requests.
     pub weight: AtomicU32,
-    /// Limit of `active`; 0 = no limit.
+    /// Maximum value of `active`; 0 = no limit.
     pub limit: AtomicU32,
     /// Whether the server still serves the clients whose cookies identify it when its weight is 0.
     pub sticky_while_quiesced: AtomicBool,

@@ -1,4 +1,4 @@
-//! Defines a pool as the server selection uses it.
+//! Defines a pool in the form that server selection uses.
 
 use std::net::IpAddr;
 use std::ops::Range;
@@ -8,13 +8,13 @@ use weir_model::{NoServer, Scheduler};
 
 use crate::Load;
 
-/// A server of a pool.
+/// A server in a pool.
 pub trait Server {
     /// Returns the server's shared state.
     fn load(&self) -> &Load;
-    /// Returns the number that identifies the server for the scheduler `hash`. It depends only on the server's name.
+    /// Returns the number that identifies the server for the `hash` scheduler. It depends only on the server's name.
     fn hash_seed(&self) -> u64;
-    /// Returns the server's address, which the scheduler `mh` hashes.
+    /// Returns the server's address, which the `mh` scheduler hashes.
     fn address(&self) -> IpAddr;
     /// Returns the server's port; `None` = the listener's port.
     fn port(&self) -> Option<u16>;
@@ -45,8 +45,8 @@ pub struct Pool<'a, S> {
     pub scheduler: Scheduler,
     /// The pool's servers in file order, then the backups, then the sorry server.
     pub servers: &'a [S],
-    /// Index of the first backup, and of the sorry server.
-    pub tiers: [usize; 2],
+    /// Indices of the first backup and of the sorry server.
+    pub tier_starts: [usize; 2],
     /// Changes whenever a weight changes.
     pub version: u32,
     /// Number of requests in the queue.
@@ -60,7 +60,7 @@ pub struct Pool<'a, S> {
 impl<'a, S: Server> Pool<'a, S> {
     /// Returns the servers that are neither backups nor the sorry server.
     pub fn primary(&self) -> &'a [S] {
-        &self.servers[..self.tiers[0]]
+        &self.servers[..self.tier_starts[0]]
     }
 
     /// Returns whether any server that has not been tried is usable.
@@ -71,7 +71,7 @@ impl<'a, S: Server> Pool<'a, S> {
 
     /// Returns the indices of the regular servers, of the backups, and of the sorry server.
     pub(crate) fn ranges(&self) -> [Range<usize>; 3] {
-        let [backups, sorry] = self.tiers;
+        let [backups, sorry] = self.tier_starts;
         [0..backups, backups..sorry, sorry..self.servers.len()]
     }
 
@@ -168,7 +168,7 @@ mod tests {
             let pool = Pool {
                 scheduler: Scheduler::new(SchedulerKind::Rr),
                 servers: &list,
-                tiers: [list.len(); 2],
+                tier_starts: [list.len(); 2],
                 version: 0,
                 queued: 0,
                 queue_timeout_ms: 0,
@@ -202,7 +202,7 @@ mod tests {
             let pool = Pool {
                 scheduler: Scheduler::new(SchedulerKind::Rr),
                 servers: &list,
-                tiers: [1, 2],
+                tier_starts: [1, 2],
                 version: 0,
                 queued: 0,
                 queue_timeout_ms: 0,

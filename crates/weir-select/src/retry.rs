@@ -21,7 +21,7 @@ impl Fault {
 /// A service's rules for retries.
 #[derive(Debug, Clone)]
 pub struct RetryPolicy {
-    /// Maximum number of retries of a request.
+    /// Maximum number of retries for a request.
     pub limit: u32,
     /// The failures that cause a retry.
     pub on: RetryOn,

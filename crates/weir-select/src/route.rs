@@ -1,4 +1,4 @@
-//! Maps a parsed request to a pool, or to a response without a server: checks the limits first, then the routes.
+//! Maps a parsed request to a pool, or to a response that Weir generates: checks the limits first, then the routes.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -10,23 +10,23 @@ use weir_model::{ConditionKey, HashKey, NormalizePath, Route, RouteAction, Split
 use crate::key::{hash_of_client, hash_of_request, murmur_hash};
 use crate::limit::{Admission, ConcurrencyLimit, RateLimit, Slot};
 
-/// A service's limits for one client.
+/// The limits of a service or route for one client.
 #[derive(Debug)]
 pub struct Limits {
-    /// Maximum number of bytes of a request's body; 0 = no limit.
-    pub body_bytes: u64,
-    /// Limit of the request rate.
+    /// Maximum size of a request body, in bytes; 0 = no limit.
+    pub max_body_bytes: u64,
+    /// Request rate limit.
     pub rate: Option<Arc<RateLimit>>,
-    /// Requests in progress.
+    /// Limit on concurrent requests.
     pub concurrent: Option<Arc<ConcurrencyLimit>>,
-    /// Part of a request that identifies its client, for both limits.
+    /// The part of a request that identifies the client, for the rate and concurrency limits.
     pub key: HashKey,
 }
 
 impl Limits {
-    /// Returns whether a body may have this length.
+    /// Returns whether a request body may have this length.
     pub const fn allows_body(&self, bytes: u64) -> bool {
-        self.body_bytes == 0 || bytes <= self.body_bytes
+        self.max_body_bytes == 0 || bytes <= self.max_body_bytes
     }
 
     /// Returns whether [`decide`] needs the current time.
@@ -34,7 +34,7 @@ impl Limits {
         self.rate.is_some()
     }
 
-    /// Checks the length of a request's body, or of the part received so far if the length is unknown.
+    /// Checks the length of a request body, or of the part received so far if the length is unknown.
     ///
     /// # Errors
     /// Returns the rejection, with status 413.
@@ -42,7 +42,9 @@ impl Limits {
         let body_bytes = match properties.request.framing {
             Framing::Length(bytes) => bytes,
             // A part of the body may have been received with the head.
-            Framing::None | Framing::Chunked | Framing::UntilClose => properties.body_received,
+            Framing::None | Framing::Chunked | Framing::UntilClose => {
+                properties.received_body_bytes
+            }
         };
         match self.allows_body(body_bytes) {
             true => Ok(()),
@@ -50,8 +52,8 @@ impl Limits {
         }
     }
 
-    /// Checks a request against the limits. Returns its slot among the client's requests in progress, if their number
-    /// is limited.
+    /// Checks a request against the limits. Returns its concurrency slot, if the number of concurrent requests is
+    /// limited.
     ///
     /// # Errors
     /// Returns the rejection, with status 413 or 429.
@@ -82,7 +84,7 @@ impl Limits {
         match self.concurrent.as_ref().map(|limit| limit.admit(key)) {
             Some(Admission::Rejected) => {
                 let rate = self.rate.as_ref();
-                // The end of the client's other requests is not known.
+                // It is not known when the client's other requests will end.
                 Err(Rejection::too_many_requests(
                     rate.map_or(1, |rate| rate.wait_s(key, now_ns)),
                 ))
@@ -97,24 +99,24 @@ impl Limits {
 #[derive(Debug, Default)]
 pub struct Routes {
     table: RouteTable,
-    /// For each route, its pools and their weights; empty for a route that does not forward requests. A route with
-    /// files has the pool for requests without a file.
+    /// For each route, its pools and their weights; empty for a route that does not forward requests. For a `files`
+    /// route, its fallback pool.
     pools: Vec<Vec<(usize, u32)>>,
-    /// For each route, the pools of its map, if it has one.
-    mapped: Vec<Option<MappedPools>>,
+    /// For each route, the pools in its map; `None` if the route has no map.
+    mapped_pools: Vec<Option<MappedPools>>,
 }
 
-/// Pools by the values of a map.
+/// The pools that a route's map can select.
 #[derive(Debug)]
 struct MappedPools {
-    /// Indices of pools, in the order of the map's values.
+    /// Pool indices, in the order of the map's values.
     by_value: Vec<usize>,
-    /// Index of the pool if no entry matches.
+    /// Index of the pool to use if no entry matches.
     default: usize,
 }
 
 impl Routes {
-    /// Creates the routes of a service. `pools` contains the names of the service's pools, in order.
+    /// Creates a service's routes. `pools` contains the names of the service's pools, in order.
     pub fn new(list: Vec<Route>, pools: &[&str]) -> Self {
         let index = |name: &str| pools.iter().position(|pool| *pool == name);
         let pools = list.iter().map(|route| match &route.action {
@@ -134,7 +136,7 @@ impl Routes {
             | RouteAction::Close
             | RouteAction::Restart(_) => Vec::new(),
         });
-        let mapped = list.iter().map(|route| match &route.action {
+        let mapped_pools = list.iter().map(|route| match &route.action {
             RouteAction::Mapped(map) => {
                 let values = map.entries.values().iter();
                 Some(MappedPools {
@@ -150,12 +152,12 @@ impl Routes {
             | RouteAction::Close
             | RouteAction::Restart(_) => None,
         });
-        let mapped = mapped.collect();
+        let mapped_pools = mapped_pools.collect();
         let pools = pools.collect();
         Self {
             table: RouteTable::new(list),
             pools,
-            mapped,
+            mapped_pools,
         }
     }
 
@@ -164,7 +166,7 @@ impl Routes {
         self.table.routes().is_empty()
     }
 
-    /// Returns whether a condition depends on the TLS connection.
+    /// Returns whether any route condition depends on the TLS connection.
     pub const fn needs_tls(&self) -> bool {
         self.table.needs_tls()
     }
@@ -202,30 +204,30 @@ impl Routes {
     /// Returns the index of the pool that a route's split selects for a string.
     ///
     /// The shares are the same as with nginx's `split_clients` (ngx_http_split_clients_module.c): each pool has a part
-    /// of the range of a 32-bit hash, in file order, and the last pool has the remainder.
-    pub fn pool_of_share(&self, route: usize, text: &[u8]) -> usize {
+    /// of the 32-bit hash range, in file order, and the last pool has the remainder.
+    pub fn split_pool(&self, route: usize, text: &[u8]) -> usize {
         let Some(pools) = self.pools.get(route) else {
             return 0;
         };
         let hash = u64::from(murmur_hash(text));
-        let sum: u64 = pools.iter().map(|(_, weight)| u64::from(*weight)).sum();
-        let mut end = 0;
-        let mut chosen = 0;
+        let total_weight: u64 = pools.iter().map(|(_, weight)| u64::from(*weight)).sum();
+        let mut range_end = 0;
+        let mut selected = 0;
         for (pool, weight) in pools.iter().filter(|(_, weight)| *weight > 0) {
-            chosen = *pool;
-            end += u64::from(u32::MAX) * u64::from(*weight) / sum.max(1);
-            if hash < end {
+            selected = *pool;
+            range_end += u64::from(u32::MAX) * u64::from(*weight) / total_weight.max(1);
+            if hash < range_end {
                 break;
             }
         }
-        chosen
+        selected
     }
 
     /// Returns the index of the pool that a route's map selects for a string, or 0 (the service's pool) if the route
     /// has no map.
-    pub fn pool_of_text(&self, route: usize, text: &[u8]) -> usize {
+    pub fn mapped_pool(&self, route: usize, text: &[u8]) -> usize {
         let action = self.get(route).map(|route| &route.action);
-        let pools = self.mapped.get(route).and_then(Option::as_ref);
+        let pools = self.mapped_pools.get(route).and_then(Option::as_ref);
         match (action, pools) {
             (Some(RouteAction::Mapped(map)), Some(pools)) => {
                 let value = map.entries.find(text);
@@ -236,8 +238,8 @@ impl Routes {
         }
     }
 
-    /// For a route with files, returns the index of the pool for requests without a file.
-    pub fn pool_without_file(&self, route: usize) -> Option<usize> {
+    /// For a `files` route, returns the index of the pool that receives the requests for which no file is found.
+    pub fn fallback_pool(&self, route: usize) -> Option<usize> {
         let (pool, _) = self.pools.get(route)?.first()?;
         Some(*pool)
     }
@@ -269,14 +271,14 @@ impl Routes {
         }
     }
 
-    /// Returns the index of a route's pool. If the route has several, one is selected at random by weight.
+    /// Returns the index of a route's pool. If the route has several pools, selects one at random by weight.
     fn pool_of(&self, route: usize, random: &mut SplitMix64) -> Option<usize> {
         let pools = self.pools.get(route)?;
         if let [(only, _)] = pools.as_slice() {
             return Some(*only);
         }
-        let sum: u64 = pools.iter().map(|(_, weight)| u64::from(*weight)).sum();
-        let mut target = random.below(sum);
+        let total_weight: u64 = pools.iter().map(|(_, weight)| u64::from(*weight)).sum();
+        let mut target = random.below(total_weight);
         for (pool, weight) in pools {
             match target.checked_sub(u64::from(*weight)) {
                 None => return Some(*pool),
@@ -292,19 +294,19 @@ impl Routes {
 pub struct RequestProperties<'a> {
     /// The client's address.
     pub client: SocketAddr,
-    /// The head; `request` and `fields` contain ranges of it.
+    /// The request head; `request` and `fields` contain ranges in it.
     pub head: &'a [u8],
     /// The request line and framing.
     pub request: &'a Request,
-    /// The fields.
+    /// The header fields.
     pub fields: &'a [Field],
-    /// The path in the form used for comparisons.
+    /// The request path in the form that route conditions are compared with.
     pub target: &'a RequestPath<'a>,
-    /// Bytes of the body that were received with the head.
-    pub body_received: u64,
+    /// Number of body bytes received with the head.
+    pub received_body_bytes: u64,
     /// Whether the host is allowed on this connection.
     pub host: HostCheck,
-    /// The TLS connection, if [`Routes::needs_tls`] returns true.
+    /// The properties of the TLS connection; only set if [`Routes::needs_tls`] returns true.
     pub tls: TlsProperties<'a>,
     /// Whether the client used TLS, to Weir or to a trusted proxy.
     pub secure: bool,
@@ -332,7 +334,7 @@ impl<'a> RequestProperties<'a> {
 pub enum HostCheck {
     /// The connection may be used.
     Allowed,
-    /// The TLS requirements of the host differ from those of the connection (RFC 9110 section 15.5.20).
+    /// The host's TLS requirements differ from the connection's (RFC 9110 section 15.5.20).
     Misdirected,
 }
 
@@ -354,7 +356,7 @@ impl Rejection {
         }
     }
 
-    /// Returns a rejection with status 429 and a time in seconds.
+    /// Returns a rejection with status 429 and `Retry-After`.
     pub const fn too_many_requests(retry_after_s: u32) -> Self {
         Self {
             status: 429,
@@ -363,10 +365,10 @@ impl Rejection {
     }
 }
 
-/// The decision about a request.
+/// How to handle a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decision {
-    /// A server of a pool responds.
+    /// The request is forwarded to a pool.
     Forward {
         /// Index of the pool.
         pool: usize,
@@ -385,8 +387,8 @@ pub enum Decision {
         /// Index of the route.
         route: usize,
     },
-    /// A string from the request selects the pool, by a route's map or split.
-    Mapped {
+    /// The request is forwarded to the pool that a route's map or split selects by a key from the request.
+    ForwardByKey {
         /// Index of the route.
         route: usize,
     },
@@ -402,8 +404,8 @@ pub enum Decision {
     },
 }
 
-/// Decides about a request. The second value is the request's slot among its client's requests in progress. Dropping it
-/// releases the slot. `now_ns` is used only if [`Limits::needs_time`] returns true.
+/// Decides how to handle a request. The second value is the request's concurrency slot, which is released when it is
+/// dropped. `now_ns` is used only if [`Limits::needs_time`] returns true.
 pub fn decide(
     routes: &Routes,
     limits: &Limits,
@@ -430,12 +432,12 @@ pub fn decide(
     let decision = match &routes.table.routes()[index].action {
         RouteAction::Redirect { .. } => Decision::Redirect { route: index },
         RouteAction::Respond { .. } => Decision::Respond { route: index },
-        RouteAction::Mapped(_) => Decision::Mapped { route: index },
+        RouteAction::Mapped(_) => Decision::ForwardByKey { route: index },
         RouteAction::Files(_) => Decision::Files { route: index },
         RouteAction::Close => Decision::Close { route: index },
         // The request needs more restarts than are allowed.
         RouteAction::Restart(_) => Decision::Respond { route: index },
-        RouteAction::Split(split) if split.by.is_some() => Decision::Mapped { route: index },
+        RouteAction::Split(split) if split.by.is_some() => Decision::ForwardByKey { route: index },
         RouteAction::Pool(_) | RouteAction::Split(_) => Decision::Forward {
             pool: routes.pool_of(index, random).unwrap_or(0),
             route: Some(index),

@@ -3,7 +3,7 @@
 //! The driver calls [`Selection::select`] and executes the [`Output`]. It reports the result with
 //! [`handle_queue_turn`](Selection::handle_queue_turn), [`handle_queue_exit`](Selection::handle_queue_exit),
 //! [`handle_connect_error`](Selection::handle_connect_error), [`handle_failure`](Selection::handle_failure) or
-//! [`handle_unwanted`](Selection::handle_unwanted). [`Output::Connect`] acquires a slot of the server's limit. When the
+//! [`handle_unwanted`](Selection::handle_unwanted). [`Output::Connect`] acquires one of the server's slots. When the
 //! request leaves the server, for any reason, the driver releases the slot before it selects again.
 
 use std::net::SocketAddr;
@@ -20,7 +20,7 @@ const DECLINED_MAX: u8 = 2;
 #[derive(Debug, Clone)]
 pub struct Selection {
     stage: Stage,
-    /// Hash for the scheduler `hash`.
+    /// Hash for the `hash` scheduler.
     hash: u64,
     /// Index of the server that the client's cookie identifies.
     sticky_server: Option<usize>,
@@ -28,7 +28,7 @@ pub struct Selection {
     server: Option<usize>,
     tried: TriedServers,
     retries: u32,
-    declined: u8,
+    declined_count: u8,
     connections: Connections,
     replay: Replay,
 }
@@ -67,7 +67,7 @@ pub enum Replay {
 /// The next action of the driver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Output {
-    /// Connect to a server; a slot of its limit is already acquired.
+    /// Connect to a server, whose slot is already acquired.
     Connect {
         /// Index in the pool.
         server: usize,
@@ -80,7 +80,7 @@ pub enum Output {
     Respond {
         /// Status code.
         status: u16,
-        /// Its reason, for the log.
+        /// The reason for the response, for the log.
         reason: Reason,
     },
     /// Close the connection without a response.
@@ -158,7 +158,7 @@ pub enum UnwantedResponse {
     Status(u16),
 }
 
-/// Result of a failure. The driver records the fault, then performs `next`.
+/// The result of a failure. The driver records the fault, then performs `next`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Verdict {
     /// The server's fault, if it is one.
@@ -172,14 +172,14 @@ pub struct Verdict {
 pub enum Next {
     /// Release the server and call [`Selection::select`].
     Select {
-        /// Whether the next attempt counts as a retry.
-        counted: AttemptKind,
+        /// The kind of the next attempt.
+        attempt: AttemptKind,
     },
     /// Release the server and send this response.
     Respond {
         /// Status code.
         status: u16,
-        /// Its reason, for the log.
+        /// The reason for the response, for the log.
         reason: Reason,
     },
 }
@@ -224,7 +224,7 @@ impl Default for Selection {
 }
 
 impl Selection {
-    /// Returns the state of a request that must not be sent twice. `hash` is the hash for the scheduler `hash`.
+    /// Returns the state of a request that must not be sent twice. `hash` is the hash for the `hash` scheduler.
     pub const fn new(hash: u64) -> Self {
         Self {
             stage: Stage::Unselected,
@@ -233,13 +233,13 @@ impl Selection {
             server: None,
             tried: TriedServers(0),
             retries: 0,
-            declined: 0,
+            declined_count: 0,
             connections: Connections::Any,
             replay: Replay::Forbidden,
         }
     }
 
-    /// Sets the hash for the scheduler `hash`.
+    /// Sets the hash for the `hash` scheduler.
     pub const fn set_hash(&mut self, hash: u64) {
         self.hash = hash;
     }
@@ -312,7 +312,7 @@ impl Selection {
             QueueExit::QueueTimeout => 503,
             QueueExit::TotalTimeout => 504,
         };
-        self.end_with_answer(status, Reason::Queued)
+        self.end_with_response(status, Reason::Queued)
     }
 
     /// Handles a connection to the selected server that could not be started. The driver releases the server's slot.
@@ -355,11 +355,11 @@ impl Selection {
             Failure::TotalTimeoutConnecting => {
                 verdict(None, self.give_up(504, Reason::ConnectTimeout))
             }
-            Failure::Declined if self.declined >= DECLINED_MAX => {
+            Failure::Declined if self.declined_count >= DECLINED_MAX => {
                 self.handle_unreachable(503, Reason::NoConnection, context)
             }
             Failure::Declined => {
-                self.declined += 1;
+                self.declined_count += 1;
                 verdict(None, self.repeat())
             }
             Failure::Lost {
@@ -447,14 +447,14 @@ impl Selection {
 
     const fn handle_no_server(&mut self, no_server: NoServer) -> Output {
         if self.retries > 0 {
-            return self.end_with_answer(502, Reason::NoConnection);
+            return self.end_with_response(502, Reason::NoConnection);
         }
         let reason = match self.stage {
             Stage::Queued => Reason::Queued,
             Stage::Unselected | Stage::Selected | Stage::Done => Reason::NoConnection,
         };
         match no_server {
-            NoServer::Reject => self.end_with_answer(503, reason),
+            NoServer::Reject => self.end_with_response(503, reason),
             NoServer::Drop => self.close(reason),
         }
     }
@@ -529,14 +529,14 @@ impl Selection {
         self.retries += 1;
         self.stage = Stage::Unselected;
         Next::Select {
-            counted: AttemptKind::Retry,
+            attempt: AttemptKind::Retry,
         }
     }
 
     const fn repeat(&mut self) -> Next {
         self.stage = Stage::Unselected;
         Next::Select {
-            counted: AttemptKind::Repetition,
+            attempt: AttemptKind::Repetition,
         }
     }
 
@@ -545,7 +545,7 @@ impl Selection {
         Output::Queue
     }
 
-    const fn end_with_answer(&mut self, status: u16, reason: Reason) -> Output {
+    const fn end_with_response(&mut self, status: u16, reason: Reason) -> Output {
         self.stage = Stage::Done;
         Output::Respond { status, reason }
     }

@@ -191,7 +191,7 @@ impl Simulation {
         let pool = Pool {
             scheduler: Scheduler::new(self.kind),
             servers: &self.servers,
-            tiers: self.tiers,
+            tier_starts: self.tiers,
             version: self.version,
             queued: self.queue.len() as u32,
             queue_timeout_ms: self.queue_timeout_ms,
@@ -383,8 +383,8 @@ impl Simulation {
         let request = self.requests.get_mut(&id).expect("request is in progress");
         match verdict.next {
             Next::Respond { .. } => self.end(id),
-            Next::Select { counted } => {
-                if counted == AttemptKind::Retry {
+            Next::Select { attempt } => {
+                if attempt == AttemptKind::Retry {
                     request.retries += 1;
                     let server = request.selection.server().expect("a server was selected");
                     request.tried.insert(self.servers[server].number);
@@ -491,7 +491,7 @@ const fn is_retry(verdict: Verdict) -> bool {
     matches!(
         verdict.next,
         Next::Select {
-            counted: AttemptKind::Retry
+            attempt: AttemptKind::Retry
         }
     )
 }

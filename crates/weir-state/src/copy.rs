@@ -1,6 +1,6 @@
 //! Copies [`ServerStates`] to another process, which reads the states but does not change them.
 //!
-//! The owner sends the whole state once ([`ServerStates::copy`]), and after that only changes
+//! The owner sends the whole state once ([`ServerStates::to_copy`]), and after that only changes
 //! ([`ServerStates::changes`]).
 
 use std::collections::BTreeMap;
@@ -37,7 +37,7 @@ impl StateCopy {
 
 impl ServerStates {
     /// Returns the whole state.
-    pub fn copy(&self) -> StateCopy {
+    pub fn to_copy(&self) -> StateCopy {
         let health_states = self.all_health().map(|(pool, server, server_health)| {
             (
                 pool.to_owned(),
@@ -125,7 +125,7 @@ mod tests {
             serde_json::from_slice(&serde_json::to_vec(copy).unwrap()).unwrap()
         };
         let mut copied = ServerStates::default();
-        copied.adopt_copy(serialized_and_parsed(&states.copy()));
+        copied.adopt_copy(serialized_and_parsed(&states.to_copy()));
         copied.update_pool(&pool);
         assert_eq!(
             copied.weights(&pool, Some("s")),

@@ -18,7 +18,7 @@ pub enum Source {
     Handshakes,
     /// Requests and connections to the servers of all proxy services.
     Requests,
-    /// Responses of the servers of a layer 4 service: `answered` counts those within `max_latency`, `syns` counts all.
+    /// Responses from a layer 4 service's servers: `answered` counts those within `max_latency`, `syns` counts all.
     Latencies,
 }
 

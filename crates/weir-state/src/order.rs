@@ -65,7 +65,7 @@ impl<E: fmt::Display> fmt::Display for OverrideError<E> {
 impl<E: std::error::Error> std::error::Error for OverrideError<E> {}
 
 impl ServerStates {
-    /// Sets or removes the override of a server in both planes. Returns whether the override changed. `now` is recorded
+    /// Sets or removes a server's override in both planes. Returns whether the override changed. `now` is recorded
     /// as the time at which the server entered its state.
     ///
     /// # Errors
@@ -73,15 +73,15 @@ impl ServerStates {
     pub fn change_override<D: Driver>(
         &mut self,
         (pool, server): (&str, &str),
-        wanted: Option<Override>,
+        new_override: Option<Override>,
         now: Duration,
         driver: &mut D,
     ) -> Result<bool, OverrideError<D::Error>> {
         let before = self.checkpoint(pool, server);
-        if before.active_override == wanted {
+        if before.active_override == new_override {
             return Ok(false);
         }
-        self.set_override(pool, server, wanted);
+        self.set_override(pool, server, new_override);
         if let Err(error) = driver.record(self.overrides()) {
             self.revert(pool, server, &before);
             return Err(OverrideError::Record(error));
@@ -90,14 +90,14 @@ impl ServerStates {
         if let Err(cause) = driver.apply(pool, self) {
             self.revert(pool, server, &before);
             let recorded = driver.record(self.overrides());
-            // If this also fails, the next event of the pool applies the previous weights.
+            // If this also fails, the pool's next event applies the previous weights.
             let _ = driver.apply(pool, self);
             return Err(match recorded {
                 Ok(()) => OverrideError::Apply(cause),
                 Err(rollback) => OverrideError::RollbackFailed { cause, rollback },
             });
         }
-        driver.copy(&(pool.to_owned(), server.to_owned(), wanted));
+        driver.copy(&(pool.to_owned(), server.to_owned(), new_override));
         Ok(true)
     }
 }

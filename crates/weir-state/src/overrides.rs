@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use weir_health::SuspendedServers;
 use weir_model::{Pool, Server};
 
-/// An operator's override of one server; a server without one is `ready`.
+/// An operator's override for one server; a server without one is `ready`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Override {
@@ -70,8 +70,8 @@ enum StateJson {
 }
 
 impl From<UpdateJson> for ServerUpdate {
-    fn from(order: UpdateJson) -> Self {
-        Self(match order {
+    fn from(update: UpdateJson) -> Self {
+        Self(match update {
             UpdateJson::State(StateJson::Drain) => Some(Override::Drain),
             UpdateJson::State(StateJson::Maint) => Some(Override::Maint),
             UpdateJson::State(StateJson::Ready) => None,
@@ -81,8 +81,8 @@ impl From<UpdateJson> for ServerUpdate {
 }
 
 impl From<ServerUpdate> for UpdateJson {
-    fn from(order: ServerUpdate) -> Self {
-        match order.0 {
+    fn from(update: ServerUpdate) -> Self {
+        match update.0 {
             Some(Override::Drain) => Self::State(StateJson::Drain),
             Some(Override::Maint) => Self::State(StateJson::Maint),
             None => Self::State(StateJson::Ready),
@@ -96,7 +96,7 @@ impl From<ServerUpdate> for UpdateJson {
 pub struct Overrides(BTreeMap<String, BTreeMap<String, Override>>);
 
 impl Overrides {
-    /// Returns the override of a server.
+    /// Returns a server's override.
     pub fn get(&self, pool: &str, server: &str) -> Option<Override> {
         self.0.get(pool)?.get(server).copied()
     }
@@ -109,8 +109,8 @@ impl Overrides {
         })
     }
 
-    /// Returns the weight of each server in a pool, without regard to health.
-    pub(crate) fn base(&self, pool: &Pool) -> impl Fn(&Server) -> u32 + use<'_> {
+    /// Returns a function for the servers in a pool: it returns a server's weight without regard to health.
+    pub(crate) fn base_weight(&self, pool: &Pool) -> impl Fn(&Server) -> u32 + use<'_> {
         let overrides = self.0.get(&pool.name);
         move |server| {
             let active = overrides.and_then(|servers| servers.get(&server.name));
@@ -119,19 +119,19 @@ impl Overrides {
     }
 
     /// Returns the servers in maintenance, which are not checked.
-    pub(crate) fn in_maintenance(&self) -> SuspendedServers {
+    pub(crate) fn servers_in_maintenance(&self) -> SuspendedServers {
         self.iter()
             .filter(|(.., active)| *active == Override::Maint)
             .map(|(pool, server, _)| (pool.to_owned(), server.to_owned()))
             .collect()
     }
 
-    /// Sets or removes the override of a server. Returns whether the override changed.
-    pub(crate) fn set(&mut self, pool: &str, server: &str, wanted: Option<Override>) -> bool {
-        match wanted {
-            Some(wanted) => {
+    /// Sets or removes a server's override. Returns whether the override changed.
+    pub(crate) fn set(&mut self, pool: &str, server: &str, new_override: Option<Override>) -> bool {
+        match new_override {
+            Some(new_override) => {
                 let servers = self.0.entry(pool.to_owned()).or_default();
-                servers.insert(server.to_owned(), wanted) != Some(wanted)
+                servers.insert(server.to_owned(), new_override) != Some(new_override)
             }
             None => {
                 let Some(servers) = self.0.get_mut(pool) else {
@@ -164,16 +164,16 @@ mod tests {
     }
 
     #[test]
-    fn order_json_is_a_state_or_a_weight() {
+    fn update_json_is_a_state_or_a_weight() {
         let parse = serde_json::from_str::<ServerUpdate>;
-        for (json, order) in [
+        for (json, update) in [
             (r#"{"state":"drain"}"#, Some(Override::Drain)),
             (r#"{"state":"maint"}"#, Some(Override::Maint)),
             (r#"{"state":"ready"}"#, None),
             (r#"{"weight":0}"#, Some(Override::Weight(0))),
         ] {
-            assert_eq!(parse(json).unwrap(), ServerUpdate(order));
-            assert_eq!(serde_json::to_string(&ServerUpdate(order)).unwrap(), json);
+            assert_eq!(parse(json).unwrap(), ServerUpdate(update));
+            assert_eq!(serde_json::to_string(&ServerUpdate(update)).unwrap(), json);
         }
         for wrong in [
             "{}",
@@ -192,7 +192,7 @@ mod tests {
         assert!(!overrides.set("p", "a", Some(Override::Maint)));
         assert!(overrides.set("p", "b", Some(Override::Drain)));
         assert!(overrides.set("p", "c", Some(Override::Weight(3))));
-        let suspended = overrides.in_maintenance();
+        let suspended = overrides.servers_in_maintenance();
         assert_eq!(
             suspended,
             SuspendedServers::from([("p".to_owned(), "a".to_owned())])

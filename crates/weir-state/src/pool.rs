@@ -57,7 +57,7 @@ pub struct PoolChange {
     pub serves: (bool, bool),
 }
 
-/// See [`Pools::checkpoint`].
+/// The parts of a pool's state that [`Pools::set`] can change.
 #[derive(Debug)]
 pub(crate) struct Checkpoint {
     mode: Option<PoolMode>,

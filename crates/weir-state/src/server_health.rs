@@ -49,7 +49,7 @@ impl HealthStates {
         records
     }
 
-    /// Removes servers that do not belong to any pool.
+    /// Removes servers that are not in any pool.
     pub(crate) fn retain(&mut self, pools: &BTreeMap<&str, &Pool>) {
         self.0.retain(|pool, servers| {
             let pool = pools.get(pool.as_str());

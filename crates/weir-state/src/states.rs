@@ -24,17 +24,17 @@ pub struct ServerStates {
     overrides: Overrides,
     health_states: HealthStates,
     ejections: Ejections,
-    /// The percentage of its weight that each server uses because of its latency, by layer 4 service and server.
+    /// Percentage of its weight that each server uses because of its latency, by layer 4 service and server.
     adjusted: BTreeMap<String, BTreeMap<String, u32>>,
     pools: Pools,
     /// When each server of a proxy service entered the state of its override, as the time since the Unix epoch.
     since: BTreeMap<String, BTreeMap<String, Duration>>,
 }
 
-/// Persistence.
+/// Saving and restoring the state.
 impl ServerStates {
     /// Restores the state from the owner file and from the state that an earlier daemon's proxy saved.
-    pub fn restored(
+    pub fn restore(
         overrides: Overrides,
         health_states: SavedHealth,
         since: BTreeMap<String, BTreeMap<String, Duration>>,
@@ -110,7 +110,7 @@ impl ServerStates {
     }
 }
 
-/// Events.
+/// Event handlers.
 impl ServerStates {
     /// Applies changed check results. Returns the records to persist; the caller must call [`Self::update_pool`] for
     /// the pools that the events name.
@@ -224,8 +224,13 @@ impl ServerStates {
         self.adjusted = adjusted;
     }
 
-    pub(crate) fn set_override(&mut self, pool: &str, server: &str, wanted: Option<Override>) {
-        self.overrides.set(pool, server, wanted);
+    pub(crate) fn set_override(
+        &mut self,
+        pool: &str,
+        server: &str,
+        new_override: Option<Override>,
+    ) {
+        self.overrides.set(pool, server, new_override);
     }
 
     /// Sets the time at which a server of a proxy service entered its state.
@@ -269,8 +274,8 @@ impl ServerStates {
     }
 
     /// Returns the servers in maintenance, which are not checked.
-    pub fn suspended(&self) -> SuspendedServers {
-        self.overrides.in_maintenance()
+    pub fn suspended_servers(&self) -> SuspendedServers {
+        self.overrides.servers_in_maintenance()
     }
 
     /// Returns the combined result of a server's checks; `None` = it has no checks, or they have no result yet.
@@ -337,10 +342,10 @@ impl ServerStates {
         if let Some(percent) = service.and_then(|service| self.adjusted.get(service)) {
             adjust(pool, &mut weighed, percent);
         }
-        let base = self.overrides.base(pool);
+        let base = self.overrides.base_weight(pool);
         let weight = |server: &Server, weighed: ComputedWeight| ServerWeight {
             effective: weighed.effective,
-            ordered: base(server),
+            base: base(server),
             removed: weighed.remove,
             quiesced: match self.overrides.get(&pool.name, &server.name) {
                 None | Some(Override::Weight(_)) => base(server) == 0,
@@ -369,7 +374,7 @@ impl ServerStates {
     }
 
     fn weigh(&self, pool: &Pool, service: Option<&str>) -> (Vec<ComputedWeight>, PoolMode) {
-        let base = self.overrides.base(pool);
+        let base = self.overrides.base_weight(pool);
         let initial_health: Vec<Option<ServerHealth>> = pool
             .servers
             .iter()
@@ -384,7 +389,9 @@ impl ServerStates {
         let candidates: Vec<Candidate<'_>> = servers
             .map(|(server, initial)| Candidate {
                 base: base(server),
-                server_health: self.checked(pool, server, service).or(initial.as_ref()),
+                server_health: self
+                    .health_from_checks(pool, server, service)
+                    .or(initial.as_ref()),
                 ejected: self
                     .ejections
                     .get(&pool.name, &server.name, service)
@@ -397,7 +404,7 @@ impl ServerStates {
     }
 
     /// Returns the result of a server's checks; `None` = it has no checks, or they have no result yet.
-    fn checked(
+    fn health_from_checks(
         &self,
         pool: &Pool,
         server: &Server,
@@ -412,7 +419,7 @@ impl ServerStates {
     fn is_sorry_usable(&self, pool: &Pool, service: Option<&str>) -> bool {
         pool.sorry.as_ref().is_some_and(|server| {
             let initial_health = initial_health(pool, server);
-            let server_health = self.checked(pool, server, service);
+            let server_health = self.health_from_checks(pool, server, service);
             let server_health = server_health.or(initial_health.as_ref());
             server_health.is_none_or(|server_health| server_health.state != State::Down)
         })

@@ -185,7 +185,7 @@ impl Daemon {
         let has_orders = orders.is_some();
         let overrides = orders.unwrap_or_default().overrides;
         let (health_states, since) = (SavedHealth::default(), BTreeMap::new());
-        let mut states = ServerStates::restored(overrides, health_states, since);
+        let mut states = ServerStates::restore(overrides, health_states, since);
         let mut number = 0;
         if let Some(text) = files.get(STATE) {
             let state: StateFile = serde_json::from_slice(text).unwrap();

@@ -71,7 +71,7 @@ fn files_of_0_1_0_are_read() {
     assert_eq!(owner_file.overrides.iter().collect::<Vec<_>>(), expected());
     let saved = saved();
     assert_eq!(saved.overrides.iter().collect::<Vec<_>>(), expected());
-    let mut states = ServerStates::restored(
+    let mut states = ServerStates::restore(
         owner_file.overrides.clone(),
         SavedHealth::default(),
         BTreeMap::new(),
@@ -85,7 +85,7 @@ fn files_of_0_1_0_are_read() {
     assert_eq!(up.state, weir_health::State::Up);
     assert!(
         states
-            .suspended()
+            .suspended_servers()
             .contains(&("app".to_owned(), "127.0.0.1:7002".to_owned()))
     );
 }
@@ -122,7 +122,7 @@ fn overrides_of_both_files_of_0_1_0_are_merged() {
     owner_file.replay(records, Vec::new());
     let restored = || {
         let overrides = owner_file.overrides.clone();
-        ServerStates::restored(overrides, SavedHealth::default(), BTreeMap::new())
+        ServerStates::restore(overrides, SavedHealth::default(), BTreeMap::new())
     };
     let mut states = restored();
     assert!(states.adopt(state.clone(), true));

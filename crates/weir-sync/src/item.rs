@@ -1,4 +1,4 @@
-//! Encodes and decodes the items of a datagram: type number, two-byte length, content. Decoding skips items with
+//! Encodes and decodes the items in a datagram: type number, two-byte length, content. Decoding skips items with
 //! unknown type numbers, and bytes after the content that this version defines.
 
 use crate::record::{Reader, Record};

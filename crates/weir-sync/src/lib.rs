@@ -24,7 +24,7 @@ pub use record::{Kind, Record, ServiceId};
 pub use seal::{Key, MAX_DATAGRAM, Seed};
 pub use session::{Counts, IgnoreReason, PeerState, Session, Source, Status};
 
-/// Decodes the items of a decrypted datagram, for fuzzing. Returns the number of records.
+/// Decodes the items in a decrypted datagram, for fuzzing. Returns the number of records.
 pub fn decode_items(body: &[u8]) -> usize {
     item::items(body)
         .filter(|item| matches!(item, item::Item::Flow(_)))

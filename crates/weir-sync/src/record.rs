@@ -2,10 +2,10 @@
 //!
 //! ```text
 //!  0 kind, protocol, client's address family (4 or 6), TCP state, flags, reserved
-//!  6 client's port, port of the VIP
+//!  6 client port, VIP port
 //! 10 milliseconds since the last packet, seconds since the flow started
 //! 18 client, VIP: 4 or 16 bytes each
-//!    server's address family, address, port (0 = the port of the VIP)
+//!    server's address family, address, port (0 = the VIP port)
 //!    options: number, length, value
 //! ```
 //!
@@ -39,7 +39,7 @@ pub struct Record {
     pub kind: Kind,
     /// IP protocol number; in a template, 0 = all protocols.
     pub proto: u8,
-    /// IPVS's number of the TCP state; 11 = UDP.
+    /// IPVS number of the TCP state; 11 = UDP.
     pub state: u8,
     /// Whether the flow counts as an active connection.
     pub active: bool,
@@ -47,7 +47,7 @@ pub struct Record {
     pub client: (IpAddr, u16),
     /// The destination address and port of the client's packets.
     pub vip: (IpAddr, u16),
-    /// The server's address and port; port 0 = the port of the VIP.
+    /// The server's address and port; port 0 = the VIP port.
     pub server: (IpAddr, u16),
     /// Milliseconds since the last packet.
     pub idle_ms: u32,

@@ -1,8 +1,8 @@
 //! Protects a session against replays with a sliding window over sequence numbers (RFC 4303, section 3.4.3).
 
 /// Size of the window: number of sequence numbers that are tracked, counted down from the highest.
-pub(crate) const WINDOW: u64 = 1024;
-const WORDS: usize = (WINDOW / 64) as usize;
+pub(crate) const WINDOW_SIZE: u64 = 1024;
+const WORDS: usize = (WINDOW_SIZE / 64) as usize;
 
 /// The sequence numbers that a session has received.
 #[derive(Clone, Debug, Default)]
@@ -21,12 +21,12 @@ impl Window {
         if sequence >= self.next {
             let first_new = self.next;
             self.next = sequence + 1;
-            if sequence - first_new >= WINDOW {
+            if sequence - first_new >= WINDOW_SIZE {
                 self.received = [0; WORDS];
             } else {
                 (first_new..sequence).for_each(|number| self.set(number, false));
             }
-        } else if self.next - sequence > WINDOW || self.contains(sequence) {
+        } else if self.next - sequence > WINDOW_SIZE || self.contains(sequence) {
             return false;
         }
         self.set(sequence, true);
@@ -45,7 +45,7 @@ impl Window {
     /// Returns whether the number is in the window and was received.
     pub(crate) fn contains(&self, number: u64) -> bool {
         number < self.next
-            && self.next - number <= WINDOW
+            && self.next - number <= WINDOW_SIZE
             && self.received[(number / 64) as usize % WORDS] & 1 << (number % 64) != 0
     }
 
@@ -69,8 +69,8 @@ mod tests {
         assert!(window.accept(0));
         assert!(!window.accept(0));
         assert!(window.accept(5000));
-        assert!(!window.accept(5000 - WINDOW));
-        assert!(window.accept(5001 - WINDOW));
+        assert!(!window.accept(5000 - WINDOW_SIZE));
+        assert!(window.accept(5001 - WINDOW_SIZE));
         assert!(!window.accept(u64::MAX));
     }
 
@@ -84,7 +84,7 @@ mod tests {
                 if is_accepted {
                     prop_assert!(accepted.insert(number));
                 } else {
-                    let is_old = highest.is_some_and(|it| it >= number + WINDOW);
+                    let is_old = highest.is_some_and(|it| it >= number + WINDOW_SIZE);
                     prop_assert!(accepted.contains(&number) || is_old);
                 }
             }

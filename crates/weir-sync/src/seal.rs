@@ -8,7 +8,7 @@
 //! 36  encrypted items, then the 16-byte tag
 //! ```
 //!
-//! The cipher is AES-256-GCM. The key of a session is derived with HKDF-SHA256 from the shared secret and the session.
+//! The cipher is AES-256-GCM. A session's key is derived with HKDF-SHA256 from the shared secret and the session.
 //! The sequence number is the nonce, so a nonce is never reused with the same key.
 
 use std::fmt;
@@ -23,7 +23,7 @@ const MAGIC: [u8; 4] = *b"WRS\x01";
 pub(crate) const HEADER_BYTES: usize = 36;
 pub(crate) const TAG_BYTES: usize = 16;
 /// Maximum length of the items, in bytes.
-pub(crate) const BODY_MAX: usize = MAX_DATAGRAM - HEADER_BYTES - TAG_BYTES;
+pub(crate) const MAX_BODY_BYTES: usize = MAX_DATAGRAM - HEADER_BYTES - TAG_BYTES;
 
 /// Random bytes from which the sessions of a process are derived. They must never be reused.
 pub type Seed = [u8; 32];
@@ -62,7 +62,7 @@ impl Key {
         Self(hkdf::Salt::new(hkdf::HKDF_SHA256, b"weir flow synchronization 1").extract(secret))
     }
 
-    /// Returns the cipher of a session, or `None` if the key cannot be derived.
+    /// Returns a session's cipher, or `None` if the key cannot be derived.
     pub(crate) fn cipher(&self, session: &SessionId) -> Option<Cipher> {
         let bytes: [u8; 32] = expand(&self.0, &[b"session", session])?;
         let key = UnboundKey::new(&AES_256_GCM, &bytes).ok()?;

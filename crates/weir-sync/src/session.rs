@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::item::{ACK_BITS, Item, items};
 use crate::record::Record;
 use crate::replay::Window;
-use crate::seal::{BODY_MAX, Cipher, Header, Key, Seed, SessionId, derive_bytes};
+use crate::seal::{Cipher, Header, Key, MAX_BODY_BYTES, Seed, SessionId, derive_bytes};
 
 /// Interval between hellos to a live peer.
 const HELLO_INTERVAL: Duration = Duration::from_millis(500);
@@ -21,17 +21,17 @@ const LOST_AFTER: Duration = Duration::from_millis(500);
 /// An unacknowledged datagram is considered lost if its number is this far below the highest acknowledged number.
 const LOST_BEHIND: u64 = 64;
 /// Maximum number of unacknowledged datagrams.
-const IN_FLIGHT_MAX: usize = 256;
+const MAX_IN_FLIGHT: usize = 256;
 /// Maximum number of queued entries; if the queue overflows, the whole table is sent.
-const QUEUE_MAX: usize = 1 << 18;
+const MAX_QUEUED: usize = 1 << 18;
 /// A transfer of the whole table queues more entries while fewer than this are queued.
 const TRANSFER_LOW_WATERMARK: usize = 512;
 /// How many entries ahead of its export an entry is prefetched.
 const PREFETCH_DISTANCE: usize = 8;
 /// Maximum number of replaced sessions to remember; when it is reached, the challenge changes and the list is cleared.
-const RETIRED_MAX: usize = 64;
+const MAX_RETIRED: usize = 64;
 /// Maximum length of a record and its item header, in bytes.
-const RECORD_MAX_BYTES: usize = 160;
+const MAX_RECORD_BYTES: usize = 160;
 
 /// The flow table that a session sends.
 pub trait Source {
@@ -143,6 +143,7 @@ struct InFlight {
     completes: bool,
 }
 
+/// The session that the peer sends with.
 #[derive(Debug)]
 struct Remote {
     id: SessionId,
@@ -177,7 +178,7 @@ pub struct Session {
     queue: VecDeque<(u32, Duration)>,
     in_flight: BTreeMap<u64, InFlight>,
     /// The entry at which the transfer of the whole table continues; `None` if no transfer is in progress.
-    transfer: Option<u32>,
+    transfer_entry: Option<u32>,
     announce_complete: bool,
     counts: Counts,
 }
@@ -209,7 +210,7 @@ impl Session {
             ack_pending: false,
             queue: VecDeque::new(),
             in_flight: BTreeMap::new(),
-            transfer: None,
+            transfer_entry: None,
             announce_complete: false,
             counts: Counts::default(),
         }
@@ -226,7 +227,7 @@ impl Session {
             // The peer gets the whole table when it returns.
             return;
         }
-        if self.queue.len() >= QUEUE_MAX {
+        if self.queue.len() >= MAX_QUEUED {
             self.counts.dropped += 1;
             self.send_all();
             return;
@@ -236,7 +237,7 @@ impl Session {
 
     /// Starts sending the whole table from the beginning.
     pub fn send_all(&mut self) {
-        self.transfer = Some(0);
+        self.transfer_entry = Some(0);
     }
 
     /// Handles a datagram from the peer: decrypts it in place, and appends its records to `records`.
@@ -332,7 +333,7 @@ impl Session {
         if let Some(previous) = self.remote.replace(remote) {
             self.retired.push(previous.id);
         }
-        if self.retired.len() >= RETIRED_MAX {
+        if self.retired.len() >= MAX_RETIRED {
             self.retired.clear();
             self.challenge_changes += 1;
             self.challenge = challenge(&self.seed, self.peer, self.challenge_changes);
@@ -409,7 +410,7 @@ impl Session {
         if !is_alive {
             self.drop_queued();
         }
-        let mut body = Vec::with_capacity(BODY_MAX);
+        let mut body = Vec::with_capacity(MAX_BODY_BYTES);
         if now >= self.hello_at {
             self.hello_at = now
                 + if is_alive {
@@ -466,7 +467,9 @@ impl Session {
     /// Clears the queues of a silent peer, which gets the whole table when it returns.
     fn drop_queued(&mut self) {
         if self.remote.is_some()
-            && (!self.queue.is_empty() || !self.in_flight.is_empty() || self.transfer.is_none())
+            && (!self.queue.is_empty()
+                || !self.in_flight.is_empty()
+                || self.transfer_entry.is_none())
         {
             self.queue.clear();
             self.in_flight.clear();
@@ -489,13 +492,13 @@ impl Session {
             .map(|(number, _)| *number)
             .collect();
         self.resend(&overdue);
-        if self.in_flight.len() >= IN_FLIGHT_MAX {
+        if self.in_flight.len() >= MAX_IN_FLIGHT {
             return None;
         }
         let (mut entries, mut records) = (Vec::new(), Vec::new());
         loop {
             self.extend_transfer(now, source);
-            if BODY_MAX.saturating_sub(body.len()) < 2 * RECORD_MAX_BYTES {
+            if MAX_BODY_BYTES.saturating_sub(body.len()) < 2 * MAX_RECORD_BYTES {
                 break;
             }
             let Some((entry, _)) = self.queue.pop_front() else {
@@ -514,7 +517,7 @@ impl Session {
                 entries.push(entry);
             }
         }
-        if self.announce_complete && self.queue.is_empty() && BODY_MAX - body.len() > 3 {
+        if self.announce_complete && self.queue.is_empty() && MAX_BODY_BYTES - body.len() > 3 {
             self.announce_complete = false;
             Item::Complete.encode(body);
             return Some((entries, true));
@@ -523,14 +526,14 @@ impl Session {
     }
 
     fn extend_transfer(&mut self, now: Duration, source: &mut impl Source) {
-        while let Some(from) = self.transfer
+        while let Some(from) = self.transfer_entry
             && self.queue.len() < TRANSFER_LOW_WATERMARK
         {
             let mut entries = Vec::new();
-            self.transfer = source.scan(from, &mut entries);
+            self.transfer_entry = source.scan(from, &mut entries);
             self.queue
                 .extend(entries.into_iter().map(|entry| (entry, now)));
-            if self.transfer.is_none() {
+            if self.transfer_entry.is_none() {
                 self.announce_complete = true;
                 self.counts.transfers += 1;
             }
@@ -554,7 +557,7 @@ impl Session {
             PeerState::Connecting
         } else if !self.is_alive(now) {
             PeerState::Silent
-        } else if self.transfer.is_some() || self.announce_complete {
+        } else if self.transfer_entry.is_some() || self.announce_complete {
             PeerState::Transfer
         } else {
             PeerState::Established

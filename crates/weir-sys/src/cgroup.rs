@@ -1,4 +1,4 @@
-//! Opens directories of the cgroup2 hierarchy.
+//! Opens directories in the cgroup2 hierarchy.
 
 use std::fs::{self, File};
 use std::os::fd::{AsFd, OwnedFd};

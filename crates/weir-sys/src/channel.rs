@@ -17,9 +17,9 @@ use rustix::net::{
 use crate::{Error, Result};
 
 /// Maximum length of a message, in bytes.
-pub const MESSAGE_MAX: usize = 64 << 10;
+pub const MAX_MESSAGE_BYTES: usize = 64 << 10;
 /// Maximum number of descriptors in a message.
-pub const FILES_MAX: usize = 16;
+pub const MAX_FILES: usize = 16;
 
 /// One end of a socket pair, in blocking mode.
 #[derive(Debug)]
@@ -30,9 +30,9 @@ pub struct Channel {
 /// A received message.
 #[derive(Debug)]
 pub struct Message {
-    /// At most [`MESSAGE_MAX`] bytes.
+    /// At most [`MAX_MESSAGE_BYTES`] bytes.
     pub bytes: Vec<u8>,
-    /// At most [`FILES_MAX`] descriptors.
+    /// At most [`MAX_FILES`] descriptors.
     pub files: Vec<OwnedFd>,
 }
 
@@ -61,10 +61,10 @@ impl Channel {
     /// # Errors
     /// Fails if the other end is closed, or the message is too long.
     pub fn send(&self, bytes: &[u8], files: &[BorrowedFd<'_>]) -> Result<()> {
-        if bytes.len() > MESSAGE_MAX || files.len() > FILES_MAX {
+        if bytes.len() > MAX_MESSAGE_BYTES || files.len() > MAX_FILES {
             return Err(call_error("sendmsg")(Errno::MSGSIZE));
         }
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES_MAX))];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FILES))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         if !files.is_empty() {
             control.push(SendAncillaryMessage::ScmRights(files));
@@ -100,8 +100,8 @@ impl Channel {
     }
 
     fn receive_with(&self, flags: RecvFlags) -> std::result::Result<Option<Message>, Errno> {
-        let mut bytes = vec![0; MESSAGE_MAX];
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES_MAX))];
+        let mut bytes = vec![0; MAX_MESSAGE_BYTES];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FILES))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let flags = flags | RecvFlags::CMSG_CLOEXEC;
         let length = loop {
@@ -187,6 +187,6 @@ mod tests {
     #[test]
     fn oversized_message_is_rejected() {
         let (first, _second) = Channel::pair().unwrap();
-        assert!(first.send(&vec![0; MESSAGE_MAX + 1], &[]).is_err());
+        assert!(first.send(&vec![0; MAX_MESSAGE_BYTES + 1], &[]).is_err());
     }
 }

@@ -52,11 +52,15 @@ fn call_error<E: Into<std::io::Error>>(call: &'static str) -> impl FnOnce(E) -> 
 }
 
 /// Switches to an account with supplementary groups, and drops all capabilities permanently. The kernel then clears the
-/// signal that the process gets when its parent ends, so the function sets it to `parent_end` again.
+/// signal that the process gets when its parent exits, so the function sets it to `parent_exit_signal` again.
 ///
 /// # Errors
 /// Fails if the process is not root.
-pub fn become_account((user, group): (u32, u32), groups: &[u32], parent_end: Signal) -> Result<()> {
+pub fn become_account(
+    (user, group): (u32, u32),
+    groups: &[u32],
+    parent_exit_signal: Signal,
+) -> Result<()> {
     empty_bounding_set()?;
     let (user, group) = (Uid::from_raw(user), Gid::from_raw(group));
     let groups: Vec<Gid> = groups.iter().map(|group| Gid::from_raw(*group)).collect();
@@ -71,7 +75,7 @@ pub fn become_account((user, group): (u32, u32), groups: &[u32], parent_end: Sig
     };
     set_capabilities(None, sets).map_err(call_error("capset"))?;
     set_no_new_privs(true).map_err(call_error("PR_SET_NO_NEW_PRIVS"))?;
-    rustix::process::set_parent_process_death_signal(Some(parent_end))
+    rustix::process::set_parent_process_death_signal(Some(parent_exit_signal))
         .map_err(call_error("PR_SET_PDEATHSIG"))
 }
 

@@ -109,7 +109,7 @@ pub fn replace_file_durably(path: &Path, bytes: &[u8]) -> io::Result<()> {
 /// another account can also write to the directory, it can neither create nor replace such a file.
 ///
 /// # Errors
-/// Fails if the file cannot be read. If the file belongs to another user, the error is [`io::ErrorKind::NotFound`] too.
+/// Fails if the file cannot be read. If another user owns the file, the error is [`io::ErrorKind::NotFound`] too.
 pub fn read_owned_file(path: &Path) -> io::Result<Vec<u8>> {
     let mut options = OpenOptions::new();
     let mut file = options.read(true).custom_flags(NO_LINK).open(path)?;

@@ -24,7 +24,7 @@ use rustix::io::Errno;
 use rustix::process::geteuid;
 
 /// Maximum number of links that are followed in a path, as in path_resolution(7).
-const LINKS_MAX: usize = 40;
+const MAX_LINKS: usize = 40;
 const DIRECTORY: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
 /// Mode of a file that is created for appending, before the umask applies.
@@ -149,7 +149,7 @@ fn resolve(path: &Path) -> io::Result<ResolvedPath> {
             };
             if FileType::from_raw_mode(stat.st_mode) == FileType::Symlink {
                 links += 1;
-                if links > LINKS_MAX {
+                if links > MAX_LINKS {
                     return Err(Errno::LOOP.into());
                 }
                 if directory.is_writable_by_others() && !is_trusted_owner(stat.st_uid) {
@@ -215,7 +215,7 @@ mod tests {
 
     const OTHER: u32 = 65_534;
 
-    /// A test directory: `own` belongs to this account, `theirs` to another account.
+    /// A test directory: this account owns `own`, another account owns `theirs`.
     struct TestDirectory(PathBuf);
 
     impl TestDirectory {

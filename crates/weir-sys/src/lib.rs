@@ -33,7 +33,7 @@ pub mod untrusted_file;
 pub use activation::inherited_files;
 pub use capability::{Capabilities, Capability};
 pub use cgroup::Cgroup;
-pub use channel::{Channel, FILES_MAX, MESSAGE_MAX, Message};
+pub use channel::{Channel, MAX_FILES, MAX_MESSAGE_BYTES, Message};
 pub use clock::{Clock, boot_id, now_ns};
 #[cfg(debug_assertions)]
 pub use confine::{ActionResults, try_forbidden_actions};

@@ -1,6 +1,6 @@
 //! Locks a file so that only one process at a time can use a runtime directory.
 //!
-//! The lock uses flock(2): the kernel releases it when the process ends, so a stale file never blocks another process.
+//! The lock uses flock(2): the kernel releases it when the process exits, so a stale file never blocks another process.
 //! The process ID in the file is used only for messages.
 
 use std::fs::{File, OpenOptions, TryLockError};
@@ -128,7 +128,7 @@ fn is_same_file(file: &File, path: &Path) -> bool {
     })
 }
 
-/// A process that receives the descriptor also holds the lock, until it closes the descriptor or ends.
+/// A process that receives the descriptor also holds the lock, until it closes the descriptor or exits.
 impl AsFd for LockFile {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()

@@ -108,7 +108,7 @@ pub fn user_name(id: u32) -> Option<String> {
     line.split(':').next().map(str::to_owned)
 }
 
-/// Returns the port of a service name with a protocol.
+/// Returns the port of a service name for a protocol.
 pub fn port_of(service: &str, protocol: &str) -> Option<u16> {
     let text = fs::read_to_string(SERVICES).ok()?;
     parse_services(&text)
@@ -116,7 +116,7 @@ pub fn port_of(service: &str, protocol: &str) -> Option<u16> {
         .map(|entry| entry.port)
 }
 
-/// Returns the first name of a port with a protocol.
+/// Returns the first service name of a port for a protocol.
 pub fn service_of(port: u16, protocol: &str) -> Option<String> {
     let text = fs::read_to_string(SERVICES).ok()?;
     let entry =

@@ -62,7 +62,7 @@ impl NetNs {
         })
     }
 
-    /// Opens the namespace `name` of `ip netns`.
+    /// Opens the namespace that `ip netns` lists as `name`.
     ///
     /// # Errors
     /// See [`NetNs::open`]; a name that contains `/` is invalid.

@@ -64,7 +64,7 @@ pub fn account(name: &str) -> Option<(u32, u32)> {
     Some((fields.next()?.ok()?, fields.next()?.ok()?))
 }
 
-/// The `PATH` of programs that run under an account.
+/// The `PATH` for programs that run under an account.
 const ACCOUNT_PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// Prepares a program to run as a user and group, in its own process group and in `/`. Its environment contains only
@@ -130,7 +130,7 @@ pub fn keep_net_raw(account: Option<(u32, u32)>) -> Result<()> {
 /// Fails if the socket is not a unix socket.
 pub fn peer_groups(socket: std::os::fd::BorrowedFd<'_>) -> io::Result<Vec<u32>> {
     use std::os::fd::AsRawFd;
-    let mut groups = vec![0_u32; GROUPS_MAX];
+    let mut groups = vec![0_u32; MAX_GROUPS];
     let mut length = libc::socklen_t::try_from(size_of_val(groups.as_slice())).unwrap_or(0);
     // SAFETY: the buffer and its length are live for the call, and the length is that of the buffer in bytes.
     let result = unsafe {
@@ -149,10 +149,10 @@ pub fn peer_groups(socket: std::os::fd::BorrowedFd<'_>) -> io::Result<Vec<u32>> 
     Ok(groups)
 }
 
-/// Maximum number of groups of a process (NGROUPS_MAX).
-const GROUPS_MAX: usize = 65_536;
+/// Maximum number of groups that a process can have (NGROUPS_MAX).
+const MAX_GROUPS: usize = 65_536;
 
-/// Makes the kernel send SIGTERM to the calling process when its parent ends. The parent must have started the calling
+/// Makes the kernel send SIGTERM to the calling process when its parent exits. The parent must have started the calling
 /// thread.
 ///
 /// # Errors
@@ -205,7 +205,7 @@ pub fn create_shared_file(name: &str) -> Result<std::os::fd::OwnedFd> {
 pub fn read_stdout_file() -> io::Result<Vec<u8>> {
     let stdout = rustix::stdio::stdout();
     let size = rustix::fs::fstat(stdout)?.st_size;
-    let mut content = vec![0; usize::try_from(size).unwrap_or(0).min(SHARED_MAX_BYTES)];
+    let mut content = vec![0; usize::try_from(size).unwrap_or(0).min(MAX_SHARED_BYTES)];
     let length = rustix::io::pread(stdout, &mut content, 0)?;
     content.truncate(length);
     Ok(content)
@@ -232,4 +232,4 @@ pub fn replace_stdout_file(content: &[u8]) -> io::Result<()> {
 }
 
 /// Maximum size of a shared file that is read, in bytes.
-const SHARED_MAX_BYTES: usize = 1 << 20;
+const MAX_SHARED_BYTES: usize = 1 << 20;

@@ -22,7 +22,7 @@ use crate::untrusted_file::{self, Owner};
 /// A program that the helper runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Program {
-    /// The program of a health check, run under the account in its configuration.
+    /// A health check program, run under the account in its configuration.
     Check {
         /// Program and arguments.
         command: Vec<String>,
@@ -33,7 +33,7 @@ pub enum Program {
         /// The server's port, if it has one.
         port: Option<u16>,
     },
-    /// The notification program of a pool.
+    /// A pool's notification program.
     Notify {
         /// Program and arguments.
         command: Vec<String>,
@@ -50,7 +50,7 @@ pub enum Program {
         /// The reason.
         reason: String,
     },
-    /// The program of a notifier. The helper takes the program, arguments and account from its configuration.
+    /// A notifier's program. The helper takes the program, arguments and account from its configuration.
     Notifier {
         /// The notifier.
         notifier: String,
@@ -61,8 +61,8 @@ pub enum Program {
     },
 }
 
-/// A callback for the end of a program. Its argument is the exit code, `None` if a signal killed the program, or the
-/// error if the program could not be run.
+/// A callback that is called when a program exits. Its argument is the exit code, `None` if a signal killed the
+/// program, or the error if the program could not be run.
 pub type ExitCallback = Box<dyn FnOnce(io::Result<Option<i32>>) + Send>;
 
 /// A process that opens files and sockets and runs programs for this process, if the helper's policy permits this. The
@@ -238,7 +238,7 @@ pub fn read_untrusted(path: &Path, owner: Owner, max_bytes: u64) -> Result<Strin
 
 /// Binds a nonblocking TCP socket. The socket can share its address with other sockets of the same user (SO_REUSEPORT),
 /// and the address need not currently exist on this machine (IP_FREEBIND). If there is a helper, it binds all sockets,
-/// so they belong to the same user. If the helper rejects a request, this process binds the socket itself.
+/// so all of them have the same owner. If the helper rejects a request, this process binds the socket itself.
 ///
 /// # Errors
 /// Fails if the kernel rejects the request.

@@ -18,8 +18,8 @@ use crate::{Error, Result};
 
 /// Maximum length of a received packet, in bytes. Longer packets are truncated, so the protocol's length check rejects
 /// them.
-const PACKET_MAX: usize = 4096;
-const HEADER_V4: usize = 20;
+const MAX_PACKET_BYTES: usize = 4096;
+const IPV4_HEADER_BYTES: usize = 20;
 /// Class selector 6, network control (RFC 2474).
 const TRAFFIC_CLASS: u8 = 0xc0;
 
@@ -149,7 +149,7 @@ impl RawIpSocket {
     /// # Errors
     /// Fails if the interface no longer exists, or is down.
     pub fn receive(&self) -> Result<Option<RawPacket>> {
-        let mut bytes = [0_u8; PACKET_MAX];
+        let mut bytes = [0_u8; MAX_PACKET_BYTES];
         let received = match self.source {
             IpAddr::V4(_) => self.receive_v4(&mut bytes),
             IpAddr::V6(_) => self.receive_v6(&mut bytes),
@@ -258,7 +258,7 @@ impl AsRawFd for RawIpSocket {
 
 /// Returns a packet with its IPv4 header. The kernel fills in checksum, total length and identification (raw(7)).
 fn packet_v4(protocol: u8, source: Ipv4Addr, destination: Ipv4Addr, payload: &[u8]) -> Vec<u8> {
-    let mut packet = vec![0; HEADER_V4];
+    let mut packet = vec![0; IPV4_HEADER_BYTES];
     packet[0] = 0x45;
     packet[1] = TRAFFIC_CLASS;
     packet[8] = 255;
@@ -270,14 +270,14 @@ fn packet_v4(protocol: u8, source: Ipv4Addr, destination: Ipv4Addr, payload: &[u
 }
 
 fn parse_v4(bytes: &[u8]) -> Option<RawPacket> {
-    let header = bytes.first_chunk::<HEADER_V4>()?;
+    let header = bytes.first_chunk::<IPV4_HEADER_BYTES>()?;
     let start = usize::from(header[0] & 0x0f) * 4;
     let address = |offset: usize| {
         let [a, b, c, d] = [0, 1, 2, 3].map(|index| header[offset + index]);
         Ipv4Addr::new(a, b, c, d)
     };
     Some(RawPacket {
-        bytes: bytes.get(start.max(HEADER_V4)..)?.to_vec(),
+        bytes: bytes.get(start.max(IPV4_HEADER_BYTES)..)?.to_vec(),
         source: address(12).into(),
         destination: address(16).into(),
         hop_limit: header[8],
@@ -301,7 +301,7 @@ mod tests {
             (parsed.hop_limit, parsed.bytes.as_slice()),
             (255, &b"abc"[..])
         );
-        for length in 0..HEADER_V4 {
+        for length in 0..IPV4_HEADER_BYTES {
             assert_eq!(parse_v4(&packet[..length]), None);
         }
         let mut options = packet;

@@ -68,7 +68,7 @@ impl ServiceSocket {
     /// socket has mode 0660. An old socket with this name is replaced.
     ///
     /// # Errors
-    /// Fails if the directory belongs to another user, other users can write to it, or a system call fails.
+    /// Fails if another user owns the directory, other users can write to it, or a system call fails.
     pub fn listen(path: &Path, group: u32) -> Result<Self> {
         let call_error = |error: io::Error| Error::file(path, error);
         let directory = path.parent().unwrap_or_else(|| Path::new("/"));

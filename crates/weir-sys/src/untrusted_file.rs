@@ -3,7 +3,7 @@
 //! The daemon may run as root while the writer does not, so the path is not trusted, and the open descriptor is
 //! checked. The configured directory is opened by its path, following links, because the operator specified the path.
 //! The file must be inside the directory, even if links lead to it (`..data -> ..2026_01` of a Kubernetes volume), and
-//! must be a regular file of an expected owner. Error messages never contain content of the file.
+//! must be a regular file with an expected owner. Error messages never contain file content.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -258,7 +258,7 @@ mod tests {
             chown(&file, Some(file_owner), None).unwrap();
             read(&file, Owner::Expected, MAX_BYTES)
         };
-        // The directory belongs to a discovery program. The file belongs to the same user or to root.
+        // A discovery program owns the directory. The same user or root owns the file.
         assert!(read_owned_by(65_534, 65_534).is_ok());
         assert!(read_owned_by(65_534, 0).is_ok());
         assert!(read_owned_by(0, 0).is_ok());

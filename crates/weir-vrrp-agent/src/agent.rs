@@ -71,7 +71,7 @@ struct Agent {
     pending: HashMap<u64, Purpose>,
     handover: Handover,
     /// The daemon's last report on tracked services, pools and the data plane.
-    observed: Option<ObservedState>,
+    observed_state: Option<ObservedState>,
     /// Whether virtual routers are being stopped because they are no longer configured.
     is_reconfiguring: bool,
 }
@@ -141,7 +141,7 @@ pub async fn run(channel: Channel, runtime_dir: &Path, standby: bool) -> Result<
         tracked: Vec::new(),
         pending: HashMap::new(),
         handover: Handover::open(),
-        observed: None,
+        observed_state: None,
         is_reconfiguring: false,
     };
     agent.request(Request::Policy, Purpose::Policy)?;
@@ -321,12 +321,12 @@ impl Agent {
                     .handle_tracked(tracked.router, tracked.object, state, now());
             }
         }
-        self.evaluate_observed();
+        self.evaluate_observed_state();
     }
 
     /// Evaluates tracked services, pools and the data plane.
-    fn evaluate_observed(&mut self) {
-        let Some(observed) = &self.observed else {
+    fn evaluate_observed_state(&mut self) {
+        let Some(observed) = &self.observed_state else {
             return;
         };
         for tracked in &self.tracked {

@@ -24,7 +24,7 @@ const CHECKSUM_RANGE: std::ops::Range<usize> = 6..8;
 const SENDERS_MAX: usize = 16;
 
 /// Permitted length of a key, in bytes.
-pub const HMAC_KEY: std::ops::RangeInclusive<usize> = 32..=64;
+pub const HMAC_KEY_BYTES: std::ops::RangeInclusive<usize> = 32..=64;
 
 /// A key. `Debug` does not print its value.
 #[derive(Clone, PartialEq, Eq)]
@@ -73,7 +73,7 @@ pub struct HmacConfig {
 pub(crate) struct Hmac {
     config: HmacConfig,
     /// The last sequence number sent.
-    sent: u64,
+    last_sent: u64,
     /// The last sequence number from each sender; the most recent sender is last.
     last_received: Vec<(IpAddr, u64)>,
 }
@@ -109,7 +109,7 @@ impl Hmac {
     pub(crate) const fn new(config: HmacConfig) -> Self {
         Self {
             config,
-            sent: 0,
+            last_sent: 0,
             last_received: Vec::new(),
         }
     }
@@ -131,14 +131,15 @@ impl Hmac {
         }
         let clock = sequence_from_time(unix);
         // After the clock has been set back, receivers would reject the old sequence if it continued.
-        let is_outside_window = seconds_between(unix, self.sent) > self.config.window.as_secs();
-        self.sent = if is_after(clock, self.sent) || is_outside_window {
+        let is_outside_window =
+            seconds_between(unix, self.last_sent) > self.config.window.as_secs();
+        self.last_sent = if is_after(clock, self.last_sent) || is_outside_window {
             clock
         } else {
-            self.sent.wrapping_add(1)
+            self.last_sent.wrapping_add(1)
         };
         let mut trailer = vec![TYPE_SHA256, self.config.signing_key_id, 0, 0];
-        trailer.extend(self.sent.to_be_bytes());
+        trailer.extend(self.last_sent.to_be_bytes());
         let key = self
             .config
             .keys

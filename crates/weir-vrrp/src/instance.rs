@@ -44,7 +44,7 @@ impl State {
 /// A request to the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Output {
-    /// Send [`Instance::advertisement`] with this priority, in the form [`Instance::checksum`].
+    /// Send [`Instance::advertisement`] with this priority and the checksum form [`Instance::checksum`].
     Send {
         /// Priority; 0 if this router stops being active.
         priority: u8,
@@ -99,7 +99,7 @@ pub struct Instance {
     tracked: Vec<TrackedState>,
     /// Why an operator or the driver keeps the router from being active.
     block_reason: Option<&'static str>,
-    /// The reason for the fault of another member of the group, if there is one.
+    /// The reason for the fault of another member of the group; `None` = no other member is in fault.
     group_fault: Option<String>,
     /// Weights of objects that only other members of the group track.
     group_weight: i32,
@@ -127,7 +127,7 @@ pub struct Instance {
     /// arrives within a second after another router's announcement (`locktime`, arp(7)).
     assert_at: Option<Duration>,
     checksum: ChecksumForm,
-    /// Number of packets whose list of addresses differs from the configured one.
+    /// Number of packets whose address list differs from the configured one.
     mismatches: u64,
     outputs: VecDeque<Output>,
 }
@@ -231,7 +231,7 @@ impl Instance {
         self.id_conflict = (advertisement.priority > 0).then_some((conflict, end));
     }
 
-    /// Returns the number of packets whose list of addresses differs from the configured one.
+    /// Returns the number of packets whose address list differs from the configured one.
     pub const fn mismatches(&self) -> u64 {
         self.mismatches
     }

@@ -9,11 +9,11 @@ mod packet;
 mod router;
 mod settings;
 
-pub use hmac::{HMAC_KEY, HmacConfig, HmacKey, HmacMode};
+pub use hmac::{HMAC_KEY_BYTES, HmacConfig, HmacKey, HmacMode};
 pub use instance::{ActivePeer, IdConflict, Instance, Output, State};
 pub use packet::{
     Advertisement, ChecksumForm, DecodedPacket, GROUP_V4, GROUP_V6, HOP_LIMIT, IgnoreReason,
-    PROTOCOL, ReceivedPacket, Version, decode, listed_max,
+    PROTOCOL, ReceivedPacket, Version, decode, max_listed_addresses,
 };
 pub use router::{Counters, IgnoredCount, Router};
 pub use settings::{Announcements, Config, Effect, TrackConfig, TrackedState};

@@ -104,7 +104,7 @@ pub struct ReceivedPacket<'a> {
 /// A decoded packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DecodedPacket {
-    /// The packet's content.
+    /// The advertisement in the packet.
     pub advertisement: Advertisement,
     /// Checksum form of the packet; meaningful only for version 3 over IPv4.
     pub checksum: ChecksumForm,
@@ -125,7 +125,7 @@ pub enum IgnoreReason {
     Length,
     /// The checksum is wrong.
     Checksum,
-    /// No virtual router with this ID and family.
+    /// No virtual router has this ID and address family.
     RouterId,
     /// The interval is zero, or differs from the configured interval in version 2.
     Interval,
@@ -245,7 +245,7 @@ fn sum(bytes: &[u8], source: IpAddr, destination: IpAddr, form: ChecksumForm) ->
 
 /// Returns the maximum number of addresses in a packet: as many as fit into an Ethernet frame, at most 255. keepalived
 /// has the same limit.
-pub const fn listed_max(is_ipv4: bool, has_trailer: bool) -> usize {
+pub const fn max_listed_addresses(is_ipv4: bool, has_trailer: bool) -> usize {
     let (headers, size) = if is_ipv4 {
         (14 + 20 + HEADER_BYTES + AUTHENTICATION_BYTES, 4)
     } else {
@@ -334,7 +334,7 @@ fn address(bytes: &[u8]) -> Option<IpAddr> {
     Some(Ipv6Addr::from(address).into())
 }
 
-/// Returns the form of the checksum if the checksum is valid. It does not cover the trailer, except over IPv6, where
+/// Returns the checksum form if the checksum is valid. It does not cover the trailer, except over IPv6, where
 /// the sender's kernel includes the trailer.
 fn checksum_form(
     arrival: &ReceivedPacket<'_>,
@@ -501,11 +501,17 @@ mod tests {
     #[test]
     fn listed_addresses_fit_into_a_frame() {
         assert_eq!(
-            (listed_max(true, false), listed_max(true, true)),
+            (
+                max_listed_addresses(true, false),
+                max_listed_addresses(true, true)
+            ),
             (255, 255)
         );
         assert_eq!(
-            (listed_max(false, false), listed_max(false, true)),
+            (
+                max_listed_addresses(false, false),
+                max_listed_addresses(false, true)
+            ),
             (89, 88)
         );
     }

@@ -36,7 +36,7 @@ pub struct IgnoredCount {
 #[derive(Debug, Default)]
 pub struct Router {
     instances: Vec<(Instance, Counters)>,
-    /// State of the authentication trailers, for each instance.
+    /// Authentication trailer state, for each instance.
     hmacs: Vec<Option<Hmac>>,
     outputs: VecDeque<(usize, Output)>,
 }
@@ -243,7 +243,7 @@ impl Router {
         self.collect_outputs();
     }
 
-    /// Returns the indexes of virtual routers that `configs` does not contain. The driver must stop them before it
+    /// Returns the indices of virtual routers that `configs` does not contain. The driver must stop them before it
     /// calls [`Self::handle_configs`].
     pub fn removed_by(&self, configs: &[Config]) -> Vec<usize> {
         let instances = self.instances.iter().enumerate();

@@ -43,7 +43,7 @@ pub struct Config {
     pub version: Version,
     /// Virtual router ID.
     pub vrid: u8,
-    /// 1 to 255; 255 marks the address owner.
+    /// Priority without the weights of tracked objects, 1 to 255; 255 = the address owner.
     pub priority: u8,
     /// Interval between advertisements.
     pub interval: Duration,
@@ -62,7 +62,7 @@ pub struct Config {
     /// Checksum form of sent packets before the first packet is received; afterwards, the form of the last received
     /// packet is used.
     pub checksum: ChecksumForm,
-    /// When addresses are announced.
+    /// When and how often addresses are announced.
     pub announcements: Announcements,
     /// Simple text password (version 2 only).
     pub password: Option<[u8; 8]>,

@@ -9,7 +9,7 @@ use crate::protocol::EtherType;
 const CHECKSUM_PRESENT: u16 = 0x8000;
 const VERSION_MASK: u16 = 0x0007;
 
-/// A packet with a complete header.
+/// A GRE packet with a complete header.
 #[derive(Debug, Clone, Copy)]
 pub struct GreView<'a> {
     bytes: &'a [u8],
@@ -69,7 +69,7 @@ impl<'a> GreView<'a> {
     }
 }
 
-/// The header fields.
+/// The GRE header fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct GreHeader {
     /// Type of the inner packet.

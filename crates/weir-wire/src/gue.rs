@@ -45,7 +45,7 @@ impl RemoteChecksum {
     }
 }
 
-/// A packet with a complete header and complete options.
+/// A GUE packet with a complete header and complete options.
 #[derive(Debug, Clone, Copy)]
 pub struct GueView<'a> {
     bytes: &'a [u8],
@@ -142,7 +142,7 @@ impl<'a> GueView<'a> {
     }
 }
 
-/// The header fields.
+/// The GUE header fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct GueHeader {
     /// Protocol of the inner packet.

@@ -9,7 +9,7 @@ use crate::bytes::{array_at, put, require, tail, u8_at};
 use crate::checksum::Sum;
 use crate::error::{Layer, ParseError};
 
-/// A message with its eight fixed bytes.
+/// An ICMP message with its eight fixed bytes.
 #[derive(Debug, Clone, Copy)]
 pub struct Icmpv4View<'a> {
     bytes: &'a [u8],
@@ -123,7 +123,7 @@ pub enum Icmpv4Message {
         kind: u8,
         /// Code.
         code: u8,
-        /// The second word.
+        /// The second word: bytes 4 to 7.
         rest: [u8; 4],
     },
 }

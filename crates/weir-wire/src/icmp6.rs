@@ -7,7 +7,7 @@ use crate::bytes::{array_at, put, require, tail, u8_at};
 use crate::checksum::Sum;
 use crate::error::{Layer, ParseError};
 
-/// A message with its first eight bytes.
+/// An ICMPv6 message with its first eight bytes.
 #[derive(Debug, Clone, Copy)]
 pub struct Icmpv6View<'a> {
     bytes: &'a [u8],
@@ -110,7 +110,7 @@ pub enum Icmpv6Message {
         kind: u8,
         /// Code.
         code: u8,
-        /// The second word.
+        /// The second word: bytes 4 to 7.
         rest: [u8; 4],
     },
 }
@@ -133,7 +133,7 @@ impl Icmpv6Message {
         }
     }
 
-    /// Returns whether the message is one of the four errors of RFC 4443, which quote a packet.
+    /// Returns whether the message is one of the four errors in RFC 4443, which quote a packet.
     #[must_use]
     pub const fn is_error(self) -> bool {
         matches!(self.kind_and_code().0, 1..=4)

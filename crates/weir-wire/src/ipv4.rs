@@ -14,7 +14,7 @@ const DONT_FRAGMENT: u16 = 0x4000;
 const MORE_FRAGMENTS: u16 = 0x2000;
 const OFFSET_MASK: u16 = 0x1fff;
 
-/// A packet with a complete header and consistent lengths.
+/// An IPv4 packet with a complete header and consistent lengths.
 #[derive(Debug, Clone, Copy)]
 pub struct Ipv4View<'a> {
     bytes: &'a [u8],
@@ -217,7 +217,7 @@ impl Ipv4Fragment {
     }
 }
 
-/// The header fields, except lengths and checksum, which are computed.
+/// The IPv4 header fields, except lengths and checksum, which are computed.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Ipv4Header {
     /// Source address.

@@ -10,7 +10,7 @@ use crate::bytes::{array_at, require, tail, u8_at, u16_at, u32_at};
 use crate::error::{Layer, LengthField, ParseError};
 use crate::protocol::IpProtocol;
 
-/// A packet with a complete header and a consistent length.
+/// An IPv6 packet with a complete header and a consistent length.
 #[derive(Debug, Clone, Copy)]
 pub struct Ipv6View<'a> {
     bytes: &'a [u8],
@@ -111,7 +111,7 @@ impl<'a> Ipv6View<'a> {
     }
 }
 
-/// The header fields, except the length, which is computed.
+/// The IPv6 header fields, except the length, which is computed.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Ipv6Header {
     /// Source address.

@@ -9,7 +9,7 @@
 //!
 //! The crate does not panic on any input, does no I/O, and uses neither clocks nor random numbers: its output is
 //! deterministic. It does not reassemble fragments. TCP states and forwarding decisions are in `weir-flow`. The crate
-//! does not depend on other crates of Weir.
+//! does not depend on other Weir crates.
 //!
 //! ```
 //! use weir_wire::{Packet, TcpFlags};
@@ -84,6 +84,6 @@ pub use udp::{UdpHeader, UdpView};
 /// UDP port assigned to GUE by IANA; [`Packet::parse`] expects GUE on this port.
 pub const GUE_PORT: u16 = 6080;
 
-/// Entry point of the builder and of the decoder.
+/// Entry point for the builder and the decoder.
 #[derive(Debug, Clone, Copy)]
 pub struct Packet;

@@ -6,7 +6,7 @@ use crate::error::{Layer, LengthField, ParseError};
 use crate::options::HeaderOptions;
 use crate::protocol::TcpFlags;
 
-/// A segment with a complete header.
+/// A TCP segment with a complete header.
 #[derive(Debug, Clone, Copy)]
 pub struct TcpView<'a> {
     bytes: &'a [u8],
@@ -94,7 +94,7 @@ impl<'a> TcpView<'a> {
     }
 }
 
-/// The header fields.
+/// The TCP header fields.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct TcpHeader {
     /// Source port.

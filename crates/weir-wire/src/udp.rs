@@ -5,7 +5,7 @@ use crate::bytes::{put, require, tail, u16_at};
 use crate::checksum::{Sum, udp_checksum_field};
 use crate::error::{Layer, LengthField, ParseError};
 
-/// A datagram with a consistent length.
+/// A UDP datagram with a consistent length.
 #[derive(Debug, Clone, Copy)]
 pub struct UdpView<'a> {
     bytes: &'a [u8],
@@ -91,7 +91,7 @@ impl<'a> UdpView<'a> {
     }
 }
 
-/// The header fields, except length and checksum, which are computed.
+/// The UDP header fields, except length and checksum, which are computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct UdpHeader {
     /// Source port.

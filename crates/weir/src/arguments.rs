@@ -32,7 +32,8 @@ pub(crate) struct Arguments {
     pub(crate) command: Command,
 }
 
-/// Options of every command: the paths of one director. Several directors can run on one machine with different paths.
+/// Options for every command: the paths that one director uses. Several directors can run on one machine with different
+/// paths.
 #[derive(Debug, Args)]
 pub(crate) struct GlobalOptions {
     /// Configuration file [default: /etc/weir/weir.toml; reload, plan and explain: the daemon's current file]
@@ -68,7 +69,7 @@ pub(crate) struct GlobalOptions {
 }
 
 impl GlobalOptions {
-    /// Returns the path of the configuration file; the default is [`DEFAULT_CONFIG`].
+    /// Returns the configuration file path; the default is [`DEFAULT_CONFIG`].
     pub(crate) fn config(&self) -> &Path {
         self.config.as_deref().unwrap_or(Path::new(DEFAULT_CONFIG))
     }
@@ -96,7 +97,7 @@ impl GlobalOptions {
             + &option("--pin-dir", &self.pin_dir, DEFAULT_PIN_DIR)
     }
 
-    /// Returns the absolute path of the configuration file, to pass to another process; `None` = no file was specified.
+    /// Returns the absolute configuration file path, to pass to another process; `None` = no file was specified.
     pub(crate) fn absolute_config(&self) -> Result<Option<PathBuf>, Failure> {
         let absolute = self.config.as_deref().map(std::path::absolute);
         Ok(absolute.transpose()?)
@@ -302,7 +303,7 @@ pub(crate) enum NodeAction {
     Ready,
 }
 
-/// Files that are generated from the definition of the command line.
+/// Files that are generated from the command line definition.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Generate {
     /// Print the completion script for a shell

@@ -1,5 +1,5 @@
 //! Runs random valid and invalid ipvsadm command lines: no command crashes the director, no rejected command changes
-//! the table, and the table always equals a model.
+//! the table, and the table always matches a model.
 //!
 //! The model does not use the parser: the test generates each line together with its effect, and keeps the table as the
 //! text that `-S` must print.
@@ -29,8 +29,8 @@ impl RandomSource {
     }
 }
 
-/// Maps each service, written as `-S` prints it, to the text after `-s` and to its servers, and maps the address of
-/// each server to the text after the address.
+/// Maps each service, as `-S` prints it, to the text after `-s` and to its servers. Maps each server's address to the
+/// text after the address.
 type Model = BTreeMap<&'static str, (String, BTreeMap<String, String>)>;
 
 /// The services in listing order.
@@ -48,8 +48,7 @@ fn port(service: &str) -> &str {
     port
 }
 
-/// Returns a syntactically valid line and the model after it, or `None` instead of the model if the line must be
-/// rejected.
+/// Returns a syntactically valid line, and the model after the line is applied, or `None` if the line must be rejected.
 fn random_line(random: &mut RandomSource, model: &Model) -> (String, Option<Model>) {
     let service = random.pick(&SERVICES);
     let service_exists = model.contains_key(service);
@@ -57,12 +56,12 @@ fn random_line(random: &mut RandomSource, model: &Model) -> (String, Option<Mode
     match random.below(20) {
         0..5 => {
             let command = random.pick(&["-A", "-A", "-E"]);
-            let (given, printed, valid) = service_options(random, service);
+            let (written_options, printed_options, is_valid) = service_options(random, service);
             let servers = model.get(service).map(|(_, servers)| servers.clone());
-            next.insert(service, (printed, servers.unwrap_or_default()));
-            let is_accepted = valid && service_exists == (command == "-E");
+            next.insert(service, (printed_options, servers.unwrap_or_default()));
+            let is_accepted = is_valid && service_exists == (command == "-E");
             (
-                format!("{command} {service}{given}"),
+                format!("{command} {service}{written_options}"),
                 is_accepted.then_some(next),
             )
         }
@@ -71,17 +70,18 @@ fn random_line(random: &mut RandomSource, model: &Model) -> (String, Option<Mode
             (format!("-D {service}"), service_exists.then_some(next))
         }
         6..15 => {
-            let (address, given, printed, valid) = server_options(random, service);
-            let exists = model
+            let (address, written_options, printed_options, is_valid) =
+                server_options(random, service);
+            let server_exists = model
                 .get(service)
                 .is_some_and(|(_, servers)| servers.contains_key(&address));
             let command = random.pick(&["-a", "-a", "-e", "--edit-server"]);
-            let is_accepted = service_exists && valid && exists != (command == "-a");
+            let is_accepted = service_exists && is_valid && server_exists != (command == "-a");
             if let Some((_, servers)) = next.get_mut(service) {
-                servers.insert(address.clone(), printed);
+                servers.insert(address.clone(), printed_options);
             }
             (
-                format!("{command} {service} -r {address}{given}"),
+                format!("{command} {service} -r {address}{written_options}"),
                 is_accepted.then_some(next),
             )
         }
@@ -93,11 +93,14 @@ fn random_line(random: &mut RandomSource, model: &Model) -> (String, Option<Mode
                 Some(servers) => servers[random.below(servers.len())].clone(),
                 None => "10.71.0.99:80".to_owned(),
             };
-            let exists = next
+            let server_exists = next
                 .get_mut(service)
                 .and_then(|(_, servers)| servers.remove(&address))
                 .is_some();
-            (format!("-d {service} -r {address}"), exists.then_some(next))
+            (
+                format!("-d {service} -r {address}"),
+                server_exists.then_some(next),
+            )
         }
         17 => (format!("-Z {service}"), service_exists.then_some(next)),
         18 => ("--set 0 0 0".to_owned(), Some(next)),
@@ -106,52 +109,53 @@ fn random_line(random: &mut RandomSource, model: &Model) -> (String, Option<Mode
     }
 }
 
-/// Returns a service's options as given on the command line and as printed, and whether they are valid.
+/// Returns a service's options as written on the command line and as printed, and whether they are valid.
 fn service_options(random: &mut RandomSource, service: &str) -> (String, String, bool) {
-    let v6 = service.contains('[');
+    let service_is_v6 = service.contains('[');
     let is_udp = service.starts_with("-u");
     let scheduler = random.pick(&["rr", "wrr", "lc", "wlc", "sh", "mh", "none", "nope"]);
-    let (mut given, mut printed) = (format!(" -s {scheduler}"), scheduler.to_owned());
-    let mut valid = scheduler != "nope";
+    let (mut written_options, mut printed_options) =
+        (format!(" -s {scheduler}"), scheduler.to_owned());
+    let mut is_valid = scheduler != "nope";
     if random.below(3) == 0 {
         let seconds = random.pick(&["1", "300", "2678400"]);
-        given += &format!(" -p {seconds}");
-        printed += &format!(" -p {seconds}");
-        let mask = match v6 {
+        written_options += &format!(" -p {seconds}");
+        printed_options += &format!(" -p {seconds}");
+        let mask = match service_is_v6 {
             true => random.pick(&["128", "64", "129"]),
             false => random.pick(&["255.255.255.255", "255.255.0.0", "255.0.255.0"]),
         };
         if random.below(2) == 0 {
-            given += &format!(" -M {mask}");
-            valid &= mask != "129" && mask != "255.0.255.0";
+            written_options += &format!(" -M {mask}");
+            is_valid &= mask != "129" && mask != "255.0.255.0";
             if !["128", "255.255.255.255"].contains(&mask) {
-                printed += &format!(" -M {mask}");
+                printed_options += &format!(" -M {mask}");
             }
         }
     }
     if random.below(6) == 0 {
-        given += " -o";
-        printed += " -o";
-        valid &= is_udp;
+        written_options += " -o";
+        printed_options += " -o";
+        is_valid &= is_udp;
     }
     if random.below(4) == 0 {
         let flag = random.pick(&["sh-port", "mh-fallback", "flag-1"]);
-        given += &format!(" -b {flag}");
-        valid &= flag == "flag-1" || flag[..2] == scheduler[..2];
+        written_options += &format!(" -b {flag}");
+        is_valid &= flag == "flag-1" || flag[..2] == scheduler[..2];
         let name = match (flag, scheduler) {
             ("flag-1", "sh" | "mh") => &format!("{scheduler}-fallback"),
             _ => flag,
         };
-        printed += &format!(" -b {name}");
+        printed_options += &format!(" -b {name}");
     }
-    (given, printed, valid)
+    (written_options, printed_options, is_valid)
 }
 
-/// Returns a server's address and port, its options as given on the command line and as printed, and whether they are
-/// valid.
+/// Returns a server's address and port, its options as written on the command line and as printed, and whether they
+/// are valid.
 fn server_options(random: &mut RandomSource, service: &str) -> (String, String, String, bool) {
-    let v6 = service.contains('[');
-    let server_is_v6 = if random.below(8) == 0 { !v6 } else { v6 };
+    let service_is_v6 = service.contains('[');
+    let server_is_v6 = service_is_v6 != (random.below(8) == 0);
     let host = 20 + random.below(3);
     let method = random.pick(&["-g", "-i", "-m", ""]);
     let masquerade_port = random.pick(&["8080", port(service)]);
@@ -166,12 +170,12 @@ fn server_options(random: &mut RandomSource, service: &str) -> (String, String, 
         false => format!("10.71.0.{host}:{port}"),
     };
     let weight = random.pick(&[0_u32, 1, 7, 70_000, 2_147_483_648]);
-    let mut given = format!(" {method} -w {weight}");
-    let mut printed = format!(
+    let mut written_options = format!(" {method} -w {weight}");
+    let mut printed_options = format!(
         "{} -w {weight}",
         if method.is_empty() { "-g" } else { method }
     );
-    let mut valid = weight <= 2_147_483_647 && (server_is_v6 == v6 || method == "-i");
+    let mut is_valid = weight <= 2_147_483_647 && (server_is_v6 == service_is_v6 || method == "-i");
     let tunnel = random.pick(&[
         ("", " --tun-type ipip"),
         (" --tun-type gre --tun-csum", " --tun-type gre --tun-csum"),
@@ -183,21 +187,21 @@ fn server_options(random: &mut RandomSource, service: &str) -> (String, String, 
         (" --tun-csum", ""),
     ]);
     if method == "-i" || random.below(8) == 0 {
-        given += tunnel.0;
-        valid &= tunnel.0.is_empty() || method == "-i" && !tunnel.1.is_empty();
+        written_options += tunnel.0;
+        is_valid &= tunnel.0.is_empty() || method == "-i" && !tunnel.1.is_empty();
     }
     if method == "-i" {
-        printed += tunnel.1;
+        printed_options += tunnel.1;
     }
     match random.below(8) {
-        0 => given += " -x 10 -y 5",
+        0 => written_options += " -x 10 -y 5",
         1 => {
-            given += " -x 5 -y 10";
-            valid = false;
+            written_options += " -x 5 -y 10";
+            is_valid = false;
         }
         _ => {}
     }
-    (address, given, printed, valid)
+    (address, written_options, printed_options, is_valid)
 }
 
 /// Returns a line that is always rejected, because it ends with an unknown option.
@@ -241,7 +245,7 @@ fn invalid_line(random: &mut RandomSource) -> String {
     format!("{} --no-such", tail.join(" "))
 }
 
-/// Returns the expected lines of `-S -n`, sorted because other tests cover the order.
+/// Returns the expected lines of `-S -n`, sorted, because other tests check the order.
 fn expected_listing(model: &Model) -> Vec<String> {
     let mut lines = Vec::new();
     for (service, (options, servers)) in model {
@@ -324,10 +328,10 @@ fn table_matches_model_soak() {
             }
         }
         if step % 10 == 0 || step + 1 == steps {
-            let (_, listed, _) = run_line("-S -n");
-            let mut listed: Vec<&str> = listed.lines().collect();
-            listed.sort_unstable();
-            assert_eq!(listed, expected_listing(&model), "{context}");
+            let (_, listing, _) = run_line("-S -n");
+            let mut listing: Vec<&str> = listing.lines().collect();
+            listing.sort_unstable();
+            assert_eq!(listing, expected_listing(&model), "{context}");
         }
     }
     assert!(
@@ -336,8 +340,8 @@ fn table_matches_model_soak() {
     );
     // Without a daemon, the program reads the table from the pinned data plane.
     world.kill_keeper(pid);
-    let (_, listed, _) = run_line("-S -n");
-    let mut listed: Vec<&str> = listed.lines().collect();
-    listed.sort_unstable();
-    assert_eq!(listed, expected_listing(&model), "without a daemon");
+    let (_, listing, _) = run_line("-S -n");
+    let mut listing: Vec<&str> = listing.lines().collect();
+    listing.sort_unstable();
+    assert_eq!(listing, expected_listing(&model), "without a daemon");
 }

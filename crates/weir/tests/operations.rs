@@ -431,7 +431,7 @@ fn hung_daemon_is_reported_and_pinned_state_is_shown() {
     );
     assert!(
         message.contains(&format!(
-            "the daemon does not respond: process {} is stopped",
+            "the daemon did not respond in time: process {} is stopped",
             hung.as_raw_nonzero()
         )),
         "{message}"

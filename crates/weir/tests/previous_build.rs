@@ -1,5 +1,5 @@
-//! Tests upgrades and downgrades between two builds under traffic, with `weir upgrade` and after a crash. `WEIR_OLDER`
-//! is the path of the other build's program; if it is unset, the current build replaces itself.
+//! Tests upgrades and downgrades between two builds under traffic, with `weir upgrade` and after a crash.
+//! `WEIR_OLD_BINARY` is the path of the other build's program; if it is unset, the current build replaces itself.
 
 #[path = "previous_build/failed_upgrade.rs"]
 mod failed_upgrade;

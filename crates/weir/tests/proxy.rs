@@ -168,10 +168,10 @@ fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// Returns the program that `Proxy::start` runs: the build at the path in `WEIR_OLDER` if it is set, otherwise the
-/// program under test. With `WEIR_OLDER`, upgrades alternate between the two.
+/// Returns the program that `Proxy::start` runs: the build at the path in `WEIR_OLD_BINARY` if it is set, otherwise the
+/// program under test. With `WEIR_OLD_BINARY`, upgrades alternate between the two.
 fn first_program() -> String {
-    std::env::var("WEIR_OLDER").unwrap_or_else(|_| PROGRAM.to_owned())
+    std::env::var("WEIR_OLD_BINARY").unwrap_or_else(|_| PROGRAM.to_owned())
 }
 
 /// Returns a configuration with the service `s` and its pool `p`. The service contains `service_lines`.
@@ -249,7 +249,7 @@ impl Proxy {
         }
     }
 
-    /// Sets the runtime directory and the pin directory of a command.
+    /// Sets a command's runtime directory and pin directory.
     fn set_directories(command: &mut Command, directory: &std::path::Path) {
         command
             .env("WEIR_RUNTIME_DIR", directory.join("run"))
@@ -269,7 +269,7 @@ impl Proxy {
         )
     }
 
-    /// Upgrades the daemon. With `WEIR_OLDER`, alternates between the two builds. Returns whether `weir upgrade`
+    /// Upgrades the daemon. With `WEIR_OLD_BINARY`, alternates between the two builds. Returns whether `weir upgrade`
     /// succeeded, and its output.
     fn upgrade(&self) -> (bool, String) {
         match self.upgrades.fetch_add(1, Ordering::Relaxed) % 2 {
@@ -282,7 +282,8 @@ impl Proxy {
     fn reload(&self, text: &str) {
         let file = self.directory.join("weir.toml");
         fs::write(&file, text).expect("write file");
-        let (succeeded, output) = self.weir(&["reload", "-c", file.to_str().expect("not UTF-8")]);
+        let (succeeded, output) =
+            self.weir(&["reload", "-c", file.to_str().expect("path is valid UTF-8")]);
         assert!(succeeded, "{output}");
     }
 
@@ -333,8 +334,8 @@ impl Client {
         self.0.write_all(request.as_bytes()).expect("write");
     }
 
-    /// Reads one response: the head, and as many body bytes as Content-Length announces (none without this field).
-    /// Returns `None` if the connection ended before the response began.
+    /// Reads one response: the head, and as many body bytes as Content-Length specifies (none without this field).
+    /// Returns `None` if the connection was closed before the response began.
     fn read_response(&mut self) -> std::io::Result<Option<(String, Vec<u8>)>> {
         let mut head = Vec::new();
         let mut byte = [0u8; 1];
@@ -368,7 +369,7 @@ impl Client {
         self.send(request);
         self.read_response()
             .expect("read response")
-            .expect("no response")
+            .expect("connection is open")
     }
 }
 

@@ -90,7 +90,7 @@ fn unprivileged_daemon_serves() {
     }
     let directory = SharedDirectory::new("separation");
     let older =
-        std::env::var("WEIR_OLDER").unwrap_or_else(|_| env!("CARGO_BIN_EXE_weir").to_owned());
+        std::env::var("WEIR_OLD_BINARY").unwrap_or_else(|_| env!("CARGO_BIN_EXE_weir").to_owned());
     let (text, log) = directory.run("separation.sh", &[&older]);
     let expected = [
         "start: served",

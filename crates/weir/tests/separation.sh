@@ -52,6 +52,7 @@ chmod 600 weir.toml parts/pool.toml
 export WEIR_RUNTIME_DIR=$dir/run WEIR_PIN_DIR=$dir/pin WEIR_TEST_ATTEMPTS=1
 (cd web && exec python3 -m http.server 8081 --bind 127.0.0.1) >/dev/null 2>&1 &
 origin=$!
+wait_for sh -c 'ss -ltn | grep -q "127.0.0.1:8081 "'
 cd /
 "$weir" run -c "$dir/weir.toml" >"$dir/out/log" 2>&1 &
 keeper=$!

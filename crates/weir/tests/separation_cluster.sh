@@ -38,6 +38,7 @@ link to_server $server 2
 link to_peer $peer 3
 (cd web && exec nsenter -t $server -n python3 -m http.server 80) >/dev/null 2>&1 &
 origin=$!
+wait_for in_server sh -c 'ss -ltn | grep -q ":80 "'
 
 start_etcd() {
   etcd --name e --data-dir "$data/etcd" --listen-client-urls http://10.80.3.1:2379 \

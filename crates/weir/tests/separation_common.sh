@@ -64,6 +64,7 @@ start_hosts() {
 start_origin() {
   (cd "$dir/web" && exec nsenter -t $server -n python3 -m http.server 80) >/dev/null 2>&1 &
   origin=$!
+  wait_for in_server sh -c 'ss -ltn | grep -q ":80 "'
 }
 
 # start_requests PAGE…: requests the pages in turn until `stop_requests`. The script defines `page`, with a limit of

@@ -31,6 +31,7 @@ nsenter -t $server -n ip link set eth0 up
 nsenter -t $server -n ip route add default via 10.81.2.1
 (cd web && exec nsenter -t $server -n python3 -m http.server 80) >/dev/null 2>&1 &
 origin=$!
+wait_for nsenter -t $server -n sh -c 'ss -ltn | grep -q ":80 "'
 cat >weir.toml <<END
 [node]
 vip_interface = "to_client"

@@ -30,7 +30,7 @@ fn required_services() -> Choices {
 pub(crate) static ANNOUNCE: Section = Section {
     path: "announce",
     page: "announce",
-    purpose: "Announces VIPs by BGP through a speaker that runs on this machine, so that routers distribute traffic \
+    purpose: "Announces VIPs with BGP through a speaker that runs on this machine, so that routers distribute traffic \
               over several directors (ECMP). A VIP is announced while its services are usable: their pools have a \
               usable server or meet their quorum, and the data plane is attached.",
     example: "[announce]\nspeaker = \"bird\"\nwithdraw_after = \"10s\"\n",
@@ -75,7 +75,7 @@ pub(crate) static ANNOUNCE: Section = Section {
             "require",
             Kind::OneOf(required_services),
             Default("any"),
-            "Whether all services that share a VIP must be able to serve, or only one of them.",
+            "Whether all services that share a VIP must be usable, or only one of them.",
             "require = \"all\"",
         ),
         Key::new(
@@ -89,8 +89,8 @@ pub(crate) static ANNOUNCE: Section = Section {
             "drain_communities",
             COMMUNITIES,
             Absent("`[\"65535:0\"]`"),
-            "Additional communities of the routes of a drained node. The default is GRACEFUL_SHUTDOWN (RFC 8326), for \
-             which routers must be configured to prefer other routes.",
+            "Additional communities for the routes while the node is being drained. The default is GRACEFUL_SHUTDOWN \
+             (RFC 8326); routers must be configured to prefer routes without it.",
             "drain_communities = [\"65001:999\"]",
         ),
         Key::new(

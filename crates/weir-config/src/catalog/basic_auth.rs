@@ -24,7 +24,7 @@ pub(crate) static BASIC_AUTH: Section = Section {
         ),
         Key::new(
             "file",
-            Kind::DescribedText("the absolute path of a file"),
+            Kind::DescribedText("an absolute file path"),
             Absent("no file"),
             "File with one `NAME:HASH` per line, as `htpasswd` writes it. Supported hashes: bcrypt (`$2y$`), SHA-256 \
              crypt (`$5$`), SHA-512 crypt (`$6$`), `$apr1$` and `{SHA}`. Changes to the file take effect within a few \
@@ -36,7 +36,7 @@ pub(crate) static BASIC_AUTH: Section = Section {
         Key::new(
             "users",
             Kind::List(&Kind::DescribedText("`NAME:HASH`")),
-            Absent("only the users of `file`"),
+            Absent("only the users in `file`"),
             "Users, in the same format as in `file`.",
             "users = [\"anna:{SHA}W6ph5Mm5Pz8GgiULbPgzG37mj9g=\"]",
         )

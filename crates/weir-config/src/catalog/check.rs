@@ -136,15 +136,15 @@ pub(crate) static CHECK: Section = Section {
             "address",
             Kind::Address,
             Absent("the server's address"),
-            "Target address of probes, instead of the server's.",
+            "Target address for probes, instead of the server's.",
             "address = \"10.9.0.5\"",
         )
         .known_as(&["connect_ip", "addr"]),
         Key::new(
             "port",
             integer((1, 65_535)),
-            Absent("the server's port, otherwise the first exact port that a service of the pool listens on"),
-            "Target port of probes.",
+            Absent("the server's port, otherwise the first exact port that a service using the pool listens on"),
+            "Target port for probes.",
             "port = 8081",
         )
         .known_as(&["connect_port", "checkport"]),
@@ -152,7 +152,7 @@ pub(crate) static CHECK: Section = Section {
             "source",
             Kind::Address,
             Absent("selected by the kernel"),
-            "Source address of probes. It must be an address of the director.",
+            "Source address for probes. It must be one of the director's addresses.",
             "source = \"10.0.0.1\"",
         )
         .known_as(&["bindto"]),
@@ -160,7 +160,7 @@ pub(crate) static CHECK: Section = Section {
             "interface",
             Kind::Interface,
             Absent("selected by the kernel"),
-            "Outgoing interface of probes.",
+            "Outgoing interface for probes.",
             "interface = \"eth1\"",
         )
         .known_as(&["bind_if"]),
@@ -176,7 +176,7 @@ pub(crate) static CHECK: Section = Section {
             "path",
             Kind::Text,
             Default("/"),
-            "Path and query of the request.",
+            "Request path and query.",
             "path = \"/health?deep=1\"",
         )
         .known_as(&["url", "uri", "request"]),
@@ -184,7 +184,7 @@ pub(crate) static CHECK: Section = Section {
             "method",
             Kind::Text,
             Default("GET"),
-            "Method of the request.",
+            "Request method.",
             "method = \"HEAD\"",
         )
         .known_as(&["httpmethod", "meth"]),
@@ -192,7 +192,7 @@ pub(crate) static CHECK: Section = Section {
             "version",
             Kind::OneOf(versions),
             Default("1.1"),
-            "Version of the request.",
+            "HTTP version.",
             "version = \"1.0\"",
         )
         .known_as(&["http_protocol", "ver"]),
@@ -200,7 +200,7 @@ pub(crate) static CHECK: Section = Section {
             "host",
             Kind::Text,
             Absent("the server's address"),
-            "`Host` of the request.",
+            "Value of the `Host` field.",
             "host = \"www.example\"",
         )
         .known_as(&["virtualhost", "hdr"]),
@@ -208,7 +208,7 @@ pub(crate) static CHECK: Section = Section {
             "headers",
             Kind::List(&Kind::Text),
             Default("[]"),
-            "Additional header fields of the request, each `NAME: VALUE`.",
+            "Additional request header fields, each `NAME: VALUE`.",
             "headers = [\"X-Probe: weir\"]",
         )
         .known_as(&["header"]),
@@ -216,7 +216,7 @@ pub(crate) static CHECK: Section = Section {
             "body",
             Kind::Text,
             Absent("no body"),
-            "Body of the request.",
+            "Request body.",
             "body = \"ping\"",
         ),
         Key::new(
@@ -239,7 +239,7 @@ pub(crate) static CHECK: Section = Section {
             "ca",
             Kind::Text,
             Absent("the system's CA bundle, `/etc/ssl/certs/ca-certificates.crt`"),
-            "`https`, `tls`, `grpc`: absolute path of a PEM file with the trusted CA certificates.",
+            "`https`, `tls`, `grpc`: absolute path to a PEM file with the trusted CA certificates.",
             "ca = \"/etc/weir/internal-ca.pem\"",
         )
         .known_as(&["ca_file"]),
@@ -310,7 +310,7 @@ pub(crate) static CHECK: Section = Section {
             "payload",
             Kind::Text,
             Absent("none; required for `udp`"),
-            "`udp`: datagram to send, as hexadecimal bytes.",
+            "`udp`: datagram to send, in hexadecimal.",
             "payload = \"00 ff 10\"",
         ),
         Key::new(
@@ -325,7 +325,7 @@ pub(crate) static CHECK: Section = Section {
             "command",
             COMMAND,
             Absent("none; required for `script`"),
-            "`script`: absolute path of a program, and its arguments; no shell is involved. The check passes if the \
+            "`script`: absolute path to a program, and its arguments; no shell is involved. The check passes if the \
              exit code is 0, and fails otherwise. The environment contains the server in `WEIR_ADDRESS` and \
              `WEIR_PORT`. The program is killed when the timeout expires.",
             "command = [\"/usr/local/bin/check\", \"--fast\"]",
@@ -343,7 +343,7 @@ pub(crate) static CHECK: Section = Section {
             "file",
             Kind::Text,
             Absent("none; required for `file`"),
-            "`file`: absolute path of a file that contains the weight as a number. The file is read when it changes \
+            "`file`: absolute path to a file that contains the weight as a number. The file is read when it changes \
              and at each interval. A missing file, or one without a number, fails the check.",
             "file = \"/run/weight\"",
         )
@@ -352,10 +352,10 @@ pub(crate) static CHECK: Section = Section {
             "via",
             Kind::OneOf(probe_paths),
             Default("server"),
-            "Path of probes. `server`: directly to the server's address. `path`: through the forwarding method of each \
-             layer 4 service that uses the pool, with the VIP as destination; this detects a VIP missing on the \
-             server, missing decapsulation, and a server that replies to ARP requests for the VIP. `both`: both paths; \
-             the reason states which one failed.",
+            "Path that probes take. `server`: directly to the server's address. `path`: through the forwarding method \
+             of each layer 4 service that uses the pool, with the VIP as destination; this detects a server without \
+             the VIP, missing decapsulation, and a server that replies to ARP requests for the VIP. `both`: both \
+             paths; the reason states which one failed.",
             "via = \"both\"",
         ),
     ],
@@ -365,7 +365,7 @@ pub(crate) static CHECK: Section = Section {
 pub(crate) static EXCHANGE: Section = Section {
     path: "check.NAME.exchange",
     page: "exchange",
-    purpose: "A step of a text dialogue over TCP or TLS.",
+    purpose: "A step in a text dialogue over TCP or TLS.",
     example: "[check.primary]\nkind = \"tcp\"\nexchange = [{ send = \"PING\\r\\n\", expect = \"+PONG\" }, { send = \
               \"INFO replication\\r\\n\", expect = \"role:master\" }]\n\n[pool.redis]\nservers = \
               [\"10.0.0.5:6379\"]\ncheck = \"primary\"\n\n[service.redis]\nlisten = [\"192.0.2.10:6379\"]\nforward = \
@@ -382,7 +382,7 @@ pub(crate) static EXCHANGE: Section = Section {
             "expect",
             Kind::Text,
             Absent("any text"),
-            "Text that must occur in the first 64 KiB that the server sends after the text of `send`.",
+            "Text that must occur in the first 64 KiB that the server sends after receiving the `send` text.",
             "expect = \"+PONG\"",
         )
         .known_as(&["string"]),
@@ -419,7 +419,7 @@ pub(crate) static EXPECT: Section = Section {
             "body",
             Kind::Text,
             Absent("any body"),
-            "Text that must occur in the first MiB of the body.",
+            "Text that must occur in the first 1 MiB of the body.",
             "body = \"Up\"",
         )
         .known_as(&["receive", "string", "content"]),
@@ -427,7 +427,7 @@ pub(crate) static EXPECT: Section = Section {
             "regex",
             Kind::Text,
             Absent("any body"),
-            "Regular expression that must match somewhere in the first MiB of the body. Options such as `(?s)` and \
+            "Regular expression that must match somewhere in the first 1 MiB of the body. Options such as `(?s)` and \
              `(?i)` go at the beginning. Backreferences and look-around are not supported; matching takes linear time.",
             "regex = \"^(Up|OK)$\"",
         )
@@ -436,7 +436,7 @@ pub(crate) static EXPECT: Section = Section {
             "without",
             Kind::Text,
             Absent("any body"),
-            "Regular expression that must not match in the first MiB of the body.",
+            "Regular expression that must not match in the first 1 MiB of the body.",
             "without = \"(?i)maintenance\"",
         )
         .known_as(&["regex_no_match"]),
@@ -460,7 +460,7 @@ pub(crate) static EXPECT: Section = Section {
             "bytes",
             Kind::Text,
             Absent("any response"),
-            "`udp`: required beginning of the response, as hexadecimal bytes; `xx` matches any byte.",
+            "`udp`: bytes that the response must begin with, in hexadecimal; `xx` matches any byte.",
             "bytes = \"00 xx 10\"",
         )
         .known_as(&["require_reply"]),

@@ -37,14 +37,14 @@ pub(crate) static CLUSTER: Section = Section {
             "name",
             Kind::DescribedText("the name of the group"),
             Required,
-            "Name of the group. Its keys in etcd begin with `/weir/NAME/`. Directors of one group have the same name.",
+            "Name of the group, the same on all of its directors. Keys in etcd begin with `/weir/NAME/`.",
             "name = \"edge\"",
         ),
         Key::new(
             "member",
             Kind::DescribedText("the name of a director"),
             Absent("the host name"),
-            "Name of this director, unique in the group.",
+            "Name of this director, unique within the group.",
             "member = \"lb1\"",
         ),
         Key::new(
@@ -58,7 +58,7 @@ pub(crate) static CLUSTER: Section = Section {
             "certificate",
             PATH,
             Absent("none"),
-            "File with this director's certificate and its chain, if etcd requires client certificates \
+            "File with this director's certificate and chain, if etcd requires client certificates \
              (`--client-cert-auth`).",
             "certificate = \"/etc/weir/etcd.pem\"",
         ),
@@ -87,9 +87,9 @@ pub(crate) static CLUSTER: Section = Section {
             "group_key",
             Kind::Secret,
             Absent("configurations are not encrypted"),
-            "Secret that all directors of the group share and that is never stored in etcd, at least 16 bytes. \
-             Published configurations are encrypted with it (AES-256-GCM), so that they may contain secrets; overrides \
-             and added servers are authenticated with it.",
+            "Secret of at least 16 bytes that all directors in the group share and that is never stored in etcd. \
+             Published configurations are encrypted with it (AES-256-GCM), so they may contain secrets; overrides and \
+             added servers are authenticated with it.",
             "group_key = { file = \"/etc/weir/group.key\" }",
         ),
         Key::new(
@@ -99,7 +99,7 @@ pub(crate) static CLUSTER: Section = Section {
                 max: Duration::from_secs(300),
             },
             Default("10s"),
-            "How long a failed director remains a member. Whole seconds.",
+            "How long a failed director remains a member, in whole seconds.",
             "lease = \"5s\"",
         ),
         Key::new(
@@ -115,14 +115,14 @@ pub(crate) static CLUSTER: Section = Section {
             Kind::List(&PATH),
             Absent("the files that this configuration uses"),
             "Files and directories with certificates, keys and revocation lists that a published configuration may use \
-             in `tls` of services and pools and in `ca` of checks. Files that this configuration uses are always \
-             allowed.",
+             in the `tls` tables of services and pools and in the `ca` key of checks. Files that this configuration \
+             uses are always allowed.",
             "files = [\"/etc/weir/certs\"]",
         ),
         Key::new(
             "publish",
             Kind::Table(&CLUSTER_PUBLISH),
-            Absent("no layer 4 service"),
+            Absent("no layer 4 services"),
             "Which services the group may publish to this director. Without this table, a published configuration with \
              layer 4 services is rejected.",
             "publish = { vips = [\"192.0.2.0/24\"], servers = [\"10.0.0.0/16\"] }",
@@ -146,46 +146,47 @@ pub(crate) static CLUSTER_PUBLISH: Section = Section {
             "vips",
             Kind::List(&Kind::Network),
             Required,
-            "Networks that contain the addresses in `listen` and `snat` of published services. A proxy service on all \
-             addresses needs `0.0.0.0` or `::` here. If `[announce]` has no `services`, addresses in these networks \
-             may be announced.",
+            "Networks that must contain the `listen` and `snat` addresses of published services. A proxy service on \
+             all addresses needs `0.0.0.0` or `::` here. If `[announce]` has no `services`, addresses in these \
+             networks may be announced.",
             "vips = [\"192.0.2.0/24\", \"2001:db8:1::/64\"]",
         ),
         Key::new(
             "servers",
             Kind::List(&Kind::Network),
             Required,
-            "Networks that contain the servers of published pools, including servers from lists, DNS names and the \
-             API. Servers that another director adds to a pool of layer 4 services must be in these networks as well.",
+            "Networks that must contain the servers in published pools, including servers from lists, DNS and the API. \
+             Servers that another director adds to a pool used by layer 4 services must be in these networks as well.",
             "servers = [\"10.0.0.0/16\"]",
         ),
         Key::new(
             "ports",
             Kind::List(&Kind::PortRange),
             Absent("all ports"),
-            "Ports of published services. A listener with a port range needs one entry that contains the range.",
+            "Ports that published services may use. A listener with a port range needs a single entry that contains \
+             the whole range.",
             "ports = [\"80\", \"443\", \"8000-8999\"]",
         ),
         Key::new(
             "forwards",
             Kind::List(&Kind::OneOf(forwards)),
             Absent("all except `socket`"),
-            "Values of `forward` in published services and servers. `socket` redirects connections of programs on \
-             this machine.",
+            "Values of `forward` allowed in published services and servers. `socket` redirects connections made by \
+             programs on this machine.",
             "forwards = [\"direct\", \"proxy\"]",
         ),
         Key::new(
             "marks",
             Kind::List(&MARK),
             Absent("none"),
-            "Firewall marks in `listen` of published services.",
+            "Firewall marks that published services may use in `listen`.",
             "marks = [7]",
         ),
         Key::new(
             "timeouts",
             Kind::Flag,
             Default("false"),
-            "Whether the group may publish `[timeouts]` and `[ipvs]`. They apply to all services of this director.",
+            "Whether the group may publish `[timeouts]` and `[ipvs]`, which apply to all services on this director.",
             "timeouts = true",
         ),
     ],

@@ -40,8 +40,8 @@ pub(super) const SCHEME: Key = Key::new(
     "scheme",
     Kind::Either(&SCHEMES, &Kind::List(&SCHEMES)),
     Absent("any scheme"),
-    "How the client sent the request: `https` with TLS, `http` without. If the client is one of the service's \
-     `trusted` proxies, the first value of its `X-Forwarded-Proto` is used instead, if it is `http` or `https`.",
+    "Scheme of the client's request: `https` with TLS, `http` without. If the client is one of the service's `trusted` \
+     proxies, the first value of its `X-Forwarded-Proto` is used instead, if it is `http` or `https`.",
     "scheme = \"http\"",
 )
 .known_as(&["ssl_fc", "https"]);
@@ -50,10 +50,10 @@ pub(super) const HOST: Key = Key::new(
     "host",
     Kind::Either(&HOSTS, &Kind::List(&HOSTS)),
     Absent("any host"),
-    "Requested hosts, without port; one of them must match. `*.example` matches every host below `example`, `www.*` \
-     every host that begins with `www.`, `~^www[0-9]+\\.` every host that matches the regular expression. In a \
-     `tcp` service, the SNI of a TLS client, whether or not Weir terminates TLS. `{ file = PATH }` reads hosts from a \
-     file.",
+    "Requested hosts, without the port; one of them must match. `*.example` matches every host under `example`, \
+     `www.*` every host that begins with `www.`, and `~^www[0-9]+\\.` every host that matches the regular expression. \
+     In a `tcp` service, the client's SNI is compared, whether or not Weir terminates TLS. `{ file = PATH }` reads \
+     hosts from a file.",
     "host = [\"static.example\", \"*.img.example\"]",
 )
 .known_as(&["server_name", "hosts"]);
@@ -62,8 +62,8 @@ pub(super) const PATH: Key = Key::new(
     "path",
     Kind::Either(&PATH_TEXT, &Kind::List(&PATH_TEXT)),
     Absent("any path"),
-    "Paths without query, as normalized by the service's `normalize_path`; one of them must match. `*` matches any \
-     number of characters, including none: `/img/*`, which does not match `/img`.",
+    "Paths without the query, as normalized by the service's `normalize_path`; one of them must match. `*` matches any \
+     number of characters, including none; `/img/*` does not match `/img`.",
     "path = [\"/img/*\", \"*.png\"]",
 )
 .known_as(&["location", "prefix", "url"]);
@@ -72,9 +72,9 @@ pub(super) const PATH_REGEX: Key = Key::new(
     "path_regex",
     Kind::Either(&REGEX_TEXT, &Kind::List(&REGEX_TEXT)),
     Absent("any path"),
-    "Regular expressions (syntax of the Rust crate `regex`) to search for in the path, in the same form as `path`; one \
-     of them must match. `^` and `$` anchor an expression, `(?i)` ignores case. Matching time is linear in the length \
-     of the path. Many expressions are searched for at once.",
+    "Regular expressions (syntax of the Rust crate `regex`) to search for in the path, which has the same form as for \
+     `path`; one of them must match. `^` and `$` anchor an expression, `(?i)` ignores case. Matching time is linear in \
+     the length of the path. All expressions are searched for in a single pass.",
     "path_regex = '^/users/([0-9]+)$'",
 )
 .known_as(&["regex", "path_reg", "path_regexp"]);
@@ -148,8 +148,8 @@ pub(super) const CLIENT_CERT_SUBJECT: Key = Key::new(
     "client_cert_subject",
     Kind::Either(&VALUE_TEXT, &Kind::List(&VALUE_TEXT)),
     Absent("any subject, or no certificate"),
-    "Subjects (RFC 4514, as in `CN=admin,O=Example`) of the client's certificate, which the service's `client_ca` has \
-     verified. A client without a certificate does not match.",
+    "Subjects (RFC 4514, as in `CN=admin,O=Example`) of the client's certificate, as verified with the service's \
+     `client_ca`. A client without a certificate does not match.",
     "client_cert_subject = \"CN=admin,*\"",
 )
 .known_as(&["ssl_client_s_dn", "ssl_c_s_dn"]);
@@ -200,7 +200,7 @@ pub(crate) static ADDRESS_FILE: Section = Section {
               { file = \"/etc/weir/blocked.txt\" }\nstatus = 403\n",
     keys: &[Key::new(
         "file",
-        Kind::DescribedText("the absolute path of a file"),
+        Kind::DescribedText("an absolute file path"),
         Required,
         "File with one network or address per line. Empty lines and text after `#` are ignored.",
         "file = \"/etc/weir/blocked.txt\"",
@@ -220,10 +220,10 @@ pub(crate) static HOST_FILE: Section = Section {
               \"/etc/weir/hosts.txt\" }\npool = \"web\"\n",
     keys: &[Key::new(
         "file",
-        Kind::DescribedText("the absolute path of a file"),
+        Kind::DescribedText("an absolute file path"),
         Required,
         "File with one host per line, written as in `host`. Empty lines and lines that begin with `#` are ignored. The \
-         cost of a lookup does not depend on the number of hosts, except of those with a regular expression or with \
+         cost of a lookup does not depend on the number of hosts, except for hosts with a regular expression or with \
          `*` in the middle.",
         "file = \"/etc/weir/hosts.txt\"",
     )

@@ -1,8 +1,8 @@
-//! Defines the keys of a route's `files`.
+//! Defines a route's `files` key and the keys in its table form.
 
 use super::*;
 
-/// Keys of `files` in table form.
+/// The keys in the table form of `files`.
 pub(crate) static FILES: Section = Section {
     path: "route.files",
     page: "files",
@@ -15,35 +15,36 @@ pub(crate) static FILES: Section = Section {
     keys: &[
         Key::new(
             "root",
-            Kind::DescribedText("the absolute path of a directory"),
+            Kind::DescribedText("an absolute directory path"),
             Required,
-            "The directory. The user who runs Weir must be able to read it. An unprivileged daemon must be restarted \
-             after a reload adds a directory outside `/usr` and `/etc`.",
+            "Directory that contains the files. The user that runs Weir must be able to read it. An unprivileged \
+             daemon must be restarted after a reload adds a directory outside `/usr` and `/etc`.",
             "root = \"/srv/www\"",
         )
         .known_as(&["alias", "directory", "path"]),
         Key::new(
             "strip",
-            Kind::DescribedText("the beginning of a path"),
+            Kind::DescribedText("a path prefix"),
             Absent("the whole path is used"),
-            "Prefix to remove from the path of the request before it is looked up below `root`.",
+            "Prefix to remove from the request path before the path is looked up below `root`.",
             "strip = \"/static\"",
         ),
         Key::new(
             "index",
-            Kind::List(&Kind::DescribedText("the name of a file")),
+            Kind::List(&Kind::DescribedText("a file name")),
             Default("[\"index.html\"]"),
-            "Names of files to send for a directory; the first file that exists is sent. With an empty list, no file \
+            "Index files to send for a directory; the first one that exists is sent. With an empty list, no index file \
              is sent.",
             "index = [\"index.html\", \"index.htm\"]",
         ),
         Key::new(
             "try",
-            Kind::List(&Kind::DescribedText("a path below `root`, in which `{path}` is the path of the request")),
+            Kind::List(&Kind::DescribedText("a path below `root`, in which `{path}` is the request path")),
             Default("[\"{path}\", \"{path}/\"]"),
             "Paths to try, in this order. An entry that ends with `/` is a directory: its `index` is sent, or, if the \
              request path does not end with `/`, a redirect to the path with `/` appended. If nothing is found, the \
-             response has the route's `status`, or 404, and 403 for a directory without an index.",
+             response has the route's `status`. Without `status`, it has 403 for a directory without an index, and 404 \
+             otherwise.",
             "try = [\"{path}\", \"{path}.html\", \"/index.html\"]",
         )
         .known_as(&["try_files"]),
@@ -51,15 +52,15 @@ pub(crate) static FILES: Section = Section {
             "pool",
             Kind::PoolName,
             Absent("the response has the route's `status`, or 404"),
-            "Pool that receives requests, with any method, for which no file is found. The route's keys for requests \
-             to servers apply to them.",
+            "Pool that receives requests for which no file is found, whatever their method. The route's keys for \
+             forwarded requests apply to them.",
             "pool = \"images\"",
         )
         .known_as(&["fallback", "error_page"]),
     ],
 };
 
-const DIRECTORY: Kind = Kind::DescribedText("the absolute path of a directory");
+const DIRECTORY: Kind = Kind::DescribedText("an absolute directory path");
 const KIND: Kind = Kind::Either(&DIRECTORY, &Kind::Table(&FILES));
 
 pub(super) const ROUTE_KEY: Key = Key::new(

@@ -19,10 +19,10 @@ pub(super) const ROUTE_KEY: Key = Key::new(
 pub(crate) static FORWARD_AUTH: Section = Section {
     path: "route.forward_auth",
     page: "forward-auth",
-    purpose: "The server that authorizes the requests of a route. It receives a GET request with `X-Forwarded-Method`, \
-              `X-Forwarded-Uri`, `X-Forwarded-Host` and the header fields of the client's request, except those for \
-              the body, conditions and ranges. The authorization request is not retried on another server and is not \
-              queued. `weir status --json` and the metrics count the requests that were admitted, refused, and \
+    purpose: "The server that authorizes a route's requests. It receives a GET request with `X-Forwarded-Method`, \
+              `X-Forwarded-Uri`, `X-Forwarded-Host` and the header fields of the client's request, except those that \
+              describe the body, conditions and ranges. The authorization request is not retried on another server and \
+              is not queued. `weir status --json` and the metrics count the requests that were admitted, refused, and \
               answered with 503.",
     example: "[pool.web]\nservers = [\"10.0.0.5\"]\n\n[pool.login]\nservers = [\"10.0.0.9:4180\"]\n\n\
               [service.web]\nlisten = [\"0.0.0.0:80\"]\nforward = \"proxy\"\nprotocol = \"http\"\npool = \"web\"\n\n\
@@ -54,16 +54,16 @@ pub(crate) static FORWARD_AUTH: Section = Section {
                 max: ForwardAuth::TIMEOUT[2],
             },
             Default("5s"),
-            "Maximum time from the start of the connection until the head of the response is received.",
+            "Maximum time from the start of the connection attempt until the response head is received.",
             "timeout = \"1s\"",
         ),
         Key::new(
             "copy_header",
             Kind::List(&Kind::DescribedText("`Name` or `Name: Name`")),
             Absent("none"),
-            "Header fields to copy from a response that admits the request to the request that the route's server \
-             receives. Fields with these names in the client's request are removed, even if the response does not \
-             contain them. `X-User: X-Auth-Name` copies `X-Auth-Name` of the response as `X-User`.",
+            "Header fields to copy from a response that admits the request to the request that is sent to the route's \
+             server. Fields with these names in the client's request are removed, even if the response does not \
+             contain them. `X-User: X-Auth-Name` copies `X-Auth-Name` from the response as `X-User`.",
             "copy_header = [\"X-User\", \"X-Groups\"]",
         )
         .known_as(&["authResponseHeaders", "copy_headers", "response_headers"]),

@@ -13,16 +13,17 @@ pub(crate) static IPVS: Section = Section {
             "expire_nodest_conn",
             SWITCH,
             Default("0"),
-            "1: a flow whose server was removed ends with its next packet. A packet that may start a flow is then \
-             scheduled again, unless the pool's `on_remove` specifies otherwise. A SYN on a flow whose server does not \
-             accept new flows starts a new flow.",
+            "1: a flow whose server was removed is deleted when its next packet arrives. A packet that may start a \
+             flow is then scheduled again, unless the pool's `on_remove` specifies otherwise. A SYN on a flow whose \
+             server does not accept new flows starts a new flow.",
             "expire_nodest_conn = 1",
         ),
         Key::new(
             "expire_quiescent_template",
             SWITCH,
             Default("0"),
-            "1: persistent clients of a server with weight 0 are moved to another server; 0: they stay.",
+            "1: persistent clients of a server with weight 0 are assigned to another server; 0: they keep their \
+             server.",
             "expire_quiescent_template = 1",
         ),
         Key::new(
@@ -45,14 +46,14 @@ pub(crate) static IPVS: Section = Section {
             "lblc_expiration",
             integer((1, 31 * 86_400)),
             Default("86400"),
-            "Seconds after which `lblc` removes the entry of an unused destination.",
+            "Seconds after which `lblc` removes the entry for an unused destination.",
             "lblc_expiration = 3600",
         ),
         Key::new(
             "lblcr_expiration",
             integer((1, 31 * 86_400)),
             Default("86400"),
-            "Seconds that a destination's server set in `lblcr` must be unchanged before its most loaded server is \
+            "Seconds that a destination's `lblcr` server set must remain unchanged before its most loaded server is \
              removed.",
             "lblcr_expiration = 3600",
         ),
@@ -107,23 +108,26 @@ pub(crate) static IPVS: Section = Section {
         Key::planned("run_estimation", "Whether rates are estimated."),
         Key::planned("secure_tcp", "Stricter TCP state table while under attack."),
         Key::planned("sloppy_sctp", "Any SCTP packet may start a flow."),
-        Key::planned("snat_reroute", "Replies with `nat` are routed again."),
+        Key::planned("snat_reroute", "`nat` replies are routed again."),
         Key::planned(
             "sync_persist_mode",
             "Which persistence entries are synchronized.",
         ),
         Key::planned("sync_ports", "Number of synchronization ports."),
-        Key::planned("sync_qlen_max", "Length of the synchronization queue."),
+        Key::planned(
+            "sync_qlen_max",
+            "Maximum length of the synchronization queue.",
+        ),
         Key::planned(
             "sync_refresh_period",
             "Interval after which a flow is synchronized again.",
         ),
         Key::planned("sync_retries", "Number of synchronization retries."),
-        Key::planned("sync_sock_size", "Socket buffer size of synchronization."),
+        Key::planned("sync_sock_size", "Socket buffer size for synchronization."),
         Key::planned(
             "sync_threshold",
             "Number of packets after which a flow is synchronized.",
         ),
-        Key::planned("sync_version", "Version of the synchronization protocol."),
+        Key::planned("sync_version", "Synchronization protocol version."),
     ],
 };

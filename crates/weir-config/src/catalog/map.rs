@@ -21,9 +21,9 @@ fn map_kinds() -> Choices {
 pub(crate) static MAP: Section = Section {
     path: "map.NAME",
     page: "map",
-    purpose: "A table of keys and values. Weir looks up a part of the request in it, to select a pool or to set the \
-              variable `{map.NAME}`. The cost of a lookup does not depend on the number of entries. If a key occurs \
-              several times, the first entry applies.",
+    purpose: "A lookup table. Weir looks up part of the request in it to select a pool or to set the variable \
+              `{map.NAME}`. The cost of a lookup does not depend on the number of entries. If a key occurs several \
+              times, the first entry applies.",
     example: "[map.tenants]\nentries = [\"a.example one\", \"b.example two\"]\ndefault = \"one\"\n\n[pool.one]\n\
               servers = \
               [\"10.0.0.5\"]\n\n[pool.two]\nservers = [\"10.0.0.6\"]\n\n[service.web]\nlisten = \
@@ -32,7 +32,7 @@ pub(crate) static MAP: Section = Section {
     keys: &[
         Key::new(
             "file",
-            Kind::DescribedText("the absolute path of a file"),
+            Kind::DescribedText("an absolute file path"),
             Absent("no file"),
             "File with one entry per line: a key and its value, separated by whitespace. Empty lines and lines that \
              begin with `#` are ignored. Changes to the file take effect within a few seconds; if it is invalid, the \
@@ -43,8 +43,8 @@ pub(crate) static MAP: Section = Section {
         Key::new(
             "entries",
             Kind::List(&Kind::DescribedText("`KEY VALUE`")),
-            Absent("only the entries of `file`"),
-            "Entries in the same format as in `file`; they precede those of the file.",
+            Absent("only the entries in `file`"),
+            "Entries in the same format as in `file`; they precede those in the file.",
             "entries = [\"a.example one\", \"b.example two\"]",
         ),
         Key::new(
@@ -67,7 +67,7 @@ pub(crate) static MAP: Section = Section {
             "default",
             Kind::DescribedText("any text"),
             Absent("the empty string; for a pool, the service's pool"),
-            "Value if no key matches.",
+            "Value used if no key matches.",
             "default = \"none\"",
         ),
         Key::new(
@@ -109,7 +109,7 @@ pub(crate) static ROUTE_POOL: Section = Section {
             "default",
             Kind::DescribedText("the name of a pool"),
             Absent("the map's `default`, or the service's pool"),
-            "Pool if no key matches.",
+            "Pool used if no key matches.",
             "default = \"images\"",
         ),
     ],

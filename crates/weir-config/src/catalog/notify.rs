@@ -23,8 +23,8 @@ pub(crate) const STATE: Kind = Kind::OneOf(states);
 pub(crate) static NOTIFY: Section = Section {
     path: "notify.NAME",
     page: "notify",
-    purpose: "A receiver of notifications about state changes of servers, pools and services. Changes are collected \
-              for one second, and `interval` limits the rate, so that many changes result in one message.",
+    purpose: "Notifications about state changes of servers, pools and services. Changes are collected for one second, \
+              and `interval` limits the rate, so that many changes result in a single message.",
     example: "[notify.operators]\nmail = [\"ops@example.com\"]\nstates = [\"down\", \"up\"]\ninterval = \"1m\"\n",
     keys: &[
         Key::new(
@@ -38,8 +38,8 @@ pub(crate) static NOTIFY: Section = Section {
             "states",
             Kind::List(&STATE),
             Absent("all states"),
-            "New states that are reported: `up`, `down` and `starting` of servers; `up`, `panic`, `below quorum` and \
-             `down` of pools.",
+            "New states that are reported: `up`, `down` and `starting` for servers; `up`, `panic`, `below quorum` and \
+             `down` for pools.",
             "states = [\"down\"]",
         ),
         Key::new(
@@ -56,7 +56,7 @@ pub(crate) static NOTIFY: Section = Section {
             "command",
             COMMAND,
             Absent("no program"),
-            "Absolute path of a program, and its arguments. It receives one line per change on its standard input, and \
+            "Absolute path to a program, and its arguments. It receives one line per change on its standard input, and \
              the number of changes in `WEIR_CHANGES`. It is killed after 30 seconds. No shell is involved.",
             "command = [\"/usr/local/bin/notify\", \"--all\"]",
         ),
@@ -71,8 +71,8 @@ pub(crate) static NOTIFY: Section = Section {
             "webhook",
             Kind::DescribedText("`http://HOST[:PORT]/PATH` or `https://…`"),
             Absent("no request"),
-            "URL that receives a POST request with JSON, `{\"notify\": …, \"lost\": 0, \"changes\": [{\"pool\", \
-             \"server\", \"service\", \"from\", \"to\", \"reason\", \"time\"}]}`.",
+            "URL that receives the changes as JSON in a POST request: `{\"notify\": …, \"lost\": 0, \"changes\": \
+             [{\"pool\", \"server\", \"service\", \"from\", \"to\", \"reason\", \"time\"}]}`.",
             "webhook = \"https://hooks.example.com/weir\"",
         )
         .known_as(&["url"]),
@@ -95,7 +95,7 @@ pub(crate) static NOTIFY: Section = Section {
             "mail_from",
             Kind::DescribedText("an email address"),
             Absent("`weir@` followed by the host name"),
-            "Sender address of the email.",
+            "Sender address.",
             "mail_from = \"weir@lb1.example.com\"",
         )
         .known_as(&["notification_email_from", "emailalertfrom"]),
@@ -103,7 +103,7 @@ pub(crate) static NOTIFY: Section = Section {
             "mail_server",
             Kind::DescribedText("`HOST:PORT`"),
             Default(Mail::SERVER),
-            "Mail server. Email is sent by SMTP without TLS and without a login.",
+            "Mail server. Email is sent over SMTP without TLS and without authentication.",
             "mail_server = \"192.0.2.25:25\"",
         )
         .known_as(&["smtp_server", "mailers"]),

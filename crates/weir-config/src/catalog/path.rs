@@ -7,8 +7,8 @@ use weir_model::{EncodedSlash, ForwardedPath};
 pub(crate) static NORMALIZE_PATH: Section = Section {
     path: "service.NAME.normalize_path",
     page: "normalize-path",
-    purpose: "How request paths of an `http` service are normalized before they are compared by routes, `hash` and \
-              `limits`. Always: percent-encoded unreserved characters (letters, digits, `-._~`) are decoded, other \
+    purpose: "How request paths of an `http` service are normalized before routes, `hash` and `limits` compare them. \
+              Always: percent-encoded unreserved characters (letters, digits, `-._~`) are decoded, other \
               percent-encodings are converted to upper case, characters not allowed in a URI are encoded, and dot \
               segments (including `%2e`) are removed, never above the root. Path parameters and the query are kept. \
               Requests with an invalid percent-encoding (`%zz`) or `%00` are rejected with 400.",
@@ -28,7 +28,7 @@ pub(crate) static NORMALIZE_PATH: Section = Section {
             Kind::OneOf(encoded_slashes),
             Default("keep"),
             "How `%2F`, `%5C` and `\\` are treated: as ordinary characters of a segment (`keep`), as slashes \
-             (`decode`), or rejected with 400 (`reject`). Servers differ here: select what your servers do, or \
+             (`decode`), or rejected with 400 (`reject`). Servers differ here: choose the behavior of your servers, or \
              `reject`.",
             "encoded_slash = \"reject\"",
         )

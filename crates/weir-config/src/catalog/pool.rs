@@ -22,9 +22,10 @@ pub(crate) static POOL: Section = Section {
             "servers",
             Kind::List(&Kind::Either(&Kind::PoolServer, &Kind::Table(&SERVER))),
             Absent("no servers"),
-            "The servers; schedulers use this order. Without a port, the port that the client used applies. With \
-             `proxy` services a server may be a unix socket, `unix:PATH`: an absolute path of at most 107 bytes. The \
-             user of the daemon needs write permission for the socket and search permission for its directories.",
+            "The servers, in the order that schedulers use. A server without a port uses the port that the client \
+             connected to. With `proxy` services, a server may be a unix socket, `unix:PATH`: an absolute path of at \
+             most 107 bytes. The daemon's user needs write permission on the socket and search permission on its \
+             parent directories.",
             "servers = [\"10.0.0.5\", \"10.0.0.6:8080\", { address = \"2001:db8::5\", weight = 2 }]",
         )
         .known_as(&["server", "real", "real_server", "backends"]),
@@ -32,24 +33,24 @@ pub(crate) static POOL: Section = Section {
             "adapt",
             Kind::OneOf(adapt_measurements),
             Default("none"),
-            "With `latency`, the weights that layer 4 services use follow the latency of the servers; they are \
+            "With `latency`, the weights that layer 4 services use follow the latency of each server; they are \
              adjusted every second, in small steps. A slow server gets fewer new flows, with every scheduler that uses \
-             weights. Existing flows do not move. A server keeps at least a twentieth of its weight. `least-time` \
-             considers the latency for each flow and does not need `adapt`.",
+             weights. Existing flows keep their servers. A server keeps at least one twentieth of its weight. \
+             `least-time` considers the latency for each flow and does not need `adapt`.",
             "adapt = \"latency\"",
         ),
         Key::new(
             "servers_file",
             Kind::Text,
             Absent("no additional servers"),
-            "Absolute path of a file with additional servers, maintained by another program. Either JSON, as the value \
-             of `servers` or an object with a `servers` key, or lines of the form `ADDRESS[:PORT] [KEY=VALUE]…`, with \
-             `#` starting a comment. Allowed keys: `weight`, `max_connections`, `min_connections`, and `check` with \
-             the name of a `[check.NAME]`; any other key is an error. The file must be owned by root, by the daemon's \
-             user, or by the owner of its directory; a symbolic link must point into the same directory or below. The \
-             file is watched, and changes apply immediately, without a reload. If the file is missing or invalid, or \
-             has lost more than half of its servers at once, the previous servers are kept and `weir status` reports \
-             it; `weir reload` applies the file as it is.",
+            "Absolute path to a file with additional servers, maintained by another program. It contains either JSON \
+             (a list as in `servers`, or an object with a `servers` key) or lines of the form `ADDRESS[:PORT] \
+             [KEY=VALUE]…`, with `#` starting a comment. Allowed keys: `weight`, `max_connections`, `min_connections`, \
+             and `check` with the name of a `[check.NAME]`; any other key is an error. The file must be owned by root, \
+             by the daemon's user, or by the owner of its directory; a symbolic link must point to a file in the same \
+             directory or below it. The file is watched, and changes apply immediately, without a reload. If the file \
+             is missing or invalid, or has lost more than half of its servers at once, the previous servers are kept \
+             and `weir status` reports it; `weir reload` applies the file as it is.",
             "servers_file = \"/run/discovery/images.json\"",
         ),
         Key::new(
@@ -96,7 +97,7 @@ pub(crate) static POOL: Section = Section {
             "check",
             CHECKS,
             Absent("no checks: every server is considered up"),
-            "Health checks of the servers: a table, several tables, or names of `[check.NAME]`.",
+            "Health checks for the servers: a table, several tables, or names of `[check.NAME]`.",
             "check = { kind = \"http\", path = \"/hello\" }",
         )
         .known_as(&["checks", "health_check", "option httpchk"]),
@@ -112,10 +113,10 @@ pub(crate) static POOL: Section = Section {
             "host",
             Kind::DescribedText("a host name, with or without a port; may contain variables"),
             Absent("the host that the client requested"),
-            "`Host` of the requests that `http` services send to this pool's servers, instead of the client's. Routes \
-             and `X-Forwarded-Host` still use the requested host. `\"{host}\"` removes the port that the client sent, \
-             `\"{host}:8080\"` replaces it. If the values of the variables do not form a valid host, the server \
-             receives the requested host.",
+            "Value of `Host` in the requests that `http` services send to this pool's servers, instead of the \
+             client's. Routes and `X-Forwarded-Host` still use the requested host. `\"{host}\"` removes the port that \
+             the client sent, `\"{host}:8080\"` replaces it. If the values of the variables do not form a valid host, \
+             the server receives the requested host.",
             "host = \"app.internal\"",
         )
         .known_as(&["upstream_vhost", "proxy_set_header Host", "http-send-name-header"]),
@@ -123,20 +124,19 @@ pub(crate) static POOL: Section = Section {
             "http2",
             Kind::Flag,
             Default("false"),
-            "`http` services use HTTP/2 to the servers: negotiated with ALPN if `tls` is set, otherwise with prior \
-             knowledge. Required for gRPC.",
+            "`http` services use HTTP/2 for connections to the servers: negotiated with ALPN if `tls` is set, \
+             otherwise with prior knowledge. Required for gRPC.",
             "http2 = true",
         ),
         Key::new(
             "notify",
             COMMAND,
             Absent("no notification"),
-            "Absolute path of a program, and its arguments. It is called when a check changes the state of a server, \
+            "Absolute path to a program, and its arguments. It is called when a check changes the state of a server, \
              when the pool changes between `up`, `panic`, `below quorum` and `down`, and for each service that becomes \
              unavailable or available again. It runs with the daemon's privileges, without a shell, with these \
-             environment variables: `WEIR_POOL`, `WEIR_SERVER` (empty for changes of a pool or service), \
-             `WEIR_SERVICE` (empty if not a service), `WEIR_FROM`, `WEIR_TO` and `WEIR_REASON`. It is killed after 30 \
-             seconds.",
+             environment variables: `WEIR_POOL`, `WEIR_SERVER` (empty unless a server changed), `WEIR_SERVICE` (empty \
+             unless a service changed), `WEIR_FROM`, `WEIR_TO` and `WEIR_REASON`. It is killed after 30 seconds.",
             "notify = \"/usr/local/bin/notify\"",
         )
         .known_as(&["notify_up", "notify_down", "callback", "emailalert"]),
@@ -152,7 +152,7 @@ pub(crate) static POOL: Section = Section {
             Kind::Duration { min: Duration::ZERO, max: Duration::from_secs(86_400) },
             Default("0s"),
             "Time over which the weight of a recovered server grows from 1 to its configured value. Weights are \
-             integers, so a server of weight 1 cannot grow: use weights of 10 or 100.",
+             integers, so a weight of 1 cannot grow: use weights of 10 or 100.",
             "slow_start = \"30s\"",
         )
         .known_as(&["slowstart", "slow-start"]),
@@ -160,9 +160,9 @@ pub(crate) static POOL: Section = Section {
             "queue_timeout",
             PROXY_TIMEOUT,
             Default("5s"),
-            "How long a request (or a TCP client) of a `proxy` service waits while every available server of the pool \
-             is at its `max_connections`. Waiting requests are served in order of arrival over all workers; on \
-             timeout the response is 503.",
+            "How long a request to an `http` service, or a connection to a `tcp` service, waits while every available \
+             server in the pool is at its `max_connections`. Waiting requests are served in order of arrival across \
+             all workers; on timeout the response is 503.",
             "queue_timeout = \"30s\"",
         )
         .known_as(&["queue", "timeout_queue"]),
@@ -213,8 +213,8 @@ pub(crate) static POOL: Section = Section {
             Default("50"),
             "Maximum percentage of servers that may be ejected. A server is ejected when client traffic shows that it \
              does not accept connections, or when all of the proxy's requests to it fail (failed connection, \
-             connection closed early, 5xx), while other servers of the pool work. Ejection needs no check and is \
-             reported separately. An ejected server is retried after 10 seconds; the time doubles with each further \
+             connection closed early, 5xx), while other servers in the pool work. Ejection needs no check and is \
+             reported separately. An ejected server is retried after 10 seconds; this time doubles with each further \
              ejection. 0 = no ejection. No effect with `strict_ipvs`.",
             "max_ejected = 30",
         ),
@@ -223,8 +223,8 @@ pub(crate) static POOL: Section = Section {
             Kind::Duration { min: Duration::from_millis(1), max: Duration::from_secs(60) },
             Absent("no ejection because of latency"),
             "A layer 4 server is ejected if for 1.5 seconds all its replies took longer than this, while another \
-             server of the pool was faster. `max_ejected` limits the number of ejected servers. An ejected server is \
-             retried after 10 seconds; the time doubles with each further ejection.",
+             server in the pool was faster. `max_ejected` limits the number of ejected servers. An ejected server is \
+             retried after 10 seconds; this time doubles with each further ejection.",
             "max_latency = \"500ms\"",
         ),
     ],
@@ -244,7 +244,7 @@ pub(crate) static SERVER: Section = Section {
             "Address, and the port if it differs from the one that the client uses; or `unix:PATH` with `proxy` \
              services. `nat` rewrites the destination port to this port; forwarding methods that keep the client's \
              port use it only for checks. `weir server POOL/ADDRESS` also accepts the address without the port, if \
-             only one server of the pool has it.",
+             only one server in the pool has it.",
             "address = \"10.0.0.5:8080\"",
         )
         .known_as(&["ip", "host", "name"]),
@@ -259,7 +259,7 @@ pub(crate) static SERVER: Section = Section {
             "forward",
             Kind::OneOf(server_forwards),
             Absent("the service's setting"),
-            "Forwarding method of this server, overriding the service's. `proxy` services ignore it.",
+            "Forwarding method for this server, overriding the service's. `proxy` services ignore it.",
             "forward = \"tunnel\"",
         )
         .known_as(&["lb_kind", "lvs_method"]),
@@ -274,10 +274,10 @@ pub(crate) static SERVER: Section = Section {
             "max_connections",
             integer((0, u32::MAX)),
             Default("0"),
-            "Layer 4: maximum number of flows, active and inactive, over all services of the pool; at the limit the \
-             server receives no new flows (IPVS's upper threshold), except from persistent clients. `proxy` services: \
-             maximum number of active requests (TCP: connections), over all workers; further ones wait in the queue. \
-             0 = no limit.",
+            "Layer 4: maximum number of flows, active and inactive, across all services that use the pool; at the \
+             limit the server receives no new flows (IPVS's upper threshold), except from persistent clients. `proxy` \
+             services: maximum number of active requests (TCP: connections) across all workers; additional ones wait \
+             in the queue. 0 = no limit.",
             "max_connections = 500",
         )
         .known_as(&["maxconn", "uthreshold", "max_conns"]),
@@ -294,23 +294,23 @@ pub(crate) static SERVER: Section = Section {
             "backup",
             Kind::Flag,
             Default("false"),
-            "With `proxy` services, whether the server is used only while no regular server of the pool is available. \
-             A server at its `max_connections` is available: requests wait in the queue, and are not sent to backups.",
+            "Whether `proxy` services use the server only while no regular server in the pool is available. A server \
+             at its `max_connections` is available: requests wait in the queue and are not sent to backup servers.",
             "backup = true",
         ),
         Key::new(
             "cookie",
             Kind::Text,
             Absent("a keyed hash of the server's address"),
-            "Value of the pool's `sticky` cookie for this server, as HAProxy's `cookie` of a server. Clients can \
-             choose servers with values that they know or guess, which the keyed hash prevents.",
+            "Value of the pool's `sticky` cookie for this server, like `cookie` on HAProxy's `server` lines. Clients \
+             that know or guess a value can choose the server, which the keyed hash prevents.",
             "cookie = \"s1\"",
         ),
         Key::new(
             "check",
             CHECKS,
             Absent("the pool's checks"),
-            "Checks of this server, overriding the pool's.",
+            "Checks for this server, overriding the pool's.",
             "check = { kind = \"tcp\", port = 8081 }",
         ),
     ],
@@ -333,7 +333,7 @@ pub(crate) static SERVERS_DNS: Section = Section {
     page: "servers-dns",
     purpose: "Servers from DNS, resolved again when the TTL expires. If the name no longer exists, a query fails, or a \
               response has lost more than half of the servers at once, the previous servers are kept and `weir status` \
-              reports it; `weir reload` applies the last response as it is. Several names are handled separately.",
+              reports it; `weir reload` applies the last response as it is. Several names are handled independently.",
     example: "[pool.web]\nservers_dns = { name = \"web.internal\", port = 8080, resolvers = [\"10.0.0.53\"] }\n",
     keys: &[
         Key::new(
@@ -357,7 +357,7 @@ pub(crate) static SERVERS_DNS: Section = Section {
             "port",
             integer((1, 65_535)),
             Absent("the port that the client used"),
-            "The servers' port.",
+            "Server port.",
             "port = 8080",
         ),
         Key::new(
@@ -372,14 +372,14 @@ pub(crate) static SERVERS_DNS: Section = Section {
             "weight",
             integer((0, MAX_WEIGHT)),
             Default("1"),
-            "Weight of each server of the name; not allowed with SRV records, which contain weights.",
+            "Weight of each server; not allowed with SRV records, which contain weights.",
             "weight = 2",
         ),
         Key::new(
             "max_connections",
             integer((0, u32::MAX)),
             Default("0"),
-            "Maximum number of connections of each server of the name; 0 = no limit.",
+            "Maximum number of connections to each server; 0 = no limit.",
             "max_connections = 500",
         )
         .known_as(&["maxconn", "max_conns"]),
@@ -387,16 +387,15 @@ pub(crate) static SERVERS_DNS: Section = Section {
             "cookie",
             Kind::DescribedText("a cookie value: letters, digits, `-` and `_`"),
             Absent("a value that Weir computes for each server"),
-            "Value of the cookie of the pool's `sticky` for the server of this name; if the name has several \
-             addresses, for the first of them.",
+            "Value of the pool's `sticky` cookie for the server with this name; if the name has several addresses, for \
+             the first one.",
             "cookie = \"web1\"",
         ),
         Key::new(
             "backup",
             Kind::Flag,
             Default("false"),
-            "With `proxy` services, whether the servers of the name are used only while no regular server of the pool \
-             is available.",
+            "Whether `proxy` services use these servers only while no regular server in the pool is available.",
             "backup = true",
         ),
     ],
@@ -406,7 +405,7 @@ pub(crate) static SERVERS_DNS: Section = Section {
 pub(crate) static SCHEDULER: Section = Section {
     path: "pool.NAME.scheduler",
     page: "scheduler",
-    purpose: "A scheduler with flags.",
+    purpose: "A scheduler with options.",
     example: "[pool.images]\nscheduler = { name = \"mh\", flags = [\"mh-port\"] }\nservers = [\"10.0.0.5\"]\n",
     keys: &[
         Key::new(
@@ -421,7 +420,7 @@ pub(crate) static SCHEDULER: Section = Section {
             Kind::List(&Kind::OneOf(scheduler_flags)),
             Default("[]"),
             "`sh-port`, `mh-port`: include the client's port in the hash. `sh-fallback`, `mh-fallback`: assign clients \
-             of an unavailable server to the next server of the hash instead of rejecting them. Each flag applies to \
+             of an unavailable server to the next server in hash order instead of rejecting them. Each flag applies to \
              the scheduler it is named after.",
             "flags = [\"mh-port\", \"mh-fallback\"]",
         ),
@@ -431,10 +430,10 @@ pub(crate) static SCHEDULER: Section = Section {
                 min: 100,
                 max: 10_000,
             },
-            Absent("only the hash decides"),
+            Absent("the load is not limited"),
             "Bounded load, for `dh`, `sh`, `mh`, `maglev`, and `hash` in proxy services: a server that has reached \
-             this multiple of its weighted share of the service's active flows passes new ones to the next server of \
-             the hash.",
+             this multiple of its weighted share of the service's active flows passes new ones to the next server in \
+             hash order.",
             "max_load = 1.25",
         ),
         Key::new(

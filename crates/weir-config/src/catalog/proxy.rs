@@ -16,8 +16,8 @@ pub(crate) static PROXY_TIMEOUTS: Section = Section {
             "request",
             PROXY_TIMEOUT,
             Default("10s"),
-            "Maximum time to receive a complete request head, counted from its first byte, or on a new connection from \
-             its acceptance. An incomplete head is answered with 408.",
+            "Maximum time to receive a complete request head, counted from its first byte or, on a new connection, \
+             from the time it was accepted. An incomplete head is answered with 408.",
             "request = \"5s\"",
         )
         .known_as(&["http_request", "client_header_timeout"]),
@@ -33,7 +33,7 @@ pub(crate) static PROXY_TIMEOUTS: Section = Section {
             "client",
             PROXY_TIMEOUT,
             Default("1m"),
-            "Maximum inactivity of a client while it sends a body or receives a response.",
+            "Maximum inactivity time of a client while it sends a body or receives a response.",
             "client = \"30s\"",
         )
         .known_as(&["client_body_timeout", "send_timeout"]),
@@ -41,7 +41,7 @@ pub(crate) static PROXY_TIMEOUTS: Section = Section {
             "connect",
             PROXY_TIMEOUT,
             Default("5s"),
-            "Maximum time to connect to a server. If it expires, another server is tried; after the last one the \
+            "Maximum time to connect to a server. If it expires, another server is tried; if no server is left, the \
              response is 504.",
             "connect = \"1s\"",
         )
@@ -50,8 +50,8 @@ pub(crate) static PROXY_TIMEOUTS: Section = Section {
             "server",
             PROXY_TIMEOUT,
             Default("1m"),
-            "Maximum inactivity of a server while it receives a request body or sends a response. If it expires before \
-             the response starts, the client gets 504.",
+            "Maximum inactivity time of a server while it receives a request body or sends a response. If it expires \
+             before the response starts, the client gets 504.",
             "server = \"5m\"",
         )
         .known_as(&["proxy_read_timeout"]),
@@ -68,8 +68,8 @@ pub(crate) static PROXY_TIMEOUTS: Section = Section {
             "tunnel",
             PROXY_TIMEOUT,
             Default("1h"),
-            "Maximum inactivity of either side of a connection of a `tcp` service, of WebSocket, and of other upgraded \
-             connections.",
+            "Maximum inactivity time of either side of a connection to a `tcp` service, a WebSocket connection or \
+             another upgraded connection.",
             "tunnel = \"10m\"",
         ),
         Key::new(
@@ -97,8 +97,8 @@ pub(crate) static PROXY_LIMITS: Section = Section {
             "head",
             size(ProxyLimits::HEAD),
             Default("16384"),
-            "Maximum size of a request head (otherwise 431) and of a response head (otherwise 502), in bytes. The \
-             request target may be at most half of this size.",
+            "Maximum size of request and response heads, in bytes. A larger request head is answered with 431; a \
+             larger response head results in 502. The request target may be at most half of this size.",
             "head = 32768",
         )
         .known_as(&["bufsize", "large_client_header_buffers"]),
@@ -106,7 +106,7 @@ pub(crate) static PROXY_LIMITS: Section = Section {
             "fields",
             integer(ProxyLimits::FIELDS),
             Default("100"),
-            "Maximum number of header fields of a request or a response. A request with more is answered with 431; a \
+            "Maximum number of header fields in a request or response. A request with more is answered with 431; a \
              response with more results in 502.",
             "fields = 50",
         )
@@ -116,7 +116,7 @@ pub(crate) static PROXY_LIMITS: Section = Section {
             integer(ProxyLimits::CONNECTIONS),
             Default("100000"),
             "Maximum number of client connections. Further clients wait in the kernel's accept queue. The open file \
-             limit also applies: each client needs one descriptor, and a second one for its server connection.",
+             limit also applies: each client needs one descriptor, and another one for its server connection.",
             "connections = 20000",
         )
         .known_as(&["maxconn", "worker_connections"]),
@@ -169,11 +169,11 @@ pub(crate) static PROXY_LIMITS: Section = Section {
             integer(ProxyLimits::RESETS),
             Default("100"),
             "Maximum number of HTTP/2 streams per second that one client network (an IPv4 address, an IPv6 /64) may \
-             reset before the response, or that Weir resets because of a protocol error, over all connections of the \
-             network; bursts may be ten times larger. A network above the limit gets ENHANCE_YOUR_CALM, and cannot \
+             reset before the response, or that Weir resets because of a protocol error, across all connections from \
+             the network; bursts may be ten times larger. A network above the limit gets ENHANCE_YOUR_CALM, and cannot \
              open new streams for ten seconds. All clients of the service together may reset a hundred times as many; \
              above that, new streams from networks with recent resets are refused (REFUSED_STREAM). Networks in \
-             `trusted` count only toward the limit of the service. 0 = no limit.",
+             `trusted` count only toward the service's limit. 0 = no limit.",
             "resets = 1000",
         )
         .known_as(&["max_resets", "rapid_reset"]),
@@ -189,8 +189,8 @@ pub(crate) static PROXY_LIMITS: Section = Section {
             "rate",
             RATE,
             Default("0"),
-            "Maximum number of requests per client of an `http` service, per second or, as in `30/m`, per minute, \
-             counted over all workers. Further requests are answered with 429. 0 = no limit.",
+            "Maximum request rate per client of an `http` service, per second or, as in `30/m`, per minute, counted \
+             across all workers. Requests above it are answered with 429. 0 = no limit.",
             "rate = 100",
         )
         .known_as(&["limit_req", "requests_per_second"]),
@@ -271,17 +271,17 @@ pub(crate) static ACCESS_LOG: Section = Section {
             "format",
             Kind::DescribedText("`combined`, `json`, or text with `{names}`"),
             Default("combined"),
-            "`combined` (Apache; the size includes the response's head), `json` (one object per line), or a template \
-             in which `{name}` is replaced by a value: `time` `date` `client` `port` `service` `pool` `server` \
-             `method` `target` `version` `host` `referer` `agent` `status` `bytes_in` `bytes_out` `request_ms` \
-             `queue_ms` `connect_ms` `response_ms` `total_ms` `retries` `end` `end_reason`. `end` states which side \
-             ended the exchange and in which phase, in HAProxy's two-letter codes, `--` if it completed normally; \
-             `end_reason` is the same in words. In an `http` service, the variables of header values are also \
-             available: `request_id` `route` `scheme` `path` `query` `client_port` `listen_port` `forwarded_for` \
-             `tls_version` `tls_cipher` `tls_sni` `client_cert_subject` `header.NAME` `cookie.NAME` `map.NAME`, and \
-             `response.NAME` for a field of the response. In a `tcp` service, `combined` has its own format: client, \
-             port, date, service, pool and server, queue, connect and total time in milliseconds, bytes from and to \
-             the client, `end` and `end_reason`.",
+            "`combined` (Apache; the size includes the response head), `json` (one object per line), or a template in \
+             which `{name}` is replaced by a value: `time` `date` `client` `port` `service` `pool` `server` `method` \
+             `target` `version` `host` `referer` `agent` `status` `bytes_in` `bytes_out` `request_ms` `queue_ms` \
+             `connect_ms` `response_ms` `total_ms` `retries` `end` `end_reason`. `end` states which side ended the \
+             exchange and in which phase, in HAProxy's two-letter codes, `--` if it completed normally; `end_reason` \
+             is the same in words. In an `http` service, the variables for header values are also available: \
+             `request_id` `route` `scheme` `path` `query` `client_port` `listen_port` `forwarded_for` `tls_version` \
+             `tls_cipher` `tls_sni` `client_cert_subject` `header.NAME` `cookie.NAME` `map.NAME`, and `response.NAME` \
+             for a response header field. In a `tcp` service, `combined` has its own format: client, port, date, \
+             service, pool and server, queue, connect and total time in milliseconds, bytes from and to the client, \
+             `end` and `end_reason`.",
             "format = \"{client} {method} {target} {status} {total_ms}\"",
         ),
         Key::new(
@@ -291,15 +291,15 @@ pub(crate) static ACCESS_LOG: Section = Section {
                 max: 1_000_000,
             },
             Default("1"),
-            "Logs one in every N exchanges. Those with an error, or with a status of 500 or more, are always logged.",
+            "Logs one in N exchanges. Exchanges with an error, or with a status of 500 or more, are always logged.",
             "sample = 100",
         ),
         Key::new(
             "syslog_format",
             Kind::OneOf(syslog_formats),
             Default("rfc3164"),
-            "Format of messages to syslog: `rfc3164` without time and host, which the syslog daemon adds, or \
-             `rfc5424`. The facility is local0, the severity info.",
+            "Format of syslog messages: `rfc3164` without the time and host name, which the syslog daemon adds, or \
+             `rfc5424`. The facility is local0 and the severity is info.",
             "syslog_format = \"rfc5424\"",
         ),
     ],
@@ -316,7 +316,7 @@ pub(crate) static STICKY: Section = Section {
     keys: &[
         Key::new(
             "cookie",
-            Kind::DescribedText("a cookie's name"),
+            Kind::DescribedText("a cookie name"),
             Required,
             "Name of the cookie.",
             "cookie = \"SRV\"",
@@ -337,7 +337,7 @@ pub(crate) static STICKY: Section = Section {
             Absent("a key that Weir generates and stores in the runtime directory (`cookie.key`)"),
             "Key for computing server identifiers. Directors with the same secret accept each other's cookies, so \
              directors that share a VIP need the same one; changing it invalidates all cookies. A generated key \
-             survives restarts and upgrades; with the default runtime directory it is lost at reboot. The secret is \
+             survives restarts and upgrades; with the default runtime directory it is lost on reboot. The secret is \
              never displayed; see [security.md](../security.md#secrets).",
             "secret = { file = \"/etc/weir/cookie.secret\" }",
         ),

@@ -7,7 +7,7 @@ use weir_model::{Coding, FieldRule};
 pub(crate) static ERROR_PAGE: Section = Section {
     path: "service.NAME.error_pages",
     page: "error-pages",
-    purpose: "Responses to errors that Weir generates itself: a body from a file, a redirect, or none. Files are read \
+    purpose: "Responses for errors that Weir itself reports: a body from a file, a redirect, or none. Files are read \
               at startup and at each `weir reload`.",
     example: "[pool.web]\nservers = [\"10.0.0.5\"]\n\n[service.web]\nlisten = [\"0.0.0.0:80\"]\nforward = \
               \"proxy\"\nprotocol = \"http\"\npool = \"web\"\nerror_pages = [{ status = \"502-504\", file = \
@@ -23,7 +23,7 @@ pub(crate) static ERROR_PAGE: Section = Section {
         .known_as(&["code", "codes"]),
         Key::new(
             "file",
-            Kind::DescribedText("the path of a file"),
+            Kind::DescribedText("a file path"),
             Absent("`redirect` is used"),
             "File with the response body, at most 64 KiB. `/dev/null`: Weir closes the connection without a response, \
              as HAProxy does; over HTTP/2, it resets the stream. The media type depends on the extension: `.html`, \
@@ -37,7 +37,7 @@ pub(crate) static ERROR_PAGE: Section = Section {
             "redirect",
             Kind::DescribedText("a URL"),
             Absent("`file` is used"),
-            "URL or path that clients are redirected to, instead of `file`. It contains no variables.",
+            "URL or path that clients are redirected to, instead of `file`. It cannot contain variables.",
             "redirect = \"https://status.example.com/\"",
         )
         .known_as(&["errorloc", "location"]),
@@ -45,7 +45,7 @@ pub(crate) static ERROR_PAGE: Section = Section {
             "redirect_status",
             integer((302, 303)),
             Default("302"),
-            "Status of the redirect. With 302, clients may repeat the request's method; with 303, they use GET.",
+            "Redirect status. With 302, clients may repeat the request's method; with 303, they use GET.",
             "redirect_status = 303",
         ),
     ],
@@ -162,7 +162,7 @@ pub(crate) static X_FORWARDED: Section = Section {
             "except",
             Kind::List(&Kind::Network),
             Absent("the rules apply to every client"),
-            "Networks of clients to which the rules do not apply.",
+            "Client networks to which the rules do not apply.",
             "except = [\"127.0.0.0/8\"]",
         ),
     ],

@@ -67,9 +67,9 @@ pub(super) const SET_RESPONSE_HEADER: Key = Key::new(
     RESPONSE_FIELD,
     Absent("response header fields are not changed"),
     "Response header fields to set, replacing fields with the same name, in responses from servers. A table limits a \
-     field to some statuses, or to one file of `files`. Values may contain variables of the request \
-     (docs/manual/proxy.md). A route that responds itself sends the route's fields, and not the service's. Errors that \
-     Weir generates (401, 403, 429, 502 and others) have none of them.",
+     field to some statuses, or to one file in `files`. Values may contain request variables (docs/manual/proxy.md). A \
+     route that generates the response itself adds its own fields, but not the service's. Errors that Weir generates \
+     (401, 403, 429, 502 and others) contain none of these fields.",
     "set_response_header = [\"Strict-Transport-Security: max-age=31536000\", { header = \"X-Server: {server}\", status \
      = \"500-599\" }]",
 );
@@ -95,8 +95,8 @@ pub(super) const REPLACE_RESPONSE_HEADER: Key = Key::new(
     "replace_response_header",
     REPLACEMENTS,
     Absent("response header fields are not changed"),
-    "Values of response header fields to replace, in responses from servers. The entries apply in order, those of the \
-     service first, and before `set_response_header`. Each of several fields with the same name is compared by itself.",
+    "Response header fields whose values are replaced, in responses from servers. Entries are applied in order, the \
+     service's first, and before `set_response_header`. Fields with the same name are handled separately.",
     "replace_response_header = [{ name = \"Location\", regex = \"^http://(.*)\", to = \"https://{1}\" }]",
 )
 .known_as(&["replace-header", "proxy_redirect"]);
@@ -116,7 +116,7 @@ pub(crate) static HEADER_REPLACEMENT: Section = Section {
             "name",
             Kind::DescribedText("a name"),
             Required,
-            "Name of the field.",
+            "Field name.",
             "name = \"Set-Cookie\"",
         )
         .known_as(&["header"]),
@@ -124,8 +124,8 @@ pub(crate) static HEADER_REPLACEMENT: Section = Section {
             "regex",
             Kind::DescribedText("a regular expression"),
             Required,
-            "Regular expression to search for in the value, in the syntax of `path_regex`. A value in which it does \
-             not match is not changed.",
+            "Regular expression to search for in the value, in the syntax of `path_regex`. A value that it does not \
+             match is not changed.",
             "regex = \"^(.*)$\"",
         )
         .known_as(&["match", "from"]),
@@ -133,7 +133,7 @@ pub(crate) static HEADER_REPLACEMENT: Section = Section {
             "to",
             Kind::DescribedText("text, with the groups `{1}` to `{9}`"),
             Required,
-            "The whole new value. `{1}` to `{9}` are the groups of `regex`; other variables are not available.",
+            "The entire new value. `{1}` to `{9}` are the groups of `regex`; other variables are not available.",
             "to = \"{1}; Secure\"",
         )
         .known_as(&["value", "replacement"]),
@@ -153,14 +153,14 @@ pub(crate) static RESPONSE_HEADER: Section = Section {
             "header",
             Kind::DescribedText("`Name: value`"),
             Required,
-            "Name and value of the field.",
+            "Field name and value.",
             "header = \"Cache-Control: no-store\"",
         ),
         Key::new(
             "status",
             Kind::Either(&Kind::StatusCodes, &Kind::Integer { min: 100, max: 599 }),
             Absent("all statuses"),
-            "Statuses of the responses in which the field is set.",
+            "Response statuses for which the field is set.",
             "status = \"400-599\"",
         )
         .known_as(&["code", "codes"]),
@@ -168,8 +168,7 @@ pub(crate) static RESPONSE_HEADER: Section = Section {
             "file",
             Kind::DescribedText("a path below `root` of `files`"),
             Absent("all responses"),
-            "File of the route's `files`: the field is set only if this file is sent, regardless of the \
-             request's path.",
+            "File in the route's `files`: the field is set only if this file is sent, regardless of the request path.",
             "file = \"/index.html\"",
         ),
     ],
@@ -179,14 +178,14 @@ pub(crate) static RESPONSE_HEADER: Section = Section {
 pub(crate) static ROUTE: Section = Section {
     path: "route",
     page: "route",
-    purpose: "Routes requests of `http` services. Connections of `tcp` services can be routed by `host` and `source`, \
+    purpose: "Routes requests to `http` services. Connections to `tcp` services can be routed by `host` and `source`, \
               with `pool` or `close`. Routes are evaluated in file order; the first route whose conditions all hold \
               applies. If no route matches, the service's own pool is used.",
     example: "[pool.web]\nservers = [\"10.0.0.5\"]\n\n[service.web]\nlisten = [\"0.0.0.0:80\"]\nforward = \
               \"proxy\"\nprotocol = \"http\"\npool = \"web\"\n\n[[route]]\nservice = \"web\"\nhost = \
               \"*.example\"\npath = \"/old/*\"\nredirect = \"https://{host}/new/\"\n",
     keys: with_conditions!([
-        Key::new("service", Kind::ServiceName, Required, "Service that the route belongs to.", "service = \"images\"")
+        Key::new("service", Kind::ServiceName, Required, "Service whose requests are routed.", "service = \"images\"")
             .known_as(&["frontend"]),
     ], [
         Key::new(
@@ -202,7 +201,7 @@ pub(crate) static ROUTE: Section = Section {
             "split",
             Kind::List(&Kind::DescribedText("`POOL:WEIGHT`")),
             Absent("one pool"),
-            "Pools to distribute requests over, randomly by weight, instead of `pool`.",
+            "Pools among which requests are distributed at random by weight, instead of `pool`.",
             "split = [\"images:9\", \"images:1\"]",
         )
         .known_as(&["weights"]),
@@ -210,9 +209,9 @@ pub(crate) static ROUTE: Section = Section {
             "split_by",
             Kind::DescribedText("text with variables"),
             Absent("requests are distributed at random"),
-            "Text whose hash selects the pool of `split`: requests with the same text use the same pool. It may \
-             contain variables (docs/manual/proxy.md). The range of the hash is divided among the pools in the order \
-             of the list, as with nginx's `split_clients`, so that nginx and Weir make the same selection.",
+            "Text whose hash selects the pool in `split`: requests with the same text use the same pool. It may \
+             contain variables (docs/manual/proxy.md). The range of the hash is divided among the pools in list order, \
+             as with nginx's `split_clients`, so that nginx and Weir make the same selection.",
             "split_by = \"{client}\"",
         )
         .known_as(&["split_clients", "hash"]),
@@ -231,8 +230,8 @@ pub(crate) static ROUTE: Section = Section {
             Absent("the route's action applies"),
             "Instead of an action: rewrites the path with `rewrite`, and evaluates routes with the new path, starting \
              with the `first` or the `next` route. If the `regex` of `rewrite` does not match, evaluation continues \
-             with the next route. Users, limits and changes are those of the route that is finally selected. After 10 \
-             rewrites of a request the response is 500.",
+             with the next route. Users, limits and header changes are those of the route that is finally selected. \
+             After 10 rewrites of a request, the response is 500.",
             "restart = \"first\"",
         )
         .known_as(&["last"]),
@@ -240,11 +239,11 @@ pub(crate) static ROUTE: Section = Section {
             "rewrite",
             Kind::Either(&REWRITTEN_PATH, &Kind::Table(&ROUTE_REWRITE)),
             Absent("the path is not changed"),
-            "Path sent to the server. `{path}` is the path of the request, `{rest}` the part after the fixed prefix of \
-             `path` (up to its first `*`), `{1}` to `{9}` the groups of `path_regex`; all of them in the form that the \
-             route compares. Other variables (docs/manual/proxy.md) are percent-encoded. The query is kept: it is \
-             appended to a query in the text, and dropped if the text ends with `?`. `{ regex = EXPRESSION, to = PATH \
-             }` changes only paths in which the expression matches.",
+            "Path sent to the server. `{path}` is the request path, `{rest}` the part after the fixed prefix of `path` \
+             (up to its first `*`), and `{1}` to `{9}` the groups of `path_regex`, all in the form that the route \
+             compares. Other variables (docs/manual/proxy.md) are percent-encoded. The query is kept: it is appended \
+             to a query in the text, and dropped if the text ends with `?`. `{ regex = EXPRESSION, to = PATH }` \
+             changes only paths in which the expression matches.",
             "rewrite = \"/v2/{rest}\"",
         )
         .known_as(&["replace-path", "set-path"]),
@@ -268,7 +267,7 @@ pub(crate) static ROUTE: Section = Section {
             "timeouts",
             Kind::Table(&ROUTE_TIMEOUTS),
             Absent("the service's timeouts"),
-            "Timeouts of the route's requests; they override the service's.",
+            "Timeouts for the route's requests; they override the service's.",
             "timeouts = { server = \"5m\" }",
         ),
         Key::new(
@@ -323,8 +322,9 @@ pub(crate) static ROUTE: Section = Section {
             Kind::Either(&MIRROR, &Kind::List(&MIRROR)),
             Absent("requests are not copied"),
             "Pool that receives copies of the route's requests; responses to the copies are discarded. A copy is sent \
-             after its request was received; it never delays or changes the response to the client. Requests for a \
-             protocol upgrade, such as WebSocket, are not copied. A list with up to 8 pools makes a copy for each.",
+             after the request has been received; it never delays or changes the response to the client. Requests for \
+             a protocol upgrade, such as WebSocket, are not copied. With a list of up to 8 pools, each pool receives a \
+             copy.",
             "mirror = \"images\"",
         )
         .known_as(&["shadow", "request_mirror_policies", "mirroring"]),
@@ -334,7 +334,7 @@ pub(crate) static ROUTE: Section = Section {
             "limits",
             Kind::Table(&ROUTE_LIMITS),
             Absent("only the service's limits"),
-            "Limits on each client's requests to the route, in addition to those of the service.",
+            "Limits on each client's requests to the route, in addition to the service's limits.",
             "limits = { rate = \"30/m\", burst = 5 }",
         )
         .known_as(&["limit_req", "limit_conn", "limit"]),
@@ -350,7 +350,7 @@ pub(crate) static ROUTE: Section = Section {
         Key::new(
             "pool",
             Kind::Either(&Kind::PoolName, &Kind::Table(&ROUTE_POOL)),
-            Absent("none; then the route needs another action, such as `redirect` or `status`"),
+            Absent("none; the route then needs another action, such as `redirect` or `status`"),
             "The pool whose servers are used; `{ map = NAME }` selects the pool with a map.",
             "pool = \"images\"",
         )
@@ -359,9 +359,9 @@ pub(crate) static ROUTE: Section = Section {
             "redirect",
             Kind::DescribedText("a URL"),
             Absent("no redirect"),
-            "Target of a redirect, with `status` or 302. All variables (docs/manual/proxy.md) except `{server}` may be \
-             used; their values are percent-encoded where necessary. `{path}` is the path as received and includes \
-             the query; if `{query}` is used too, it is the normalized path without query.",
+            "Redirect target. The status is `status`, or 302. All variables (docs/manual/proxy.md) except `{server}` \
+             may be used; their values are percent-encoded where necessary. `{path}` is the path as received and \
+             includes the query; if `{query}` is used too, it is the normalized path without query.",
             "redirect = \"https://{host}{path}\"",
         )
         .known_as(&["return", "location"]),
@@ -370,7 +370,7 @@ pub(crate) static ROUTE: Section = Section {
             integer((200, 599)),
             Absent("302 with `redirect`"),
             "Status of a redirect (300 to 399, except 304), of a response generated by Weir, or, with `files`, of the \
-             response if there is no file.",
+             response if no file is found.",
             "status = 308",
         ),
         Key::new(
@@ -407,8 +407,8 @@ pub(crate) static ROUTE_REWRITE: Section = Section {
             "regex",
             Kind::DescribedText("a regular expression"),
             Required,
-            "Regular expression to search for in the path, in the form and syntax of `path_regex`. A path in which it \
-             does not match is sent unchanged.",
+            "Regular expression to search for in the path, in the form and syntax of `path_regex`. A path that it does \
+             not match is sent unchanged.",
             "regex = \"^/a/(.*)$\"",
         )
         .known_as(&["from", "match"]),
@@ -416,8 +416,8 @@ pub(crate) static ROUTE_REWRITE: Section = Section {
             "to",
             REWRITTEN_PATH,
             Required,
-            "The whole path that is sent instead. `{1}` to `{9}` are the groups of `regex`; other variables are as in \
-             `rewrite` as text. The query is kept.",
+            "The entire path that is sent instead. `{1}` to `{9}` are the groups of `regex`; other variables are the \
+             same as in `rewrite` without a table. The query is kept.",
             "to = \"/b/{1}\"",
         )
         .known_as(&["path", "replacement"]),
@@ -458,7 +458,7 @@ pub(crate) static ROUTE_MIRROR: Section = Section {
             "body",
             size((0, Mirror::BODY.1)),
             Default("65536"),
-            "Maximum size of a body in bytes. Requests with a larger body are not copied. 0 = the copies have no body.",
+            "Maximum body size in bytes. Requests with a larger body are not copied. 0 = the copies have no body.",
             "body = \"1MiB\"",
         )
         .known_as(&["mirror_request_body", "maxBodySize"]),
@@ -472,8 +472,8 @@ pub(crate) static ROUTE_MIRROR: Section = Section {
         Key::new(
             "path",
             Kind::DescribedText("a path"),
-            Absent("the path that the request's own server receives"),
-            "Path of the copies. The query of the request is kept.",
+            Absent("the path sent to the server that handles the request"),
+            "Path of the copies. The request's query is kept.",
             "path = \"/copies\"",
         ),
     ],
@@ -488,8 +488,8 @@ const ROUTE_TIMEOUT: Kind = Kind::Duration {
 pub(crate) static ROUTE_TIMEOUTS: Section = Section {
     path: "route.timeouts",
     page: "route-timeouts",
-    purpose: "Timeouts of a route; they override the service's. Keys that are not set keep the service's \
-              value.",
+    purpose: "Timeouts for a route's requests; they override the service's. Keys that are not set keep the service's \
+              values.",
     example: "[pool.web]\nservers = [\"10.0.0.5\"]\n\n[service.web]\nlisten = [\"0.0.0.0:80\"]\nforward = \
               \"proxy\"\nprotocol = \"http\"\npool = \"web\"\n\n[[route]]\nservice = \"web\"\npath = \
               \"/report/*\"\npool = \"web\"\ntimeouts = { server = \"10m\" }\n",
@@ -498,7 +498,7 @@ pub(crate) static ROUTE_TIMEOUTS: Section = Section {
             "client",
             ROUTE_TIMEOUT,
             AS_SERVICE,
-            "Maximum inactivity of the client.",
+            "Maximum inactivity time of the client.",
             "client = \"30s\"",
         ),
         Key::new(
@@ -512,7 +512,7 @@ pub(crate) static ROUTE_TIMEOUTS: Section = Section {
             "server",
             ROUTE_TIMEOUT,
             AS_SERVICE,
-            "Maximum inactivity of a server.",
+            "Maximum inactivity time of a server.",
             "server = \"5m\"",
         ),
         Key::new(
@@ -526,7 +526,7 @@ pub(crate) static ROUTE_TIMEOUTS: Section = Section {
             "tunnel",
             ROUTE_TIMEOUT,
             AS_SERVICE,
-            "Maximum inactivity of an upgraded connection.",
+            "Maximum inactivity time of an upgraded connection.",
             "tunnel = \"10m\"",
         ),
         Key::new(
@@ -543,8 +543,8 @@ pub(crate) static ROUTE_TIMEOUTS: Section = Section {
 pub(crate) static ROUTE_LIMITS: Section = Section {
     path: "route.limits",
     page: "route-limits",
-    purpose: "Limits on each client's requests to a route. They apply in addition to those of the service. Requests \
-              above them are answered with 429.",
+    purpose: "Limits on each client's requests to a route. They apply in addition to the service's limits. Requests \
+              above a limit are answered with 429.",
     example: "[pool.web]\nservers = [\"10.0.0.5\"]\n\n[service.web]\nlisten = [\"0.0.0.0:80\"]\nforward = \
               \"proxy\"\nprotocol = \"http\"\npool = \"web\"\n\n[[route]]\nservice = \"web\"\npath = \
               \"/login\"\npool = \"web\"\nlimits = { rate = \"30/m\", burst = 5 }\n",
@@ -553,7 +553,7 @@ pub(crate) static ROUTE_LIMITS: Section = Section {
             "rate",
             RATE,
             Absent("no limit"),
-            "Maximum number of requests per client, per second or, as in `30/m`, per minute.",
+            "Maximum request rate per client, per second or, as in `30/m`, per minute.",
             "rate = \"30/m\"",
         )
         .known_as(&["requests", "limit_req"]),

@@ -16,10 +16,10 @@ pub(crate) static SERVICE: Section = Section {
             "listen",
             Kind::List(&Kind::Listener),
             Required,
-            "VIPs and ports. The default protocol is TCP; IPv6 addresses are in brackets. If several listeners of an \
-             address contain a port, an exact port takes precedence over a range, and a range over `*`; the same \
-             address and port twice is an error. A `proxy` service listens on single TCP ports, of one address or of \
-             all addresses: `0.0.0.0:80`, `[::]:80`. `fwmark/N` and `fwmark6/N` match IPv4 and IPv6 packets that a \
+            "VIPs and ports. The default protocol is TCP; IPv6 addresses are in brackets. If several listeners on an \
+             address include a port, an exact port takes precedence over a range, and a range over `*`; a duplicate \
+             address and port is an error. A `proxy` service listens on single TCP ports, on one address or on all \
+             addresses: `0.0.0.0:80`, `[::]:80`. `fwmark/N` and `fwmark6/N` match IPv4 and IPv6 packets that a \
              firewall rule marked with N, regardless of their address, protocol and port; these packets pass through \
              the kernel's stack, which must have forwarding enabled, and listeners with an address take precedence.",
             "listen = [\"192.0.2.10:80\", \"udp/192.0.2.10:8000-8999\", \"[2001:db8::10]:*\"]",
@@ -29,12 +29,12 @@ pub(crate) static SERVICE: Section = Section {
             "forward",
             Kind::OneOf(forwards),
             Required,
-            "Forwarding method. `nat` rewrites address and port, and replies return through the director. `direct` \
+            "Forwarding method. `nat` rewrites the address and port, and replies return through the director. `direct` \
              rewrites only the destination MAC. `tunnel` encapsulates. `l3dsr` rewrites the address, marks the packets \
-             with a DSCP, and routes them. With the last three, replies go directly to the client. `socket` balances \
-             clients on this machine: it replaces the address when they connect, and no packet passes through Weir. \
-             `proxy` terminates the client's connection and opens its own to a server; it requires `protocol`, and \
-             needs neither XDP nor root.",
+             with a DSCP value, and routes them. With the last three, replies go directly to the client. `socket` \
+             balances clients on this machine: it replaces the destination address when they connect, and no packets \
+             pass through Weir. `proxy` terminates the client's connection and opens its own to a server; it requires \
+             `protocol`, and needs neither XDP nor root.",
             "forward = \"direct\"",
         )
         .known_as(&["lb_kind", "lvs_method", "gate", "masq"]),
@@ -52,7 +52,7 @@ pub(crate) static SERVICE: Section = Section {
             "snat",
             Kind::Either(&Kind::Flag, &Kind::Table(&SNAT)),
             Default("false"),
-            "With `nat`, rewrites the source address too, so servers do not need a route back through the director; \
+            "With `nat`, also rewrites the source address, so servers do not need a route back through the director; \
              they see the director's address instead of the client's.",
             "snat = true",
         )
@@ -66,10 +66,10 @@ pub(crate) static SERVICE: Section = Section {
         ),
         Key::new(
             "cgroup",
-            Kind::DescribedText("the path of a cgroup"),
+            Kind::DescribedText("a cgroup path"),
             Absent("the root of cgroup2"),
-            "With `socket`, the cgroup (version 2) whose processes are balanced, including processes in cgroups below \
-             it. It must exist. The default covers every process and container of the machine.",
+            "With `socket`, the cgroup (version 2) whose processes are balanced, including those in its descendants. \
+             It must exist. The default covers every process and container on the machine.",
             "cgroup = \"/sys/fs/cgroup/system.slice\"",
         ),
         Key::new(
@@ -149,7 +149,7 @@ pub(crate) static SERVICE: Section = Section {
             Kind::Either(&Kind::Flag, &Kind::Table(&NORMALIZE_PATH)),
             Default("true"),
             "Whether routes of an `http` service, `hash` and `limits` compare normalized paths, so that `//admin`, \
-             `/%61dmin` and `/x/../admin` equal `/admin`. A table selects the details. `false`: paths are compared as \
+             `/%61dmin` and `/x/../admin` equal `/admin`. A table sets the details. `false`: paths are compared as \
              received, as in HAProxy. In both cases, the path is sent to servers as received, unless the table's \
              `forward` or the route's `rewrite` specifies otherwise.",
             "normalize_path = { forward = \"normalized\" }",
@@ -200,7 +200,7 @@ pub(crate) static SERVICE: Section = Section {
             "error_pages",
             Kind::List(&Kind::Table(&ERROR_PAGE)),
             Absent("the status as text"),
-            "Responses to errors that an `http` service generates itself; the first matching entry applies.",
+            "Responses for errors that an `http` service itself reports; the first matching entry applies.",
             "error_pages = [{ status = \"500-599\", file = \"/etc/weir/sorry.html\" }]",
         )
         .known_as(&["errorfile", "error_page", "errorfiles"]),
@@ -218,21 +218,21 @@ pub(crate) static SERVICE: Section = Section {
             "trusted",
             Kind::List(&Kind::Network),
             Default("[]"),
-            "Networks of trusted proxies in front of Weir. Their forwarding information about clients is passed on \
-             and extended. Keys and route conditions use it only from these clients, unless it is forwarded from \
-             every client (`forwarded = false`, or `append` and `keep` of `x_forwarded`).",
+            "Networks of trusted proxies in front of Weir. Their forwarding information about clients is passed on and \
+             extended. Keys and route conditions use this information only from these clients, unless it is forwarded \
+             from every client (`forwarded = false`, or `append` and `keep` of `x_forwarded`).",
             "trusted = [\"10.0.0.0/8\", \"2001:db8::1\"]",
         )
         .known_as(&["set_real_ip_from"]),
         Key::new(
             "client_ip_header",
-            Kind::DescribedText("a header field's name"),
+            Kind::DescribedText("a header field name"),
             Absent("the source address of the connection"),
             "Field in which the proxies in `trusted` send the client's address to an `http` service, for example \
              `X-Forwarded-For` or `CF-Connecting-IP`. The client's address is the last one in the field that is not in \
              `trusted` (see `client_ip_recursive`). It is used in `source` conditions, `limits`, schedulers, logs, \
              `{client}`, `X-Real-IP`, and for servers with `proxy_protocol`. `X-Forwarded-For` is still extended with \
-             the address of the connection.",
+             the source address of the connection.",
             "client_ip_header = \"X-Forwarded-For\"",
         )
         .known_as(&["real_ip_header", "client_ip_headers", "forwardedHeaders"]),
@@ -256,11 +256,11 @@ pub(crate) static SERVICE: Section = Section {
         .known_as(&["accept-proxy", "accept_proxy"]),
         Key::new(
             "request_id",
-            Kind::DescribedText("a header field's name"),
+            Kind::DescribedText("a header field name"),
             Absent("the identifier is not forwarded"),
             "Field in which servers of an `http` service receive the request's identifier, 32 hexadecimal digits. An \
-             identifier in this field of a request from a `trusted` network is kept: at most 64 letters, digits and \
-             `-._~+/=:`. Logs and header values contain it as `{request_id}`.",
+             identifier that a `trusted` network sends in this field is kept, if it consists of at most 64 letters, \
+             digits and `-._~+/=:`. Logs and header values can include it as `{request_id}`.",
             "request_id = \"X-Request-Id\"",
         )
         .known_as(&["unique-id-header", "requestid"]),
@@ -268,7 +268,7 @@ pub(crate) static SERVICE: Section = Section {
             "access_log",
             Kind::Either(&Kind::DescribedText("a file"), &Kind::Table(&ACCESS_LOG)),
             Absent("no access log"),
-            "Log file with one line per request of a `proxy` service (per connection of a `tcp` service). Lines are \
+            "Log file with one line per request to a `proxy` service (per connection to a `tcp` service). Lines are \
              written by a separate thread; if it cannot keep up, lines are dropped and counted. A reload reopens the \
              file.",
             "access_log = \"/var/log/weir/access.log\"",
@@ -278,8 +278,8 @@ pub(crate) static SERVICE: Section = Section {
             "persistence",
             Kind::Either(&Kind::Flag, &Kind::Table(&PERSISTENCE)),
             Default("false"),
-            "Sends new flows of a client to the same server as its previous flow, like ipvsadm's `-p` and `-M`. The \
-             choice is shared by all listeners of the service, and by all ports of a range or `*`.",
+            "Sends new flows from a client to the same server as its previous flow, like ipvsadm's `-p` and `-M`. The \
+             server is shared by all listeners of the service, and by all ports of a range or `*`.",
             "persistence = true",
         )
         .known_as(&["persistent", "persistence_timeout", "persistent_timeout", "sticky"]),
@@ -328,8 +328,8 @@ pub(crate) static PERSISTENCE: Section = Section {
                 max: Persistence::MAX_TIMEOUT,
             },
             Default("5m"),
-            "How long the server of a client is stored after the client's last new flow, and longer while flows of the \
-             client exist. Whole seconds.",
+            "How long a client's server is stored after the client's last new flow, in whole seconds. It is stored \
+             longer while the client has flows.",
             "timeout = \"10m\"",
         ),
         Key::new(

@@ -27,7 +27,7 @@ pub(crate) static SYNC: Section = Section {
             "peers",
             Kind::List(&Kind::SocketAddress),
             Required,
-            "The `listen` addresses of the other directors.",
+            "The other directors' `listen` addresses.",
             "peers = [\"10.0.0.2:8482\"]",
         )
         .known_as(&["peer"]),
@@ -35,7 +35,8 @@ pub(crate) static SYNC: Section = Section {
             "key",
             Kind::Secret,
             Required,
-            "Secret that all directors share, at least 16 bytes, for example the output of `openssl rand -base64 32`.",
+            "Secret of at least 16 bytes that all directors share, for example the output of `openssl rand -base64 \
+             32`.",
             "key = { file = \"/etc/weir/sync.key\" }",
         )
         .known_as(&["secret"]),

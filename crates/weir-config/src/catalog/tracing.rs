@@ -18,8 +18,8 @@ fn parent_modes() -> Choices {
 pub(crate) static TRACING: Section = Section {
     path: "tracing",
     page: "tracing",
-    purpose: "Traces of the requests of `http` services, sent to an OpenTelemetry collector (OTLP over HTTP, JSON). \
-              Each request has a server span, and a client span if it was sent to a server. Trace context (W3C \
+    purpose: "Traces of requests to `http` services, sent to an OpenTelemetry collector (OTLP over HTTP, JSON). Each \
+              request has a server span, and a client span if it was sent to a server. Trace context (W3C \
               `traceparent` and `tracestate`) is accepted from clients and passed on to servers. Without this table, \
               requests are not traced.",
     example: "[tracing]\nendpoint = \"http://127.0.0.1:4318\"\nsample = 100\n",
@@ -38,8 +38,8 @@ pub(crate) static TRACING: Section = Section {
             "sample",
             integer(Tracing::SAMPLE),
             Default("1"),
-            "Records one in every N new traces, selected by their identifiers. Traces that a client has started are \
-             recorded if the client records them.",
+            "Records one in N new traces, selected by their identifiers. Traces that a client has started are recorded \
+             if the client records them.",
             "sample = 100",
         )
         .known_as(&["ratio", "sampling"]),
@@ -47,7 +47,7 @@ pub(crate) static TRACING: Section = Section {
             "parent",
             Kind::OneOf(parent_modes),
             Default("continue"),
-            "Treatment of the trace context of a client's request: `continue` continues the trace, with the client's \
+            "Treatment of the trace context in a client's request: `continue` continues the trace, with the client's \
              decision whether to record it; `ignore` starts a new trace.",
             "parent = \"ignore\"",
         ),
@@ -55,7 +55,7 @@ pub(crate) static TRACING: Section = Section {
             "service_name",
             Kind::Text,
             Default(Tracing::SERVICE_NAME),
-            "The attribute `service.name` of all spans.",
+            "Value of the `service.name` attribute of all spans.",
             "service_name = \"edge\"",
         )
         .known_as(&["OTEL_SERVICE_NAME"]),

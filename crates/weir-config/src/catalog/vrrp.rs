@@ -1,4 +1,4 @@
-//! Defines the keys of `[vrrp.NAME]`: VIPs that `weir vrrp-agent` moves between directors.
+//! Defines the keys of `[vrrp.NAME]`: VIPs that fail over between directors, which `weir vrrp-agent` manages.
 
 use std::time::Duration;
 
@@ -40,8 +40,8 @@ const COMMAND: Kind = Kind::List(&Kind::Text);
 pub(crate) static VRRP: Section = Section {
     path: "vrrp.NAME",
     page: "vrrp",
-    purpose: "A virtual router (RFC 9568): addresses that only the active director of a group has. It \
-              interoperates with other implementations, such as keepalived.",
+    purpose: "A virtual router (RFC 9568): addresses that only the active director of a group holds. It interoperates \
+              with other implementations, such as keepalived.",
     example: "[vrrp.outside]\ninterface = \"eth0\"\nvirtual_router_id = 51\npriority = 150\naddresses = \
               [\"192.0.2.10/24\"]\n",
     keys: &[
@@ -71,7 +71,7 @@ pub(crate) static VRRP: Section = Section {
             "priority",
             integer((1, 255)),
             Default("100"),
-            "Priority of this director. The one with the highest priority has the addresses; 255 marks the address \
+            "Priority of this director. The one with the highest priority holds the addresses; 255 marks the address \
              owner.",
             "priority = 150",
         ),
@@ -97,7 +97,7 @@ pub(crate) static VRRP: Section = Section {
             Kind::List(&Kind::Network),
             Absent("none"),
             "Virtual addresses, listed in advertisements; all of one family. Without a prefix length: /32 or /128. An \
-             address that is already on the interface is removed too while the director is not active, unless it is \
+             address that is already on the interface is also removed while the director is not active, unless it is \
              the source of the advertisements. Without addresses, the virtual router only decides which director is \
              active, for `notify` and `excluded_addresses`; it uses IPv4 unless `source` or `unicast_peers` are IPv6. \
              An advertisement lists the first 255 IPv4 or 89 IPv6 addresses.",
@@ -116,7 +116,8 @@ pub(crate) static VRRP: Section = Section {
             "other_interfaces",
             Kind::List(&Kind::Table(&VRRP_INTERFACE)),
             Default("[]"),
-            "Interfaces of addresses that are not on `interface`. The addresses are added and announced there.",
+            "Interfaces for addresses that are not assigned to `interface`. The addresses are added and announced \
+             there.",
             "other_interfaces = [{ interface = \"eth1\", addresses = [\"192.0.2.10\"] }]",
         ),
         Key::new(
@@ -138,8 +139,8 @@ pub(crate) static VRRP: Section = Section {
             Kind::Flag,
             Default("true"),
             "Whether the active director accepts packets to the addresses as its own. With `false` it drops those that \
-             are not for a service of this configuration; address resolution and ICMP errors still work. Services are \
-             balanced in either case. Needs nf_tables in the kernel.",
+             are not for a service in this configuration; address resolution and ICMP errors still work. Services are \
+             balanced in either case. Requires nf_tables in the kernel.",
             "accept = false",
         ),
         Key::new(
@@ -162,8 +163,8 @@ pub(crate) static VRRP: Section = Section {
             "checksum",
             Kind::OneOf(checksums),
             Default("plain"),
-            "Checksum of version 3 over IPv4 until the first packet is received; then the peer's variant is used. \
-             `plain`: RFC 9568; `pseudo-header`: keepalived without `v3_checksum_as_v2`, and FRR.",
+            "Checksum that version 3 uses over IPv4 until the first packet is received; after that, the peer's variant \
+             is used. `plain`: RFC 9568; `pseudo-header`: keepalived without `v3_checksum_as_v2`, and FRR.",
             "checksum = \"pseudo-header\"",
         )
         .known_as(&["v3_checksum_as_v2"]),
@@ -205,7 +206,7 @@ pub(crate) static VRRP: Section = Section {
             "garp_refresh",
             DELAY,
             Default("0s"),
-            "Interval of further announcements while the director is active; `0s`: none.",
+            "Interval between further announcements while the director is active; `0s`: none.",
             "garp_refresh = \"1m\"",
         )
         .known_as(&["garp_master_refresh"]),
@@ -221,8 +222,8 @@ pub(crate) static VRRP: Section = Section {
             "password",
             Kind::Secret,
             Absent("no authentication"),
-            "Simple text password of version 2, at most 8 bytes. It is sent in clear text and protects against \
-             mistakes only; `hmac` protects against attackers.",
+            "Simple text password for version 2, at most 8 bytes. It is sent in clear text and protects only against \
+             mistakes; `hmac` protects against attackers.",
             "password = { file = \"/etc/weir/vrrp.key\" }",
         )
         .known_as(&["auth_pass"]),
@@ -286,8 +287,8 @@ pub(crate) static VRRP: Section = Section {
             "group",
             Kind::Text,
             Absent("no group"),
-            "Name of a group; virtual routers in the same group move together. They become active when each of them is \
-             ready, and a tracked object with `penalty` or `bonus` changes the priority of all of them.",
+            "Name of a group; virtual routers in the same group fail over together. They become active when each of \
+             them is ready, and a tracked object with `penalty` or `bonus` changes the priority of all of them.",
             "group = \"pair\"",
         )
         .known_as(&["vrrp_sync_group"]),
@@ -295,7 +296,7 @@ pub(crate) static VRRP: Section = Section {
             "track",
             Kind::List(&Kind::Table(&VRRP_TRACK)),
             Default("[]"),
-            "Conditions for keeping the addresses.",
+            "Objects to track. A failure releases the addresses or changes the priority.",
             "track = [{ interface = \"eth1\" }]",
         ),
         Key::new(
@@ -317,7 +318,7 @@ pub(crate) static VRRP: Section = Section {
             "notify_backup",
             COMMAND,
             Absent("no notification"),
-            "Program called when the director becomes backup.",
+            "Program called when the director becomes a backup.",
             "notify_backup = [\"/usr/local/bin/notify\", \"down\"]",
         ),
         Key::new(
@@ -420,7 +421,7 @@ pub(crate) static VRRP_HMAC_KEY: Section = Section {
             "id",
             integer((0, 255)),
             Required,
-            "ID of the key in packets.",
+            "Key ID in packets.",
             "id = 1",
         ),
         Key::new(
@@ -442,8 +443,8 @@ const TABLE: Kind = Kind::Integer {
 pub(crate) static VRRP_INTERFACE: Section = Section {
     path: "vrrp.NAME.other_interfaces",
     page: "vrrp-interface",
-    purpose: "Addresses of a virtual router on interfaces other than the one of its advertisements. The state of \
-              that interface matters only with `track`.",
+    purpose: "Assigns addresses of a virtual router to an interface other than the one used for advertisements. The \
+              state of this interface matters only with `track`.",
     example: "[vrrp.outside]\ninterface = \"eth0\"\nvirtual_router_id = 51\naddresses = [\"192.0.2.10/24\", \
               \"10.0.0.10/24\"]\nother_interfaces = [{ interface = \"eth1\", addresses = [\"10.0.0.10\"] }]\n",
     keys: &[
@@ -451,14 +452,14 @@ pub(crate) static VRRP_INTERFACE: Section = Section {
             "interface",
             Kind::Interface,
             Required,
-            "Interface.",
+            "Interface to add the addresses to.",
             "interface = \"eth1\"",
         ),
         Key::new(
             "addresses",
             Kind::List(&Kind::Address),
             Required,
-            "Addresses from `addresses` or `excluded_addresses`, without the prefix length.",
+            "Addresses listed in `addresses` or `excluded_addresses`, without the prefix length.",
             "addresses = [\"192.0.2.10\"]",
         ),
     ],
@@ -482,7 +483,7 @@ pub(crate) static VRRP_ROUTE: Section = Section {
         Key::new(
             "via",
             Kind::Address,
-            Absent("the destination is on the link"),
+            Absent("the destination is directly connected"),
             "Next hop.",
             "via = \"192.0.2.1\"",
         ),
@@ -490,7 +491,7 @@ pub(crate) static VRRP_ROUTE: Section = Section {
             "interface",
             Kind::Interface,
             Absent("the interface of the virtual router"),
-            "Interface.",
+            "Outgoing interface.",
             "interface = \"eth1\"",
         ),
         Key::new(
@@ -530,21 +531,21 @@ pub(crate) static VRRP_RULE: Section = Section {
             "from",
             Kind::Network,
             Absent("any source"),
-            "Source of packets.",
+            "Source network.",
             "from = \"192.0.2.10\"",
         ),
         Key::new(
             "to",
             Kind::Network,
             Absent("any destination"),
-            "Destination of packets.",
+            "Destination network.",
             "to = \"10.8.0.0/16\"",
         ),
         Key::new(
             "interface",
             Kind::Interface,
             Absent("any interface"),
-            "Interface that packets are received on.",
+            "Receiving interface.",
             "interface = \"eth1\"",
         )
         .known_as(&["iif"]),
@@ -552,7 +553,7 @@ pub(crate) static VRRP_RULE: Section = Section {
             "mark",
             integer((1, u32::MAX)),
             Absent("any mark"),
-            "Firewall mark of packets.",
+            "Firewall mark.",
             "mark = 7",
         )
         .known_as(&["fwmark"]),

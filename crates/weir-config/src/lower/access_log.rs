@@ -104,7 +104,7 @@ fn format(sink: &mut Sink<'_>, text: &str, span: &Range<usize>) -> LogFormat {
     LogFormat::Template(text.to_owned())
 }
 
-/// Returns the maps that the format of a log uses.
+/// Returns the maps that a log format uses.
 pub(super) fn maps(sink: &Sink<'_>, log: Option<&AccessLog>) -> Vec<Arc<ValueMap>> {
     let names = log.map_or_else(Vec::new, |log| log.format.variables());
     let names = names.iter().filter_map(|name| name.strip_prefix("map."));
@@ -170,10 +170,7 @@ fn field_name(
     if !name.is_empty() && name.bytes().all(is_token) {
         return Some(name.to_owned());
     }
-    let message = format!(
-        "`{}` is not the name of a header field",
-        name.escape_debug()
-    );
+    let message = format!("`{}` is not a header field name", name.escape_debug());
     sink.push(Diagnostic::new(Code::BadText, span, message).fix(format!("write \"{example}\"")));
     None
 }

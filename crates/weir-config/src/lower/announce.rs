@@ -19,7 +19,7 @@ const SPEAKER_KEYS: [(&str, &[&str]); 4] = [
     ("frr", &["command", "asn"]),
 ];
 
-/// Lowers the table. Also returns the services that it names, with their positions; `None` = the table contains a
+/// Lowers the table. Also returns the services that it lists, with their positions; `None` = the table contains a
 /// reported error.
 pub(super) fn announce(
     sink: &mut Sink<'_>,

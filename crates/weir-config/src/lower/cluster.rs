@@ -31,7 +31,7 @@ pub(super) fn cluster(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Cluste
         for key in ["ca", "certificate"] {
             if let Some((entry, _)) = view.get(key) {
                 let message =
-                    format!("`{key}` has no effect: no URL of `etcd` begins with https://");
+                    format!("`{key}` has no effect: no URL in `etcd` begins with https://");
                 sink.push(
                     Diagnostic::new(Code::NoEffect, &entry.key_span, message)
                         .fix("write https:// URLs, or remove it"),
@@ -99,9 +99,7 @@ fn report_unencrypted_endpoint(
         );
         sink.push(
             Diagnostic::new(Code::UnencryptedEtcd, &entry.item.span, message)
-                .cause(
-                    "anyone who can change the packets can change the configuration of the group",
-                )
+                .cause("anyone who can modify the packets can change the group's configuration")
                 .fix("add `group_key`, or use https:// URLs, with `ca`"),
         );
     }
@@ -250,7 +248,7 @@ fn name(sink: &mut Sink<'_>, view: &View<'_, '_>, key: &'static str) -> Option<S
     let message = format!("`{}` is not a valid name", name.escape_debug());
     sink.push(
         Diagnostic::new(Code::BadName, span, message)
-            .cause("it becomes part of keys in etcd")
+            .cause("it becomes part of the keys in etcd")
             .fix("use 1 to 64 characters of a-z, A-Z, 0-9, `-`, `_` and `.`"),
     );
     None

@@ -76,7 +76,7 @@ pub(crate) struct LoweredConfig {
     pub(crate) routes: Vec<LoweredRoute>,
     pub(crate) vrrp: Vec<VirtualRouter>,
     pub(crate) announce: Option<Announce>,
-    /// The services that `[announce]` names.
+    /// The services that `[announce]` lists.
     pub(crate) announced: Vec<(String, Range<usize>)>,
     pub(crate) sync: Option<FlowSync>,
     pub(crate) cluster: Option<Cluster>,
@@ -364,7 +364,7 @@ fn named_tables<'a, 't>(
                     &entry.key_span,
                     format!("`{}` is outside any {name}", entry.key),
                 )
-                .cause(format!("[{name}] contains the {name} tables by name"))
+                .cause(format!("[{name}] contains only named tables"))
                 .fix(format!(
                     "write [{name}.NAME] above it, with a name of your choice"
                 )),

@@ -111,7 +111,7 @@ fn host(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Template> {
         Part::Text(text) => text.bytes().all(Pool::may_be_in_host_text),
         Part::Variable(_) => true,
     };
-    if text.is_empty() || text.len() > Pool::MAX_HOST || !host.parts().iter().all(is_valid) {
+    if text.is_empty() || text.len() > Pool::MAX_HOST_BYTES || !host.parts().iter().all(is_valid) {
         let message = format!("invalid host `{}`", text.escape_debug());
         sink.push(
             Diagnostic::new(Code::BadName, span, message)
@@ -122,7 +122,7 @@ fn host(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Template> {
     Some(host)
 }
 
-/// Lowers the keys of external server lists. The content of these lists is not part of the configuration.
+/// Lowers the keys for external server lists. The content of these lists is not part of the configuration.
 fn external_lists(sink: &mut Sink<'_>, view: &View<'_, '_>, lowered: &mut LoweredPool) {
     if let Some((path, span)) = view.text(sink, "servers_file") {
         check_absolute(sink, path, span);

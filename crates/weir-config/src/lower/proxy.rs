@@ -127,7 +127,7 @@ pub(super) fn report_keys_of_other_kind(sink: &mut Sink<'_>, view: &View<'_, '_>
         return;
     }
     for keys in [&PROXY[..], &HTTP] {
-        report_without_effect(sink, view, keys, "it only applies to forward = \"proxy\"");
+        report_without_effect(sink, view, keys, "it applies only to forward = \"proxy\"");
     }
 }
 

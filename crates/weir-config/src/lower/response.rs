@@ -47,7 +47,7 @@ pub(super) fn x_forwarded(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Ro
     Some(RouteClientFields { rules, except })
 }
 
-/// Returns the networks of a list.
+/// Returns the networks in a list.
 pub(super) fn networks(sink: &mut Sink<'_>, view: &View<'_, '_>, key: &str) -> Vec<Network> {
     let mut networks = Vec::new();
     for item in view.list(sink, key).unwrap_or_default() {
@@ -136,7 +136,7 @@ fn page_redirect(
         let message = format!("invalid URL `{}`", to.escape_debug());
         sink.push(
             Diagnostic::new(Code::BadText, span, message)
-                .cause("the target of an error page contains no variables")
+                .cause("an error page's redirect target cannot contain variables")
                 .fix("write a URL or a path, as in \"https://status.example.com/\""),
         );
         return None;

@@ -9,13 +9,13 @@ use crate::key::Kind;
 use crate::tree::{Item, Value};
 use crate::view::{Sink, View, wrong_type};
 
-/// Returns the secret of a key, read from its source.
+/// Returns a key's secret, read from its source.
 pub(super) fn from_key(sink: &mut Sink<'_>, view: &View<'_, '_>, name: &str) -> Option<Secret> {
     let (entry, _) = view.get(name)?;
     secret(sink, &entry.item)
 }
 
-/// Returns the secrets of a list, read from their sources.
+/// Returns the secrets in a list, read from their sources.
 pub(super) fn list(sink: &mut Sink<'_>, view: &View<'_, '_>, name: &str) -> Vec<Secret> {
     let items = view.list(sink, name).unwrap_or_default();
     items.iter().filter_map(|item| secret(sink, item)).collect()
@@ -117,16 +117,16 @@ fn source(sink: &mut Sink<'_>, item: &Item<'_>) -> Option<SecretSource> {
 fn exposed_secret(item: &Item<'_>, source: &SecretSource, mode: u32) -> Diagnostic {
     let (what, fix) = match source {
         SecretSource::Text => (
-            "this file contains a secret, and every user of this machine can read it".to_owned(),
+            "this file contains a secret, and every user on this machine can read it".to_owned(),
             "set its mode to 0600, or store the secret elsewhere: { file = … }, { env = … }, { credential = … \
              }".to_owned(),
         ),
         SecretSource::File(path) => (
-            format!("every user of this machine can read the secret in {path}"),
+            format!("every user on this machine can read the secret in {path}"),
             format!("chmod 600 {path}"),
         ),
         other => (
-            format!("every user of this machine can read the secret of {other}"),
+            format!("every user on this machine can read the secret in {other}"),
             "set the mode of its file to 0600".to_owned(),
         ),
     };

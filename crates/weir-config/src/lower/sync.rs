@@ -28,7 +28,7 @@ pub(super) fn sync(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<FlowSync>
     })
 }
 
-/// Reports a `listen` address that belongs to a virtual router, because the address can move to another director.
+/// Reports a `listen` address that is managed by a virtual router, because it can fail over to another director.
 pub(super) fn reject_moving_address(
     sink: &mut Sink<'_>,
     view: &View<'_, '_>,
@@ -41,7 +41,7 @@ pub(super) fn reject_moving_address(
     let listen = sync.listen.ip();
     if moving.any(|address| address == listen) {
         let message =
-            format!("{listen} is managed by a virtual router and moves between directors");
+            format!("{listen} is managed by a virtual router and fails over between directors");
         sink.push(
             Diagnostic::new(Code::Contradiction, &entry.item.span, message)
                 .fix("write an address that only this director has"),

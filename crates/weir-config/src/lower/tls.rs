@@ -13,7 +13,7 @@ use crate::tree::Value;
 use crate::view::{Sink, View, keyword, text, wrong_type};
 
 /// Kind of an item of `certificates`.
-const FILE: Kind = Kind::DescribedText("the path of a directory or a file");
+const FILE: Kind = Kind::DescribedText("a directory or file path");
 
 pub(super) fn path(sink: &mut Sink<'_>, view: &View<'_, '_>, name: &str) -> Option<String> {
     let found = view.text(sink, name);
@@ -102,8 +102,8 @@ fn listed_values<T: PartialEq>(
     found
 }
 
-/// Reports cipher suites of TLS versions that `minimum` excludes. If `minimum` allows TLS 1.2, also reports groups that
-/// TLS 1.2 cannot use.
+/// Reports cipher suites for TLS versions that `minimum` excludes. If `minimum` allows TLS 1.2, also reports groups
+/// that TLS 1.2 cannot use.
 fn check_versions(sink: &mut Sink<'_>, view: &View<'_, '_>, tls: &ServiceTls) {
     let requires_tls13 = tls.minimum == TlsVersion::V13;
     let excluded = tls.ciphers.iter().find(|it| it.version() < tls.minimum);

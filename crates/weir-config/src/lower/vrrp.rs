@@ -22,13 +22,13 @@ use crate::lower::secret;
 use crate::tree::{Entry, Item, Table, Value};
 use crate::view::{Sink, View, text, wrong_type};
 
-/// Maximum advertisement interval of version 3: 12 bits, in centiseconds.
+/// Maximum advertisement interval in version 3: 12 bits, in centiseconds.
 const INTERVAL_MAX_V3: Duration = Duration::from_millis(40_950);
 
 /// Maximum number of addresses in an advertisement: the count is one byte (RFC 9568, section 5.2.5).
 const LISTED_ADDRESSES_MAX: usize = 255;
 
-/// Maximum length of a password of version 2, in bytes.
+/// Maximum length of a version 2 password, in bytes.
 const PASSWORD_BYTES_MAX: usize = 8;
 /// The main routing table (linux/rtnetlink.h, `RT_TABLE_MAIN`).
 const MAIN_TABLE: u32 = 254;
@@ -61,7 +61,7 @@ pub(super) fn routers(
         }
         for (network, span) in router.managed_addresses().zip(&spans) {
             if let Some(first) = addresses.get(&network.address) {
-                let message = format!("{} is an address of two virtual routers", network.address);
+                let message = format!("{} is configured in two virtual routers", network.address);
                 sink.push(
                     Diagnostic::new(Code::DuplicateEntry, span, message)
                         .related(first, "first here")
@@ -422,7 +422,7 @@ fn other_interface(
     Some((interface_of_key(sink, view)?, addresses))
 }
 
-/// Lowers `other_interfaces`. Each address must belong to the virtual router and to exactly one interface.
+/// Lowers `other_interfaces`. Each address must be one of the virtual router's and be on only one interface.
 fn other_interfaces(
     sink: &mut Sink<'_>,
     view: &View<'_, '_>,
@@ -759,7 +759,7 @@ fn track(
         "data_plane",
     ];
     if keys.iter().filter(|key| view.get(key).is_some()).count() != 1 {
-        let message = "each entry of `track` must have exactly one object";
+        let message = "each entry in `track` must specify exactly one object";
         let fix = "use one of `interface`, `script`, `process`, `file`, `service`, `pool` and `data_plane`";
         sink.push(Diagnostic::new(Code::Contradiction, &item.span, message).fix(fix));
         return None;

@@ -38,7 +38,7 @@ pub(super) fn verify(sink: &mut Sink<'_>, lowered: &LoweredConfig) {
     }
 }
 
-/// What the services of a pool listen on.
+/// The ports that the services using a pool listen on.
 #[derive(Default)]
 struct Listening {
     /// The exact ports, without duplicates, in file order.
@@ -56,7 +56,7 @@ impl Listening {
     }
 }
 
-/// Returns what services listen on, by pool.
+/// Returns the ports that services listen on, by pool.
 fn listening(lowered: &LoweredConfig) -> HashMap<&str, Listening> {
     let mut found: HashMap<&str, Listening> = HashMap::new();
     for service in lowered.services.iter().map(|service| &service.service) {
@@ -130,11 +130,11 @@ fn report_port(
         ),
         [first, ..] => {
             let ports: Vec<String> = listening.iter().map(u16::to_string).collect();
-            let message = format!("this check only probes port {first}");
+            let message = format!("this check probes only port {first}");
             sink.push(
                 Diagnostic::new(Code::CheckPort, location, message)
-                    .cause(format!("services of the pool listen on {}", ports.join(", ")))
-                    .fix("add `port` to the check to confirm the port"),
+                    .cause(format!("services that use the pool listen on {}", ports.join(", ")))
+                    .fix("set `port` in the check if checking one port is enough, or add one check for each port"),
             );
         }
     }
@@ -164,8 +164,8 @@ fn check_forwarding_paths(sink: &mut Sink<'_>, lowered: &LoweredConfig, pool: &L
         );
         sink.push(
             Diagnostic::new(Code::NoCheckPort, location, message)
-                .cause("no layer 4 service of the pool listens on a single port with the check's protocol and the \
-                    server's family")
+                .cause("no layer 4 service that uses the pool listens on a single port with the check's protocol and \
+                    the server's family")
                 .fix("remove `via`, or add `port` to the check if services listen on ranges"),
         );
     };

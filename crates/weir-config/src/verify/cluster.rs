@@ -21,7 +21,7 @@ pub(super) fn verify(
     if lowered.cluster.is_none() {
         return;
     }
-    // A local connection never moves to another director.
+    // A local connection never fails over to another director.
     let shared = lowered
         .services
         .iter()
@@ -54,7 +54,7 @@ fn reject_without_sync(
     service: &Range<usize>,
 ) {
     let message = format!("{what} needs [sync] in a group of directors");
-    let cause = format!("{reason}, and a connection may move to another director");
+    let cause = format!("{reason}, and a connection may fail over to another director");
     sink.push(
         Diagnostic::new(Code::Contradiction, span, message)
             .related(service, "used by this service")

@@ -46,7 +46,7 @@ fn report_costs(sink: &mut Sink<'_>, service: &LoweredService, host: &dyn Machin
         Diagnostic::new(
             Code::MarkOverhead,
             first,
-            format!("packets of service `{name}` pass through the kernel's network stack"),
+            format!("packets for service `{name}` pass through the kernel's network stack"),
         )
         .cause(
             "a firewall rule sets the mark there; listeners with an address are balanced earlier",

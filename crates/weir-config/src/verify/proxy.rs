@@ -41,7 +41,7 @@ pub(super) fn verify(
     report_unused_tls(sink, lowered);
 }
 
-/// Reports `tls` and `http2` of pools that only layer 4 services use.
+/// Reports `tls` and `http2` in pools that only layer 4 services use.
 fn report_unused_tls(sink: &mut Sink<'_>, lowered: &LoweredConfig) {
     let used: BTreeSet<&str> = lowered
         .proxies
@@ -118,7 +118,7 @@ fn report_missing_proxy(
             let message = format!("service `{name}` is not a proxy service");
             sink.push(
                 Diagnostic::new(Code::Contradiction, location, message)
-                    .related(forward, "it forwards packets")
+                    .related(forward, "its forwarding method handles packets")
                     .cause("routes select pools for requests, but layer 4 forwarding handles only packets")
                     .fix("set forward = \"proxy\" and protocol = \"http\" there, or remove the route"),
             );
@@ -199,8 +199,8 @@ fn verify_routes(
                     format!("service `{name}` does not process HTTP requests"),
                 )
                 .related(&proxy.name, "its protocol is \"tcp\"")
-                .cause("in a tcp service, a route can only compare `host` with the SNI, and `source`, and select a \
-                        `pool` or `close`")
+                .cause("in a tcp service, a route can only compare `host` with the SNI and `source` with the client \
+                        address, and its only actions are `pool` and `close`")
                 .fix("remove other conditions and actions, or set protocol = \"http\" there"),
             ),
             None => report_missing_proxy(sink, lowered, name, location),

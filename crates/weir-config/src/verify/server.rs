@@ -66,7 +66,7 @@ fn family_problem(forward: Forward, server: &Server, clients: Family) -> Option<
             Code::FamilyMismatch,
             format!("`{forward}` cannot forward {clients} clients to an {family} server"),
             "only `tunnel` and `proxy` support servers of a different address family".to_owned(),
-            format!("use a pool of {clients} servers, or forward = \"tunnel\" or \"proxy\""),
+            format!("use a pool with {clients} servers, or forward = \"tunnel\" or \"proxy\""),
         )
     })
 }

@@ -76,7 +76,7 @@ pub(super) fn verify_pool(sink: &mut Sink<'_>, lowered: &LoweredService, pool: &
             let message = "a server cannot override the forwarding method if one of the two methods is \"socket\"";
             sink.push(
                 Diagnostic::new(Code::Contradiction, location, message)
-                    .related(forward, "the forwarding method of the service")
+                    .related(forward, "the service's forwarding method")
                     .fix("remove `forward` from the server"),
             );
         }

@@ -17,7 +17,7 @@ pub(super) fn report_in_layer_4(sink: &mut Sink<'_>, service: &LoweredService, p
     for (server, location) in unix_socket_servers(pool) {
         let forward = server.forward_in(&service.service);
         let message = format!(
-            "`{forward}` forwards packets, and server {} is a unix socket",
+            "`{forward}` forwards packets, but server {} is a unix socket",
             server.name
         );
         sink.push(

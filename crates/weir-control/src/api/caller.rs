@@ -9,7 +9,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// The permissions of a client; each role includes the previous ones.
+/// A client's permissions; each role includes the previous ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
@@ -38,7 +38,7 @@ impl fmt::Display for Role {
     }
 }
 
-/// The error for text that is not the name of a role.
+/// The error for text that is not a role name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the role must be `read`, `operate` or `write`")]
 pub struct UnknownRole;
@@ -53,7 +53,7 @@ impl FromStr for Role {
     }
 }
 
-/// The client of a connection.
+/// A connection's client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Caller {
     /// A process on this machine, with the credentials that the kernel recorded when the process connected to the unix

@@ -21,7 +21,7 @@ use crate::status::{Group, Report};
 /// Capacity of the queue. When it is full, further requests wait.
 const QUEUE_CAPACITY: usize = 64;
 
-/// The channel for the result of a command.
+/// The channel for a command's result.
 pub type Reply<T> = oneshot::Sender<Result<T, ApiError>>;
 
 /// A command for the task that owns the planes.
@@ -29,7 +29,7 @@ pub type Reply<T> = oneshot::Sender<Result<T, ApiError>>;
 pub enum Command {
     /// Return the status document.
     Status(Reply<Report>),
-    /// Return the totals of the last 15 minutes for a service, or for all services together.
+    /// Return the totals for the last 15 minutes: those of one service, or of all services together.
     History(Option<String>, Reply<HistoryReport>),
     /// Apply a configuration, within the caller's permissions.
     Reload(FileRequest, Caller, Reply<ReloadResponse>),
@@ -45,16 +45,16 @@ pub enum Command {
         address: String,
         /// The new override.
         request: ServerUpdate,
-        /// The reply with the resulting state of the server.
+        /// The reply with the server's resulting state.
         reply: Reply<ServerStatus>,
     },
-    /// Return the current state of a server.
+    /// Return a server's current state.
     ServerStatus {
         /// The server's pool.
         pool: String,
         /// The server's address, as in the file.
         address: String,
-        /// The reply with the state of the server.
+        /// The reply with the server's state.
         reply: Reply<ServerStatus>,
     },
     /// Add a server to a pool, or change or remove an added server.
@@ -82,13 +82,13 @@ pub enum Command {
     ExplainRequest(Request, Reply<ExplainResponse>),
 }
 
-/// The sender of the command queue.
+/// The sending end of the command queue.
 #[derive(Clone, Debug)]
 pub struct CommandSender {
     queue: mpsc::Sender<Command>,
 }
 
-/// Creates a queue of commands. Returns its sender and its receiver.
+/// Creates a command queue. Returns its sender and receiver.
 pub fn command_queue() -> (CommandSender, mpsc::Receiver<Command>) {
     let (queue, receiver) = mpsc::channel(QUEUE_CAPACITY);
     (CommandSender { queue }, receiver)

@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 
 use super::Caller;
 
-/// Maximum numbers of connections to a listener.
+/// Connection limits for a listener.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
     /// Maximum number in total.
@@ -57,7 +57,7 @@ impl Client {
     }
 }
 
-/// The activity of a connection.
+/// A connection's activity.
 #[derive(Debug)]
 pub(super) struct Progress {
     phase: Mutex<Phase>,
@@ -114,7 +114,7 @@ struct Table {
 }
 
 impl Table {
-    /// Closes a waiting connection if a new connection of `client` would exceed a limit. Returns `false` if no
+    /// Closes a waiting connection if a new connection from `client` would exceed a limit. Returns `false` if no
     /// connection can be closed.
     fn make_room(&mut self, client: Client, limits: Limits) -> bool {
         let mut counts: HashMap<Client, usize> = HashMap::new();
@@ -152,7 +152,7 @@ impl Table {
     }
 }
 
-/// The connection limits of a listener, and its current connections.
+/// A listener's connection limits, and its current connections.
 #[derive(Clone, Debug)]
 pub(super) struct ConnectionLimit {
     limits: Limits,
@@ -171,7 +171,7 @@ impl ConnectionLimit {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns a slot for a connection of `caller`; `None` = a limit is reached and no connection can be closed.
+    /// Returns a slot for a connection from `caller`; `None` = a limit is reached and no connection can be closed.
     pub(super) fn acquire(&self, caller: &Caller) -> Option<Slot> {
         let client = Client::from_caller(caller);
         let mut table = self.table();

@@ -1,8 +1,8 @@
-//! Checks the `Host` and `Origin` fields of requests.
+//! Checks the `Host` and `Origin` fields in requests.
 //!
 //! A web page in an operator's browser can send requests to this server under a name that the attacker's DNS server
 //! resolves to this address (DNS rebinding). `Host` then contains that name. Accepted names must therefore be
-//! configured, and `Origin`, if present, must equal the host. Changes require a token in a header field that pages of
+//! configured, and `Origin`, if present, must equal the host. Changes require a token in a header field that pages with
 //! other origins cannot set.
 
 use std::net::{IpAddr, SocketAddr};
@@ -17,7 +17,7 @@ pub(super) enum WrongHost {
     Malformed,
     /// `Host` is not an accepted name.
     Host,
-    /// The request comes from a page of another origin.
+    /// The request comes from a page with another origin.
     Origin,
 }
 

@@ -12,7 +12,7 @@ use crate::group_configuration::GroupConfiguration;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct FileRequest {
-    /// Absolute path of the file, which only the owner may specify; absent = the path of the active file.
+    /// Absolute path to the file, which only the owner may specify; absent = the active file.
     pub path: Option<PathBuf>,
     /// The configuration itself, instead of a file: JSON if it begins with `{`, otherwise TOML.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -44,7 +44,7 @@ pub struct PublishRequest {
 /// A configuration that is being rolled out.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PublishResponse {
-    /// The version of the configuration.
+    /// The configuration version.
     pub version: u64,
 }
 
@@ -52,7 +52,7 @@ pub struct PublishResponse {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct UpgradeRequest {
-    /// Absolute path of the new program.
+    /// Absolute path to the new program.
     pub program: PathBuf,
 }
 
@@ -74,7 +74,7 @@ pub struct ReloadResponse {
     pub findings: String,
 }
 
-/// The current state of a server: the response to `GET` and `POST /v1/servers/POOL/ADDRESS`.
+/// A server's current state: the response to `GET` and `POST /v1/servers/POOL/ADDRESS`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ServerStatus {
@@ -109,10 +109,10 @@ pub struct ExplainRequest {
     /// A request: `GET http://host/path`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request: Option<String>,
-    /// Header lines of the request, `Name: value`.
+    /// Request header lines, `Name: value`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub headers: Vec<String>,
-    /// Address of the client that sends the request; absent = unknown.
+    /// Client address; absent = unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client: Option<IpAddr>,
 }

@@ -4,7 +4,7 @@
 //!
 //! Requests are converted to [`Command`]s; responses are JSON. The size of a body and the time to receive it are
 //! limited. On the unix socket, the kernel identifies the caller; over TCP, [`Policy`] checks `Host` and token. Only
-//! the owner of the daemon may specify files and programs (see [`Caller::is_owner`]).
+//! the daemon's owner may specify files and programs (see [`Caller::is_owner`]).
 
 mod body;
 mod caller;
@@ -56,7 +56,7 @@ pub use serve::{Listener, serve};
 pub use token::{NamedToken, Token, TokenFileError, Tokens, add_token, named_tokens};
 pub use weir_state::{Override, ServerUpdate};
 
-/// The way in which access to a listener is restricted.
+/// How access to a listener is restricted.
 #[derive(Clone, Debug)]
 pub enum Access {
     /// The mode of the unix socket restricts access.
@@ -250,7 +250,7 @@ async fn explain(
     Ok(json(&answer))
 }
 
-/// Pool and address of `/v1/servers/POOL/ADDRESS`.
+/// Pool and address in the path `/v1/servers/POOL/ADDRESS`.
 type ServerPath = Result<Path<(String, String)>, PathRejection>;
 
 async fn server(

@@ -31,7 +31,7 @@ pub struct Policy {
     pub tls: Option<Arc<ServerConfig>>,
 }
 
-/// The active policy of a listener, which a reload can replace.
+/// A listener's active policy, which a reload can replace.
 #[derive(Clone, Debug)]
 pub struct SharedPolicy(Arc<RwLock<Arc<Policy>>>);
 
@@ -108,8 +108,8 @@ pub(super) async fn gate(
     }
 }
 
-/// Rejects requests on the unix socket that come from a page of another origin or use a public DNS name. A browser can
-/// reach the socket through a port that an operator forwards to the socket.
+/// Rejects requests on the unix socket that come from a page with another origin or use a public DNS name. A browser
+/// can reach the socket through a port that an operator forwards to the socket.
 pub(super) async fn socket_gate(request: Request, next: Next) -> Response {
     match host::check_socket(request.headers()) {
         Ok(()) => next.run(request).await,
@@ -186,7 +186,7 @@ fn misdirected(wrong: WrongHost) -> Rejection {
         WrongHost::Origin => reject(
             Reason::Origin,
             StatusCode::FORBIDDEN,
-            "`Origin` is not the host of the request",
+            "`Origin` is not the request's host",
         ),
     }
 }

@@ -40,7 +40,7 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time limit for a client that does not read the response.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Pause after an error from accept(2), which is usually caused by a lack of descriptors.
+/// Pause after an error from accept(2), which is usually caused by a lack of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// A listening socket.
@@ -48,7 +48,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 pub enum Listener {
     /// The unix socket in the runtime directory.
     Unix(UnixListener),
-    /// The TCP socket of `[node] admin`.
+    /// The TCP socket that `[node] admin` configures.
     Tcp {
         /// The socket.
         listener: TcpListener,
@@ -179,12 +179,12 @@ async fn serve_connection(
                     let router = router.layer(Extension(Arc::clone(&slot.progress)));
                     let stream = WriteTimeout::new(stream, WRITE_TIMEOUT);
                     if let Err(error) = command_line::serve(stream, router, HEADER_TIMEOUT).await {
-                        tracing::debug!(%error, "a command connection to the API ended early");
+                        tracing::debug!(%error, "a command connection to the API was closed early");
                     }
                     return;
                 }
                 Err(error) => {
-                    tracing::debug!(%error, "a connection to the API sent nothing");
+                    tracing::debug!(%error, "no data was received on a connection to the API");
                     return;
                 }
             }
@@ -194,7 +194,7 @@ async fn serve_connection(
     let (stream, info) = match listener.handshake(accepted).await {
         Ok(opened) => opened,
         Err(error) => {
-            tracing::debug!(%error, "a TLS handshake with the API failed");
+            tracing::debug!(%error, "a TLS handshake on a connection to the API failed");
             listener.record_rejection(Reason::Handshake, &caller);
             return;
         }
@@ -213,21 +213,20 @@ async fn serve_connection(
         );
     // A client that disconnects is not an error.
     if let Err(error) = connection.await {
-        tracing::debug!(%error, "a connection to the API ended early");
+        tracing::debug!(%error, "a connection to the API was closed early");
     }
 }
 
-/// Receives the whole body before the request is executed, so that a request never waits for its client while it is
-/// executed.
+/// Receives the whole body before the request is executed, so that execution never waits for the client.
 pub(super) async fn receive_body(
     Extension(progress): Extension<Arc<Progress>>,
     request: Request,
     next: Next,
 ) -> Response {
     let path = request.uri().path();
-    let contains_text = matches!(path, "/v1/plan" | "/v1/reload" | "/v1/cluster/publish")
+    let has_text_body = matches!(path, "/v1/plan" | "/v1/reload" | "/v1/cluster/publish")
         && required_role(request.method(), path) == Role::Write;
-    let max_bytes = if contains_text {
+    let max_bytes = if has_text_body {
         MAX_TEXT_BODY_BYTES
     } else {
         MAX_BODY_BYTES

@@ -17,7 +17,7 @@ const TAP_INTERVAL: Duration = Duration::from_millis(100);
 /// Maximum number of body parts that are queued for the client.
 const TAP_PARTS_MAX: usize = 4;
 
-/// Returns a body with the lines of a tap. The body ends when the client disconnects or the service is removed.
+/// Returns a body with a tap's lines. The body ends when the client disconnects or the service is removed.
 pub(super) fn body(tap: Tap) -> Body {
     let (sender, parts) = mpsc::channel(TAP_PARTS_MAX);
     tokio::spawn(copy(tap, sender));
@@ -42,7 +42,7 @@ pub(super) fn parse(query: &str) -> Result<(bool, Vec<Match>), String> {
     Ok((is_json, matches))
 }
 
-/// Sends the lines of a tap to the body until the client disconnects or the service is removed.
+/// Sends a tap's lines to the body until the client disconnects or the service is removed.
 async fn copy(mut tap: Tap, sender: mpsc::Sender<Bytes>) {
     loop {
         let mut lines = Vec::new();

@@ -47,12 +47,12 @@ impl fmt::Debug for Token {
     }
 }
 
-/// A line of a token file.
+/// A line in a token file.
 #[derive(Clone, PartialEq, Eq)]
 pub struct NamedToken {
-    /// The name of the token, for logs.
+    /// Token name, for logs.
     pub name: String,
-    /// The role of the token.
+    /// Token role.
     pub role: Role,
     hash: Hash,
 }

@@ -63,7 +63,7 @@ pub enum Error {
     #[error(transparent)]
     Refused(#[from] ApiError),
     /// The daemon accepted the connection, but did not respond in time.
-    #[error("the daemon does not respond{}", stopped_process(*.stopped))]
+    #[error("the daemon did not respond in time{}", stopped_process(*.stopped))]
     Silent {
         /// The daemon's process ID if a signal or a debugger has stopped the process.
         stopped: Option<u32>,
@@ -90,7 +90,7 @@ impl Error {
     }
 }
 
-/// A client of the daemon that uses a runtime directory.
+/// A client for the daemon that uses a given runtime directory.
 #[derive(Clone, Debug)]
 pub struct Client {
     socket: PathBuf,
@@ -191,7 +191,7 @@ impl Client {
         self.send(Method::POST, &path, &request).await
     }
 
-    /// Returns the current state of a server; `address` is written as in the file.
+    /// Returns a server's current state; `address` is written as in the file.
     ///
     /// # Errors
     /// See [`Error`].
@@ -233,7 +233,7 @@ impl Client {
         self.send(Method::POST, "/v1/ipvsadm", request).await
     }
 
-    /// Returns the active filter of the daemon's log.
+    /// Returns the daemon's active log filter.
     ///
     /// # Errors
     /// See [`Error`].
@@ -241,7 +241,7 @@ impl Client {
         self.send(Method::GET, "/v1/log", &()).await
     }
 
-    /// Changes the filter of the daemon's log until the daemon stops.
+    /// Changes the daemon's log filter until the daemon stops.
     ///
     /// # Errors
     /// See [`Error`].

@@ -1,4 +1,4 @@
-//! Implements the request of `weir tap`, which has an endless response.
+//! Implements the request behind `weir tap`, whose response is a stream.
 
 use http_body_util::{BodyExt, Empty};
 use hyper::body::Bytes;
@@ -10,10 +10,11 @@ use super::{Client, Error, segment};
 use crate::api::ApiError;
 
 impl Client {
-    /// Calls `show` with the lines of a service's exchanges, until the service is removed or the daemon exits.
+    /// Passes the lines that describe a service's exchanges to `show`, until the service is removed or the daemon
+    /// exits.
     ///
     /// # Errors
-    /// See [`Error`]. The exit of the daemon is also an error.
+    /// See [`Error`]. It is also an error if the daemon exits.
     pub async fn tap<E: From<Error>>(
         &self,
         service: &str,
@@ -22,8 +23,8 @@ impl Client {
         mut show: impl FnMut(&[u8]) -> Result<(), E>,
     ) -> Result<(), E> {
         let stream = self.connect().await?;
-        let connected = http1::handshake(TokioIo::new(stream)).await;
-        let (mut sender, connection) = connected.map_err(Error::broken)?;
+        let handshake = http1::handshake(TokioIo::new(stream)).await;
+        let (mut sender, connection) = handshake.map_err(Error::broken)?;
         let driver = tokio::spawn(connection);
         let matches = matches
             .iter()

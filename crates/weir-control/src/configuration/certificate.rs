@@ -86,7 +86,7 @@ fn reject_if_fatal(
         "{file}:{}:{}: {}",
         source.line, source.column, first.message
     );
-    let found = Finding::grouped(
+    let found = Finding::merge_similar(
         fatal
             .iter()
             .map(|problem| Finding::from_problem(problem, &file_of(problem))),

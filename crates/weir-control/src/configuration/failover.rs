@@ -1,7 +1,7 @@
-//! Finds services whose connections end when another director takes over their VIP.
+//! Finds services whose connections are lost when another director takes over their VIP.
 //!
-//! These services are reported only if a virtual router of the configuration, or the configuration of keepalived or
-//! Pacemaker on this machine, contains the VIP.
+//! Such a service is reported only if its VIP is a floating IP, which a virtual router in the configuration, or
+//! keepalived or Pacemaker on this machine, moves between directors.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -10,29 +10,29 @@ use std::net::IpAddr;
 use weir_model::{Desired, FailoverLoss, Source, VirtualRouter};
 
 /// The directory with keepalived's configuration file and the files that it usually includes.
-const KEEPALIVED: &str = "/etc/keepalived";
+const KEEPALIVED_DIR: &str = "/etc/keepalived";
 
 /// The file that defines Pacemaker's resources.
-const PACEMAKER: &str = "/var/lib/pacemaker/cib/cib.xml";
+const PACEMAKER_CIB: &str = "/var/lib/pacemaker/cib/cib.xml";
 
-/// A service whose connections end on a failover.
+/// A service whose connections are lost on a failover.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failover {
-    /// The service.
+pub struct FailoverFinding {
+    /// The service's name.
     pub service: String,
     /// The VIP.
     pub address: IpAddr,
-    /// The position of the service in the file.
+    /// Where the service is configured.
     pub source: Source,
-    /// Why its connections end.
+    /// Why its connections are lost.
     pub reason: FailoverLoss,
 }
 
-impl Failover {
+impl FailoverFinding {
     /// Returns a one-line description of the finding.
     pub fn message(&self) -> String {
         format!(
-            "connections of service {} end when another director takes over {}",
+            "connections to service {} are lost when another director takes over {}",
             self.service, self.address
         )
     }
@@ -44,18 +44,18 @@ impl Failover {
     }
 }
 
-/// Returns each service whose connections end on a failover. No service is returned twice.
-pub fn failovers(desired: &Desired) -> Vec<Failover> {
+/// Returns each service whose connections are lost on a failover. No service is returned twice.
+pub fn failover_findings(desired: &Desired) -> Vec<FailoverFinding> {
     if desired.services.is_empty() {
         return Vec::new();
     }
-    find_failovers(desired, &moving_vips(desired))
+    find_failover_losses(desired, &floating_ips(desired))
 }
 
-/// Returns the addresses of virtual routers, and the addresses in the files of keepalived and Pacemaker on this
-/// machine. On a standby director, these addresses are not on any interface.
-pub fn moving_vips(desired: &Desired) -> BTreeSet<IpAddr> {
-    let entries = fs::read_dir(KEEPALIVED).into_iter().flatten().flatten();
+/// Returns the floating IPs: the addresses of virtual routers, and the addresses in keepalived's and Pacemaker's files
+/// on this machine. On a standby director, they are not on any interface.
+pub fn floating_ips(desired: &Desired) -> BTreeSet<IpAddr> {
+    let entries = fs::read_dir(KEEPALIVED_DIR).into_iter().flatten().flatten();
     let files = entries.map(|entry| entry.path());
     let files = files.filter(|path| {
         path.extension()
@@ -63,23 +63,24 @@ pub fn moving_vips(desired: &Desired) -> BTreeSet<IpAddr> {
     });
     // Files that this user cannot read are skipped.
     let texts = files.filter_map(|path| fs::read_to_string(path).ok());
-    let mut moving: BTreeSet<IpAddr> = texts.flat_map(|text| keepalived_addresses(&text)).collect();
+    let mut floating: BTreeSet<IpAddr> =
+        texts.flat_map(|text| keepalived_addresses(&text)).collect();
     let managed = desired
         .vrrp
         .iter()
         .flat_map(VirtualRouter::managed_addresses);
-    moving.extend(managed.map(|network| network.address));
-    moving.extend(pacemaker_addresses(
-        &fs::read_to_string(PACEMAKER).unwrap_or_default(),
+    floating.extend(managed.map(|network| network.address));
+    floating.extend(pacemaker_addresses(
+        &fs::read_to_string(PACEMAKER_CIB).unwrap_or_default(),
     ));
-    moving
+    floating
 }
 
-fn find_failovers(desired: &Desired, moving: &BTreeSet<IpAddr>) -> Vec<Failover> {
+fn find_failover_losses(desired: &Desired, floating: &BTreeSet<IpAddr>) -> Vec<FailoverFinding> {
     let found = desired.services.iter().filter_map(|service| {
         let mut addresses = service.listen.iter().map(|listener| listener.address);
-        Some(Failover {
-            address: addresses.find(|address| moving.contains(address))?,
+        Some(FailoverFinding {
+            address: addresses.find(|address| floating.contains(address))?,
             reason: desired.failover_loss(service)?,
             service: service.name.clone(),
             source: service.source,
@@ -88,8 +89,7 @@ fn find_failovers(desired: &Desired, moving: &BTreeSet<IpAddr>) -> Vec<Failover>
     found.collect()
 }
 
-/// Returns the words in a keepalived file that are addresses, without their prefix lengths. Comments begin with `#` or
-/// `!`.
+/// Returns the addresses in a keepalived file, without prefix lengths. Comments begin with `#` or `!`.
 fn keepalived_addresses(text: &str) -> BTreeSet<IpAddr> {
     let lines = text.lines().map(|line| line.split(['#', '!']).next());
     let words = lines.flatten().flat_map(str::split_whitespace);
@@ -112,7 +112,7 @@ mod tests {
     use crate::configuration::Finding;
 
     #[test]
-    fn failover_note_is_shown_once_per_service_whose_connections_end() {
+    fn failover_note_is_shown_once_per_service_that_loses_connections() {
         let keepalived = "vrrp_instance a {\n  virtual_ipaddress {\n\
             \x20   192.0.2.1/32 dev eth0 # 192.0.2.9\n    192.0.2.2\n  }\n}\n";
         let text = "[pool.p]\nservers = [\"10.0.0.5\"]\n\n\
@@ -122,10 +122,10 @@ mod tests {
             [service.c]\nforward = \"direct\"\npool = \"m\"\nlisten = [\"192.0.2.1:82\"]\n\n\
             [service.d]\nforward = \"direct\"\npool = \"p\"\nlisten = [\"192.0.2.9:80\"]\n";
         let desired = parse(text, &Host::default()).unwrap().desired;
-        let found = find_failovers(&desired, &keepalived_addresses(keepalived));
+        let found = find_failover_losses(&desired, &keepalived_addresses(keepalived));
         let notes: String = found
             .iter()
-            .map(|failover| Finding::from_failover(failover, "weir.toml").render())
+            .map(|finding| Finding::from_failover(finding, "weir.toml").render())
             .collect();
         insta::assert_snapshot!(notes);
         let key = "1234567890123456";
@@ -136,26 +136,26 @@ mod tests {
             .unwrap()
             .desired;
         assert_eq!(
-            find_failovers(&synchronized, &keepalived_addresses(keepalived)),
+            find_failover_losses(&synchronized, &keepalived_addresses(keepalived)),
             []
         );
         let pacemaker = "<nvpair name=\"ip\" value=\"192.0.2.9\" id=\"vip-ip\"/>";
         assert_eq!(
-            find_failovers(&desired, &pacemaker_addresses(pacemaker)).len(),
+            find_failover_losses(&desired, &pacemaker_addresses(pacemaker)).len(),
             1
         );
     }
 
     #[test]
-    fn addresses_of_virtual_routers_move() {
+    fn virtual_router_addresses_are_floating_ips() {
         let text = "[vrrp.a]\ninterface = \"eth0\"\nvirtual_router_id = 1\n\
             addresses = [\"192.0.2.1/24\"]\nexcluded_addresses = [\"2001:db8::1\"]\n";
         let desired = parse(text, &Host::default()).unwrap().desired;
-        let moving = moving_vips(&desired);
+        let floating = floating_ips(&desired);
         for vip in ["192.0.2.1", "2001:db8::1"] {
             let vip = vip.parse().unwrap();
             assert!(
-                moving.contains(&vip) && desired.is_vrrp_address(vip),
+                floating.contains(&vip) && desired.is_vrrp_address(vip),
                 "{vip}"
             );
         }

@@ -5,7 +5,7 @@ use weir_config::{Code, Diagnostic, FileError, Occurrence, Severity};
 use weir_model::Source;
 use weir_proxy::Problem;
 
-use super::{AbsentVip, Failover};
+use super::{AbsentVip, FailoverFinding};
 
 /// A position in a configuration file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -111,7 +111,7 @@ impl Finding {
 
     /// Merges findings with the same code, severity, cause and fix. The positions of the merged findings are added to
     /// the first finding.
-    pub fn grouped(found: impl IntoIterator<Item = Self>) -> Vec<Self> {
+    pub fn merge_similar(found: impl IntoIterator<Item = Self>) -> Vec<Self> {
         let mut groups: Vec<Self> = Vec::new();
         for finding in found {
             let is_same_kind = |group: &&mut Self| {
@@ -140,7 +140,7 @@ impl Finding {
         groups
     }
 
-    /// Returns the text form of the finding, without lines of the file.
+    /// Returns the finding as text, without lines from the file.
     pub fn render(&self) -> String {
         let Location {
             file, line, column, ..
@@ -175,7 +175,7 @@ impl Finding {
         text + "\n"
     }
 
-    /// Converts the diagnostics of the configuration `text`, which was read from `file` and its included files.
+    /// Converts diagnostics for the configuration `text`, which was read from `file` and its included files.
     pub(super) fn all(diagnostics: &[Diagnostic], text: &str, file: &str) -> Vec<Self> {
         let files = weir_config::files(text);
         let name = |source: Source| match files.get(source.file as usize) {
@@ -245,8 +245,8 @@ impl Finding {
         }
     }
 
-    /// Returns the finding for connections that end when another director takes over a VIP.
-    pub fn from_failover(failover: &Failover, file: &str) -> Self {
+    /// Returns the finding for connections that are lost when another director takes over a VIP.
+    pub fn from_failover(failover: &FailoverFinding, file: &str) -> Self {
         Self {
             code: Some(Code::FailoverEndsFlows.as_str()),
             severity: Severity::Note.as_str(),
@@ -254,7 +254,7 @@ impl Finding {
             location: Location::new(file, failover.source, ""),
             related: Vec::new(),
             cause: Some(failover.reason.to_string()),
-            fix: Some(Failover::fix().to_owned()),
+            fix: Some(FailoverFinding::fix().to_owned()),
             count: 1,
             further: Vec::new(),
         }

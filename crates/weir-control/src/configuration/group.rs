@@ -14,9 +14,9 @@ pub(super) enum Unpublishable {
     },
 }
 
-/// Adds the group's published configuration to a director's own configuration if the director belongs to this group.
-/// The published part cannot gain privileges: it may refer only to programs and files that the director's own part
-/// references.
+/// Adds the group's published configuration to a director's own configuration if the director is a member of this
+/// group. The published part cannot gain privileges: it may refer only to programs and files that the director's own
+/// part references.
 pub(super) fn with_published<'t>(
     own_text: &'t str,
     published: Option<&GroupConfiguration>,

@@ -1,4 +1,4 @@
-//! Reads the files of a configuration from disk.
+//! Reads configuration files from disk.
 
 use std::cell::Cell;
 use std::io::{self, Read};

@@ -23,14 +23,14 @@ use weir_config::{Code, Desired, Diagnostic, FileError, Machine, SecretValue, Se
 use weir_model::{Family, SecretSource};
 use weir_sys::names;
 
-use crate::count::counted;
+use crate::count::format_count;
 use crate::group_configuration::GroupConfiguration;
 use group::Unpublishable;
 
 pub use certificate::{
     certificate_problems, occupied_listeners, with_free_listeners, with_usable_files,
 };
-pub use failover::{Failover, failovers, moving_vips};
+pub use failover::{FailoverFinding, failover_findings, floating_ips};
 pub use finding::{Finding, FurtherPosition, Location};
 pub(crate) use group::{own_desired, own_part};
 pub use secret::RememberedSecrets;
@@ -47,7 +47,7 @@ const LOCAL_PORTS: &str = "/proc/sys/net/ipv4/ip_local_port_range";
 pub struct Loaded {
     /// The desired state.
     pub desired: Desired,
-    /// The text of the configuration, with included files.
+    /// The configuration text, including included files.
     pub text: String,
     /// Warnings and notes, rendered; empty = none.
     pub findings: String,
@@ -70,7 +70,7 @@ pub struct Rejected {
 }
 
 impl Loaded {
-    /// Removes quoted lines of the file from the findings, for a caller who may not read the file.
+    /// Removes quoted file lines from the findings, for a caller who may not read the file.
     pub(crate) fn without_quotes(mut self) -> Self {
         self.findings = finding::locations(&self.found);
         self.found = Vec::new();
@@ -79,7 +79,7 @@ impl Loaded {
 }
 
 impl Rejected {
-    /// Removes quoted lines of the file from the findings, for a caller who may not read the file.
+    /// Removes quoted file lines from the findings, for a caller who may not read the file.
     pub(crate) fn without_quotes(self) -> Self {
         let errors = self
             .found
@@ -117,8 +117,8 @@ pub(crate) fn load_own(path: &Path, color: bool) -> Result<Loaded, Rejected> {
     load_with(path, color, Secrets::Unread)
 }
 
-/// Loads a file like [`load_with`], and adds the published configuration of the director's group if the file belongs to
-/// that group.
+/// Loads a file like [`load_with`], and adds the configuration that the director's group has published if the file
+/// names that group.
 ///
 /// # Errors
 /// See [`load`]. Also fails if the published part would gain privileges.
@@ -153,8 +153,8 @@ pub(crate) fn load_in_group(
     check_text(text, is_json, &machine, &name, color)
 }
 
-/// Checks a configuration that is not a file, together with the published configuration of the director's group. Text
-/// that begins with `{` is parsed as JSON; any other text is parsed as TOML.
+/// Checks a configuration that is not a file, together with the configuration that the director's group has published.
+/// Text that begins with `{` is parsed as JSON; any other text is parsed as TOML.
 ///
 /// # Errors
 /// Fails if the configuration has an error, or if the published part would gain privileges.
@@ -359,7 +359,7 @@ impl Machine for ThisMachine<'_> {
     }
 }
 
-/// Returns whether forwarding is enabled on a device of the thread's network namespace; `None` = unknown.
+/// Returns whether forwarding is enabled on a device in the thread's network namespace; `None` = unknown.
 pub(crate) fn forwards(family: Family) -> Option<bool> {
     let name = match family {
         Family::V4 => "ipv4",
@@ -408,11 +408,11 @@ fn summary(name: &str, text: &str, found: &[Diagnostic]) -> String {
 /// Returns the number of services, pools and servers as text: `2 services, 1 pool, 4 servers`.
 pub fn object_counts(desired: &Desired) -> String {
     let servers = desired.pools.iter().map(|pool| pool.servers.len()).sum();
-    let counted = |count: usize, word: &str| counted(count as u64, word);
+    let format_count = |count: usize, word: &str| format_count(count as u64, word);
     [
-        counted(desired.services.len() + desired.proxies.len(), "service"),
-        counted(desired.pools.len(), "pool"),
-        counted(servers, "server"),
+        format_count(desired.services.len() + desired.proxies.len(), "service"),
+        format_count(desired.pools.len(), "pool"),
+        format_count(servers, "server"),
     ]
     .join(", ")
 }

@@ -13,7 +13,7 @@ use weir_config::{LIST_BYTES_MAX, SecretValue};
 use weir_model::{Desired, Secret, SecretSource};
 use weir_sys::{privileged, sealed_file};
 
-/// The environment variable with the directory of a unit's credentials (see systemd.exec(5)).
+/// The environment variable that contains a unit's credentials directory (see systemd.exec(5)).
 const CREDENTIALS: &str = "CREDENTIALS_DIRECTORY";
 
 /// Reads a secret; `None` = the secret is in the configuration itself.
@@ -89,7 +89,7 @@ fn read_secret_file(path: &Path) -> io::Result<SecretValue> {
     })
 }
 
-/// Secrets by source, for the next daemon. Secrets in the text of the configuration are omitted.
+/// Secrets by source, for the next daemon. Secrets in the configuration text are omitted.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct RememberedSecrets(BTreeMap<String, Vec<u8>>);
 

@@ -1,4 +1,4 @@
-//! Finds VIPs that are on no interface of this machine, or that a reload will remove from their interface. Such a
+//! Finds VIPs that are on no interface on this machine, or that a reload will remove from their interface. Such a
 //! configuration is valid, because VIPs can be routed to this machine, but it is usually a mistake.
 
 use std::collections::BTreeSet;
@@ -14,7 +14,7 @@ pub struct AbsentVip {
     pub address: IpAddr,
     /// The first service that listens on the address.
     pub service: String,
-    /// The position of that service in the file.
+    /// That service's position in the file.
     pub source: Source,
     /// Whether only proxy services listen on the address.
     pub proxied: bool,
@@ -62,8 +62,8 @@ impl AbsentVip {
 }
 
 /// Returns the VIPs of `desired` that are on no interface of this network namespace, or are on an interface only
-/// because Weir has `added` them. Empty if `vip_interface` is set, because Weir then adds the VIPs. Excludes VIPs that
-/// keepalived or Pacemaker moves, and VIPs of layer 4 services that `[announce]` covers, because these are routed to
+/// because Weir has `added` them. Empty if `vip_interface` is set, because Weir then adds the VIPs. Excludes floating
+/// IPs, and VIPs of layer 4 services that `[announce]` covers, because these are routed to
 /// this machine.
 ///
 /// # Errors
@@ -81,7 +81,7 @@ pub async fn absent_vips(
         desired,
         present,
         added,
-        &super::moving_vips(desired),
+        &super::floating_ips(desired),
     ))
 }
 
@@ -90,14 +90,14 @@ fn absent(
     desired: &Desired,
     present: BTreeSet<IpAddr>,
     added: &BTreeSet<(String, IpAddr)>,
-    moving: &BTreeSet<IpAddr>,
+    floating: &BTreeSet<IpAddr>,
 ) -> Vec<AbsentVip> {
     let added_to = |address: IpAddr| {
         let mut matching = added.iter().filter(|(_, vip)| *vip == address);
         matching.next().map(|(interface, _)| interface.clone())
     };
     let mut seen = present;
-    seen.extend(moving);
+    seen.extend(floating);
     // A virtual router adds its addresses while it is active.
     let is_removed =
         |address: IpAddr| added_to(address).is_some() && !desired.is_vrrp_address(address);
@@ -160,7 +160,7 @@ mod tests {
             let found = found
                 .iter()
                 .map(|vip| Finding::from_absent_vip(vip, "weir.toml"));
-            Finding::grouped(found)
+            Finding::merge_similar(found)
                 .iter()
                 .map(Finding::render)
                 .collect()
@@ -169,9 +169,9 @@ mod tests {
         let all = ["192.0.2.1", "192.0.2.2", "192.0.2.3", "192.0.2.4"];
         insta::assert_snapshot!("added", render_absent(&all, &["192.0.2.1", "192.0.2.4"]));
         assert_eq!(render_absent(&all, &[]), "");
-        let moving = BTreeSet::from(all.map(vip));
+        let floating = BTreeSet::from(all.map(vip));
         let empty = BTreeSet::new();
-        assert!(absent(&desired, empty, &BTreeSet::new(), &moving).is_empty());
+        assert!(absent(&desired, empty, &BTreeSet::new(), &floating).is_empty());
     }
 
     #[test]
@@ -184,12 +184,12 @@ mod tests {
             .desired;
         let vips = ["192.0.2.1", "192.0.2.2"].map(|text| text.parse::<IpAddr>().unwrap());
         let added = vips.map(|vip| ("eth0".to_owned(), vip));
-        let moving = BTreeSet::from([vips[0]]);
+        let floating = BTreeSet::from([vips[0]]);
         let found = absent(
             &desired,
             BTreeSet::from(vips),
             &BTreeSet::from(added),
-            &moving,
+            &floating,
         );
         let found: Vec<IpAddr> = found.iter().map(|vip| vip.address).collect();
         assert_eq!(found, [vips[1]]);

@@ -50,7 +50,7 @@ pub struct Admin {
     policy: SharedPolicy,
     listening: Option<(SocketAddr, JoinHandle<()>)>,
     keeper: Link,
-    /// Listening sockets that the previous daemon left.
+    /// Listening sockets from the previous daemon.
     inherited: Vec<(SocketAddr, OwnedFd)>,
 }
 

@@ -23,8 +23,8 @@ pub(super) fn warn_in_background(desired: Desired) {
 }
 
 async fn warn(desired: &Desired) {
-    let moving = configuration::moving_vips(desired);
-    match weir_doctor::contested_vips(desired, &moving).await {
+    let floating = configuration::floating_ips(desired);
+    match weir_doctor::contested_vips(desired, &floating).await {
         Ok(findings) => {
             for finding in findings {
                 let help = finding.fix.unwrap_or_default();

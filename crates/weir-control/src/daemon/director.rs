@@ -62,7 +62,7 @@ pub struct Director<P> {
     configured: Desired,
     membership: Membership,
     file: PathBuf,
-    /// The text of the file when it was loaded.
+    /// The file's text when it was loaded.
     text: String,
     admin: Admin,
     runtime_dir: RuntimeDir,
@@ -171,7 +171,7 @@ impl<P: Plane> Director<P> {
         self.pins_are_temporary = keeper_state.pins_are_temporary;
         self.warn_about_temporary_pins();
         if self.node.is_draining() {
-            self.node.move_routers(&self.configured);
+            self.node.update_routers(&self.configured);
         }
     }
 
@@ -415,7 +415,7 @@ impl<P: Plane> Director<P> {
         }
     }
 
-    /// Adds the totals of the services to the history.
+    /// Adds the services' totals to the history.
     ///
     /// # Errors
     /// Returns the plane's error.
@@ -441,7 +441,7 @@ impl<P: Plane> Director<P> {
             drained: self.node.is_draining(),
             pins_are_temporary: self.pins_are_temporary && needs_engine(&self.desired),
             announce_error: match (&self.configured.announce, &announced) {
-                (Some(_), None) => Some("the announcer does not respond".to_owned()),
+                (Some(_), None) => Some("the announcer has not sent a report".to_owned()),
                 (_, report) => report.as_ref().and_then(|report| report.error.clone()),
             },
             announce: announced.map(announce::routes).unwrap_or_default(),
@@ -470,10 +470,10 @@ impl<P: Plane> Director<P> {
         }
         // A snapshot takes time proportional to the number of servers and flows, so take one only if servers are
         // tracked.
-        let observed = if with_servers {
+        let observed_state = if with_servers {
             self.plane.snapshot().map_or_else(
                 |error| {
-                    tracing::warn!(%error, "the data plane does not respond");
+                    tracing::warn!(%error, "failed to read the data plane");
                     tracked::all_failed(&self.desired)
                 },
                 |snapshot| tracked::observe(&snapshot, &self.desired),
@@ -483,8 +483,9 @@ impl<P: Plane> Director<P> {
         };
         let directory = self.runtime_dir.path().to_owned();
         tokio::task::spawn_blocking(move || {
-            if let Err(error) = weir_vrrp_agent::report_observed_state(&directory, &observed) {
-                tracing::debug!(%error, "the VRRP agent does not respond");
+            if let Err(error) = weir_vrrp_agent::report_observed_state(&directory, &observed_state)
+            {
+                tracing::debug!(%error, "failed to report the tracked objects to the VRRP agent");
             }
         });
     }

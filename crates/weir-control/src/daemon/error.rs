@@ -28,13 +28,13 @@ pub enum Error {
         /// The kernel's error.
         source: io::Error,
     },
-    /// `tls` of `[node] admin` cannot be used.
+    /// `tls` in `[node] admin` cannot be used.
     #[error("[node] admin: {source}")]
     AdminTls {
         /// The error in the certificate.
         source: weir_proxy::CertificateError,
     },
-    /// `tokens` of `[node] admin` cannot be used.
+    /// `tokens` in `[node] admin` cannot be used.
     #[error("[node] admin: {source}")]
     AdminTokens {
         /// The error in the file.

@@ -1,9 +1,8 @@
 //! Connects the daemon to its group's state machine (`[cluster]`), and saves the state that the daemon needs while etcd
 //! is unavailable.
 //!
-//! The state machine runs on its own thread, so a slow etcd never delays the daemon. A [`record`] contains the last
-//! configuration of the group and the shared overrides. A daemon that starts without etcd uses them, even after a
-//! reboot.
+//! The state machine runs on its own thread, so a slow etcd never delays the daemon. A [`record`] contains the group's
+//! last configuration and the shared overrides. A daemon that starts without etcd uses them, even after a reboot.
 
 mod connection;
 mod local_state;
@@ -61,7 +60,7 @@ struct Inbox {
     commands: Option<UnboundedReceiver<GroupOutput>>,
     applying: Option<oneshot::Receiver<Result<ReloadResponse, ApiError>>>,
     /// A delayed result, and the time at which to handle it.
-    delayed: Option<(tokio::time::Instant, Result<ReloadResponse, ApiError>)>,
+    delayed_result: Option<(tokio::time::Instant, Result<ReloadResponse, ApiError>)>,
     /// Changes from the group to retry.
     retries: VecDeque<(SharedKey, Value)>,
 }
@@ -90,7 +89,7 @@ pub(super) struct Group {
     /// Results of this director's own checks.
     health_states: BTreeMap<(String, String), ServerHealth>,
     /// Changes from the group that could not be applied.
-    inapplicable: BTreeMap<SharedKey, Value>,
+    inapplicable_changes: BTreeMap<SharedKey, Value>,
     record_built_at: Option<Instant>,
     replies: BTreeMap<u64, Reply<PublishResponse>>,
     last_request_id: u64,
@@ -114,14 +113,14 @@ impl Group {
             kept_vips: BTreeSet::new(),
             verdicts: Verdicts::new(),
             health_states: BTreeMap::new(),
-            inapplicable: BTreeMap::new(),
+            inapplicable_changes: BTreeMap::new(),
             record_built_at: None,
             replies: BTreeMap::new(),
             last_request_id: 0,
         }
     }
 
-    /// Returns the active configuration of the group.
+    /// Returns the group's active configuration.
     pub(super) fn active(&self) -> Option<&Arc<GroupConfiguration>> {
         self.active.as_ref()
     }
@@ -134,7 +133,7 @@ impl Group {
     pub(super) fn configure(&mut self, config: Option<&Cluster>) {
         if self.config.as_ref() == config && (self.driver.is_some() || config.is_none()) {
             // The server that a pending change needs may exist now.
-            let pending = std::mem::take(&mut self.inapplicable).into_iter();
+            let pending = std::mem::take(&mut self.inapplicable_changes).into_iter();
             self.inbox.get_mut().retries.extend(pending);
             return;
         }
@@ -167,7 +166,7 @@ impl Group {
         config: &Cluster,
     ) -> Result<(Driver, UnboundedReceiver<GroupOutput>), String> {
         if self.record.identity == 0 {
-            self.record.identity = connection::random()?;
+            self.record.identity = connection::random_nonzero()?;
             self.save();
         }
         let record = &self.record;
@@ -210,7 +209,7 @@ impl Group {
         let Inbox {
             commands,
             applying,
-            delayed,
+            delayed_result,
             ..
         } = &mut *inbox;
         let command = async {
@@ -226,7 +225,7 @@ impl Group {
             }
         };
         let delay_ended = async {
-            match delayed {
+            match delayed_result {
                 Some((until, _)) => tokio::time::sleep_until(*until).await,
                 None => std::future::pending().await,
             }
@@ -250,7 +249,7 @@ impl Group {
                 *applying = None;
                 GroupEvent::Applied(result.unwrap_or_else(|_| Err(ApiError::stopping())))
             }
-            () = delay_ended => match delayed.take() {
+            () = delay_ended => match delayed_result.take() {
                 Some((_, result)) => GroupEvent::Applied(result),
                 None => std::future::pending().await,
             },
@@ -291,7 +290,7 @@ impl Group {
     pub(super) fn delay_result(&mut self, result: Result<ReloadResponse, ApiError>) {
         self.delayed_since.get_or_insert_with(Instant::now);
         let until = tokio::time::Instant::now() + FLOW_SYNC_POLL_INTERVAL;
-        self.inbox.get_mut().delayed = Some((until, result));
+        self.inbox.get_mut().delayed_result = Some((until, result));
     }
 
     /// Handles the result of applying the configuration. A success is saved to disk before it is reported to the group.
@@ -397,9 +396,9 @@ impl Group {
     /// Records whether a change from another director was applied.
     pub(super) fn record_change(&mut self, key: SharedKey, value: Value, is_applied: bool) {
         if is_applied {
-            self.inapplicable.remove(&key);
+            self.inapplicable_changes.remove(&key);
         } else {
-            self.inapplicable.insert(key, value);
+            self.inapplicable_changes.insert(key, value);
         }
     }
 
@@ -483,7 +482,7 @@ impl Group {
             .record_built_at
             .is_none_or(|built_at| built_at.elapsed() >= MEMBER_RECORD_INTERVAL);
         let record = match is_due {
-            true => local_state::record(config, desired),
+            true => local_state::member_record(config, desired),
             false => self.local_state.record.clone(),
         };
         if is_due {
@@ -534,7 +533,7 @@ impl Group {
     pub(super) fn retry_save(&mut self) {
         self.store.retry_save(&self.record);
         if self.store.retry_at().is_none() {
-            let failed = std::mem::take(&mut self.inapplicable).into_iter();
+            let failed = std::mem::take(&mut self.inapplicable_changes).into_iter();
             self.inbox.get_mut().retries.extend(failed);
         }
     }

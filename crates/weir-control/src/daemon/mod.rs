@@ -73,7 +73,7 @@ const CHECK_BATCH_DELAY: Duration = Duration::from_millis(20);
 /// Command-line options of `weir run`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Absolute path of the configuration file.
+    /// Absolute path to the configuration file.
     pub config: PathBuf,
     /// The runtime directory (`--runtime-dir`).
     pub runtime_dir: PathBuf,
@@ -171,7 +171,7 @@ pub async fn run<P: Plane>(
         added,
         "running"
     );
-    keeper_state.ready();
+    keeper_state.report_ready();
     notify(&notifier, Notification::Ready);
     contested_vip::warn_in_background(loaded.desired.clone());
     let mut director = Director::new(
@@ -252,7 +252,7 @@ fn forward_signal(signal: Signal, process: u32) {
     }
 }
 
-/// Returns the path of the configuration file, and the file to read its text from.
+/// Returns the configuration file path, and the file from which to read the text.
 fn configuration_to_load(options: &Options, keeper_state: &KeeperState) -> (PathBuf, PathBuf) {
     let recorded = (
         last_configuration(&options.runtime_dir),

@@ -114,11 +114,11 @@ impl Guard {
                 (failed >= FAILURES_MIN && is_worse((total, failed), before)).then_some(failed)
             };
             let failed = new_failures(now.failed, before.failed)
-                .map(|failed| format!("{failed} of {total} requests of service {name} failed"));
+                .map(|failed| format!("{failed} of {total} requests to service {name} failed"));
             failed.or_else(|| {
                 let server_errors = new_failures(now.server_errors, before.server_errors)?;
                 Some(format!(
-                    "{server_errors} of {total} requests of service {name} had a 5xx response"
+                    "{server_errors} of {total} requests to service {name} had a 5xx response"
                 ))
             })
         })
@@ -199,7 +199,7 @@ mod tests {
             "the server was down before the service was added"
         );
         let found = regression(health(1_000, 0, &[]), health(2_000, 20, &[]));
-        assert_eq!(found, "20 of 1000 requests of service s failed");
+        assert_eq!(found, "20 of 1000 requests to service s failed");
         // Responses from servers are counted, too.
         let mut failing = health(2_000, 0, &[]);
         for total in failing.services.values_mut() {
@@ -208,10 +208,10 @@ mod tests {
         let found = regression(health(1_000, 0, &[]), failing);
         assert_eq!(
             found,
-            "500 of 1000 requests of service s had a 5xx response"
+            "500 of 1000 requests to service s had a 5xx response"
         );
         // A new service has no previous counters.
         let found = regression(Health::default(), health(10, 10, &[]));
-        assert_eq!(found, "10 of 10 requests of service s failed");
+        assert_eq!(found, "10 of 10 requests to service s failed");
     }
 }

@@ -138,7 +138,7 @@ fn state_directory(options: &Options, desired: Option<&Desired>) -> Option<PathB
     state.filter(|directory| group::prepare_state_directory(directory))
 }
 
-/// Returns the account's supplementary groups: only the group of the control socket.
+/// Returns the account's supplementary groups: only the control socket's group.
 fn groups(desired: Option<&Desired>) -> Vec<u32> {
     let name = desired.and_then(|desired| desired.node.socket_group.as_deref());
     name.and_then(names::group_id).into_iter().collect()

@@ -66,7 +66,7 @@ impl Plane for FakePlane {
         Ok(())
     }
 
-    fn overridden(&self, pool: &str, address: &str) -> Option<Override> {
+    fn active_override(&self, pool: &str, address: &str) -> Option<Override> {
         let calls = self.0.borrow();
         let mut updates = calls.servers.iter().rev();
         let last =

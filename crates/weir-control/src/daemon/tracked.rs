@@ -22,30 +22,35 @@ pub(crate) fn data_plane(is_attached: bool, desired: &Desired) -> ObservedState 
 /// a usable server and their quorum.
 pub(crate) fn observe(snapshot: &Snapshot, desired: &Desired) -> ObservedState {
     let report = Report::from(snapshot);
-    let mut observed = data_plane(!snapshot.interfaces.is_empty(), desired);
+    let mut observed_state = data_plane(!snapshot.interfaces.is_empty(), desired);
     for service in &report.services {
         let is_usable = service.pool_state.as_deref() != Some("below quorum")
             && service
                 .servers
                 .iter()
                 .any(|server| server.effective_weight > 0);
-        observed.services.insert(service.name.clone(), is_usable);
+        observed_state
+            .services
+            .insert(service.name.clone(), is_usable);
         // The results of path checks can differ between the services that use a pool.
-        let pool = observed.pools.entry(service.pool.clone()).or_default();
+        let pool = observed_state
+            .pools
+            .entry(service.pool.clone())
+            .or_default();
         *pool |= is_usable;
     }
-    // The servers of a pool that no service uses are not checked.
+    // Servers in a pool that no service uses are not checked.
     for pool in &desired.pools {
         let has_servers = !pool.servers.is_empty();
-        observed
+        observed_state
             .pools
             .entry(pool.name.clone())
             .or_insert(has_servers);
     }
-    observed
+    observed_state
 }
 
-/// Returns the state to report if the data plane does not respond: no service can serve.
+/// Returns the state to report if the data plane cannot be read: no service can serve.
 pub(crate) fn all_failed(desired: &Desired) -> ObservedState {
     let services = desired.services.iter().map(|service| service.name.clone());
     let proxied = desired.proxies.iter().map(|proxy| proxy.name.clone());

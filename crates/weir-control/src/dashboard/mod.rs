@@ -13,7 +13,7 @@ const PAGE: &str = include_str!("index.html");
 const STYLE: &str = include_str!("style.css");
 const SCRIPT: &str = include_str!("app.js");
 
-/// The dashboard page, and the headers of its response.
+/// The dashboard page and its response headers.
 #[derive(Debug)]
 pub struct Dashboard {
     /// The HTML text.

@@ -35,9 +35,9 @@ pub struct ExplainResponse {
 /// A server of a layer 4 service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServerInService<'a> {
-    /// The name of the service.
+    /// The service name.
     pub service: &'a str,
-    /// The name of its pool.
+    /// The pool name.
     pub pool: &'a str,
     /// The server's address, as in the file.
     pub server: &'a str,

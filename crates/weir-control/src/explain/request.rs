@@ -113,7 +113,7 @@ impl Request {
         })
     }
 
-    /// Sets the address of the client; `None` = unknown.
+    /// Sets the client address; `None` = unknown.
     #[must_use]
     pub fn from_client(self, address: Option<IpAddr>) -> Self {
         Self {
@@ -131,8 +131,7 @@ impl Request {
         }
     }
 
-    /// Explains the request. `file` is the configuration file. `report` contains the states of servers; `None` = they
-    /// are unknown, because the daemon does not use this configuration.
+    /// Explains the request. `report` contains the server states; `None` = the daemon does not use this configuration.
     pub fn explain(
         &self,
         desired: &Desired,
@@ -429,10 +428,11 @@ fn decide(
             show_servers(desired.pool(pool), proxy, report, explanation);
         }
         Some(RouteAction::Files(files)) if files.pool.is_some() => {
-            explanation.outcome = Some(format!("{files}: a file, or a server of the pool"));
+            explanation.outcome = Some(format!("{files}: a file, or a server in the pool"));
         }
         Some(RouteAction::Files(files)) => {
-            explanation.outcome = Some(format!("{files}: a file, or response {}", files.missing));
+            let status = files.missing_status;
+            explanation.outcome = Some(format!("{files}: a file, or response {status}"));
         }
         Some(RouteAction::Close) => {
             explanation.outcome = Some("the connection is closed without a response".to_owned());
@@ -466,7 +466,7 @@ struct ChosenRoute {
     restarted: Option<RestartedPath>,
 }
 
-/// Returns the explanation of a request that is rejected before a route is chosen.
+/// Returns the explanation for a request that is rejected before a route is chosen.
 fn rejected(mut explanation: ExplainResponse, refusal: &ParseError) -> ExplainResponse {
     explanation.outcome = Some(format!("response {}: {refusal}", refusal.request_status()));
     explanation
@@ -600,7 +600,7 @@ fn show_rewritten_path(
     }
 }
 
-/// Shows the servers of a pool and the selected server.
+/// Shows a pool's servers and the selected server.
 fn show_servers(
     pool: Option<&Pool>,
     proxy: &Proxy,

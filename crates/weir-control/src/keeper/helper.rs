@@ -107,7 +107,7 @@ pub(super) fn check_program(program: &Path) -> Result<PathBuf, String> {
     Ok(path)
 }
 
-/// The task of a helper.
+/// A helper's task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Kind {

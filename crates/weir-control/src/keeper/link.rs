@@ -196,7 +196,7 @@ impl KeeperState {
     }
 
     /// Reports that the configuration is active. The keeper closes sockets that were not taken.
-    pub fn ready(&mut self) {
+    pub fn report_ready(&mut self) {
         for name in std::mem::take(&mut self.sockets).into_keys() {
             self.link.send(&ToKeeper::Forget { name }, &[]);
         }
@@ -206,7 +206,7 @@ impl KeeperState {
 
 impl Link {
     /// Reports that this daemon is exiting before it is ready, with the reason.
-    pub fn fail(&self, reason: &impl ToString) {
+    pub fn report_failure(&self, reason: &impl ToString) {
         let reason = reason.to_string();
         self.send(&ToKeeper::Fails { reason }, &[]);
     }

@@ -66,7 +66,7 @@ const RESTART_DELAY_MAX: Duration = Duration::from_secs(5);
 /// programs.
 const READY_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// The state of a daemon.
+/// A daemon's state.
 #[derive(Debug)]
 enum Role {
     /// Not ready yet. `is_restart` means that a previous daemon was ready.
@@ -111,8 +111,8 @@ struct Keeper {
 }
 
 /// Runs daemons until one exits normally or this process is stopped; returns the exit code. `configuration` is the
-/// absolute path of the configuration file. Must be called inside a tokio runtime, by a thread that lives as long as
-/// the process.
+/// absolute configuration file path. Must be called inside a tokio runtime, by a thread that lives as long as the
+/// process.
 ///
 /// # Errors
 /// Fails if another keeper uses the runtime directory, or no process can be started.

@@ -31,7 +31,7 @@ pub(super) enum Privileged {
         sharing: Option<Sharing>,
         /// Whether any daemon of this keeper has been unprivileged.
         confined: bool,
-        /// The content of the runtime directory before the start.
+        /// The runtime directory's content before the start.
         before: ContentBeforeStart,
         /// The programs that root has permitted.
         permits: PermitSocket,
@@ -53,11 +53,11 @@ pub(super) struct HelperChannels {
 }
 
 impl Privileged {
-    /// Acquires the lock of the runtime directory, and also returns the lock. Must be called inside a tokio runtime, by
-    /// a thread that lives as long as the process.
+    /// Acquires the runtime directory's lock, and also returns it. Must be called inside a tokio runtime, by a thread
+    /// that lives as long as the process.
     ///
     /// # Errors
-    /// Fails if another process holds the lock, or the helper service does not respond.
+    /// Fails if another process holds the lock, or the helper service did not respond in time.
     pub(super) fn open(paths: &Paths, configuration: &Path) -> Result<(Self, OwnedFd), Error> {
         let is_root = rustix::process::geteuid().is_root();
         if let Some(socket) = service::configured_socket().filter(|_| !is_root) {
@@ -91,7 +91,7 @@ impl Privileged {
         Ok((privileged, lock))
     }
 
-    /// Returns the channels to the helpers of a new daemon that runs `program`.
+    /// Returns the channels to a new daemon's helpers; the daemon runs `program`.
     ///
     /// # Errors
     /// Fails if the open-file limit is reached, or the helper service rejects the program.
@@ -238,7 +238,8 @@ impl Privileged {
                 vrrp, announcer, ..
             } => {
                 announcer.stop();
-                // Stop the virtual routers last, so that routes are withdrawn before the VIPs move to another director.
+                // Stop the virtual routers last, so that routes are withdrawn before another director takes over the
+                // VIPs.
                 vrrp.stop();
             }
             Self::Service { client, stopping } => {

@@ -204,8 +204,8 @@ impl Supervisor {
                     }
                     Some(Request::Configure(None)) => {
                         self.program = None;
-                        // The agent rereads the configuration before it stops, because an address may now belong to
-                        // another part of the configuration.
+                        // The agent rereads the configuration before it stops, because another part of the
+                        // configuration may now specify an address.
                         signal(&processes.agent, Signal::HUP);
                         signal(&processes.agent, Signal::TERM);
                         return false;

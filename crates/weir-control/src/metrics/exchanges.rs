@@ -7,14 +7,14 @@ use super::text::{RenderedLabels, Seconds, Text, render_labels};
 use crate::status::exchanges::{Exchanges, Time};
 use crate::status::{ProxyServerDetails, Report};
 
-/// The labels and the exchanges of a service, pool or route.
+/// The labels of a service, pool or route, and its exchanges.
 type Row<'a> = (RenderedLabels, &'a Exchanges);
 
 const CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
 
 const fn help(stage: Stage) -> &'static str {
     match stage {
-        Stage::Queue => "Time in the queue of a pool, for requests that had to wait.",
+        Stage::Queue => "Time in a pool's queue, for requests that had to wait.",
         Stage::Connect => "Time to connect to a server, for requests that needed a new connection.",
         Stage::Response => {
             "Time from the established connection to the first byte of the response."
@@ -72,11 +72,7 @@ fn write_counts(text: &mut Text, prefix: &str, rows: &[Row<'_>]) {
         text.write_series((&name, ""), labels, &[], exchanges.ended);
     }
     let name = format!("weir_{prefix}_responses_total");
-    text.write_family(
-        &name,
-        "counter",
-        "Final responses by the class of their status.",
-    );
+    text.write_family(&name, "counter", "Final responses by status class.");
     for (labels, exchanges) in rows {
         for (class, count) in CLASSES.iter().zip(exchanges.responses) {
             text.write_series((&name, ""), labels, &[("class", class)], count);
@@ -122,7 +118,7 @@ fn write_results(text: &mut Text, prefix: &str, rows: &[Row<'_>]) {
 
 const fn longest_help(stage: Stage) -> &'static str {
     match stage {
-        Stage::Queue => "Longest time in the queue of a pool since the process started.",
+        Stage::Queue => "Longest time in a pool's queue since the process started.",
         Stage::Connect => "Longest time to connect to a server since the process started.",
         Stage::Response => {
             "Longest time to the first byte of a response since the process started."
@@ -229,11 +225,7 @@ fn write_servers(text: &mut Text, servers: &[ServerRow<'_>]) {
 /// series.
 fn write_server_results(text: &mut Text, rows: &[ProxiedRow<'_>]) {
     let name = "weir_server_responses_total";
-    text.write_family(
-        name,
-        "counter",
-        "Final responses by the class of their status.",
-    );
+    text.write_family(name, "counter", "Final responses by status class.");
     for (row, server) in rows {
         let exchanges = &server.exchanges;
         if exchanges.ended == 0 && !row.is_full {

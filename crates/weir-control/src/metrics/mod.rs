@@ -395,7 +395,7 @@ mod tests {
         report
     }
 
-    /// Returns the distinct metric names of a server of the proxy service.
+    /// Returns the distinct metric names for one of the proxy service's servers.
     fn names<'a>(text: &'a str, server: &str) -> Vec<&'a str> {
         let lines = text
             .lines()

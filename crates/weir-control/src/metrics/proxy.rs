@@ -147,11 +147,7 @@ pub(super) fn write_proxies(text: &mut Text, report: &Report, servers: &[ServerR
         }
     }
     let name = "weir_proxy_responses_total";
-    text.write_family(
-        name,
-        "counter",
-        "Final responses by the class of their status.",
-    );
+    text.write_family(name, "counter", "Final responses by status class.");
     for (service, proxy) in proxies() {
         for (class, count) in ["1xx", "2xx", "3xx", "4xx", "5xx"]
             .iter()

@@ -42,7 +42,7 @@ pub(super) fn all_servers(report: &Report) -> impl Iterator<Item = (ServerLabels
     })
 }
 
-/// Returns the labels of a service.
+/// Returns a service's labels.
 pub(super) fn service_labels(service: &Service) -> [(&'static str, &str); 2] {
     [("service", &service.name), ("pool", &service.pool)]
 }

@@ -30,7 +30,7 @@ const EXIT_POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// The API's socket.
 pub const SOCKET: &str = "weir.sock";
 
-/// Length of the accept queue of the API's socket.
+/// Length of the API socket's accept queue.
 const BACKLOG: i32 = 1024;
 
 /// Name of the API's socket before the daemon is ready.
@@ -60,7 +60,7 @@ pub fn last_configuration(runtime_dir: &Path) -> Option<PathBuf> {
     fs::read_link(runtime_dir.join(CONFIGURATION)).ok()
 }
 
-/// Returns the file with the text of the configuration that the last daemon in a runtime directory used.
+/// Returns the file that contains the text of the configuration that the last daemon in a runtime directory used.
 pub fn active_config_file(runtime_dir: &Path) -> Option<PathBuf> {
     let files = active_config_files(runtime_dir);
     files.into_iter().find(|path| path.exists())
@@ -82,7 +82,7 @@ pub struct RuntimeDir {
 }
 
 impl RuntimeDir {
-    /// Returns the path of the directory.
+    /// Returns the directory path.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -265,7 +265,7 @@ impl RuntimeDir {
         Token::new(content.trim()).ok_or_else(invalid)
     }
 
-    /// Records the path of the active configuration file and the text that was loaded from it.
+    /// Records the active configuration file's path and the text that was loaded from it.
     ///
     /// # Errors
     /// Fails if the directory cannot be written.
@@ -385,7 +385,7 @@ mod tests {
             let text = fs::read_to_string(active_config_file(&path).unwrap()).unwrap();
             assert_eq!(text, configuration);
         }
-        // The file name depends on the format of the text rather than of the configuration file.
+        // The file name depends on the text's format rather than on the configuration file's.
         for (text, name) in [
             ("{}", ACTIVE_CONFIG_FILES[1]),
             ("[node]\n", ACTIVE_CONFIG_FILES[0]),

@@ -21,7 +21,7 @@ const NAMES_DIR: &str = "/run/netns";
 pub struct OtherNamespace {
     /// The namespace's inode number, such as 4026532008 in `net:[4026532008]`.
     inode: u64,
-    /// The file of the namespace; `None` = it has no name in `ip netns`.
+    /// The namespace file; `None` = it has no name in `ip netns`.
     path: Option<PathBuf>,
 }
 
@@ -35,7 +35,7 @@ impl fmt::Display for OtherNamespace {
 }
 
 impl OtherNamespace {
-    /// Returns the file of the namespace, for `nsenter --net=`; `None` = the namespace has no name or no longer exists.
+    /// Returns the namespace file, for `nsenter --net=`; `None` = the namespace has no name or no longer exists.
     pub fn path(&self) -> Option<&Path> {
         self.path.as_deref()
     }

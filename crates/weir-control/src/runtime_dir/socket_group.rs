@@ -10,7 +10,7 @@ use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, chownat, fstat, openat};
 use serde::{Deserialize, Serialize};
 use weir_sys::connect_to_service;
 
-/// The environment variable with the path of the helper service's socket.
+/// The environment variable that contains the helper service's socket path.
 pub(crate) const SERVICE_VARIABLE: &str = "WEIR_HELPER_SOCKET";
 
 /// Time limit for the service's response.
@@ -22,7 +22,7 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 pub(crate) enum Request {
     /// Set the group of this file in the runtime directory to `[node] socket_group`.
     SocketGroup {
-        /// Name of the file.
+        /// File name.
         name: String,
     },
 }
@@ -40,7 +40,7 @@ pub(crate) enum Response {
     },
 }
 
-/// Returns the path of the helper service's socket from this process's environment.
+/// Returns the helper service's socket path from this process's environment.
 pub(crate) fn service() -> Option<PathBuf> {
     std::env::var_os(SERVICE_VARIABLE)
         .filter(|path| !path.is_empty())

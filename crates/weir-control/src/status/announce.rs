@@ -16,11 +16,11 @@ pub struct AnnouncedVip {
     pub state: String,
     /// When the VIP entered this state, in RFC 3339 format.
     pub since: String,
-    /// The reason for the state of the VIP.
+    /// The reason for the VIP's state.
     pub reason: String,
 }
 
-/// Converts the routes from the announcer's report.
+/// Converts the routes in the announcer's report.
 pub(crate) fn routes(report: weir_announce::Report) -> Vec<AnnouncedVip> {
     let routes = report.routes.into_iter().map(|route| {
         let since = SystemTime::UNIX_EPOCH + Duration::from_millis(route.since_ms);

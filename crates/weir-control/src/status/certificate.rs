@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use weir_proxy::{CertificateExpiry, EXPIRY_WARNING_DAYS};
 
 use super::time::rfc3339;
-use crate::count::counted;
+use crate::count::format_count;
 
 /// Maximum number of certificate warnings per service in the text form.
 const WARNED_MAX: usize = 5;
@@ -53,14 +53,14 @@ impl Certificate {
         let ending = match days {
             ..0 => format!("expired at {}", self.not_after),
             0 => format!("expires within a day, at {}", self.not_after),
-            _ => format!("expires in {}", counted(days.unsigned_abs(), "day")),
+            _ => format!("expires in {}", format_count(days.unsigned_abs(), "day")),
         };
         format!("certificate {}: {ending}", self.file)
     }
 }
 
-/// Writes the lines of a service: the certificate that expires first, or warnings about certificates that should
-/// already have been renewed.
+/// Writes a service's lines: the certificate that expires first, or warnings about certificates that should already
+/// have been renewed.
 pub(super) fn write_lines(out: &mut String, certificates: &[Certificate]) {
     let due: Vec<&Certificate> = certificates
         .iter()

@@ -154,8 +154,8 @@ impl From<&CheckStatus> for Check {
             results: status.results.clone(),
             probes: status.counts.probes,
             failures: status.counts.failures,
-            time_us: status.counts.time.as_micros() as u64,
-            last_us: status.counts.last.as_micros() as u64,
+            time_us: status.counts.total_duration.as_micros() as u64,
+            last_us: status.counts.last_duration.as_micros() as u64,
             downs: status.counts.downs,
             downtime_s: status.counts.downtime.as_secs(),
             rise: status.counts.thresholds.0,
@@ -166,7 +166,7 @@ impl From<&CheckStatus> for Check {
 
 impl From<&ProbeStats> for Checks {
     fn from(probing: &ProbeStats) -> Self {
-        let bounds = Lateness::BOUNDS.into_iter().map(Some).chain([None]);
+        let bounds = Lateness::BOUNDS_MS.into_iter().map(Some).chain([None]);
         Self {
             targets: probing.targets as u64,
             probes: probing.probes,

@@ -16,7 +16,7 @@ use weir_vrrp_agent::RouterStatus;
 use super::{Report, Server, VirtualRouterStatus};
 
 impl Report {
-    /// Returns the status in the form that `weir doctor` examines, without servers of pools that no request can reach.
+    /// Returns the status in the form that `weir doctor` examines, without servers in pools that no request can reach.
     pub fn doctor_report(&self, desired: &Desired) -> DaemonReport {
         let services = self.services.iter().map(|service| {
             let is_reachable = |server: &&Server| {
@@ -46,7 +46,7 @@ impl Report {
         }
     }
 
-    /// Returns the problems of flow synchronization, except those that `disconnected` interfaces cause.
+    /// Returns problems with flow synchronization, except those that `disconnected` interfaces cause.
     pub fn sync_findings(&self, disconnected: &Disconnected) -> Vec<Diagnosis> {
         let Some(sync) = &self.sync else {
             return Vec::new();
@@ -56,7 +56,7 @@ impl Report {
             return vec![
                 Diagnosis::new(
                     &problem,
-                    "connections end when the VIP moves to another director",
+                    "connections are lost when another director takes over the VIP",
                 )
                 .fix("set `listen` in [sync] to an address of this director"),
             ];
@@ -72,7 +72,7 @@ impl Report {
 }
 
 impl Report {
-    /// Returns the problems of the group of directors, and the differences between directors.
+    /// Returns problems with the group of directors, and the differences between directors.
     pub fn group_findings(&self) -> Vec<Diagnosis> {
         let Some(group) = &self.cluster else {
             return Vec::new();
@@ -110,7 +110,7 @@ impl Report {
             }
             for difference in &member.differences {
                 let problem = format!("the director {} differs: {difference}", member.name);
-                let effect = "a connection that moves to it may reach a different server";
+                let effect = "connections that it takes over may reach different servers";
                 let fix =
                     "use the same version of Weir, secrets and configuration on all directors";
                 findings.push(Diagnosis::new(&problem, effect).fix(fix));
@@ -182,7 +182,7 @@ const MISMATCHES: [(&str, &str); 6] = [
 const MISMATCH_SECONDS: u64 = 60;
 
 impl Report {
-    /// Returns the problems of virtual routers, except faults that `disconnected` interfaces cause.
+    /// Returns problems with virtual routers, except faults that `disconnected` interfaces cause.
     fn router_findings(&self, desired: &Desired, disconnected: &Disconnected) -> Vec<Diagnosis> {
         let mut without_link = BTreeSet::new();
         let mut findings = Vec::new();
@@ -225,7 +225,7 @@ fn has_failed_with_link(
 /// Reports a virtual router that cannot become active.
 fn state_finding(router: &RouterStatus) -> Option<Diagnosis> {
     let name = &router.name;
-    // If the agent does not respond, its routers are also reported in state `init`.
+    // If the agent cannot be reached, its routers are also reported in state `init`.
     if !matches!(router.state.as_str(), "fault" | "init") {
         return None;
     }
@@ -309,7 +309,7 @@ fn mismatches(router: &RouterStatus) -> Vec<Diagnosis> {
 
 fn silent_peer(listen: &str, peer: &SyncPeerStatus) -> Diagnosis {
     let problem = format!("the [sync] peer {} does not respond", peer.address);
-    let effect = "connections through this director end when the VIP moves to that peer";
+    let effect = "connections through this director are lost when that peer takes over the VIP";
     let fix = if peer.ignored.contains_key("forged") {
         "use the same `key` on both directors".to_owned()
     } else {

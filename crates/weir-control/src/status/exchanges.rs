@@ -26,13 +26,13 @@ pub struct Exchanges {
 /// Durations by stage.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Times {
-    /// Time in the queue of a pool.
+    /// Time in a pool's queue.
     pub queue: Time,
     /// Time to connect to a server.
     pub connect: Time,
     /// Time until the first byte of the response.
     pub response: Time,
-    /// Time from the complete head of the request to the end of the response.
+    /// Time from the complete request head to the end of the response.
     pub total: Time,
 }
 

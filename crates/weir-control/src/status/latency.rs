@@ -1,4 +1,4 @@
-//! Describes the latency of a server in the status document.
+//! Describes a server's latency in the status document.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use weir_latency::{QUANTILE_MIN_US, Summary};

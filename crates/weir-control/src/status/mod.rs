@@ -218,7 +218,7 @@ pub struct EjectionStatus {
     pub until: String,
 }
 
-/// A problem of a server that is still in use.
+/// A problem with a server that is still in use.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Warning {
     /// The observed behaviour and its likely cause.
@@ -368,7 +368,7 @@ pub struct Service {
     /// `panic` or `below quorum`; absent if the pool is in its normal state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool_state: Option<String>,
-    /// The reason for the state of the pool.
+    /// The reason for the pool's state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool_cause: Option<String>,
     /// Persistence: timeout, IPv4 prefix length and IPv6 prefix length, such as `5m /32 /128`.
@@ -380,7 +380,7 @@ pub struct Service {
     /// Totals since the service was created.
     #[serde(flatten)]
     pub totals: Counters,
-    /// Additional data of a proxy service.
+    /// Additional data about a proxy service.
     #[serde(flatten, default, skip_serializing_if = "Option::is_none")]
     pub proxy: Option<ProxyServiceDetails>,
     /// Servers in file order, then removed servers that still have flows. With `[sync]`, removed servers are listed for
@@ -404,7 +404,7 @@ pub struct Server {
     pub effective_weight: u32,
     /// `up`, `down`, `starting`, `drain`, `maint` or `unchecked`.
     pub state: String,
-    /// The reason for the state of the server.
+    /// The reason for the server's state.
     pub reason: String,
     /// When the server entered this state, in RFC 3339 format.
     pub since: String,
@@ -449,7 +449,7 @@ pub struct Server {
     /// Totals since the server was created.
     #[serde(flatten)]
     pub totals: Counters,
-    /// Additional data of a server of a proxy service.
+    /// Additional data about a proxy service's server.
     #[serde(flatten, default, skip_serializing_if = "Option::is_none")]
     pub proxy: Option<ProxyServerDetails>,
 }

@@ -120,7 +120,7 @@ fn restore_states(runtime_dir: &Path, saved: SavedServers) -> ServerStates {
     let overrides = override_file::overrides(runtime_dir);
     let has_override_file = overrides.is_some();
     let (health_states, since) = (SavedHealth::default(), BTreeMap::new());
-    let mut states = ServerStates::restored(overrides.unwrap_or_default(), health_states, since);
+    let mut states = ServerStates::restore(overrides.unwrap_or_default(), health_states, since);
     states.adopt(saved, has_override_file);
     states
 }

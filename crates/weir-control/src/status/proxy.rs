@@ -10,7 +10,7 @@ use super::latency::Latency;
 use super::{Certificate, Check, Counters, EjectionStatus, Server, Service, rfc3339, state, vip};
 use crate::snapshot::{ProxyServerStatus, ProxyStatus};
 
-/// Additional data of a proxy service.
+/// Additional data about a proxy service.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProxyServiceDetails {
     /// `tcp` or `http`.
@@ -97,7 +97,7 @@ pub struct ProxyServiceDetails {
     pub routes: Vec<NamedExchanges>,
 }
 
-/// Additional data of a server of a proxy service.
+/// Additional data about a proxy service's server.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ProxyServerDetails {
     /// Number of requests sent to the server, including retries; 0 for a TCP service.

@@ -15,7 +15,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use super::{Report, Server, Service};
-use crate::count::counted;
+use crate::count::format_count;
 use layout::{columns, truncate, wrap};
 use row::{Columns, narrow, needs_attention, wide};
 pub use select::{UnknownPool, select};
@@ -78,7 +78,7 @@ fn summary(report: &Report) -> String {
     let servers = report.services.iter().flat_map(|service| &service.servers);
     format!(
         "{}, {}: {}",
-        counted(report.services.len() as u64, "service"),
+        format_count(report.services.len() as u64, "service"),
         servers_text(report),
         count_states(servers)
     )
@@ -96,7 +96,7 @@ pub fn servers_text(report: &Report) -> String {
             distinct.insert((pool, server.address.as_str()));
         }
     }
-    let servers = counted(distinct.len() as u64, "server");
+    let servers = format_count(distinct.len() as u64, "server");
     if all == distinct.len() {
         servers
     } else {
@@ -143,7 +143,7 @@ fn count_states<'a>(servers: impl Iterator<Item = &'a Server> + Clone) -> String
 fn render_director(report: &Report) -> String {
     let mut out = format!("revision {}", report.revision);
     if let Some(cause) = &report.last_death {
-        let times = counted(report.restarts.into(), "time");
+        let times = format_count(report.restarts.into(), "time");
         out.push_str(&format!(
             ", the daemon died {times}, most recently by {cause}"
         ));
@@ -184,7 +184,7 @@ fn render_director(report: &Report) -> String {
     }
     for source in &report.sources {
         let (pool, from) = (&source.pool, &source.from);
-        let count = counted(source.servers as u64, "server");
+        let count = format_count(source.servers as u64, "server");
         let _ = write!(out, "pool {pool}: {count} from {from}");
         let _ = match &source.problem {
             Some(problem) if source.servers == 0 => writeln!(out, ": {problem}"),
@@ -275,7 +275,7 @@ fn write_service(
     }
 }
 
-/// Writes the servers of a pool.
+/// Writes a pool's servers.
 fn write_servers(out: &mut String, servers: &[Server], view: &View<'_>) {
     let Some(width) = view.width else {
         let rows: Vec<Columns<10>> = std::iter::once(wide::HEADER.map(str::to_owned))
@@ -308,24 +308,24 @@ fn write_servers(out: &mut String, servers: &[Server], view: &View<'_>) {
     }
 }
 
-/// Writes the totals and the rates of a service.
+/// Writes a service's totals and rates.
 fn write_traffic(out: &mut String, service: &Service, previous: Option<(&Service, Duration)>) {
     let totals = &service.totals;
     let _ = match &service.proxy {
         None => write!(
             out,
             "  {}, {} in, {} out",
-            counted(totals.connections, "connection"),
-            counted(totals.packets_in, "packet"),
+            format_count(totals.connections, "connection"),
+            format_count(totals.packets_in, "packet"),
             totals.packets_out
         ),
         Some(proxy) => write!(
             out,
             "  {}, {} now, {}, {}, {}",
-            counted(totals.connections, "connection"),
-            counted(proxy.clients, "client"),
-            counted(proxy.requests, "request"),
-            counted(proxy.errors, "error"),
+            format_count(totals.connections, "connection"),
+            format_count(proxy.clients, "client"),
+            format_count(proxy.requests, "request"),
+            format_count(proxy.errors, "error"),
             match proxy.retries {
                 1 => "1 retry".to_owned(),
                 count => format!("{count} retries"),
@@ -338,7 +338,7 @@ fn write_traffic(out: &mut String, service: &Service, previous: Option<(&Service
             .iter()
             .map(|server| server.persistent_connections)
             .sum();
-        let clients = counted(clients, "client");
+        let clients = format_count(clients, "client");
         let _ = write!(out, ", persistent {persistence}: {clients}");
     }
     if service.one_packet {

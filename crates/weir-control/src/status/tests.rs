@@ -98,8 +98,8 @@ pub(crate) fn director() -> Snapshot {
         counts: weir_health::ProbeCounts {
             probes: 40,
             failures: 2,
-            time: Duration::from_millis(60),
-            last: Duration::from_millis(2),
+            total_duration: Duration::from_millis(60),
+            last_duration: Duration::from_millis(2),
             downs: 1,
             downtime: Duration::from_secs(90),
             down_since: None,

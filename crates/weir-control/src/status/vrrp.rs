@@ -15,7 +15,7 @@ use super::rfc3339;
 pub struct VirtualRouterStatus {
     /// When the router entered its state, in RFC 3339 format.
     pub since: String,
-    /// The state of the router, as the agent reports it.
+    /// The router's state, as the agent reports it.
     #[serde(flatten)]
     pub router: RouterStatus,
 }
@@ -30,7 +30,7 @@ impl From<RouterReport> for VirtualRouterStatus {
     }
 }
 
-/// Returns the virtual routers as reported by the agent. If the agent does not respond, returns the configured virtual
+/// Returns the virtual routers as reported by the agent. If the agent cannot be reached, returns the configured virtual
 /// routers in state `init`.
 pub(crate) fn report(runtime_dir: &Path, desired: &Desired) -> Vec<VirtualRouterStatus> {
     if desired.vrrp.is_empty() {
@@ -39,7 +39,7 @@ pub(crate) fn report(runtime_dir: &Path, desired: &Desired) -> Vec<VirtualRouter
     match weir_vrrp_agent::status(runtime_dir) {
         Ok(routers) => routers.into_iter().map(VirtualRouterStatus::from).collect(),
         Err(error) => {
-            let reason = format!("the VRRP agent does not respond: {error}");
+            let reason = format!("the VRRP agent cannot be reached: {error}");
             let silent = |router: &weir_model::VirtualRouter| unknown_router(router, &reason);
             desired.vrrp.iter().map(silent).collect()
         }

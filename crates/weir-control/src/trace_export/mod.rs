@@ -115,7 +115,7 @@ impl TraceExport {
             running.stop.set();
             if timeout(CLOSE_TIMEOUT, running.task).await.is_err() {
                 tracing::warn!(
-                    "failed to send the last traces: the collector does not respond in time"
+                    "failed to send the last traces: the collector did not respond in time"
                 );
             }
         }
@@ -208,7 +208,7 @@ impl Exporter {
                     return;
                 }
                 Ok(Err(error)) => (error.to_string(), PostError::is_transient(&error)),
-                Err(_) => ("the collector does not respond".to_owned(), true),
+                Err(_) => ("the collector did not respond in time".to_owned(), true),
             };
             self.warn(&error);
             match delays

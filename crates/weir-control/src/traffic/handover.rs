@@ -27,7 +27,7 @@ pub(super) struct Handover {
     tickets: Vec<Tickets>,
 }
 
-/// The ticket keys of a service; see [`ServiceTickets`].
+/// A service's ticket keys; see [`ServiceTickets`].
 #[derive(Debug, Serialize, Deserialize)]
 struct Tickets {
     service: String,
@@ -93,7 +93,7 @@ impl Handover {
         }
     }
 
-    /// Returns the states of servers, combined with `overrides`, which are stored in a separate file. Ignores pools for
+    /// Returns the server states, combined with `overrides`, which are stored in a separate file. Ignores pools for
     /// which `is_proxied` returns false, because the handover file is written only while there is a proxy service and
     /// the state of these pools may be outdated. Moves the state out: a second call returns no check results.
     pub(super) fn states(
@@ -113,7 +113,7 @@ impl Handover {
             });
             (pool, times.collect())
         });
-        ServerStates::restored(overrides, health_states, since.collect())
+        ServerStates::restore(overrides, health_states, since.collect())
     }
 
     /// Adds the ticket keys.

@@ -13,7 +13,7 @@ use weir_sys::replace_file;
 
 use super::handover::Handover;
 
-/// Name of the file.
+/// File name.
 const FILE: &str = "proxy-left.json";
 /// Minimum pause after a write, as a multiple of the duration of that write.
 const PAUSE_FACTOR: u32 = 100;

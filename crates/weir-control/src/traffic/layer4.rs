@@ -102,7 +102,7 @@ impl RemoteOpening {
         let opening = Self {
             client: client.clone(),
             text: wanted.text.to_owned(),
-            added: wanted.added(),
+            added: wanted.added_servers(),
             address_digest: address_digest(wanted.text, wanted.configured),
             without_ipvsadm: wanted.desired.clone(),
         };
@@ -131,7 +131,7 @@ impl RemoteOpening {
 
     /// Completes opening the engine; see [`weir_engine::Opening::finish`].
     pub(super) fn finish(self, states: &ServerStates) -> Result<RemoteEngine, Error> {
-        let states = states.copy();
+        let states = states.to_copy();
         let Reply::Active(active_state) = self.client.request(&Request::Finish { states }, &[])?
         else {
             return unexpected();
@@ -167,7 +167,7 @@ impl RemoteEngine {
         wanted: WantedConfiguration<'_>,
         states: &ServerStates,
     ) -> Result<(), Error> {
-        let added = wanted.added();
+        let added = wanted.added_servers();
         let address_digest = address_digest(wanted.text, wanted.configured);
         let file = (wanted.text != self.text).then(|| text_file(wanted.text));
         let file = file.transpose()?;

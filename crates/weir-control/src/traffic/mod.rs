@@ -1,4 +1,4 @@
-//! Manages the services of a configuration: layer 4 services in the engine, if needed, and proxy services.
+//! Manages the services in a configuration: layer 4 services in the engine, if needed, and proxy services.
 //!
 //! If there are only proxy services, no engine is opened: nothing is loaded, attached or pinned, and capabilities are
 //! needed only for listening. A configuration is applied to both planes or to neither: the proxy prepares the
@@ -81,7 +81,7 @@ pub(crate) fn root_reason(desired: &Desired, keeper_reads_file: bool) -> Option<
     None
 }
 
-/// The layer 4 and proxy services of one configuration.
+/// The layer 4 and proxy services in one configuration.
 #[derive(Debug)]
 pub struct Traffic {
     paths: Paths,
@@ -99,7 +99,7 @@ pub struct Traffic {
     proxy: weir_proxy::Proxy,
     cookie_key: CookieKey,
     desired: Desired,
-    /// The state of servers, for both planes.
+    /// Server states, for both planes.
     states: ServerStates,
     /// The overrides file.
     override_store: OverrideStore,

@@ -7,7 +7,7 @@ use weir_engine_host::{EngineClient, ProbeForwarding, ProbeId, Query, Reply, Req
 use weir_model::ProbePath;
 use weir_probing::{PathObservation, PathPackets, RemotePaths, path_entry};
 
-/// The map rows of path probes, which the privileged layer 4 process writes.
+/// Map rows for path probes, which the privileged layer 4 process writes.
 #[derive(Debug)]
 pub(super) struct Paths(pub(super) EngineClient);
 

@@ -1,4 +1,4 @@
-//! Implements the daemon's [`Plane`] for services of both kinds.
+//! Implements the daemon's [`Plane`] for both kinds of services.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -79,7 +79,7 @@ impl Plane for Traffic {
         planes.set_override(states, (pool, address), update)
     }
 
-    fn overridden(&self, pool: &str, server: &str) -> Option<Override> {
+    fn active_override(&self, pool: &str, server: &str) -> Option<Override> {
         self.states.overrides().get(pool, server)
     }
 
@@ -106,7 +106,7 @@ impl Plane for Traffic {
     }
 
     fn suspended(&self) -> SuspendedServers {
-        self.states.suspended()
+        self.states.suspended_servers()
     }
 
     fn serves(&self, pool: &str) -> bool {

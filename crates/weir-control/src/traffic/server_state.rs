@@ -51,7 +51,7 @@ impl Driver for Planes<'_> {
 }
 
 impl Planes<'_> {
-    /// Sets or removes the override of a server in both planes.
+    /// Sets or removes a server's override in both planes.
     pub(super) fn set_override(
         &mut self,
         states: &mut ServerStates,
@@ -130,7 +130,7 @@ impl Planes<'_> {
 }
 
 impl Traffic {
-    /// Returns the planes and the states of servers.
+    /// Returns the planes and the server states.
     pub(super) const fn planes(&mut self) -> (Planes<'_>, &mut ServerStates) {
         let planes = Planes {
             engine: self.engine.as_mut(),

@@ -10,14 +10,14 @@ use aya::Ebpf;
 use aya::maps::lpm_trie::{Key, LpmTrie};
 use aya::maps::{HashMap, Map, MapData, PerCpuArray};
 
-use super::rules::RANGES_MAX;
+use super::rules::MAX_RANGES;
 use super::{COUNTS, Error, Mark, Ports, Prefix, Result, Rules, TunnelSet, TunnelVip};
 
 type AddrBytes = [u8; 16];
-type VipBytes = [u8; 8 + RANGES_MAX * 4];
-type MarkBytes = [u8; 8 + RANGES_MAX * MARK_ENTRY];
-/// Size of an entry of a mark, in bytes.
-const MARK_ENTRY: usize = 24;
+type VipBytes = [u8; 8 + MAX_RANGES * 4];
+type MarkBytes = [u8; 8 + MAX_RANGES * MARK_ENTRY_BYTES];
+/// Size of a mark's entry, in bytes.
+const MARK_ENTRY_BYTES: usize = 24;
 
 fn encode_address(address: IpAddr) -> AddrBytes {
     match address {
@@ -98,7 +98,7 @@ fn encode_vip(vip: &TunnelVip) -> VipBytes {
 }
 
 fn decode_vip(vip: AddrBytes, bytes: &VipBytes) -> TunnelVip {
-    let len = (read_u32(bytes, 4) as usize).min(RANGES_MAX);
+    let len = (read_u32(bytes, 4) as usize).min(MAX_RANGES);
     TunnelVip {
         vip: decode_address(vip),
         tunnels: TunnelSet {
@@ -125,7 +125,7 @@ fn encode_marks<'a>(marks: impl Iterator<Item = &'a Mark>) -> MarkBytes {
     let mut bytes = [0; size_of::<MarkBytes>()];
     let mut len = 0u32;
     for mark in marks {
-        let offset = 8 + len as usize * MARK_ENTRY;
+        let offset = 8 + len as usize * MARK_ENTRY_BYTES;
         write(&mut bytes, offset, &encode_address(mark.vip));
         write_ports(&mut bytes, offset + 16, mark.ports);
         len += 1;
@@ -135,11 +135,11 @@ fn encode_marks<'a>(marks: impl Iterator<Item = &'a Mark>) -> MarkBytes {
 }
 
 fn decode_marks(key: [u8; 4], bytes: &MarkBytes) -> Vec<Mark> {
-    let len = (read_u32(bytes, 0) as usize).min(RANGES_MAX);
+    let len = (read_u32(bytes, 0) as usize).min(MAX_RANGES);
     let entry = |index: usize| Mark {
         dscp: key[1],
-        vip: decode_address(read(bytes, 8 + index * MARK_ENTRY)),
-        ports: read_ports(bytes, 8 + index * MARK_ENTRY + 16),
+        vip: decode_address(read(bytes, 8 + index * MARK_ENTRY_BYTES)),
+        ports: read_ports(bytes, 8 + index * MARK_ENTRY_BYTES + 16),
     };
     (0..len).map(entry).collect()
 }

@@ -5,12 +5,12 @@ use std::net::IpAddr;
 use super::maps::{mark_key, mark_keys, truncated};
 use super::{Error, Result};
 
-const HOST_ADDRESSES_MAX: usize = 512;
-const VIPS_MAX: usize = 1024;
+const MAX_HOST_ADDRESSES: usize = 512;
+const MAX_VIPS: usize = 1024;
 /// Maximum number of port ranges of one VIP, or of one DSCP and family.
-pub(super) const RANGES_MAX: usize = 16;
-const EXCEPT_MAX: usize = 256;
-const GUE_MAX: usize = 16;
+pub(super) const MAX_RANGES: usize = 16;
+const MAX_EXCEPT_PREFIXES: usize = 256;
+const MAX_GUE_PORTS: usize = 16;
 
 /// First and last port, both inclusive; 0 to 65535 means every port.
 pub type Ports = (u16, u16);
@@ -75,7 +75,7 @@ pub struct Prefix {
 pub struct Rules {
     /// This host's addresses: directors send packets to them, and replies are sent from them.
     pub host_addresses: Vec<IpAddr>,
-    /// The VIPs of tunnels.
+    /// VIPs whose packets arrive through tunnels.
     pub tunnels: Vec<TunnelVip>,
     /// UDP ports for GUE.
     pub gue_ports: Vec<u16>,
@@ -130,19 +130,19 @@ impl Rules {
         limit(
             "addresses of this host",
             self.host_addresses.len(),
-            HOST_ADDRESSES_MAX,
+            MAX_HOST_ADDRESSES,
         )?;
-        limit("VIPs behind tunnels", self.tunnels.len(), VIPS_MAX)?;
-        limit("GUE ports", self.gue_ports.len(), GUE_MAX)?;
-        limit("exceptions", self.except.len(), EXCEPT_MAX)?;
+        limit("VIPs behind tunnels", self.tunnels.len(), MAX_VIPS)?;
+        limit("GUE ports", self.gue_ports.len(), MAX_GUE_PORTS)?;
+        limit("exceptions", self.except.len(), MAX_EXCEPT_PREFIXES)?;
         for vip in &self.tunnels {
-            limit("port ranges for one VIP", vip.ports.len(), RANGES_MAX)?;
+            limit("port ranges for one VIP", vip.ports.len(), MAX_RANGES)?;
         }
         for key in mark_keys(&self.marks) {
             limit(
                 "VIPs and port ranges for one DSCP",
                 self.marks_of(key).count(),
-                RANGES_MAX,
+                MAX_RANGES,
             )?;
         }
         Ok(())

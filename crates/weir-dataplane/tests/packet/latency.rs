@@ -226,7 +226,7 @@ impl DataplaneAndModel {
                 flags: segment.flags.0,
                 first: FirstPayload::from_bytes(&segment.payload),
             };
-            self.model.packet(&packet, now);
+            self.model.process_packet(&packet, now);
         }
         let samples = take_samples(bench, &mut self.positions);
         assert_eq!(samples, self.model.take_samples(), "{context}");

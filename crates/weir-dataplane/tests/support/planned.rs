@@ -63,8 +63,8 @@ impl PlannedRows {
 
     fn reconcile_all(&mut self, services: &[&str], cursor: Cursor) {
         let allocation_input = AllocationInput {
-            services: self.sizes.services,
-            dests: self.sizes.dests,
+            service_rows: self.sizes.services,
+            dest_rows: self.sizes.dests,
             now_ms: 1,
             cursor: &|_| cursor,
             weights: &|_, pool| PoolWeights::from_config(pool),
@@ -132,15 +132,17 @@ impl PlannedRows {
             maps.dests.set(*id, row).unwrap();
         }
         for (index, row) in &rows.services {
-            let snat_at = self.write_values(plane, &row.snat);
-            maps.services.set(*index, &row.record(0, snat_at)).unwrap();
+            let snat_at = self.write_values(plane, &row.snat_addresses);
+            maps.services
+                .set(*index, &row.to_record(0, snat_at))
+                .unwrap();
             self.publish(plane, *index, row.tables.clone());
         }
         maps.set_filter(&rows.filter).unwrap();
         for (address, row) in &rows.vips {
             let ranges_at = self.write_values(plane, &row.ranges);
             let address = Addr::from(*address);
-            maps.vips.set(&address, &row.record(ranges_at)).unwrap();
+            maps.vips.set(&address, &row.to_record(ranges_at)).unwrap();
         }
         for (key, service) in &rows.listeners {
             let key = rows::listener_key(*key);

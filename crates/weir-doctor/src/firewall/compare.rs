@@ -1,4 +1,4 @@
-//! Compares a packet with an expression of a rule. The result can be unknown.
+//! Compares a packet with a rule expression. The result can be unknown.
 
 use std::net::IpAddr;
 
@@ -128,7 +128,7 @@ fn header<'a>(packet: &Packet, protocol: &str, name: &str) -> Option<Field<'a>> 
         ("tcp" | "th", "dport") => port(packet.destination_port),
         ("tcp", "flags") => Some(Field::Flags(packet.flags.to_vec())),
         ("ip" | "ip6" | "tcp" | "th" | "ether" | "vlan", _) => None,
-        // The field belongs to a different protocol.
+        // The field is from a different protocol.
         _ => Some(Field::Absent),
     }
 }

@@ -32,7 +32,7 @@ pub struct Drop {
 
 /// The verdict of a chain.
 enum Verdict {
-    /// No rule of the chain decides.
+    /// No rule in the chain decides.
     None,
     Accepted,
     Dropped(Option<String>),
@@ -105,7 +105,7 @@ impl Ruleset {
         Verdict::None
     }
 
-    /// Evaluates one expression of a rule.
+    /// Evaluates one rule expression.
     fn evaluate_expression(
         &self,
         chain: &Chain,
@@ -167,7 +167,7 @@ impl Ruleset {
     }
 }
 
-/// The result of evaluating one expression of a rule.
+/// The result of evaluating one rule expression.
 enum Step {
     /// The expression matches or has no effect: continue with the rule's next expression.
     Match,
@@ -217,7 +217,7 @@ fn rule_text(rule: &[Value]) -> String {
     words.join(" ").replace(" == ", " ").replace(" in ", " ")
 }
 
-/// Returns the text of an operand of a comparison, similar to the output of nft.
+/// Returns the text of a comparison operand, similar to the output of nft.
 fn operand(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),

@@ -1,4 +1,4 @@
-//! Finds firewall rules that drop packets of load-balanced traffic.
+//! Finds firewall rules that drop load-balanced packets.
 //!
 //! The rules are evaluated for a packet with some known fields. A drop is reported only if every packet with these
 //! fields is dropped. The kernel has two independent sets of tables, nftables and `iptables-legacy`; a packet traverses

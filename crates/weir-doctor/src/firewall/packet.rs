@@ -7,9 +7,9 @@ use std::net::IpAddr;
 pub enum Tracking {
     /// The first packet of a connection.
     New,
-    /// A packet of a connection with packets in both directions.
+    /// A packet of a connection that has had packets in both directions.
     Established,
-    /// The packet belongs to no connection in the conntrack table.
+    /// The conntrack table has no connection for the packet.
     Invalid,
     /// The packet is not tracked.
     Untracked,

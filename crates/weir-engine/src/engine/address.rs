@@ -27,7 +27,7 @@ impl Engine {
         };
         let is_due = |vip: &IpAddr| {
             self.network.device_with(*vip).is_none()
-                || self.network.handed_over(ifindex, *vip).is_some()
+                || self.network.handed_over_prefix(ifindex, *vip).is_some()
         };
         let due: Vec<IpAddr> = self
             .desired
@@ -47,7 +47,7 @@ impl Engine {
         self.persist_undo()?;
         for vip in due {
             let entry = (name.clone(), vip);
-            if let Some(prefix) = self.network.handed_over(ifindex, vip) {
+            if let Some(prefix) = self.network.handed_over_prefix(ifindex, vip) {
                 let netlink = self.network.netlink();
                 netlink.take_over_address(ifindex, vip, prefix).await?;
                 self.announcements.add(ifindex, vip);

@@ -127,7 +127,7 @@ impl Engine {
         let index = &self.sync.index.services;
         let mut services = self.pending.services.iter();
         if services.any(|row| index.get(row).is_some_and(|it| it.is_computed)) {
-            self.sync.recheck = maps.flows.buckets();
+            self.sync.recheck_buckets = maps.flows.buckets();
         }
         (self.pending, self.must_check_hops) = (Changes::default(), false);
         Ok(())
@@ -178,7 +178,7 @@ impl Engine {
     }
 }
 
-/// Converts a device's flags to those of a next hop.
+/// Converts device flags to next-hop flags.
 const fn hop_flags(device: u32) -> u8 {
     let send = if device & DEVICE_SEND != 0 {
         HOP_SEND

@@ -16,7 +16,7 @@ use weir_sys::NetNs;
 use super::Engine;
 use crate::error::Result;
 
-/// Which connected sockets of a server are destroyed.
+/// Which of the sockets connected to a server are destroyed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SocketKinds {
     /// Only datagram sockets.
@@ -60,7 +60,7 @@ impl Engine {
             return BTreeMap::new();
         }
         let must_destroy = |flags: u8| flags & (DEST_RESET | DEST_RESCHEDULE) != 0;
-        let removed = self.rows.removed.iter().map(|(id, removed)| {
+        let removed = self.rows.removed_flags.iter().map(|(id, removed)| {
             let is_all = must_destroy(removed.flags);
             (
                 *id,

@@ -12,7 +12,7 @@ use weir_netlink::Neighbour;
 use super::Engine;
 use crate::error::{Error, Result};
 
-/// Groups of hooks: on an attached interface, one hook of each group has a program.
+/// Groups of hooks: on an attached interface, exactly one hook in each group has a program.
 const HOOKS: [&[Hook]; 3] = [
     &[
         Hook::XdpNative,

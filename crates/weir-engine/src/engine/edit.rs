@@ -56,7 +56,7 @@ fn check_file_service_edit(service: &weir_model::Service, edit: &Edit) -> Result
     }
 }
 
-/// Checks an edit of an address that belongs to a proxy service in the file, which ipvsadm does not list. A service
+/// Checks an edit of an address that a proxy service in the file uses, which ipvsadm does not list. A service
 /// that an earlier version created at this address can be changed and deleted.
 fn check_proxy_edit(desired: &Desired, origin: &Origin, edit: &Edit) -> Result<(), EditError> {
     let Some(key) = edit.key().filter(|key| !origin.contains(key)) else {
@@ -163,8 +163,9 @@ impl Engine {
         &self.state.origin
     }
 
-    /// Executes ipvsadm's edits in order, except for each [`WeightChange`]. Returns a result for each edit, which
-    /// either takes effect or changes nothing. If the edits cannot be applied together, they are tried one at a time.
+    /// Executes ipvsadm's edits in order, except for weight changes ([`WeightChange`]). Returns a result for each edit,
+    /// which either takes effect or changes nothing. If the edits cannot be applied together, they are tried one at a
+    /// time.
     pub async fn edit_table(
         &mut self,
         edits: &[Edit],

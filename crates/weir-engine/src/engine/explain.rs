@@ -59,7 +59,7 @@ impl Engine {
                 .steps
                 .extend(self.after_failover(packet, service));
         }
-        if let Some(dest) = self.flow_of(packet, slot) {
+        if let Some(dest) = self.flow_server(packet, slot) {
             explanation.steps.push(format!(
                 "the packet belongs to a tracked flow, which is bound to {}",
                 dest.name
@@ -136,8 +136,8 @@ impl Engine {
         .max_by_key(|(_, listener)| listener.ports.specificity())
     }
 
-    /// Returns the server of the flow with the packet's tuple.
-    fn flow_of<'a>(&self, packet: &Packet, slot: &'a ServiceSlot) -> Option<&'a DestSlot> {
+    /// Returns the server of the packet's flow.
+    fn flow_server<'a>(&self, packet: &Packet, slot: &'a ServiceSlot) -> Option<&'a DestSlot> {
         let (src, dst): (Addr, Addr) = (packet.source.ip().into(), packet.destination.ip().into());
         let is_same = |cold: &FlowCold| {
             (cold.src, cold.dst, cold.proto) == (src, dst, packet.protocol.number())
@@ -166,7 +166,7 @@ impl Engine {
             let Some(dest) = slot.dests.iter().find(|dest| dest.id == member.dest) else {
                 continue;
             };
-            let live = self.plane.maps().live(self.counts_of(dest))?;
+            let live = self.plane.maps().live(self.count_row(dest))?;
             let (weight, active, inactive) = (dest.effective, live.active, live.inactive);
             let own_counts = self.plane.maps().live(dest.id)?;
             let exclusion = match (weight, own_counts.overloaded) {
@@ -194,7 +194,7 @@ impl Engine {
     }
 
     /// Returns the row with the server's flow counts: its own row or a shared row.
-    pub(super) fn counts_of(&self, dest: &DestSlot) -> u32 {
+    pub(super) fn count_row(&self, dest: &DestSlot) -> u32 {
         dest.shared
             .map_or(dest.id, |row| self.plane.sizes().dests + row)
     }

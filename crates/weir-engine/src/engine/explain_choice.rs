@@ -75,7 +75,7 @@ impl Engine {
                     networks: rule.scheduler.flags.networks,
                     members: &members,
                     entries: &extent::mh_entries(slot, rule),
-                    spread: &extent::spread(slot, rule).unwrap_or_default(),
+                    spread: &extent::spread_table(slot, rule).unwrap_or_default(),
                     max_load: rule.scheduler.max_load_percent,
                 };
                 let counts = |id| self.counts(slot, id);
@@ -171,7 +171,7 @@ impl Engine {
             .dests
             .iter()
             .find(|dest| dest.id == id)
-            .map_or(id, |dest| self.counts_of(dest));
+            .map_or(id, |dest| self.count_row(dest));
         let live = self.plane.maps().live(row).unwrap_or_default();
         let saturate = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
         Counts {

@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 const PACKET_PATH_PROGRAMS: [&str; 2] = ["weir_xdp", "weir_skb"];
 
 /// Maximum number of processes that an error message lists.
-const SHOWN_MAX: usize = 3;
+const MAX_SHOWN_PROCESSES: usize = 3;
 
 /// Known program name prefixes and their owners.
 const KNOWN_PREFIXES: [(&str, &str); 7] = [
@@ -106,7 +106,7 @@ fn describe(program: Option<u32>, title: Option<&str>, owner: Option<&str>) -> S
     text
 }
 
-/// Returns the processes that hold the program or its link, at most [`SHOWN_MAX`].
+/// Returns the processes that hold the program or its link, at most [`MAX_SHOWN_PROCESSES`].
 fn holders(id: u32) -> Vec<String> {
     let line = format!("prog_id:\t{id}");
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -126,7 +126,7 @@ fn holders(id: u32) -> Vec<String> {
         let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
         format!("{} (process {pid})", name.trim())
     });
-    named.take(SHOWN_MAX).collect()
+    named.take(MAX_SHOWN_PROCESSES).collect()
 }
 
 #[cfg(test)]

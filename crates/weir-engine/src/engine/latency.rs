@@ -31,9 +31,9 @@ const PAUSE_FACTOR: u32 = 20;
 const NEW_SERVER_NS: u64 = 2_000_000_000;
 /// Interval between adaptations of the fraction of sampled flows.
 const ADAPT_INTERVAL_NS: u64 = 100_000_000;
-/// Below this number of sampled packets per second, more flows are sampled. A sample costs 60 ns.
+/// If fewer packets per second are sampled, more flows are sampled. A sample costs 60 ns.
 const LOW_PACKET_RATE: u64 = 20_000;
-/// Above this number of sampled packets per second, fewer flows are sampled.
+/// If more packets per second are sampled, fewer flows are sampled.
 const HIGH_PACKET_RATE: u64 = 100_000;
 /// Number of flows out of 65536 to sample: all of them.
 const ALL_FLOWS: u32 = 65_536;
@@ -102,7 +102,7 @@ pub(super) struct LatencyMonitor {
     servers: HashMap<u32, ServerLatency>,
     /// Time at which each server of a `least-time` service was first seen, in nanoseconds.
     first_seen_ns: HashMap<u32, u64>,
-    /// Limits of `max_latency` by server row, in nanoseconds.
+    /// `max_latency` limits by server row, in nanoseconds.
     limits: BTreeMap<u32, i64>,
     /// State of the services with weights that follow the latency, and the time of the last adjustment.
     pub(super) adaptations: HashMap<String, Adaptation>,
@@ -176,7 +176,7 @@ impl LatencyMonitor {
 
     /// Publishes the shares of one service.
     fn publish(&mut self, maps: &Maps, slot: &ServiceSlot, now_ns: u64) -> Result<()> {
-        let usable: Vec<_> = weir_planner::extent::usable(slot);
+        let usable: Vec<_> = weir_planner::extent::usable_servers(slot);
         let servers: Vec<Server> = usable
             .iter()
             .map(|dest| Server {

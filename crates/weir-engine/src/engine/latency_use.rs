@@ -12,7 +12,7 @@ use crate::ipvsadm_term::is_from_ipvsadm;
 /// Minimum interval between weight adjustments.
 const ADJUST_INTERVAL_NS: u64 = 1_000_000_000;
 
-/// New weights of the servers of a service.
+/// New weights of the servers in a service.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct AdjustedWeights {
     /// The pool.
@@ -83,7 +83,7 @@ impl Engine {
         adjusted
     }
 
-    /// Returns the limits of `max_latency` by server row, in nanoseconds.
+    /// Returns the `max_latency` limits by server row, in nanoseconds.
     pub(super) fn latency_limits(&self) -> BTreeMap<u32, i64> {
         let limits = self.services_where(|pool| pool.health.max_latency.is_some());
         let rows = limits.flat_map(|(service, pool)| {

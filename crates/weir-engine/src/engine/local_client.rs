@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use weir_abi::SOCKET_SCOPE_LOCAL;
-use weir_dataplane::socket::{self, SCOPE_MAX, Scope, Sockets};
+use weir_dataplane::socket::{self, MAX_SCOPE, Scope, Sockets};
 use weir_model::Desired;
 use weir_planner::socket::{Key, cgroups, is_used, listeners};
 use weir_sys::{Cgroup, NetNs};
@@ -81,12 +81,12 @@ fn assign_scopes(
             .map(|(scope, _)| scope)
             .next();
         let find_free = || {
-            (SOCKET_SCOPE_LOCAL + 1..=SCOPE_MAX)
+            (SOCKET_SCOPE_LOCAL + 1..=MAX_SCOPE)
                 .find(|scope| !attached.contains_key(scope) && !used.contains_key(scope))
         };
         let scope = known
             .or_else(find_free)
-            .ok_or(Error::Cgroups { limit: SCOPE_MAX })?;
+            .ok_or(Error::Cgroups { limit: MAX_SCOPE })?;
         paths.insert(path.map(str::to_owned), scope);
         used.insert(scope, cgroup);
     }

@@ -110,7 +110,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Implements modes 1 and 2 of `drop_entry`.
+    /// Implements `drop_entry` modes 1 and 2.
     fn check_memory_pressure(&mut self) -> Result<()> {
         let ipvs = &self.desired.ipvs;
         let is_enabled = matches!(ipvs.drop_entry, 1 | 2);

@@ -18,8 +18,9 @@ use crate::error::Result;
 use crate::reply_monitor::ReplyMonitor;
 use crate::snapshot::Warning;
 
-/// Scans of the flow table take at most 1/[`SCAN_TIME_SHARE`] of the time, and run at most once per [`SCAN_INTERVAL`].
-const SCAN_TIME_SHARE: u32 = 20;
+/// Scans of the flow table take at most 1/[`SCAN_TIME_DIVISOR`] of the time, and run at most once per
+/// [`SCAN_INTERVAL`].
+const SCAN_TIME_DIVISOR: u32 = 20;
 const SCAN_INTERVAL: Duration = Duration::from_millis(500);
 
 /// A server that is checked for replies.
@@ -137,7 +138,7 @@ impl Engine {
             }
         }
         reply_monitor.next_scan =
-            Instant::now() + (started.elapsed() * SCAN_TIME_SHARE).max(SCAN_INTERVAL);
+            Instant::now() + (started.elapsed() * SCAN_TIME_DIVISOR).max(SCAN_INTERVAL);
         for watched in suspects {
             let clients = waiting.remove(&watched.dest).unwrap_or_default();
             let (key, syns) = (watched.key(), watched.counters.syns);
@@ -173,7 +174,7 @@ impl Engine {
     }
 }
 
-/// Returns the maximum time until a server's checks report that the server does not respond; unlimited without a check.
+/// Returns the maximum time until a server's checks detect that the server has failed; unlimited without a check.
 fn detection_time(desired: &Indexed, service: &Service, server: &str) -> Duration {
     let pool = desired.pool(&service.pool);
     let checks = pool.and_then(|pool| Some(pool.checks_of(pool.server(server)?)));
@@ -194,11 +195,11 @@ fn reason(found: &NoReplyWarning) -> String {
     };
     let cause = match found.neighbour {
         Some(client) => format!(
-            "the client {client} is on the server's own segment, so the server replies to it directly (nat without \
-             snat)"
+            "the client {client} is on the server's own segment, so the server replies to it directly (`nat` \
+             without `snat`)"
         ),
-        None => "the server's replies take another path (with nat but without snat, the director must be its default \
-                 gateway), or the server drops clients' SYNs"
+        None => "the server's replies take another path (with `nat` but without `snat`, the director must be its \
+                 default gateway), or the server drops clients' SYNs"
             .to_owned(),
     };
     format!(

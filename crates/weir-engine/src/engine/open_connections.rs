@@ -1,4 +1,4 @@
-//! Counts the open connections of a server, for callers that wait until the server is drained.
+//! Counts the open connections to a server, for callers that wait until the server is drained.
 //!
 //! A server's counters separate established flows from all other flows. Whether another flow is still open depends on
 //! its TCP state and on whether replies pass through the director. With `nat`, the director sees the FINs of both sides
@@ -17,9 +17,9 @@ use crate::error::Result;
 use crate::network::tick;
 
 impl Engine {
-    /// Returns the numbers of flows of a server in all services of its pool: open flows, and closed flows that have not
-    /// expired. Flows that a server with the same name has in renamed or removed services count too, because an
-    /// operator drains a server in order to stop it.
+    /// Returns the numbers of open flows of a server, and of closed flows that have not expired, in all services that
+    /// use its pool. Flows of a server with the same name in renamed or removed services count too, because an operator
+    /// drains a server in order to stop it.
     ///
     /// # Errors
     /// Fails if a map cannot be read.

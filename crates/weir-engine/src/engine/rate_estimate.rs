@@ -18,8 +18,8 @@ use crate::totals::totals;
 /// Interval between estimates (ip_vs_est.c); the tick rounds it up to whole seconds.
 const PERIOD: Duration = Duration::from_millis(1_900);
 
-/// Rows are read in batches if more than 1/`BATCH_FRACTION` of them are used.
-const BATCH_FRACTION: usize = 8;
+/// Rows are read in batches if more than 1/`BATCH_DIVISOR` of them are used.
+const BATCH_DIVISOR: usize = 8;
 
 impl Engine {
     /// Updates the estimates when they are due.
@@ -71,7 +71,7 @@ impl Engine {
             .dests()
             .map(|(_, dest)| dest.id)
             .collect();
-        if ids.len() * BATCH_FRACTION < self.plane.sizes().dests as usize {
+        if ids.len() * BATCH_DIVISOR < self.plane.sizes().dests as usize {
             return ids
                 .into_iter()
                 .map(|id| Ok((id, totals(maps, id)?)))

@@ -25,7 +25,7 @@ use crate::network::tick;
 const WALK_DURATION: Duration = Duration::from_secs(4);
 /// Maximum number of [`Engine::sync_changes`] calls that a walk takes to visit the whole table after `maglev` tables
 /// have changed.
-const RECHECK_CALLS: u32 = 16;
+const MAX_RECHECK_CALLS: u32 = 16;
 /// Time for which each call continues such a walk; enough to visit a table with few flows in one call.
 const RECHECK_TIME: Duration = Duration::from_millis(4);
 /// Number of buckets between two checks of the clock.
@@ -111,7 +111,7 @@ impl Engine {
     /// Returns whether a change to `maglev` tables has moved flows that the walk has not visited yet. Peers can no
     /// longer compute the servers of these flows.
     pub fn has_moved_flows(&self) -> bool {
-        self.sync.enabled == Some(true) && self.sync.recheck > 0
+        self.sync.enabled == Some(true) && self.sync.recheck_buckets > 0
     }
 
     /// Appends the entries to send: changed entries, and entries that the next part of the walk finds. `now` is the
@@ -130,7 +130,10 @@ impl Engine {
         let elapsed = now.saturating_sub(self.sync.walked_at).min(WALK_DURATION);
         let share =
             u64::from(buckets) * elapsed.as_millis() as u64 / WALK_DURATION.as_millis() as u64;
-        let recheck = self.sync.recheck.min(buckets.div_ceil(RECHECK_CALLS));
+        let recheck = self
+            .sync
+            .recheck_buckets
+            .min(buckets.div_ceil(MAX_RECHECK_CALLS));
         let share = share.max(recheck.into());
         if share == 0 {
             return Ok(());
@@ -138,8 +141,8 @@ impl Engine {
         self.sync.walked_at = now;
         self.walk(share, entries)?;
         let started = Instant::now();
-        while self.sync.recheck > 0 && started.elapsed() < RECHECK_TIME {
-            let buckets = self.sync.recheck.min(RECHECK_BUCKETS);
+        while self.sync.recheck_buckets > 0 && started.elapsed() < RECHECK_TIME {
+            let buckets = self.sync.recheck_buckets.min(RECHECK_BUCKETS);
             self.walk(buckets.into(), entries)?;
         }
         Ok(())
@@ -151,8 +154,8 @@ impl Engine {
         for _ in 0..count {
             let bucket = self.sync.walk_bucket % buckets;
             self.sync.walk_bucket = bucket + 1;
-            self.find_due(bucket, entries)?;
-            self.sync.recheck = self.sync.recheck.saturating_sub(1);
+            self.find_due_entries(bucket, entries)?;
+            self.sync.recheck_buckets = self.sync.recheck_buckets.saturating_sub(1);
         }
         Ok(())
     }
@@ -172,7 +175,7 @@ impl Engine {
     }
 
     /// Appends the entries of a bucket that were never sent to the peers, or were last sent too long ago.
-    fn find_due(&self, bucket: u32, entries: &mut Vec<u32>) -> Result<()> {
+    fn find_due_entries(&self, bucket: u32, entries: &mut Vec<u32>) -> Result<()> {
         let slots = self.plane.maps().flows.bucket(bucket)?.slots;
         for (slot, entry) in (0..BUCKET_SLOTS).zip(slots) {
             let meta = entry.parts();
@@ -180,7 +183,8 @@ impl Engine {
                 continue;
             }
             let index = bucket * BUCKET_SLOTS + slot;
-            if self.is_due(index, meta) || (self.sync.recheck > 0 && self.has_moved_in_table(index))
+            if self.is_due(index, meta)
+                || (self.sync.recheck_buckets > 0 && self.has_moved_in_table(index))
             {
                 entries.push(index);
             }
@@ -246,7 +250,7 @@ impl Engine {
         }
         self.plane.insert_flows(&mut flows)?;
         for flow in &flows {
-            self.sync.counts.add(flow.result);
+            self.sync.counts.count(flow.result);
             if let Some(sent) = self.sync.sent_ticks.get_mut(flow.entry_index as usize) {
                 *sent = flow.seen;
             }
@@ -293,7 +297,7 @@ impl Engine {
             flow.kind = KIND_TEMPLATE;
             flow.proto |= PROTO_TEMPLATE;
             if record.whole_service {
-                flow.dst = whole_service(service, family);
+                flow.dst = whole_service_address(service, family);
             }
         }
         Ok(flow)
@@ -424,9 +428,9 @@ fn is_valid(record: &Record) -> bool {
         && is_template == record.timeout_ms.is_some()
 }
 
-/// Returns the destination in a template for all listeners of a service: the service's row as an address
+/// Returns the destination address in a template for all listeners of a service: the service's row as an address
 /// (bpf/lib/template.h).
-fn whole_service(row: u32, family: u8) -> Addr {
+fn whole_service_address(row: u32, family: u8) -> Addr {
     let address = Ipv4Addr::from(row);
     if family == 4 {
         return Addr::from(IpAddr::V4(address));

@@ -31,7 +31,7 @@ pub(super) const PREFETCH_DISTANCE: usize = 4;
 pub(super) struct ServiceNames {
     /// One of its listeners or marks.
     pub(super) id: Option<ServiceId>,
-    /// A listener with one port, which belongs only to this service.
+    /// A listener with one port, which only this service has.
     pub(super) listener: Option<(u8, IpAddr, u16)>,
     /// Whether its flows have a firewall mark.
     pub(super) has_mark: bool,
@@ -164,7 +164,7 @@ impl SyncIndex {
         within.map(|(.., row)| *row).or_else(any)
     }
 
-    /// Returns the row of the service that a peer sent.
+    /// Returns the row of the service with an ID that a peer sent.
     pub(super) fn service(&self, id: ServiceId) -> Option<u32> {
         match id {
             ServiceId::Listener(proto, address, port) => self.service_at(proto, address, port),
@@ -185,13 +185,13 @@ pub struct SyncCounts {
     pub inserted: u64,
     /// Records that updated an existing flow.
     pub updated: u64,
-    /// Records of flows that have a later packet at this director.
+    /// Records that are older than the last packet of their flow at this director.
     pub older: u64,
-    /// Records whose tuple belongs to a different live flow.
+    /// Records with the tuple of a different live flow.
     pub conflict: u64,
-    /// Records without a free slot.
+    /// Records for which no slot was free.
     pub full: u64,
-    /// Records whose bucket stayed locked.
+    /// Records that were not inserted because their bucket stayed locked.
     pub busy: u64,
     /// Records with a server row that was just freed, or that cannot have such a flow.
     pub gone: u64,
@@ -222,7 +222,7 @@ impl SyncCounts {
         ]
     }
 
-    pub(super) fn add(&mut self, result: u8) {
+    pub(super) fn count(&mut self, result: u8) {
         let counter = match result {
             SYNC_INSERTED => &mut self.inserted,
             SYNC_UPDATED => &mut self.updated,
@@ -255,7 +255,7 @@ pub(super) struct Synchronizer {
     pub(super) walked_at: Duration,
     /// Number of buckets to visit soon because `maglev` tables have changed: peers would compute different servers for
     /// the flows in these buckets.
-    pub(super) recheck: u32,
+    pub(super) recheck_buckets: u32,
     pub(super) counts: SyncCounts,
     /// Ring buffer of the entries to export next.
     pub(super) prefetched: [u32; PREFETCH_DISTANCE],

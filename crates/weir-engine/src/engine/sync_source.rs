@@ -15,7 +15,7 @@ const DISCARD_PORT: u16 = 9;
 /// How long a cached address is used; after that, the route may have changed.
 const CACHE_DURATION: Duration = Duration::from_secs(1);
 /// Maximum number of cached addresses; for further clients, the kernel is queried each time.
-const CACHE_MAX: usize = 1 << 16;
+const MAX_CACHED_ADDRESSES: usize = 1 << 16;
 
 /// A cache of source addresses towards the clients of synchronized flows.
 #[derive(Debug, Default)]
@@ -36,7 +36,7 @@ impl SourceAddresses {
             return *cached;
         }
         let found = lookup(client);
-        if self.cached.len() < CACHE_MAX {
+        if self.cached.len() < MAX_CACHED_ADDRESSES {
             self.cached.insert(client, found);
         }
         found

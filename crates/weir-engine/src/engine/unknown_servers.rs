@@ -7,9 +7,9 @@ use weir_model::Server;
 use weir_sync::Record;
 
 /// Maximum number of records that wait for their servers.
-const RECORDS_MAX: usize = 1 << 16;
+const MAX_RECORDS: usize = 1 << 16;
 /// Maximum number of servers that are added at once.
-const SERVERS_MAX: usize = 64;
+const MAX_SERVERS: usize = 64;
 
 /// A server of a pool: name of the pool, address and port.
 pub(super) type PoolServer = (String, IpAddr, Option<u16>);
@@ -25,8 +25,8 @@ pub(super) struct UnknownServers {
 impl UnknownServers {
     /// Queues a record and its server. Returns whether there was space.
     pub(super) fn add(&mut self, server: PoolServer, record: &Record) -> bool {
-        let has_space = self.records.len() < RECORDS_MAX
-            && (self.servers.len() < SERVERS_MAX || self.servers.contains(&server));
+        let has_space = self.records.len() < MAX_RECORDS
+            && (self.servers.len() < MAX_SERVERS || self.servers.contains(&server));
         if has_space {
             self.servers.insert(server);
             self.records.push(*record);

@@ -1,4 +1,4 @@
-//! Applies changed weights of servers ([`ServerStates`]) to the data plane between reloads.
+//! Applies changed server weights ([`ServerStates`]) to the data plane between reloads.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ impl Engine {
         self.rewrite(&names)
     }
 
-    /// Adds results of checks to the state file.
+    /// Adds check results to the state file.
     ///
     /// # Errors
     /// Fails if the state file cannot be written.

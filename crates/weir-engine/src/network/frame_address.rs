@@ -93,7 +93,7 @@ mod tests {
         }
     }
 
-    fn over(index: u32, kind: &str, mac: u8, lower: u32) -> Link {
+    fn upper_link(index: u32, kind: &str, mac: u8, lower: u32) -> Link {
         Link {
             lower: Some(lower),
             ..link(index, kind, mac)
@@ -112,7 +112,7 @@ mod tests {
 
     #[tokio::test]
     async fn frame_addresses_include_devices_above_and_below() {
-        let below_veth = over(1, "veth", 1, 9);
+        let below_veth = upper_link(1, "veth", 1, 9);
         assert_eq!(accepted(vec![below_veth, link(9, "veth", 9)]), [1]);
         let port = Link {
             master: Some(3),
@@ -120,14 +120,18 @@ mod tests {
         };
         let links = vec![
             port,
-            over(2, "vlan", 2, 1),
+            upper_link(2, "vlan", 2, 1),
             link(3, "bridge", 3),
-            over(4, "macvlan", 4, 3),
-            over(5, "macvtap", 5, 1),
+            upper_link(4, "macvlan", 4, 3),
+            upper_link(5, "macvtap", 5, 1),
             link(6, "", 6),
         ];
         assert_eq!(accepted(links), [1, 2, 3, 4]);
-        let links = vec![over(1, "vlan", 1, 2), link(2, "", 2), over(3, "vlan", 3, 2)];
+        let links = vec![
+            upper_link(1, "vlan", 1, 2),
+            link(2, "", 2),
+            upper_link(3, "vlan", 3, 2),
+        ];
         assert_eq!(accepted(links), [1, 2]);
         let links = vec![
             Link {
@@ -142,7 +146,7 @@ mod tests {
 
     #[tokio::test]
     async fn macvlan_of_inactive_virtual_router_is_excluded() {
-        let mut router = over(2, "macvlan", 2, 1);
+        let mut router = upper_link(2, "macvlan", 2, 1);
         assert_eq!(accepted(vec![link(1, "", 1), router.clone()]), [1, 2]);
         // FRR sets `protodown`.
         router.carrier = false;

@@ -52,7 +52,7 @@ impl Network {
 
     /// Returns whether XDP can send packets through this port, regardless of the device that received them.
     fn can_send(&self, port: &Link) -> bool {
-        // Generic XDP can send through any port, but native XDP cannot. The device of marked packets runs native XDP.
+        // Generic XDP can send through any port, but native XDP cannot. The device for marked packets runs native XDP.
         let has_mode = |wanted| self.attached.values().any(|mode| *mode == wanted);
         let generic = has_mode(Mode::Generic) && !has_mode(Mode::Native) && self.marks.is_none();
         let driver = self.drivers.get(&port.index);
@@ -86,7 +86,7 @@ impl Network {
             .filter(|route| !route.local)
             .collect();
         let mut hops = [Hop::ZERO; HOPS_PER_DEST as usize];
-        for (hop, route) in hops.iter_mut().zip(shares(&routes)) {
+        for (hop, route) in hops.iter_mut().zip(assign_routes(&routes)) {
             *hop = self.hop(&routes[route]);
         }
         hops
@@ -140,7 +140,7 @@ pub(super) fn is_veth(port: &Link) -> bool {
 }
 
 /// Assigns a route to each of a server's next-hop rows, in proportion to the routes' weights and as evenly as possible.
-fn shares(routes: &[ResolvedPath]) -> Vec<usize> {
+fn assign_routes(routes: &[ResolvedPath]) -> Vec<usize> {
     let total: i64 = routes
         .iter()
         .map(|route| i64::from(route.weight.max(1)))
@@ -188,10 +188,10 @@ mod tests {
 
     #[test]
     fn rows_follow_route_weights() {
-        assert_eq!(shares(&[]), [0usize; 0]);
-        assert_eq!(shares(&[route(1, 1)]), [0, 0, 0, 0]);
-        assert_eq!(shares(&[route(1, 1), route(2, 1)]), [0, 1, 0, 1]);
-        let three_to_one = shares(&[route(1, 3), route(2, 1)]);
+        assert_eq!(assign_routes(&[]), [0usize; 0]);
+        assert_eq!(assign_routes(&[route(1, 1)]), [0, 0, 0, 0]);
+        assert_eq!(assign_routes(&[route(1, 1), route(2, 1)]), [0, 1, 0, 1]);
+        let three_to_one = assign_routes(&[route(1, 3), route(2, 1)]);
         assert_eq!(three_to_one.iter().filter(|route| **route == 0).count(), 3);
     }
 }

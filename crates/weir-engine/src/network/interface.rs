@@ -18,8 +18,8 @@ impl Network {
         self.address_devices.get(&address).copied()
     }
 
-    /// Returns the prefix of an address on a device if its former owner has handed it over.
-    pub(crate) fn handed_over(&self, ifindex: u32, address: IpAddr) -> Option<u8> {
+    /// Returns the prefix length of an address on a device if its former owner has handed it over.
+    pub(crate) fn handed_over_prefix(&self, ifindex: u32, address: IpAddr) -> Option<u8> {
         self.handed_over.get(&(ifindex, address)).copied()
     }
 

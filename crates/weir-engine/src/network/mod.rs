@@ -40,7 +40,7 @@ pub(crate) struct Network {
     routes: RouteIndex,
     /// The device of each local address.
     address_devices: BTreeMap<IpAddr, u32>,
-    /// Addresses that their former owner has handed over, with their prefixes.
+    /// Addresses that their former owner has handed over, with their prefix lengths.
     handed_over: BTreeMap<(u32, IpAddr), u8>,
     /// Whether addresses have changed since [`Network::clear_address_change`].
     addresses_changed: bool,
@@ -54,7 +54,7 @@ pub(crate) struct Network {
     expected: BTreeSet<u32>,
     /// Devices that native XDP is about to be attached to.
     expected_native: BTreeSet<u32>,
-    /// The veth pair of marked packets.
+    /// The veth pair for marked packets.
     pub(crate) marks: Option<Pair>,
     /// Whether free memory is below `amemthresh`.
     pub(crate) memory_is_low: bool,
@@ -232,7 +232,7 @@ impl Network {
         let mut network_state = NetworkState {
             learn_clients: self.learns_clients(),
             xdp_receives_partial_checksums: self.xdp_receives_partial_checksums(),
-            marks: self.marks,
+            mark_devices: self.marks,
             memory_is_low: self.memory_is_low,
             ..NetworkState::default()
         };
@@ -241,7 +241,7 @@ impl Network {
                 continue;
             };
             if found.kind == RouteKind::Local {
-                network_state.local.insert(server);
+                network_state.local_addresses.insert(server);
             }
             if let Some(source) = found.prefsrc {
                 network_state.sources.insert(server, source);
@@ -250,7 +250,7 @@ impl Network {
         network_state
     }
 
-    /// Records where the packet path is attached, except on the devices of marked packets.
+    /// Records where the packet path is attached, except on the devices for marked packets.
     pub(crate) fn set_attached(&mut self, mut attached: BTreeMap<u32, Mode>) {
         attached.retain(|ifindex, _| self.marks.is_none_or(|pair| pair.exit != *ifindex));
         self.attached = attached;
@@ -258,7 +258,7 @@ impl Network {
         self.expected_native.clear();
     }
 
-    /// Records the veth pair of marked packets if both devices exist.
+    /// Records the veth pair for marked packets if both devices exist.
     pub(crate) fn adopt_marks(&mut self, routing: Option<&MarkRouting>) {
         self.marks = routing.and_then(|routing| {
             Some(Pair {

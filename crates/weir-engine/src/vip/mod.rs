@@ -269,7 +269,7 @@ fn mac(links: &[Link], index: u32) -> Option<MacAddr> {
     Some(MacAddr::new(link.mac?.octets()))
 }
 
-/// Removes addresses that a TCP connection of this machine uses from the set.
+/// Removes from the set the addresses that a TCP connection on this machine uses.
 ///
 /// # Errors
 /// Fails if the kernel's sockets cannot be listed.

@@ -94,7 +94,7 @@ pub(crate) fn listener(key: ListenerKey) -> Listener {
 }
 
 pub(crate) fn vip_row(row: &VipRow, ranges: Option<Extent>) -> Vip {
-    row.record(ranges.map_or(0, |run| run.at))
+    row.to_record(ranges.map_or(0, |run| run.at))
 }
 
 fn union(first: &Filter, second: &Filter) -> Filter {

@@ -95,7 +95,9 @@ impl Writer {
         let is_same = *runs == merge_overlapping(snat.into_iter().chain([tables]).collect())
             && present == service_row(row, present.extent, present.snat_at)
             && has_content(tables, &row.tables.image(tables.at))?
-            && snat.map_or(Ok(true), |run| has_content(run, &elements_of(&row.snat)))?;
+            && snat.map_or(Ok(true), |run| {
+                has_content(run, &elements_of(&row.snat_addresses))
+            })?;
         if is_same {
             tree::fill(maps, &row.tables.header(tables.at).0)?;
             self.inherited_tables.remove(&index);

@@ -148,14 +148,14 @@ impl Writer {
             let previous = &previous.row;
             (
                 previous.flags,
-                &previous.snat,
+                &previous.snat_addresses,
                 previous.snat_ports,
                 previous.dscp,
                 previous.template,
                 previous.generation,
             ) == (
                 row.flags,
-                &row.snat,
+                &row.snat_addresses,
                 row.snat_ports,
                 row.dscp,
                 row.template,
@@ -167,7 +167,7 @@ impl Writer {
         if only_tables_differ {
             maps.set_extent(index, tables.at)?;
         } else {
-            snat = self.write_run(maps, &row.snat)?;
+            snat = self.write_run(maps, &row.snat_addresses)?;
             let service = service_row(row, tables.at, snat.map_or(0, |run| run.at));
             maps.services.set(index, &service)?;
         }
@@ -259,7 +259,7 @@ impl Writer {
         changes: &Changes,
     ) -> Result<()> {
         for id in &changes.dests {
-            let Some(removed) = rows.removed.get(id) else {
+            let Some(removed) = rows.removed_flags.get(id) else {
                 continue;
             };
             let row = maps.dests.get(*id)?;
@@ -301,7 +301,7 @@ impl Writer {
     }
 }
 
-/// Returns a service's row with the positions of its tables and its snat sources.
+/// Returns a service's row with the positions of its tables and its SNAT source addresses.
 pub(crate) fn service_row(row: &ServiceRow, extent: u32, snat_at: u32) -> Service {
-    row.record(extent, snat_at)
+    row.to_record(extent, snat_at)
 }

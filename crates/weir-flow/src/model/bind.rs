@@ -14,17 +14,17 @@ use super::{Arrival, Load, Model, PacketContext, Scheduler, Verdict, template};
 use crate::key::{Tuple, scale, steer_hash};
 use crate::state;
 
-/// Maximum number of servers to try for a nat flow if their reverse tuples are in use.
+/// Maximum number of servers to try for a NAT flow if their reverse tuples are in use.
 const NAT_SERVER_TRIES: u64 = 4;
-/// Number of spread table entries to try in each search for another nat server.
+/// Number of spread table entries to try in each search for another NAT server.
 const NAT_SERVER_PICKS: u64 = 4;
-/// Maximum number of source ports that snat tries.
+/// Maximum number of SNAT source ports to try.
 const SNAT_PORT_TRIES: u32 = 16;
 
 /// The index of a server, and the tuple of the flow's entry if there is one.
 type Binding = (u32, Option<Tuple>);
 
-/// Why no entry is created for a nat flow.
+/// Why no entry is created for a NAT flow.
 enum NatFailure {
     Conflict,
     Rejected(Reason),
@@ -164,7 +164,7 @@ impl<S: Scheduler> Model<S> {
         Ok((chosen, Some(tuple)))
     }
 
-    /// Binds without an entry, which is not possible with source translation (snat).
+    /// Binds without an entry, which is not possible with source translation (SNAT).
     fn bind_one_packet(&mut self, chosen: u32, dest: &Dest) -> Result<Binding, Reason> {
         if dest.flags & DEST_SNAT != 0 {
             return Err(Reason::DropNoPlace);
@@ -205,7 +205,7 @@ impl<S: Scheduler> Model<S> {
     }
 
     /// Binds without an entry, with the spread table: each packet of the flow selects the same server. This is not
-    /// possible with nat, because replies need an entry.
+    /// possible with NAT, because replies need an entry.
     fn bind_untracked(
         &mut self,
         ctx: &PacketContext,
@@ -288,7 +288,7 @@ impl<S: Scheduler> Model<S> {
         Err(Reason::DropNatConflict)
     }
 
-    /// Selects another nat server. The spread table can also contain servers with other forwarding methods.
+    /// Selects another NAT server. The spread table can also contain servers with other forwarding methods.
     fn find_other_nat_server(
         &self,
         ctx: &PacketContext,
@@ -414,7 +414,7 @@ impl<S: Scheduler> Model<S> {
         Err(NatFailure::Rejected(Reason::DropSnatExhausted))
     }
 
-    /// Takes the next hop of a nat client from its packet and stores it, if client learning is enabled.
+    /// Takes a NAT client's next hop from its packet and stores it, if client learning is enabled.
     fn store_client_hop(&mut self, ctx: &PacketContext, dest: u32) {
         let nat = self
             .config

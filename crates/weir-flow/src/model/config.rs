@@ -30,13 +30,13 @@ pub struct ServiceRow {
     pub persistence: Option<Persistence>,
     /// Indices of servers by flow hash; empty = no usable server.
     pub spread: Vec<u32>,
-    /// Source addresses of snat.
+    /// SNAT source addresses.
     pub snat_addresses: Vec<Addr>,
-    /// First and last source port of snat, inclusive.
+    /// First and last SNAT source port, inclusive.
     pub snat_ports: (u16, u16),
 }
 
-/// A range of ports on a VIP.
+/// A port range on a VIP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortRange {
     /// First port, inclusive.
@@ -45,7 +45,7 @@ pub struct PortRange {
     pub last: u16,
     /// IP protocol number.
     pub protocol: u8,
-    /// Index of the service.
+    /// Index of the range's service.
     pub service: u32,
 }
 
@@ -54,20 +54,20 @@ pub struct PortRange {
 pub struct VipRow {
     /// `VIP_*`.
     pub flags: u32,
-    /// Service for all other TCP ports; 0 = none.
+    /// Index of the service for all other TCP ports; 0 = none.
     pub any_tcp: u32,
-    /// Service for all other UDP ports; 0 = none.
+    /// Index of the service for all other UDP ports; 0 = none.
     pub any_udp: u32,
-    /// Ranges, disjoint per protocol.
+    /// Port ranges, disjoint per protocol.
     pub ranges: Vec<PortRange>,
 }
 
 /// The contents of the data plane's maps, except for flows and counters.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The secret key of the flow table.
+    /// The flow table's secret key.
     pub secret: [u64; 2],
-    /// Initial number of buckets of the flow table; see [`super::Model::resize`].
+    /// Initial number of buckets in the flow table; see [`super::Model::resize`].
     pub buckets: u32,
     /// Timeouts, budgets, flags.
     pub settings: Settings,
@@ -83,9 +83,9 @@ pub struct Config {
     pub dests: HashMap<u32, Dest>,
     /// Next hops by server and slot.
     pub hops: HashMap<(u32, u32), HopParts>,
-    /// Capabilities of devices.
+    /// Device capabilities, by interface index.
     pub devices: HashMap<u32, Device>,
-    /// The device that packets arrive on.
+    /// Index of the device on which packets arrive.
     pub ingress: u32,
 }
 
@@ -108,7 +108,7 @@ impl Config {
         }
     }
 
-    /// Returns whether an address is used only as a source address of snat.
+    /// Returns whether an address is used only as an SNAT source address.
     #[must_use]
     pub(crate) fn is_only_snat_source(&self, addr: Addr) -> bool {
         let vip = self.vips.get(&addr);

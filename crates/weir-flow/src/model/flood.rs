@@ -38,7 +38,7 @@ fn mark_key(ctx: &PacketContext) -> (bool, u64) {
 
 impl<S: Scheduler> Model<S> {
     /// Takes one entry from the budget of new entries. Returns true if the budget is exhausted and no entry may be
-    /// created; UDP flows with nat always get an entry.
+    /// created; UDP flows with NAT always get an entry.
     pub(super) fn exceeds_entry_budget(
         &mut self,
         ctx: &PacketContext,

@@ -9,12 +9,12 @@ use crate::key::Tuple;
 use crate::slot::SlotAllocator;
 use crate::state;
 
-/// Kind of an entry.
+/// The kind of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Packets from the client to the VIP.
     Forward,
-    /// Packets from a nat server to the client; the forward entry holds the state and the counters.
+    /// Packets from a NAT server to the client; the forward entry holds the state and the counters.
     Reverse,
     /// The server of a persistent client.
     Template,
@@ -23,13 +23,13 @@ pub enum Kind {
 /// An entry: one direction of a flow, or a template.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flow {
-    /// Kind.
+    /// The kind of the entry.
     pub kind: Kind,
     /// Index of the server.
     pub dest: u32,
     /// Index of the entry's slot in the table.
     pub index: u32,
-    /// State; stays unchanged in reverse entries.
+    /// State of the flow; not updated in reverse entries.
     pub state: State,
     /// Whether the flow counts as active.
     pub active: bool,
@@ -37,9 +37,9 @@ pub struct Flow {
     pub one_sided: bool,
     /// Tick of the last packet that updated the entry.
     pub seen: u32,
-    /// Tuple of the other direction, with nat.
+    /// Tuple of the other direction, with NAT.
     pub peer: Option<Tuple>,
-    /// The device that the first packet arrived on.
+    /// Index of the device on which the first packet arrived.
     pub ingress: u32,
     /// Whether a template selected the server.
     pub by_template: bool,

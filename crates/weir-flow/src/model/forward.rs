@@ -1,4 +1,4 @@
-//! Forwards a packet to its server by the server's forwarding method, or, with nat, back to its client.
+//! Forwards a packet to its server by the server's forwarding method, or, with NAT, back to its client.
 //!
 //! All checks that can reject a packet precede any change to it.
 
@@ -84,7 +84,7 @@ impl<S: Scheduler> Model<S> {
         self.transmit(ctx, &hop, None)
     }
 
-    /// Forwards a packet from a nat server to the client, with the VIP as source.
+    /// Forwards a packet from a NAT server to the client, with the VIP as source.
     pub(super) fn forward_reply(&mut self, ctx: &mut PacketContext, reverse: &Flow) -> Verdict {
         let forward = reverse
             .peer
@@ -143,7 +143,7 @@ impl<S: Scheduler> Model<S> {
         (ctx.layout.ip_len > mtu).then(|| self.reject(ctx, Reason::DropTooBig, mtu))
     }
 
-    /// Returns the addresses and ports of the packet to the server, with nat. With snat, the source is the destination
+    /// Returns the addresses and ports of the packet to the server, with NAT. With SNAT, the source is the destination
     /// of the server's replies.
     fn translation(&self, ctx: &PacketContext, dest: &Dest, entry: Option<Tuple>) -> Translation {
         let layout = &ctx.layout;
@@ -165,8 +165,9 @@ impl<S: Scheduler> Model<S> {
         translation
     }
 
-    /// Returns the learned next hop of a client. Without one, returns only the device that the first packet arrived on,
-    /// and the tc program resolves the next hop. If the row belongs to another client, assigns it to this client.
+    /// Returns the learned next hop of a client. Without one, returns only the device on which the first packet
+    /// arrived, and the tc program resolves the next hop. If the row is for another client, assigns
+    /// it to this client.
     fn find_client_hop(&mut self, client: Addr, ingress: u32) -> Option<HopParts> {
         let row = self.clients.entry(client_slot(client)).or_default();
         if row.0 != client {

@@ -1,4 +1,4 @@
-//! Firewall marks: handles packets from the device that marked packets are routed to.
+//! Firewall marks: handles packets from the device to which marked packets are routed.
 
 use core::net::Ipv6Addr;
 
@@ -10,7 +10,7 @@ use crate::family::Family;
 /// The contents of the source MAC address of a marked frame.
 pub(super) struct FrameMark {
     pub(super) mark: u32,
-    /// The device that the packet arrived on; 0 = unknown.
+    /// Index of the device on which the packet arrived; 0 = unknown.
     pub(super) origin: u32,
 }
 
@@ -36,7 +36,7 @@ impl<S: Scheduler> Model<S> {
         })
     }
 
-    /// Returns the device that a packet arrived on.
+    /// Returns the index of the device on which a packet arrived.
     pub(super) fn origin(&self, ctx: &PacketContext) -> u32 {
         self.mark_of(ctx)
             .map_or(self.config.ingress, |mark| mark.origin)

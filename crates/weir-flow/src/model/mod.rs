@@ -1,7 +1,7 @@
 //! Implements the reference model, which processes one packet and returns its outcome.
 //!
 //! [`Model::process`] has the stages of the data plane: parse the packet, apply the address filter, look up the flow,
-//! bind a new flow, forward. Files: `config` (configuration), `flows` (entries), `bind` (choice of a server), `flood`
+//! bind a new flow, forward. Modules: `config` (configuration), `flows` (entries), `bind` (choice of a server), `flood`
 //! (new flows beyond the budget), `template` (persistence), `mark` (firewall marks), `forward` (to servers and
 //! clients), `reject` (ICMP errors and resets), `sync` (flows of other directors). The stages for received ICMP
 //! messages and fragments are not modelled: their verdict is [`Verdict::Unmodelled`].
@@ -41,7 +41,7 @@ pub enum Verdict {
     Pass,
     /// Dropped.
     Drop,
-    /// Sent through the device that it arrived on.
+    /// Sent through the device on which it arrived.
     Tx,
     /// Sent through a different device.
     Redirect(u32),
@@ -179,22 +179,22 @@ impl<S: Scheduler> Model<S> {
         self.flows.iter()
     }
 
-    /// Returns the counters of a row.
+    /// Returns the counters in a row of `weir_live`.
     pub fn live(&self, row: u32) -> Live {
         self.live.get(&row).copied().unwrap_or_default()
     }
 
-    /// Returns the counters of a row, which the caller may change independently of packets.
+    /// Returns the counters in a row of `weir_live`, which the caller may change independently of packets.
     pub fn live_mut(&mut self, row: u32) -> &mut Live {
         self.live.entry(row).or_default()
     }
 
-    /// Returns the packet and byte counters of a server.
+    /// Returns a server's packet and byte counters.
     pub fn traffic(&self, dest: u32) -> Traffic {
         self.traffic.get(&dest).copied().unwrap_or_default()
     }
 
-    /// Returns the counter of a reason.
+    /// Returns how many times a reason was counted.
     pub fn count(&self, reason: Reason) -> u64 {
         self.reasons.get(&reason).copied().unwrap_or(0)
     }

@@ -1,7 +1,7 @@
 //! Inserts, updates or rejects flows from another director, with the same results as bpf/lib/sync.h.
 //!
 //! In the model, the generation of a server's row never changes: a record with a different generation is rejected, as
-//! in the data plane, but no entry belongs to a previous generation of its row. Locks are always obtained.
+//! in the data plane, but no entry has a previous generation of its row. Locks are always obtained.
 
 use weir_abi::{
     DEST_LIVE, DEST_LOCAL, DEST_SNAT, Dest, Forward, KIND_FORWARD, KIND_TEMPLATE, SYNC_CONFLICT,
@@ -14,7 +14,7 @@ use crate::family::Family;
 use crate::key::Tuple;
 use crate::state;
 
-/// A valid record: its tuple and its entry.
+/// A valid record, converted to a tuple and an entry.
 struct ConvertedRecord {
     tuple: Tuple,
     flow: Flow,
@@ -175,7 +175,7 @@ impl<S: Scheduler> Model<S> {
         SYNC_INSERTED
     }
 
-    /// Adds an entry and updates the counters. A flow that began at a peer does not count as a new connection of the
+    /// Adds an entry and updates the counters. A flow that began at a peer does not count as a new connection to the
     /// server.
     fn add_synced(&mut self, tuple: Tuple, flow: Flow) {
         match flow.kind {

@@ -1,4 +1,4 @@
-//! Implements persistence: a flow table entry stores the server of a client, like a connection template of IPVS.
+//! Implements persistence: a flow table entry stores the server of a client, like an IPVS connection template.
 //!
 //! Each new flow of the client restarts the entry's timeout. If the entry expires while flows of the client are live,
 //! the timeout is extended by a minute (net/netfilter/ipvs/ip_vs_core.c, `ip_vs_sched_persist`; ip_vs_conn.c,
@@ -21,9 +21,9 @@ const EXTRA_TICKS: u32 = 56;
 
 /// Returns the network of an address: the first `bits` of its 128-bit form.
 fn network(addr: Addr, bits: u32) -> Addr {
-    let bits_of_address = u128::from_be_bytes(addr.octets());
+    let address_bits = u128::from_be_bytes(addr.octets());
     let mask = u128::MAX.checked_shl(128 - bits).unwrap_or(0);
-    Addr::from_octets((bits_of_address & mask).to_be_bytes())
+    Addr::from_octets((address_bits & mask).to_be_bytes())
 }
 
 /// Returns the tuple of the template for a packet's client.
@@ -95,7 +95,8 @@ impl<S: Scheduler> Model<S> {
         true
     }
 
-    /// Records another flow of the template. `counted`: the template is extended while the flow is live.
+    /// Records another flow of the template. `counted`: whether the template is extended while the flow is
+    /// live.
     pub(super) fn use_template(&mut self, key: &Tuple, now: u32, counted: bool) {
         if let Some(template) = self.flows.get_mut(key) {
             template.seen = now;

@@ -27,7 +27,7 @@ fn addr(octets: [u8; 4]) -> Addr {
     IpAddr::from(octets).into()
 }
 
-/// Returns a model with service 1, tcp/192.0.2.10:80, and server 1.
+/// Returns a model with service 1, `tcp/192.0.2.10:80`, and server 1.
 fn model(forward: Forward) -> Model<Always> {
     let mut config = Config::new([1, 2], 64);
     config.settings.timeouts = [100; 16];

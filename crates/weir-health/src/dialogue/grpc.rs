@@ -11,7 +11,7 @@ use crate::target::Target;
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const FRAME_HEADER_BYTES: usize = 9;
 
-/// Default of SETTINGS_MAX_FRAME_SIZE, in bytes: larger frames are not allowed.
+/// Default SETTINGS_MAX_FRAME_SIZE, in bytes: larger frames are not allowed.
 const FRAME_MAX_BYTES: usize = 1 << 14;
 
 /// Maximum number of frames in a response; more than any valid response has.
@@ -37,10 +37,10 @@ pub(super) struct Check {
     received: Vec<u8>,
     body: Vec<u8>,
     /// Number of frames received.
-    frames: u32,
+    frame_count: u32,
 }
 
-/// One frame of the response.
+/// One frame in the response.
 struct Frame {
     kind: u8,
     flags: u8,
@@ -69,7 +69,7 @@ impl Check {
             request,
             received: Vec::new(),
             body: Vec::new(),
-            frames: 0,
+            frame_count: 0,
         }
     }
 
@@ -91,8 +91,8 @@ impl Check {
         let remaining = self.received.split_off(FRAME_HEADER_BYTES + length);
         let payload =
             std::mem::replace(&mut self.received, remaining).split_off(FRAME_HEADER_BYTES);
-        self.frames += 1;
-        if self.frames > FRAMES_MAX {
+        self.frame_count += 1;
+        if self.frame_count > FRAMES_MAX {
             return Err(Outcome::failed("too many frames"));
         }
         Ok(Some(Frame {
@@ -180,7 +180,7 @@ fn unpadded_payload(frame: &Frame) -> &[u8] {
     &content[..end]
 }
 
-/// Encodes the request's fields as literals without indexing (RFC 7541 section 6.2.2).
+/// Encodes the request's header fields as literals without indexing (RFC 7541 section 6.2.2).
 fn encode_fields(scheme: &str, authority: &str) -> Vec<u8> {
     let fields = [
         (":method", "POST"),

@@ -18,7 +18,7 @@ use crate::target::Target;
 
 use body::Body;
 
-/// Maximum length of the status line and the fields, in bytes.
+/// Maximum length of the status line and the header fields, in bytes.
 const HEAD_MAX_BYTES: usize = 64 << 10;
 
 /// Maximum number of bytes of a body that are examined.

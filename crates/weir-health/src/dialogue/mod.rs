@@ -31,7 +31,7 @@ pub enum Reply {
     Finished(Outcome),
 }
 
-/// Protocol exchange of one probe.
+/// The protocol exchange of one probe.
 pub trait Dialogue: Send {
     /// Returns the first bytes to send; empty if the server sends first.
     fn open(&mut self) -> Vec<u8>;

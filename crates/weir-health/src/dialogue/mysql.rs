@@ -1,6 +1,6 @@
 //! Implements MySQL's connection phase (protocol documentation, "Connection Phase"): greeting, login, and login result.
 //!
-//! A MySQL server counts connections that end during this phase, and blocks hosts that have too many
+//! A MySQL server counts connections that are closed during this phase, and blocks hosts that have too many
 //! (`max_connect_errors`). The dialogue therefore completes the phase. If the login is rejected, the check passes: the
 //! server is alive.
 
@@ -10,13 +10,13 @@ use crate::outcome::Outcome;
 /// Maximum length of a packet, in bytes.
 const PACKET_MAX_BYTES: usize = 64 << 10;
 
-/// LONG_PASSWORD, PROTOCOL_41, SECURE_CONNECTION, PLUGIN_AUTH.
+/// Capability flags: LONG_PASSWORD, PROTOCOL_41, SECURE_CONNECTION, PLUGIN_AUTH.
 const CAPABILITIES: u32 = 0x0000_0001 | 0x0000_0200 | 0x0000_8000 | 0x0008_0000;
 
-/// ER_HOST_NOT_PRIVILEGED, sent instead of a greeting: no account allows the director's address.
+/// Error code ER_HOST_NOT_PRIVILEGED, sent instead of a greeting: no account allows the director's address.
 const HOST_NOT_PRIVILEGED: u16 = 1130;
 
-/// utf8_general_ci.
+/// Number of the collation utf8_general_ci.
 const CHARACTER_SET: u8 = 33;
 
 /// The state of a MySQL login.

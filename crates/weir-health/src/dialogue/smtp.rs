@@ -29,7 +29,7 @@ impl Session {
         }
     }
 
-    /// Handles a line of a reply; `None` = more lines follow.
+    /// Handles a reply line; `None` = more lines follow.
     fn handle_line(&mut self, line: &[u8]) -> Option<Reply> {
         let code: Option<u16> = line
             .get(..3)

@@ -170,7 +170,9 @@ mod tests {
                 Output::Probe(request) => {
                     monitor.handle_result(request.id, Outcome::failed("refused"), now);
                 }
-                Output::Server { server_health, .. } => last = server_health.map(|it| it.state),
+                Output::HealthChanged { server_health, .. } => {
+                    last = server_health.map(|it| it.state);
+                }
             }
         }
         last

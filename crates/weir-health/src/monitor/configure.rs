@@ -115,7 +115,7 @@ impl Monitor {
             require: pool.health.require,
             slow_start: pool.health.slow_start,
             servers: BTreeMap::new(),
-            names: HashMap::new(),
+            keys_by_name: HashMap::new(),
         };
         for server in pool.servers.iter().chain(&pool.sorry) {
             let key = (server.address, server.port);
@@ -145,7 +145,7 @@ impl Monitor {
             } else {
                 server_health.with_services(&services_with_paths(&watch.services, &probes))
             };
-            watch.names.insert(server.name.clone(), key);
+            watch.keys_by_name.insert(server.name.clone(), key);
             watch.servers.insert(
                 key,
                 ServerWatch {
@@ -187,7 +187,7 @@ impl Monitor {
         probes
     }
 
-    /// Returns the slot of a target and adds `user` to it.
+    /// Returns the slot for a target, and adds `user` to it.
     fn slot_of(
         &mut self,
         target: Target,
@@ -256,10 +256,10 @@ impl Monitor {
     /// Schedules the first probes, spread over a duration that is proportional to their number, and resumes slow
     /// starts.
     fn schedule_first_probes(&mut self, added: &[usize], now: Duration) {
-        const SPREAD_MIN: Duration = Duration::from_millis(100);
+        const MIN_SPREAD: Duration = Duration::from_millis(100);
         const SPREAD_PER_PROBE: Duration = Duration::from_micros(200);
         let count = u32::try_from(added.len()).unwrap_or(u32::MAX);
-        let spread = SPREAD_PER_PROBE.saturating_mul(count).max(SPREAD_MIN);
+        let spread = SPREAD_PER_PROBE.saturating_mul(count).max(MIN_SPREAD);
         for index in added {
             if let Some(Some(slot)) = self.slots.get_mut(*index) {
                 slot.is_state_assumed = false;
@@ -307,7 +307,7 @@ impl Monitor {
                     .and_then(|current| current.servers.get(key))
                     .is_some_and(|current| current.name == server.name);
                 if !is_kept {
-                    self.outputs.push_back(Output::Server {
+                    self.outputs.push_back(Output::HealthChanged {
                         pool: name.clone(),
                         server: server.name.clone(),
                         server_health: None,

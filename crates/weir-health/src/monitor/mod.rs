@@ -1,6 +1,6 @@
-//! Schedules the probes of all active checks, and applies their results to servers.
+//! Schedules the probes for all active checks, and applies their results to servers.
 //!
-//! Each [`Target`] has a state, and so does each server of a pool. A server is identified by address and port, never by
+//! Each [`Target`] and each server in a pool has a state. A server is identified by address and port, never by
 //! its position, so it keeps its state if the order in the configuration changes. A target that several servers share
 //! is probed only once. A new target of a server that is up or down starts in that state, so a reload neither enables a
 //! dead server nor disables a live one. Late and repeated results are ignored.
@@ -37,24 +37,24 @@ pub struct ProbeId {
     number: u64,
 }
 
-/// Request to run a probe now.
+/// A request to run a probe now.
 #[derive(Clone, Debug)]
 pub struct ProbeRequest {
     /// Identifies the probe in its result.
     pub id: ProbeId,
-    /// The target of the probe.
+    /// What to probe.
     pub target: Arc<Target>,
-    /// Time at which the probe fails if there is no response.
+    /// When the probe fails if no response has arrived.
     pub deadline: Duration,
 }
 
-/// A request to the driver.
+/// An output for the driver to process.
 #[derive(Clone, Debug)]
 pub enum Output {
     /// Run a probe.
     Probe(ProbeRequest),
     /// A server's health changed.
-    Server {
+    HealthChanged {
         /// The server's pool.
         pool: String,
         /// The server's address, as in the configuration file.
@@ -63,13 +63,12 @@ pub enum Output {
         server_health: Option<ServerHealth>,
         /// The previous state, if the state changed.
         from: Option<State>,
-        /// Services in which the server's path broke or recovered, each with the server's previous state in the
-        /// service.
+        /// Services whose path to the server failed or recovered, each with the server's previous state in the service.
         paths: Vec<(String, State)>,
     },
 }
 
-/// State of a server, saved by an earlier run.
+/// A server's state, saved by an earlier run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SavedState {
     /// The state.
@@ -110,7 +109,7 @@ impl From<SavedState> for ServerHealth {
     }
 }
 
-/// Servers that are not probed, as pairs of the pool and the server's address in the configuration file.
+/// Servers that are not probed: pairs of the pool's name and the server's address in the configuration file.
 pub type SuspendedServers = HashSet<(String, String)>;
 
 type ServerKey = (IpAddr, Option<u16>);
@@ -122,7 +121,7 @@ struct ServerProbe {
     on_failure: OnFailure,
     /// Index of the check in the server's list: all probes of one check must pass.
     check: usize,
-    /// Index of the service that provides the path of the probe; `None` = directly to the server.
+    /// Index of the service whose path the probe takes; `None` = the probe is sent directly to the server.
     path: Option<usize>,
 }
 
@@ -134,8 +133,7 @@ struct ServerWatch {
 }
 
 impl ServerWatch {
-    /// Returns the probes that apply to one of several services: probes through its path, and direct probes of the
-    /// server.
+    /// Returns the probes that apply to one of several services: probes on its path, and direct probes of the server.
     fn probes_in(&self, path: usize) -> Vec<ServerProbe> {
         let probes = self.probes.iter().copied();
         probes
@@ -152,7 +150,7 @@ struct PoolWatch {
     require: Require,
     slow_start: Duration,
     servers: BTreeMap<ServerKey, ServerWatch>,
-    names: HashMap<String, ServerKey>,
+    keys_by_name: HashMap<String, ServerKey>,
 }
 
 #[derive(Clone, Debug)]
@@ -177,7 +175,7 @@ struct Slot {
     counts: ProbeCounts,
 }
 
-/// Statistics about the probes of a check since the check was configured.
+/// Statistics about a check's probes since the check was configured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProbeCounts {
     /// Number of probes with a result.
@@ -185,16 +183,16 @@ pub struct ProbeCounts {
     /// Number of failed probes.
     pub failures: u64,
     /// Total duration of the probes.
-    pub time: Duration,
+    pub total_duration: Duration,
     /// Duration of the last probe.
-    pub last: Duration,
+    pub last_duration: Duration,
     /// Number of times the check went down.
     pub downs: u64,
     /// Total time that the check was down, excluding the current downtime.
     pub downtime: Duration,
     /// When the check went down, on the driver's clock; `None` = the check is not down.
     pub down_since: Option<Duration>,
-    /// The configured numbers of consecutive results that change the state to up and to down.
+    /// The configured numbers of consecutive results after which the state changes to up and to down.
     pub thresholds: (u32, u32),
 }
 
@@ -215,7 +213,7 @@ impl ProbeCounts {
     }
 }
 
-/// The scheduler of all active checks, and the states of their targets and servers.
+/// Schedules all active checks, and tracks the states of their targets and servers.
 #[derive(Clone, Debug)]
 pub struct Monitor {
     random: Random,
@@ -265,8 +263,8 @@ impl Monitor {
         if outcome.verdict != Verdict::Unknown {
             slot.counts.probes += 1;
             slot.counts.failures += u64::from(outcome.verdict == Verdict::Failed);
-            slot.counts.last = now.saturating_sub(slot.started_at);
-            slot.counts.time += slot.counts.last;
+            slot.counts.last_duration = now.saturating_sub(slot.started_at);
+            slot.counts.total_duration += slot.counts.last_duration;
         }
         let changed = slot.machine.handle(outcome);
         slot.counts.record_state(slot.machine.state(), now);
@@ -303,7 +301,7 @@ impl Monitor {
         }
     }
 
-    /// Processes the timers that are due.
+    /// Processes all due timers.
     pub fn advance(&mut self, now: Duration) {
         while let Some((due, event)) = self.timers.pop_due(now) {
             match event {
@@ -341,7 +339,7 @@ impl Monitor {
     /// Runs one step of slow start.
     fn step_slow_start(&mut self, pool_index: usize, key: ServerKey, due: Duration, now: Duration) {
         const STEPS: u32 = 20;
-        const STEP_MIN: Duration = Duration::from_millis(100);
+        const MIN_STEP: Duration = Duration::from_millis(100);
         let Some(pool) = self.pools.get_mut(pool_index) else {
             return;
         };
@@ -352,7 +350,7 @@ impl Monitor {
         let before = server.server_health.clone();
         server.server_health.update_ramp(slow_start, now);
         if server.server_health.is_in_slow_start() {
-            let next = due + (slow_start / STEPS).max(STEP_MIN);
+            let next = due + (slow_start / STEPS).max(MIN_STEP);
             self.timers
                 .set(next, Event::Ramp(pool_index, key, self.generation));
         }
@@ -361,7 +359,7 @@ impl Monitor {
         }
     }
 
-    /// Returns the next request to the driver, or `None` if there are no more.
+    /// Returns the next output for the driver, or `None` if there are no more.
     pub fn poll_output(&mut self) -> Option<Output> {
         self.outputs.pop_front()
     }

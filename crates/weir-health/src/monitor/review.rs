@@ -126,7 +126,7 @@ impl Monitor {
     ) {
         let pool = &self.pools[pool_index];
         if let Some(server) = pool.servers.get(&key) {
-            self.outputs.push_back(Output::Server {
+            self.outputs.push_back(Output::HealthChanged {
                 pool: pool.name.clone(),
                 server: server.name.clone(),
                 server_health: Some(server.server_health.clone()),

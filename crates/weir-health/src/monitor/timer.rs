@@ -39,32 +39,32 @@ impl Timers {
 /// Histogram of the delay between the scheduled and the actual start of probes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lateness {
-    counts: [u64; Self::BOUNDS.len() + 1],
+    counts: [u64; Self::BOUNDS_MS.len() + 1],
 }
 
 impl Lateness {
-    /// Upper bounds of the buckets, in milliseconds. There is one more bucket above the last bound.
-    pub const BOUNDS: [u64; 10] = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000];
+    /// Upper bounds of the buckets, in milliseconds. One more bucket has no upper bound.
+    pub const BOUNDS_MS: [u64; 10] = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000];
 
     pub(super) fn record(&mut self, delay: Duration) {
         let millis = delay.as_micros().div_ceil(1000);
-        let bucket = Self::BOUNDS
+        let bucket = Self::BOUNDS_MS
             .iter()
             .position(|bound| millis <= u128::from(*bound));
-        self.counts[bucket.unwrap_or(Self::BOUNDS.len())] += 1;
+        self.counts[bucket.unwrap_or(Self::BOUNDS_MS.len())] += 1;
     }
 
-    /// Returns the number of probes in each bucket of [`Self::BOUNDS`], and above the last bound.
+    /// Returns the number of probes in each bucket of [`Self::BOUNDS_MS`], and above the last bound.
     pub const fn counts(&self) -> &[u64; 11] {
         &self.counts
     }
 
     /// Returns the smallest bound, in milliseconds, that this percentage of probes does not exceed. Returns `None` if
     /// there is no such bound, or if no probe was recorded.
-    pub fn quantile(&self, percent: u64) -> Option<u64> {
+    pub fn quantile_ms(&self, percent: u64) -> Option<u64> {
         let total: u64 = self.counts.iter().sum();
         let mut cumulative = 0;
-        for (bound, count) in Self::BOUNDS.iter().zip(self.counts) {
+        for (bound, count) in Self::BOUNDS_MS.iter().zip(self.counts) {
             cumulative += count;
             if total > 0 && cumulative * 100 >= total * percent {
                 return Some(*bound);
@@ -81,13 +81,13 @@ mod tests {
     #[test]
     fn quantile_is_the_smallest_sufficient_bound() {
         let mut lateness = Lateness::default();
-        assert_eq!(lateness.quantile(99), None);
+        assert_eq!(lateness.quantile_ms(99), None);
         for _ in 0..99 {
             lateness.record(Duration::from_micros(1500));
         }
         lateness.record(Duration::from_secs(9));
-        assert_eq!(lateness.quantile(99), Some(2));
-        assert_eq!(lateness.quantile(100), None);
+        assert_eq!(lateness.quantile_ms(99), Some(2));
+        assert_eq!(lateness.quantile_ms(100), None);
         assert_eq!(lateness.counts()[10], 1);
     }
 }

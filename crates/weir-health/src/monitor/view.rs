@@ -40,7 +40,7 @@ impl Monitor {
     /// Returns `None` if the server has no check.
     pub fn view(&self, pool: &str, server: &str, service: Option<&str>) -> Option<ServerView> {
         let pool = self.pools.get(*self.by_name.get(pool)?)?;
-        let server = pool.servers.get(pool.names.get(server)?)?;
+        let server = pool.servers.get(pool.keys_by_name.get(server)?)?;
         let path = service.filter(|service| server.server_health.paths.contains_key(*service));
         let path = path.and_then(|path| pool.services.iter().position(|it| it == path));
         let probes = match path {
@@ -84,18 +84,18 @@ impl Monitor {
     /// Returns the time at which a direct probe of a server last passed, on the driver's clock.
     pub fn last_pass(&self, pool: &str, server: &str) -> Option<Duration> {
         let pool = self.pools.get(*self.by_name.get(pool)?)?;
-        let server = pool.servers.get(pool.names.get(server)?)?;
+        let server = pool.servers.get(pool.keys_by_name.get(server)?)?;
         let direct = server.probes.iter().filter(|it| it.path.is_none());
         direct.filter_map(|it| self.slot(it)?.last_pass).max()
     }
 
     /// Returns the number of targets that are probed.
-    pub fn targets(&self) -> usize {
+    pub fn target_count(&self) -> usize {
         self.by_target.len()
     }
 
     /// Returns the number of probes started so far.
-    pub const fn probes(&self) -> u64 {
+    pub const fn probe_count(&self) -> u64 {
         self.probes
     }
 

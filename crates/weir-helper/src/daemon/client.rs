@@ -23,7 +23,7 @@ const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
 /// A reply, with the attached file, if any.
 type ReplyWithFile = (HelperReply, Option<OwnedFd>);
 
-/// An unanswered request.
+/// A request that has no reply yet.
 #[derive(Debug)]
 struct PendingRequest {
     request: DaemonRequest,
@@ -32,14 +32,14 @@ struct PendingRequest {
 
 enum Waiter {
     Thread(mpsc::Sender<ReplyWithFile>),
-    Program(ExitCallback),
+    Callback(ExitCallback),
 }
 
 impl std::fmt::Debug for Waiter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Thread(_) => "Thread",
-            Self::Program(_) => "Program",
+            Self::Callback(_) => "Callback",
         })
     }
 }
@@ -58,8 +58,8 @@ pub struct DaemonClient {
 }
 
 impl DaemonClient {
-    /// Creates a client of the helper at the other end of the channel, and starts a thread. The helper may be started
-    /// later.
+    /// Creates a client for the helper at the other end of the channel, and starts the thread that receives replies.
+    /// The helper may be started later.
     pub fn new(channel: Channel) -> Self {
         let shared = Arc::new(SharedState {
             channel,
@@ -82,7 +82,7 @@ impl DaemonClient {
             Ok(reply) => Ok(reply),
             Err(_) => Err(io::Error::new(
                 io::ErrorKind::TimedOut,
-                "the privileged helper does not respond",
+                "the privileged helper did not respond in time",
             )),
         }
     }
@@ -135,11 +135,13 @@ impl SharedState {
             let file = message.files.into_iter().next();
             match pending.waiter {
                 Waiter::Thread(sender) => drop(sender.send((envelope.body, file))),
-                Waiter::Program(on_exit) => on_exit(match envelope.body {
+                Waiter::Callback(on_exit) => on_exit(match envelope.body {
                     HelperReply::Exit { code } => Ok(code),
                     HelperReply::Failed { errno } => Err(io::Error::from_raw_os_error(errno)),
                     HelperReply::Refused { reason } => Err(refused(reason)),
-                    _ => Err(io::Error::other("unexpected reply")),
+                    _ => Err(io::Error::other(
+                        "the privileged helper sent an unexpected reply",
+                    )),
                 }),
             }
         }
@@ -178,7 +180,7 @@ impl PrivilegedHelper for DaemonClient {
         let HelperReply::Entries { is_directory: true } = reply else {
             return Ok(None);
         };
-        let file = file.ok_or_else(|| io::Error::other("the list is missing"))?;
+        let file = file.ok_or_else(|| io::Error::other("the privileged helper sent no list"))?;
         Ok(Some(serde_json::from_slice(&read_all(file)?)?))
     }
 
@@ -223,7 +225,7 @@ impl PrivilegedHelper for DaemonClient {
 
     fn run(&self, program: &Program, on_exit: ExitCallback) -> io::Result<u64> {
         self.shared
-            .send(program_request(program.clone()), Waiter::Program(on_exit))
+            .send(program_request(program.clone()), Waiter::Callback(on_exit))
     }
 
     fn kill(&self, number: u64) {

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-/// The number in messages that do not belong to a request, such as [`HelperReply::Started`].
+/// The number in messages that are not replies to a request, such as [`HelperReply::Started`].
 pub(crate) const NO_REQUEST: u64 = u64::MAX;
 
 /// A request from the daemon.
@@ -37,14 +37,14 @@ pub(crate) enum DaemonRequest {
     },
     /// Check whether the configuration file has sections with this digest ([`super::section_digest`]).
     Sections { digest: u64 },
-    /// Run the program of a check.
+    /// Run a check program.
     Check {
         command: Vec<String>,
         user: String,
         address: IpAddr,
         port: Option<u16>,
     },
-    /// Run the notification program of a pool.
+    /// Run a pool's notification program.
     Notify {
         command: Vec<String>,
         pool: String,
@@ -54,7 +54,7 @@ pub(crate) enum DaemonRequest {
         to: String,
         reason: String,
     },
-    /// Run the program of a notifier, as its account.
+    /// Run a notifier's program, under its account.
     Notifier {
         notifier: String,
         /// One line for each change of state.
@@ -62,7 +62,7 @@ pub(crate) enum DaemonRequest {
         /// Number of changes that were omitted.
         lost: u64,
     },
-    /// Kill the program of an earlier request. This request has no reply.
+    /// Kill the program that an earlier request started. This request has no reply.
     Kill { number: u64 },
 }
 

@@ -12,9 +12,9 @@ use weir_sys::Channel;
 use weir_sys::privileged::{PingTarget, ping_socket_without_helper};
 
 /// Maximum number of relayed sockets; further requests fail.
-pub(super) const RELAYS_MAX: usize = 4096;
+pub(super) const MAX_RELAYS: usize = 4096;
 /// Maximum length of a packet; longer packets are truncated.
-const PACKET_BYTES_MAX: usize = 4096;
+const MAX_PACKET_BYTES: usize = 4096;
 /// Length of the ICMP header: type, code, checksum, identifier and sequence number.
 const HEADER_BYTES: usize = 8;
 
@@ -54,7 +54,7 @@ fn nonblocking(socket: OwnedFd) -> io::Result<UdpSocket> {
 /// # Errors
 /// Fails if the target is unreachable, or the daemon sent something other than an echo request.
 async fn forward(raw: &UdpSocket, daemon: &UdpSocket, is_ipv6: bool) -> io::Result<()> {
-    let (mut request, mut reply) = ([0; PACKET_BYTES_MAX], [0; PACKET_BYTES_MAX]);
+    let (mut request, mut reply) = ([0; MAX_PACKET_BYTES], [0; MAX_PACKET_BYTES]);
     loop {
         tokio::select! {
             received = daemon.recv(&mut request) => match received {

@@ -17,7 +17,7 @@ use weir_sys::privileged::is_normalized;
 use crate::Error;
 use crate::machine::{Environment, parse};
 
-/// The environment variable with the directory of credentials, which the service manager sets (systemd.exec(5)).
+/// The environment variable with the credentials directory, which the service manager sets (systemd.exec(5)).
 const CREDENTIALS: &str = "CREDENTIALS_DIRECTORY";
 
 /// The files, sockets and programs that one configuration permits.
@@ -36,7 +36,7 @@ pub(super) struct Policy {
     publishable_files: Vec<PathBuf>,
     /// The configurations that a group may publish.
     publish: Option<Publish>,
-    /// Programs of checks with their accounts.
+    /// Check programs, with their accounts.
     checks: BTreeSet<(Vec<String>, String)>,
     /// The notification program of each pool.
     notify: BTreeMap<String, Vec<String>>,

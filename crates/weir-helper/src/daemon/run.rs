@@ -11,13 +11,13 @@ use tokio::sync::oneshot;
 
 use super::message::HelperReply;
 
-/// Maximum length of the value of an environment variable, in bytes.
-const VALUE_MAX_BYTES: usize = 1024;
+/// Maximum length of an environment variable value, in bytes.
+const MAX_VALUE_BYTES: usize = 1024;
 
 /// Maximum number of changes in a message.
-const LINES_MAX: usize = 1_000;
+const MAX_LINES: usize = 1_000;
 /// Maximum length of a change's line, in bytes.
-const LINE_MAX_BYTES: usize = 4096;
+const MAX_LINE_BYTES: usize = 4096;
 
 /// A program to run, with its standard input.
 pub(super) struct PreparedProgram {
@@ -34,7 +34,7 @@ impl From<Command> for PreparedProgram {
     }
 }
 
-/// Prepares the program of a check, to run under the account `user`.
+/// Prepares a check program, to run under the account `user`.
 pub(super) fn prepare_check(
     command: &[String],
     user: &str,
@@ -49,7 +49,7 @@ pub(super) fn prepare_check(
     Ok(prepared.into())
 }
 
-/// Prepares the program of a notifier, to run under its account. The lines are untrusted: they come from the daemon.
+/// Prepares a notifier's program, to run under its account. The lines are untrusted: they come from the daemon.
 pub(super) fn prepare_notifier(
     name: &str,
     (command, user): &(Vec<String>, String),
@@ -57,8 +57,8 @@ pub(super) fn prepare_notifier(
     lost: u64,
 ) -> Result<PreparedProgram, String> {
     let is_invalid =
-        |line: &String| line.len() > LINE_MAX_BYTES || line.chars().any(char::is_control);
-    if lines.len() > LINES_MAX || lines.iter().any(is_invalid) {
+        |line: &String| line.len() > MAX_LINE_BYTES || line.chars().any(char::is_control);
+    if lines.len() > MAX_LINES || lines.iter().any(is_invalid) {
         return Err("a message is too long or contains control characters".to_owned());
     }
     let mut prepared = prepare_as(command, user)?;
@@ -82,7 +82,7 @@ pub(super) fn prepare_notification(
 ) -> Result<PreparedProgram, String> {
     let mut prepared = prepare(command)?;
     for (name, value) in values {
-        if value.len() > VALUE_MAX_BYTES || value.contains('\0') {
+        if value.len() > MAX_VALUE_BYTES || value.contains('\0') {
             return Err(format!("{name} is too long or contains NUL"));
         }
         prepared.env(name, value);

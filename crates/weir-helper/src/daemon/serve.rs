@@ -22,9 +22,9 @@ use crate::Error;
 use crate::message::Envelope;
 
 /// Maximum number of programs that run at the same time.
-const PROGRAMS_MAX: usize = 4096;
+const MAX_PROGRAMS: usize = 4096;
 /// Maximum number of requests queued in this process; further requests wait in the channel.
-const REQUESTS_MAX: usize = 256;
+const MAX_QUEUED_REQUESTS: usize = 256;
 
 /// Serves a daemon at the other end of the channel until it exits. `configuration` is the file of `weir run`. Must be
 /// called inside a tokio runtime.
@@ -38,11 +38,11 @@ pub async fn serve_daemon(channel: Channel, configuration: &Path) -> Result<(), 
         policies: Policies::new(configuration),
         channel: Arc::clone(&channel),
         running: HashMap::new(),
-        pings: Arc::new(Semaphore::new(ping::RELAYS_MAX)),
+        pings: Arc::new(Semaphore::new(ping::MAX_RELAYS)),
         exits,
     };
     helper.send(NO_REQUEST, &HelperReply::Started, None);
-    let (sender, mut requests) = mpsc::channel(REQUESTS_MAX);
+    let (sender, mut requests) = mpsc::channel(MAX_QUEUED_REQUESTS);
     std::thread::spawn(move || {
         while let Ok(Some(message)) = channel.receive() {
             if sender.blocking_send(message.bytes).is_err() {
@@ -256,7 +256,7 @@ impl Helper {
 
     /// Prepares the program of a request, if the policy permits it.
     fn prepare_program(&mut self, request: &DaemonRequest) -> Result<PreparedProgram, Failure> {
-        if self.running.len() >= PROGRAMS_MAX {
+        if self.running.len() >= MAX_PROGRAMS {
             return Err(Errno::AGAIN.into());
         }
         let prepared = match request {

@@ -153,7 +153,7 @@ fn request_body_is_forwarded_up_to_its_end() {
         exchange.client_data(b"ab").unwrap(),
         RequestStep {
             consumed: 2,
-            forward: 2,
+            forward_len: 2,
             trailers: Vec::new()
         }
     );
@@ -162,7 +162,7 @@ fn request_body_is_forwarded_up_to_its_end() {
         (2, false)
     );
     let last = exchange.client_data(b"cdeGET /").unwrap();
-    assert_eq!((last.consumed, last.forward), (3, 3));
+    assert_eq!((last.consumed, last.forward_len), (3, 3));
     assert_eq!(
         (exchange.request_content(), exchange.request_done()),
         (5, true)
@@ -174,7 +174,7 @@ fn request_body_is_forwarded_up_to_its_end() {
     let upload = chunked
         .client_data(b"3\r\nabc\r\n2\r\nde\r\n0\r\n\r\nGET")
         .unwrap();
-    assert_eq!((upload.consumed, upload.forward), (20, 20));
+    assert_eq!((upload.consumed, upload.forward_len), (20, 20));
     assert_eq!(
         (chunked.request_content(), chunked.request_done()),
         (5, true)
@@ -315,7 +315,7 @@ fn tunnels_forward_all_bytes_unchanged() {
         );
         assert!(exchange.is_tunnel() && exchange.is_answered() && !exchange.request_done());
         assert!(!exchange.response_done() && !exchange.client_persists());
-        assert_eq!(exchange.client_data(b"up").unwrap().forward, 2);
+        assert_eq!(exchange.client_data(b"up").unwrap().forward_len, 2);
         assert_eq!(client_output(&mut exchange, "down"), ("down".to_owned(), 4));
         assert_eq!(exchange.server_end(), ServerEnd::Complete);
     }
@@ -388,7 +388,7 @@ fn content_to_compress_is_passed_to_the_caller() {
         )
         .unwrap();
     assert_eq!((step.consumed, step.forward.len()), (input.len(), 0));
-    assert_eq!(&out[step.content..], b"abc");
+    assert_eq!(&out[step.content_start..], b"abc");
     assert_eq!(exchange.response_coding(), Some(Coding::Gzip));
     assert_eq!(
         exchange.response_remaining(),

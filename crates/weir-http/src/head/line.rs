@@ -100,9 +100,9 @@ fn absolute_target(target: &[u8], offset: usize, request: &mut Request) -> Resul
     if !is_authority(authority) {
         return Err(ParseError::Target);
     }
-    let host = offset + scheme.len();
-    request.authority = Some((host, host + authority_len));
-    request.path = (host + authority_len, offset + target.len());
+    let host_start = offset + scheme.len();
+    request.authority = Some((host_start, host_start + authority_len));
+    request.path = (host_start + authority_len, offset + target.len());
     Ok(())
 }
 

@@ -8,8 +8,8 @@ use super::{RequestId, RouteInput, RouteTable, TemplateContext, rewrite_path};
 use crate::parse_error::ParseError;
 use crate::path::{RequestPath, normalize};
 
-/// Maximum number of rewrites of one request; nginx has the same limit (`NGX_HTTP_MAX_URI_CHANGES`). A request that
-/// needs more rewrites gets a response with status 500.
+/// Maximum number of rewrites per request; nginx has the same limit (`NGX_HTTP_MAX_URI_CHANGES`). A request that needs
+/// more rewrites gets a response with status 500.
 pub const RESTARTS_MAX: usize = 10;
 
 /// The path that a route is chosen for.

@@ -1,4 +1,4 @@
-//! Expands templates: variables are replaced with values of one request. A value cannot add a line to a head or a
+//! Expands templates: variables are replaced with values from one request. A value cannot add a line to a head or a
 //! delimiter to a URL.
 
 use std::borrow::Cow;
@@ -40,13 +40,13 @@ pub enum RequestId<'a> {
 
 impl<'a> RequestId<'a> {
     /// Maximum length of an accepted identifier, in bytes.
-    pub const MAX: usize = 64;
+    pub const MAX_BYTES: usize = 64;
 
     /// Returns the identifier that a client sent, or `None` if it is empty, too long, or contains characters other than
     /// letters, digits and `-._~+/=:`.
     pub fn from_client(text: &'a [u8]) -> Option<Self> {
         let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~+/=:".contains(byte);
-        let is_valid = (1..=Self::MAX).contains(&text.len()) && text.iter().all(is_plain);
+        let is_valid = (1..=Self::MAX_BYTES).contains(&text.len()) && text.iter().all(is_plain);
         is_valid.then_some(Self::Sent(text))
     }
 
@@ -80,7 +80,7 @@ pub struct TemplateContext<'a> {
     pub client: SocketAddr,
     /// The port that the client connected to.
     pub port: u16,
-    /// The host of a request without one.
+    /// The host to use for a request that has none.
     pub default_host: &'a [u8],
     /// The request's identifier.
     pub request_id: RequestId<'a>,
@@ -88,13 +88,13 @@ pub struct TemplateContext<'a> {
     pub server: Option<&'a str>,
     /// The pool; empty if there is none.
     pub pool: &'a str,
-    /// The route.
+    /// The route that the request matched.
     pub route: Option<&'a Route>,
     /// Regular expression whose groups are used instead of those of the route's conditions.
     pub regex: Option<&'a TextRegex>,
 }
 
-/// Placeholder for the name of a server that is not selected yet. No other value contains this byte.
+/// Placeholder for the server name while no server is selected yet. No other value contains this byte.
 pub const SERVER_MARK: u8 = 0;
 
 /// Appends a template, expanded with the values of its variables. `?{query}` and `&{query}` are omitted if there is no
@@ -123,7 +123,7 @@ pub fn expand(
     }
 }
 
-/// Returns the key of a request in a map; hosts are in lower case.
+/// Returns the key for a request in a map; hosts are in lower case.
 pub fn map_key<'v>(map: &'v ValueMap, template_context: &TemplateContext<'v>) -> Cow<'v, [u8]> {
     let [Part::Variable(variable)] = map.key.parts() else {
         return Cow::Owned(key_text(&map.key, template_context));
@@ -301,8 +301,8 @@ impl<'a> TemplateContext<'a> {
         let path = self.route_input.target.path();
         let mut patterns = self.route.map_or(&[][..], |route| &route.when.paths).iter();
         let pattern = patterns.find(|pattern| glob(pattern.as_bytes(), path));
-        let fixed = pattern.map_or(0, |pattern| pattern.find('*').unwrap_or(pattern.len()));
-        path.get(fixed..).unwrap_or_default()
+        let prefix_len = pattern.map_or(0, |pattern| pattern.find('*').unwrap_or(pattern.len()));
+        path.get(prefix_len..).unwrap_or_default()
     }
 }
 

@@ -373,7 +373,7 @@ fn note_unused_acl(context: &Context<'_>, proxy: &Proxy, acl: &Line, notes: &mut
     }
     let reason = match has_lines {
         true => "no rule that uses it is imported",
-        false => "no rule of the section uses it",
+        false => "no rule in the section uses it",
     };
     acl.reject(notes, reason);
 }

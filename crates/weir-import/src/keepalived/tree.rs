@@ -1,4 +1,4 @@
-//! Builds blocks from lines: a directive is a line of words with an optional block in braces.
+//! Parses lines into a tree of blocks. A directive is a line of words, optionally followed by a block in braces.
 
 use super::line::Line;
 pub(super) use crate::block::Node;
@@ -21,7 +21,7 @@ pub(super) fn parse_blocks(notes: &mut Notes, lines: &[Line]) -> Vec<Node> {
     nodes
 }
 
-/// Returns the directives up to the closing brace or the end. `index` is advanced to the closing brace.
+/// Returns the directives up to the closing brace or the end of the file, and advances `index` to the closing brace.
 fn parse_block(notes: &mut Notes, lines: &[Line], index: &mut usize, depth: usize) -> Vec<Node> {
     let mut nodes: Vec<Node> = Vec::new();
     while let Some(line) = lines.get(*index) {
@@ -40,7 +40,7 @@ fn parse_block(notes: &mut Notes, lines: &[Line], index: &mut usize, depth: usiz
                     None => notes.add(line.position, "the block has no closing brace"),
                 }
                 match nodes.last_mut() {
-                    Some(owner) if owner.block.is_none() => owner.block = Some(inner),
+                    Some(directive) if directive.block.is_none() => directive.block = Some(inner),
                     _ => {
                         notes.add(line.position, "not imported: the block has no keyword");
                         for node in inner {
@@ -60,32 +60,32 @@ fn parse_block(notes: &mut Notes, lines: &[Line], index: &mut usize, depth: usiz
 
 fn parse_directive(position: Position, text: &str) -> Node {
     let words = split_words(text);
-    let keyword = text.find([' ', '\t']).unwrap_or(text.len());
+    let keyword_end = text.find([' ', '\t']).unwrap_or(text.len());
     Node {
         position,
         words,
-        arguments: text[keyword..].trim().to_owned(),
+        arguments: text[keyword_end..].trim().to_owned(),
         block: None,
     }
 }
 
-/// Splits a text at blanks; double quotes group words.
+/// Splits text at spaces and tabs; double quotes group words.
 fn split_words(text: &str) -> Vec<String> {
     let mut words = Vec::new();
     let mut remaining = text.trim();
     while !remaining.is_empty() {
-        let (word, tail) = match remaining.strip_prefix('"') {
+        let (word, rest) = match remaining.strip_prefix('"') {
             Some(inner) => inner.split_once('"').unwrap_or((inner, "")),
             None => remaining.split_at(remaining.find([' ', '\t', '"']).unwrap_or(remaining.len())),
         };
         words.push(word.to_owned());
-        remaining = tail.trim_start();
+        remaining = rest.trim_start();
     }
     words
 }
 
-/// Splits words with the quoting rules of a shell. Returns `None` if a quote is unterminated or the last character is a
-/// backslash.
+/// Splits text into words according to shell quoting rules. Returns `None` if a quote is unterminated or the last
+/// character is a backslash.
 pub(super) fn shell_words(text: &str) -> Option<Vec<String>> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;
@@ -109,7 +109,8 @@ pub(super) fn shell_words(text: &str) -> Option<Vec<String>> {
     quote.is_none().then_some(words)
 }
 
-/// Parses a program and its arguments. A first word with spaces, in quotes, is the whole command line.
+/// Parses a program path and its arguments. If the first word is quoted and contains spaces, it is the whole command
+/// line.
 pub(super) fn parse_command(text: &str) -> Option<Vec<String>> {
     let words = shell_words(text)?;
     match words.as_slice() {

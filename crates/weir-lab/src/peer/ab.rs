@@ -307,7 +307,7 @@ Transfer rate:          4596.12 [Kbytes/sec] received
         }
         let latency = latency(percentiles, &requests);
         assert_eq!(
-            [0.5, 0.99, 0.999, 0.9999, 1.0].map(|quantile| latency.at(quantile)),
+            [0.5, 0.99, 0.999, 0.9999, 1.0].map(|quantile| latency.quantile_ms(quantile)),
             [1.25, 2.6, 2.6, 20.0, 30.125]
         );
     }

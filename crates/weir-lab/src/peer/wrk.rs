@@ -113,7 +113,7 @@ mod tests {
         assert!(outcome.breakdown.contains("3 read errors"));
         let latency = outcome.latency.expect("quantiles");
         assert_eq!(
-            [0.5, 0.9999, 1.0].map(|quantile| latency.at(quantile)),
+            [0.5, 0.9999, 1.0].map(|quantile| latency.quantile_ms(quantile)),
             [1.5, 9.0, 9.0]
         );
         assert_eq!(

@@ -22,7 +22,7 @@ pub(super) fn render(page: &mut String, report: &Report) {
             (0.9999, "99.99 % of the requests took at most")
         };
         let bars = report.rows.iter().filter_map(|row| {
-            let value = row.timing.as_ref()?.latency.at(quantile);
+            let value = row.timing.as_ref()?.latency.quantile_ms(quantile);
             Some(Bar {
                 name: &row.name,
                 value,

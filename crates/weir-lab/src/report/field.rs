@@ -63,7 +63,7 @@ impl Metric {
             Self::KbytesPerSecond => row.kbytes_per_second,
             Self::Seconds => row.seconds,
             Self::Failed => row.failed as f64,
-            Self::Latency(quantile) => row.timing.as_ref()?.latency.at(quantile),
+            Self::Latency(quantile) => row.timing.as_ref()?.latency.quantile_ms(quantile),
             Self::Times(other) => {
                 let base = find(other)?.requests_per_second;
                 (base > 0.0).then(|| row.requests_per_second / base)?

@@ -83,7 +83,7 @@ fn slowest_request(report: &Report) -> Option<String> {
     let rows = report.rows.iter().filter(|row| !any || disturbed(row));
     let timed = rows.filter_map(|row| Some((row, row.timing.as_ref()?)));
     let all: Vec<(&Row, f64)> = timed
-        .map(|(row, timing)| (row, timing.latency.at(1.0)))
+        .map(|(row, timing)| (row, timing.latency.quantile_ms(1.0)))
         .collect();
     let (row, milliseconds) = all.iter().max_by(|a, b| a.1.total_cmp(&b.1))?;
     let change_count: usize = report
@@ -110,7 +110,8 @@ fn slow_server_latency(report: &Report) -> Option<String> {
         .rows
         .iter()
         .filter(|row| row.workload() == Some(workload));
-    let timed = rows.filter_map(|row| Some((row.method(), row.timing.as_ref()?.latency.at(0.99))));
+    let timed =
+        rows.filter_map(|row| Some((row.method(), row.timing.as_ref()?.latency.quantile_ms(0.99))));
     let all: Vec<(&str, f64)> = timed.collect();
     let best = all.iter().min_by(|a, b| a.1.total_cmp(&b.1))?;
     let worst = all.iter().max_by(|a, b| a.1.total_cmp(&b.1))?;

@@ -28,7 +28,12 @@ impl Serialize for Timing {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let quantiles: serde_json::Map<String, serde_json::Value> = TABLE_QUANTILES
             .iter()
-            .map(|quantile| (percent(*quantile), self.latency.at(*quantile).into()))
+            .map(|quantile| {
+                (
+                    percent(*quantile),
+                    self.latency.quantile_ms(*quantile).into(),
+                )
+            })
             .collect();
         let mut map = serializer.serialize_map(None)?;
         map.serialize_entry("latency_ms", &quantiles)?;
@@ -82,7 +87,7 @@ pub(super) fn cells(row: &Row) -> Vec<String> {
     cells.extend(
         TABLE_QUANTILES
             .iter()
-            .map(|quantile| format!("{:.2}", timing.latency.at(*quantile))),
+            .map(|quantile| format!("{:.2}", timing.latency.quantile_ms(*quantile))),
     );
     if let Some(shares) = &row.shares {
         cells.push(format!("{:.1}", shares.mean * 100.0));

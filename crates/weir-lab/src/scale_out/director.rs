@@ -1,4 +1,4 @@
-//! Runs a director: BIRD, and Weir or nftables rules.
+//! Runs a director: BIRD, and either Weir or nftables rules.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -17,14 +17,14 @@ use crate::process::{self, Daemon, Launcher};
 
 const SYNC_PORT: u16 = 8482;
 
-/// A director of the group.
+/// A director in the group.
 pub(super) struct Director {
     name: String,
     address: Ipv4Addr,
     namespace: Namespace,
     directory: PathBuf,
-    pins: PathBuf,
-    weir: PathBuf,
+    pin_directory: PathBuf,
+    weir_program: PathBuf,
     balancer: Option<Daemon>,
     bird: Option<Daemon>,
 }
@@ -38,7 +38,7 @@ pub(super) fn name(number: u8) -> String {
 }
 
 impl Director {
-    /// Starts the director with this number. The director announces the VIP when its servers are usable.
+    /// Starts director `number`. It announces the VIP once its servers are usable.
     pub(super) fn start(
         fabric: &Fabric<'_>,
         number: u8,
@@ -52,8 +52,8 @@ impl Director {
             address: address(number),
             namespace,
             directory: fabric.session.directory(&unique)?,
-            pins: fabric.session.pin_directory(&unique),
-            weir: fabric.weir.to_owned(),
+            pin_directory: fabric.session.pin_directory(&unique),
+            weir_program: fabric.weir.to_owned(),
             name,
             balancer: None,
             bird: None,
@@ -69,7 +69,7 @@ impl Director {
                     ("net/ipv4/conf/eth0/send_redirects", "0"),
                 ])?;
                 director.load_rules(servers)?;
-                director.announce_rules(true)?;
+                director.set_announced(true)?;
             }
             Balancer::Weir { has_sync, .. } => {
                 director.start_weir(number, max_directors, has_sync)?
@@ -145,7 +145,10 @@ impl Director {
         }
         let file = self.write("weir.toml", &text)?;
         let arguments = self.arguments(&["run", "-c", &file]);
-        self.balancer = Some(self.launcher().start("weir", &self.weir, &arguments)?);
+        self.balancer = Some(
+            self.launcher()
+                .start("weir", &self.weir_program, &arguments)?,
+        );
         wait_for(
             "weir",
             START_TIMEOUT,
@@ -158,7 +161,7 @@ impl Director {
     fn arguments(&self, args: &[&str]) -> Vec<OsString> {
         let mut arguments: Vec<OsString> = args.iter().map(Into::into).collect();
         arguments.extend(["--runtime-dir".into(), self.directory.join("run").into()]);
-        arguments.extend(["--pin-dir".into(), self.pins.clone().into()]);
+        arguments.extend(["--pin-dir".into(), self.pin_directory.clone().into()]);
         arguments
     }
 
@@ -166,10 +169,10 @@ impl Director {
     pub(super) fn run(&self, name: &str, args: &[&str]) -> Result<String> {
         let arguments = self.arguments(args);
         self.launcher()
-            .run(name, &self.weir, &arguments, START_TIMEOUT)
+            .run(name, &self.weir_program, &arguments, START_TIMEOUT)
     }
 
-    /// Publishes a configuration for the group.
+    /// Publishes a group configuration.
     pub(super) fn publish(&self, text: &str) -> Result<()> {
         let file = self.write("published.toml", text)?;
         let args = ["cluster", "publish", &file, "--guard", "0s"];
@@ -184,7 +187,7 @@ impl Director {
     }
 
     /// Adds or removes the route that BIRD announces, as Weir would.
-    fn announce_rules(&self, is_announced: bool) -> Result<()> {
+    fn set_announced(&self, is_announced: bool) -> Result<()> {
         let route = match is_announced {
             true => format!("  route {VIP}/32 blackhole;\n"),
             false => String::new(),
@@ -200,15 +203,15 @@ impl Director {
     /// Drains this director.
     pub(super) fn drain(&self, method: Method) -> Result<()> {
         match method.balancer {
-            Balancer::Rules => self.announce_rules(false),
+            Balancer::Rules => self.set_announced(false),
             Balancer::Weir { .. } => self.run("drain", &["node", "drain"]).map(drop),
         }
     }
 
     /// Reverts [`Self::drain`].
-    pub(super) fn ready(&self, method: Method) -> Result<()> {
+    pub(super) fn undrain(&self, method: Method) -> Result<()> {
         match method.balancer {
-            Balancer::Rules => self.announce_rules(true),
+            Balancer::Rules => self.set_announced(true),
             Balancer::Weir { .. } => self.run("ready", &["node", "ready"]).map(drop),
         }
     }
@@ -226,8 +229,8 @@ impl Director {
         }
     }
 
-    /// Returns the end of the balancer's log.
-    pub(super) fn tail(&self) -> String {
+    /// Returns the end of Weir's log.
+    pub(super) fn log_tail(&self) -> String {
         process::tail(&self.directory.join("weir.log"))
     }
 }
@@ -243,7 +246,7 @@ impl Drop for Director {
 }
 
 /// Returns stateless rules: a hash of the client's address and port, modulo the number of servers, selects the server.
-/// All directors have the same seed; by default, nftables would choose a random seed on each director.
+/// All directors use the same seed; by default, nftables would choose a random seed on each director.
 fn rules(servers: &[Ipv4Addr]) -> String {
     let numbered = servers.iter().enumerate();
     let numbered: Vec<String> = numbered.map(|(n, it)| format!("{n} : {it}")).collect();
@@ -263,7 +266,7 @@ fn rules(servers: &[Ipv4Addr]) -> String {
     )
 }
 
-/// Time limit for the router to remove the path of a failed or drained director.
+/// Time limit for the router to remove its path to a failed or drained director.
 pub(super) const PATH_REMOVAL_TIMEOUT: Duration = Duration::from_secs(20);
 
 #[cfg(test)]

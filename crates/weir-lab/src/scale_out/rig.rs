@@ -214,11 +214,11 @@ impl<'a> Rig<'a> {
             }
             Event::ServerDrainedDirectorAdded => {
                 self.drain_server()?;
-                self.directors[last].ready(self.method)?;
+                self.directors[last].undrain(self.method)?;
             }
             Event::ServerRemovedDirectorAdded => {
                 self.change_servers(SERVERS - 1)?;
-                self.directors[last].ready(self.method)?;
+                self.directors[last].undrain(self.method)?;
             }
             Event::ServerRemovedDirectorStarted => {
                 self.change_servers(SERVERS - 1)?;
@@ -311,7 +311,7 @@ impl<'a> Rig<'a> {
             "the members of the group to be present",
             START_TIMEOUT,
             || Ok(self.directors.iter().all(has_all).then_some(())),
-            || self.directors.iter().map(Director::tail).collect(),
+            || self.directors.iter().map(Director::log_tail).collect(),
         )
     }
 
@@ -332,7 +332,7 @@ impl<'a> Rig<'a> {
             "the servers to be up",
             START_TIMEOUT,
             || Ok(self.directors.iter().all(has_all).then_some(())),
-            || self.directors.iter().map(Director::tail).collect(),
+            || self.directors.iter().map(Director::log_tail).collect(),
         )
     }
 

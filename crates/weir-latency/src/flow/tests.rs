@@ -40,7 +40,8 @@ impl Connection {
             dest: 1,
             ..packet
         };
-        self.table.packet(&packet, (self.start_us + at_us) * 1_000);
+        self.table
+            .process_packet(&packet, (self.start_us + at_us) * 1_000);
     }
 
     /// Returns the value of the server's clock at a time since the SYN.
@@ -441,7 +442,7 @@ fn rescheduled_flow_is_ignored() {
         first: FirstPayload::Other,
     };
     let now = (connection.start_us + 20_000) * 1_000;
-    connection.table.packet(&packet, now);
+    connection.table.process_packet(&packet, now);
     connection.acknowledge(40_000, 700, 25_000);
     connection.check(&[], &[Reason::Rescheduled]);
 }
@@ -455,9 +456,9 @@ fn slot_is_not_reused_before_it_is_idle() {
         ..Packet::default()
     };
     let now = (connection.start_us + 20_000) * 1_000;
-    connection.table.packet(&other, now);
+    connection.table.process_packet(&other, now);
     assert_eq!(connection.table.count(Reason::TableFull), 1);
-    connection.table.packet(&other, now + SLOT_IDLE_NS);
+    connection.table.process_packet(&other, now + SLOT_IDLE_NS);
     assert_eq!(connection.table.count(Reason::TableFull), 1);
     connection.payload(1_900_000, 10, 0);
     connection.acknowledge(1_920_000, 10, 1_910_000);
@@ -546,7 +547,7 @@ fn http2_control_frames_are_not_requests() {
     connection.payload(50_000, 60, 26_200);
     connection.acknowledge(63_000, 300, 53_000);
     connection.check(&[6_000, 3_000], &[]);
-    // The same frames in records of TLS.
+    // The same frames in TLS records.
     let mut connection = Connection::new(1).open();
     connection.first_payload(11_000, 517, 0, FirstPayload::Tls);
     connection.acknowledge(22_000, 1_320, 12_000);

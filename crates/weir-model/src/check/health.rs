@@ -1,4 +1,4 @@
-//! Defines the health policy of a pool.
+//! Defines a pool's health policy.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::diff::duration;
 
 named_enum! {
-    /// How the results of several checks of one server are combined.
+    /// How the results of several checks on one server are combined.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
     pub enum Require {
         /// Up if every check passes.
@@ -17,7 +17,7 @@ named_enum! {
     }
 }
 
-/// How a pool reacts to the states of its servers.
+/// How a pool reacts to its servers' states.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Health {
     /// How the results of several checks are combined.

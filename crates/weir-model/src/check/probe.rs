@@ -131,7 +131,7 @@ pub struct Script {
 }
 
 named_enum! {
-    /// Record type of a DNS check.
+    /// DNS check record type.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
     pub enum DnsRecord {
         /// An IPv4 address.
@@ -208,7 +208,7 @@ pub enum DirectorProbe<'a> {
 }
 
 impl Probe {
-    /// Returns the kind of the probe.
+    /// Returns the probe kind.
     pub const fn kind(&self) -> ProbeKind {
         match self {
             Self::Tcp | Self::Exchange(_) => ProbeKind::Tcp,
@@ -232,7 +232,7 @@ impl Probe {
         self.kind().as_str()
     }
 
-    /// Returns the medium of the probe.
+    /// Returns the probe's medium.
     pub const fn medium(&self) -> Medium<'_> {
         match self {
             Self::Tcp
@@ -296,11 +296,11 @@ pub struct Http {
     pub host: Option<String>,
     /// Additional header fields, name and value.
     pub headers: Vec<(String, String)>,
-    /// Body of the request.
+    /// Request body.
     pub body: Option<String>,
     /// Status codes that pass, as inclusive ranges.
     pub status: Vec<(u16, u16)>,
-    /// Text that the body of the response must contain.
+    /// Text that the response body must contain.
     pub contains: Option<String>,
     /// Pattern that the body must match.
     pub pattern: Option<Pattern>,

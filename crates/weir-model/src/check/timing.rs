@@ -1,4 +1,4 @@
-//! Defines the timing and thresholds of a check, and the effect of its results.
+//! Defines a check's timing and thresholds, and the effect of its results.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ pub struct Timing {
     pub interval_down: Option<Duration>,
     /// Interval between probes of a server that is down and passed its last probe; `None` = `interval`.
     pub interval_rising: Option<Duration>,
-    /// Time limit of a whole probe: connect, TLS handshake, request and response.
+    /// Time limit for a whole probe: connect, TLS handshake, request and response.
     pub timeout: Duration,
     /// Consecutive successes required to mark a server up.
     pub rise: u32,
@@ -52,7 +52,7 @@ impl Default for Timing {
 }
 
 named_enum! {
-    /// State of a server before its first result.
+    /// A server's state before its first result.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
     pub enum Start {
         /// Used only while no other server is up; the first result sets the state immediately.

@@ -38,7 +38,7 @@ pub(super) fn summary(checks: &[Check]) -> String {
     }
 }
 
-/// Returns the kind of a check as in the configuration.
+/// Returns a check's kind as in the configuration.
 fn kind(check: &Check) -> &'static str {
     match (&check.probe, &check.target.tls) {
         (Probe::Http(_), Some(_)) => "https",

@@ -215,7 +215,7 @@ fn options(edits: Edits, old: &Route, new: &Route) -> Edits {
     })
 }
 
-/// Compares the `x_forwarded` setting of a route.
+/// Compares a route's `x_forwarded` setting.
 fn client_fields(
     edits: Edits,
     old: Option<&RouteClientFields>,
@@ -235,7 +235,7 @@ fn client_fields(
     })
 }
 
-/// Formats the users of a route.
+/// Formats a route's users.
 fn users(options: &RouteOptions) -> String {
     match &options.basic_auth {
         None => "inherited from the service".to_owned(),
@@ -244,7 +244,7 @@ fn users(options: &RouteOptions) -> String {
     }
 }
 
-/// Returns the map of a route that selects the pool by map; `None` for other actions.
+/// Returns the map by which a route selects its pool; `None` for other actions.
 fn map_of(route: &Route) -> Option<&ValueMap> {
     match &route.action {
         RouteAction::Mapped(map) => Some(map),

@@ -3,7 +3,7 @@
 use super::edit::{Edits, or_none};
 use crate::{Secret, ServerTls, ServiceTls, SniHost, TlsVersion};
 
-/// Compares the `tls` setting of a service, or of the admin address.
+/// Compares the `tls` setting of a service or of the admin listener.
 pub(super) fn of_service(
     edits: Edits,
     old: Option<&ServiceTls>,

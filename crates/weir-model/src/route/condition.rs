@@ -31,7 +31,7 @@ impl fmt::Display for ValuePattern {
 pub struct NamedCondition {
     /// Name; in lower case for a header field.
     pub name: String,
-    /// Pattern of the value; `None` = any value.
+    /// Pattern for the value; `None` = any value.
     pub value: Option<ValuePattern>,
 }
 
@@ -105,7 +105,7 @@ named_enum! {
         TlsVersion = "tls_version",
         /// SNI.
         TlsSni = "tls_sni",
-        /// Subject of the client certificate.
+        /// Client certificate subject.
         ClientCertSubject = "client_cert_subject",
         /// Header fields.
         Header = "header",

@@ -26,9 +26,9 @@ pub use self::slot::{
 /// All allocated rows.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Allocation {
-    /// Slots of services, by name.
+    /// Service slots, by name.
     pub services: BTreeMap<String, ServiceSlot>,
-    /// Rows of shared counters by `POOL SERVER PORT`.
+    /// Shared counter rows, by `POOL SERVER PORT`.
     pub shared: BTreeMap<String, u32>,
     /// The generation that was assigned last.
     pub last_generation: u32,
@@ -72,16 +72,16 @@ pub struct FreedRows {
     pub services: Vec<u32>,
     /// Names of the services that lost servers or were freed.
     pub changed_services: Vec<String>,
-    /// Whether rows of shared counters were freed too.
+    /// Whether shared counter rows were freed too.
     pub sharing_changed: bool,
 }
 
 /// Sizes and current state of the data plane, and the servers' weights.
 pub struct AllocationInput<'a> {
     /// Number of service rows, including row 0.
-    pub services: u32,
+    pub service_rows: u32,
     /// Number of server rows, including row 0.
-    pub dests: u32,
+    pub dest_rows: u32,
     /// Unix time in milliseconds.
     pub now_ms: u64,
     /// Returns the cursor of a service row.
@@ -108,7 +108,7 @@ impl PoolWeights {
             servers: servers
                 .map(|server| ServerWeight {
                     effective: server.weight,
-                    ordered: server.weight,
+                    base: server.weight,
                     quiesced: server.weight == 0,
                     ..ServerWeight::default()
                 })
@@ -123,8 +123,8 @@ impl PoolWeights {
 pub struct ServerWeight {
     /// The weight that the scheduler uses; 0 = no new flows.
     pub effective: u32,
-    /// The weight according to configuration and override only. It is the same on all directors of a group.
-    pub ordered: u32,
+    /// The weight from the configuration and the override alone. It is the same on all directors in a group.
+    pub base: u32,
     /// Whether failed checks remove the server from the list; [`Pool::on_remove`] applies to its flows.
     pub removed: bool,
     /// Whether the weight is 0 because of the configuration or a weight override: persistent clients may still use the
@@ -186,9 +186,9 @@ impl Allocation {
             });
         };
         if !self.services.contains_key(name) {
-            let row = self.index.rows.allocate(allocation_input.services);
+            let row = self.index.rows.allocate(allocation_input.service_rows);
             let row = row.ok_or(Error::TooManyServices {
-                max: allocation_input.services - 1,
+                max: allocation_input.service_rows - 1,
             })?;
             let slot = ServiceSlot::new(row, self.next_generation(), pool.l4_scheduler().kind);
             self.services.insert(name.to_owned(), slot);
@@ -227,8 +227,8 @@ impl Allocation {
         self.last_generation
     }
 
-    /// Assigns a row of shared counters to each server of a pool that several services use. The row stays shared when
-    /// only one service remains, because it counts existing flows.
+    /// Assigns a shared counter row to each server in a pool that several services use. The row stays shared when only
+    /// one service remains, because it counts existing flows.
     fn assign_shared_counts(&mut self, desired: &Indexed, former: &mut PreviousAllocation) {
         let mut may_free = false;
         for (name, before) in &former.services {
@@ -266,12 +266,12 @@ impl Allocation {
                 .is_some_and(|before| !rows(before).is_subset(&rows(slot)));
         }
         if may_free {
-            former.shared_removed = self.free_unshared();
+            former.shared_removed = self.free_unused_shared_rows();
         }
     }
 
-    /// Frees the rows of shared counters that no server uses, and returns them.
-    fn free_unshared(&mut self) -> Vec<(String, u32)> {
+    /// Frees the shared counter rows that no server uses, and returns them.
+    fn free_unused_shared_rows(&mut self) -> Vec<(String, u32)> {
         let used: BTreeSet<u32> = self.dests().filter_map(|(_, dest)| dest.shared).collect();
         let (kept, dropped): (Vec<_>, Vec<_>) = std::mem::take(&mut self.shared)
             .into_iter()
@@ -314,7 +314,7 @@ impl Allocation {
             .map_or(&[], Vec::as_slice)
     }
 
-    /// Returns every mark of a service, and its former marks that still have flows.
+    /// Returns all service marks, and the former marks that still have flows.
     pub fn marks(&self) -> BTreeSet<mark::Key> {
         let slots = self.services.values();
         slots.flat_map(|slot| slot.marks.iter().copied()).collect()
@@ -325,9 +325,9 @@ impl Allocation {
         self.index.ids_by_address.keys().copied()
     }
 
-    /// Frees the rows of removed servers without flows, and of removed services without servers. `ended` returns a
-    /// server's final totals if its flows have ended, otherwise `None`.
-    pub fn release(&mut self, ended: &dyn Fn(&DestSlot) -> Option<Totals>) -> FreedRows {
+    /// Frees the rows of removed servers that have no flows, and of removed services that have no servers.
+    /// `final_totals` returns a server's totals if it has no flows, otherwise `None`.
+    pub fn release(&mut self, final_totals: &dyn Fn(&DestSlot) -> Option<Totals>) -> FreedRows {
         self.ensure_index();
         let mut released = FreedRows::default();
         let mut may_free_shared = false;
@@ -348,7 +348,7 @@ impl Allocation {
                 if second_hops.contains(&dest.id) {
                     return true;
                 }
-                let Some(totals) = dest.removed.and_then(|_| ended(dest)) else {
+                let Some(totals) = dest.removed.and_then(|_| final_totals(dest)) else {
                     return true;
                 };
                 *retired = retired.plus(totals);
@@ -372,7 +372,7 @@ impl Allocation {
                 self.services.remove(&name);
             }
         }
-        released.sharing_changed = may_free_shared && !self.free_unshared().is_empty();
+        released.sharing_changed = may_free_shared && !self.free_unused_shared_rows().is_empty();
         released
     }
 

@@ -15,7 +15,7 @@ pub(super) struct DesiredServer<'a> {
     server: &'a Server,
     sorry: bool,
     effective: u32,
-    ordered: u32,
+    base: u32,
     failed: Option<Removal>,
     quiesced: bool,
     down: bool,
@@ -74,11 +74,11 @@ impl ServiceSlot {
                     );
                 }
                 None => {
-                    let id = ids
-                        .allocate(allocation_input.dests)
-                        .ok_or(Error::TooManyServers {
-                            max: allocation_input.dests - 1,
-                        })?;
+                    let id =
+                        ids.allocate(allocation_input.dest_rows)
+                            .ok_or(Error::TooManyServers {
+                                max: allocation_input.dest_rows - 1,
+                            })?;
                     *generation = generation.wrapping_add(1).max(1);
                     self.add_server(
                         DestSlot::new(id, *generation, desired, allocation_input.now_ms),
@@ -128,7 +128,7 @@ impl ServiceSlot {
         let dest = &mut self.dests[index];
         dest.name.clone_from(&desired.server.name);
         dest.weight = desired.server.weight;
-        dest.ordered = desired.ordered;
+        dest.base = desired.base;
         (dest.quiesced, dest.down) = (desired.quiesced, desired.down);
         if (dest.effective, dest.failed) == (desired.effective, desired.failed) {
             return;
@@ -158,7 +158,7 @@ impl ServiceSlot {
                 name: desired.server.name.clone(),
                 weight: desired.server.weight,
                 effective: desired.effective,
-                ordered: desired.ordered,
+                base: desired.base,
                 quiesced: desired.quiesced,
                 down: desired.down,
                 last_weight: desired.effective,
@@ -211,7 +211,7 @@ impl DestSlot {
             seq: 0,
             weight: desired.server.weight,
             effective: desired.effective,
-            ordered: desired.ordered,
+            base: desired.base,
             quiesced: desired.quiesced,
             down: desired.down,
             last_weight: desired.effective,
@@ -232,7 +232,7 @@ fn desired_servers<'a>(pool: &'a Pool, weights: &PoolWeights) -> Vec<DesiredServ
             server,
             sorry: false,
             effective: weight.effective,
-            ordered: weight.ordered,
+            base: weight.base,
             failed: weight.removed.then_some(pool.on_remove.into()),
             quiesced: weight.quiesced,
             down: weight.down,
@@ -245,7 +245,7 @@ fn desired_servers<'a>(pool: &'a Pool, weights: &PoolWeights) -> Vec<DesiredServ
             server,
             sorry: true,
             effective: if usable { 0 } else { weights.sorry },
-            ordered: 0,
+            base: 0,
             failed: None,
             quiesced: false,
             down: false,

@@ -90,7 +90,7 @@ impl From<OnRemove> for Removal {
 pub struct DestSlot {
     /// The row.
     pub id: u32,
-    /// Generation of the row, which changes with each owner.
+    /// Row generation, which changes whenever the row gets a new owner.
     pub generation: u32,
     /// Name in the configuration.
     pub name: String,
@@ -108,10 +108,10 @@ pub struct DestSlot {
     pub weight: u32,
     /// Effective weight, which the scheduler uses.
     pub effective: u32,
-    /// The weight according to configuration and override only. A director of a group builds its `maglev` table from
+    /// The weight from the configuration and the override alone. A director in a group builds its `maglev` table from
     /// these weights.
-    #[serde(default)]
-    pub ordered: u32,
+    #[serde(default, rename = "ordered")]
+    pub base: u32,
     /// Whether the weight is 0 because of the configuration or a weight override: persistent clients may still use the
     /// server.
     #[serde(default)]
@@ -141,7 +141,7 @@ pub(super) type Key = (IpAddr, Option<u16>, bool);
 impl DestSlot {
     /// Returns whether the server has entries in the `maglev` tables of all directors of a group while all checks pass.
     pub(crate) fn is_in_group_table(&self) -> bool {
-        self.removed.is_none() && !self.sorry && self.ordered > 0
+        self.removed.is_none() && !self.sorry && self.base > 0
     }
 
     pub(super) fn key(&self) -> Key {
@@ -158,7 +158,7 @@ impl DestSlot {
     }
 }
 
-/// A server with entries in the `maglev` table of a group.
+/// A server that has entries in a group's `maglev` table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct GroupServer {
     /// Its address.
@@ -166,16 +166,16 @@ pub struct GroupServer {
     /// Its port, if one is configured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<u16>,
-    /// Its weight according to configuration and override.
+    /// Its weight from the configuration and the override alone.
     pub weight: u32,
 }
 
-/// The servers of the last two tables of a service with a second hop.
+/// The servers in the last two tables of a service that uses a second hop.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GroupServerVersions {
     /// The current servers, sorted.
     pub present: Vec<GroupServer>,
-    /// The servers before the last change.
+    /// The servers before the last change, sorted.
     pub former: Vec<GroupServer>,
 }
 
@@ -190,15 +190,15 @@ impl GroupServerVersions {
 pub struct ServiceSlot {
     /// The row.
     pub row: u32,
-    /// Generation of the row, which changes with each owner.
+    /// Row generation, which changes whenever the row gets a new owner.
     pub generation: u32,
-    /// Canonical name of the scheduler that `start` belongs to.
+    /// Canonical name of the scheduler for which `start` was computed.
     pub scheduler: String,
-    /// Start of walks with a cursor that belongs to an older list.
+    /// Start of walks whose cursor is from an older list.
     pub start: StoredStart,
     /// The highest assigned `seq`.
     pub last_seq: u32,
-    /// Servers by `seq`, including removed servers with flows.
+    /// Servers in `seq` order, including removed servers that still have flows.
     pub dests: Vec<DestSlot>,
     /// Totals of servers whose rows were freed.
     pub retired: Totals,
@@ -233,7 +233,7 @@ impl ServiceSlot {
     }
 
     /// Records the servers in the tables of all directors, and the previous servers if they changed. `has_second_hop`:
-    /// whether servers forward packets of unknown connections.
+    /// whether servers forward packets for unknown connections.
     pub(super) fn record_group_servers(&mut self, has_second_hop: bool) {
         if !has_second_hop {
             self.agreed = GroupServerVersions::default();
@@ -244,7 +244,7 @@ impl ServiceSlot {
             .map(|dest| GroupServer {
                 address: dest.address,
                 port: dest.port,
-                weight: dest.ordered,
+                weight: dest.base,
             })
             .collect();
         servers.sort_unstable();

@@ -24,8 +24,8 @@ fn set_weights(
         sorry: 0,
     };
     let allocation_input = AllocationInput {
-        services: 16,
-        dests: DEST_ROWS,
+        service_rows: 16,
+        dest_rows: DEST_ROWS,
         now_ms,
         cursor: &|_| Cursor::default(),
         weights: &weights,
@@ -42,14 +42,14 @@ fn set_weights(
 const fn weight(effective: u32) -> ServerWeight {
     ServerWeight {
         effective,
-        ordered: effective,
+        base: effective,
         removed: false,
         quiesced: false,
         down: false,
     }
 }
 
-/// Returns the services `one` and `two` of one pool.
+/// Returns the services `one` and `two`, which use the same pool.
 fn two_services() -> Desired {
     let mut wanted = desired(SchedulerKind::Wlc, &[("10.0.0.1", 1), ("10.0.0.2", 1)]);
     let mut second = Service::new("two", Forward::Nat, "pool");
@@ -281,7 +281,7 @@ fn marks_are_listeners_of_their_family() {
     );
     assert_eq!(mark::key(&mark(9, Family::V6)), (true, 9));
     let network = NetworkState {
-        marks: Some(Pair { entry: 5, exit: 6 }),
+        mark_devices: Some(Pair { entry: 5, exit: 6 }),
         ..NetworkState::default()
     };
     let settings = rows_of(&wanted, &allocation, &network).settings;
@@ -298,7 +298,7 @@ fn settings_depend_on_network_state() {
     let cases = [
         (
             NetworkState {
-                local: [ip("10.0.0.1")].into(),
+                local_addresses: [ip("10.0.0.1")].into(),
                 ..network()
             },
             SETTINGS_LOCAL_NAT,

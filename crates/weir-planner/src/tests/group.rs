@@ -42,8 +42,8 @@ fn set_down(allocation: &mut Allocation, desired: &Desired, down: &[&str]) {
         weights
     };
     let allocation_input = AllocationInput {
-        services: 16,
-        dests: DEST_ROWS,
+        service_rows: 16,
+        dest_rows: DEST_ROWS,
         now_ms: 1,
         cursor: &|_| Cursor::default(),
         weights: &weights,

@@ -141,7 +141,7 @@ fn service_record_has_every_field_of_the_row() {
         ..weir_abi::Service::ZERO
     };
     assert_ne!(expected.generation, 0);
-    assert_eq!(row.record(100, 200), expected);
+    assert_eq!(row.to_record(100, 200), expected);
 }
 
 #[test]
@@ -355,7 +355,7 @@ fn vip_record_has_every_field_of_the_row() {
         ranges_len: 3,
         ..Vip::ZERO
     };
-    assert_eq!(row.record(300), expected);
+    assert_eq!(row.to_record(300), expected);
 }
 
 #[test]

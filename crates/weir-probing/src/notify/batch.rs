@@ -23,14 +23,14 @@ use crate::post::PostClient;
 /// How long changes are collected. Changes with a common cause, such as a network failure, arrive within this time.
 const COLLECTION_TIME: Duration = Duration::from_secs(1);
 /// Maximum number of queued changes; further changes are counted and dropped.
-const QUEUE_MAX: usize = 1_000;
+const MAX_QUEUED_CHANGES: usize = 1_000;
 /// Time limit for each program, request and email.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Maximum length of a line for the privileged helper.
-const LINE_MAX_BYTES: usize = 1024;
+const MAX_LINE_BYTES: usize = 1024;
 /// Maximum total length of the lines for the privileged helper.
-const MESSAGE_MAX_BYTES: usize = 24 << 10;
+const MAX_MESSAGE_BYTES: usize = 24 << 10;
 
 /// A state change, in the form that is sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -136,7 +136,7 @@ impl Notifiers {
 
 impl RunningNotifier {
     fn start(notifier: &Notifier) -> Self {
-        let (queue, entries) = mpsc::channel(QUEUE_MAX);
+        let (queue, entries) = mpsc::channel(MAX_QUEUED_CHANGES);
         let lost = Arc::new(AtomicU64::new(0));
         drop(tokio::spawn(deliver(
             notifier.clone(),
@@ -215,7 +215,7 @@ fn render_text(batch: &[Entry], lost: u64) -> String {
     text
 }
 
-/// Runs the program as its configured user, in a separate process group. When the program exits, the remaining
+/// Runs the program under its configured account, in a separate process group. When the program exits, the remaining
 /// processes of the group are killed.
 async fn run_program(notifier: &Notifier, batch: &[Entry], lost: u64) -> io::Result<()> {
     let Some((program, arguments)) = notifier.command.split_first() else {
@@ -257,9 +257,9 @@ fn helper_request(name: &str, batch: &[Entry], mut lost: u64) -> Program {
     let mut lines = Vec::new();
     let mut length = 0;
     for mut line in batch.iter().map(Entry::format_line) {
-        line.truncate(line.floor_char_boundary(LINE_MAX_BYTES));
+        line.truncate(line.floor_char_boundary(MAX_LINE_BYTES));
         length += line.len();
-        if length > MESSAGE_MAX_BYTES {
+        if length > MAX_MESSAGE_BYTES {
             lost += 1;
         } else {
             lines.push(line);

@@ -16,8 +16,8 @@ use crate::wheel::Deadline;
 const SURPLUS_MS: u64 = 1_000;
 
 impl Context {
-    /// Takes an idle connection for `session`, which holds a slot of the server. If `verify` is true, first checks
-    /// with a system call that the connection is still open.
+    /// Takes an idle connection for `session`, which holds a slot on the server. If `verify` is true, first checks with
+    /// a system call that the connection is still open.
     pub(crate) fn reuse(
         &mut self,
         target: &Target,

@@ -33,7 +33,7 @@ pub(crate) struct Upstream {
     /// Number of exchanges before the current one.
     pub(crate) served: u32,
     pub(crate) deadline: Deadline,
-    /// Limits of the connection while it is idle, which apply in the idle pool too.
+    /// Limits for the connection while it is idle, which apply in the idle pool too.
     pub(crate) idle_limits: IdleLimits,
 }
 
@@ -47,7 +47,7 @@ pub(crate) struct IdleLimits {
 }
 
 impl Context {
-    /// Starts a connection for `session`, which holds a slot of the server.
+    /// Starts a connection for `session`, which holds a slot on the server.
     pub(crate) fn open(
         &mut self,
         target: &Arc<Target>,
@@ -107,7 +107,7 @@ impl Context {
             connection.pipe_state(),
         );
         let pipe = Rc::new(RefCell::new(pipe));
-        connection.add_request(Rc::clone(&pipe), service.server_requests);
+        connection.add_request(Rc::clone(&pipe), service.max_server_requests);
         let key = self.upstreams.insert(Upstream {
             transport: Transport::stream(StreamPipeEnd(Rc::clone(&pipe))),
             target: Arc::clone(target),

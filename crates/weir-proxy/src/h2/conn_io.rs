@@ -114,7 +114,7 @@ impl ConnIo {
         counter.map_or(0, FrameCounter::take_client_error_resets)
     }
 
-    /// Returns the counts of frames since the last call.
+    /// Returns the frame counts since the last call.
     pub(super) fn take_counts(&mut self) -> FrameCounts {
         let counter = self.counter.as_mut();
         counter.map_or_else(FrameCounts::default, FrameCounter::take_counts)
@@ -131,7 +131,7 @@ impl ConnIo {
             < INBOX_MAX.max(held_len + 1)
     }
 
-    /// Reads and discards input of a closed connection. Returns whether the peer may still send.
+    /// Reads and discards input from a closed connection. Returns whether the peer may still send.
     pub(super) fn discard(&mut self, scratch: &mut [u8]) -> bool {
         while self.ready.readable {
             match self.transport.read(&mut self.ready, scratch) {

@@ -4,7 +4,7 @@
 //! has to close the connection. This module therefore replaces such a field with one of the same table size, and
 //! appends a field that h2 treats as a stream error (RFC 9113 section 8.1.1). Blocks without errors pass unchanged.
 //!
-//! Only the kind and size of each recent entry of the client's dynamic table are stored.
+//! Only the kind and size of each recent entry in the client's dynamic table are stored.
 
 use super::huffman;
 
@@ -116,10 +116,10 @@ pub(super) enum BlockCheck {
     TooLarge,
 }
 
-/// Checks the field blocks of one connection.
+/// Checks the field blocks on one connection.
 #[derive(Debug)]
 pub(super) struct BlockChecker {
-    /// Kinds of the most recent entries of the client's table, by insertion number modulo [`ENTRIES_MAX`].
+    /// Kinds of the most recent entries in the client's table, by insertion number modulo [`ENTRIES_MAX`].
     kinds: [Kind; ENTRIES_MAX],
     /// Sizes of these entries, or lower bounds if the name was indexed. No size exceeds the table size, 4096 bytes.
     sizes: [u16; ENTRIES_MAX],

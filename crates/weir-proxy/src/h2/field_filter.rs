@@ -27,7 +27,7 @@ const PADDED: u8 = 0x8;
 const PRIORITY: u8 = 0x20;
 const PRIORITY_LEN: usize = 5;
 
-/// The filter for the frames of one connection.
+/// The filter for the frames on one connection.
 #[derive(Debug)]
 pub(super) struct FieldFilter {
     blocks: BlockChecker,
@@ -37,7 +37,7 @@ pub(super) struct FieldFilter {
     held: Vec<u8>,
     last_offset: usize,
     /// The last stream that was opened, and the streams that may still send content or trailers.
-    stream: u32,
+    last_stream: u32,
     open: Vec<u32>,
     /// Whether all input passes because the client has violated the protocol; the framer handles the violation.
     is_disabled: bool,
@@ -75,7 +75,7 @@ impl FieldFilter {
             skip: PREFACE_LEN,
             held: Vec::new(),
             last_offset: 0,
-            stream: 0,
+            last_stream: 0,
             open: Vec::new(),
             is_disabled: false,
         }
@@ -132,10 +132,10 @@ impl FieldFilter {
 
     /// Holds back the bytes that belong to the current frame. Returns their number.
     fn hold_back(&mut self, bytes: &[u8], put: &mut impl FnMut(&[u8])) -> usize {
-        let have = self.held.len() - self.last_offset;
+        let received_len = self.held.len() - self.last_offset;
         let head = FrameHeader::read(&self.held[self.last_offset..]);
-        let wanted = head.map_or(HEADER_LEN, |head| HEADER_LEN + head.length);
-        let count = (wanted - have).min(bytes.len());
+        let wanted_len = head.map_or(HEADER_LEN, |head| HEADER_LEN + head.length);
+        let count = (wanted_len - received_len).min(bytes.len());
         self.held.extend_from_slice(&bytes[..count]);
         let Some(head) = FrameHeader::read(&self.held[self.last_offset..]) else {
             return count;
@@ -205,8 +205,8 @@ impl FieldFilter {
             }
             return true;
         }
-        if head.stream > self.stream {
-            self.stream = head.stream;
+        if head.stream > self.last_stream {
+            self.last_stream = head.stream;
             if !ends_stream {
                 // Nothing else removes the streams that Weir has reset.
                 if self.open.len() == OPEN_MAX {

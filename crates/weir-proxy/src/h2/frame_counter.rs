@@ -56,7 +56,7 @@ struct Frame {
     length: usize,
     kind: u8,
     flags: u8,
-    /// Error code of RST_STREAM.
+    /// RST_STREAM error code.
     code: u32,
 }
 
@@ -108,7 +108,7 @@ impl FrameParser {
     }
 }
 
-/// Counts the idle frames of one connection.
+/// Counts the idle frames on one connection.
 #[derive(Debug)]
 pub(super) struct FrameCounter {
     inbound: FrameParser,
@@ -126,7 +126,7 @@ pub(super) struct FrameCounter {
     counts: FrameCounts,
 }
 
-/// Counts of frames by type.
+/// Frame counts by type.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct FrameCounts {
     pub(super) headers: u64,
@@ -158,7 +158,7 @@ impl FrameCounter {
         }
     }
 
-    /// Returns the counts of frames since the last call.
+    /// Returns the frame counts since the last call.
     pub(super) fn take_counts(&mut self) -> FrameCounts {
         std::mem::take(&mut self.counts)
     }

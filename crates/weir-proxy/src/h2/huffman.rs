@@ -25,9 +25,9 @@ const LOOKUP_BITS: usize = 8;
 
 struct Codes {
     /// For each length: the first code, the index of its first symbol, and the number of symbols.
-    first: [u32; CODE_BITS_MAX + 1],
-    begin: [u16; CODE_BITS_MAX + 1],
-    count: [u16; CODE_BITS_MAX + 1],
+    first_code: [u32; CODE_BITS_MAX + 1],
+    first_symbol: [u16; CODE_BITS_MAX + 1],
+    symbol_count: [u16; CODE_BITS_MAX + 1],
     /// Symbols, ordered by code length and value.
     symbols: [u8; 256],
     /// Symbol and code length for the next eight bits; length 0 = the code is longer.
@@ -38,17 +38,17 @@ static CODES: Codes = codes();
 
 const fn codes() -> Codes {
     let mut all = Codes {
-        first: [0; CODE_BITS_MAX + 1],
-        begin: [0; CODE_BITS_MAX + 1],
-        count: [0; CODE_BITS_MAX + 1],
+        first_code: [0; CODE_BITS_MAX + 1],
+        first_symbol: [0; CODE_BITS_MAX + 1],
+        symbol_count: [0; CODE_BITS_MAX + 1],
         symbols: [0; 256],
         short: [(0, 0); 1 << LOOKUP_BITS],
     };
     let (mut code, mut index, mut length) = (0u32, 0usize, 1usize);
     while length <= CODE_BITS_MAX {
         code <<= 1;
-        all.first[length] = code;
-        all.begin[length] = index as u16;
+        all.first_code[length] = code;
+        all.first_symbol[length] = index as u16;
         let mut symbol = 0;
         while symbol < 256 {
             if LENGTHS[symbol] as usize == length {
@@ -61,7 +61,7 @@ const fn codes() -> Codes {
                         suffix += 1;
                     }
                 }
-                all.count[length] += 1;
+                all.symbol_count[length] += 1;
                 index += 1;
                 code += 1;
             }
@@ -111,9 +111,9 @@ pub(super) fn decode(text: &[u8], out: &mut Vec<u8>) -> Option<()> {
 fn decode_long(bits: u64, bit_count: usize) -> Option<(u8, usize)> {
     (LOOKUP_BITS + 1..=CODE_BITS_MAX.min(bit_count)).find_map(|length| {
         let code = (bits >> (bit_count - length)) as u32 & ((1 << length) - 1);
-        let nth = code.checked_sub(CODES.first[length])?;
-        let symbol = usize::from(CODES.begin[length]) + nth as usize;
-        (nth < u32::from(CODES.count[length])).then(|| (CODES.symbols[symbol], length))
+        let nth = code.checked_sub(CODES.first_code[length])?;
+        let symbol = usize::from(CODES.first_symbol[length]) + nth as usize;
+        (nth < u32::from(CODES.symbol_count[length])).then(|| (CODES.symbols[symbol], length))
     })
 }
 
@@ -128,13 +128,13 @@ pub(super) mod tests {
         let (mut out, mut bits, mut bit_count) = (Vec::new(), 0u64, 0usize);
         for byte in text {
             let length = usize::from(LENGTHS[usize::from(*byte)]);
-            let begin = usize::from(CODES.begin[length]);
-            let symbols = &CODES.symbols[begin..begin + usize::from(CODES.count[length])];
+            let begin = usize::from(CODES.first_symbol[length]);
+            let symbols = &CODES.symbols[begin..begin + usize::from(CODES.symbol_count[length])];
             let nth = symbols
                 .iter()
                 .position(|symbol| symbol == byte)
                 .expect("every byte has a code");
-            bits = bits << length | (u64::from(CODES.first[length]) + nth as u64);
+            bits = bits << length | (u64::from(CODES.first_code[length]) + nth as u64);
             bit_count += length;
             while bit_count >= 8 {
                 out.push((bits >> (bit_count - 8)) as u8);

@@ -9,7 +9,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, request, resp
 use weir_http::chunk::ChunkedParser;
 use weir_http::{Field, Framing, Name, Request, Response};
 
-/// Framing of a body in HTTP/1.1.
+/// HTTP/1.1 body framing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Coding {
     /// No body.
@@ -19,7 +19,7 @@ pub(crate) enum Coding {
     Chunked,
 }
 
-/// Appends the head of a request. `ended` is true if no body follows.
+/// Appends a request head. `ended` is true if no body follows.
 pub(crate) fn write_request(parts: &request::Parts, ended: bool, out: &mut Vec<u8>) -> Coding {
     out.extend_from_slice(parts.method.as_str().as_bytes());
     out.push(b' ');
@@ -64,7 +64,7 @@ pub(crate) fn write_request(parts: &request::Parts, ended: bool, out: &mut Vec<u
     coding
 }
 
-/// Appends the head of a response. `ended` is true if no body follows, `to_head` if the request was a HEAD request.
+/// Appends a response head. `ended` is true if no body follows, `to_head` if the request was a HEAD request.
 pub(crate) fn write_response(
     parts: &response::Parts,
     ended: bool,
@@ -169,7 +169,7 @@ fn header_map(head: &[u8], fields: &[Field]) -> Option<HeaderMap> {
     Some(map)
 }
 
-/// Converts the head of a response to a message. Returns `None` if that is not possible.
+/// Converts a response head to a message. Returns `None` if that is not possible.
 pub(crate) fn convert_response(
     head: &[u8],
     parsed: &Response,
@@ -181,7 +181,7 @@ pub(crate) fn convert_response(
     Some(message)
 }
 
-/// Converts the head of a request to a message. Returns `None` if that is not possible.
+/// Converts a request head to a message. Returns `None` if that is not possible.
 pub(crate) fn convert_request(
     head: &[u8],
     parsed: &Request,
@@ -206,14 +206,14 @@ pub(crate) fn convert_request(
     Some(message)
 }
 
-/// The parser of a message's content, in text that weir-http has validated.
+/// A parser for a message's content, in text that weir-http has validated.
 #[derive(Debug)]
 pub(crate) enum Content {
     Done,
     Length(u64),
     Chunked {
         chunks: Box<ChunkedParser>,
-        /// The text after the content: the last chunk's line and the trailers.
+        /// The text after the content: the last chunk's size line and the trailers.
         tail: Vec<u8>,
     },
     UntilEnd,

@@ -28,7 +28,7 @@ const TABLE_SLOTS: usize = 1 << 14;
 const UNITS_PER_S: u64 = 1 << 16;
 const SERVICE_UNITS_PER_S: u64 = 1_000_000_000;
 
-/// The budget of stream resets of a service, and of each client network.
+/// The stream reset budgets for a service and for each client network.
 #[derive(Debug)]
 pub(crate) struct ResetLimit {
     /// For each network, the time at which its allowance is full again. Created by the first reset.

@@ -37,7 +37,7 @@ use crate::wheel::Deadline;
 /// Receive windows of a stream and of the connection: how many bytes a client may send before a session reads them.
 const STREAM_WINDOW: u32 = 64 << 10;
 const CONNECTION_WINDOW: u32 = 1 << 20;
-/// Maximum number of bytes of a stream that wait for the socket.
+/// Maximum number of bytes per stream that wait for the socket.
 const SEND_BUFFER: usize = 64 << 10;
 /// Maximum number of read and write rounds before other connections are served.
 const ROUNDS_MAX: usize = 4;
@@ -83,7 +83,7 @@ pub(crate) struct H2ServerConn {
     pub(crate) resume_deadline: Deadline,
     /// Whether the socket is registered without read events, because reading is paused.
     reading_suspended: bool,
-    /// Whether the socket is registered for the events of its send buffer.
+    /// Whether the socket is registered for send buffer events.
     send_buffer_watched: bool,
     resets: u64,
     decayed_at: u64,
@@ -105,7 +105,7 @@ pub(crate) struct Upgrade {
     pub(crate) transport: Transport,
     pub(crate) ready: Readiness,
     pub(crate) watched: bool,
-    /// HEADERS frame of the request that was upgraded to h2c; empty = none.
+    /// HEADERS frame for the request that was upgraded to h2c; empty = none.
     pub(crate) first_frame: Vec<u8>,
     /// Bytes that were read from the client but not processed.
     pub(crate) input: Vec<u8>,
@@ -141,15 +141,15 @@ impl H2ServerConn {
         let service = &upgrade.local.service;
         let head = u32::try_from(service.head.head).unwrap_or(u32::MAX);
         let handshake = server::Builder::new()
-            .max_concurrent_streams(service.streams)
+            .max_concurrent_streams(service.max_streams)
             .initial_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)
             .max_send_buffer_size(SEND_BUFFER)
             .max_header_list_size(head)
             .enable_connect_protocol()
-            .max_concurrent_reset_streams(service.streams as usize)
+            .max_concurrent_reset_streams(service.max_streams as usize)
             // A browser that leaves a page may reset all of its streams in one read. Resets beyond that are counted.
-            .max_pending_accept_reset_streams(service.streams as usize)
+            .max_pending_accept_reset_streams(service.max_streams as usize)
             .reset_stream_duration(Duration::from_secs(5))
             .handshake(io.handle());
         Self {
@@ -213,7 +213,7 @@ impl H2ServerConn {
         self.local.service.timeouts
     }
 
-    /// Counts the frames of a turn.
+    /// Counts the frames that a turn has processed.
     fn count_frames(&mut self, cx: &Context) {
         let seen = self.io.take_counts();
         let details = self.local.service.details.of(cx.worker);
@@ -237,8 +237,8 @@ impl H2ServerConn {
         is_open
     }
 
-    /// Enables events of the send buffer once the buffer is full: short connections never need them. Returns whether
-    /// that succeeded.
+    /// Enables send buffer events once the buffer is full: short connections never need them. Returns whether that
+    /// succeeded.
     fn watch_send_buffer(&mut self, key: Key, cx: &Context) -> bool {
         if self.send_buffer_watched || self.io.is_flushed() {
             return true;
@@ -309,7 +309,7 @@ impl H2ServerConn {
     fn resume_reading(&mut self, key: Key, cx: &Context) {
         if self.reading_suspended && self.io.paused_until(cx.now).is_none() {
             let token = token::pack(token::H2_SERVER, key);
-            // Data that arrived during the pause is reported at once.
+            // Data that arrived during the pause is reported immediately.
             let resumed = self.io.transport.rewatch(&cx.epoll, token);
             self.reading_suspended = resumed.is_err();
             self.send_buffer_watched |= resumed.is_ok();
@@ -527,7 +527,7 @@ impl H2ServerConn {
             self.decayed_at = now;
         }
         self.resets += count;
-        if self.resets > RESET_FACTOR * u64::from(self.local.service.streams) {
+        if self.resets > RESET_FACTOR * u64::from(self.local.service.max_streams) {
             self.close_for_abuse();
         }
     }

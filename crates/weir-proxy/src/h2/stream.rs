@@ -1,4 +1,4 @@
-//! Serves one stream of a client's connection: writes its request as text for a session, and sends the response.
+//! Serves one stream on a client's connection: writes its request as text for a session, and sends the response.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -38,7 +38,7 @@ enum Reply {
     Done,
 }
 
-/// A stream of a client's connection.
+/// A stream on a client's connection.
 pub(super) struct Stream {
     pipe: Rc<RefCell<StreamPipe>>,
     /// Request content; `None` once it is complete.

@@ -23,18 +23,18 @@ const READ_MIN: usize = 2 << 10;
 /// Initial capacity in bytes: most heads fit, so writing one allocates once.
 const HEAD_CAPACITY: usize = 512;
 
-/// Tokens of connections with pending work.
+/// Tokens for connections with pending work.
 pub(crate) type Wakeups = Rc<RefCell<Vec<u64>>>;
 
 /// One HTTP/2 stream as a pair of byte buffers.
 #[derive(Debug)]
 pub(crate) struct StreamPipe {
-    /// Bytes from the stream. The session has read the first `read` bytes.
+    /// Bytes received on the stream. The session has read the first `read` bytes.
     inbound: Vec<u8>,
     read: usize,
     /// Whether the stream has finished sending.
     pub(crate) inbound_ended: bool,
-    /// Bytes for the stream.
+    /// Bytes to send on the stream.
     pub(crate) outbound: Vec<u8>,
     /// Maximum length of `outbound`. More than [`PIPE_MAX`] only while a longer head is incomplete.
     outbound_max: usize,

@@ -23,8 +23,8 @@ const SALT: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct AcceptValue(String);
 
-/// Appends the HTTP/1.1 head of the request, with a key generated from the random numbers `nonce`. Returns the accept
-/// value to expect.
+/// Appends the request's HTTP/1.1 head, with a key generated from the random numbers `nonce`. Returns the accept value
+/// to expect.
 pub(super) fn write_request(
     parts: &request::Parts,
     nonce: [u32; 4],

@@ -10,13 +10,13 @@ use std::time::{Duration, SystemTime};
 use weir_http::access::rfc3339;
 use weir_model::{AccessLog, LogTarget, SyslogFormat};
 
-/// Priority of syslog messages: facility local0, severity info (RFC 5424 section 6.2.1).
+/// Syslog message priority: facility local0, severity info (RFC 5424 section 6.2.1).
 const PRIORITY: u8 = 16 * 8 + 6;
 
 /// Maximum time that sending a message may block. Blocking delays other logs, but not the workers.
 const SEND_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Opens the destination of a log.
+/// Opens a log's destination.
 ///
 /// # Errors
 /// Fails if the file cannot be opened, or nothing listens on the socket.

@@ -12,17 +12,17 @@ use weir_model::{AccessLog, LogFormat, ProxyProtocol};
 
 use super::{ExchangeSummary, Log, LogRecord};
 
-/// Maximum number of concurrent taps of a service.
+/// Maximum number of concurrent taps on a service.
 pub const TAPS_MAX: usize = 4;
 
 /// Line format of a text tap.
 const TEXT_FORMAT: &str = "{time} {client}:{port} {method} {host} {target} {status} {pool}/{server} {total_ms} ms \
                     {bytes_in}/{bytes_out} {end}";
 
-/// The taps of all services, by name. Removed services have no strong reference.
+/// The taps on all services, by service name. Removed services have no strong reference.
 static SERVICES: Mutex<Option<HashMap<String, Weak<Taps>>>> = Mutex::new(None);
 
-/// The taps of a service.
+/// The taps on a service.
 #[derive(Debug, Default)]
 pub(crate) struct Taps {
     active: AtomicUsize,
@@ -30,7 +30,7 @@ pub(crate) struct Taps {
 }
 
 impl Taps {
-    /// Returns the taps of the service with this name.
+    /// Returns the taps on the service with this name.
     pub(crate) fn for_service(service: &str) -> Arc<Self> {
         let mut services = SERVICES.lock().unwrap_or_else(PoisonError::into_inner);
         let services = services.get_or_insert_default();
@@ -146,7 +146,7 @@ pub struct Tap {
 }
 
 impl Tap {
-    /// Opens a tap of a service. Lines are JSON objects if `json` is true, and text otherwise.
+    /// Opens a tap on a service. Lines are JSON objects if `json` is true, and text otherwise.
     ///
     /// # Errors
     /// See [`TapError`].
@@ -225,7 +225,7 @@ mod tests {
             server: "s",
             retries: 0,
             termination: *b"--",
-            route: 0,
+            route_line: 0,
         }
     }
 

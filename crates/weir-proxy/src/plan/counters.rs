@@ -36,9 +36,9 @@ pub(crate) struct Counters {
     pub(crate) pauses: Count,
     /// Current connections from clients, or idle connections to a server.
     pub(crate) current: Count,
-    /// Successes of a server.
+    /// Successful outcomes for a server.
     pub(crate) successes: Count,
-    /// Faults of a server, by [`Fault`].
+    /// Server faults, by [`Fault`].
     pub(crate) faults: [Count; Fault::COUNT],
 }
 

@@ -4,7 +4,7 @@
 
 use super::counters::Count;
 
-/// A counter of a service since the process started, or a current value.
+/// A service counter since the process started, or a current value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Detail {
     /// Requests in progress, over HTTP/1 and HTTP/2.
@@ -162,7 +162,7 @@ impl Detail {
     }
 }
 
-/// A worker's detail counters of a service, in the order of [`Detail::ALL`].
+/// A worker's detail counters for a service, in the order of [`Detail::ALL`].
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub(crate) struct Details([Count; Detail::ALL.len()]);

@@ -45,7 +45,7 @@ impl Histogram {
     }
 }
 
-/// The exchanges of a service, a route, a pool or a server in one worker.
+/// One worker's exchange counters for a service, route, pool or server.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub(crate) struct Exchanges {

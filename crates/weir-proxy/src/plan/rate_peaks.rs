@@ -9,7 +9,7 @@ const INTERVAL_MS: u64 = 900;
 #[derive(Debug, Default)]
 pub(crate) struct RatePeaks {
     /// Totals of connections and requests at the last sample.
-    last: [AtomicU64; 2],
+    last_totals: [AtomicU64; 2],
     /// Time of the last sample; 0 = none.
     sampled_at_ms: AtomicU64,
     peaks: [AtomicU32; 2],
@@ -24,7 +24,7 @@ impl RatePeaks {
             return;
         }
         self.sampled_at_ms.store(now_ms, Ordering::Relaxed);
-        for ((last, peak), total) in self.last.iter().zip(&self.peaks).zip(totals) {
+        for ((last, peak), total) in self.last_totals.iter().zip(&self.peaks).zip(totals) {
             let increase = total.saturating_sub(last.swap(total, Ordering::Relaxed));
             // The first sample has no predecessor to compare with.
             if last_ms > 0 {

@@ -1,4 +1,4 @@
-//! Builds the services of a plan from the configuration. Keeps existing state, and creates missing state.
+//! Builds a plan's services from the configuration. Keeps existing state, and creates missing state.
 
 use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
@@ -78,7 +78,7 @@ pub(super) fn build_service(
                 .map(|pool| pool.name.as_str())
                 .collect::<Vec<_>>(),
         ),
-        body_bytes: match has_body_limits {
+        max_body_bytes: match has_body_limits {
             true => u64::from(limits.body),
             false => 0,
         },
@@ -101,7 +101,7 @@ pub(super) fn build_service(
         head: HeadLimits::from(proxy),
         limits: Limits {
             // A route may have a higher limit, so the limit is applied once the route is known.
-            body_bytes: match has_body_limits {
+            max_body_bytes: match has_body_limits {
                 true => 0,
                 false => u64::from(limits.body),
             },
@@ -112,8 +112,8 @@ pub(super) fn build_service(
         reset_limit: resets.map(|(_, limit)| limit),
         connections: limits.connections,
         idle_servers: limits.idle_servers as usize,
-        server_requests: limits.server_requests,
-        streams: limits.streams,
+        max_server_requests: limits.server_requests,
+        max_streams: limits.streams,
         retry: RetryPolicy::new(limits.retries, proxy.retry_on.clone()),
         retry_percent: limits.retry_budget,
         forwarded: proxy.forwarded,
@@ -185,7 +185,7 @@ fn route_options(
                 retries,
                 options.retry_on.as_ref().unwrap_or(&proxy.retry_on).clone(),
             ),
-            body_bytes: u64::from(options.max_body.unwrap_or(proxy.limits.body)),
+            max_body_bytes: u64::from(options.max_body.unwrap_or(proxy.limits.body)),
             compression: options
                 .compression
                 .clone()
@@ -202,7 +202,7 @@ fn route_options(
     proxy.routes.iter().map(&mut build_options).collect()
 }
 
-/// Returns the mirrors of a route. An existing counter of copies in progress is kept if its limit is the same.
+/// Returns a route's mirrors. An existing counter of copies in progress is kept if its limit is the same.
 fn mirrors(
     retained: &mut RetainedState,
     proxy: &weir_model::Proxy,
@@ -226,9 +226,9 @@ fn mirrors(
         let concurrent =
             concurrent.or_insert_with(|| Arc::new(ConcurrencyLimit::total(settings.concurrent)));
         Some(Arc::new(Mirror {
-            pool: pools.iter().position(|pool| pool.name == settings.pool)?,
+            pool_index: pools.iter().position(|pool| pool.name == settings.pool)?,
             share: settings.share,
-            body_bytes: settings.body as usize,
+            max_body_bytes: settings.body as usize,
             path: settings.path.clone(),
             is_auth_request: false,
             concurrent: Arc::clone(concurrent),
@@ -240,7 +240,7 @@ fn mirrors(
     settings.filter_map(&mut mirror).collect()
 }
 
-/// Returns the `forward_auth` settings of a route.
+/// Returns a route's `forward_auth` settings.
 fn forward_auth(
     proxy: &weir_model::Proxy,
     route: &weir_model::Route,
@@ -259,12 +259,12 @@ fn forward_auth(
         rules: rules.clone(),
         mirror: Arc::new(Mirror {
             // If the pool does not exist, the response to every request is 503.
-            pool: pools
+            pool_index: pools
                 .iter()
                 .position(|pool| pool.name == rules.pool)
                 .unwrap_or(usize::MAX),
             share: 0,
-            body_bytes: 0,
+            max_body_bytes: 0,
             path: None,
             is_auth_request: true,
             concurrent: Arc::new(ConcurrencyLimit::total(weir_model::ForwardAuth::CONCURRENT)),
@@ -274,7 +274,7 @@ fn forward_auth(
     }))
 }
 
-/// Returns the limits of a route for each client. Known tables are kept if the limits are the same.
+/// Returns a route's limits for each client. Known tables are kept if the limits are the same.
 fn route_limits(
     retained: &mut RetainedState,
     proxy: &weir_model::Proxy,
@@ -294,14 +294,14 @@ fn route_limits(
         )
     });
     Some(Limits {
-        body_bytes: 0,
+        max_body_bytes: 0,
         rate: rate.clone(),
         concurrent: concurrent.clone(),
         key: limits.key.clone(),
     })
 }
 
-/// Returns the counter of a route's requests in progress. An existing counter is kept if its limit is the same.
+/// Returns the counter for a route's requests in progress. An existing counter is kept if its limit is the same.
 fn all_clients(
     retained: &mut RetainedState,
     proxy: &weir_model::Proxy,
@@ -315,7 +315,7 @@ fn all_clients(
     })
 }
 
-/// Returns the users of a service and of its routes; `None` = `basic_auth` is not used.
+/// Returns the users for a service and its routes; `None` = `basic_auth` is not used.
 fn service_users(proxy: &weir_model::Proxy) -> Option<ServiceUsers> {
     let of_route = |route: &weir_model::Route| route.options.as_ref()?.basic_auth.clone();
     let routes: Vec<_> = proxy.routes.iter().map(of_route).collect();
@@ -349,7 +349,7 @@ pub(super) fn set_misdirect(
     }
 }
 
-/// Builds the TLS configuration of a service from the current certificate files.
+/// Builds a service's TLS configuration from the current certificate files.
 fn build_tls(
     retained: &mut RetainedState,
     proxy: &weir_model::Proxy,
@@ -513,7 +513,7 @@ fn target(
     target
 }
 
-/// Returns the counters of a service, or of `part` of it. Known counters are kept.
+/// Returns the counters for a service, or for `part` of it. Known counters are kept.
 fn exchange_counters(
     retained: &mut RetainedState,
     workers: usize,
@@ -524,7 +524,7 @@ fn exchange_counters(
     Arc::clone(retained.or_insert_with(|| Arc::new(PerWorker::new(workers))))
 }
 
-/// Returns the listeners of a service: existing ones, ones with inherited sockets, or new ones.
+/// Returns a service's listeners: existing ones, ones with inherited sockets, or new ones.
 fn listeners(
     retained: &mut RetainedState,
     inherited: &mut HashMap<SocketAddr, Vec<OwnedFd>>,
@@ -586,7 +586,7 @@ fn limit_tables(retained: &mut RetainedState, proxy: &weir_model::Proxy) -> Limi
     tables.clone()
 }
 
-/// Returns the changes to the header of requests, including the request identifier.
+/// Returns the changes to request headers, including the request identifier.
 fn request_header(proxy: &weir_model::Proxy) -> HeaderEdits {
     let mut edits = proxy.request_header.clone();
     if let Some(name) = &proxy.request_id {
@@ -600,7 +600,7 @@ fn request_header(proxy: &weir_model::Proxy) -> HeaderEdits {
     edits
 }
 
-/// Returns the log of a service. An existing log is kept if its settings are the same.
+/// Returns a service's log. An existing log is kept if its settings are the same.
 fn log(
     retained: &mut RetainedState,
     workers: usize,

@@ -1,4 +1,4 @@
-//! Decides whether a request is admitted: verifies the user of `basic_auth`, and applies the limits of the route.
+//! Decides whether a request is admitted: verifies the `basic_auth` user, and applies the route's limits.
 
 use weir_http::{Field, Request};
 use weir_model::BasicAuth;
@@ -16,7 +16,7 @@ use crate::plan::Service;
 use crate::slab::Key;
 
 impl Session {
-    /// Verifies the user of the request whose head is at the start of `bytes`. Returns `None` if another thread
+    /// Verifies the user for the request whose head is at the start of `bytes`. Returns `None` if another thread
     /// verifies the password; the head is then handled again. Limits are applied before a password is verified, because
     /// verification is expensive. The second value is set if the limits have admitted the request.
     pub(super) fn verify_user(
@@ -56,7 +56,7 @@ impl Session {
             request,
             fields: &cx.fields,
             target,
-            body_received: 0,
+            received_body_bytes: 0,
             host: HostCheck::Allowed,
             tls: tls
                 .as_deref()
@@ -194,7 +194,7 @@ fn password_job(
     }
 }
 
-/// Applies the limits of a service and a route to a request whose password is not verified yet.
+/// Applies a service's limits and a route's limits to a request whose password is not verified yet.
 ///
 /// # Errors
 /// Returns the result for a request that exceeds a limit.
@@ -222,7 +222,7 @@ pub(super) fn admit(
     })
 }
 
-/// Applies the limits of a route. Returns the slots that the request takes.
+/// Applies a route's limits. Returns the slots that the request takes.
 ///
 /// # Errors
 /// Returns the response to a request that exceeds a limit.
@@ -246,7 +246,7 @@ pub(super) fn apply_limits(
     Ok([client_slot, global_slot])
 }
 
-/// Returns the user and password of a request.
+/// Returns the user and password in a request.
 fn authorization(head: &[u8], fields: &[Field]) -> Option<(String, Vec<u8>)> {
     let mut values = fields
         .iter()

@@ -58,8 +58,7 @@ impl Session {
         Some(true)
     }
 
-    /// Forwards part of the response's body through a pipe. Returns `None` if a pipe is not available or not
-    /// worthwhile.
+    /// Forwards part of the response body through a pipe. Returns `None` if a pipe is not available or not worthwhile.
     pub(super) fn splice_response(&mut self, key: Key, cx: &mut Context) -> Option<Step> {
         let remaining = self.request.exchange.response_remaining()?;
         if self.down.is_none() && remaining < SPLICE_MIN {
@@ -161,7 +160,7 @@ impl Session {
         Some(true)
     }
 
-    /// Forwards part of the request's body through a pipe. Returns `None` if a pipe is not available or not worthwhile.
+    /// Forwards part of the request body through a pipe. Returns `None` if a pipe is not available or not worthwhile.
     pub(super) fn splice_request(&mut self, key: Key, cx: &mut Context) -> Option<Step> {
         let remaining = self.request.exchange.request_remaining()?;
         if self.up.is_none() && remaining < SPLICE_MIN {

@@ -11,8 +11,8 @@ use super::Session;
 use crate::plan::Service;
 
 impl Session {
-    /// Returns the client of a request: the address that a trusted proxy sent, or the source address of the connection.
-    /// The port is always that of the connection.
+    /// Returns a request's client: the address that a trusted proxy sent, or the connection's source address. The port
+    /// is always that of the connection.
     #[inline]
     pub(super) fn client_of(&self, service: &Service, head: &[u8], fields: &[Field]) -> SocketAddr {
         let is_trusted = || {
@@ -56,7 +56,7 @@ impl Session {
         })
     }
 
-    /// Returns the rules of a route, or of the service if there is no route or the route has no rules.
+    /// Returns a route's rules, or the service's rules if there is no route or the route has none.
     fn client_rules<'a>(
         &self,
         service: &'a Service,

@@ -83,8 +83,11 @@ impl Session {
         };
         self.to_server
             .bytes
-            .extend_from_slice(&bytes[..request_step.forward]);
-        self.copy_content(cx, [&bytes[..request_step.forward], &request_step.trailers]);
+            .extend_from_slice(&bytes[..request_step.forward_len]);
+        self.copy_content(
+            cx,
+            [&bytes[..request_step.forward_len], &request_step.trailers],
+        );
         if self.is_collected() {
             if !self.request.exchange.request_done() {
                 self.request.selection.set_replay(Replay::Forbidden);

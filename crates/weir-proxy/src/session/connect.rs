@@ -90,9 +90,9 @@ impl Session {
             }
             target.release_slot();
             match verdict.next {
-                Next::Select { counted } => {
+                Next::Select { attempt } => {
                     self.trace_failure();
-                    self.count_retry(cx, Some(&target), counted);
+                    self.count_retry(cx, Some(&target), attempt);
                     output = self.decide(cx, Selection::select);
                 }
                 Next::Respond { status, reason } => {
@@ -183,7 +183,7 @@ impl Session {
         self.set_deadline(key, cx, ms);
     }
 
-    /// Records a result of the current request's server: a fault, or a success if `fault` is `None`.
+    /// Records a result for the current request's server: a fault, or a success if `fault` is `None`.
     pub(super) fn record_result(&self, cx: &Context, fault: Option<Fault>) {
         if let Some(upstream) = cx.upstreams.get(self.server) {
             upstream.target.record_result(cx.worker, fault);
@@ -191,9 +191,9 @@ impl Session {
     }
 
     /// Counts another attempt, after one at `target` has failed.
-    fn count_retry(&self, cx: &Context, target: Option<&Target>, counted: AttemptKind) {
+    fn count_retry(&self, cx: &Context, target: Option<&Target>, attempt: AttemptKind) {
         let service = &self.local.service;
-        if counted == AttemptKind::Retry {
+        if attempt == AttemptKind::Retry {
             service.counters.of(cx.worker).retries.add(1);
         }
         let pool = service.pools.get(self.request.pool);
@@ -203,14 +203,14 @@ impl Session {
             target.map(|target| &target.exchanges),
         ];
         for exchanges in parts.into_iter().flatten() {
-            match counted {
+            match attempt {
                 AttemptKind::Retry => exchanges.of(cx.worker).redispatches.add(1),
                 AttemptKind::Repetition => exchanges.of(cx.worker).repetitions.add(1),
             }
         }
     }
 
-    /// Reports a failure of the server to the selection. The request is then sent to another server, or Weir responds.
+    /// Reports a server failure to the selection. The request is then sent to another server, or Weir responds.
     pub(super) fn fail_server(&mut self, key: Key, cx: &mut Context, failure: Failure) -> Step {
         let verdict = self.decide(cx, |selection, context| {
             selection.handle_failure(failure, context)
@@ -224,12 +224,12 @@ impl Session {
             self.record_result(cx, Some(fault));
         }
         match verdict.next {
-            Next::Select { counted } => {
+            Next::Select { attempt } => {
                 self.to_server.sent = 0;
                 self.trace_failure();
                 let upstream = cx.upstreams.get(self.server);
                 let target = upstream.map(|upstream| &*upstream.target);
-                self.count_retry(cx, target, counted);
+                self.count_retry(cx, target, attempt);
                 self.leave_server(cx, false);
                 self.connect(key, cx)
             }

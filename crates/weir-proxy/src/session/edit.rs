@@ -26,7 +26,7 @@ pub(super) struct ResponseTexts<'a> {
 }
 
 impl Session {
-    /// Returns the values of variables for a request.
+    /// Returns the variable values for a request.
     #[inline]
     pub(super) fn template_context<'a>(
         &mut self,
@@ -50,7 +50,7 @@ impl Session {
         }
     }
 
-    /// Returns the `Host` field of a request to the servers of a pool. Returns `None` if the requested host is used: no
+    /// Returns the `Host` field for a request to a pool's servers. Returns `None` if the requested host is used: no
     /// other host is configured, or the configured template does not yield a valid host.
     pub(super) fn server_host<'t>(
         &mut self,
@@ -68,7 +68,7 @@ impl Session {
             self.template_context(route_input, default_host, &targets.pool, route, random);
         let mut host = Vec::new();
         route::expand(text, ValueEncoding::Field, &template_context, &mut host);
-        let is_valid = (1..=Pool::MAX_HOST).contains(&host.len())
+        let is_valid = (1..=Pool::MAX_HOST_BYTES).contains(&host.len())
             && host.iter().all(|byte| {
                 let mut parts = text.parts().iter();
                 let is_literal = |part: &Part| match part {
@@ -108,8 +108,8 @@ impl Session {
         })
     }
 
-    /// Applies the changes of the service and the route to a request. Appends new fields to `add`, and stores the
-    /// values of response fields that depend on the request. Returns the rewritten path, if any.
+    /// Applies the changes that the service and the route make to a request. Appends new fields to `add`, and stores
+    /// the values of response fields that depend on the request. Returns the rewritten path, if any.
     pub(super) fn edit_request(
         &mut self,
         service: &Service,
@@ -146,7 +146,7 @@ impl Session {
         route::rewrite_path(edits?.path.as_ref()?, template_context)
     }
 
-    /// Generates the texts of a response.
+    /// Generates the texts for a response.
     pub(super) fn response_texts<'a>(&self, service: &'a Service) -> ResponseTexts<'a> {
         let mut texts = ResponseTexts::default();
         let route = self
@@ -186,7 +186,7 @@ impl Session {
                                 .iter()
                                 .any(|name| name.eq_ignore_ascii_case(&field.name))
                     });
-                // A response from a server is never a file of the route.
+                // A response from a server is never one of the route's files.
                 if is_replaced || field.file.is_some() {
                     continue;
                 }
@@ -209,7 +209,7 @@ impl Session {
         texts
     }
 
-    /// Returns the changes to a response's head: the edits of the service and the route, and the sticky cookie. `head`
+    /// Returns the changes to a response's head: the service's and the route's edits, and the sticky cookie. `head`
     /// starts with the head as received.
     pub(super) fn response_edit<'a>(
         &self,
@@ -304,7 +304,7 @@ pub(super) fn replaces_cookie(edits: [Option<&HeaderEdits>; 2], copied: CopiedFi
         || copied.is_some_and(|(rules, _)| rules.replaces(b"cookie"))
 }
 
-/// Marks the fields of a request that `forward_auth` replaces, and appends the lines that replace them.
+/// Marks the request fields that `forward_auth` replaces, and appends the lines that replace them.
 pub(super) fn replace_copied(
     copied: CopiedFields<'_>,
     head: &[u8],

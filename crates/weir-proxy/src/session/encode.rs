@@ -9,7 +9,7 @@ use crate::encoder::Encoder;
 use crate::plan::Detail;
 use crate::plan::Service;
 
-/// Returns the compression rules of a route, or the service's rules if the route has no options.
+/// Returns a route's compression rules, or the service's rules if the route has no options.
 pub(super) fn compression(service: &Service, route: Option<usize>) -> Option<&Compression> {
     let options = route.and_then(|index| service.options.get(index)?.as_deref());
     match options {
@@ -54,14 +54,14 @@ impl Session {
         let Some(encoder) = &mut self.request.encoder else {
             return false;
         };
-        let content = (out.len() - step.content) as u64;
+        let content = (out.len() - step.content_start) as u64;
         let flush = is_server_idle && !is_last && content > 0;
-        let written = encoder.write(&out[step.content..], flush);
-        out.truncate(step.content);
+        let written = encoder.write(&out[step.content_start..], flush);
+        out.truncate(step.content_start);
         encoder.take(out);
         let service = &self.local.service;
         service.detail(cx.worker, Detail::CompressedIn).add(content);
-        let output_bytes = (out.len() - step.content) as u64;
+        let output_bytes = (out.len() - step.content_start) as u64;
         service
             .detail(cx.worker, Detail::CompressedOut)
             .add(output_bytes);

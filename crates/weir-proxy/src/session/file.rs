@@ -18,7 +18,7 @@ use crate::plan::Service;
 use crate::slab::Key;
 use crate::static_file::{self, PART_MAX, Query, QueryResult, Response};
 
-/// Returns the query for the file of a request, and the state of its transfer.
+/// Returns the file query for a request, and the transfer state.
 pub(super) fn file_request(
     service: &Service,
     files: &Arc<StaticFiles>,
@@ -59,7 +59,7 @@ pub(super) fn file_request(
     let transfer = Transfer {
         awaited_job: None,
         target: [path, b"/", route_input.target.query_part()].concat(),
-        missing_status: files.missing,
+        missing_status: files.missing_status,
         fallback: None,
         is_allowed,
         edits,
@@ -70,7 +70,7 @@ pub(super) fn file_request(
 }
 
 impl Session {
-    /// Starts a job that looks for the file of a request.
+    /// Starts a job that looks for the requested file.
     pub(super) fn begin_file(
         &mut self,
         key: Key,

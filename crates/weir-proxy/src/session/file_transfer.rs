@@ -1,4 +1,4 @@
-//! Holds the state of a file transfer to a client.
+//! Holds a file transfer's state.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -13,11 +13,11 @@ use crate::job_result::Ticket;
 pub(super) struct Transfer {
     /// The job whose result is awaited.
     pub(super) awaited_job: Option<Ticket>,
-    /// Path and query of the request, for a redirect.
+    /// Request path and query, for a redirect.
     pub(super) target: Vec<u8>,
-    /// Status of the response if there is no file.
+    /// Response status if no file is found.
     pub(super) missing_status: u16,
-    /// The request that is sent to a server if there is no file.
+    /// The request that is sent to a server if no file is found.
     pub(super) fallback: Option<Box<Request>>,
     /// Whether the method is allowed for files.
     pub(super) is_allowed: bool,
@@ -25,11 +25,11 @@ pub(super) struct Transfer {
     pub(super) edits: Vec<Line>,
     /// Names of fields that the configuration removes.
     pub(super) removed_fields: Vec<String>,
-    /// Progress of the response; `None` until its head was sent.
+    /// Response progress; `None` until the head was sent.
     pub(super) progress: Option<FileProgress>,
 }
 
-/// Progress of a response with a file.
+/// Progress of sending a file.
 #[derive(Debug)]
 pub(super) struct FileProgress {
     pub(super) status: u16,
@@ -72,7 +72,7 @@ impl Transfer {
         self.awaited_job == Some(ticket)
     }
 
-    /// Returns whether the head of the response was sent.
+    /// Returns whether the response head was sent.
     pub(super) const fn is_answered(&self) -> bool {
         self.progress.is_some()
     }
@@ -95,7 +95,7 @@ impl Transfer {
         kept.map(|(_, line)| *line).collect()
     }
 
-    /// Returns the fields that the configuration adds to a response without a file.
+    /// Returns the fields that the configuration adds to a response that Weir generates.
     pub(super) fn local_response_fields(&self, status: u16) -> LocalResponseFields {
         let mut fields = LocalResponseFields::default();
         for line in self.lines(status, None) {

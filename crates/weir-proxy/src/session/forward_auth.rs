@@ -46,7 +46,7 @@ const RETURNED_FIELDS: [&str; 7] = [
     "Vary",
 ];
 
-/// Fields of the client's request about its body, ranges and conditions, which the authorization request omits.
+/// Fields in the client's request about its body, ranges and conditions, which the authorization request omits.
 const OMITTED_FIELDS: [&str; 12] = [
     "content-type",
     "content-encoding",
@@ -135,7 +135,7 @@ impl Session {
             request,
             fields,
             target,
-            body_received: 0,
+            received_body_bytes: 0,
             host: HostCheck::Allowed,
             tls: tls
                 .as_deref()
@@ -199,7 +199,7 @@ impl Session {
         input: RouteInput<'_>,
         route: Option<usize>,
     ) -> Option<MirrorCopy> {
-        let targets = service.pools.get(rules.mirror.pool)?;
+        let targets = service.pools.get(rules.mirror.pool_index)?;
         let Admission::Counted(slot) = rules.mirror.concurrent.admit(0) else {
             return None;
         };
@@ -257,7 +257,7 @@ impl Session {
             port: self.port,
             slot,
             exchange,
-            head: bytes.len(),
+            head_len: bytes.len(),
             bytes,
             hash: self.hash_for(targets, input),
             auth_request: None,
@@ -296,8 +296,8 @@ impl Session {
         self.run(Step::Continue, key, cx)
     }
 
-    /// Responds to a request of a route with `forward_auth` if it was not allowed. Returns `None` if it was allowed, or
-    /// if the route has no `forward_auth`.
+    /// Rejects a request on a `forward_auth` route if it was not allowed. Returns `None` if it was allowed, or if the
+    /// route has no `forward_auth`.
     pub(super) fn reject_unauthorized(
         &mut self,
         key: Key,
@@ -440,7 +440,7 @@ fn has_line(name: &[u8], lines: &[u8]) -> bool {
     })
 }
 
-/// Returns the head of the final response.
+/// Returns the final response head.
 fn final_head(bytes: &[u8]) -> &[u8] {
     let mut rest = bytes;
     while let Ok(Some(end)) = head_end(rest, 0) {
@@ -453,7 +453,7 @@ fn final_head(bytes: &[u8]) -> &[u8] {
     &[]
 }
 
-/// Returns the names and values of the lines of a head that has been parsed.
+/// Returns the names and values of the lines in a head that has been parsed.
 fn lines(head: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     let lines = head.split(|byte| *byte == b'\n').skip(1);
     lines.filter_map(|line| {

@@ -1,4 +1,4 @@
-//! Handles TLS handshakes with clients, TLS failures of servers, and the server name of TCP connections.
+//! Handles TLS handshakes with clients, TLS failures with servers, and the server name in TCP connections.
 
 use weir_http::hello::{self, SniResult};
 use weir_model::ProxyProtocol;

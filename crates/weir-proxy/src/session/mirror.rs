@@ -1,4 +1,4 @@
-//! Sends copies of requests to the pool of a route's `mirror`.
+//! Sends request copies to the pool that a route's `mirror` specifies.
 //!
 //! A copy is collected while its request is received. When the request is complete, a separate session without a client
 //! sends the copy, and discards the response. A copy therefore uses the same selection, connections, TLS and HTTP/2 as
@@ -26,7 +26,7 @@ use crate::transport::Transport;
 const FRAMING_ROOM: usize = 4 << 10;
 
 impl Session {
-    /// Starts the copies of a request for the mirrors of its route. `edit` is the edit of the original request.
+    /// Starts a request's copies for its route's mirrors. `edit` is the edit of the original request.
     #[inline]
     pub(super) fn begin_copies(
         &mut self,
@@ -66,14 +66,14 @@ impl Session {
         if is_tunnel || !is_selected {
             return;
         }
-        let limit = mirror.body_bytes as u64;
+        let limit = mirror.max_body_bytes as u64;
         let is_too_long =
             matches!(request.framing, Framing::Length(bytes) if limit > 0 && bytes > limit);
         let slot = match mirror.concurrent.admit(0) {
             Admission::Counted(slot) if !is_too_long && !cx.draining => slot,
             _ => return service.detail(cx.worker, Detail::MirrorSkipped).add(1),
         };
-        let Some(targets) = service.pools.get(mirror.pool) else {
+        let Some(targets) = service.pools.get(mirror.pool_index) else {
             return;
         };
         let route_input = incoming.properties(self.client.ip(), &cx.fields);
@@ -95,7 +95,7 @@ impl Session {
         };
         let mut request = request.clone();
         let mut bodiless_fields = Vec::new();
-        let fields = match mirror.body_bytes {
+        let fields = match mirror.max_body_bytes {
             0 => {
                 request.framing = Framing::None;
                 bodiless_fields.clone_from(&cx.fields);
@@ -118,7 +118,7 @@ impl Session {
             pool: targets.pool.clone(),
             slot,
             exchange: Exchange::new(&request, service.head.underscores),
-            head: bytes.len(),
+            head_len: bytes.len(),
             bytes,
             hash,
             mirror,
@@ -131,7 +131,7 @@ impl Session {
         !self.request.copies.is_empty()
     }
 
-    /// Adds received parts of the request's body to its copies, and sends complete copies.
+    /// Adds received parts of the request body to its copies, and sends complete copies.
     #[inline]
     pub(super) fn copy_content(&mut self, cx: &mut Context, parts: [&[u8]; 2]) {
         if self.is_copied() {
@@ -145,12 +145,12 @@ impl Session {
             self.request.exchange.request_done(),
         );
         for mut copy in std::mem::take(&mut self.request.copies) {
-            let limit = copy.mirror.body_bytes;
+            let limit = copy.mirror.max_body_bytes;
             if limit > 0 {
                 parts
                     .iter()
                     .for_each(|part| copy.bytes.extend_from_slice(part));
-                let framed = copy.bytes.len() - copy.head;
+                let framed = copy.bytes.len() - copy.head_len;
                 if content > limit as u64 || framed > 2 * limit + FRAMING_ROOM {
                     self.count_copy(cx, Detail::MirrorSkipped);
                     continue;
@@ -165,7 +165,7 @@ impl Session {
     }
 
     fn send_copy(&mut self, cx: &mut Context, mut copy: MirrorCopy) {
-        let body = &copy.bytes[copy.head..];
+        let body = &copy.bytes[copy.head_len..];
         let is_complete = copy.exchange.client_data(body).is_ok() && copy.exchange.request_done();
         // A new configuration may have removed the pool.
         copy.local = Rc::clone(&self.local);
@@ -223,7 +223,7 @@ impl Session {
         self.run(step, key, cx)
     }
 
-    /// Ends the session of a copy. `status` is the status of the response; 0 = the copy failed.
+    /// Ends a copy's session. `status` is the response status; 0 = the copy failed.
     pub(super) fn end_copy(&mut self, cx: &mut Context, status: u16) -> Step {
         self.end_auth_request(cx);
         self.leave_server(cx, false);

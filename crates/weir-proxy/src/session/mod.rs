@@ -112,7 +112,7 @@ pub(crate) struct Session {
     made_progress: bool,
     /// The address that the client connected to, according to the PROXY protocol.
     pub(crate) destination: Option<SocketAddr>,
-    /// For an HTTP/2 stream: details of the connection's TLS.
+    /// For an HTTP/2 stream: TLS details of its connection.
     pub(crate) stream_tls: Option<Rc<TlsDetails>>,
     /// For a session that sends a copy of a request: the mirror.
     mirror: Option<Arc<Mirror>>,
@@ -353,7 +353,9 @@ impl Session {
     /// applies.
     fn body_limit(&self) -> u64 {
         let options = self.options();
-        options.map_or(self.local.service.body_bytes, |options| options.body_bytes)
+        options.map_or(self.local.service.max_body_bytes, |options| {
+            options.max_body_bytes
+        })
     }
 
     /// Returns the conditions for retrying the current request.
@@ -384,8 +386,8 @@ impl Session {
         }
     }
 
-    /// Applies a new configuration of the service. A request in progress keeps its server connection; only the indices
-    /// of its pool and server change.
+    /// Applies the service's new configuration. A request in progress keeps its server connection; only the indices of
+    /// its pool and server change.
     pub(crate) fn apply_service(&mut self, local: &Rc<LocalService>) {
         if Rc::ptr_eq(&self.local, local) {
             return;
@@ -481,7 +483,7 @@ impl Session {
         let key = std::mem::replace(&mut self.server, Key::NONE);
         if !key.is_none() {
             let service = &self.local.service;
-            let limit = service.server_requests;
+            let limit = service.max_server_requests;
             let accepts_more = cx.upstreams.get(key).is_some_and(|upstream| {
                 !upstream.dedicated && (limit == 0 || upstream.served + 1 < limit)
             });

@@ -1,4 +1,4 @@
-//! Makes a session wait in the queue of a pool whose servers are full.
+//! Makes a session wait in the queue for a pool whose servers are full.
 
 use std::rc::Rc;
 use std::sync::Arc;

@@ -170,14 +170,14 @@ impl Session {
         }
     }
 
-    /// Adds bytes from the client to the log record.
+    /// Adds to the log record's count of bytes from the client.
     pub(super) fn count_in(&mut self, bytes: usize) {
         if let Some(record) = &mut self.log_record {
             record.bytes_in += bytes as u64;
         }
     }
 
-    /// Adds bytes to the client to the log record.
+    /// Adds to the log record's count of bytes to the client.
     pub(super) fn count_out(&mut self, bytes: usize) {
         if let Some(record) = &mut self.log_record {
             record.bytes_out += bytes as u64;
@@ -191,7 +191,7 @@ impl Session {
         }
     }
 
-    /// Sets the termination flags of a request that no server answered.
+    /// Sets the termination flags for a request that no server answered.
     pub(super) fn set_termination_for_reason(&mut self, reason: Reason) {
         self.stop_interrupted_timer();
         self.set_termination(match reason {
@@ -203,7 +203,7 @@ impl Session {
         });
     }
 
-    /// Sets the termination flags of a response that Weir generated.
+    /// Sets the termination flags for a response that Weir generated.
     pub(super) fn set_termination_for_status(&mut self, status: u16) {
         self.stop_interrupted_timer();
         self.set_termination(match (&self.phase, status) {
@@ -252,7 +252,7 @@ impl Session {
                 server: server.map_or("", |server| &server.name),
                 retries: self.request.selection.retries(),
                 termination,
-                route: route.map_or(0, |route| route.source.line),
+                route_line: route.map_or(0, |route| route.source.line),
             };
             let since = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
             let time_ms = u64::try_from(since.as_millis()).unwrap_or(0);
@@ -287,7 +287,7 @@ impl Session {
         }
     }
 
-    /// Counts bytes of a request or response over HTTP/2.
+    /// Counts request or response bytes over HTTP/2.
     pub(super) fn count_h2_bytes(&self, cx: &Context, detail: Detail, bytes: usize) {
         if self.is_stream() {
             let service = &self.local.service;
@@ -339,7 +339,7 @@ impl Session {
             stages: times.stages,
             at_us: cx.now_us,
         };
-        // The duration of a tunnel of an HTTP service depends only on its client, so it is not counted.
+        // The duration of a tunnel through an HTTP service depends only on its client, so it is not counted.
         let is_tunnel = matches!(self.phase, Phase::Tunnel(_));
         if times.began_us > 0 && !(is_tunnel && service.protocol == ProxyProtocol::Http) {
             let us = u32::try_from(cx.now_us - times.began_us).unwrap_or(u32::MAX);
@@ -379,7 +379,7 @@ impl Session {
             }
             Phase::File(ref transfer) => {
                 let status = transfer.status();
-                // Replaces the flags of a response that Weir generated.
+                // Replaces the flags for a response that Weir generated.
                 self.request.termination = NORMAL_END;
                 self.set_termination(*b"CD");
                 self.record(cx, status);

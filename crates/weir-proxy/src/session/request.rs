@@ -34,7 +34,7 @@ use crate::tls::TlsDetails;
 pub(super) struct IncomingRequest<'a> {
     pub(super) head: &'a [u8],
     pub(super) request: &'a Request,
-    /// The path as it is compared with routes.
+    /// The path in the form that is compared with routes.
     pub(super) target: &'a RequestPath<'a>,
     /// Data of the client's TLS connection, if routes or texts use it.
     tls: TlsProperties<'a>,
@@ -142,7 +142,7 @@ impl Session {
         let mut exchange = Exchange::new(&request, service.head.underscores);
         let RequestStep {
             consumed: body,
-            forward,
+            forward_len,
             mut trailers,
         } = match exchange.client_data(rest) {
             Ok(request_step) => request_step,
@@ -171,9 +171,9 @@ impl Session {
             return step;
         }
         self.filter_trailers(&mut trailers);
-        self.to_server.bytes.extend_from_slice(&rest[..forward]);
+        self.to_server.bytes.extend_from_slice(&rest[..forward_len]);
         self.to_server.bytes.extend_from_slice(&trailers);
-        self.copy_content(cx, [&rest[..forward], &trailers]);
+        self.copy_content(cx, [&rest[..forward_len], &trailers]);
         if let Some(lookup) = self.request.lookup.take() {
             let (query, mut transfer) = *lookup;
             transfer.fallback = Some(Box::new(request));
@@ -381,7 +381,7 @@ impl Session {
         self.stream_tls.clone().or_else(connection_details)
     }
 
-    /// Applies the settings of the request's route. Returns `Some` if the body is too long.
+    /// Applies the route's settings to the request. Returns `Some` if the body is too long.
     #[inline]
     fn apply_options(&mut self, key: Key, cx: &mut Context, request: &Request) -> Option<Step> {
         if self.local.service.options.is_empty() {
@@ -423,7 +423,7 @@ impl Session {
             request,
             fields: &cx.fields,
             target,
-            body_received: self.request.exchange.request_content(),
+            received_body_bytes: self.request.exchange.request_content(),
             host: self.check_host(head, request, &cx.fields),
             tls,
             secure,
@@ -451,7 +451,7 @@ impl Session {
             Decision::Forward { route, .. } => route,
             Decision::Redirect { route }
             | Decision::Respond { route }
-            | Decision::Mapped { route }
+            | Decision::ForwardByKey { route }
             | Decision::Files { route }
             | Decision::Close { route } => Some(route),
         };
@@ -530,7 +530,7 @@ impl Session {
             }
             RouteAction::Mapped(map) => {
                 let text = route::map_key(map, &template_context);
-                self.request.pool = service.routes.pool_of_text(index, &text);
+                self.request.pool = service.routes.mapped_pool(index, &text);
                 None
             }
             RouteAction::Files(_)
@@ -540,7 +540,7 @@ impl Session {
             }
             RouteAction::Files(files) => {
                 let lookup = file_request(service, files, &template_context);
-                match service.routes.pool_without_file(index) {
+                match service.routes.fallback_pool(index) {
                     Some(pool) => {
                         self.request.pool = pool;
                         self.request.lookup = Some(Box::new(lookup));
@@ -552,7 +552,7 @@ impl Session {
             RouteAction::Split(split) => {
                 if let Some(key) = &split.by {
                     let text = route::key_text(key, &template_context);
-                    self.request.pool = service.routes.pool_of_share(index, &text);
+                    self.request.pool = service.routes.split_pool(index, &text);
                 }
                 None
             }
@@ -561,7 +561,7 @@ impl Session {
         }
     }
 
-    /// Writes the request for the server, and sets the inputs of the server selection.
+    /// Writes the request for the server, and sets the inputs for the server selection.
     #[inline]
     fn write_request(
         &mut self,
@@ -634,7 +634,7 @@ impl Session {
         self.begin_copies(cx, service, incoming, &edit);
     }
 
-    /// Sets the hash for the scheduler `hash`.
+    /// Sets the hash for the `hash` scheduler.
     #[inline]
     fn set_hash(&mut self, cx: &mut Context, service: &Service, incoming: IncomingRequest<'_>) {
         let IncomingRequest { head, target, .. } = incoming;

@@ -1,4 +1,4 @@
-//! Finds the server that a request specifies, by a cookie or by the `server` setting of its route.
+//! Finds the server that a request specifies, by a cookie or by its route's `server` setting.
 
 use weir_http::{CookieEdit, Field, cookie};
 use weir_model::StickyMode;

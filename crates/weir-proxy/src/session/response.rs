@@ -1,4 +1,4 @@
-//! Runs the exchange with a server: sends it the rest of the request, and forwards its response.
+//! Runs the exchange with a server: sends the rest of the request, and forwards its response.
 
 use std::rc::Rc;
 
@@ -116,16 +116,18 @@ impl Session {
             Read::End | Read::Broken => return Step::Close,
         };
         let RequestStep {
-            forward, trailers, ..
+            forward_len,
+            trailers,
+            ..
         } = match self.receive(key, cx, &scratch[..bytes]) {
             Ok(request_step) => request_step,
             Err(step) => return step,
         };
-        self.copy_content(cx, [&scratch[..forward], &trailers]);
+        self.copy_content(cx, [&scratch[..forward_len], &trailers]);
         let Some(upstream) = cx.upstreams.get_mut(self.server) else {
             return Step::Close;
         };
-        let sent = match upstream.transport.write(&scratch[..forward]) {
+        let sent = match upstream.transport.write(&scratch[..forward_len]) {
             Written::Some(sent) => sent,
             // The server's response, if any, is read next.
             Written::Broken if upstream.ready.readable => return Step::Continue,
@@ -136,16 +138,16 @@ impl Session {
             .counters
             .of(cx.worker)
             .bytes_in
-            .add((forward + trailers.len()) as u64);
-        upstream.ready.writable = sent == forward && !upstream.transport.has_unsent();
+            .add((forward_len + trailers.len()) as u64);
+        upstream.ready.writable = sent == forward_len && !upstream.transport.has_unsent();
         self.to_server
             .bytes
-            .extend_from_slice(&scratch[sent..forward]);
+            .extend_from_slice(&scratch[sent..forward_len]);
         self.to_server.bytes.extend_from_slice(&trailers);
         Step::Continue
     }
 
-    /// Parses bytes of the request's body. Returns `Err` if they are invalid or exceed a limit.
+    /// Parses request body bytes. Returns `Err` if they are invalid or exceed a limit.
     pub(super) fn receive(
         &mut self,
         key: Key,

@@ -29,15 +29,15 @@ pub(super) enum Phase {
     Handshake,
     /// The ClientHello of a TCP service's client, which contains the server name.
     PeekSni,
-    /// The head of a request.
+    /// A request head.
     Head,
-    /// The body of a request, before a server is selected.
+    /// A request body, before a server is selected.
     Collect,
-    /// A slot of a server.
+    /// A free slot on a server.
     Queue(QueueEntry),
     /// The result of a job that verifies a password, or the verdict of `forward_auth`.
     Verify(crate::job_result::Ticket, Box<AdmittedSlots>),
-    /// A part of a file.
+    /// Part of a file.
     File(Box<Transfer>),
     /// The connection to a server.
     Connect,
@@ -127,7 +127,7 @@ pub(super) enum UserCheck {
     },
 }
 
-/// The slots of a request that the limits have admitted before its password was verified.
+/// The concurrency slots of a request that the limits have admitted before its password was verified.
 #[derive(Debug, Default)]
 pub(super) struct AdmittedSlots {
     /// See [`Request::slot`].
@@ -176,7 +176,7 @@ pub(super) struct UnlistedServer {
     pub(super) target: Arc<Target>,
 }
 
-/// The data of one request, or of one connection of a TCP service. It is replaced as a whole, so nothing is left over
+/// The data of one request, or of one connection to a TCP service. It is replaced as a whole, so nothing is left over
 /// for the next request.
 #[derive(Debug)]
 pub(super) struct Request {
@@ -190,9 +190,9 @@ pub(super) struct Request {
     pub(super) selection: Selection,
     /// The selected server, if a reload has removed it or the tunnel came from another process.
     pub(super) unlisted_server: Option<Box<UnlistedServer>>,
-    /// Slot among the client's requests in progress.
+    /// The request's slot in the client's concurrency limit.
     pub(super) slot: Option<Slot>,
-    /// Slots among the requests of the route.
+    /// The request's slots in the route's concurrency limits.
     pub(super) route_slots: Vec<Slot>,
     /// Whether the request is admitted.
     pub(super) user_check: UserCheck,
@@ -209,15 +209,15 @@ pub(super) struct Request {
     /// The coding in which the response may be compressed, and the encoder.
     pub(super) negotiated_coding: Option<Coding>,
     pub(super) encoder: Option<Box<Encoder>>,
-    /// Values of response fields that depend on the request, in the order of the fields.
+    /// Values for response fields that depend on the request, in field order.
     pub(super) response_values: Vec<Vec<u8>>,
     /// The key of the request's identifier, once it is needed.
     pub(super) id_key: Option<u128>,
-    /// The query for a file, if the request is sent to a server only if there is no file.
+    /// The file query, if the request is sent to a server only if no file is found.
     pub(super) lookup: Option<Box<(Query, Transfer)>>,
-    /// Which trailers of the request the server receives; `None` = the request has no trailers.
+    /// Which of the request's trailers the server receives; `None` = the request has no trailers.
     pub(super) trailer_filter: Option<Box<TrailerFilter>>,
-    /// Copies for mirrors, until the request is complete.
+    /// Request copies for mirrors, until the request is complete.
     pub(super) copies: Vec<MirrorCopy>,
     /// The trace, if the request is traced.
     pub(super) trace: Option<Box<Trace>>,
@@ -231,7 +231,7 @@ pub(super) struct Times {
     /// Time at which the head was complete; 0 = it is incomplete.
     pub(super) began_us: u64,
     /// Start of the current stage.
-    stage_us: u64,
+    stage_start_us: u64,
     pub(super) stages: [Option<u32>; Stage::ALL.len()],
 }
 
@@ -239,22 +239,22 @@ impl Times {
     pub(super) const fn new(now_us: u64) -> Self {
         Self {
             began_us: now_us,
-            stage_us: now_us,
+            stage_start_us: now_us,
             stages: [None; Stage::ALL.len()],
         }
     }
 
     /// Starts a stage.
     pub(super) const fn start_stage(&mut self, now_us: u64) {
-        self.stage_us = now_us;
+        self.stage_start_us = now_us;
     }
 
     /// Ends a stage, and adds its duration to the duration in earlier attempts.
     pub(super) fn end(&mut self, stage: Stage, now_us: u64) {
-        let us = u32::try_from(now_us - self.stage_us).unwrap_or(u32::MAX);
+        let us = u32::try_from(now_us - self.stage_start_us).unwrap_or(u32::MAX);
         let sum = &mut self.stages[stage as usize];
         *sum = Some(sum.unwrap_or(0).saturating_add(us));
-        self.stage_us = now_us;
+        self.stage_start_us = now_us;
     }
 }
 

@@ -23,7 +23,7 @@ pub enum CertificateError {
     /// The file cannot be read.
     #[error("{path}: {source}", path = path.display())]
     Unreadable {
-        /// Path of the file.
+        /// File path.
         path: PathBuf,
         /// The kernel's error.
         source: io::Error,
@@ -31,39 +31,39 @@ pub enum CertificateError {
     /// The directory contains no certificates.
     #[error("{path}: the directory contains no certificate", path = path.display())]
     Empty {
-        /// Path of the directory.
+        /// Directory path.
         path: PathBuf,
     },
     /// The file contains no valid certificate.
     #[error("{path}: no certificate in PEM format", path = path.display())]
     NoCertificate {
-        /// Path of the file.
+        /// File path.
         path: PathBuf,
     },
     /// The file contains no revocation list.
     #[error("{path}: no certificate revocation list in PEM format", path = path.display())]
     NoRevocationList {
-        /// Path of the file.
+        /// File path.
         path: PathBuf,
     },
     /// The file contains no private key, or one of an unsupported type.
     #[error("{path}: no usable private key", path = path.display())]
     NoKey {
-        /// Path of the file.
+        /// File path.
         path: PathBuf,
     },
     /// The key does not match the certificate.
     #[error("{path}: the key does not match the certificate", path = path.display())]
     Mismatch {
-        /// Path of the key file.
+        /// Key file path.
         path: PathBuf,
     },
     /// rustls rejected the content.
     #[error("{path}: {reason}", path = path.display(), reason = describe_error(source, Peer::File))]
     Rejected {
-        /// Path of the file.
+        /// File path.
         path: PathBuf,
-        /// The error of rustls.
+        /// The rustls error.
         source: rustls::Error,
     },
 }
@@ -147,7 +147,7 @@ impl Files {
 }
 
 /// Returns the files for an entry of `certificates`: the files of one certificate, or of all certificates in a
-/// directory, in the order of their names.
+/// directory, in name order.
 fn files(path: &Path) -> Result<Vec<Files>, CertificateError> {
     let unreadable = |source| CertificateError::Unreadable {
         path: path.to_owned(),

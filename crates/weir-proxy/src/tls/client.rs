@@ -14,7 +14,7 @@ use super::certificate::{self, CertificateError};
 use super::verifier::{SYSTEM_CA_FILE, server_verifier};
 use super::versions;
 
-/// The TLS configuration for the servers of a pool.
+/// The TLS configuration for a pool's servers.
 #[derive(Debug, Clone)]
 pub(crate) struct TlsConnector {
     pub(crate) config: Arc<ClientConfig>,
@@ -22,13 +22,13 @@ pub(crate) struct TlsConnector {
 }
 
 impl TlsConnector {
-    /// Returns the name that the certificate of a server at `address` is verified for.
+    /// Returns the name for which the certificate of a server at `address` is verified.
     pub(crate) fn name(&self, address: IpAddr) -> ServerName<'static> {
         let by_address = || ServerName::IpAddress(address.into());
         self.name.clone().unwrap_or_else(by_address)
     }
 
-    /// Builds the configuration of a pool's `tls`; `protocols` are the ALPN protocols.
+    /// Builds the configuration for a pool's `tls`; `protocols` are the ALPN protocols.
     ///
     /// # Errors
     /// Fails if a file cannot be used.

@@ -1,4 +1,4 @@
-//! Lists the certificates of a service in order of expiry, for status and metrics.
+//! Lists a service's certificates in order of expiry, for status and metrics.
 
 use super::certificate::Certificate;
 
@@ -15,7 +15,7 @@ pub(super) const DAY_S: i64 = 86_400;
 /// A certificate in use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CertificateExpiry {
-    /// Path of the file that contains the certificate.
+    /// Path to the file that contains the certificate.
     pub file: String,
     /// The first host name in the certificate; empty = none.
     pub name: String,

@@ -79,7 +79,7 @@ fn unusable_file(owner: &str, error: &CertificateError, source: Source) -> Probl
     }
 }
 
-/// Checks the TLS files of a listener. Returns the usable certificates.
+/// Checks a listener's TLS files. Returns the usable certificates.
 fn check_listener(
     owner: &str,
     tls: &ServiceTls,
@@ -169,7 +169,7 @@ fn ago(days: i64) -> String {
     }
 }
 
-/// Reports hosts of routes that no certificate covers.
+/// Reports route hosts that no certificate covers.
 fn report_uncovered_hosts(
     proxy: &Proxy,
     certificates: &[Certificate],

@@ -100,8 +100,8 @@ impl ProducesTickets for NoTickets {
     }
 }
 
-/// Builds the TLS configuration of a listener outside any service, from the same configuration keys. Also
-/// returns its certificates, in order of expiry.
+/// Builds the TLS configuration for a listener outside any service, from the same configuration keys. Also returns its
+/// certificates, in order of expiry.
 ///
 /// # Errors
 /// Fails if a certificate cannot be used.
@@ -113,7 +113,7 @@ pub fn listener_tls(
     Ok((secured.config, secured.expiries))
 }
 
-/// The TLS configuration of a service, with data about its certificates.
+/// A service's TLS configuration, with data about its certificates.
 pub(crate) struct ServiceTlsConfig {
     pub(crate) config: Arc<ServerConfig>,
     /// The names in the certificates.

@@ -4,8 +4,8 @@ use rustls::NamedGroup;
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use weir_model::{CipherSuite, TlsGroup};
 
-/// Returns the algorithms of aws-lc-rs, restricted to these suites and groups. An empty list means the defaults of
-/// rustls. If no suite of a TLS version is listed, that version keeps its default suites.
+/// Returns the aws-lc-rs algorithms, restricted to these suites and groups. An empty list means rustls' defaults. If no
+/// suite of a TLS version is listed, that version keeps its default suites.
 pub(super) fn provider(ciphers: &[CipherSuite], groups: &[TlsGroup]) -> CryptoProvider {
     let mut provider = aws_lc_rs::default_provider();
     provider.cipher_suites.retain(|suite| {

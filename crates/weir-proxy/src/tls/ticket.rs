@@ -41,9 +41,9 @@ impl fmt::Debug for TicketKey {
 /// session sends no certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServiceTickets {
-    /// Name of the service.
+    /// Service name.
     pub service: String,
-    /// Path of the CA file for client certificates.
+    /// Path to the CA file for client certificates.
     pub client_ca: Option<String>,
     /// Whether clients had to present a certificate.
     pub client_auth: ClientAuth,
@@ -51,7 +51,7 @@ pub struct ServiceTickets {
     pub keys: Vec<TicketKey>,
 }
 
-/// The ticket keys of a service; shared by all workers.
+/// A service's ticket keys; shared by all workers.
 pub(crate) struct Tickets {
     keys: RwLock<Vec<TicketKey>>,
     /// Whether the keys come from the configuration. Such keys are not rotated here.

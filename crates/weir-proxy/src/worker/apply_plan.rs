@@ -102,10 +102,10 @@ impl Worker {
                 continue;
             };
             let indices = (self.cx.worker..listen.sockets.len()).step_by(listen.workers);
-            for number in indices {
+            for socket_index in indices {
                 let key = self.listening.insert(Listener {
                     listeners: Arc::clone(listen),
-                    number,
+                    socket_index,
                     local: Rc::clone(&local),
                     paused: true,
                 });

@@ -25,7 +25,7 @@ const ACCEPTS_MAX: usize = 64;
 pub(super) struct Listener {
     pub(super) listeners: Arc<Listeners>,
     /// Index of the socket in `listeners`.
-    pub(super) number: usize,
+    pub(super) socket_index: usize,
     pub(super) local: Rc<LocalService>,
     /// Whether the socket is not registered with epoll, because the service's client limit or the descriptor limit is
     /// reached.
@@ -34,7 +34,7 @@ pub(super) struct Listener {
 
 impl AsFd for Listener {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.listeners.sockets[self.number].as_fd()
+        self.listeners.sockets[self.socket_index].as_fd()
     }
 }
 

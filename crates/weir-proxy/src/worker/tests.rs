@@ -1,5 +1,5 @@
-//! Tests a worker without its thread: a panic in one connection, many clients that close at once, and tunnels from
-//! another process.
+//! Tests a worker without its thread: a panic in one connection, many simultaneous disconnects, and tunnels that
+//! another process hands over.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -45,13 +45,13 @@ fn worker() -> Worker {
 
 /// Adds a client to a worker. Returns the client's socket and the session.
 fn connect(worker: &mut Worker, local: &Rc<LocalService>) -> (UnixStream, Key) {
-    let (theirs, ours) = UnixStream::pair().expect("create socket pair");
-    ours.set_nonblocking(true).expect("set nonblocking");
+    let (client, accepted) = UnixStream::pair().expect("create socket pair");
+    accepted.set_nonblocking(true).expect("set nonblocking");
     local.service.clients.fetch_add(1, Relaxed);
     let peer = "192.0.2.1:4711".parse().expect("parse address");
-    let transport = Transport::plain(ours.into());
+    let transport = Transport::plain(accepted.into());
     let session = Session::new(transport, peer, 80, Rc::clone(local));
-    (theirs, worker.sessions.insert(session))
+    (client, worker.sessions.insert(session))
 }
 
 #[test]
@@ -59,19 +59,19 @@ fn many_simultaneous_disconnects_do_not_delay_another_client() {
     let (service, _listeners) = responding_service();
     let local = local_service(Arc::clone(&service), Vec::new());
     let mut worker = worker();
-    let ending: Vec<_> = (0..3 * ENDED_MAX)
+    let closing_clients: Vec<_> = (0..3 * ENDED_MAX)
         .map(|_| connect(&mut worker, &local))
         .collect();
     let (mut client, session) = connect(&mut worker, &local);
-    for key in ending.iter().map(|(_, key)| *key).chain([session]) {
+    for key in closing_clients.iter().map(|(_, key)| *key).chain([session]) {
         worker.turn(key, Session::begin);
     }
-    drop(ending);
+    drop(closing_clients);
     client
         .write_all(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")
         .expect("write");
-    let mut clients = Vec::new();
-    let mut events = Vec::with_capacity(EVENTS);
+    let mut client_counts = Vec::new();
+    let mut events = Vec::with_capacity(EVENTS_MAX);
     for wakeup in 0..3 {
         worker.sleep(&mut events);
         worker.handle_wakeup(&mut events);
@@ -81,9 +81,9 @@ fn many_simultaneous_disconnects_do_not_delay_another_client() {
             let bytes = client.read(&mut response).expect("read response");
             assert!(response[..bytes].ends_with(b"generated"));
         }
-        clients.push(service.clients.load(Relaxed) as usize);
+        client_counts.push(service.clients.load(Relaxed) as usize);
     }
-    assert_eq!(clients, [2 * ENDED_MAX + 1, ENDED_MAX + 1, 1]);
+    assert_eq!(client_counts, [2 * ENDED_MAX + 1, ENDED_MAX + 1, 1]);
 }
 
 #[test]
@@ -91,19 +91,19 @@ fn panic_closes_only_the_connection_that_caused_it() {
     let (service, _listeners) = responding_service();
     let local = local_service(Arc::clone(&service), Vec::new());
     let mut worker = worker();
-    let (mut broken_client, broken) = connect(&mut worker, &local);
-    let (mut healthy_client, healthy) = connect(&mut worker, &local);
-    worker.turn(broken, Session::begin);
-    worker.turn(healthy, Session::begin);
-    // The session panics while it holds a buffer of the worker.
-    worker.turn(broken, |_, _, cx| {
+    let (mut panicking_client, panicking_key) = connect(&mut worker, &local);
+    let (mut healthy_client, healthy_key) = connect(&mut worker, &local);
+    worker.turn(panicking_key, Session::begin);
+    worker.turn(healthy_key, Session::begin);
+    // The session panics while it holds one of the worker's buffers.
+    worker.turn(panicking_key, |_, _, cx| {
         let _buffer = std::mem::take(&mut cx.scratch);
         cx.out.extend_from_slice(b"part of a response");
-        panic!("a defect")
+        panic!("deliberate panic")
     });
-    assert!(worker.sessions.get(broken).is_none());
+    assert!(worker.sessions.get(panicking_key).is_none());
     assert_eq!(
-        broken_client
+        panicking_client
             .read(&mut [0u8; 1])
             .expect("read end of stream"),
         0
@@ -114,10 +114,10 @@ fn panic_closes_only_the_connection_that_caused_it() {
         .expect("write");
     let session = worker
         .sessions
-        .get_mut(healthy)
+        .get_mut(healthy_key)
         .expect("healthy session exists");
     session.ready.readable = true;
-    worker.turn(healthy, Session::drive);
+    worker.turn(healthy_key, Session::drive);
     let mut response = [0u8; 1024];
     let bytes = healthy_client.read(&mut response).expect("read response");
     let response = String::from_utf8_lossy(&response[..bytes]).into_owned();
@@ -127,12 +127,12 @@ fn panic_closes_only_the_connection_that_caused_it() {
     );
 }
 
-/// Returns a client, a server, and the tunnel between them as another process hands it over.
+/// Returns a client, a server, and the tunnel between them, as handed over by another process.
 fn tunnel(service: &str) -> (UnixStream, UnixStream, HandedOverConnection) {
     let pair = || {
-        let (theirs, ours) = UnixStream::pair().expect("create socket pair");
-        ours.set_nonblocking(true).expect("set nonblocking");
-        (theirs, ours)
+        let (peer, socket) = UnixStream::pair().expect("create socket pair");
+        socket.set_nonblocking(true).expect("set nonblocking");
+        (peer, socket)
     };
     let ((client, client_side), (server, server_side)) = (pair(), pair());
     let connection = HandedOverConnection {
@@ -159,14 +159,15 @@ fn tunnel(service: &str) -> (UnixStream, UnixStream, HandedOverConnection) {
     (client, server, connection)
 }
 
-/// A process that started the handover before a reload, or runs a different version, may hand over removed servers.
+/// A process that started the handover before a reload, or runs a different version, may hand over tunnels to removed
+/// servers.
 #[test]
 fn tunnel_to_a_removed_server_continues() {
     let (service, listeners) = responding_service();
     let mut worker = worker();
     worker.listening.insert(Listener {
         listeners,
-        number: 0,
+        socket_index: 0,
         local: local_service(Arc::clone(&service), Vec::new()),
         paused: false,
     });
@@ -193,7 +194,7 @@ fn tunnel_to_a_removed_server_continues() {
 
 /// The new process may reload during the handover.
 #[test]
-fn tunnel_of_a_removed_service_continues() {
+fn tunnel_in_a_removed_service_continues() {
     let (service, _) = responding_service();
     let mut worker = worker();
     worker.shared.publish(Plan {

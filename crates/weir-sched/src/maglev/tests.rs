@@ -148,7 +148,7 @@ proptest! {
         let agreed = table(&entries(&weights), size_for(weights.len())).unwrap();
         let is_usable = |dest: u32| !down[dest as usize];
         let mut local = agreed.clone();
-        let has_any = skip(&mut local, &is_usable);
+        let has_any = skip_unusable(&mut local, &is_usable);
         prop_assert_eq!(has_any, (1..=weights.len()).any(|dest| !down[dest]));
         if !has_any {
             prop_assert_eq!(local, agreed);
@@ -174,8 +174,8 @@ proptest! {
     ) {
         let agreed = table(&entries(&weights), size_for(weights.len())).unwrap();
         let (mut first_table, mut second_table) = (agreed.clone(), agreed.clone());
-        let first_has_any = skip(&mut first_table, &|dest| views[dest as usize].0);
-        let second_has_any = skip(&mut second_table, &|dest| views[dest as usize].1);
+        let first_has_any = skip_unusable(&mut first_table, &|dest| views[dest as usize].0);
+        let second_has_any = skip_unusable(&mut second_table, &|dest| views[dest as usize].1);
         if first_has_any && second_has_any {
             for ((owner, first), second) in agreed.iter().zip(&first_table).zip(&second_table) {
                 let (a, b) = views[*owner as usize];
@@ -189,7 +189,7 @@ proptest! {
 fn servers_share_the_entries_of_a_server_that_is_skipped() {
     let agreed = table(&entries(&[1; 10]), size_for(10)).unwrap();
     let mut local = agreed.clone();
-    assert!(skip(&mut local, &|dest| dest != 4));
+    assert!(skip_unusable(&mut local, &|dest| dest != 4));
     let max_difference = agreed.len() / 10;
     for dest in (1..=10).filter(|dest| *dest != 4) {
         let more = share(&local, dest) - share(&agreed, dest);

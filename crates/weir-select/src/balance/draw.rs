@@ -6,7 +6,7 @@ use weir_sched::{Counts, Member, p2c};
 use super::counts;
 use crate::{Server, TriedServers};
 
-/// The primary servers that had a nonzero weight at the last change of weights.
+/// The primary servers that had a nonzero weight at the last weight change.
 pub(super) struct Drawable<'a, S> {
     pub(super) servers: &'a [S],
     pub(super) members: &'a [Member],

@@ -1,4 +1,4 @@
-//! Implements the scheduler `least-time`, which selects the server with the lowest cost: time to the first byte,
+//! Implements the `least-time` scheduler, which selects the server with the lowest cost: time to the first byte,
 //! multiplied by the requests in progress and divided by the weight.
 
 use super::{Criteria, is_candidate};

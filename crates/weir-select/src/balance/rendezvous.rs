@@ -1,4 +1,4 @@
-//! Implements the scheduler `hash`: weighted rendezvous hashing with bounded load.
+//! Implements the `hash` scheduler: weighted rendezvous hashing with bounded load.
 //!
 //! The request's hash and a server's seed determine a time for each server. The times are exponentially distributed,
 //! with the weight as the rate. The server with the earliest time is selected; servers above their share of the load

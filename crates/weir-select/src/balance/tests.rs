@@ -40,7 +40,7 @@ impl Targets {
         Pool {
             scheduler: self.scheduler,
             servers: &self.list,
-            tiers: self.tiers,
+            tier_starts: self.tiers,
             version: self.version,
             queued: 0,
             queue_timeout_ms: 0,

@@ -13,7 +13,7 @@ fn route(path: &str, action: RouteAction) -> Route {
 
 fn limits() -> Limits {
     Limits {
-        body_bytes: 0,
+        max_body_bytes: 0,
         rate: None,
         concurrent: None,
         key: HashKey::Source,
@@ -70,7 +70,7 @@ fn decide_on(
         request: &request,
         fields: &fields,
         target: &target,
-        body_received: 0,
+        received_body_bytes: 0,
         host,
         admitted: false,
         tls: TlsProperties::default(),
@@ -156,7 +156,7 @@ fn misdirected_requests_are_rejected_before_limits_count_them() {
 #[test]
 fn body_length_and_rate_are_limited() {
     let mut limits = limits();
-    limits.body_bytes = 10;
+    limits.max_body_bytes = 10;
     let mut random = SplitMix64::new(1);
     for (length, allowed) in [(0, true), (10, true), (11, false)] {
         let text = format!("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: {length}\r\n\r\n");

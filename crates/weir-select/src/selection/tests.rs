@@ -53,7 +53,7 @@ impl Fixture {
         let pool = Pool {
             scheduler: Scheduler::new(SchedulerKind::Rr),
             servers: &self.servers,
-            tiers: [self.servers.len(); 2],
+            tier_starts: [self.servers.len(); 2],
             version: self.version,
             queued: self.queued,
             queue_timeout_ms: self.queue_timeout_ms,
@@ -100,10 +100,10 @@ fn connect(output: Output) -> usize {
 }
 
 const RETRY: Next = Next::Select {
-    counted: AttemptKind::Retry,
+    attempt: AttemptKind::Retry,
 };
 const REPETITION: Next = Next::Select {
-    counted: AttemptKind::Repetition,
+    attempt: AttemptKind::Repetition,
 };
 
 const fn respond(status: u16, reason: Reason) -> Next {
@@ -254,7 +254,7 @@ fn stale_idle_connection_is_replaced_without_fault_once() {
             connections
         }
     );
-    // The end of the new connection is the server's fault, even if the connection had served other requests.
+    // The loss of the new connection is the server's fault, even if the connection had served other requests.
     let verdict = fixture.fail(&mut selection, lost(true, false));
     assert_eq!(verdict.fault, Some(Fault::BadResponse));
     assert_eq!(verdict.next, respond(502, Reason::BadResponse));
@@ -462,7 +462,7 @@ fn slot_that_becomes_free_during_the_selection_is_used() {
         let pool = Pool {
             scheduler: Scheduler::new(SchedulerKind::Rr),
             servers: &[server],
-            tiers: [1; 2],
+            tier_starts: [1; 2],
             version: 0,
             queued: 0,
             queue_timeout_ms: 100,

@@ -536,7 +536,7 @@ fn start_times_of_override_states_are_restored() {
         [("p", FIRST), ("q", SECOND)].into_iter(),
         Duration::from_secs(5),
     );
-    let restored = ServerStates::restored(
+    let restored = ServerStates::restore(
         Overrides::default(),
         SavedHealth::default(),
         states.since_times().clone(),

@@ -95,8 +95,9 @@ const ALLOWED_OLD: &[libc::c_long] = &[
 #[cfg(not(target_arch = "x86_64"))]
 const ALLOWED_OLD: &[libc::c_long] = &[];
 
-/// Restricts the calling thread, and threads that it starts later, to the calls of a network service. Other calls fail
-/// with `EPERM`, so a library that tries one of them can continue without it. The restriction cannot be undone.
+/// Restricts the calling thread, and threads that it starts later, to the calls that a network service needs. Other
+/// calls fail with `EPERM`, so a library that tries one of them can continue without it. The restriction cannot be
+/// undone.
 ///
 /// # Errors
 /// Fails if the kernel has no seccomp, or no_new_privs is not set.

@@ -207,8 +207,8 @@ const NAMESPACES: u64 = (libc::CLONE_NEWNS
     | libc::CLONE_NEWPID
     | libc::CLONE_NEWNET) as u64;
 
-/// Mask of the type of a socket, without its flags.
-const SOCKET_TYPE: u64 = 0xf;
+/// Mask of the socket type, without its flags.
+const SOCKET_TYPE_MASK: u64 = 0xf;
 
 /// Restricts the calling thread, and the threads that it starts, to the system calls that a proxy needs. The threads
 /// cannot start a program, trace another process, or create a namespace, mount, packet socket or BPF object.
@@ -248,13 +248,13 @@ fn filters() -> std::result::Result<[BpfProgram; 2], seccompiler::BackendError> 
     Ok([without_clone3.try_into()?, allowed.try_into()?])
 }
 
-/// Returns rules that allow unix, TCP and UDP sockets, and netlink for routes and the list of sockets.
+/// Returns rules that allow unix, TCP and UDP sockets, and netlink for routes and socket lists.
 fn socket_rules() -> std::result::Result<Vec<SeccompRule>, seccompiler::BackendError> {
     let family = |family: libc::c_int| condition(0, SeccompCmpOp::Eq, family);
     let mut rules = vec![SeccompRule::new(vec![family(libc::AF_UNIX)?])?];
     for inet in [libc::AF_INET, libc::AF_INET6] {
         for kind in [libc::SOCK_STREAM, libc::SOCK_DGRAM] {
-            let kind = condition(1, SeccompCmpOp::MaskedEq(SOCKET_TYPE), kind)?;
+            let kind = condition(1, SeccompCmpOp::MaskedEq(SOCKET_TYPE_MASK), kind)?;
             rules.push(SeccompRule::new(vec![family(inet)?, kind])?);
         }
     }

@@ -2,7 +2,8 @@
 
 use weir_model::{RouterAnnouncements, RouterHmac, RouterHmacMode, RouterKey, VirtualRouter};
 use weir_vrrp::{
-    Announcements, ChecksumForm, Config, HmacConfig, HmacKey, HmacMode, Version, listed_max,
+    Announcements, ChecksumForm, Config, HmacConfig, HmacKey, HmacMode, Version,
+    max_listed_addresses,
 };
 
 use super::{Agent, Error, Port, now, track};
@@ -66,7 +67,10 @@ fn config(router: &VirtualRouter) -> Config {
             .addresses
             .iter()
             .map(|it| it.address)
-            .take(listed_max(router.is_ipv4(), router.hmac.is_some()))
+            .take(max_listed_addresses(
+                router.is_ipv4(),
+                router.hmac.is_some(),
+            ))
             .collect(),
         preempt: router.preempt,
         preempt_delay: router.preempt_delay,

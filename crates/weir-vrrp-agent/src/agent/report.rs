@@ -9,21 +9,21 @@ use super::{Agent, now};
 use crate::control::{ControlRequest, Response};
 use crate::status::{IdConflictStatus, RouterReport, RouterStatus, TrackedStatus};
 
-const RELEASED: &str = "released by an operator";
+const RELEASE_REASON: &str = "released by an operator";
 
 impl Agent {
     pub(super) fn execute(&mut self, request: &ControlRequest) -> Response {
         let (router, block_reason) = match request {
             ControlRequest::Status => return Response::Routers(self.report()),
-            ControlRequest::Observed(observed) => {
-                self.observed = Some(observed.clone());
-                self.evaluate_observed();
+            ControlRequest::Observed(state) => {
+                self.observed_state = Some(state.clone());
+                self.evaluate_observed_state();
                 return match self.flush() {
                     Ok(()) => Response::Routers(Vec::new()),
                     Err(error) => Response::Rejected(error.to_string()),
                 };
             }
-            ControlRequest::Release { router } => (router, Some(RELEASED)),
+            ControlRequest::Release { router } => (router, Some(RELEASE_REASON)),
             ControlRequest::Resume { router } => (router, None),
         };
         let index = self.settings.iter().position(|it| it.name == *router);
@@ -62,8 +62,8 @@ impl Agent {
                     checksum: instance.checksum().as_str().to_owned(),
                     sent: counters.sent,
                     received: counters.received,
-                    ignored: by_reason(counters, |it| it.packets),
-                    last_ignored_seconds: by_reason(counters, |it| {
+                    ignored: ignored_by_reason(counters, |it| it.packets),
+                    last_ignored_seconds: ignored_by_reason(counters, |it| {
                         now().saturating_sub(it.last).as_secs()
                     }),
                     address_mismatches: instance.mismatches(),
@@ -90,8 +90,11 @@ impl Agent {
     }
 }
 
-/// Returns a value for each reason for which packets were ignored.
-fn by_reason(counters: &Counters, value: impl Fn(&IgnoredCount) -> u64) -> BTreeMap<String, u64> {
+/// Returns a value for each reason why packets were ignored.
+fn ignored_by_reason(
+    counters: &Counters,
+    value: impl Fn(&IgnoredCount) -> u64,
+) -> BTreeMap<String, u64> {
     let ignored = counters.ignored.iter();
     ignored
         .map(|(reason, count)| (reason.as_str().to_owned(), value(count)))

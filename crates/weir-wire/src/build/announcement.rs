@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use crate::{ArpOperation, ArpPacket, MacAddr, NeighbourMessage, Packet};
 
-/// The all-nodes multicast group of the link, and the group's Ethernet address.
+/// The link's all-nodes multicast group, and the group's Ethernet address.
 const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 const ALL_NODES_MAC: MacAddr = MacAddr::new([0x33, 0x33, 0, 0, 0, 1]);
 

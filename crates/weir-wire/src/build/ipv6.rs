@@ -79,7 +79,7 @@ impl Ipv6Builder {
         self.extension(Extension::DestOpts(vec![1, 4, 0, 0, 0, 0]))
     }
 
-    /// Appends a routing header of the experimental type 253 with this many segments left.
+    /// Appends a routing header with the experimental type 253 and this many segments left.
     #[must_use]
     pub fn routing(self, segments_left: u8) -> Self {
         self.extension(Extension::Routing(vec![253, segments_left, 0, 0, 0, 0]))

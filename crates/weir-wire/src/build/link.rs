@@ -78,7 +78,7 @@ impl EthernetBuilder {
         Ipv6Builder::new(Some(self), src, dst)
     }
 
-    /// Adds an IP header of the family of the addresses. If the families differ, the IPv4 address is used as an
+    /// Adds an IP header for the family of the addresses. If the families differ, the IPv4 address is used as an
     /// IPv4-mapped IPv6 address.
     #[must_use]
     pub fn ip(self, src: IpAddr, dst: IpAddr) -> IpBuilder {

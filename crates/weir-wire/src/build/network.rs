@@ -139,7 +139,7 @@ macro_rules! payloads {
                 UdpBuilder::new(self.into(), sport, dport)
             }
 
-            /// Adds an echo request of the packet's address family.
+            /// Adds an echo request for the packet's address family.
             #[must_use]
             pub fn echo_request(self, id: u16, seq: u16) -> IcmpBuilder {
                 IcmpBuilder::for_family(
@@ -149,7 +149,7 @@ macro_rules! payloads {
                 )
             }
 
-            /// Adds an echo reply of the packet's address family.
+            /// Adds an echo reply for the packet's address family.
             #[must_use]
             pub fn echo_reply(self, id: u16, seq: u16) -> IcmpBuilder {
                 IcmpBuilder::for_family(
@@ -210,7 +210,7 @@ macro_rules! payloads {
                 GueBuilder::new(self.into(), sport, dport, inner)
             }
 
-            /// Adds arbitrary bytes as payload of `protocol`.
+            /// Adds arbitrary bytes as the payload, with this protocol number.
             #[must_use]
             pub fn raw(self, protocol: IpProtocol, payload: &[u8]) -> RawBuilder {
                 RawBuilder::new(self.into(), protocol, payload)

@@ -185,7 +185,7 @@ impl UdpBuilder {
     }
 }
 
-/// A message of either family.
+/// An ICMP message of either family.
 #[derive(Debug, Clone, Copy)]
 enum IcmpMessage {
     V4(Icmpv4Message),

@@ -34,7 +34,7 @@ pub(crate) struct Decoder<'a> {
 struct Position {
     /// Offset in the caller's bytes.
     offset: usize,
-    /// Number of outer packets.
+    /// Number of packets that enclose this packet.
     depth: usize,
     /// Whether an ICMP error quotes the packet. A quoted packet can be truncated.
     is_quoted: bool,

@@ -37,8 +37,8 @@ pub fn describe(frame: &[u8]) -> String {
     }
 }
 
-/// Returns the differences between two frames, line by line; `-` marks lines of the first frame and `+` lines of the
-/// second. Returns `None` if they are equal.
+/// Returns the differences between two frames, line by line; `-` marks lines from the first frame and `+` lines from
+/// the second. Returns `None` if they are equal.
 ///
 /// The last line shows the first different byte, because some differences do not appear in any other line.
 #[must_use]

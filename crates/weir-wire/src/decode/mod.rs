@@ -112,14 +112,14 @@ pub enum Content {
     Arp(ArpPacket),
     /// IPv4 or IPv6.
     Ip(Box<Datagram>),
-    /// Any other type: the range of the payload in the frame.
+    /// Any other type: the payload's range in the frame.
     Other(Range<usize>),
 }
 
 /// A decoded IP packet. Ranges refer to the bytes that were passed to [`Packet::parse`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Datagram {
-    /// The header.
+    /// The IP header.
     pub ip: IpHeader,
     /// The packet's bytes, without padding.
     pub range: Range<usize>,
@@ -223,7 +223,7 @@ pub enum Transport {
     },
 }
 
-/// The encapsulation between outer and inner packet.
+/// The encapsulation between the outer and the inner packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TunnelHeader {
     /// IP in IP, without a header of its own.
@@ -235,7 +235,7 @@ pub enum TunnelHeader {
 }
 
 impl ParsedFrame {
-    /// Returns the IP packet of the frame, if it contains one.
+    /// Returns the IP packet in the frame, if there is one.
     #[must_use]
     pub fn ip(&self) -> Option<&Datagram> {
         match &self.content {

@@ -32,7 +32,7 @@ pub(super) fn check(global: &GlobalOptions, strict: bool, json: bool) -> Outcome
     let added = added_vips(&global.runtime_dir);
     // If the host's addresses cannot be read, check only the file.
     let absent = block_on(configuration::absent_vips(&loaded.desired, &added))?.unwrap_or_default();
-    let failovers = configuration::failovers(&loaded.desired);
+    let failovers = configuration::failover_findings(&loaded.desired);
     let file_name = file.display().to_string();
     let desired = &loaded.desired;
     let absent = absent
@@ -44,7 +44,7 @@ pub(super) fn check(global: &GlobalOptions, strict: bool, json: bool) -> Outcome
     let problems = problems.iter().map(|problem| {
         Finding::from_problem(problem, desired.file_name(problem.source, &file_name))
     });
-    let host_findings = Finding::grouped(absent.chain(failovers).chain(problems));
+    let host_findings = Finding::merge_similar(absent.chain(failovers).chain(problems));
     let is_warning = |finding: &Finding| finding.severity == "warning";
     let has_warnings = loaded.warnings > 0 || host_findings.iter().any(is_warning);
     if json {

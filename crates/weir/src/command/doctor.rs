@@ -62,7 +62,7 @@ pub(super) fn director(global: &GlobalOptions, arguments: &Doctor) -> Outcome {
             }
             Err(error) => Daemon::Failed(error.to_string()),
         };
-        weir_doctor::director(&desired, &daemon, &configuration::moving_vips(&desired)).await
+        weir_doctor::director(&desired, &daemon, &configuration::floating_ips(&desired)).await
     })?
     .map_err(Failure::failed)?;
     findings.extend(found.findings);
@@ -116,7 +116,7 @@ pub(super) fn server(options: &Options, arguments: &Doctor) -> Outcome {
     print_findings(&findings, arguments)
 }
 
-/// Prints the findings. Exit code: 0 = there are no problems, or all of them are fixed; 1 = there are problems.
+/// Prints the findings. Exit code: 0 = there are no problems, or all of them have been fixed; 1 = there are problems.
 fn print_findings(findings: &[Diagnosis], arguments: &Doctor) -> Outcome {
     let mut text = if arguments.json {
         serde_json::to_string_pretty(findings).map_err(Failure::failed)? + "\n"

@@ -1,5 +1,5 @@
 //! Implements `weir generate`, which generates man pages, shell completions and the manual's command reference from the
-//! definition of the command line and the key catalog. It is a command rather than a build script to keep builds fast.
+//! command line definition and the key catalog. It is a command rather than a build script to keep builds fast.
 
 mod roff;
 
@@ -13,7 +13,7 @@ use super::Outcome;
 use crate::arguments::{Arguments, Generate};
 use crate::terminal;
 
-/// Suffix of the help text of reserved commands.
+/// Suffix of the help text for reserved commands.
 const NOT_BUILT: &str = "(not built yet)";
 
 pub(super) fn generate(what: &Generate) -> Outcome {
@@ -29,7 +29,7 @@ pub(super) fn generate(what: &Generate) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the definition of the command line without `help`, whose pages would repeat the other pages. Hides reserved
+/// Returns the command line definition without `help`, whose pages would repeat the other pages. Hides reserved
 /// commands.
 fn definition() -> Command {
     let command = Arguments::command().disable_help_subcommand(true);

@@ -10,7 +10,7 @@ use crate::arguments::GlobalOptions;
 use crate::failure::Failure;
 use crate::terminal;
 
-/// Shows or changes the filter of the daemon's log.
+/// Shows or changes the daemon's log filter.
 pub(super) fn log(global: &GlobalOptions, filter: Option<&str>, json: bool) -> Outcome {
     if let Some(filter) = filter {
         log_filter::check(filter).map_err(|message| Failure::Usage { message })?;

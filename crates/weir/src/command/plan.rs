@@ -41,8 +41,8 @@ pub(super) fn plan(global: &GlobalOptions, json: bool) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the configuration of the pinned data plane, which forwards without a daemon, and a description of it.
-/// Returns an empty configuration if no data plane is pinned.
+/// Returns the pinned data plane's configuration, which is active without a daemon, and a description of it. Returns an
+/// empty configuration if no data plane is pinned.
 fn last_active(global: &GlobalOptions) -> (Desired, &'static str) {
     let paths = Paths {
         runtime_dir: global.runtime_dir.clone(),

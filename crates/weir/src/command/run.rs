@@ -67,7 +67,7 @@ fn run_daemon(global: &GlobalOptions, mut keeper_state: KeeperState) -> Outcome 
     let paths = paths(global);
     // This must happen before threads are started, because existing threads would keep their privileges.
     daemon::separate(&options, &mut keeper_state).map_err(|error| {
-        keeper_state.link.fail(&error);
+        keeper_state.link.report_failure(&error);
         Failure::failed(error)
     })?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -80,7 +80,7 @@ fn run_daemon(global: &GlobalOptions, mut keeper_state: KeeperState) -> Outcome 
     });
     let result = runtime.block_on(running);
     result.map_err(|error| {
-        keeper.fail(&error);
+        keeper.report_failure(&error);
         match error {
             daemon::Error::Configuration(rejected) => Failure::Findings {
                 findings: rejected.diagnostics,

@@ -75,9 +75,12 @@ fn receive(stream: &mut TcpStream, block: &[u8], bytes: usize) {
     let (mut received, mut buffer) = (0, vec![0; CHUNK]);
     while received < bytes {
         let limit = (CHUNK - received % CHUNK).min(bytes - received);
-        let length = stream
-            .read(&mut buffer[..limit])
-            .unwrap_or_else(|error| panic!("after {received} bytes received: {error}"));
+        let length = match stream.read(&mut buffer[..limit]) {
+            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+            result => {
+                result.unwrap_or_else(|error| panic!("after {received} bytes received: {error}"))
+            }
+        };
         assert!(length > 0, "the stream ended after {received} bytes");
         let offset = received % CHUNK;
         assert!(

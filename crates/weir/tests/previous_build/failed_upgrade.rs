@@ -68,7 +68,7 @@ fn assert_upgrade_fails_late(director: &mut DirectorUnderLoad, program: &Path) {
         .expect("run weir");
     let printed = String::from_utf8_lossy(&output.stderr).into_owned();
     run(Command::new("umount").arg("--lazy"));
-    let reason = if std::env::var_os("WEIR_OLDER").is_none() {
+    let reason = if std::env::var_os("WEIR_OLD_BINARY").is_none() {
         "weir.sock: Device or resource busy"
     } else {
         "exited before it was ready"

@@ -14,7 +14,8 @@ const SERVERS: usize = 3;
 
 /// Returns the path of the older build's program.
 pub(crate) fn older_program() -> PathBuf {
-    std::env::var_os("WEIR_OLDER").map_or_else(|| program_under_test().to_owned(), PathBuf::from)
+    std::env::var_os("WEIR_OLD_BINARY")
+        .map_or_else(|| program_under_test().to_owned(), PathBuf::from)
 }
 
 /// The forwarding methods, each on a separate port, and the port of a service with persistence.

@@ -60,7 +60,7 @@ fn reload_with_failing_servers_is_rolled_back() {
         }
         let (succeeded, output) = guarded.join().expect("command thread panicked");
         assert!(
-            !succeeded && output.contains("requests of service s failed"),
+            !succeeded && output.contains("requests to service s failed"),
             "{output}"
         );
     });

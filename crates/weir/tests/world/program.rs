@@ -128,7 +128,7 @@ impl World {
                 .output()
                 .expect("run weir");
             let errors = String::from_utf8_lossy(&output.stderr);
-            let slow = errors.contains("the daemon does not respond: this is");
+            let slow = errors.contains("the daemon did not respond in time: showing");
             if slow && started.elapsed() < Duration::from_secs(30) {
                 continue;
             }

@@ -174,7 +174,7 @@ impl ActionKeys<'_, '_, '_> {
             let message = "a variable has no value in a `rewrite` with `restart`";
             sink.push(
                 Diagnostic::new(Code::UnknownValue, &entry.item.span, message)
-                    .fix("use `{path}`, `{rest}`, `{1}` to `{9}`, or parts of the request's head"),
+                    .fix("use `{path}`, `{rest}`, `{1}` to `{9}`, or parts of the request head"),
             );
             return None;
         }

@@ -303,8 +303,8 @@ fn path(
             format!("invalid path `{}`", text.escape_debug()),
         )
         .cause(
-            "`{path}` is the path of the request, `{rest}` the part after the fixed prefix of `path`, `{1}` the first \
-             group of `path_regex`, or of `regex` in `rewrite`",
+            "`{path}` is the request path, `{rest}` the part after the fixed prefix of `path`, `{1}` the first group \
+             of `path_regex`, or of `regex` in `rewrite`",
         )
         .fix("write a path such as \"/v2/{rest}\"; the query is kept"),
     );
@@ -371,7 +371,7 @@ pub(super) fn fields(
                 }
                 if let Some((path, span)) = view.text(sink, "file") {
                     if !path.starts_with('/') {
-                        let message = "the path of the file must begin with `/`";
+                        let message = "the file path must begin with `/`";
                         sink.push(
                             Diagnostic::new(Code::BadText, span, message)
                                 .fix("write \"/index.html\""),

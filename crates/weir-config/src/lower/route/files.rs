@@ -44,11 +44,12 @@ pub(super) fn files(
             );
             return None;
         }
-        files.missing = u16::try_from(status).unwrap_or(404);
+        files.missing_status = u16::try_from(status).unwrap_or(404);
         if files.pool.is_some()
             && let Some((entry, _)) = view.get("status")
         {
-            let message = "`status` has no effect: requests without a file are sent to a pool";
+            let message =
+                "`status` has no effect: requests for which no file is found are sent to a pool";
             sink.push(
                 Diagnostic::new(Code::NoEffect, &entry.key_span, message)
                     .fix("remove `status`, or `files.pool`"),
@@ -58,7 +59,7 @@ pub(super) fn files(
     Some(files)
 }
 
-/// Returns whether requests without a matching file are sent to a pool.
+/// Returns whether requests for which no file is found are sent to a pool.
 pub(super) fn has_pool(view: &View<'_, '_>) -> bool {
     view.get("files")
         .is_some_and(|(entry, _)| match &entry.item.value {

@@ -16,7 +16,7 @@ use crate::hex;
 const MAX_BYTES: u64 = 1 << 20;
 
 /// Maximum length of a token's name in bytes.
-const NAME_MAX: usize = 64;
+const MAX_NAME_BYTES: usize = 64;
 
 /// Why a token file cannot be used. The errors do not quote the file, because it could be the wrong file, or could
 /// contain a token by mistake.
@@ -211,7 +211,7 @@ fn parse_line(line: &str) -> Result<NamedToken, &'static str> {
 
 fn is_name(text: &str) -> bool {
     let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
-    (1..=NAME_MAX).contains(&text.len()) && text.bytes().all(is_allowed)
+    (1..=MAX_NAME_BYTES).contains(&text.len()) && text.bytes().all(is_allowed)
 }
 
 fn failed(path: &Path, source: io::Error) -> TokenFileError {

@@ -127,7 +127,7 @@ impl<P: Plane> Director<P> {
             Kind::Override => {
                 let update: ServerUpdate = serde_json::from_value(value).map_err(ApiError::new)?;
                 let server = self.find(&key.pool, &key.server)?;
-                if self.plane.overridden(&key.pool, &server) != update.0 {
+                if self.plane.active_override(&key.pool, &server) != update.0 {
                     self.update_server(&key.pool, &server, update).await?;
                 }
             }

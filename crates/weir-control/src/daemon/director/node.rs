@@ -19,7 +19,7 @@ const FILE: &str = "node.json";
 const ATTEMPTS: u32 = 25;
 const RETRY_INTERVAL: Duration = Duration::from_millis(200);
 
-/// The state of this node: whether it is drained, and the VIPs that it announces.
+/// This node's state: whether it is drained, and the VIPs that it announces.
 #[derive(Debug)]
 pub(super) struct Node {
     announcer: Client,
@@ -95,12 +95,12 @@ impl Node {
             NodeState::Drain => tracing::info!("draining this director"),
             NodeState::Ready => tracing::info!("this director is ready"),
         }
-        self.move_routers(desired);
+        self.update_routers(desired);
         Ok(())
     }
 
     /// Releases the virtual routers if this node is drained; otherwise resumes them.
-    pub(super) fn move_routers(&self, desired: &Desired) {
+    pub(super) fn update_routers(&self, desired: &Desired) {
         for router in &desired.vrrp {
             let name = router.name.clone();
             let command = match self.is_draining {
@@ -132,7 +132,7 @@ fn send_to_agent(runtime_dir: &Path, order: &ControlRequest) {
                 std::thread::sleep(RETRY_INTERVAL);
             }
             Err(error) => {
-                tracing::error!(%error, "failed to move a virtual router");
+                tracing::error!(%error, "failed to release or resume a virtual router");
                 return;
             }
         }

@@ -179,8 +179,8 @@ impl<P: Plane> Director<P> {
         Ok(revision)
     }
 
-    /// Restores the states of servers. Must be called before the configuration is applied, so that the planes use the
-    /// restored states from the start.
+    /// Restores server states. Must be called before the configuration is applied, so that the planes use the restored
+    /// states from the start.
     fn restore_states(
         &mut self,
         desired: &Desired,
@@ -193,7 +193,7 @@ impl<P: Plane> Director<P> {
             .restore(checkpoint, desired, &suspended, &saved, probes);
         let applied = self.plane.apply_health(self.checks.take_results());
         if let Err(error) = applied.and_then(|()| self.plane.end_ejections(ejected)) {
-            tracing::error!(%error, "failed to restore the states of all servers");
+            tracing::error!(%error, "failed to restore all server states");
         }
         self.notify_pool_changes();
     }

@@ -70,7 +70,7 @@ impl<P: Plane> Director<P> {
         Ok(name)
     }
 
-    /// Returns the current state of a server across all services that use its pool.
+    /// Returns a server's current state across all services that use its pool.
     pub(super) fn server_status(
         &self,
         pool: &str,

@@ -50,7 +50,7 @@ impl<P: Plane> Director<P> {
                 Err(ApiError::new(match self.resume().await {
                     Ok(()) => reason,
                     Err(error) => {
-                        tracing::error!(%error, "failed to revert the changes of the successor");
+                        tracing::error!(%error, "failed to revert the successor's changes");
                         format!("{reason}; failed to revert its changes: {error}")
                     }
                 }))
@@ -58,7 +58,7 @@ impl<P: Plane> Director<P> {
         }
     }
 
-    /// Resumes after the successor has failed at any point of the upgrade.
+    /// Resumes after the successor has failed at any point during the upgrade.
     async fn resume(&mut self) -> Result<(), ApiError> {
         let restored = self.runtime_dir.restore_socket();
         self.plane.resume().await.map_err(ApiError::new)?;

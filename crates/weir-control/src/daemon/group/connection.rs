@@ -18,7 +18,7 @@ const REQUEST_TIMEOUT_MIN: Duration = Duration::from_secs(1);
 const REQUEST_TIMEOUT_MAX: Duration = Duration::from_secs(5);
 
 /// Returns a random number that is not 0.
-pub(super) fn random() -> Result<u64, String> {
+pub(super) fn random_nonzero() -> Result<u64, String> {
     let mut bytes = [0; 8];
     ::aws_lc_rs::rand::fill(&mut bytes)
         .map_err(|_| "the system's random number generator failed".to_owned())?;
@@ -52,7 +52,7 @@ pub(super) fn settings(config: &Cluster, identity: u64) -> Result<Settings, Stri
             group: config.name.clone(),
             member,
             identity,
-            instance: random()?,
+            instance: random_nonzero()?,
             ttl: config.lease,
             key: key.map_err(|error| error.to_string())?,
             agreement: config.agreement,

@@ -8,14 +8,14 @@ use weir_health::{ServerHealth, State};
 use weir_model::{Cluster, Desired};
 use weir_sys::ethtool;
 
-/// Returns the record that this director registers.
-pub(super) fn record(config: &Cluster, desired: &Desired) -> MemberRecord {
+/// Returns the member record that this director registers.
+pub(super) fn member_record(config: &Cluster, desired: &Desired) -> MemberRecord {
     MemberRecord {
         weir: env!("CARGO_PKG_VERSION").to_owned(),
         features: features(desired),
-        secrets: secrets(config, desired),
+        secrets: secret_fingerprints(config, desired),
         order: servers_digest(desired),
-        mtu: mtu(desired),
+        mtu: smallest_mtu(desired),
         ..MemberRecord::default()
     }
 }
@@ -48,7 +48,7 @@ pub(super) fn local_state(
 
 /// Returns the smallest MTU of `interfaces` in `[node]`, in bytes; `None` = no interface is configured, or no MTU can
 /// be read.
-fn mtu(desired: &Desired) -> Option<u32> {
+fn smallest_mtu(desired: &Desired) -> Option<u32> {
     let names = desired.node.interfaces.iter().flatten();
     names.filter_map(|name| ethtool::mtu(name).ok()).min()
 }
@@ -65,7 +65,7 @@ fn features(desired: &Desired) -> Vec<String> {
 
 /// Returns fingerprints of the secrets that all members must share. The fingerprints are keyed with the group key, and
 /// reveal nothing to anyone without it.
-fn secrets(config: &Cluster, desired: &Desired) -> BTreeMap<String, String> {
+fn secret_fingerprints(config: &Cluster, desired: &Desired) -> BTreeMap<String, String> {
     let key = config.group_key.as_ref();
     let Some(Ok(key)) = key.map(|key| GroupKey::new(key.expose())) else {
         return BTreeMap::new();

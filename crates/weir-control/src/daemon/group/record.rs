@@ -1,4 +1,4 @@
-//! Stores the record of the group on disk.
+//! Stores the group record on disk.
 //!
 //! The record is stored twice: in the runtime directory, which is lost at a reboot, and in the state directory, which
 //! survives a reboot. The state directory is the service manager's `STATE_DIRECTORY`, or `/var/lib/weir` with the
@@ -24,7 +24,7 @@ const STATE_DIRECTORY: &str = "/var/lib/weir";
 /// Delay before a failed write is retried.
 const RETRY_PAUSE: Duration = Duration::from_secs(2);
 
-/// The record of the group on disk.
+/// The group record on disk.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct Record {
@@ -33,7 +33,7 @@ pub(super) struct Record {
     /// A random number that identifies this director.
     pub(super) identity: u64,
     pub(super) configuration: Option<GroupConfiguration>,
-    /// Name of the group that the shared entries belong to.
+    /// Name of the group to which the shared entries apply.
     pub(super) group: String,
     pub(super) shared: SharedState,
 }
@@ -76,7 +76,7 @@ pub(in crate::daemon) fn state_directory(runtime_dir: &Path) -> Option<PathBuf> 
 pub(in crate::daemon) fn prepare_state_directory(directory: &Path) -> bool {
     let prepared = weir_runtime_dir::prepare(directory);
     if let Err(error) = &prepared {
-        tracing::warn!(%error, "the state of the group will not survive a reboot");
+        tracing::warn!(%error, "the group state will not survive a reboot");
     }
     prepared.is_ok()
 }
@@ -117,9 +117,9 @@ fn log_change(path: &Path, known: Option<&str>, error: Option<&str>) {
     let path = path.display();
     match (known, error) {
         (known, Some(error)) if known != Some(error) => {
-            tracing::error!(error, %path, "failed to record the state of the group");
+            tracing::error!(error, %path, "failed to record the group state");
         }
-        (Some(_), None) => tracing::info!(%path, "recorded the state of the group"),
+        (Some(_), None) => tracing::info!(%path, "recorded the group state"),
         _ => {}
     }
 }
@@ -208,7 +208,7 @@ impl Writer {
                 thread: Some(thread),
             }),
             Err(error) => {
-                tracing::warn!(%error, "the state of the group will not survive a reboot");
+                tracing::warn!(%error, "the group state will not survive a reboot");
                 None
             }
         }

@@ -30,8 +30,8 @@ pub(in crate::daemon) enum PendingReply {
 /// Delayed replies, and the changes that this director must settle.
 #[derive(Debug, Default)]
 pub(super) struct Settling {
-    /// The revision of the newest change that this director must settle, and the time of the oldest such change.
-    due: Option<(i64, Instant)>,
+    /// The revision of the newest change that this director must settle, and when the oldest such change was requested.
+    due_revision: Option<(i64, Instant)>,
     /// Time at which to check the flows again.
     poll_at: Option<Instant>,
     /// Delayed replies, each with its deadline.
@@ -41,19 +41,19 @@ pub(super) struct Settling {
 impl Settling {
     /// Starts waiting until all flows that changes up to `revision` moved have been sent.
     pub(super) fn begin(&mut self, revision: i64, now: Instant) {
-        let since = self.due.map_or(now, |(_, since)| since);
-        (self.due, self.poll_at) = (Some((revision, since)), Some(now));
+        let since = self.due_revision.map_or(now, |(_, since)| since);
+        (self.due_revision, self.poll_at) = (Some((revision, since)), Some(now));
     }
 
     /// Returns the revision to acknowledge once no flows remain to be sent (`is_moving` is false) or the timeout has
     /// expired.
     pub(super) fn end(&mut self, is_moving: bool, now: Instant) -> Option<i64> {
-        let (revision, since) = self.due?;
+        let (revision, since) = self.due_revision?;
         if is_moving && now < since + FLOW_SYNC_TIMEOUT {
             self.poll_at = Some(now + FLOW_SYNC_POLL_INTERVAL);
             return None;
         }
-        (self.due, self.poll_at) = (None, None);
+        (self.due_revision, self.poll_at) = (None, None);
         Some(revision)
     }
 

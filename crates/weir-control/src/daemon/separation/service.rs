@@ -11,7 +11,7 @@ use super::restriction::restrict;
 use crate::daemon::{Error, Options, group, hide_memory};
 use crate::keeper::{KeeperState, RootInfo};
 
-/// The variable that the service manager sets to the directory of the unit's credentials (see systemd.exec(5)).
+/// The variable that the service manager sets to the unit's credentials directory (see systemd.exec(5)).
 const CREDENTIALS: &str = "CREDENTIALS_DIRECTORY";
 
 /// Restricts file access and system calls, as in a daemon that drops root privileges itself. Must be called before the

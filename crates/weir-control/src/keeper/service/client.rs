@@ -171,13 +171,13 @@ impl ServiceClient {
                 Err("the helper service has exited".to_owned())
             }
             Err(mpsc::RecvTimeoutError::Timeout) => Err(
-                "the helper service does not respond; another keeper may be connected to it"
+                "the helper service did not respond in time; another keeper may be connected to it"
                     .to_owned(),
             ),
         }
     }
 
-    /// Acquires the lock of the runtime directory. The service prepares the directory.
+    /// Acquires the runtime directory's lock. The service prepares the directory.
     ///
     /// # Errors
     /// Fails if another process holds the lock, or the directory cannot be used.
@@ -198,7 +198,7 @@ impl ServiceClient {
     /// Returns the information that only root can determine, for a daemon that runs this program.
     ///
     /// # Errors
-    /// Returns a message if root has not permitted the program or the service does not respond.
+    /// Returns a message if root has not permitted the program or the service did not respond in time.
     pub(in crate::keeper) fn root_info(&self, program: &Path) -> Result<RootInfo, String> {
         let program = program.to_owned();
         match self.request(&ToService::RootInfo { program })? {

@@ -45,7 +45,7 @@ pub(super) use permitted::PermitSocket;
 
 pub use client::permit;
 
-/// Time limit for the first message of a client.
+/// Time limit for a client's first message.
 const FIRST_MESSAGE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Maximum number of connections from the account that have not sent their first message; further connections are
 /// closed. Connections from root are not limited.
@@ -60,7 +60,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// The socket that the package's systemd units use.
 pub const SOCKET: &str = "/run/weir-helper/socket";
 
-/// Returns the path of the helper service's socket from this process's environment.
+/// Returns the helper service's socket path from this process's environment.
 pub fn configured_socket() -> Option<PathBuf> {
     socket_group::service()
 }
@@ -178,8 +178,7 @@ impl Acceptor {
             .fetch_sub(usize::from(is_counted), Ordering::Relaxed);
     }
 
-    /// Reads the first message of a connection. Returns the client if it is a keeper; executes the requests of other
-    /// clients.
+    /// Reads a connection's first message. Returns the client if it is a keeper; executes other clients' requests.
     fn read_first_message(&self, channel: Channel, peer: Peer) -> Option<Client> {
         let Peer { process, user } = peer;
         channel
@@ -379,7 +378,7 @@ impl Session {
         }
     }
 
-    /// Takes the lock of the runtime directory for the keeper, and lets the account write files in the directory.
+    /// Acquires the runtime directory's lock for the keeper, and lets the account write files in the directory.
     fn lock(&self) {
         let directory = &self.paths.runtime_dir;
         // If a keeper was killed, the account may still own the directory.

@@ -55,7 +55,7 @@ impl Permitted {
         Ok(())
     }
 
-    /// Returns the path of a permitted program, with links resolved.
+    /// Returns the path to a permitted program, with links resolved.
     fn check(&self, program: &Path) -> Result<PathBuf, String> {
         let path = helper::check_program(program)?;
         if self.own_program != path && !self.others.contains(&path) {
@@ -80,7 +80,7 @@ pub(super) fn permit_program(permitted: &Mutex<Permitted>, program: &Path) -> Fr
     }
 }
 
-/// Returns the path of a permitted program, with links resolved.
+/// Returns the path to a permitted program, with links resolved.
 ///
 /// # Errors
 /// Returns a message if root has not permitted the program.
@@ -149,7 +149,7 @@ impl PermitSocket {
         });
     }
 
-    /// Returns the path of a permitted program, with links resolved.
+    /// Returns the path to a permitted program, with links resolved.
     ///
     /// # Errors
     /// Returns a message if root has not permitted the program.

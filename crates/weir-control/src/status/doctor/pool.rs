@@ -6,7 +6,7 @@ use weir_discovery::{ListSource, Source};
 use weir_doctor::Diagnosis;
 use weir_model::{Desired, Proxy, RouteAction};
 
-use crate::count::counted;
+use crate::count::format_count;
 use crate::status::{Report, Service};
 
 /// The origin of services that the configuration file defines.
@@ -62,7 +62,7 @@ impl Report {
             return finding.fix("weir ipvsadm -a -t|-u|-f SERVICE -r SERVER, with -g, -i or -m");
         }
         if desired.pool(pool).is_some_and(|it| !it.servers.is_empty()) {
-            return finding.fix("weir reload: the configuration file lists servers of the pool");
+            return finding.fix("weir reload: the configuration file lists servers for the pool");
         }
         let header = weir_config::header(&["pool", pool]);
         let lists = self.sources.iter().filter(|list| list.pool == pool);
@@ -99,7 +99,7 @@ fn failed_list(list: &Source, problem: &str, services: Option<&[EmptyUse<'_>]>) 
         (0, Some(services)) => format!("the pool has no servers: {}", effect(services)),
         (0, None) => "the list adds no servers to the pool".to_owned(),
         (count, _) => {
-            let count = counted(count as u64, "server");
+            let count = format_count(count as u64, "server");
             format!("the previous list, with {count}, remains in use")
         }
     };
@@ -117,7 +117,7 @@ fn failed_list(list: &Source, problem: &str, services: Option<&[EmptyUse<'_>]>) 
     Diagnosis::new(observation, consequence).fix(fix)
 }
 
-/// Returns the pools of a service that requests can reach.
+/// Returns the pools in a service that requests can reach.
 fn used_pools<'a>(service: &'a Service, desired: &Desired) -> BTreeSet<&'a str> {
     let named = service.proxy.iter().flat_map(|proxy| &proxy.pools);
     let named = named.map(|pool| pool.name.as_str());

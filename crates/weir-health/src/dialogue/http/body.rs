@@ -13,7 +13,7 @@ pub(super) struct Body {
     pub(super) length: Option<usize>,
     pub(super) chunked: bool,
     /// Offset in `raw` of the next chunk's size.
-    next_chunk: usize,
+    next_chunk_offset: usize,
     pub(super) complete: bool,
 }
 
@@ -42,7 +42,7 @@ impl Body {
         const INVALID: &str = "invalid chunk in the body";
         const SIZE_LINE_MAX_BYTES: usize = 4096;
         while !self.complete {
-            let remaining = self.raw.get(self.next_chunk..).unwrap_or_default();
+            let remaining = self.raw.get(self.next_chunk_offset..).unwrap_or_default();
             let Some(line) = find_bytes(remaining, b"\r\n") else {
                 return if remaining.len() > SIZE_LINE_MAX_BYTES {
                     Err(INVALID)
@@ -64,7 +64,7 @@ impl Body {
             } else if remaining[data_start + size..].starts_with(b"\r\n") {
                 self.plain
                     .extend_from_slice(&remaining[data_start..data_start + size]);
-                self.next_chunk += data_start + size + 2;
+                self.next_chunk_offset += data_start + size + 2;
             } else {
                 return Err(INVALID);
             }

@@ -5,7 +5,7 @@ use ratatui::layout::{Constraint, Layout};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Cell, Paragraph, Row as TableRow, Table, TableState};
-use weir_control::count::counted;
+use weir_control::count::format_count;
 use weir_control::status::table::servers_text;
 
 use super::rows::{Level, Row};
@@ -33,7 +33,7 @@ fn header_lines(screen: &Screen) -> Vec<Line<'static>> {
     let first = format!(
         "weir top  revision {}  {}, {}, {down} down  {} of {} flow slots in use",
         report.revision,
-        counted(report.services.len() as u64, "service"),
+        format_count(report.services.len() as u64, "service"),
         servers_text(report),
         report.flows.entries,
         report.flows.slots,

@@ -16,7 +16,7 @@ pub(super) enum Level {
 /// The order of the servers in a pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Sort {
-    /// The order of the configuration.
+    /// Configuration order.
     #[default]
     File,
     Name,
