@@ -4,8 +4,9 @@
  * and the stack drops them (PACKET_OTHERHOST, net/ipv4/ip_input.c). Two directors that forwarded them would send each
  * frame back and forth.
  *
- * At tc, the kernel has already compared the address with the device's address. XDP runs before this comparison. Both
- * need weir_macs for addresses of devices above this device, such as the virtual MAC address of VRRP on a macvlan.
+ * At tc, the kernel has already compared the destination MAC address with the device's own; XDP runs before this
+ * comparison. Both need weir_macs for the MAC addresses of upper devices, such as the VRRP virtual router MAC address
+ * of a macvlan.
  */
 #ifndef WEIR_FRAME_ADDRESS_H
 #define WEIR_FRAME_ADDRESS_H
@@ -27,8 +28,8 @@ static __always_inline int mac_is_listed(__u64 word)
 }
 
 /*
- * Returns whether a virtual router uses this MAC address: 00:00:5e:00:01:xx or 00:00:5e:00:02:xx (RFC 9568 section
- * 7.3).
+ * Returns whether this is a VRRP virtual router MAC address: 00:00:5e:00:01:xx (IPv4) or 00:00:5e:00:02:xx (IPv6)
+ * (RFC 9568 section 7.3).
  */
 static __always_inline int mac_is_virtual(__u64 mac)
 {
@@ -38,8 +39,8 @@ static __always_inline int mac_is_virtual(__u64 mac)
 }
 
 /*
- * Returns whether this host has the packet's destination address. Without IP forwarding the kernel looks up no route,
- * and the result is 0.
+ * Returns whether the packet's destination is a local address. If IP forwarding is disabled, bpf_fib_lookup() fails
+ * before the route lookup, and the result is 0.
  */
 static __always_inline int destination_is_local(struct weir_context *ctx, const struct packet *p)
 {
@@ -56,8 +57,8 @@ static __always_inline int destination_is_local(struct weir_context *ctx, const 
 	return bpf_fib_lookup(ctx, &fib, sizeof(fib), 0) == BPF_FIB_LKUP_RET_NOT_FWDED;
 }
 
-/* Returns whether a frame is for this host, if its address is not in WEIR_MAC_ROW_SINGLE. */
-__noinline int frame_is_accepted(struct weir_context *ctx, struct packet *p, __u64 mac)
+/* The slow path of frame_is_for_host(), for MAC addresses that the row WEIR_MAC_ROW_SINGLE does not contain. */
+__noinline int frame_is_for_host_slow(struct weir_context *ctx, struct packet *p, __u64 mac)
 {
 	__u64 device = (__u64)context_ifindex(ctx) << 48;
 
@@ -66,13 +67,14 @@ __noinline int frame_is_accepted(struct weir_context *ctx, struct packet *p, __u
 	if (mac_is_listed(mac | device))
 		return 1;
 #ifndef WEIR_ON_SKB
-	/* The addresses of other devices, such as ports of a bond, are unknown. */
+	/* If no address is listed for the device, such as a bond port, every frame is accepted. */
 	if (!mac_is_listed(WEIR_MAC_LISTED | device))
 		return 1;
 #endif
 	/*
-	 * A virtual router may have become active while the daemon was not running. If the packet passed, the stack
-	 * would receive it on the router's device and reset the connection.
+	 * A virtual router may have become active while the daemon was not running, so its address is not listed. If
+	 * the packet were passed to the stack, the stack would receive it on the router's device and reset the
+	 * connection.
 	 */
 	return mac_is_virtual(mac) && destination_is_local(ctx, p);
 }
@@ -93,7 +95,7 @@ static __always_inline int frame_is_for_host(struct weir_context *ctx, struct pa
 	mac = *(__u32 *)eth->dst | (__u64)*(__u16 *)(eth->dst + 4) << 32;
 	if (single->words[0] == (mac | WEIR_MAC_SINGLE) || single->words[1] == (mac | WEIR_MAC_SINGLE))
 		return 1;
-	return frame_is_accepted(ctx, p, mac);
+	return frame_is_for_host_slow(ctx, p, mac);
 }
 
 #endif

@@ -10,13 +10,13 @@ use crate::store::Mirror;
 
 /// Size of a chunk before it is sealed. Encoded as base64, a chunk is far below etcd's request limit of 1.5 MiB.
 pub const CHUNK_BYTES: usize = 256 << 10;
-/// Maximum number of chunks in a configuration. Each chunk is a condition of one transaction, and etcd allows 128
-/// conditions.
+/// Maximum number of chunks in a configuration. The transaction that publishes a configuration contains one compare per
+/// chunk, and etcd allows 128 compares per transaction (`--max-txn-ops`).
 pub const CHUNKS_MAX: usize = 100;
 
 /// The error for a pointer with an invalid MAC.
 pub(crate) const NOT_AUTHENTIC: &str = "the configuration was published with a different group key or by an earlier \
-     version, or was changed in etcd; publish it again";
+     version of Weir, or was changed in etcd; publish it again";
 
 /// Returns the SHA-256 digest of `bytes` in hexadecimal.
 pub fn digest(bytes: &[u8]) -> String {
@@ -31,7 +31,8 @@ pub(crate) fn text_digest(text: &str, key: Option<&GroupKey>) -> String {
     }
 }
 
-/// Splits a text into chunks, and seals them if there is a group key. Returns each chunk with its digest.
+/// Splits the text into chunks, and seals each chunk if there is a group key. Returns the digest and the bytes of each
+/// chunk.
 ///
 /// # Errors
 /// Returns a one-line message if the text is too large or cannot be sealed.
@@ -56,8 +57,10 @@ pub(crate) fn split(text: &str, key: Option<&GroupKey>) -> Result<Vec<(String, V
 /// Returns the text of the configuration that a pointer identifies.
 ///
 /// # Errors
-/// Returns a one-line message if the pointer or a chunk is missing, damaged, or sealed with a different key. With a
-/// group key, unsealed chunks are also an error, because a writer without the key may have written them.
+/// Returns a one-line message if the pointer has too many chunks or an invalid MAC; if a chunk is missing, corrupt, or
+/// sealed with a different key; if the chunks are sealed and there is no group key; if they are not sealed although
+/// there is a group key, because a writer without the key may have written them; or if the text is not valid UTF-8 or
+/// does not match the pointer's digest.
 pub(crate) fn join(
     pointer: &Pointer,
     keys: &Keys,
@@ -76,13 +79,14 @@ pub(crate) fn join(
         let stored = mirror.get(&name);
         let stored = stored.ok_or_else(|| format!("chunk {chunk} is missing"))?;
         if digest(&stored.value) != *chunk {
-            return Err(format!("chunk {chunk} is damaged"));
+            return Err(format!("chunk {chunk} is corrupt"));
         }
         match (pointer.sealed, key) {
             (false, None) => text.extend_from_slice(&stored.value),
             (false, Some(_)) => {
                 return Err(
-                    "the configuration is not encrypted with the group key; publish it again"
+                    "the configuration is not encrypted, but `group_key` is configured; publish it \
+                     again"
                         .to_owned(),
                 );
             }
@@ -95,7 +99,7 @@ pub(crate) fn join(
             }
             (true, None) => {
                 return Err(
-                    "the configuration is encrypted, and `group_key` is not configured".to_owned(),
+                    "the configuration is encrypted, but `group_key` is not configured".to_owned(),
                 );
             }
         }

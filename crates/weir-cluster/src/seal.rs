@@ -15,8 +15,8 @@ use crate::hex::encode_hex;
 /// Why a value could not be sealed or opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SealError {
-    /// The value was sealed with a different key, or is damaged.
-    #[error("the value was encrypted with a different group key, or is damaged")]
+    /// The value was sealed with a different key, or is corrupt.
+    #[error("the value was encrypted with a different group key, or is corrupt")]
     Forged,
     /// The cipher failed.
     #[error("the cipher failed")]
@@ -95,7 +95,7 @@ impl GroupKey {
     /// Returns the text of a sealed value.
     ///
     /// # Errors
-    /// Returns [`SealError::Forged`] if the value was sealed with a different key or is damaged.
+    /// Returns [`SealError::Forged`] if the value was sealed with a different key or is corrupt.
     pub fn open(&self, sealed: &[u8]) -> Result<Vec<u8>, SealError> {
         let (nonce, body) = sealed
             .split_first_chunk::<NONCE_LEN>()

@@ -39,7 +39,7 @@ pub(crate) enum Presence {
     Required,
     /// Default value, as written in the configuration.
     Default(&'static str),
-    /// Description of the default.
+    /// No default value; describes what applies if the key is absent.
     Absent(&'static str),
 }
 
@@ -77,7 +77,7 @@ pub(crate) enum Kind {
         min: u32,
         max: u32,
     },
-    /// A number with at most two decimals, in hundredths.
+    /// A number with at most two decimal places. `min` and `max` are in hundredths.
     Factor {
         min: u32,
         max: u32,
@@ -106,7 +106,7 @@ pub(crate) struct Choices {
     pub(crate) values: Vec<&'static str>,
     /// Accepted aliases.
     pub(crate) aliases: Vec<&'static str>,
-    /// Names of other programs that are not accepted, and Weir's equivalents.
+    /// Values from other programs that Weir does not accept, each with Weir's equivalent.
     pub(crate) known_as: &'static [(&'static str, &'static str)],
     /// Reserved values that are not implemented.
     pub(crate) planned: Vec<&'static str>,
@@ -233,7 +233,7 @@ impl Kind {
             Self::ServerAddress => "\"ADDRESS\" or \"ADDRESS:PORT\"".to_owned(),
             Self::PoolServer => "\"ADDRESS\", \"ADDRESS:PORT\" or \"unix:PATH\"".to_owned(),
             Self::Listener => {
-                "\"[tcp/|udp/]ADDRESS:PORT\", `:A-B` or `:*` instead of `:PORT`; \"fwmark/N\", \
+                "\"[tcp/|udp/]ADDRESS:PORT\" (PORT may also be FIRST-LAST or `*`), \"fwmark/N\" or \
                  \"fwmark6/N\""
                     .to_owned()
             }
@@ -244,9 +244,9 @@ impl Kind {
                 format!("an integer from {min} to {max}, or a size like \"64KiB\"")
             }
             Self::Factor { min, max } => format!(
-                "a number from {} to {} with at most two decimals",
-                factor(*min),
-                factor(*max)
+                "a number from {} to {} with at most two decimal places",
+                format_hundredths(*min),
+                format_hundredths(*max)
             ),
             Self::Duration { min, max } => {
                 format!(
@@ -256,7 +256,7 @@ impl Kind {
                 )
             }
             Self::OneOf(choices) => quoted_list(&choices().values),
-            Self::List(item) => format!("a list, each {}", item.syntax()),
+            Self::List(item) => format!("a list in which each item is {}", item.syntax()),
             Self::Table(section) => {
                 let keys: Vec<&str> = section.implemented_keys().map(|key| key.name).collect();
                 format!("a table {{ {} }}", keys.join(", "))
@@ -270,7 +270,7 @@ impl Kind {
 }
 
 /// Formats hundredths as a decimal number.
-pub(crate) fn factor(hundredths: u32) -> String {
+pub(crate) fn format_hundredths(hundredths: u32) -> String {
     format!("{}.{:02}", hundredths / 100, hundredths % 100)
 }
 

@@ -125,7 +125,7 @@ fn kind_schema(kind: &Kind) -> Value {
             "type": "number",
             "minimum": f64::from(*min) / 100.0,
             "maximum": f64::from(*max) / 100.0,
-            "$comment": "at most two decimals",
+            "$comment": "at most two decimal places",
         }),
         Kind::Duration { min, max } => json!({
             "type": "string",

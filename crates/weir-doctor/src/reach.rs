@@ -1,6 +1,7 @@
-//! Tests whether servers of `direct` services accept connections to their VIP. The test sends a SYN for the VIP to the
-//! server's link address, as if it forwarded a client's SYN. It reads the reply from a packet socket, because the local
-//! stack also has the VIP. Connections that the test opens are reset immediately.
+//! Tests whether the servers of `direct` services accept connections to the VIP. The test sends a SYN for the VIP to
+//! the server's MAC address, as the dataplane does when it forwards a client's SYN. It reads replies from a packet
+//! socket, because the VIP may also be an address of this machine. Connections that the test opens are reset
+//! immediately.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -13,13 +14,14 @@ use weir_wire::{MacAddr, Packet, TcpFlags};
 
 use crate::Diagnosis;
 
-/// Time limit for replies. A SYN is retransmitted once, after half of this time.
+/// Timeout for replies. A SYN without a reply is retransmitted once, after half of this time.
 const TIMEOUT: Duration = Duration::from_millis(600);
 
-/// Maximum number of SYNs sent per run, to limit the load.
+/// Maximum number of probes per run, to limit the load. Each probe sends at most two SYNs.
 const MAX_PROBES: usize = 256;
 
-/// First source port; each probe uses its own. The ports are outside the kernel's range (`ip_local_port_range`).
+/// Source port of the first probe; each probe uses a different port. The ports are above the kernel's default range of
+/// ephemeral ports (`ip_local_port_range`).
 const FIRST_PORT: u16 = 61_000;
 
 const ETHERTYPE_IPV4: u16 = 0x0800;
@@ -97,7 +99,7 @@ pub(crate) fn unreachable_vips(
     }
     let mut findings = Vec::new();
     for ((device, is_ipv4), probes) in by_device {
-        // Without the capability to send frames, nothing is reported.
+        // If frames cannot be sent on the device, for example without CAP_NET_RAW, its probes are skipped.
         let ethertype = if is_ipv4 {
             ETHERTYPE_IPV4
         } else {
@@ -125,7 +127,9 @@ fn diagnosis(probe: &SynProbe, reply: Option<Reply>) -> Option<Diagnosis> {
         Some(Reply::Refused) => (
             format!("server {server} of {service} refuses connections to {vip}"),
             "no socket is listening on the VIP: clients of this server are rejected",
-            format!("on that server: start the application, listening on {vip} or all addresses"),
+            format!(
+                "on that server: start the application, and let it listen on {vip} or on all addresses"
+            ),
         ),
         None => (
             format!(
@@ -135,8 +139,8 @@ fn diagnosis(probe: &SynProbe, reply: Option<Reply>) -> Option<Diagnosis> {
             "it does not have the VIP, its firewall or rp_filter drops the packet, or its reply is lost: clients of \
              this server time out",
             format!(
-                "on that server: weir real-server up --forward direct --vip {}, if it does not have the VIP; then: \
-                 weir real-server doctor",
+                "on that server: if it does not have the VIP, run weir real-server up --forward direct --vip {}; then \
+                 run weir real-server doctor",
                 vip.ip()
             ),
         ),
@@ -176,7 +180,8 @@ fn probes(desired: &Desired, state: &NetState, down: &[String]) -> Vec<SynProbe>
     probes
 }
 
-/// Creates a probe over a path. Returns `None` for a path with a VLAN tag, because replies arrive on another device.
+/// Creates a probe for a path. Returns `None` if the server is this machine, if the path has a VLAN tag, because
+/// replies arrive on another device, or if the source address or a MAC address is unknown.
 fn probe(path: &ResolvedPath, state: &NetState, vip: SocketAddr, port: u16) -> Option<SynProbe> {
     if path.local || path.vlan.is_some() || path.ifindex != path.device {
         return None;

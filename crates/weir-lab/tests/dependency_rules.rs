@@ -226,7 +226,7 @@ const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
     ),
     // Used by the tests of all other crates.
     ("weir-testing", &[]),
-    // A simulation; the program itself does not use it.
+    // A simulation; `weir` does not use it.
     ("weir-scaling", &["weir-sched", "weir-model"]),
     // Uses Weir only as a program, except for the simulation.
     ("weir-lab", &["weir-scaling", "weir-sched", "weir-model"]),
@@ -253,7 +253,7 @@ const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Crates without I/O, clock, randomness or async, and the external crates that they may use.
+/// Workspace crates that do not use I/O, clocks, randomness or async.
 const PURE: &[&str] = &[
     "weir-abi",
     "weir-model",
@@ -296,7 +296,7 @@ fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// A crate of the workspace.
+/// A workspace crate.
 struct Member {
     name: String,
     /// The directory of its manifest.
@@ -322,22 +322,23 @@ fn members() -> Vec<Member> {
         "cargo metadata: {}",
         String::from_utf8_lossy(&output.stderr)
     );
-    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let metadata: serde_json::Value =
+        serde_json::from_slice(&output.stdout).expect("parse metadata");
     let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
     let dependency = |value: &serde_json::Value| (text(&value["name"]), value["kind"] == "dev");
     metadata["packages"]
         .as_array()
-        .expect("packages")
+        .expect("`packages` is an array")
         .iter()
         .map(|package| Member {
             name: text(&package["name"]),
             directory: Path::new(&text(&package["manifest_path"]))
                 .parent()
-                .expect("directory")
+                .expect("manifest has a parent directory")
                 .to_owned(),
             dependencies: package["dependencies"]
                 .as_array()
-                .expect("list")
+                .expect("`dependencies` is an array")
                 .iter()
                 .map(dependency)
                 .collect(),
@@ -353,13 +354,13 @@ fn crates_depend_only_on_permitted_crates() {
         names.contains("weir-model") && names.contains("weir"),
         "found only {names:?}"
     );
-    let mut wrong = Vec::new();
+    let mut violations = Vec::new();
     for member in members.iter().filter(|member| member.name != "weir") {
         let Some((_, allowed)) = ALLOWED_DEPENDENCIES
             .iter()
             .find(|(name, _)| *name == member.name)
         else {
-            wrong.push(format!(
+            violations.push(format!(
                 "{} is missing: add it to ALLOWED_DEPENDENCIES and to the layout in ARCHITECTURE.md",
                 member.name
             ));
@@ -368,30 +369,30 @@ fn crates_depend_only_on_permitted_crates() {
         for (dependency, is_dev) in &member.dependencies {
             let is_internal = names.contains(dependency.as_str());
             if is_internal && !is_dev && !allowed.contains(&dependency.as_str()) {
-                wrong.push(format!("{} must not depend on {dependency}", member.name));
+                violations.push(format!("{} must not depend on {dependency}", member.name));
             }
         }
     }
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(violations.is_empty(), "{}", violations.join("\n"));
 }
 
 #[test]
 fn pure_crates_do_not_depend_on_crates_that_do_io() {
-    let mut wrong = Vec::new();
+    let mut violations = Vec::new();
     for member in members()
         .iter()
         .filter(|member| PURE.contains(&member.name.as_str()))
     {
         for (dependency, is_dev) in &member.dependencies {
             if !is_dev && IMPURE_DEPENDENCIES.contains(&dependency.as_str()) {
-                wrong.push(format!(
+                violations.push(format!(
                     "{} is pure and must not depend on {dependency}",
                     member.name
                 ));
             }
         }
     }
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(violations.is_empty(), "{}", violations.join("\n"));
 }
 
 #[test]
@@ -422,19 +423,19 @@ fn pure_crates_have_the_same_clippy_rules() {
 
 #[test]
 fn only_two_crates_contain_unsafe() {
-    let mut wrong = Vec::new();
-    let mut read = 0;
+    let mut violations = Vec::new();
+    let mut file_count = 0;
     for member in members()
         .iter()
         .filter(|member| !UNSAFE_ALLOWED.contains(&member.name.as_str()))
     {
         for file in rust_files(&member.directory) {
-            // Skip this file, which contains the word itself.
+            // This file contains the forbidden text.
             if file.ends_with("tests/dependency_rules.rs") {
                 continue;
             }
-            read += 1;
-            let text = std::fs::read_to_string(&file).expect("readable source");
+            file_count += 1;
+            let text = std::fs::read_to_string(&file).expect("read source file");
             for (number, line) in text.lines().enumerate() {
                 let code = line.split("//").next().unwrap_or_default();
                 if [
@@ -447,7 +448,7 @@ fn only_two_crates_contain_unsafe() {
                 .iter()
                 .any(|form| code.contains(form))
                 {
-                    wrong.push(format!(
+                    violations.push(format!(
                         "{}:{}: {}",
                         file.display(),
                         number + 1,
@@ -457,29 +458,29 @@ fn only_two_crates_contain_unsafe() {
             }
         }
     }
-    assert!(read > 10, "read only {read} files");
+    assert!(file_count > 10, "found only {file_count} files");
     assert!(
-        wrong.is_empty(),
+        violations.is_empty(),
         "unsafe outside {UNSAFE_ALLOWED:?}:\n{}",
-        wrong.join("\n")
+        violations.join("\n")
     );
 }
 
 fn rust_files(directory: &Path) -> Vec<PathBuf> {
-    let mut found = Vec::new();
+    let mut files = Vec::new();
     let mut pending = vec![directory.to_owned()];
     while let Some(directory) = pending.pop() {
         for entry in std::fs::read_dir(&directory)
-            .expect("readable directory")
+            .expect("read directory")
             .flatten()
         {
             let path = entry.path();
             if path.is_dir() && !path.ends_with("target") {
                 pending.push(path);
             } else if path.extension().is_some_and(|extension| extension == "rs") {
-                found.push(path);
+                files.push(path);
             }
         }
     }
-    found
+    files
 }

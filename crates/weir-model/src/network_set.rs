@@ -1,5 +1,5 @@
-//! Implements a set of IP networks with lookups in logarithmic time, for conditions on client addresses from lists and
-//! files.
+//! Implements a set of IP networks with lookups in logarithmic time, for client address conditions. The networks are
+//! listed in the configuration or read from files.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -7,36 +7,36 @@ use std::net::IpAddr;
 
 use crate::Network;
 
-/// Networks, and the files from which some of them were read. An empty set contains no address.
+/// Networks, and the files from which some of them were read. A set without networks contains no address.
 #[derive(Debug, Clone, Default)]
 pub struct NetworkSet {
-    /// Networks from the configuration itself, in its order.
+    /// Networks listed in the configuration, in configuration order.
     listed: Vec<Network>,
-    /// Files, each with the number of its networks.
+    /// Paths of the files, each with the number of networks read from it.
     files: Vec<(String, usize)>,
-    /// Ranges as first and last address: sorted, disjoint and not adjacent.
+    /// Ranges (first and last address) of all networks: sorted, disjoint and not adjacent.
     v4: Vec<(u32, u32)>,
     v6: Vec<(u128, u128)>,
 }
 
 impl NetworkSet {
-    /// Creates a set from listed networks and from networks that were read from files.
+    /// Creates a set from the listed networks and the networks that were read from files.
     pub fn new(listed: Vec<Network>, files: Vec<(String, Vec<Network>)>) -> Self {
         let (mut v4, mut v6) = (Vec::new(), Vec::new());
-        let read = files.iter().flat_map(|(_, networks)| networks);
-        for network in listed.iter().chain(read) {
+        let from_files = files.iter().flat_map(|(_, networks)| networks);
+        for network in listed.iter().chain(from_files) {
             match network.address {
                 IpAddr::V4(address) => {
-                    let host = u32::MAX.checked_shr(u32::from(network.prefix)).unwrap_or(0);
-                    let first = address.to_bits() & !host;
-                    v4.push((first, first | host));
+                    let host_mask = u32::MAX.checked_shr(u32::from(network.prefix)).unwrap_or(0);
+                    let first = address.to_bits() & !host_mask;
+                    v4.push((first, first | host_mask));
                 }
                 IpAddr::V6(address) => {
-                    let host = u128::MAX
+                    let host_mask = u128::MAX
                         .checked_shr(u32::from(network.prefix))
                         .unwrap_or(0);
-                    let first = address.to_bits() & !host;
-                    v6.push((first, first | host));
+                    let first = address.to_bits() & !host_mask;
+                    v6.push((first, first | host_mask));
                 }
             }
         }
@@ -54,8 +54,8 @@ impl NetworkSet {
     /// Returns whether one of the networks contains `address`.
     pub fn contains(&self, address: IpAddr) -> bool {
         match address {
-            IpAddr::V4(address) => is_in(&self.v4, address.to_bits()),
-            IpAddr::V6(address) => is_in(&self.v6, address.to_bits()),
+            IpAddr::V4(address) => ranges_contain(&self.v4, address.to_bits()),
+            IpAddr::V6(address) => ranges_contain(&self.v6, address.to_bits()),
         }
     }
 }
@@ -77,12 +77,13 @@ fn merge_ranges<T: Copy + Ord>(
     result
 }
 
-fn is_in<T: Copy + Ord>(ranges: &[(T, T)], address: T) -> bool {
+fn ranges_contain<T: Copy + Ord>(ranges: &[(T, T)], address: T) -> bool {
     let count = ranges.partition_point(|(first, _)| *first <= address);
     count > 0 && address <= ranges[count - 1].1
 }
 
-/// Sets with the same addresses and the same files are equal.
+/// Sets are equal if they list the same networks in the same order, have the same files with the same numbers of
+/// networks, and contain the same addresses.
 impl PartialEq for NetworkSet {
     fn eq(&self, other: &Self) -> bool {
         (&self.listed, &self.files, &self.v4, &self.v6)
@@ -98,7 +99,7 @@ impl Hash for NetworkSet {
     }
 }
 
-/// Formats the listed networks, then the files, each with its number of networks.
+/// Formats the listed networks, then the files, each with the number of networks read from it.
 impl fmt::Display for NetworkSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut separator = "";

@@ -1,5 +1,5 @@
-//! Compares CPU time per request with HAProxy and nginx, for 1 000 routes, 1 000 regex routes, and a map of 100 000
-//! entries. Each proxy has one worker on CPU 0; the load generator and the origin server run on CPU 1.
+//! Compares Weir's CPU time per request with that of HAProxy and nginx, for 1 000 routes, 1 000 regex routes, and a map
+//! with 100 000 entries. Each proxy has one worker on CPU 0; the load generator and the origin server run on CPU 1.
 //!
 //! Every request matches the last route or the last map entry.
 
@@ -39,7 +39,7 @@ impl Kind {
         (Self::Map, "map", "a map of 100 000 entries"),
     ];
 
-    /// Returns the path of the request.
+    /// Returns the request path.
     fn path(self) -> String {
         match self {
             Self::Plain => format!("/r{}/small", ROUTES - 1),
@@ -70,13 +70,13 @@ fn main() {
         fs::create_dir_all(&subdirectory).expect("create directory");
         fs::write(subdirectory.join("small"), "xxxx").expect("write file");
     }
-    for (kind, text, name) in Kind::ALL {
+    for (kind, kind_name, row_label) in Kind::ALL {
         let candidates = [
             start_haproxy(&directory, kind),
             start_nginx(&directory, kind),
-            start_weir(&directory, text),
+            start_weir(&directory, kind_name),
         ];
-        compare(name, &candidates, |candidate| {
+        compare(row_label, &candidates, |candidate| {
             wrk(
                 &format!("http://{}{}", candidate.listen, kind.path()),
                 64,
@@ -89,9 +89,9 @@ fn main() {
 
 /// Runs the proxy. The benchmark re-executes itself for this.
 fn serve(listen: SocketAddr) {
-    let text = std::env::var(KIND).expect("kind is set");
-    let found = Kind::ALL.iter().find(|(_, name, _)| *name == text);
-    let (kind, ..) = found.expect("kind is known");
+    let kind_name = std::env::var(KIND).expect("kind is set");
+    let row = Kind::ALL.iter().find(|(_, name, _)| *name == kind_name);
+    let (kind, ..) = row.expect("kind is known");
     let mut service = Proxy::new("bench", ProxyProtocol::Http, POOL);
     service.listen.push(listen);
     let route_to_pool = || Route::new(RouteAction::Pool(POOL.to_owned()));
@@ -124,10 +124,10 @@ fn serve(listen: SocketAddr) {
     rig::serve(service);
 }
 
-fn start_weir(directory: &Path, kind: &str) -> Candidate {
+fn start_weir(directory: &Path, kind_name: &str) -> Candidate {
     const LISTEN: &str = "127.0.0.1:17087";
     let mut command = weir_command(directory, "0");
-    command.env(SERVE, LISTEN).env(KIND, kind);
+    command.env(SERVE, LISTEN).env(KIND, kind_name);
     spawn("weir", LISTEN, command)
 }
 
@@ -141,39 +141,39 @@ fn start_haproxy(directory: &Path, kind: Kind) -> Candidate {
             .collect(),
         Kind::Map => {
             let file = directory.join("haproxy.map");
-            let lines: String = Kind::keys().map(|key| format!("{key} b\n")).collect();
-            fs::write(&file, lines).expect("write file");
+            let entries: String = Kind::keys().map(|key| format!("{key} b\n")).collect();
+            fs::write(&file, entries).expect("write file");
             format!(" use_backend %[path,map({})]\n", file.display())
         }
     };
-    let text = format!(
+    let config = format!(
         "global\n nbthread 1\n maxconn 7000\ndefaults\n mode http\n timeout client 60s\n timeout server 60s\n \
          timeout connect 5s\n http-reuse always\n option forwardfor\nfrontend f\n bind 127.0.0.1:17085\n{rules}\
          backend b\n server s {ORIGIN}\n"
     );
-    let command = haproxy_command(directory, &text);
+    let command = haproxy_command(directory, &config);
     spawn("haproxy", "127.0.0.1:17085", command)
 }
 
 fn start_nginx(directory: &Path, kind: Kind) -> Candidate {
-    let pass = "proxy_http_version 1.1; proxy_set_header Connection \"\"; \
-                proxy_set_header X-Forwarded-For $remote_addr;";
+    let proxy_settings = "proxy_http_version 1.1; proxy_set_header Connection \"\"; \
+                          proxy_set_header X-Forwarded-For $remote_addr;";
     let (map_block, locations) = match kind {
         Kind::Plain => {
-            let all = (0..ROUTES)
+            let blocks = (0..ROUTES)
                 .map(|index| format!("location /r{index}/ {{ proxy_pass http://u; }}\n"));
-            (String::new(), all.collect::<String>())
+            (String::new(), blocks.collect::<String>())
         }
         Kind::Regex => {
-            let all = (0..ROUTES).map(|index| {
+            let blocks = (0..ROUTES).map(|index| {
                 format!("location ~ \"/r{index}/[a-z]+$\" {{ proxy_pass http://u; }}\n")
             });
-            (String::new(), all.collect::<String>())
+            (String::new(), blocks.collect::<String>())
         }
         Kind::Map => {
             let file = directory.join("nginx.map");
-            let lines: String = Kind::keys().map(|key| format!("{key} u;\n")).collect();
-            fs::write(&file, lines).expect("write file");
+            let entries: String = Kind::keys().map(|key| format!("{key} u;\n")).collect();
+            fs::write(&file, entries).expect("write file");
             let map = format!(
                 "map_hash_max_size 262144; map_hash_bucket_size 128; map $uri $up {{ include {}; }}",
                 file.display()
@@ -183,7 +183,7 @@ fn start_nginx(directory: &Path, kind: Kind) -> Candidate {
     };
     let server = format!(
         "{map_block} upstream u {{ server {ORIGIN}; keepalive 256; }} \
-         server {{ listen 127.0.0.1:17086; {} {pass}\n{locations} }}",
+         server {{ listen 127.0.0.1:17086; {} {proxy_settings}\n{locations} }}",
         nginx_log(directory)
     );
     let command = nginx_command(directory, "peer", "0", &server);

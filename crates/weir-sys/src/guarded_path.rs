@@ -287,7 +287,7 @@ mod tests {
                 let error = error.expect("the file is rejected");
                 assert_eq!(error.kind(), io::ErrorKind::PermissionDenied, "{name}");
                 assert!(
-                    error.to_string().contains("a link of user 65534"),
+                    error.to_string().contains("a link owned by user 65534"),
                     "{error}"
                 );
             }

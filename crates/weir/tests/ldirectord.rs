@@ -1,5 +1,5 @@
-//! Tests Debian's unmodified ldirectord: in a separate mount namespace, the test mounts Weir over the ipvsadm that
-//! ldirectord calls, and Weir forwards according to ldirectord's checks.
+//! Tests Debian's unmodified ldirectord with Weir: in a separate mount namespace, `weir` is bind-mounted over the
+//! ipvsadm binary that ldirectord runs. Weir forwards to the servers that pass ldirectord's checks.
 
 mod world;
 
@@ -15,7 +15,7 @@ const NODE: &str = "[node]\ninterfaces = [\"eth0\"]\nmax_flows = 65536\n";
 /// The paths that ldirectord tries. With a merged /usr, both refer to the same file.
 const IPVSADM_PATHS: [&str; 2] = ["/sbin/ipvsadm", "/usr/sbin/ipvsadm"];
 
-/// Returns a configuration from a user's report, with a shorter interval.
+/// Returns an ldirectord configuration from a user's report, with a shorter check interval.
 fn configuration(world: &World) -> String {
     format!(
         "checktimeout = 5\nnegotiatetimeout = 30\ncheckinterval = 1\nfailurecount = 1\nautoreload = no\n\
@@ -28,7 +28,8 @@ fn configuration(world: &World) -> String {
     )
 }
 
-/// ldirectord with all its children, which are killed with the process namespace.
+/// An `unshare` process that runs ldirectord in a PID namespace. When it is killed, the kernel kills ldirectord and all
+/// its child processes.
 struct Ldirectord(Child);
 
 impl Ldirectord {

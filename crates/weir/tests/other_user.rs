@@ -257,7 +257,7 @@ fn root_does_not_follow_links_of_directory_owner() {
         "the page must not contain the secret: {response}"
     );
     assert!(
-        !reloaded && printed.contains("a link of user 65534"),
+        !reloaded && printed.contains("a link owned by user 65534"),
         "{printed}"
     );
     // The daemon follows a link that root created.

@@ -478,7 +478,9 @@ fn forged_replayed_and_truncated_datagrams_are_counted_and_ignored() {
         let ignored = &status["sync"]["peers"][0]["ignored"];
         ignored["forged"] == 3 && ignored["format"] == 1 && status["sync"]["unknown_senders"] == 1
     });
-    assert_eq!(pair.peer("director")["state"], "silent");
+    wait_for("the peer to be silent", TIMEOUT, || {
+        pair.peer("director")["state"] == "silent"
+    });
     assert_eq!(pair.total("director"), 0);
 }
 
@@ -521,9 +523,8 @@ fn ipvsadm_stops_starts_and_lists_synchronization() {
     assert_eq!(run("--stop-daemon master").2, "No daemon is running\n");
     assert_eq!(run("--start-daemon master").0, Some(0));
     assert_eq!(run("-L --daemon").1, line("master") + &line("backup"));
-    let doctor = pair.weir_output("director", &["doctor"]);
-    assert!(
-        doctor.contains("the [sync] peer 10.0.0.4:8482 does not respond"),
-        "{doctor}"
-    );
+    wait_for("a finding about the silent peer", TIMEOUT, || {
+        let doctor = pair.weir_output("director", &["doctor"]);
+        doctor.contains("the [sync] peer 10.0.0.4:8482 does not respond")
+    });
 }

@@ -9,7 +9,7 @@ use crate::code::Code;
 use crate::diagnostic::Diagnostic;
 use crate::view::Sink;
 
-/// Checks the name of an interface, and adds a note if the interface does not exist.
+/// Checks an interface name, and adds a note if the interface does not exist.
 pub(super) fn check_interface<'a>(
     sink: &mut Sink<'_>,
     name: &'a str,
@@ -22,7 +22,7 @@ pub(super) fn check_interface<'a>(
         sink.push(
             Diagnostic::new(Code::MissingRouterInterface, span, message)
                 .cause("the virtual router is in the fault state until the interface exists")
-                .fix("`ip -brief link` lists the interfaces; correct the name, or create it"),
+                .fix("correct the name (`ip -brief link` lists the interfaces), or create the interface"),
         );
     }
     Some(name)
@@ -38,9 +38,7 @@ pub(super) fn check_program(sink: &mut Sink<'_>, path: &str, span: &Range<usize>
         );
         sink.push(
             Diagnostic::new(Code::MissingProgram, span, message)
-                .cause(
-                    "the program cannot be run, and this is only logged when the program is needed",
-                )
+                .cause("Weir cannot run the program, and logs the failure only when it tries to")
                 .fix("install the program, make it executable, or correct the path"),
         );
     }

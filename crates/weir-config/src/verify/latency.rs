@@ -41,11 +41,11 @@ pub(super) fn verify(
             continue;
         }
         let scheduler = pool.scheduler.as_ref().filter(|_| is_least_time);
-        let located = [
+        let warnings = [
             (scheduler, "scheduler \"least-time\" behaves like \"lc\""),
             (adapt, "`adapt` has no effect"),
         ];
-        for (location, what) in located {
+        for (location, what) in warnings {
             let Some(location) = location else { continue };
             let message = format!("{what}: the latency of layer 4 servers is not estimated");
             sink.push(

@@ -1,4 +1,4 @@
-//! Tests service lookup, services without usable servers, and weight 0.
+//! Tests service lookup, services without usable servers, and servers with weight 0.
 
 use weir_abi::{Reason, SERVICE_DROP_NO_SERVER};
 use weir_flow::model::{PortRange, VipRow};
@@ -55,12 +55,15 @@ fn exact_port_takes_precedence_over_range_and_wildcard() {
         (true, 8011, 5),
         (true, 1, 5),
     ];
-    for (udp, port, dest) in cases {
-        let shape = if udp { Shape::udp() } else { Shape::tcp(SYN) };
+    for (is_udp, port, dest) in cases {
+        let (protocol, shape) = match is_udp {
+            true => ("UDP", Shape::udp()),
+            false => ("TCP", Shape::tcp(SYN)),
+        };
         let (client, vip) = (at(CLIENT, 1000), at(VIP, port));
         let out = shape.forwarded().build(next_hop_macs(dest), client, vip);
         Case::new(
-            format!("udp {udp} port {port}"),
+            format!("{protocol} port {port}"),
             shape.arriving(client, vip),
         )
         .sends(out)
@@ -70,30 +73,30 @@ fn exact_port_takes_precedence_over_range_and_wildcard() {
 }
 
 #[test]
-fn service_without_servers_rejects_or_drops() {
+fn service_without_usable_servers_rejects_or_drops_packets() {
     for drop in [false, true] {
         let Some(mut bench) = Bench::open() else {
             return;
         };
-        let empty = bench.add_service(Kind::Rr);
-        bench.listen(empty, VIP, 80);
-        let (emptied, dests) = bench.serve(Kind::Rr, (VIP, 81), &[NewServer::direct(1)]);
-        bench.remove(emptied, dests[0], 0);
-        let (quiesced, dests) = bench.serve(
+        let empty_service = bench.add_service(Kind::Rr);
+        bench.listen(empty_service, VIP, 80);
+        let (emptied_service, dests) = bench.serve(Kind::Rr, (VIP, 81), &[NewServer::direct(1)]);
+        bench.remove(emptied_service, dests[0], 0);
+        let (weight_zero_service, dests) = bench.serve(
             Kind::Wlc,
             (VIP, 82),
             &[NewServer::direct(2), NewServer::direct(3)],
         );
         dests
             .iter()
-            .for_each(|dest| bench.set_weight(quiesced, *dest, 0));
+            .for_each(|dest| bench.set_weight(weight_zero_service, *dest, 0));
         if drop {
-            for service in [empty, emptied, quiesced] {
+            for service in [empty_service, emptied_service, weight_zero_service] {
                 bench.change_service_row(service, |row| row.flags |= SERVICE_DROP_NO_SERVER);
             }
         }
         for port in 80..=82 {
-            for shape in [Shape::tcp(SYN), Shape::udp()] {
+            for (protocol, shape) in [("TCP", Shape::tcp(SYN)), ("UDP", Shape::udp())] {
                 let outcome = bench.send(&shape.arriving(at(CLIENT, 1000), at(VIP, port)));
                 let (verdict, reason) = match drop {
                     true => (Xdp::Drop, Reason::DropNoServer),
@@ -102,7 +105,7 @@ fn service_without_servers_rejects_or_drops() {
                 assert_eq!(
                     (outcome.verdict, outcome.counted),
                     (verdict, vec![reason]),
-                    "port {port}"
+                    "{protocol} port {port}"
                 );
             }
         }
@@ -121,7 +124,7 @@ fn reject_responses_are_rate_limited() {
     let frame = Shape::tcp(SYN).arriving(at(CLIENT, 1000), at(VIP, 80));
     check_all(
         &mut bench,
-        &[Case::new("over the budget", frame).drops(Reason::DropNoServer)],
+        &[Case::new("reject budget is 0", frame).drops(Reason::DropNoServer)],
     );
 }
 
@@ -146,7 +149,7 @@ fn no_reject_response_is_sent_to_invalid_sources() {
     }
     let mut frame = Shape::tcp(SYN).arriving(at(CLIENT, 1000), at(VIP, 80));
     frame[0] |= 1;
-    Case::new("multicast frame", frame)
+    Case::new("multicast destination MAC address", frame)
         .drops(Reason::DropNoServer)
         .check(&mut bench);
 }
@@ -172,7 +175,7 @@ fn server_with_weight_zero_keeps_flows_and_gets_no_new_ones() {
         assert_eq!(
             selected_server(&mut bench, port, ACK),
             *server,
-            "flow {port}"
+            "flow from client port {port}"
         );
     }
     for port in 2000..2004 {
@@ -185,7 +188,7 @@ fn server_with_weight_zero_keeps_flows_and_gets_no_new_ones() {
     assert_eq!(
         servers_after_restore.len(),
         2,
-        "both servers are used again"
+        "both servers receive new flows again"
     );
     bench.assert_same_state();
 }

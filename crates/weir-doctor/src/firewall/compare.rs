@@ -1,4 +1,4 @@
-//! Compares a packet with a rule expression. The result can be unknown.
+//! Evaluates match expressions of firewall rules for a packet. The result can be unknown.
 
 use std::net::IpAddr;
 
@@ -7,11 +7,11 @@ use serde_json::Value;
 use super::packet::{Packet, Port};
 use super::ruleset::{Chain, Ruleset};
 
-/// The value of an expression's left side for a packet.
+/// The packet's value for the left side of an expression.
 enum Field<'a> {
     Address(IpAddr),
     Number(u64),
-    /// An unknown ephemeral port.
+    /// An ephemeral port whose number is unknown.
     Ephemeral,
     Symbol(&'a str),
     /// TCP flags.
@@ -20,7 +20,7 @@ enum Field<'a> {
     Absent,
 }
 
-/// Evaluates the statement `match`. Returns `None` if the result is unknown.
+/// Evaluates a `match` statement for a packet. Returns `None` if the result is unknown.
 pub(super) fn matches(
     rules: &Ruleset,
     chain: &Chain,
@@ -68,8 +68,7 @@ pub(super) fn matches(
     }
 }
 
-/// Looks up the verdict of a map for a packet. Returns `Some(None)` if no element matches, and `None` if the result is
-/// unknown.
+/// Looks up a packet in a verdict map. Returns `Some(None)` if no element matches, and `None` if the result is unknown.
 pub(super) fn look_up<'r>(
     rules: &'r Ruleset,
     chain: &Chain,
@@ -90,15 +89,15 @@ pub(super) fn look_up<'r>(
     Some(None)
 }
 
-/// Returns the value of an expression's left side for a packet, or `None` if the value is unknown.
+/// Returns the packet's value for the left side of an expression, or `None` if the value is unknown.
 fn field<'a>(packet: &Packet, left: &'a Value) -> Option<Field<'a>> {
     if let Some([inner, mask]) = left["&"].as_array().map(Vec::as_slice) {
         let Field::Flags(set) = field(packet, inner)? else {
             return None;
         };
         let expected = flag_names(mask)?;
-        let left = set.into_iter().filter(|flag| expected.contains(flag));
-        return Some(Field::Flags(left.collect()));
+        let masked = set.into_iter().filter(|flag| expected.contains(flag));
+        return Some(Field::Flags(masked.collect()));
     }
     let payload = &left["payload"];
     if let (Some(protocol), Some(name)) = (payload["protocol"].as_str(), payload["field"].as_str())
@@ -128,7 +127,7 @@ fn header<'a>(packet: &Packet, protocol: &str, name: &str) -> Option<Field<'a>> 
         ("tcp" | "th", "dport") => port(packet.destination_port),
         ("tcp", "flags") => Some(Field::Flags(packet.flags.to_vec())),
         ("ip" | "ip6" | "tcp" | "th" | "ether" | "vlan", _) => None,
-        // The field is from a different protocol.
+        // A TCP packet has no header of this protocol.
         _ => Some(Field::Absent),
     }
 }
@@ -141,7 +140,7 @@ fn port<'a>(port: Port) -> Option<Field<'a>> {
     }
 }
 
-/// Parses one flag name or a list of names.
+/// Parses TCP flags: one name, a list of names, names joined with `|`, or the number 0 for no flags.
 fn flag_names(value: &Value) -> Option<Vec<&str>> {
     match value {
         Value::String(name) => Some(vec![name]),
@@ -152,7 +151,8 @@ fn flag_names(value: &Value) -> Option<Vec<&str>> {
     }
 }
 
-/// Returns whether a field equals one of the values on the right side, or `None` if this is unknown.
+/// Returns whether a field equals the right side, or is in it if it is a set, a list, a prefix or a range. Returns
+/// `None` if this is unknown.
 fn equals(rules: &Ruleset, chain: &Chain, field: &Field<'_>, right: &Value) -> Option<bool> {
     let equals_any = |list: &[Value]| {
         let mut unknown = false;

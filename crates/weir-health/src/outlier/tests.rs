@@ -1,25 +1,26 @@
 use super::*;
 
-/// A pool in which each server receives `syns` SYNs per second; servers in `dead` do not answer.
+/// A simulated pool whose servers receive SYNs every second.
 struct Pool {
     outliers: Outliers,
     samples: Vec<(String, Sample)>,
     now: Duration,
-    share: u32,
+    max_ejected_percent: u32,
 }
 
 impl Pool {
-    fn new(servers: usize, share: u32) -> Self {
+    fn new(servers: usize, max_ejected_percent: u32) -> Self {
         let name = |n| (format!("10.0.0.{n}"), Sample::default());
         Self {
             outliers: Outliers::default(),
             samples: (0..servers).map(name).collect(),
             now: Duration::from_secs(1),
-            share,
+            max_ejected_percent,
         }
     }
 
-    /// Advances by one second. Returns the servers that were ejected (true) or returned (false).
+    /// Advances by one second, in which each server receives `syns` SYNs and those in `dead` answer none. Returns the
+    /// servers that were ejected (true) or returned on trial (false).
     fn advance_one_second(&mut self, syns: u64, dead: &[usize]) -> Vec<(usize, bool)> {
         self.now += Duration::from_secs(1);
         for (index, (_, sample)) in self.samples.iter_mut().enumerate() {
@@ -31,7 +32,9 @@ impl Pool {
             .iter()
             .map(|(name, sample)| (name.as_str(), *sample))
             .collect();
-        let changes = self.outliers.observe("web", self.share, &samples, self.now);
+        let changes = self
+            .outliers
+            .observe("web", self.max_ejected_percent, &samples, self.now);
         let index_of = |change: &EjectionChange| {
             let mut names = self.samples.iter();
             names.position(|(name, _)| *name == change.server).unwrap()
@@ -46,7 +49,7 @@ impl Pool {
             .collect()
     }
 
-    /// Returns the number of seconds until the given change to a server.
+    /// Advances until the given change to a server occurs. Returns the number of seconds.
     fn seconds_until(&mut self, change: (usize, bool), dead: &[usize]) -> u32 {
         for seconds in 1..1000 {
             if self.advance_one_second(2, dead).contains(&change) {
@@ -77,7 +80,7 @@ fn dead_server_is_ejected_and_returns_on_trial() {
 }
 
 #[test]
-fn server_down_by_its_check_is_not_ejected() {
+fn failed_check_withdraws_ejection() {
     let mut outliers = Outliers::default();
     let sample = |syns, answered| Sample { syns, answered };
     let mut changes = |second, samples: &[(&str, Sample)]| {
@@ -87,13 +90,13 @@ fn server_down_by_its_check_is_not_ejected() {
     changes(2, &[("a", sample(9, 9)), ("b", sample(9, 0))]);
     let ejections = changes(4, &[("a", sample(18, 18)), ("b", sample(18, 0))]);
     assert_eq!(ejections.len(), 1, "{ejections:?}");
-    let ends = changes(5, &[("a", sample(27, 27))]);
-    let end = EjectionChange {
+    let withdrawals = changes(5, &[("a", sample(27, 27))]);
+    let withdrawal = EjectionChange {
         server: "b".to_owned(),
         transition: Transition::Withdrawn,
     };
-    assert_eq!(ends, [end], "the server is not on trial");
-    // SYNs that were in flight when the check failed do not count after the check passes again.
+    assert_eq!(withdrawals, [withdrawal], "the server is not on trial");
+    // SYNs sent while the check failed do not count after the check passes again.
     for (second, syns) in [(7, 36), (8, 45), (10, 54)] {
         let later_changes = changes(second, &[("a", sample(syns, syns)), ("b", sample(90, 0))]);
         assert_eq!(later_changes, [], "second {second}");
@@ -101,7 +104,7 @@ fn server_down_by_its_check_is_not_ejected() {
 }
 
 #[test]
-fn ejections_stay_within_the_share() {
+fn ejections_do_not_exceed_max_ejected_percent() {
     let mut pool = Pool::new(4, 50);
     pool.advance_one_second(2, &[]);
     let mut ejected_count = 0;
@@ -110,11 +113,12 @@ fn ejections_stay_within_the_share() {
         ejected_count += changes.iter().filter(|(_, ejected)| *ejected).count();
     }
     assert_eq!(ejected_count, 2);
-    for share in [0, 24] {
-        let mut pool = Pool::new(4, share);
+    for max_ejected_percent in [0, 24] {
+        let mut pool = Pool::new(4, max_ejected_percent);
         pool.advance_one_second(2, &[]);
         for _ in 0..20 {
-            assert_eq!(pool.advance_one_second(2, &[0]), [], "{share} %");
+            let changes = pool.advance_one_second(2, &[0]);
+            assert_eq!(changes, [], "{max_ejected_percent} %");
         }
     }
 }
@@ -144,17 +148,17 @@ fn rarely_used_server_is_ejected_after_three_syns() {
     );
 }
 
-/// Clients that connect repeatedly, in virtual time, to a pool with a second server that dies. They retransmit SYNs as
-/// a kernel does, and give up after three seconds.
+/// Simulated clients that repeatedly connect to a pool of three servers, of which the second dies. They retransmit SYNs
+/// as the Linux kernel does, and give up after three seconds.
 struct Clients {
     outliers: Outliers,
     samples: [Sample; 3],
     /// For each client: the time of its next action, its server, and the number of SYNs that it has sent for this
     /// connection.
     clients: Vec<(u64, usize, usize)>,
-    /// Times between the start of a connection and the retransmissions of its SYN.
+    /// Times of the SYN retransmissions, relative to the first SYN of a connection.
     retransmissions_ms: &'static [u64],
-    turn: usize,
+    connections_started: usize,
 }
 
 impl Clients {
@@ -168,12 +172,12 @@ impl Clients {
             samples: [Sample::default(); 3],
             clients: (0..clients).map(|n| (37 * n as u64, 0, 0)).collect(),
             retransmissions_ms,
-            turn: 0,
+            connections_started: 0,
         }
     }
 
-    /// Advances the clients by one millisecond.
-    fn advance_one_ms(&mut self, now_ms: u64, is_dead: bool) {
+    /// Runs the actions of all clients that are due at `now_ms`.
+    fn run_due_actions(&mut self, now_ms: u64, is_dead: bool) {
         for client in &mut self.clients {
             let (due, server, syns_sent) = *client;
             if due != now_ms {
@@ -181,8 +185,8 @@ impl Clients {
             }
             let (server, syns_sent) = if syns_sent == 0 || syns_sent > self.retransmissions_ms.len()
             {
-                self.turn += 1;
-                (self.turn % 3, 0)
+                self.connections_started += 1;
+                (self.connections_started % 3, 0)
             } else {
                 (server, syns_sent)
             };
@@ -193,13 +197,13 @@ impl Clients {
             *client = if !dead {
                 self.samples[server].answered += 1;
                 (now_ms + Self::PAUSE_MS, server, 0)
-            } else if let Some(due_after) = self.retransmissions_ms.get(syns_sent) {
+            } else if let Some(retransmission_ms) = self.retransmissions_ms.get(syns_sent) {
                 let elapsed = if syns_sent == 0 {
                     0
                 } else {
                     self.retransmissions_ms[syns_sent - 1]
                 };
-                (now_ms + due_after - elapsed, server, syns_sent + 1)
+                (now_ms + retransmission_ms - elapsed, server, syns_sent + 1)
             } else {
                 let elapsed = self.retransmissions_ms.last().copied().unwrap_or(0);
                 (now_ms + Self::GIVE_UP_MS - elapsed, server, syns_sent + 1)
@@ -207,11 +211,11 @@ impl Clients {
         }
     }
 
-    /// Returns the time between the server's death and its ejection, in milliseconds, with one observation every
-    /// `period_ms`.
-    fn ejected_after(mut self, died_ms: u64, period_ms: u64) -> Option<u64> {
+    /// Returns the time between the server's death and its ejection, in milliseconds, if the counters are observed
+    /// every `period_ms`.
+    fn ejection_delay_ms(mut self, died_ms: u64, period_ms: u64) -> Option<u64> {
         (0..died_ms + 20_000).find_map(|now_ms| {
-            self.advance_one_ms(now_ms, now_ms >= died_ms);
+            self.run_due_actions(now_ms, now_ms >= died_ms);
             if now_ms % period_ms != 0 {
                 return None;
             }
@@ -229,36 +233,37 @@ impl Clients {
     }
 }
 
-/// Kernels before 6.5 double the time between SYNs; later kernels first send four of them one second apart.
+/// Times of the SYN retransmissions before a client gives up. Linux before 6.5 doubles the time between SYNs; later
+/// versions first retransmit four SYNs one second apart (`tcp_syn_linear_timeouts`).
 const RETRANSMISSIONS_MS: [&[u64]; 2] = [&[1000], &[1000, 2000]];
 
 #[test]
 fn dead_server_is_ejected_within_five_seconds() {
-    let mut slowest_ms = 0;
+    let mut max_delay_ms = 0;
     for retransmissions_ms in RETRANSMISSIONS_MS {
         for clients in [1, 2, 6, 40] {
             for period_ms in [250, 1000] {
                 for died_ms in (5000..6050).step_by(50) {
                     let simulated_clients = Clients::new(clients, retransmissions_ms);
-                    let ejected_after_ms = simulated_clients.ejected_after(died_ms, period_ms);
-                    let ejected_after_ms = ejected_after_ms.unwrap_or(u64::MAX);
+                    let delay_ms = simulated_clients.ejection_delay_ms(died_ms, period_ms);
+                    let delay_ms = delay_ms.unwrap_or(u64::MAX);
                     assert!(
-                        ejected_after_ms <= 5000,
-                        "{clients} clients, observed every {period_ms}, dead at {died_ms}: {ejected_after_ms}"
+                        delay_ms <= 5000,
+                        "{clients} clients, observed every {period_ms} ms, dead at {died_ms} ms: {delay_ms} ms"
                     );
-                    slowest_ms = slowest_ms.max(ejected_after_ms);
+                    max_delay_ms = max_delay_ms.max(delay_ms);
                 }
             }
         }
     }
     assert!(
-        slowest_ms > 1500,
+        max_delay_ms > 1500,
         "ejections must wait for retransmitted SYNs"
     );
 }
 
 #[test]
-fn reset_discards_history_of_one_server_in_one_group() {
+fn reset_and_retain_discard_only_selected_history() {
     let sample = |syns, answered| Sample { syns, answered };
     // Returns the number of ejections in the fourth observation if `discard` is called before it.
     let ejections = |discard: &dyn Fn(&mut Outliers)| {

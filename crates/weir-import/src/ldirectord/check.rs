@@ -112,7 +112,7 @@ pub(super) fn maintenance_check(
 ) -> Option<Probe> {
     const SCRIPT: &str = "cd \"$0\" || exit 0; \
                           [ ! -e \"$WEIR_ADDRESS\" ] && [ ! -e \"$WEIR_ADDRESS:$WEIR_PORT\" ]";
-    let (directory, position) = globals.maintenance.as_ref()?;
+    let (directory, position) = globals.maintenance_dir.as_ref()?;
     let mut probe = Probe::new("script", *position);
     let command = ["/bin/sh", "-c", SCRIPT, directory].map(str::to_owned);
     probe.push(Entry::new("command", command.to_vec(), *position).essential());

@@ -1,4 +1,4 @@
-//! Reads global lines, which are defaults for every virtual service.
+//! Reads global directives, which are defaults for all virtual services.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
@@ -11,10 +11,10 @@ use crate::inert;
 use crate::mail::Mail;
 use crate::note::{Notes, Position};
 
-/// A number and its source line, or `None` if it is not set.
+/// A number and its source position, or `None` if it is not set.
 pub(super) type Number = Option<(u64, Position)>;
 
-/// Values of the global lines.
+/// Values of the global directives.
 #[derive(Debug, Default)]
 pub(super) struct Globals {
     pub(super) check_timeout: Number,
@@ -22,33 +22,34 @@ pub(super) struct Globals {
     pub(super) check_interval: Number,
     pub(super) failure_count: Number,
     pub(super) quiescent: Option<(bool, Position)>,
-    /// Whether `fork` is set: each virtual service has its own process and interval.
+    /// Whether `fork` is set: ldirectord runs a process with its own interval for each virtual service.
     pub(super) fork: bool,
     pub(super) fallback: Option<Fallback>,
     pub(super) fallback6: Option<Fallback>,
     pub(super) mail: MailLines,
     pub(super) fallback_command: Option<(String, Position)>,
-    /// Path of `maintenancedir`.
-    pub(super) maintenance: Option<(String, Position)>,
-    /// Addresses and ports of `pingpong_master` servers, whose result applies to `pingpong_slave` servers.
+    /// The `maintenancedir` path.
+    pub(super) maintenance_dir: Option<(String, Position)>,
+    /// Ports of `pingpong_master` servers by address. Their check results also apply to the `pingpong_slave` servers
+    /// with the same addresses.
     pub(super) masters: HashMap<IpAddr, u16>,
-    /// Lines that at least one virtual service uses.
+    /// Positions of the directives that at least one virtual service uses.
     pub(super) used_lines: RefCell<HashSet<Position>>,
 }
 
-/// Note about `cleanstop`, whose default is `yes`.
+/// Note for `cleanstop`, whose default is `yes`.
 pub(super) const CLEANSTOP: &str =
-    "services stay in the kernel when the daemon stops, until `weir clean`";
+    "services remain in the kernel after the daemon stops; `weir clean` removes them";
 
-/// Note about `timeout` and `connecttimeout`.
-pub(super) const OLD_TIMEOUT_NAME: &str =
-    "ldirectord rejects the file here: checktimeout has replaced it; imported as checktimeout";
+/// Note for `timeout` and `connecttimeout`.
+pub(super) const OLD_TIMEOUT_NAME: &str = "ldirectord rejects the file here: checktimeout replaced this directive; \
+     imported as checktimeout";
 
-/// Directives of global and virtual sections without an equivalent in weir.toml, and the reasons.
+/// Global and virtual service directives that have no equivalent in weir.toml, with the reasons.
 pub(super) const UNSUPPORTED: &[(&str, &str)] = &[
     (
         "emailalertfreq",
-        "Weir sends one email about a change and does not repeat it",
+        "Weir sends one email per change and does not repeat it",
     ),
     (
         "emailalertstatus",
@@ -65,11 +66,11 @@ pub(super) const UNSUPPORTED: &[(&str, &str)] = &[
     ),
     (
         "logfile",
-        "Weir logs to standard error; the systemd unit stores the log",
+        "Weir logs to standard error; under systemd, the journal stores the log",
     ),
     (
         "execute",
-        "it starts another ldirectord: import that file too, and merge the results",
+        "it starts another ldirectord: import its configuration, too, and merge the results",
     ),
     ("fork", "Weir always runs probes in parallel"),
     ("supervised", "`weir run` stays in the foreground"),
@@ -92,7 +93,7 @@ pub(super) struct MailLines {
 }
 
 impl MailLines {
-    /// Reads an email setting. Returns whether the line is one.
+    /// Reads an email setting. Returns whether the directive is an email setting.
     pub(super) fn read(&mut self, name: &str, value: &str, position: Position) -> bool {
         let target = match name {
             "emailalert" => &mut self.to,
@@ -105,7 +106,7 @@ impl MailLines {
         true
     }
 
-    /// Returns the email alerts of a virtual service; its own settings replace the global ones.
+    /// Returns the email alert settings for a virtual service. Its own settings take precedence over the global ones.
     pub(super) fn for_service(&self, service_settings: &Self, pool: String) -> Option<Mail> {
         let (to, position) = service_settings.to.as_ref().or(self.to.as_ref())?;
         let recipients = to.split([',', ' ']).filter(|it| !it.is_empty());
@@ -131,7 +132,7 @@ pub(super) fn note_unsupported(notes: &mut Notes, name: &str, position: Position
 }
 
 impl Globals {
-    /// Adds remarks about lines that no virtual service uses.
+    /// Adds remarks about directives that no virtual service uses.
     pub(super) fn note_unused(&self, notes: &mut Notes) {
         let numbers = [
             self.check_timeout,
@@ -148,10 +149,10 @@ impl Globals {
             .map(|fallback| fallback.position);
         let command = self.fallback_command.as_ref();
         let command = command.map(|(_, position)| *position);
-        let maintenance = self.maintenance.as_ref();
+        let maintenance_dir = self.maintenance_dir.as_ref();
         let command = command
             .into_iter()
-            .chain(maintenance.map(|(_, position)| *position));
+            .chain(maintenance_dir.map(|(_, position)| *position));
         for position in numbers.chain(quiescent).chain(fallbacks).chain(command) {
             if !self.used_lines.borrow().contains(&position) && !notes.has_note(position) {
                 notes.remark(position, "not imported: no virtual service uses it");
@@ -159,7 +160,7 @@ impl Globals {
         }
     }
 
-    /// Reads a line outside of virtual services.
+    /// Reads a line outside the virtual services.
     pub(super) fn read_line(
         &mut self,
         line: &str,
@@ -173,7 +174,7 @@ impl Globals {
         if is_label(line) {
             notes.remark(
                 position,
-                "not imported: it is a label of lvsadm, which ldirectord itself rejects; it has no effect on clients",
+                "not imported: this is an lvsadm label, which ldirectord rejects; it has no effect on clients",
             );
             return;
         }
@@ -187,7 +188,7 @@ impl Globals {
         }
     }
 
-    /// Parses directives with a number. Returns `None` for any other directive.
+    /// Parses a directive with a number. Returns `None` for any other directive.
     fn parse_number(
         &mut self,
         name: &str,
@@ -207,13 +208,13 @@ impl Globals {
             _ => return None,
         };
         let Some(number) = number else {
-            return Some(Some(format!("{name} requires a number above 0")));
+            return Some(Some(format!("{name} requires a number greater than 0")));
         };
         *target = Some((number, position));
         Some(None)
     }
 
-    /// Parses a directive of the global lines.
+    /// Parses a global directive.
     fn parse_directive(
         &mut self,
         name: &str,
@@ -229,12 +230,12 @@ impl Globals {
         match name {
             "connecttimeout" | "timeout" => {
                 return Some(
-                    "checktimeout and negotiatetimeout have replaced this directive".to_owned(),
+                    "checktimeout and negotiatetimeout replaced this directive".to_owned(),
                 );
             }
             "quiescent" | "fork" | "autoreload" | "readdquiescent" | "cleanstop" => {
                 let Some(yes) = parse_yes_no(value) else {
-                    return Some(format!("{name} requires yes or no, and nothing after it"));
+                    return Some(format!("{name} requires yes or no, without trailing text"));
                 };
                 match name {
                     "quiescent" => self.quiescent = Some((yes, position)),
@@ -250,7 +251,7 @@ impl Globals {
                 return self.parse_fallback(name, value, position, environment);
             }
             "checkcount" if number.is_none() => {
-                return Some("checkcount requires a number above 0".to_owned());
+                return Some("checkcount requires a number greater than 0".to_owned());
             }
             "emailalertfreq" if first_number(value).is_none() => {
                 return Some("emailalertfreq requires a number".to_owned());
@@ -271,7 +272,7 @@ impl Globals {
                 return None;
             }
             "maintenancedir" => {
-                self.maintenance = Some((value.trim_end().to_owned(), position));
+                self.maintenance_dir = Some((value.trim_end().to_owned(), position));
                 return None;
             }
             _ if self.mail.read(name, value, position) => return None,
@@ -304,8 +305,8 @@ impl Globals {
     }
 }
 
-/// Returns whether a line is a label `[NAME]`: lvsadm writes one above each virtual service, and `[default]` above the
-/// global lines. `[vip]` and `[vlan]` begin sections with lines that ldirectord does not support.
+/// Returns whether a line is an lvsadm label: `[NAME]` above each virtual service, and `[default]` above the global
+/// directives. `[vip]` and `[vlan]` are not labels: they begin sections that ldirectord does not support.
 fn is_label(line: &str) -> bool {
     let name = line.trim_end().strip_prefix('[');
     let name = name.and_then(|name| name.strip_suffix(']'));
@@ -319,15 +320,15 @@ fn read_supervised(line: &str, position: Position, notes: &mut Notes) -> Rejecti
         Some(value) => parse_yes_no(value).is_some(),
         None => arguments.trim().is_empty(),
     };
-    (!is_valid).then(|| "supervised requires yes or no, and nothing after it".to_owned())
+    (!is_valid).then(|| "supervised requires yes or no, without trailing text".to_owned())
 }
 
-/// Returns the error for an unknown directive.
+/// Returns the rejection for an unknown directive, in ldirectord's words.
 pub(super) fn unknown_directive(line: &str) -> Rejection {
     Some(format!("unknown command {}", line.trim()))
 }
 
-/// Returns whether a value is valid for `emailalertstatus`: `all`, `none`, or states of the daemon.
+/// Returns whether a value is valid for `emailalertstatus`: `all`, `none`, or a list of ldirectord's states.
 pub(super) fn is_alert_status(value: &str) -> bool {
     let words: Vec<&str> = value.split(',').map(str::trim).collect();
     let states = [

@@ -203,7 +203,7 @@ impl Section {
             None => Some(match name {
                 "persistent" => "persistent requires a number".to_owned(),
                 "checkport" => "checkport requires a number from 1 to 65535".to_owned(),
-                _ => format!("{name} requires a number above 0"),
+                _ => format!("{name} requires a number greater than 0"),
             }),
         })
     }
@@ -308,7 +308,7 @@ impl Section {
             "ops" | "quiescent" | "cleanstop" => {
                 // A comment at the end of the line leaves trailing blanks; ldirectord then rejects the value.
                 let Some(yes) = parse_yes_no(value) else {
-                    return Some(format!("{name} requires yes or no, and nothing after it"));
+                    return Some(format!("{name} requires yes or no, without trailing text"));
                 };
                 match name {
                     "ops" => self.ops = yes.then_some(position),
@@ -417,7 +417,7 @@ fn unsupported_directive(
             return Some(format!("{name} requires a value in quotes"));
         }
         "checkcount" if first_number(value).is_none_or(|count| count == 0) => {
-            return Some("checkcount requires a number above 0".to_owned());
+            return Some("checkcount requires a number greater than 0".to_owned());
         }
         "emailalertfreq" if first_number(value).is_none() => {
             return Some("emailalertfreq requires a number".to_owned());

@@ -1,4 +1,4 @@
-//! Converts `mirror` of a location, which sends copies of requests to the pool of another location.
+//! Converts the `mirror` directives of a location, which send copies of requests to another location's pool.
 
 use std::collections::HashSet;
 
@@ -12,13 +12,13 @@ use crate::document::{Entry, Item, Value};
 use crate::note::{Notes, Position};
 
 /// Largest body that Weir copies, in bytes.
-const BODY_MAX_BYTES: u64 = 16 << 20;
-/// Largest body that nginx accepts without `client_max_body_size`, in bytes.
-const BODY_DEFAULT_BYTES: u64 = 1 << 20;
+const MAX_BODY_BYTES: u64 = 16 << 20;
+/// Default of nginx's `client_max_body_size`, in bytes.
+const DEFAULT_MAX_BODY_BYTES: u64 = 1 << 20;
 /// Maximum number of concurrent copies; nginx has no such limit.
-const CONCURRENT_MAX: u64 = 10_000;
+const MAX_CONCURRENT_COPIES: u64 = 10_000;
 
-/// Returns the route's `mirror` for the `mirror` lines of the innermost level.
+/// Returns the route's `mirror` entry for the `mirror` directives that apply at the innermost level.
 pub(super) fn mirror(
     context: &mut Context<'_>,
     levels: &[&[Node]],
@@ -32,7 +32,7 @@ pub(super) fn mirror(
             continue;
         }
         if mirrors.len() == Mirror::MAX {
-            line.reject(notes, "a route has at most 8 mirrors");
+            line.reject(notes, "Weir supports at most 8 mirrors per route");
             continue;
         }
         match mirror_keys(context, line, levels, notes) {
@@ -52,10 +52,10 @@ pub(super) fn mirror(
     Some(entry)
 }
 
-/// Returns the keys for a `mirror` line.
+/// Returns the keys for a `mirror` directive.
 ///
 /// # Errors
-/// Returns why the `mirror` cannot be imported.
+/// Returns the reason why the directive cannot be imported.
 fn mirror_keys(
     context: &mut Context<'_>,
     line: &Node,
@@ -74,20 +74,19 @@ fn mirror_keys(
     let text = pass.word(1).unwrap_or_default();
     let split = context.splits.for_target(pass);
     let part = match &split {
-        Some(split) => Some(
-            split
-                .only_part()
-                .ok_or("a mirror's `percent` accepts only one share, but the split has several")?,
-        ),
+        Some(split) => Some(split.only_part().ok_or(
+            "`percent` accepts only one share, but `split_clients` selects several targets",
+        )?),
         None => None,
     };
     let url = parse_url(part.map_or(text, |(_, url)| url))?;
-    // Without `$request_uri`, nginx sends the path of the URL, or the path of the mirror if the URL has no path.
+    // Without `$request_uri`, nginx sends the URL path, or the mirror's path if the URL has no path.
     let mirror_path = match (text.ends_with("$request_uri"), &url.path) {
         (true, None) => None,
         (true, Some(_)) => {
             return Err(
-                "a route's `mirror` sends either the request's path or a fixed path".to_owned(),
+                "`mirror` sends either the request path or a fixed path, not a combination of both"
+                    .to_owned(),
             );
         }
         (false, url_path) => Some(url_path.clone().unwrap_or_else(|| path.to_owned())),
@@ -99,7 +98,7 @@ fn mirror_keys(
     };
     let host = server_host(context, &target_levels, &url, pass.position);
     let pool_ref = find_or_write_pool(context, &url, (tls, host), pass, notes)?;
-    let body = body_bytes(context, levels, &target_levels);
+    let body = max_body_bytes(context, levels, &target_levels);
     let mut table = vec![Entry::new("pool", pool_ref.pool, pass.position).essential()];
     if let (Some(split), Some((share, _))) = (&split, part) {
         table.push(percent(
@@ -112,7 +111,7 @@ fn mirror_keys(
     }
     table.extend([
         Entry::implied("body", body),
-        Entry::implied("concurrent", CONCURRENT_MAX),
+        Entry::implied("concurrent", MAX_CONCURRENT_COPIES),
     ]);
     table.extend(mirror_path.map(|path| Entry::new("path", path, line.position).essential()));
     Ok(table)
@@ -121,7 +120,7 @@ fn mirror_keys(
 /// Returns the `proxy_pass` of a mirror's location.
 ///
 /// # Errors
-/// Returns why the location cannot become the target of a mirror.
+/// Returns the reason why the location cannot be the target of a mirror.
 fn target_pass<'n>(context: &Context<'_>, target: &'n Node) -> Result<&'n Node, String> {
     let mut lines = target.inner().iter();
     let pass = lines
@@ -140,8 +139,8 @@ fn target_pass<'n>(context: &Context<'_>, target: &'n Node) -> Result<&'n Node, 
     }
 }
 
-/// Returns the maximum size of the body of a copy, in bytes.
-fn body_bytes(context: &mut Context<'_>, levels: &[&[Node]], target_levels: &[&[Node]]) -> u64 {
+/// Returns the maximum body size of a copy, in bytes.
+fn max_body_bytes(context: &mut Context<'_>, levels: &[&[Node]], target_levels: &[&[Node]]) -> u64 {
     let mut last_value = |keyword: &str, levels: &[&[Node]]| {
         let lines = inherited(levels, keyword);
         context.used.extend(lines.iter().map(|line| line.position));
@@ -158,13 +157,15 @@ fn body_bytes(context: &mut Context<'_>, levels: &[&[Node]], target_levels: &[&[
         .and_then(|line| limit::parse_size(line.word(1)?));
     match (has_body, max_body) {
         (false, _) => 0,
-        (true, Some(0)) => BODY_MAX_BYTES,
-        (true, max_body) => max_body.unwrap_or(BODY_DEFAULT_BYTES).min(BODY_MAX_BYTES),
+        (true, Some(0)) => MAX_BODY_BYTES,
+        (true, max_body) => max_body
+            .unwrap_or(DEFAULT_MAX_BODY_BYTES)
+            .min(MAX_BODY_BYTES),
     }
 }
 
-/// Returns `percent` for a mirror's location that passes requests to a split; `share` is the part of the requests that
-/// the split copies, in hundredths of a percent.
+/// Returns `percent` for a mirror's location whose target is selected by `split_clients`. `share` is the percentage of
+/// requests that are copied, in hundredths of a percent.
 fn percent(
     context: &mut Context<'_>,
     target: &Node,
@@ -179,7 +180,7 @@ fn percent(
         .used
         .extend(lines.chain(split.lines().iter().copied()));
     for line in split.lines() {
-        let reason = "the mirror's `percent` selects requests at random, not by this text";
+        let reason = "the mirror's `percent` selects requests at random, not by the hash of a text";
         notes.remark(*line, reason);
     }
     let mut percent = Entry::new("percent", 0_u32, position).essential();
@@ -187,7 +188,7 @@ fn percent(
     percent
 }
 
-/// Returns whether a line is `if ($variable = "") { return …; }` with the variable of this target.
+/// Returns whether a directive is `if ($variable = "") { return …; }` with a variable in this target.
 fn returns_if_empty(line: &Node, target: &str) -> bool {
     let text = line.words.get(1..).unwrap_or_default().join(" ");
     let condition = text.trim_start_matches('(').trim_end_matches(')').trim();
@@ -204,7 +205,7 @@ fn returns_if_empty(line: &Node, target: &str) -> bool {
         && line.inner().iter().all(returns)
 }
 
-/// Returns whether an `if` of a mirror's location determines which requests are copied.
+/// Returns whether an `if` block in a mirror's location determines which requests are copied.
 pub(super) fn selects_copies(context: &Context<'_>, location: &Node, block: &Node) -> bool {
     let mut lines = location.inner().iter();
     let pass = lines.find(|line| line.keyword() == "proxy_pass");
@@ -214,7 +215,7 @@ pub(super) fn selects_copies(context: &Context<'_>, location: &Node, block: &Nod
         && target.is_some_and(|target| returns_if_empty(block, target))
 }
 
-/// Returns the path of a location.
+/// Returns the path of a `location` block.
 pub(super) fn path_of(node: &Node) -> Option<&str> {
     match node.word(1) {
         Some("=") => node.word(2),
@@ -222,7 +223,7 @@ pub(super) fn path_of(node: &Node) -> Option<&str> {
     }
 }
 
-/// Returns the locations of a server block that lines with `keyword` (`mirror`, `auth_request`) refer to.
+/// Returns the locations in a server block to which `keyword` directives (`mirror`, `auth_request`) refer.
 pub(super) fn target_locations(server: &Node, outer: &[Node], keyword: &str) -> Vec<Node> {
     fn collect_paths<'n>(nodes: &'n [Node], keyword: &str, target_paths: &mut HashSet<&'n str>) {
         for node in nodes {
@@ -242,7 +243,8 @@ pub(super) fn target_locations(server: &Node, outer: &[Node], keyword: &str) -> 
     server.inner().iter().filter(is_target).cloned().collect()
 }
 
-/// Adds notes about fields of copies that differ from those of the requests; `Host` is a key of the pool.
+/// Adds notes about header fields of copies that differ from those of the requests, except for `Host`, which is a pool
+/// key.
 fn note_fields(target_levels: &[&[Node]], levels: &[&[Node]], notes: &mut Notes) {
     let is_ignored = |name: &str| {
         matches!(
@@ -263,7 +265,7 @@ fn note_fields(target_levels: &[&[Node]], levels: &[&[Node]], notes: &mut Notes)
         {
             notes.add(
                 line.position,
-                "not imported: copies have the same fields as the requests",
+                "not imported: copies have the same header fields as the original requests",
             );
         }
     }

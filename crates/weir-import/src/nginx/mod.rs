@@ -196,7 +196,7 @@ fn unsupported_main_reason(keyword: &str) -> &'static str {
         | "pcre_jit"
         | "timer_resolution"
         | "worker_shutdown_timeout" => "Weir runs one worker per CPU",
-        "error_log" => "Weir logs to standard error; the systemd unit stores the log",
+        "error_log" => "Weir logs to standard error; under systemd, the journal stores the log",
         "load_module" => "Weir has no modules",
         "include" => "no such file",
         _ => "weir.toml has no equivalent",
@@ -301,7 +301,7 @@ const UNSUPPORTED: &[Unsupported] = &[
         inert: &["access_log", "log_format"],
     },
     Unsupported {
-        reason: "Weir logs to standard error; the systemd unit stores the log",
+        reason: "Weir logs to standard error; under systemd, the journal stores the log",
         visible: &[],
         inert: &["log_not_found", "error_log"],
     },

@@ -321,8 +321,8 @@ impl H2ServerConn {
         if self.is_closing || matches!(self.state, State::H2Handshake(_)) {
             return self.close(actions);
         }
-        // Drop streams that were answered although the client has not sent the rest of the request.
-        self.streams.retain(|stream| !stream.is_answered());
+        // Drop streams whose response is done although the client has not sent the rest of the request.
+        self.streams.retain(|stream| !stream.is_response_done());
         if !self.streams.is_empty() {
             // Each stream has a session with its own deadlines.
             let ms = self.timeouts().idle;
@@ -463,11 +463,11 @@ impl H2ServerConn {
         let mut reset = 0;
         while let Some(stream) = self.streams.get_mut(index) {
             let was_reset = (received && stream.is_reset()) || !stream.pump_request(actions);
-            let answered = stream.is_answered();
-            reset += u64::from(was_reset && !answered);
-            if !answered {
+            let was_response_done = stream.is_response_done();
+            reset += u64::from(was_reset && !was_response_done);
+            if !was_response_done {
                 moved |= stream.pump_reply(cx, actions);
-                if stream.is_answered() {
+                if stream.is_response_done() {
                     stream.release(actions);
                 }
             }

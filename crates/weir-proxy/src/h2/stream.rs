@@ -1,4 +1,5 @@
-//! Serves one stream on a client's connection: writes its request as text for a session, and sends the response.
+//! Serves one stream of a client's HTTP/2 connection: writes the request into a session's pipe as HTTP/1.1, and sends
+//! the session's response to the client.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -19,9 +20,9 @@ use super::websocket::{self, AcceptValue};
 use super::{Action, Actions};
 use crate::context::Context;
 
-/// Maximum number of request bytes that are accepted after the response. Some clients (curl 7.88) report an error if
-/// the stream ends while they are still sending, although RFC 9113 section 8.1 allows it.
-const DISCARDED_MAX: usize = 1 << 20;
+/// Maximum number of request bytes that are received and discarded after the response. Some clients (curl 7.88) report
+/// an error if the stream is closed while they are still sending, although RFC 9113 section 8.1 allows it.
+const MAX_DISCARDED_BYTES: usize = 1 << 20;
 /// Limits for heads that the session has already validated.
 const HEAD_LIMITS: HeadLimits = HeadLimits {
     connect: false,
@@ -46,11 +47,11 @@ pub(super) struct Stream {
     coding: Coding,
     respond: SendResponse<Bytes>,
     reply: Reply,
-    to_head: bool,
+    is_head_request: bool,
     /// For a WebSocket request: the accept value that the server must return.
     expected_accept: Option<AcceptValue>,
-    /// Number of request bytes that were received after the response.
-    discarded: usize,
+    /// Number of request bytes that were discarded after the response.
+    discarded_bytes: usize,
 }
 
 impl Stream {
@@ -70,8 +71,8 @@ impl Stream {
                 (coding, None)
             }
             Some(websocket::PROTOCOL) => {
-                let words = std::array::from_fn(|_| random.next_u32());
-                let expected_accept = websocket::write_request(&parts, words, pipe.inbound());
+                let nonce = std::array::from_fn(|_| random.next_u32());
+                let expected_accept = websocket::write_request(&parts, nonce, pipe.inbound());
                 (Coding::Plain, Some(expected_accept))
             }
             Some(_) => {
@@ -89,9 +90,9 @@ impl Stream {
             coding,
             respond,
             reply: Reply::Head,
-            to_head: parts.method == http::Method::HEAD,
+            is_head_request: parts.method == http::Method::HEAD,
             expected_accept,
-            discarded: 0,
+            discarded_bytes: 0,
         })
     }
 
@@ -110,14 +111,16 @@ impl Stream {
         polled.is_ready()
     }
 
-    /// Returns whether the response is complete, or cannot be completed.
-    pub(super) fn is_answered(&self) -> bool {
+    /// Returns whether the response is complete or was aborted.
+    pub(super) fn is_response_done(&self) -> bool {
         matches!(self.reply, Reply::Done)
     }
 
-    /// Returns whether the stream is finished.
+    /// Returns whether the stream can be removed: the response is done, and the request is complete or more than
+    /// [`MAX_DISCARDED_BYTES`] of it were discarded.
     pub(super) fn is_finished(&self) -> bool {
-        self.is_answered() && (self.body.is_none() || self.discarded > DISCARDED_MAX)
+        self.is_response_done()
+            && (self.body.is_none() || self.discarded_bytes > MAX_DISCARDED_BYTES)
     }
 
     /// Closes the pipe and notifies the session.
@@ -130,14 +133,15 @@ impl Stream {
         }
     }
 
-    /// Moves request content from the client to the session. Returns whether the stream is usable.
+    /// Moves request content from the client to the session, or discards it if the response is done. Returns false if
+    /// the client has reset the stream or the connection failed.
     pub(super) fn pump_request(&mut self, actions: &mut Actions) -> bool {
         let Some(body) = &mut self.body else {
             return true;
         };
         let pipe = &mut *self.pipe.borrow_mut();
         if matches!(self.reply, Reply::Done) {
-            return match transfer::discard(body, &mut self.discarded, DISCARDED_MAX) {
+            return match transfer::discard(body, &mut self.discarded_bytes, MAX_DISCARDED_BYTES) {
                 ReceiveResult::Broken => false,
                 ReceiveResult::All => {
                     self.body = None;
@@ -156,7 +160,7 @@ impl Stream {
         true
     }
 
-    /// Moves the response from the session to the client. Returns whether something was sent.
+    /// Moves the response from the session to the client. Returns whether anything was sent, including a reset.
     pub(super) fn pump_reply(&mut self, cx: &mut Context, actions: &mut Actions) -> bool {
         let pipe = Rc::clone(&self.pipe);
         let pipe = &mut *pipe.borrow_mut();
@@ -182,15 +186,15 @@ impl Stream {
         if pipe.take_room_event() {
             actions.push(Action::Resume(pipe.owner));
         }
-        if pipe.detached && !stalled && !self.is_answered() {
-            // The session ended before the response was complete.
+        if pipe.detached && !stalled && !self.is_response_done() {
+            // The session detached before the response was complete.
             self.reset();
             moved = true;
         }
         moved
     }
 
-    /// Resets the stream, because there is no complete response.
+    /// Resets the stream unless the response is complete.
     fn reset(&mut self) {
         self.body = None;
         match std::mem::replace(&mut self.reply, Reply::Done) {
@@ -200,11 +204,12 @@ impl Stream {
         }
     }
 
-    /// Sends an interim or final head. Returns `Some(false)` if the head is not complete, and `None` if it cannot be
-    /// sent.
+    /// Sends an interim or final response head. Returns `Some(false)` if the head is incomplete, and `None` if it is
+    /// invalid or cannot be sent.
     fn send_head(&mut self, pipe: &mut StreamPipe, cx: &mut Context) -> Option<bool> {
         let text = &pipe.outbound;
-        let Some(parsed) = head::response(text, self.to_head, &HEAD_LIMITS, &mut cx.fields).ok()?
+        let Some(parsed) =
+            head::response(text, self.is_head_request, &HEAD_LIMITS, &mut cx.fields).ok()?
         else {
             pipe.raise_outbound_max_for_head();
             return Some(false);
@@ -214,10 +219,10 @@ impl Stream {
         if let Some(expected_accept) = self.expected_accept.as_ref()
             && (parsed.status == 101 || parsed.status >= 200)
         {
-            let (message, switches) = websocket::translate_response(message, expected_accept);
+            let (message, is_upgraded) = websocket::translate_response(message, expected_accept);
             let content = match parsed.status {
-                _ if switches => Content::UntilEnd,
-                // An invalid response was replaced.
+                _ if is_upgraded => Content::UntilEnd,
+                // `translate_response` replaced the invalid response with a 502 without content.
                 101..300 => Content::Done,
                 _ => Content::new(parsed.framing),
             };

@@ -21,7 +21,7 @@ impl Session {
             return false;
         }
         match self.phase {
-            Phase::Head => !self.has_unsent() && self.input.len() <= HANDOVER_BUFFER_MAX,
+            Phase::Head => !self.has_unsent_to_client() && self.input.len() <= HANDOVER_BUFFER_MAX,
             Phase::Tunnel(_) => {
                 let upstream = cx.upstreams.get(self.server);
                 let unsent_bytes = self.to_server.unsent().len() + self.to_client.unsent().len();

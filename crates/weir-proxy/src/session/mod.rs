@@ -292,7 +292,7 @@ impl Session {
             | Phase::Tunnel(_)
             | Phase::Linger(_) => true,
             Phase::Connect | Phase::Exchange => {
-                !self.request.exchange.request_done() || self.has_unsent()
+                !self.request.exchange.request_done() || self.has_unsent_to_client()
             }
         };
         if self.watch == Watch::Yes {
@@ -323,7 +323,7 @@ impl Session {
         matches!(self.phase, Phase::Head)
             && self.served
             && self.input.is_empty()
-            && !self.has_unsent()
+            && !self.has_unsent_to_client()
     }
 
     /// Returns when the client became idle, if it may be closed to make room for others: it is between two requests,
@@ -332,7 +332,7 @@ impl Session {
         let is_idle = matches!(self.phase, Phase::Head)
             && self.input.is_empty()
             && !self.ready.readable
-            && !self.has_unsent()
+            && !self.has_unsent_to_client()
             && !self.is_stream();
         let timeouts = &self.local.service.timeouts;
         let since = |ms| self.deadline.at_ms.saturating_sub(ms);

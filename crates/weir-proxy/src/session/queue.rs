@@ -1,4 +1,4 @@
-//! Makes a session wait in the queue for a pool whose servers are full.
+//! Queues a session for a pool while all its servers are full.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -16,25 +16,25 @@ impl Session {
         matches!(self.phase, Phase::Queue(_))
     }
 
-    /// Enters the queue: at its end, or at its previous position if the session was called but found no free server.
+    /// Enters the queue: at its end, or at its previous position if the session was woken but found no free server.
     pub(super) fn enter_queue(&mut self, key: Key, cx: &mut Context) -> Step {
         let local = Rc::clone(&self.local);
-        let targets = &local.service.pools[self.request.pool];
-        let former_number = match &self.phase {
+        let pool = &local.service.pools[self.request.pool];
+        let previous_number = match &self.phase {
             Phase::Queue(entry) => Some(entry.number),
             _ => None,
         };
-        let number = targets.queue.enter(former_number, key, &cx.inbox);
+        let number = pool.queue.enter(previous_number, key, &cx.inbox);
         self.phase = Phase::Queue(QueueEntry {
             number,
-            queue: Arc::clone(&targets.queue),
+            queue: Arc::clone(&pool.queue),
         });
-        if former_number.is_none() {
-            self.set_deadline(key, cx, targets.queue_ms);
+        if previous_number.is_none() {
+            self.set_deadline(key, cx, pool.queue_ms);
         }
-        // A slot may have become free before this session entered the queue, when there was no session to call.
-        if targets.view().has_usable_for_queue() {
-            targets.queue.call(1);
+        // A slot may have become free before this session entered the queue, when there was no session to wake.
+        if pool.view().has_usable_for_queue() {
+            pool.queue.call(1);
         }
         Step::Pending
     }

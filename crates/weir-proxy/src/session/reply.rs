@@ -37,7 +37,7 @@ impl Session {
                         return self.flush_down(cx);
                     }
                 }
-                self.ready.writable = !self.has_unsent();
+                self.ready.writable = !self.has_unsent_to_client();
                 Some(self.ready.writable)
             }
         }

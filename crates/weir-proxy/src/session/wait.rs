@@ -1,4 +1,4 @@
-//! Sets deadlines, and handles expired ones.
+//! Sets deadlines, and handles expired deadlines.
 
 use weir_select::{Failure, Fault, QueueExit};
 
@@ -48,8 +48,10 @@ impl Session {
                 self.fail_server(key, cx, Failure::TotalTimeoutConnecting)
             }
             Phase::Connect => self.fail_server(key, cx, Failure::ConnectTimeout),
-            // A part of a response, possibly of an interim one, was forwarded or is buffered.
-            Phase::Exchange if self.request.exchange.is_answered() || self.has_unsent() => {
+            // Part of a final or interim response was forwarded or is buffered.
+            Phase::Exchange
+                if self.request.exchange.is_answered() || self.has_unsent_to_client() =>
+            {
                 let is_client_slow = self.is_client_slow(cx);
                 if !is_client_slow {
                     self.record_result(cx, Some(Fault::BadResponse));
@@ -63,8 +65,8 @@ impl Session {
             Phase::Exchange if is_total_timeout => self.fail_server(key, cx, Failure::TotalTimeout),
             Phase::Exchange => self.fail_server(key, cx, Failure::ResponseTimeout),
             Phase::Tunnel(_) => {
-                // If neither side sends, the client counts as the slow side.
-                let is_server_slow = self.is_server_slow(cx) && !self.has_unsent();
+                // Unless only the server is slow to receive, the timeout is attributed to the client.
+                let is_server_slow = self.is_server_slow(cx) && !self.has_unsent_to_client();
                 self.set_termination(if is_server_slow { *b"sD" } else { *b"cD" });
                 Step::Close
             }
@@ -77,10 +79,11 @@ impl Session {
         self.run(step, key, cx)
     }
 
-    /// Returns whether the exchange waits for the client to receive or send. Returns false if the server has not
-    /// accepted everything that is buffered for it.
+    /// Returns whether the exchange is waiting for the client: the client has not accepted everything that is buffered
+    /// for it, or the request is incomplete and the server has accepted everything that is buffered for it.
     pub(super) fn is_client_slow(&self, cx: &Context) -> bool {
-        self.has_unsent() || !self.request.exchange.request_done() && !self.is_server_slow(cx)
+        self.has_unsent_to_client()
+            || !self.request.exchange.request_done() && !self.is_server_slow(cx)
     }
 
     /// Returns whether the server has not accepted everything that is buffered for it.
@@ -92,7 +95,7 @@ impl Session {
     }
 
     /// Returns whether the client has not accepted everything that is buffered for it.
-    pub(super) fn has_unsent(&self) -> bool {
+    pub(super) fn has_unsent_to_client(&self) -> bool {
         !self.to_client.bytes.is_empty()
             || self.transport.has_unsent()
             || bulk::has_content(&self.down)

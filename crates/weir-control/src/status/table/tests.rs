@@ -1,7 +1,7 @@
 use super::*;
 use crate::status::tests::director;
 
-fn terminal() -> View<'static> {
+fn terminal_view() -> View<'static> {
     View {
         width: Some(80),
         // About one hour after the test director's servers entered their states.
@@ -27,14 +27,14 @@ fn report_without_a_terminal_lists_services_and_servers() {
 
 #[test]
 fn report_fits_80_columns() {
-    let text = render(&Report::from(&director()), &terminal());
+    let text = render(&Report::from(&director()), &terminal_view());
     assert_fits(&text);
     insta::assert_snapshot!(text);
 }
 
-/// Returns a pool of 2 000 servers with long addresses, numbers, reasons and probe results. Every twentieth server is
-/// down.
-fn large() -> Report {
+/// Returns a report with a pool of 2 000 servers that have long addresses, counters, reasons and probe results. Every
+/// twentieth server is down.
+fn large_report() -> Report {
     let mut report = Report::from(&director());
     let service = &mut report.services[0];
     let first = service.servers[0].clone();
@@ -63,19 +63,19 @@ fn large() -> Report {
 
 #[test]
 fn large_pool_is_summarized_on_a_terminal() {
-    let text = render(&large(), &terminal());
+    let text = render(&large_report(), &terminal_view());
     assert_fits(&text);
     assert!(text.lines().count() < 120, "{} lines", text.lines().count());
     insta::assert_snapshot!(text);
 }
 
 #[test]
-fn all_servers_are_listed_with_all() {
-    let mut report = large();
+fn all_option_lists_every_server() {
+    let mut report = large_report();
     select(&mut report, Some("images"), false).expect("the pool exists");
     let view = View {
         all: true,
-        ..terminal()
+        ..terminal_view()
     };
     let text = render(&report, &view);
     assert_fits(&text);
@@ -86,14 +86,14 @@ fn all_servers_are_listed_with_all() {
 }
 
 #[test]
-fn without_a_terminal_all_servers_are_listed() {
-    let text = render(&large(), &View::default());
+fn report_without_a_terminal_lists_every_server() {
+    let text = render(&large_report(), &View::default());
     assert_eq!(text.matches(":65535").count(), 2_000);
 }
 
 #[test]
-fn servers_that_are_down_are_selected() {
-    let mut report = large();
+fn only_servers_that_are_down_are_selected() {
+    let mut report = large_report();
     select(&mut report, None, true).expect("selection without a pool cannot fail");
     assert_eq!(
         report.services.len(),
@@ -101,15 +101,15 @@ fn servers_that_are_down_are_selected() {
         "the other service has no server that is down"
     );
     assert_eq!(report.services[0].servers.len(), 100);
-    let unknown = select(&mut report, Some("nope"), false).unwrap_err();
+    let unknown_pool_error = select(&mut report, Some("nope"), false).unwrap_err();
     assert_eq!(
-        unknown.to_string(),
+        unknown_pool_error.to_string(),
         "pool nope: not found; pools in use: images"
     );
     report.services[0].name = "site".to_owned();
-    let service = select(&mut report, Some("site"), false).unwrap_err();
+    let service_name_error = select(&mut report, Some("site"), false).unwrap_err();
     assert_eq!(
-        service.to_string(),
+        service_name_error.to_string(),
         "pool site: not found; service site uses pool images: run `weir status images`"
     );
 }
@@ -118,15 +118,15 @@ fn servers_that_are_down_are_selected() {
 fn states_are_colored_only_if_requested() {
     let view = View {
         color: true,
-        ..terminal()
+        ..terminal_view()
     };
-    let text = render(&large(), &view);
+    let text = render(&large_report(), &view);
     assert!(text.contains("\x1b[31mdown\x1b[0m"), "{text}");
-    assert!(!render(&large(), &terminal()).contains('\x1b'));
+    assert!(!render(&large_report(), &terminal_view()).contains('\x1b'));
 }
 
 #[test]
-fn missing_services_are_reported() {
+fn report_without_services_says_so() {
     insta::assert_snapshot!(render(&Report::default(), &View::default()));
 }
 
@@ -145,16 +145,16 @@ fn rejected_list_without_servers_has_no_previous_servers() {
         };
         render(&report, &View::default())
     };
-    let (none, one) = (text(0), text(1));
+    let (no_servers, one_server) = (text(0), text(1));
     assert!(
-        none.contains("pool web: 0 servers from /run/web: No such file\n"),
-        "{none}"
+        no_servers.contains("pool web: 0 servers from /run/web: No such file\n"),
+        "{no_servers}"
     );
     assert!(
-        one.contains(
+        one_server.contains(
             "pool web: 1 server from /run/web; the previous servers remain in use: No such file\n"
         ),
-        "{one}"
+        "{one_server}"
     );
 }
 
