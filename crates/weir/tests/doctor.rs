@@ -123,7 +123,10 @@ fn server_faults_are_reported_and_fixed() {
         &world,
         "server0",
         &doctor,
-        &["no VIP is configured on this machine", "weir real-server up"],
+        &[
+            "no VIP is configured on this machine",
+            "weir real-server up",
+        ],
     );
     world.prepare_direct_servers(&format!("{vip}:80"));
     assert_fixed_by_command(&world, "server0", &doctor, "only until the next boot");

@@ -260,7 +260,10 @@ fn unmanaged_vip_on_loopback_is_reported() {
     let unprotected = format!("{vip} on lo was not added by `weir real-server up`");
     let (code, text) = run_on(&world, "server0", &DOCTOR);
     assert_eq!(code, 1, "{text}");
-    assert!(!text.contains("no VIP is configured on this machine"), "{text}");
+    assert!(
+        !text.contains("no VIP is configured on this machine"),
+        "{text}"
+    );
     let program = env!("CARGO_BIN_EXE_weir");
     let assert_fixed = |seen: &str| {
         let fix = fix_command(&world, "server0", &DOCTOR, seen).expect("the finding has a fix");
