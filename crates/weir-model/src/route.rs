@@ -461,6 +461,20 @@ impl RouteTimeouts {
 }
 
 impl RouteAction {
+    /// Returns the map that selects the pool; `None` for other actions.
+    pub fn map(&self) -> Option<&ValueMap> {
+        match self {
+            Self::Mapped(map) => Some(map),
+            Self::Pool(_)
+            | Self::Split(_)
+            | Self::Redirect { .. }
+            | Self::Respond { .. }
+            | Self::Files(_)
+            | Self::Close
+            | Self::Restart(_) => None,
+        }
+    }
+
     /// Returns the pools that the action may use.
     pub fn pools(&self) -> Vec<&str> {
         match self {

@@ -136,21 +136,13 @@ impl Routes {
             | RouteAction::Close
             | RouteAction::Restart(_) => Vec::new(),
         });
-        let mapped_pools = list.iter().map(|route| match &route.action {
-            RouteAction::Mapped(map) => {
-                let values = map.entries.values().iter();
-                Some(MappedPools {
-                    by_value: values.map(|name| index(name).unwrap_or(0)).collect(),
-                    default: map.default.as_deref().and_then(index).unwrap_or(0),
-                })
-            }
-            RouteAction::Pool(_)
-            | RouteAction::Split(_)
-            | RouteAction::Redirect { .. }
-            | RouteAction::Respond { .. }
-            | RouteAction::Files(_)
-            | RouteAction::Close
-            | RouteAction::Restart(_) => None,
+        let mapped_pools = list.iter().map(|route| {
+            let map = route.action.map()?;
+            let values = map.entries.values().iter();
+            Some(MappedPools {
+                by_value: values.map(|name| index(name).unwrap_or(0)).collect(),
+                default: map.default.as_deref().and_then(index).unwrap_or(0),
+            })
         });
         let mapped_pools = mapped_pools.collect();
         let pools = pools.collect();

@@ -7,7 +7,7 @@ use super::{Change, Edit, diff_services, duration, tls};
 use crate::{
     ClientField, Compression, FieldRule, HeaderEdits, LogFormat, Proxy, ProxyLimits, ProxyProtocol,
     ProxyTimeouts, Route, RouteAction, RouteClientFields, RouteEdits, RouteLimits, RouteOptions,
-    RouteTimeouts, Source, ValueMap,
+    RouteTimeouts, Source,
 };
 
 pub(super) fn diff(old: &[Proxy], new: &[Proxy], changes: &mut Vec<Change>) {
@@ -132,11 +132,14 @@ fn route(edits: Edits, name: &str, old: &Route, new: &Route) -> Edits {
         };
         // Bodies may be long, and header fields may contain credentials.
         let edits = rewrites(edits, &old.edits, &new.edits);
-        let map = |route| or_none(map_of(route));
-        let entries = |route| map_of(route).map(|map| &map.entries);
+        let (old_map, new_map) = (old.action.map(), new.action.map());
         let edits = edits
-            .compare("pool", map(old), map(new), String::clone)
-            .compare_hidden("pool.entries", entries(old), entries(new));
+            .compare("pool", or_none(old_map), or_none(new_map), String::clone)
+            .compare_hidden(
+                "pool.entries",
+                old_map.map(|map| &map.entries),
+                new_map.map(|map| &map.entries),
+            );
         options(edits, old, new).compare_hidden("body", body(old), body(new))
     })
 }
@@ -241,20 +244,6 @@ fn users(options: &RouteOptions) -> String {
         None => "inherited from the service".to_owned(),
         Some(None) => "false".to_owned(),
         Some(Some(auth)) => auth.to_string(),
-    }
-}
-
-/// Returns the map by which a route selects its pool; `None` for other actions.
-fn map_of(route: &Route) -> Option<&ValueMap> {
-    match &route.action {
-        RouteAction::Mapped(map) => Some(map),
-        RouteAction::Pool(_)
-        | RouteAction::Split(_)
-        | RouteAction::Redirect { .. }
-        | RouteAction::Respond { .. }
-        | RouteAction::Files(_)
-        | RouteAction::Close
-        | RouteAction::Restart(_) => None,
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use weir_discovery::{ListSource, Source};
 use weir_doctor::Diagnosis;
-use weir_model::{Desired, Proxy, RouteAction};
+use weir_model::{Desired, Proxy};
 
 use crate::count::format_count;
 use crate::status::{Report, Service};
@@ -144,17 +144,7 @@ fn reachable_pools(proxy: &Proxy) -> BTreeSet<&str> {
     let mut pools = BTreeSet::new();
     for route in &proxy.routes {
         pools.extend(route.pools());
-        let uses_own_pool = match &route.action {
-            RouteAction::Mapped(map) => map.default.is_none(),
-            RouteAction::Pool(_)
-            | RouteAction::Split(_)
-            | RouteAction::Redirect { .. }
-            | RouteAction::Respond { .. }
-            | RouteAction::Files(_)
-            | RouteAction::Close
-            | RouteAction::Restart(_) => false,
-        };
-        if uses_own_pool {
+        if route.action.map().is_some_and(|map| map.default.is_none()) {
             pools.insert(&proxy.pool);
         }
         if route.always_applies() {
