@@ -20,9 +20,10 @@ packets, bytes and reasons nor results and durations of requests, but still coun
 ratios show the cost of the default metrics.
 
 --only selects rows whose program and argument in ROWS ("packet: nat TCP, 1 flow") contain PART; only the programs of
-these rows are built. Without --compare, PART is the name of a program ("routes") or a part of a row's name. N is 5 by default. --profile dev builds without optimization, which is faster and does not affect
-packet rows, because these programs run in the kernel. WEIR_BENCH_PACKETS and WEIR_BENCH_SECONDS are passed to the
-programs. The exit code is 1 if a program failed or a row is missing; it does not depend on the goals.
+these rows are built. Without --compare, PART is the name of a program ("routes") or a part of a row's name. N is 5 by
+default. --profile dev builds without optimization, which is faster and does not affect packet rows, because these
+programs run in the kernel. WEIR_BENCH_PACKETS and WEIR_BENCH_SECONDS are passed to the programs. The exit code is 1 if
+a program failed or a row is missing; it does not depend on the goals.
 """
 
 import argparse
