@@ -4,7 +4,7 @@
 mod world;
 
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -112,9 +112,14 @@ struct Clients {
 
 impl Clients {
     fn start(world: &World) -> Self {
+        Self::start_with_vips(world, &[FAMILY.vip(); CLIENTS])
+    }
+
+    /// Starts one client per element of `vips`.
+    fn start_with_vips(world: &World, vips: &[IpAddr]) -> Self {
         let (stop, failed) = (Arc::default(), Arc::default());
-        let to = SocketAddr::new(FAMILY.vip(), 80);
-        let threads = (0..CLIENTS).map(|_| {
+        let threads = vips.iter().map(|&vip| {
+            let to = SocketAddr::new(vip, 80);
             let (stop, failed) = (Arc::clone(&stop), Arc::clone(&failed));
             world.spawn_on("client", move || {
                 while !AtomicBool::load(&stop, Ordering::Relaxed) {
@@ -155,7 +160,14 @@ fn fetch(to: SocketAddr) -> std::io::Result<()> {
 }
 
 fn connections(world: &World) -> Vec<u64> {
-    let count = |n| world.server_status(FAMILY.server(n))["connections"].as_u64();
+    let status = world.status();
+    let servers = status["services"][0]["servers"].as_array();
+    let servers = servers.expect("the service should exist");
+    let count = |n: usize| {
+        let address = FAMILY.server(n).to_string();
+        let server = servers.iter().find(|server| server["address"] == address);
+        server.and_then(|server| server["connections"].as_u64())
+    };
     (0..SERVERS)
         .map(|n| count(n).expect("connections is a number"))
         .collect()
@@ -341,6 +353,72 @@ fn latency_estimation_can_be_disabled() {
     wait_for("samples after the reload", TIMEOUT, || {
         latency(&world, 0)["samples"].as_u64() > Some(10)
     });
+    assert_eq!(clients.stop(), 0, "failed requests");
+    servers.stop();
+}
+
+#[test]
+fn shares_stay_within_a_fifth_for_ten_minutes_soak() {
+    const SECONDS: usize = 600;
+    if !privileged() || std::env::var_os("WEIR_SOAK").is_none() {
+        return;
+    }
+    // A flow keeps its port for two minutes after its end. With a VIP per client, no port is reused within this time.
+    let vips: Vec<IpAddr> = (10..18).map(|number| FAMILY.host(number)).collect();
+    let listen: Vec<String> = vips.iter().map(|vip| format!("\"{vip}:80\"")).collect();
+    let config = config_with("vip_interface = \"eth0\"", "scheduler = \"least-time\"")
+        .replace(&format!("\"{}:80\"", FAMILY.vip()), &listen.join(", "));
+    let mut world = World::new(SERVERS);
+    let servers = Servers::start(&world);
+    for vip in &vips {
+        world.prepare_direct_servers(&vip.to_string());
+    }
+    let ports = world
+        .command("client", "sysctl")
+        .arg("net.ipv4.ip_local_port_range=1024 65535")
+        .status();
+    assert!(ports.expect("run sysctl").success());
+    world.start_daemon(&config);
+    let clients = Clients::start_with_vips(&world, &vips);
+    wait_for("samples from every server", TIMEOUT, || {
+        (0..SERVERS).all(|n| latency(&world, n)["samples"].as_u64() > Some(50))
+    });
+    assert_eq!(clients.failed.load(Ordering::Relaxed), 0, "failed requests");
+
+    let mut seconds = Vec::new();
+    let mut before = connections(&world);
+    for number in 1..=SECONDS {
+        let started = Instant::now();
+        std::thread::sleep(Duration::from_secs(1));
+        let current = connections(&world);
+        let new: Vec<f64> = current
+            .iter()
+            .zip(&before)
+            .map(|(current, previous)| (current - previous) as f64)
+            .collect();
+        let total: f64 = new.iter().sum();
+        if number % 60 == 0 {
+            println!(
+                "second {number}: {total} connections in {:?}",
+                started.elapsed()
+            );
+        }
+        seconds.push(new.iter().map(|count| count / total).collect::<Vec<f64>>());
+        before = current;
+    }
+    for server in 0..SERVERS {
+        let shares = || seconds.iter().map(|shares| shares[server]);
+        let mean = shares().sum::<f64>() / seconds.len() as f64;
+        let (min, max) = shares().fold((f64::MAX, 0.0_f64), |(min, max), share| {
+            (min.min(share), max.max(share))
+        });
+        println!(
+            "server {server}: mean {mean:.4}, {:.3} to {:.3} of it",
+            min / mean,
+            max / mean
+        );
+        assert!(min > 0.8 * mean && max < 1.2 * mean, "server {server}");
+    }
     assert_eq!(clients.stop(), 0, "failed requests");
     servers.stop();
 }
