@@ -187,6 +187,18 @@ impl Topology {
         Ok(())
     }
 
+    /// Makes the client connect from the address `number` after its own. Flows whose connections have ended keep their
+    /// ports for up to two minutes, and a new address has no such flows.
+    pub(crate) fn change_client_address(&self, number: u8) -> Result<()> {
+        let address = Ipv4Addr::from_bits(self.client.address.to_bits() + u32::from(number));
+        let batch = format!(
+            "addr replace {address}/24 dev eth0\nroute replace {SERVER_NETWORK} dev eth0 src {address}\n\
+             route replace {VIP_NETWORK} dev eth0 src {address}\n"
+        );
+        let namespace = self.client.namespace.name();
+        process::run_with_input("ip", &["-n", namespace, "-batch", "-"], &batch).map(drop)
+    }
+
     fn set_sysctls(&self) -> Result<()> {
         let backlog = BACKLOG.to_string();
         for host in self.hosts() {

@@ -311,14 +311,15 @@ impl Trial {
                 http::wait_until_served(&clients.namespace, target, &path, START_LIMIT)?;
             }
         }
-        self.workloads
-            .iter()
-            .map(|workload| {
+        (0..)
+            .zip(&self.workloads)
+            .map(|(number, workload)| {
                 let hosts = (&client, director.as_path());
                 let run = || self.measure(setting, &topology, &balancer, hosts, workload);
                 if paced.is_empty() {
                     return run();
                 }
+                topology.change_client_address(number)?;
                 let (measurement, shares) = paced::run_paced(&paced, workload.pace, run)?;
                 Ok(Measurement {
                     shares: Some(shares),
