@@ -270,15 +270,10 @@ fn diagnosis(
         ),
         None => (mac.to_owned(), "that machine".to_owned()),
     };
-    // The kernel replies for an address of the receiving interface regardless of arp_ignore, so the VIP must be removed
-    // there first. The preparation stops replies only for VIPs on lo.
     let preparation = server.and_then(|server| required_preparation(desired, vip, server));
-    let show = format!("on {host}: ip -br addr show to {vip} prints the interface that has it");
+    let show = format!("on {host}: {}", show_interface(vip));
     let fix = match preparation {
-        Some(forward) => format!(
-            "{show}; unless it is lo: ip addr del {vip} dev INTERFACE; then weir real-server up --forward {forward} \
-             --vip {vip}, which has it on lo without ARP replies"
-        ),
+        Some(forward) => format!("{show}; {}", move_to_lo(vip, forward.as_str())),
         None => format!("{show}; ip addr del {vip} dev INTERFACE"),
     };
     Diagnosis::new(
@@ -286,6 +281,21 @@ fn diagnosis(
         "clients and routers that receive this reply send their packets there, bypassing the director",
     )
     .fix(fix)
+}
+
+/// Returns the command that prints the interface with a VIP.
+pub(crate) fn show_interface(vip: IpAddr) -> String {
+    format!("ip -br addr show to {vip} prints the interface that has it")
+}
+
+/// Returns the commands that stop ARP replies for a VIP on a server with this forwarding method. The kernel replies for
+/// an address of the receiving interface regardless of arp_ignore, so the VIP must be removed there first. The
+/// preparation stops replies only for VIPs on lo.
+pub(crate) fn move_to_lo(vip: IpAddr, forward: &str) -> String {
+    format!(
+        "unless it is lo: ip addr del {vip} dev INTERFACE; then weir real-server up --forward {forward} --vip {vip}, \
+         which has it on lo without ARP replies"
+    )
 }
 
 /// Returns the frame that requests the link address of a VIP, or `None` if `sender` has a different address family.

@@ -5,15 +5,18 @@
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use weir_model::{Desired, Forward, Server};
 use weir_netlink::{Address, Link, NetState, Netlink, Sysctl, resolve};
 
+use crate::down::down_server;
 use crate::manager::{self, AssignedVip};
+use crate::server_path::{is_unresolved, parse_ip, replies_must_pass_director, return_route_fix};
 use crate::{
-    DaemonReport, Diagnosis, Disconnected, ServerReport, ServiceReport, claimant, duplicate,
-    interface, reach, slow, stack,
+    DaemonReport, Diagnosis, Disconnected, ServerReport, ServiceReport, claimant, duplicate, reach,
+    slow, stack,
 };
 
 /// Time limit for resolving link addresses. The kernel sends a request every second, and one request or reply may be
@@ -33,8 +36,10 @@ pub enum Daemon {
     NotRunning,
     /// The daemon is running but returned an error.
     Failed(String),
-    /// This process may not access the daemon's socket.
-    NoAccess,
+    /// A daemon is starting: it does not listen on its socket yet.
+    Starting,
+    /// This process may not access the daemon's socket at this path.
+    NoAccess(PathBuf),
 }
 
 /// The problems on a director.
@@ -77,22 +82,9 @@ pub async fn director(
     let state = resolve_neighbours(&netlink, &servers, &destinations).await?;
     let disconnected = Disconnected::new(desired, &destinations, &state);
     let mut findings = Vec::new();
-    match daemon {
-        Daemon::NotRunning => findings.push(
-            Diagnosis::new(
-                "no daemon is running",
-                "checks do not run, and nothing is repaired; only services of an earlier daemon are still forwarded",
-            )
-            .fix("weir run"),
-        ),
-        Daemon::Failed(message) => findings.push(Diagnosis::new(
-            message,
-                "packets are still forwarded; problems that only the daemon's status shows are not reported",
-        )),
-        Daemon::Running(_) | Daemon::NoAccess => {}
-    }
+    findings.extend(daemon_finding(daemon));
     findings.extend(disconnected.findings());
-    let is_running = !matches!(daemon, Daemon::NotRunning);
+    let is_running = !matches!(daemon, Daemon::NotRunning | Daemon::Starting);
     let vips = claimant::all_vips(desired);
     let claimants = claimant::claimants(desired, &state, (failover_vips, active_peers), &vips);
     let mut remote_vips = failover_vips.clone();
@@ -114,13 +106,47 @@ pub async fn director(
     findings.extend(small_tunnel_mtus(desired, &state));
     findings.extend(claimants.findings);
     findings.extend(stack::dropped_packets(desired, &netlink, &state));
-    let mut skipped = down_servers(reported);
-    skipped.extend(unreachable_servers(desired, &disconnected));
-    findings.extend(reach::unreachable_vips(desired, &state, &skipped));
-    findings.extend(status_findings(reported, (desired, &state), &disconnected));
+    findings.extend(reach::unreachable_vips(
+        desired,
+        &state,
+        &down_servers(reported),
+        &unreachable_servers(desired, &disconnected),
+    ));
+    for finding in status_findings(reported, (desired, &state), &disconnected) {
+        // A router on the path to a server is found in two ways.
+        if !findings.contains(&finding) {
+            findings.push(finding);
+        }
+    }
     Ok(DirectorFindings {
         findings,
         disconnected,
+    })
+}
+
+/// Reports that there is no status of the daemon.
+fn daemon_finding(daemon: &Daemon) -> Option<Diagnosis> {
+    let not_examined = "problems that only the daemon's status shows, such as servers that are down, are not reported";
+    Some(match daemon {
+        Daemon::Running(_) => return None,
+        Daemon::NotRunning => Diagnosis::new(
+            "no daemon is running",
+            "checks do not run, and nothing is repaired; only services of an earlier daemon are still forwarded",
+        )
+        .fix("weir run"),
+        Daemon::Starting => {
+            Diagnosis::new("a daemon is starting and does not respond yet", not_examined)
+                .fix("repeat weir doctor when the daemon is ready, which its log reports")
+        }
+        Daemon::Failed(message) => Diagnosis::new(
+            message,
+            "packets are still forwarded; problems that only the daemon's status shows are not reported",
+        ),
+        Daemon::NoAccess(path) => Diagnosis::new(
+            format!("the daemon was not examined: {}: permission denied", path.display()),
+            not_examined,
+        )
+        .fix("run as root, or as a member of `socket_group` in [node]"),
     })
 }
 
@@ -147,12 +173,6 @@ async fn resolve_neighbours(
             .collect();
     }
     Ok(state)
-}
-
-/// Returns whether the link address for packets to a server is unknown.
-fn is_unresolved(server: IpAddr, state: &NetState) -> bool {
-    let paths = resolve(server, state);
-    !paths.is_empty() && paths.iter().all(|path| !path.local && path.mac.is_none())
 }
 
 /// Makes the kernel resolve the link address of a server or its router, by sending an empty datagram. If sending fails,
@@ -397,7 +417,7 @@ fn status_findings(
             findings.extend(ejected_server(name, server, (desired, state)));
             findings.extend(server_with_warning(name, server, (desired, state)));
             if server.state == "down" {
-                findings.push(down_server(name, server));
+                findings.push(down_server(name, server, (desired, state)));
             }
         }
         let has_completed_handshake = |server: &ServerReport| {
@@ -414,38 +434,6 @@ fn status_findings(
         }
     }
     findings
-}
-
-/// Reports a server whose checks fail. The fix depends on whether the VIP has to be on the server, and whether the
-/// checks found that it is not.
-fn down_server(service: &str, server: &ServerReport) -> Diagnosis {
-    let forward = server.forward.as_str();
-    let missing_vip = server
-        .reason
-        .split_once("VIP ")
-        .and_then(|(_, rest)| rest.split_once(" not on lo"));
-    let fix = match (forward, missing_vip) {
-        ("direct", Some((vip, _))) => format!(
-            "on that server: weir real-server up --forward direct --vip {vip}; then: weir real-server doctor"
-        ),
-        ("tunnel" | "l3dsr", Some((vip, _))) => format!(
-            "on that server: weir real-server up --forward {forward} --vip {vip}, with the service's `tunnel` or \
-             `dscp`; then: weir real-server doctor"
-        ),
-        ("direct" | "tunnel" | "l3dsr", None) => {
-            "start its application; then on that server: weir real-server doctor".to_owned()
-        }
-        _ => "start its application, or correct its address and the check in the configuration"
-            .to_owned(),
-    };
-    Diagnosis::new(
-        format!(
-            "server {} of {service} is down: {}",
-            server.address, server.reason
-        ),
-        "it gets no new flows",
-    )
-    .fix(fix)
 }
 
 /// Reports a service without a usable server. The fix enables a server that an operator has disabled, if there is one.
@@ -483,9 +471,15 @@ fn ejected_server(
         "server {} of {service} is ejected: {}",
         server.address, ejected
     );
-    let consequence = "client handshakes do not complete: the server or a device on the path drops or resets SYNs";
+    let consequence = match server.forward.as_str() {
+        "proxy" => "requests to it fail, although other servers of its pool work",
+        _ => {
+            "client handshakes do not complete: the server or a device on the path drops or resets SYNs"
+        }
+    };
     if !replies_must_pass_director(service, server, context.0) {
-        return Some(Diagnosis::new(observation, consequence));
+        let fix = ejected_server_fix(server);
+        return Some(Diagnosis::new(observation, consequence).fix(fix));
     }
     let consequence = format!(
         "{consequence}; or its replies do not return through this machine, which must be its default gateway. A \
@@ -498,10 +492,15 @@ fn ejected_server(
     )
 }
 
-/// Returns whether a server's replies must pass through this machine: `nat` without source rewriting.
-fn replies_must_pass_director(service: &str, server: &ServerReport, desired: &Desired) -> bool {
-    let service = desired.service(service);
-    server.forward == "nat" && service.is_none_or(|service| service.snat.is_none())
+/// Returns the fix for an ejected server whose replies need not pass through this machine.
+fn ejected_server_fix(server: &ServerReport) -> String {
+    let cause = match server.forward.as_str() {
+        "direct" | "tunnel" | "l3dsr" => {
+            "on that server: weir real-server doctor, which reports a missing VIP and dropped packets"
+        }
+        _ => "correct the server's application, or the firewalls on the path to it",
+    };
+    format!("{cause}; Weir retries the server automatically")
 }
 
 /// Reports a `nat` server whose replies do not pass through this machine.
@@ -516,43 +515,6 @@ fn server_with_warning(
         "its clients time out: replies do not arrive, or arrive from the server's address and match no connection",
     );
     Some(diagnosis.fix(return_route_fix(service, server, context)))
-}
-
-/// Returns the fix that routes a server's replies through this machine.
-fn return_route_fix(
-    service: &str,
-    server: &ServerReport,
-    (desired, state): (&Desired, &NetState),
-) -> String {
-    let address = parse_ip(&server.address);
-    let gateway = address.and_then(|server| local_address_near(server, desired, state));
-    let gateway = gateway.map(|gateway| gateway.to_string());
-    let gateway = gateway.unwrap_or_else(|| "DIRECTOR".to_owned());
-    let family = match address {
-        Some(IpAddr::V6(_)) => "-6 ",
-        _ => "",
-    };
-    format!(
-        "on the server: ip {family}route replace default via {gateway}; for clients on its own segment, a route to \
-         them via {gateway}; or `snat = true` in {}",
-        weir_config::header(&["service", service])
-    )
-}
-
-/// Parses a server's address, with or without a port.
-fn parse_ip(text: &str) -> Option<IpAddr> {
-    let with_port = text.parse::<SocketAddr>().map(|address| address.ip());
-    text.parse().or(with_port).ok()
-}
-
-/// Returns this machine's address in a server's network.
-fn local_address_near(server: IpAddr, desired: &Desired, state: &NetState) -> Option<IpAddr> {
-    let vips = claimant::layer_4_vips(desired);
-    let mut addresses = state.addresses.iter();
-    let address = addresses.find(|address| {
-        !vips.contains(&address.ip) && interface::network_of(address).contains(server)
-    });
-    address.map(|address| address.ip)
 }
 
 /// Minimum number of SYNs without an established connection before a problem is reported.
@@ -573,6 +535,11 @@ fn server_without_handshakes(
         server.warning.is_some() || server.ejected.is_some() || server.state == "down";
     if syns < MIN_SYNS || is_reported {
         return None;
+    }
+    let address = parse_ip(&server.address).filter(|_| server.forward == "direct");
+    let router = address.and_then(|address| Some((address, reach::router(address, context.1)?)));
+    if let Some((address, router)) = router {
+        return Some(reach::routed_server(service, address, router));
     }
     let observation = format!(
         "{syns} SYNs were sent to server {} of {service}, and no handshake has completed",
@@ -630,6 +597,46 @@ fn service_without_handshakes(service: &ServiceReport) -> Option<Diagnosis> {
 mod tests {
     use super::*;
     use crate::Handshakes;
+
+    #[test]
+    fn ejected_server_has_a_fix() {
+        for (forward, fix) in [
+            ("direct", "on that server: weir real-server doctor"),
+            ("proxy", "correct the server's application"),
+            (
+                "nat",
+                "add a check to the pool; then on the server: ip route",
+            ),
+        ] {
+            let server = ServerReport {
+                address: "10.0.0.5".to_owned(),
+                forward: forward.to_owned(),
+                ejected: Some("5 unanswered SYNs".to_owned()),
+                ..ServerReport::default()
+            };
+            let (desired, state) = (Desired::default(), NetState::default());
+            let found = ejected_server("web", &server, (&desired, &state));
+            let found = found.expect("a finding").to_string();
+            assert!(found.contains(&format!("fix:  {fix}")), "{found}");
+        }
+    }
+
+    #[test]
+    fn daemon_without_status_is_a_finding() {
+        let text = |daemon| daemon_finding(&daemon).map(|found| found.to_string());
+        assert_eq!(text(Daemon::Running(DaemonReport::default())), None);
+        let denied = text(Daemon::NoAccess("/run/weir/weir.sock".into()));
+        let denied = denied.expect("a finding");
+        assert!(
+            denied.contains("not examined: /run/weir/weir.sock"),
+            "{denied}"
+        );
+        let starting = text(Daemon::Starting).expect("a finding");
+        assert!(
+            starting.contains("is starting") && !starting.contains("weir run"),
+            "{starting}"
+        );
+    }
 
     /// A removed server keeps its flows, and keeps the service's previous forwarding method.
     #[test]

@@ -24,6 +24,10 @@ const MAX_PROBES: usize = 256;
 /// ephemeral ports (`ip_local_port_range`).
 const FIRST_PORT: u16 = 61_000;
 
+/// TTL of probes that pass a router. A router may forward them to the server. If it returns them to this machine, Weir
+/// drops them, because a TTL of 1 is not sufficient for the next server.
+const ROUTED_TTL: u8 = 2;
+
 const ETHERTYPE_IPV4: u16 = 0x0800;
 const ETHERTYPE_IPV6: u16 = 0x86dd;
 
@@ -40,6 +44,8 @@ struct SynProbe {
     destination_mac: MacAddr,
     /// The index of the device that sends the SYN.
     device: u32,
+    /// The router on the path to the server.
+    router: Option<IpAddr>,
 }
 
 /// The server's reply.
@@ -54,8 +60,13 @@ enum Reply {
 
 impl SynProbe {
     fn frame(&self, flags: TcpFlags, seq: u32) -> Vec<u8> {
-        Packet::ethernet(self.source_mac, self.destination_mac)
-            .ip(self.source.ip(), self.vip.ip())
+        let packet = Packet::ethernet(self.source_mac, self.destination_mac)
+            .ip(self.source.ip(), self.vip.ip());
+        let packet = match self.router {
+            Some(_) => packet.ttl(ROUTED_TTL),
+            None => packet,
+        };
+        packet
             .tcp(self.source.port(), self.vip.port())
             .flags(flags)
             .seq(seq)
@@ -85,19 +96,22 @@ impl SynProbe {
     }
 }
 
-/// Reports servers that do not accept connections to the VIP. Servers in `down` are skipped.
+/// Reports servers that do not accept connections to the VIP. Servers in `down` are not probed; only routers on their
+/// paths are reported. Servers in `disconnected` are skipped.
 pub(crate) fn unreachable_vips(
     desired: &Desired,
     state: &NetState,
     down: &[String],
+    disconnected: &[String],
 ) -> Vec<Diagnosis> {
-    let probes = probes(desired, state, down);
+    let is_skipped = |server: &str| [down, disconnected].concat().iter().any(|it| it == server);
+    let probes = probes(desired, state, &is_skipped);
     let mut by_device: BTreeMap<(u32, bool), Vec<&SynProbe>> = BTreeMap::new();
     for probe in &probes {
         let key = (probe.device, probe.vip.is_ipv4());
         by_device.entry(key).or_default().push(probe);
     }
-    let mut findings = Vec::new();
+    let mut findings = down_routed_servers(desired, state, down, disconnected);
     for ((device, is_ipv4), probes) in by_device {
         // If frames cannot be sent on the device, for example without CAP_NET_RAW, its probes are skipped.
         let ethertype = if is_ipv4 {
@@ -108,10 +122,59 @@ pub(crate) fn unreachable_vips(
         let Ok(replies) = send_probes(device, ethertype, &probes) else {
             continue;
         };
-        let replies = probes.iter().zip(replies);
-        findings.extend(replies.filter_map(|(probe, reply)| diagnosis(probe, reply)));
+        for (probe, reply) in probes.iter().zip(replies) {
+            let finding = diagnosis(probe, reply);
+            // A service can have several listeners.
+            findings.extend(finding.filter(|it| !findings.contains(it)));
+        }
     }
     findings
+}
+
+/// Returns the router on all paths to a server.
+pub(crate) fn router(server: IpAddr, state: &NetState) -> Option<IpAddr> {
+    let paths = resolve(server, state);
+    let is_routed = paths.iter().all(|path| path.gateway.is_some());
+    paths.first().filter(|_| is_routed)?.gateway
+}
+
+/// Reports servers of `direct` services that are down and behind a router.
+fn down_routed_servers(
+    desired: &Desired,
+    state: &NetState,
+    down: &[String],
+    disconnected: &[String],
+) -> Vec<Diagnosis> {
+    let is_examined = |name| down.contains(name) && !disconnected.contains(name);
+    let mut findings = Vec::new();
+    for service in &desired.services {
+        let pool = desired.pool(&service.pool);
+        for server in pool.into_iter().flat_map(|pool| &pool.servers) {
+            if server.forward_in(service) == Forward::Direct && is_examined(&server.name) {
+                let router = router(server.address, state);
+                findings.extend(
+                    router.map(|router| routed_server(&service.name, server.address, router)),
+                );
+            }
+        }
+    }
+    findings
+}
+
+/// Reports a server of a `direct` service behind a router.
+pub(crate) fn routed_server(service: &str, server: IpAddr, router: IpAddr) -> Diagnosis {
+    Diagnosis::new(
+        format!(
+            "server {server} of {service} is reached through the router {router}, but `direct` needs a server on a \
+             network that this director is connected to"
+        ),
+        "the packets keep the VIP as their destination, so the router sends them along its route to the VIP, usually \
+         back to this director: clients of this server time out",
+    )
+    .fix(
+        "use `tunnel` or `l3dsr`, which work through routers; or connect the server to a network of this director, and \
+         configure its address there",
+    )
 }
 
 fn diagnosis(probe: &SynProbe, reply: Option<Reply>) -> Option<Diagnosis> {
@@ -120,8 +183,12 @@ fn diagnosis(probe: &SynProbe, reply: Option<Reply>) -> Option<Diagnosis> {
         server,
         vip,
         source,
+        router,
         ..
     } = probe;
+    if let (Some(router), None) = (router, reply) {
+        return Some(routed_server(service, *server, *router));
+    }
     let (observation, consequence, fix) = match reply {
         Some(Reply::Accepted { .. }) => return None,
         Some(Reply::Refused) => (
@@ -149,13 +216,13 @@ fn diagnosis(probe: &SynProbe, reply: Option<Reply>) -> Option<Diagnosis> {
 }
 
 /// Returns a probe for each `direct` server and TCP port of a service, at most [`MAX_PROBES`].
-fn probes(desired: &Desired, state: &NetState, down: &[String]) -> Vec<SynProbe> {
+fn probes(desired: &Desired, state: &NetState, is_skipped: &dyn Fn(&str) -> bool) -> Vec<SynProbe> {
     let mut probes = Vec::new();
     for service in &desired.services {
         let pool = desired.pool(&service.pool);
         for server in pool.into_iter().flat_map(|pool| &pool.servers) {
             let is_direct = server.forward_in(service) == Forward::Direct;
-            if !is_direct || down.contains(&server.name) {
+            if !is_direct || is_skipped(&server.name) {
                 continue;
             }
             let paths = resolve(server.address, state);
@@ -201,6 +268,7 @@ fn probe(path: &ResolvedPath, state: &NetState, vip: SocketAddr, port: u16) -> O
         source_mac: mac(path.smac?),
         destination_mac: mac(path.mac?),
         device: path.ifindex,
+        router: path.gateway,
     })
 }
 
@@ -253,4 +321,119 @@ fn pending<'a>(
     pairs
         .filter(|(_, reply)| reply.is_none())
         .map(|(probe, _)| *probe)
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use weir_config::{Host, parse};
+    use weir_netlink::{Address, Link, Lookup, Neighbour, NeighbourState, NextHop, RouteKind};
+
+    use super::*;
+
+    const SERVER: &str = "10.9.0.2";
+    const ROUTER: &str = "10.0.0.254";
+
+    fn ip(text: &str) -> IpAddr {
+        text.parse().expect("address is valid")
+    }
+
+    /// Returns the state of a machine with the address 10.0.0.1 and a route to [`SERVER`]. `mac` is the link address of
+    /// the next hop.
+    pub(crate) fn state(gateway: Option<IpAddr>, mac: Option<[u8; 6]>) -> NetState {
+        let link = Link {
+            index: 2,
+            name: "eth0".to_owned(),
+            kind: None,
+            mac: weir_netlink::MacAddr::from_slice(&[2, 0, 0, 0, 0, 1]),
+            mtu: 1500,
+            up: true,
+            carrier: true,
+            loopback: false,
+            master: None,
+            lower: None,
+            vlan: None,
+        };
+        let address = Address {
+            ifindex: 2,
+            ip: ip("10.0.0.1"),
+            prefix: 24,
+            label: None,
+            tentative: false,
+            duplicate: false,
+            destination_only: false,
+            handed_over: false,
+        };
+        let next_hop = NextHop {
+            ifindex: 2,
+            gateway,
+            weight: 1,
+            mtu: None,
+        };
+        let lookup = Lookup {
+            kind: RouteKind::Unicast,
+            prefsrc: None,
+            next_hops: vec![next_hop],
+        };
+        let neighbour = Neighbour {
+            ifindex: 2,
+            ip: gateway.unwrap_or(ip(SERVER)),
+            mac: mac.and_then(|mac| weir_netlink::MacAddr::from_slice(&mac)),
+            state: NeighbourState::Reachable,
+            managed: false,
+        };
+        NetState {
+            links: [(2, link)].into(),
+            addresses: vec![address],
+            lookups: [(ip(SERVER), lookup)].into(),
+            neighbours: [((2, neighbour.ip), neighbour)].into(),
+        }
+    }
+
+    fn desired() -> Desired {
+        let text = format!(
+            "[pool.web]\nservers = [\"{SERVER}\"]\n[service.web]\nlisten = [\"10.0.0.10:80\"]\nforward = \
+             \"direct\"\npool = \"web\"\n"
+        );
+        parse(&text, &Host::default()).unwrap().desired
+    }
+
+    #[test]
+    fn silent_server_behind_a_router_is_reported_with_the_router() {
+        for (gateway, ttl, observation) in [
+            (
+                Some(ip(ROUTER)),
+                2,
+                "is reached through the router 10.0.0.254",
+            ),
+            (None, 64, "does not reply to a SYN for 10.0.0.10:80"),
+        ] {
+            let state = state(gateway, Some([2, 0, 0, 0, 0, 9]));
+            let probes = probes(&desired(), &state, &|_| false);
+            let [probe] = probes.as_slice() else {
+                panic!("{probes:?}");
+            };
+            let frame = probe.frame(TcpFlags::SYN, 1);
+            assert_eq!(frame[14 + 8], ttl, "{observation}");
+            let found = diagnosis(probe, None).expect("a finding").to_string();
+            assert!(found.contains(observation), "{found}");
+            let has_command = found.contains("weir real-server up");
+            assert_eq!(has_command, gateway.is_none(), "{found}");
+            let accepted = Some(Reply::Accepted { seq: 1 });
+            assert_eq!(diagnosis(probe, accepted), None);
+        }
+    }
+
+    #[test]
+    fn server_that_is_down_behind_a_router_is_reported_without_a_probe() {
+        let count = |gateway, down: &[String], disconnected: &[String]| {
+            let state = state(gateway, Some([2, 0, 0, 0, 0, 9]));
+            let found = unreachable_vips(&desired(), &state, down, disconnected);
+            let is_router = |it: &&Diagnosis| it.observation.contains("through the router");
+            found.iter().filter(is_router).count()
+        };
+        let down = [SERVER.to_owned()];
+        assert_eq!(count(Some(ip(ROUTER)), &down, &[]), 1);
+        assert_eq!(count(Some(ip(ROUTER)), &down, &down), 0);
+        assert_eq!(count(None, &down, &[]), 0);
+    }
 }

@@ -75,7 +75,9 @@ pub struct NoReplyWarning {
     pub syns: u64,
     /// Number of client addresses that sent these SYNs.
     pub clients: usize,
-    /// One of these clients that is on the server's own segment, if there is one.
+    /// Number of these addresses that are on the server's own segment.
+    pub neighbours: usize,
+    /// One of the addresses on the server's own segment, if there is one.
     pub neighbour: Option<IpAddr>,
     /// When the warning was raised, on the driver's clock.
     pub since: Duration,
@@ -216,10 +218,12 @@ impl ReplyWatch {
         if clients < required {
             return None;
         }
+        let neighbours = addresses.iter().filter(|client| is_neighbour(**client));
         watch.warning = Some(NoReplyWarning {
             syns: syns.saturating_sub(watch.syns),
             clients: addresses.len(),
-            neighbour: addresses.into_iter().find(|client| is_neighbour(*client)),
+            neighbours: neighbours.clone().count(),
+            neighbour: neighbours.min().copied(),
             since: now,
         });
         watch.warning.as_ref()
@@ -294,12 +298,25 @@ mod tests {
         let expected = NoReplyWarning {
             syns: 6,
             clients: 3,
+            neighbours: 0,
             neighbour: None,
             since: after_ms(11_000),
         };
         assert_eq!(warning, Some(expected));
         observe(&mut watch, 8, 12_000);
         assert_eq!(watch.warning(KEY).map(|it| it.syns), Some(8));
+    }
+
+    #[test]
+    fn clients_on_the_segment_are_counted() {
+        let mut watch = watch(9);
+        watch.observe(KEY, counters(6, 9, 9), after_ms(0));
+        watch.observe(KEY, counters(6, 9, 9), after_ms(2_000));
+        let (clients, second) = (client_list(4), client_list(2)[1].0);
+        let is_neighbour = |client| client >= second;
+        let warning = watch.add_clients(KEY, 6, clients, is_neighbour, after_ms(2_000));
+        let counts = warning.map(|it| (it.clients, it.neighbours, it.neighbour));
+        assert_eq!(counts, Some((4, 3, Some(second))));
     }
 
     #[test]

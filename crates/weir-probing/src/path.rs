@@ -13,7 +13,7 @@ use std::sync::{Arc, OnceLock};
 
 use socket2::Socket;
 use weir_health::{Outcome, Target, Verdict};
-use weir_model::{Forward, ProbePath, Protocol};
+use weir_model::{Forward, PathFailure, ProbePath, Protocol};
 
 use crate::context::Context;
 use crate::path_table::{PathObservation, PathPackets, PathTable};
@@ -99,10 +99,9 @@ impl PathProbe {
             Verdict::Passed if observed.sent == 0 || observed.answered == 0 => Outcome::unknown(
                 "the probe was sent through an interface to which Weir is not attached",
             ),
-            Verdict::Passed if self.server_claims_vip(packets).await => Outcome::failed(format!(
-                "the server replies to ARP requests for the VIP {}",
-                self.path.vip
-            )),
+            Verdict::Passed if self.server_claims_vip(packets).await => {
+                Outcome::failed(PathFailure::ClaimsVip(self.path.vip).to_string())
+            }
             Verdict::Passed => outcome,
             // No packet was sent, for example because neighbour resolution failed.
             Verdict::Failed if observed.sent == 0 => outcome,
@@ -123,22 +122,26 @@ impl PathProbe {
             return format!("{note} at {}", SocketAddr::new(vip, port));
         }
         if observed.stray > 0 {
-            return format!("another machine replies from the VIP {vip} ({note})");
+            return format!("{} ({note})", PathFailure::OtherMachine(vip));
         }
         if observed.untranslated > 0 {
-            return format!("the server does not restore the VIP {vip} in marked packets");
+            return PathFailure::NotRestored(vip).to_string();
         }
-        let tunnel = self.path.tunnel.kind.as_str();
+        let tunnel = self.path.tunnel.kind;
+        let missing = PathFailure::MissingVip(vip);
         match (self.path.forward, observed.error_type, observed.error_code) {
             // Protocol and port unreachable: RFC 792, RFC 4443.
             (Forward::Tunnel, 3, 2 | 3) | (Forward::Tunnel, 1, 4) => {
-                format!("no decapsulation: the server rejects {tunnel}")
+                PathFailure::NoDecapsulation(tunnel).to_string()
             }
             (_, 0, _) if self.path.forward == Forward::Tunnel => {
-                format!("VIP {vip} not on lo, or no decapsulation of {tunnel} ({note})")
+                format!("{missing}, or no decapsulation of {tunnel} ({note})")
             }
-            (_, 0, _) => format!("VIP {vip} not on lo ({note})"),
-            (_, kind, code) => format!("VIP {vip} unreachable: ICMP type {kind} code {code}"),
+            (_, 0, _) => format!("{missing} ({note})"),
+            (_, kind, code) => {
+                let unreachable = PathFailure::Unreachable(vip);
+                format!("{unreachable}: ICMP type {kind} code {code}")
+            }
         }
     }
 }

@@ -27,7 +27,7 @@ pub(crate) async fn run(context: &Context, target: &Target, deadline: Instant) -
         Ok(outcome) => outcome,
         Err(_) => {
             let limit = weir_config::show_duration(target.timing.timeout);
-            Outcome::failed(format!("no response within {limit}"))
+            Outcome::failed(format!("{}{limit}", weir_model::NO_RESPONSE_PREFIX))
         }
     };
     let outcome = with_duration(outcome, started.elapsed());

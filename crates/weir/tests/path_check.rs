@@ -42,6 +42,14 @@ fn wait_for_reason(world: &World, family: Family, state: &str, reason: &str) {
     }
 }
 
+/// Asserts that the fix for the server is this command, and not to start its application.
+fn assert_doctor_suggests(world: &World, command: &str) {
+    let found = world.output_of("doctor");
+    assert!(found.contains("is down: server up, path broken"), "{found}");
+    assert!(found.contains(command), "{command}: {found}");
+    assert!(!found.contains("start its application"), "{found}");
+}
+
 fn sysctl(world: &World, host: &str, assignment: &str) {
     let output = world.output(host, &format!("sysctl -qw {assignment}"));
     assert!(output.status.success(), "{assignment}: {output:?}");
@@ -145,6 +153,10 @@ fn server_without_decapsulation_is_down() {
         world.start_daemon(&config(family, &bracketed(family.vip()), &forward, "both"));
         wait_for_reason(&world, family, "down", "no decapsulation");
         let vip = family.vip().to_string();
+        assert_doctor_suggests(
+            &world,
+            &format!("weir real-server up --forward tunnel --tunnel {tunnel}"),
+        );
         world.prepare_servers(&["--forward", "tunnel", "--tunnel", tunnel, "--vip", &vip]);
         wait_for_reason(&world, family, "up", "http 200");
     }
@@ -166,6 +178,7 @@ fn server_that_answers_arp_for_vip_is_reported() {
     let reason =
         format!("server up, path broken: the server replies to ARP requests for the VIP {vip}");
     wait_for_reason(&world, Family::V4, "down", &reason);
+    assert_doctor_suggests(&world, "weir real-server up --forward direct");
     sysctl(&world, "server0", "net.ipv4.conf.all.arp_ignore=1");
     wait_for_reason(&world, Family::V4, "up", "http 200");
 }
@@ -182,6 +195,8 @@ fn nat_requires_the_return_path() {
     world.start_daemon(&config(Family::V4, vip, "forward = \"nat\"", "both"));
     let reason = "server up, path broken: no response within";
     wait_for_reason(&world, Family::V4, "down", reason);
+    let gateway = format!("ip route replace default via {}", Family::V4.director());
+    assert_doctor_suggests(&world, &gateway);
     let route = format!("route add {vip}/32 via {}", Family::V4.director());
     world.ip("server0", &route);
     wait_for_reason(&world, Family::V4, "up", "http 200");

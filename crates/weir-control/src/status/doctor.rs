@@ -154,13 +154,19 @@ impl Report {
             let fix = "renew it; Weir loads changed certificate files automatically";
             findings.push(Diagnosis::new(certificate.to_sentence(), effect).fix(fix));
         }
-        for (files, error) in [
-            ("certificate files", &self.certificate_error),
-            ("list files", &self.list_error),
+        for (files, error, correct) in [
+            (
+                "certificate files",
+                &self.certificate_error,
+                "replace the files with a certificate and its private key",
+            ),
+            ("list files", &self.list_error, "correct the file"),
         ] {
             if let Some(error) = error {
                 let problem = format!("failed to load changed {files}: {error}");
-                findings.push(Diagnosis::new(problem, "the previous files remain in use"));
+                let fix = format!("{correct}; Weir loads changed files automatically");
+                let finding = Diagnosis::new(problem, "the previous files remain in use");
+                findings.push(finding.fix(fix));
             }
         }
         findings
@@ -196,7 +202,9 @@ impl Report {
             let configured = desired.vrrp.iter().find(|it| it.name == router.name);
             let leader = router.reason.split_once(" of the same group ");
             let leader = leader.map_or(router.name.as_str(), |(leader, _)| leader);
-            if !without_link.contains(leader) {
+            // Draining releases all virtual routers. To resume one would end this only for its addresses.
+            let is_drained = self.drained && is_released(router);
+            if !without_link.contains(leader) && !is_drained {
                 findings.extend(state_finding(router));
             }
             findings.extend(id_conflict(router));
@@ -218,8 +226,13 @@ fn has_failed_with_link(
     let tracked = router.reason.strip_prefix("interface ");
     let tracked = tracked.and_then(|reason| reason.strip_suffix(" has failed"));
     router.state == "fault"
-        && !router.reason.contains("operator")
+        && !is_released(router)
         && (is_own || tracked.is_some_and(|name| disconnected.contains(name)))
+}
+
+/// Returns whether an operator has released a virtual router, or another one of its group.
+fn is_released(router: &RouterStatus) -> bool {
+    router.reason.contains("operator")
 }
 
 /// Reports a virtual router that cannot become active.
@@ -235,7 +248,7 @@ fn state_finding(router: &RouterStatus) -> Option<Diagnosis> {
     );
     let effect = "this director does not take over its addresses";
     let finding = Diagnosis::new(problem, effect);
-    Some(match router.reason.contains("operator") {
+    Some(match is_released(router) {
         true => finding.fix(format!("weir vrrp {name} resume")),
         false => finding.fix(format!(
             "remove the cause, which `weir vrrp` shows with the tracked items of {name}"
@@ -389,7 +402,6 @@ mod tests {
     fn failing_functions_and_files_are_reported() {
         let report = Report {
             announce_error: Some("/run/bird/bird.ctl: not found".to_owned()),
-            drained: true,
             pins_are_temporary: true,
             certificate_error: Some("/etc/weir/a.pem: no private key".to_owned()),
             vrrp: vec![
@@ -408,6 +420,28 @@ mod tests {
             .map(ToString::to_string)
             .collect();
         insta::assert_snapshot!(findings.join("\n"));
+    }
+
+    #[test]
+    fn routers_of_a_drained_director_are_not_reported_as_released() {
+        let found = |drained| {
+            let report = Report {
+                drained,
+                vrrp: vec![
+                    router("fault", "released by an operator", &[]),
+                    router("fault", "interface eth0 has failed", &[]),
+                ],
+                ..Report::default()
+            };
+            let findings = report.director_findings(&Desired::default(), &Disconnected::default());
+            let findings = findings.iter().map(ToString::to_string);
+            findings.collect::<Vec<_>>().join("\n")
+        };
+        let drained = found(true);
+        assert!(drained.contains("fix:  weir node ready"), "{drained}");
+        assert!(!drained.contains("resume"), "{drained}");
+        assert!(drained.contains("interface eth0 has failed"), "{drained}");
+        assert!(found(false).contains("fix:  weir vrrp web resume"));
     }
 
     #[test]

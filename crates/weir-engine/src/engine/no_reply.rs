@@ -134,7 +134,11 @@ impl Engine {
                 && meta.state == State::SynRecv as u8
                 && let Some(clients) = waiting.get_mut(&flow.dest())
             {
-                clients.push((flow.cold.src.to_ip(), flow.cold.sport.get()));
+                let client = flow.cold.src.to_ip();
+                // Replies to this machine's own addresses always arrive here.
+                if self.network.device_with(client).is_none() {
+                    clients.push((client, flow.cold.sport.get()));
+                }
             }
         }
         reply_monitor.next_scan =
@@ -193,17 +197,49 @@ fn reason(found: &NoReplyWarning) -> String {
         1 => "1 client".to_owned(),
         many => format!("{many} clients"),
     };
+    let other_path = "the server's replies take another path (with `nat` but without `snat`, the director must be its \
+                      default gateway), or the server drops clients' SYNs";
     let cause = match found.neighbour {
-        Some(client) => format!(
+        Some(client) if found.neighbours == found.clients => format!(
             "the client {client} is on the server's own segment, so the server replies to it directly (`nat` \
              without `snat`)"
         ),
-        None => "the server's replies take another path (with `nat` but without `snat`, the director must be its \
-                 default gateway), or the server drops clients' SYNs"
-            .to_owned(),
+        Some(client) => format!(
+            "{other_path}; the server replies directly to clients on its own segment, such as {client}"
+        ),
+        None => other_path.to_owned(),
     };
     format!(
         "{} SYNs of {clients} received no reply through the director, although the check passes: {cause}",
         found.syns
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reason_applies_to_all_clients() {
+        let neighbour = Some(IpAddr::from([10, 0, 0, 100]));
+        for (neighbours, neighbour, is_gateway, is_named) in [
+            (0, None, true, false),
+            (1, neighbour, true, true),
+            (4, neighbour, false, true),
+        ] {
+            let warning = NoReplyWarning {
+                syns: 10,
+                clients: 4,
+                neighbours,
+                neighbour,
+                since: Duration::ZERO,
+            };
+            let reason = reason(&warning);
+            let found = (
+                reason.contains("default gateway"),
+                reason.contains("10.0.0.100"),
+            );
+            assert_eq!(found, (is_gateway, is_named), "{reason}");
+        }
+    }
 }

@@ -169,7 +169,7 @@ impl Monitor {
         let is_up = |other: &Slot| other.machine.state() == State::Up;
         let has_direct_pass = slots().any(|other| is_same_probe(other) && is_up(other));
         if state == State::Down && slot.target.path.is_some() && has_direct_pass {
-            format!("server up, path broken: {text}")
+            format!("{}{text}", weir_model::PATH_BROKEN_PREFIX)
         } else {
             text
         }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use weir_control::client::{self, Client};
 use weir_control::configuration::{self, Rejected, Secrets};
-use weir_control::daemon;
+use weir_control::{daemon, runtime_dir};
 use weir_doctor::{Daemon, Diagnosis};
 use weir_model::Desired;
 use weir_real_server::Options;
@@ -55,11 +55,11 @@ pub(super) fn director(global: &GlobalOptions, arguments: &Doctor) -> Outcome {
                 status = Some(report);
                 Daemon::Running(examined)
             }
-            Err(client::Error::NoDaemon { .. }) => Daemon::NotRunning,
-            Err(error @ client::Error::Denied { .. }) => {
-                terminal::eprint(&format!("weir: {error}\n"));
-                Daemon::NoAccess
+            Err(client::Error::NoDaemon { .. }) if runtime_dir::is_locked(&global.runtime_dir) => {
+                Daemon::Starting
             }
+            Err(client::Error::NoDaemon { .. }) => Daemon::NotRunning,
+            Err(client::Error::Denied { path }) => Daemon::NoAccess(path),
             Err(error) => Daemon::Failed(error.to_string()),
         };
         weir_doctor::director(&desired, &daemon, &configuration::floating_ips(&desired)).await

@@ -5,12 +5,13 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 
+use weir_control::client::Client;
 use weir_control::status::{VirtualRouterStatus, vrrp as vrrp_status};
 use weir_control::{daemon, keeper};
 use weir_sys::Channel;
 use weir_vrrp_agent::ControlRequest;
 
-use super::{Outcome, block_on};
+use super::{Outcome, STATUS_TIMEOUT, block_on};
 use crate::arguments::{GlobalOptions, Vrrp as Arguments, VrrpAction};
 use crate::failure::Failure;
 use crate::terminal;
@@ -22,6 +23,12 @@ pub(super) fn vrrp(global: &GlobalOptions, arguments: &Arguments) -> Outcome {
         Some(VrrpAction::Release) => ControlRequest::Release { router },
         Some(VrrpAction::Resume) => ControlRequest::Resume { router },
     };
+    if matches!(request, ControlRequest::Resume { .. }) && is_drained(global)? {
+        return Err(Failure::Failed {
+            message: "this director is drained, so its virtual routers remain released: run `weir node ready`"
+                .to_owned(),
+        });
+    }
     let routers = match weir_vrrp_agent::send_request(&global.runtime_dir, &request) {
         Ok(routers) => routers,
         Err(weir_vrrp_agent::Error::Socket { source, .. })
@@ -50,6 +57,14 @@ pub(super) fn vrrp(global: &GlobalOptions, arguments: &Arguments) -> Outcome {
         terminal::print(&vrrp_status::table(&routers))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Returns whether the daemon reports that this director is drained. A daemon that does not respond does not prevent
+/// the command, because the agent runs without it.
+fn is_drained(global: &GlobalOptions) -> Result<bool, Failure> {
+    let client = Client::new(&global.runtime_dir).within(STATUS_TIMEOUT);
+    let status = block_on(async { client.status().await })?;
+    Ok(status.is_ok_and(|report| report.drained))
 }
 
 /// Returns the failure for an agent that does not reply. A daemon without virtual routers starts no agent.
