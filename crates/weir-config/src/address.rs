@@ -108,7 +108,12 @@ fn parse_listener(text: &str, allows_unspecified: bool) -> Result<Listener, Addr
     let (protocol, rest) = protocol_of(text)?;
     if let Ok(bare) = rest.parse::<IpAddr>() {
         let example = SocketAddr::new(bare, 80);
-        let fix = format!("write \"{example}\", or `:*` for all ports");
+        let fix = match address_and_port(rest) {
+            Some(intended) => format!(
+                "write \"{intended}\" if the last number is the port, otherwise \"{example}\""
+            ),
+            None => format!("write \"{example}\", or `:*` for all ports"),
+        };
         return Err(missing_port(text, fix));
     }
     let (host, ports) = split_host(rest)?;
@@ -140,6 +145,15 @@ fn parse_listener(text: &str, allows_unspecified: bool) -> Result<Listener, Addr
         address,
         ports,
     })
+}
+
+/// Returns the address and the port that an IPv6 address without brackets may mean: `fd00::10:80` is an address, but
+/// its last group can also be read as a decimal port.
+fn address_and_port(text: &str) -> Option<SocketAddr> {
+    let (host, port) = text.rsplit_once(':')?;
+    let address: Ipv6Addr = host.parse().ok()?;
+    let port = parse_port(port).ok()?;
+    Some(SocketAddr::new(address.into(), port))
 }
 
 fn missing_port(text: &str, fix: impl Into<String>) -> AddressError {

@@ -268,6 +268,12 @@ codes! {
     MissingSyncAddress = "W011",
         "Flows are not synchronized until an interface has the address. The file may be for another director.",
         "Use an address of this machine; `ip -brief address` lists them.";
+    /// A server of `direct` is behind a router.
+    DirectThroughRouter = "W012",
+        "`direct` changes only the destination MAC address of a packet. A router that receives such a packet routes it \
+         by its destination address, the VIP, so it returns the packet to the director.",
+        "Use `forward = \"tunnel\"` or `forward = \"l3dsr\"`, which work through routers, or connect the server to a \
+         network of the director.";
     /// No pool or server uses this check.
     UnusedCheck = "W020",
         "A `[check.NAME]` has no effect until a pool or server refers to it.",

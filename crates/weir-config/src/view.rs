@@ -168,7 +168,7 @@ impl<'a, 't> View<'a, 't> {
                 let fix = format!("add it, for example `{example}`");
                 sink.push(
                     Diagnostic::new(Code::MissingKey, location, message)
-                        .cause(key.first_sentence())
+                        .cause(lower_initial(key.first_sentence()))
                         .fix(fix),
                 );
             }
@@ -455,6 +455,11 @@ pub(crate) fn wrong_type(item: &Item<'_>, kind: &Kind) -> Diagnostic {
         (Kind::List(_), Value::Text(text)) => {
             diagnostic.fix(format!("put it in brackets: [\"{text}\"]"))
         }
+        (Kind::Table(section), Value::Integer(Some(status)))
+            if section.path == catalog::EXPECT.path =>
+        {
+            diagnostic.fix(format!("write {{ status = {status} }}"))
+        }
         _ => diagnostic,
     }
 }
@@ -486,15 +491,19 @@ pub(crate) fn unknown_key(section: &'static Section, entry: &Entry<'_>) -> Diagn
 }
 
 /// Returns the section that has a key with this name, or a key that has this name in another program. Also returns the
-/// key's name in the section. Sections that the operator probably means are searched first: routes for a service, then
-/// the tables of the section's own keys.
+/// key's name in the section. Sections that the operator probably means are searched first: routes for a service,
+/// services for a pool (a service's header may be mistyped), then the tables of the section's own keys.
 fn section_with_key(
     section: &'static Section,
     key: &str,
 ) -> Option<(&'static Section, &'static str)> {
-    let is_service = section.path == catalog::SERVICE.path;
-    let near = is_service.then_some(&catalog::ROUTE).into_iter();
+    let near = match section.path {
+        path if path == catalog::SERVICE.path => Some(&catalog::ROUTE),
+        path if path == catalog::POOL.path => Some(&catalog::SERVICE),
+        _ => None,
+    };
     let near: Vec<_> = near
+        .into_iter()
         .chain(
             section
                 .implemented_keys()
@@ -525,6 +534,17 @@ fn section_with_key(
         .or_else(|| near.iter().rev().find_map(has_equivalent))
         .or_else(|| all().find_map(has_key))
         .or_else(|| all().find_map(has_equivalent))
+}
+
+/// Returns the text with a lower-case initial, unless its first word is an abbreviation, such as "VIPs".
+fn lower_initial(text: &str) -> String {
+    let mut chars = text.chars();
+    match (chars.next(), chars.next()) {
+        (Some(first), Some(second)) if second.is_lowercase() || second == ' ' => {
+            first.to_lowercase().chain(text.chars().skip(1)).collect()
+        }
+        _ => text.to_owned(),
+    }
 }
 
 /// Returns whether a table has `protocol`, which only proxy services have, or another program's name for that key.

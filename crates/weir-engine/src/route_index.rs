@@ -41,8 +41,10 @@ impl RouteIndex {
         }
     }
 
-    /// Removes a server. `state` must be the state that was passed when the server was added.
-    pub(crate) fn remove(&mut self, server: IpAddr, state: &NetState) {
+    /// Removes a server. `state` must be the state that was passed when the server was added. Returns the neighbours
+    /// that no server uses any more.
+    pub(crate) fn remove(&mut self, server: IpAddr, state: &NetState) -> Vec<(u32, IpAddr)> {
+        let mut unused = Vec::new();
         for route in resolve(server, state) {
             if let Some(count) = self.ports.get_mut(&route.ifindex) {
                 *count -= 1;
@@ -55,9 +57,11 @@ impl RouteIndex {
                 servers.remove(&server);
                 if servers.is_empty() {
                     self.servers_behind.remove(&neighbour);
+                    unused.push(neighbour);
                 }
             }
         }
+        unused
     }
 
     /// Returns the ports that send frames to servers.

@@ -744,11 +744,11 @@ fn changed_keys_of_proxy_services_are_edits() {
                     };
                     proxy(it).routes.insert(1, Route::new(action));
                 },
-                "routes [none] -> [/* -> 301 to /new]",
+                "route 2 added: /* -> 301 to /new",
             ),
             (
                 |it| proxy(it).routes.clear(),
-                "routes [/* -> pool p, /* -> respond 200] -> [none]",
+                "routes 1-2 removed: [/* -> pool p, /* -> respond 200]",
             ),
         ],
     );

@@ -4,6 +4,7 @@
 //! ([`ServerStates::changes`]).
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use weir_health::{Ejection, PoolMode, ServerHealth};
@@ -14,8 +15,8 @@ use crate::record::HealthRecord;
 use crate::server_health::HealthEvent;
 use crate::states::ServerStates;
 
-/// The whole state, or changes to it. Overrides, ejections and percentages are always sent in full, because there are
-/// few of them.
+/// The whole state, or changes to it. Overrides, their times, ejections and percentages are always sent in full,
+/// because there are few of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StateCopy {
     pub(crate) overrides: Overrides,
@@ -24,6 +25,9 @@ pub struct StateCopy {
     pub(crate) ejections: Vec<(EjectedServer, Ejection)>,
     /// The percentage of its weight that each server uses, by layer 4 service and server.
     pub(crate) adjusted: BTreeMap<String, BTreeMap<String, u32>>,
+    /// When drain or maintenance of each server last began or ended, by pool and server.
+    #[serde(default)]
+    pub(crate) withdrawal_changes: BTreeMap<String, BTreeMap<String, Duration>>,
     /// The mode of each pool; `Some` only in a copy of the whole state, which replaces the previous state.
     pub(crate) pool_modes: Option<BTreeMap<String, PoolMode>>,
 }
@@ -52,7 +56,7 @@ impl ServerStates {
         }
     }
 
-    /// Returns the changes: these check results, and all overrides, ejections and percentages.
+    /// Returns the changes: these check results, and all overrides, their times, ejections and percentages.
     pub fn changes(&self, events: Vec<HealthEvent>) -> StateCopy {
         let health_states = events.into_iter();
         StateCopy {
@@ -62,6 +66,7 @@ impl ServerStates {
                 .collect(),
             ejections: self.all_ejections().collect(),
             adjusted: self.adjusted().clone(),
+            withdrawal_changes: self.withdrawal_changes().clone(),
             pool_modes: None,
         }
     }
@@ -73,7 +78,12 @@ impl ServerStates {
             *self = Self::default();
             self.set_pool_modes(pool_modes);
         }
-        self.replace(copy.overrides, copy.ejections, copy.adjusted);
+        self.replace(
+            copy.overrides,
+            copy.ejections,
+            copy.adjusted,
+            copy.withdrawal_changes,
+        );
         let events = copy.health_states.into_iter();
         let events = events.map(|(pool, server, server_health)| HealthEvent {
             pool,
@@ -86,8 +96,6 @@ impl ServerStates {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use weir_health::State;
     use weir_model::{Check, Pool, Probe, Server};
 
@@ -133,6 +141,7 @@ mod tests {
         );
 
         states.set_override("p", "10.0.0.1", None);
+        states.set_withdrawal_change("p", "10.0.0.1", Some(Duration::from_secs(7)));
         let down = vec![event("10.0.0.3", State::Down)];
         let records = states.handle_health(down.clone());
         states.update_pool(&pool);
@@ -144,5 +153,7 @@ mod tests {
         let weights = copied.weights(&pool, Some("s"));
         assert_eq!(weights, states.weights(&pool, Some("s")));
         assert!(weights.servers[2].down && weights.servers[0].effective == 1);
+        let since = copied.last_change("p", "10.0.0.1", Duration::from_secs(1));
+        assert_eq!(since, Duration::from_secs(7));
     }
 }

@@ -87,6 +87,10 @@ impl ServerStates {
             return Err(OverrideError::Record(error));
         }
         self.set_since(pool, server, now);
+        let hides_checks = |active: Option<Override>| active.is_some_and(Override::hides_checks);
+        if hides_checks(before.active_override) || hides_checks(new_override) {
+            self.set_withdrawal_change(pool, server, Some(now));
+        }
         if let Err(cause) = driver.apply(pool, self) {
             self.revert(pool, server, &before);
             let recorded = driver.record(self.overrides());

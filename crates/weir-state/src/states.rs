@@ -29,6 +29,9 @@ pub struct ServerStates {
     pools: Pools,
     /// When each server of a proxy service entered the state of its override, as the time since the Unix epoch.
     since: BTreeMap<String, BTreeMap<String, Duration>>,
+    /// When drain or maintenance of a server last began or ended in this process, as the time since the Unix epoch, by
+    /// pool and server.
+    withdrawal_changes: BTreeMap<String, BTreeMap<String, Duration>>,
 }
 
 /// Saving and restoring the state.
@@ -155,6 +158,15 @@ impl ServerStates {
         let pools: BTreeMap<&str, &Pool> = pools.map(|pool| (pool.name.as_str(), pool)).collect();
         self.health_states.retain(&pools);
         self.pools.retain(|pool| pools.contains_key(pool));
+        self.withdrawal_changes.retain(|pool, servers| {
+            let pool = pools.get(pool.as_str());
+            let configured = || {
+                pool.iter()
+                    .flat_map(|it| it.servers.iter().chain(&it.sorry))
+            };
+            servers.retain(|name, _| configured().any(|server| server.name == *name));
+            !servers.is_empty()
+        });
         pools.values().for_each(|pool| self.update_pool(pool));
     }
 
@@ -205,6 +217,10 @@ impl ServerStates {
         &self.adjusted
     }
 
+    pub(crate) const fn withdrawal_changes(&self) -> &BTreeMap<String, BTreeMap<String, Duration>> {
+        &self.withdrawal_changes
+    }
+
     pub(crate) const fn pool_modes(&self) -> &BTreeMap<String, PoolMode> {
         &self.pools.pool_modes
     }
@@ -218,7 +234,9 @@ impl ServerStates {
         overrides: Overrides,
         ejections: Vec<(EjectedServer, Ejection)>,
         adjusted: BTreeMap<String, BTreeMap<String, u32>>,
+        withdrawal_changes: BTreeMap<String, BTreeMap<String, Duration>>,
     ) {
+        self.withdrawal_changes = withdrawal_changes;
         self.overrides = overrides;
         self.ejections = Ejections::from_copy(ejections);
         self.adjusted = adjusted;
@@ -241,10 +259,29 @@ impl ServerStates {
         }
     }
 
+    /// Records that drain or maintenance of a server began or ended; `None` = it has not changed in this process.
+    pub(crate) fn set_withdrawal_change(
+        &mut self,
+        pool: &str,
+        server: &str,
+        time: Option<Duration>,
+    ) {
+        let servers = self.withdrawal_changes.entry(pool.to_owned()).or_default();
+        match time {
+            Some(time) => drop(servers.insert(server.to_owned(), time)),
+            None => drop(servers.remove(server)),
+        }
+    }
+
+    fn withdrawal_change(&self, pool: &str, server: &str) -> Option<Duration> {
+        self.withdrawal_changes.get(pool)?.get(server).copied()
+    }
+
     pub(crate) fn checkpoint(&self, pool: &str, server: &str) -> Checkpoint {
         Checkpoint {
             active_override: self.overrides.get(pool, server),
             since: self.since(pool, server),
+            withdrawal_change: self.withdrawal_change(pool, server),
             pool: self.pools.checkpoint(pool),
         }
     }
@@ -254,6 +291,7 @@ impl ServerStates {
         if let Some(since) = checkpoint.since {
             self.set_since(pool, server, since);
         }
+        self.set_withdrawal_change(pool, server, checkpoint.withdrawal_change);
         self.pools.revert(pool, &checkpoint.pool);
     }
 }
@@ -263,6 +301,7 @@ impl ServerStates {
 pub(crate) struct Checkpoint {
     pub(crate) active_override: Option<Override>,
     since: Option<Duration>,
+    withdrawal_change: Option<Duration>,
     pool: pool::Checkpoint,
 }
 
@@ -307,6 +346,13 @@ impl ServerStates {
     /// Unix epoch.
     pub fn since(&self, pool: &str, server: &str) -> Option<Duration> {
         self.since.get(pool)?.get(server).copied()
+    }
+
+    /// Returns when the state of a server last changed, as the time since the Unix epoch: the time at which it entered
+    /// its state according to its checks, or a later time at which drain or maintenance began or ended.
+    pub fn last_change(&self, pool: &str, server: &str, from_checks: Duration) -> Duration {
+        let withdrawal_change = self.withdrawal_change(pool, server);
+        withdrawal_change.map_or(from_checks, |time| time.max(from_checks))
     }
 
     /// Returns whether any server of the pool is still waiting for its first check result.

@@ -722,7 +722,7 @@ fn import_reads_files_below_root_option() {
 }
 
 #[test]
-fn status_reports_starting_daemon() {
+fn commands_report_starting_daemon() {
     let scratch = Scratch::new(VALID);
     let directory = scratch.path.join("run");
     fs::create_dir(&directory).unwrap();
@@ -734,7 +734,21 @@ fn status_reports_starting_daemon() {
         "{printed}"
     );
     assert!(printed.ends_with("exit 3\n"), "{printed}");
+    let edit = "ipvsadm -A -t 192.0.2.10:80";
+    let printed = scratch.run(edit);
+    assert!(
+        printed.contains("no daemon is listening on run/weir.sock yet, but one is starting"),
+        "{printed}"
+    );
+    assert!(!printed.contains("Are you sure"), "{printed}");
+    assert!(printed.ends_with("exit 2\n"), "{printed}");
+    let printed = scratch.run("doctor");
+    assert!(printed.contains("a daemon is starting"), "{printed}");
+    assert!(!printed.contains("no daemon is running"), "{printed}");
+    assert!(printed.ends_with("exit 1\n"), "{printed}");
     drop(lock);
-    let printed = scratch.run("status");
-    assert!(!printed.contains("starting"), "{printed}");
+    for command in ["status", "doctor", edit] {
+        let printed = scratch.run(command);
+        assert!(!printed.contains("starting"), "{printed}");
+    }
 }

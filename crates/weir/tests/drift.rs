@@ -176,6 +176,33 @@ fn drifted_objects_are_restored() {
         },
     );
     assert!(load.is_running(), "the load must not fail");
+    drop(load);
+    assert_link_failures_are_logged(&world);
+}
+
+fn assert_link_failures_are_logged(world: &World) {
+    // The neighbours are removed with the link, and return with the same addresses.
+    let count_changes = |world: &World| {
+        world
+            .log()
+            .matches("the next hop's MAC address changed")
+            .count()
+    };
+    let changes = count_changes(world);
+    world.ip("director", "link set eth0 down");
+    world.ip("director", "link set eth0 up");
+    wait_for("the service after the link was down", TIMEOUT, || {
+        is_reachable(world)
+    });
+    assert_eq!(count_changes(world), changes, "{}", world.log());
+    // The director's own link stays up: only the kernel's probes show that the server does not reply.
+    world.ip("server0", "link set eth0 down");
+    let probe = format!("neigh change {} dev eth0 nud probe", Family::V4.server(0));
+    world.ip("director", &probe);
+    wait_for("the unreachable next hop", TIMEOUT, || {
+        let log = world.log();
+        log.contains("the server's only next hop is unreachable")
+    });
 }
 
 /// The test removes, changes or adds one of thousands of listeners.

@@ -217,13 +217,27 @@ fn maint_stops_probes_and_ready_resumes_them() {
     let mut world = prepared_world(1);
     world.start_daemon(&config(&[0], "", HTTP));
     wait_for_states(&world, &["up"]);
+    let since = |world: &World| {
+        let since = world.server_status(Family::V4.server(0))["since"].clone();
+        since.as_str().expect("since is a text").to_owned()
+    };
+    let up_since = since(&world);
     let server = format!("web/{}", Family::V4.server(0));
     world.run_weir(&["server", &server, "maint"]);
     let status = world.server_status(Family::V4.server(0));
     assert_eq!(status["state"], "maint");
+    let packet = format!("tcp 10.71.0.2:1000 {}:80", Family::V4.vip());
+    let text = world.run_weir(&["explain", "--packet", &packet]);
+    let excluded = "accepts no new flows: maint, set with `weir server`";
+    assert!(text.contains(excluded), "{text}");
     assert_eq!(status["checks"], serde_json::Value::Null, "no check runs");
     assert_eq!(world.status()["checks"], serde_json::Value::Null);
-    world.run_weir(&["server", &server, "ready"]);
+    wait_for("the time at which maintenance ended", TIMEOUT, || {
+        world.run_weir(&["server", &server, "maint"]);
+        world.run_weir(&["server", &server, "ready"]);
+        // Times have a resolution of one second.
+        since(&world) > up_since
+    });
     wait_for_states(&world, &["up"]);
     wait_for("a probe", TIMEOUT, || {
         let status = world.server_status(Family::V4.server(0));

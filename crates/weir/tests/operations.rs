@@ -395,10 +395,18 @@ fn plan_rejects_the_same_files_as_reload() {
         &proxy_config(&address.to_string()),
         &["Address already in use"],
     );
+    let (code, message) = weir(&world, &["check", "-c", &file]);
+    assert_eq!(code, Some(0), "{message}");
+    let warning = format!("warning: service www: {address}: Address already in use");
+    assert!(message.contains(&warning), "{message}");
+    assert!(message.contains("`weir reload` would reject"), "{message}");
     // The daemon's own listener is not a conflict.
     std::fs::write(&path, proxy_config(&listen)).expect("write the file");
-    let (code, message) = weir(&world, &["plan", "-c", &file]);
-    assert_eq!(code, Some(0), "{message}");
+    for command in ["plan", "check"] {
+        let (code, message) = weir(&world, &[command, "-c", &file]);
+        assert_eq!(code, Some(0), "{message}");
+        assert!(!message.contains("in use"), "{message}");
+    }
 }
 
 #[test]

@@ -36,6 +36,13 @@ fn has_address(world: &World, vip: &str) -> bool {
     String::from_utf8_lossy(&output.stdout).contains(&format!("{vip}/"))
 }
 
+fn wait_for_removal_in_log(world: &World, vip: &str) {
+    let line = format!("removed a VIP that Weir had added address={vip}");
+    wait_for(&line, Duration::from_secs(10), || {
+        world.log().contains(&line)
+    });
+}
+
 fn vip_state(world: &World, service: &str) -> String {
     let status = world.status();
     let services = status["services"]
@@ -266,6 +273,9 @@ fn open_connection_keeps_its_vip() {
         has_address(&world, V4),
         "an open connection must keep its VIP"
     );
+    // The address is reported once, although it stays.
+    let plan = weir_output(&world, &["plan"]);
+    assert_eq!(plan, "no changes\n");
     stream
         .write_all(b"Connection: close\r\n\r\n")
         .expect("send");
@@ -279,6 +289,7 @@ fn open_connection_keeps_its_vip() {
         !has_address(&world, V4)
     });
     assert!(has_address(&world, V6));
+    wait_for_removal_in_log(&world, V4);
 }
 
 #[test]
@@ -306,6 +317,7 @@ fn layer_4_engine_takes_over_vips() {
         Duration::from_secs(10),
         || !has_address(&world, V4),
     );
+    wait_for_removal_in_log(&world, V4);
     world.kill_keeper(pid);
     world.run_weir(&["clean"]);
     assert!(!has_address(&world, "10.71.0.12"));
@@ -344,6 +356,17 @@ fn missing_proxy_vip_is_reported() {
     );
     world.start_daemon(&text_without_interface);
     assert_eq!(vip_state(&world, "www"), "absent");
+    let absent = format!("no interface of this machine has {V4} of service www");
+    wait_for("the warning in the log", Duration::from_secs(10), || {
+        world.log().contains(&format!("WARN {absent}"))
+    });
+    for command in ["plan", "reload"] {
+        let text = weir_output(&world, &[command]);
+        assert!(
+            text.contains(&format!("warning: {absent}")),
+            "{command}: {text}"
+        );
+    }
     let doctor = world
         .weir("director")
         .args(["doctor", "-c"])

@@ -61,6 +61,17 @@ fn two_directors() -> Pair {
     pair
 }
 
+fn assert_drained_director_stays_released(pair: &Pair) {
+    pair.weir("director", &["node", "drain"]);
+    pair.wait_for_holder("second");
+    let refused = pair.try_weir("director", &["vrrp", "outside", "resume"]);
+    assert!(!refused.status.success(), "{refused:?}");
+    let message = String::from_utf8_lossy(&refused.stderr);
+    assert!(message.contains("run `weir node ready`"), "{message}");
+    pair.weir("director", &["node", "ready"]);
+    pair.wait_for_holder("director");
+}
+
 #[test]
 fn vip_moves_on_release_stop_and_link_failure() {
     if !privileged() {
@@ -82,6 +93,8 @@ fn vip_moves_on_release_stop_and_link_failure() {
     );
     pair.weir("director", &["vrrp", "outside", "resume"]);
     pair.wait_for_holder("director");
+
+    assert_drained_director_stays_released(&pair);
 
     // Cut the active director's link but keep its carrier up: the director cannot detect this and keeps the address.
     pair.disconnect("director");

@@ -97,7 +97,11 @@ fn find_shared(
             .fix(format!("did you mean `{}`?", near.name)),
         None => {
             let header = header(&["check", name]);
-            diagnostic.fix(format!("add {header}, or use a table here"))
+            let table = match CheckKind::from_name(name) {
+                Some(_) => format!("write {{ kind = \"{name}\" }}"),
+                None => "use a table".to_owned(),
+            };
+            diagnostic.fix(format!("add {header}, or {table} here"))
         }
     });
     None

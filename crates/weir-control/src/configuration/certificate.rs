@@ -36,14 +36,19 @@ fn token_problem(desired: &Desired) -> Option<Problem> {
     })
 }
 
-/// Returns an error if a file that the configuration references would cause startup or a reload to fail. `path` is the
-/// configuration file.
+/// Returns an error if a file that the configuration references would cause startup or a reload to fail. Otherwise,
+/// adds the problems that are only warnings to the findings. `path` is the configuration file.
 ///
 /// # Errors
 /// Reports every such file, with the position of the reference.
 pub fn with_usable_files(loaded: Loaded, path: &Path) -> Result<Loaded, Rejected> {
     let problems = certificate_problems(&loaded.desired);
-    reject_if_fatal(loaded, problems, path)
+    let mut loaded = reject_if_fatal(loaded, problems.clone(), path)?;
+    let found = findings(&loaded.desired, &problems, path);
+    loaded.findings.extend(found.iter().map(Finding::render));
+    loaded.warnings += found.len();
+    loaded.found.extend(found);
+    Ok(loaded)
 }
 
 /// Returns an error if other programs listen on addresses in the configuration. `own_listeners` are the daemon's
@@ -60,9 +65,26 @@ pub fn with_free_listeners(
     reject_if_fatal(loaded, problems, path)
 }
 
-/// Returns a problem for each address that another program listens on.
-pub fn occupied_listeners(desired: &Desired) -> Vec<Problem> {
-    weir_proxy::inspect_listeners(desired, &BTreeSet::new(), false)
+/// Returns a problem for each address that another program listens on. `own_listeners` are the daemon's listeners.
+pub fn occupied_listeners(desired: &Desired, own_listeners: &BTreeSet<SocketAddr>) -> Vec<Problem> {
+    weir_proxy::inspect_listeners(desired, own_listeners, false)
+}
+
+/// Returns the addresses on which a daemon with this configuration listens itself.
+pub fn own_listeners(desired: &Desired) -> BTreeSet<SocketAddr> {
+    let proxies = desired.proxies.iter().flat_map(|proxy| &proxy.listen);
+    let admin = desired.node.admin.iter().map(|admin| &admin.listen);
+    proxies.chain(admin).copied().collect()
+}
+
+/// Returns the findings for problems, similar ones merged.
+pub fn findings(desired: &Desired, problems: &[Problem], path: &Path) -> Vec<Finding> {
+    let name = path.display().to_string();
+    Finding::merge_similar(
+        problems.iter().map(|problem| {
+            Finding::from_problem(problem, desired.file_name(problem.source, &name))
+        }),
+    )
 }
 
 fn reject_if_fatal(
@@ -80,17 +102,12 @@ fn reject_if_fatal(
     let name = path.display().to_string();
     let source = first.source;
     let desired = &loaded.desired;
-    let file_of = |problem: &Problem| desired.file_name(problem.source, &name).to_owned();
-    let file = file_of(first);
+    let file = desired.file_name(source, &name);
     let summary = format!(
         "{file}:{}:{}: {}",
         source.line, source.column, first.message
     );
-    let found = Finding::merge_similar(
-        fatal
-            .iter()
-            .map(|problem| Finding::from_problem(problem, &file_of(problem))),
-    );
+    let found = findings(desired, &fatal, path);
     let rendered: String = found.iter().map(Finding::render).collect();
     Err(Rejected {
         summary: match fatal.len() {

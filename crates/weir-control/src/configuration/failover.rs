@@ -5,7 +5,9 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::ErrorKind;
 use std::net::IpAddr;
+use std::path::Path;
 
 use weir_model::{Desired, FailoverLoss, Source, VirtualRouter};
 
@@ -74,6 +76,20 @@ pub fn floating_ips(desired: &Desired) -> BTreeSet<IpAddr> {
         &fs::read_to_string(PACEMAKER_CIB).unwrap_or_default(),
     ));
     floating
+}
+
+/// Returns whether this process can read the files from which [`floating_ips`] reads addresses, as far as they exist.
+/// A daemon without privileges may be unable to.
+pub(super) fn knows_floating_ips() -> bool {
+    let is_readable = |path: &Path| match fs::File::open(path) {
+        Ok(_) => true,
+        Err(error) => error.kind() == ErrorKind::NotFound,
+    };
+    let keepalived = match fs::read_dir(KEEPALIVED_DIR) {
+        Ok(mut entries) => entries.all(|entry| entry.is_ok_and(|it| is_readable(&it.path()))),
+        Err(error) => error.kind() == ErrorKind::NotFound,
+    };
+    keepalived && is_readable(Path::new(PACEMAKER_CIB))
 }
 
 fn find_failover_losses(desired: &Desired, floating: &BTreeSet<IpAddr>) -> Vec<FailoverFinding> {

@@ -5,7 +5,7 @@ use weir_config::{Code, Diagnostic, FileError, Occurrence, Severity};
 use weir_model::Source;
 use weir_proxy::Problem;
 
-use super::{AbsentVip, FailoverFinding};
+use super::{AbsentVip, FailoverFinding, RoutedServer};
 
 /// A position in a configuration file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -74,7 +74,7 @@ pub struct FurtherPosition {
 }
 
 /// Returns the positions of findings, without any text from the file, because values, keys and lines can be secret.
-pub(super) fn locations(found: &[Finding]) -> String {
+pub(crate) fn locations(found: &[Finding]) -> String {
     let mut text = String::new();
     for finding in found {
         let location = &finding.location;
@@ -175,6 +175,28 @@ impl Finding {
         text + "\n"
     }
 
+    /// Returns the warnings among `found` in one line each.
+    pub fn warning_lines<'a>(
+        found: impl IntoIterator<Item = &'a Self>,
+    ) -> impl Iterator<Item = String> {
+        let warnings = found
+            .into_iter()
+            .filter(|finding| finding.severity == "warning");
+        warnings.map(Self::one_line)
+    }
+
+    /// Returns the message and the cause in one line, for the warnings of a plan and for the log.
+    pub(crate) fn one_line(&self) -> String {
+        let mut line = self.message.clone();
+        if let Some(cause) = &self.cause {
+            line += &format!(": {cause}");
+        }
+        if !self.further.is_empty() {
+            line += &format!(" ({} more)", self.further.len());
+        }
+        line
+    }
+
     /// Converts diagnostics for the configuration `text`, which was read from `file` and its included files.
     pub(super) fn all(diagnostics: &[Diagnostic], text: &str, file: &str) -> Vec<Self> {
         let files = weir_config::files(text);
@@ -255,6 +277,22 @@ impl Finding {
             related: Vec::new(),
             cause: Some(failover.reason.to_string()),
             fix: Some(FailoverFinding::fix().to_owned()),
+            count: 1,
+            further: Vec::new(),
+        }
+    }
+
+    /// Returns the finding for a server of `direct` that is behind a router.
+    pub fn from_routed_server(routed: &RoutedServer, file: &str) -> Self {
+        let code = Code::DirectThroughRouter;
+        Self {
+            code: Some(code.as_str()),
+            severity: code.severity().as_str(),
+            message: routed.message(),
+            location: Location::new(file, routed.source, ""),
+            related: Vec::new(),
+            cause: Some(RoutedServer::cause().to_owned()),
+            fix: Some(RoutedServer::fix().to_owned()),
             count: 1,
             further: Vec::new(),
         }

@@ -8,7 +8,9 @@ mod certificate;
 mod failover;
 mod finding;
 mod group;
+mod host;
 mod include;
+mod routed_server;
 mod secret;
 mod vip;
 
@@ -28,11 +30,15 @@ use crate::group_configuration::GroupConfiguration;
 use group::Unpublishable;
 
 pub use certificate::{
-    certificate_problems, occupied_listeners, with_free_listeners, with_usable_files,
+    certificate_problems, findings, occupied_listeners, own_listeners, with_free_listeners,
+    with_usable_files,
 };
 pub use failover::{FailoverFinding, failover_findings, floating_ips};
+pub(crate) use finding::locations;
 pub use finding::{Finding, FurtherPosition, Location};
 pub(crate) use group::{own_desired, own_part};
+pub use host::{host_findings, host_warnings};
+pub use routed_server::RoutedServer;
 pub use secret::RememberedSecrets;
 pub use vip::{AbsentVip, absent_vips};
 pub use weir_proxy::Problem;
@@ -70,6 +76,11 @@ pub struct Rejected {
 }
 
 impl Loaded {
+    /// Returns the findings about this machine, which have no code.
+    pub fn found_on_host(&self) -> impl Iterator<Item = &Finding> {
+        self.found.iter().filter(|finding| finding.code.is_none())
+    }
+
     /// Removes quoted file lines from the findings, for a caller who may not read the file.
     pub(crate) fn without_quotes(mut self) -> Self {
         self.findings = finding::locations(&self.found);

@@ -5,6 +5,7 @@
 mod group;
 mod members;
 mod node;
+mod plan;
 mod probation;
 mod server;
 mod stop;
@@ -23,6 +24,7 @@ use super::admin::Admin;
 use super::file_watch::FileWatch;
 use super::flow_sync;
 use super::group::Group;
+use super::host_warning::{self, host_warnings};
 use super::local_real_server::LocalRealServer;
 use super::reload_history::ReloadHistory;
 use super::tracked;
@@ -35,7 +37,7 @@ use crate::group_configuration::GroupConfiguration;
 use crate::history::History;
 use crate::ipvsadm_message as ipvsadm;
 use crate::keeper::{KeeperState, Link};
-use crate::plan::{Plan, plan};
+use crate::plan::plan;
 use crate::plane::{Plane, WantedConfiguration};
 use crate::status::{Report, Sync, announce, vrrp};
 use crate::traffic::needs_engine;
@@ -365,7 +367,7 @@ impl<P: Plane> Director<P> {
                 let _ = reply.send(self.upgrade(request).await);
             }
             Command::Plan(request, caller, reply) => {
-                let _ = reply.send(self.plan(&request, &caller));
+                let _ = reply.send(self.plan(&request, &caller).await);
             }
             Command::Server {
                 pool,
@@ -718,6 +720,7 @@ impl<P: Plane> Director<P> {
         let no_flows = |_: &str, _: Option<&str>| 0;
         let added = self.plane.added_vips();
         let planned = plan(&self.desired, &desired, &no_flows, &added);
+        let warnings = host_warnings(&loaded.desired, &added, request, &path).await;
         let access = SocketAccess::from_node(&loaded.desired.node).map_err(ApiError::new)?;
         let admin = self.admin.prepare(loaded.desired.node.admin.as_ref()).await;
         let admin = admin.map_err(ApiError::new)?;
@@ -747,37 +750,8 @@ impl<P: Plane> Director<P> {
         Ok(ReloadResponse {
             revision,
             changes: planned.changes.into_iter().map(|it| it.change).collect(),
-            findings: loaded.findings,
+            findings: loaded.findings + &host_warning::shown(&warnings, request, caller),
         })
-    }
-
-    fn plan(&self, request: &FileRequest, caller: &Caller) -> Result<Plan, ApiError> {
-        let (path, loaded) = self.load(request, caller)?;
-        if let Some(conflict) = self.plane.listener_conflict(&loaded.desired) {
-            return Err(ApiError::new(format!("{}:{conflict}", path.display())));
-        }
-        let own_listeners = self.desired.proxies.iter().flat_map(|proxy| &proxy.listen);
-        let admin = self.desired.node.admin.as_ref();
-        let own_listeners = own_listeners
-            .copied()
-            .chain(admin.map(|admin| admin.listen))
-            .collect();
-        let display_path = if request.text.is_some() {
-            Path::new(configuration::TEXT)
-        } else {
-            path.as_path()
-        };
-        let loaded = configuration::with_free_listeners(loaded, &own_listeners, display_path);
-        let loaded = match caller.is_owner() || request.text.is_some() {
-            true => loaded,
-            false => loaded.map_err(Rejected::without_quotes),
-        };
-        let loaded = loaded.map_err(to_api_error)?;
-        let live = |service: &str, server: Option<&str>| self.plane.live_flows(service, server);
-        let lists = self.membership.read_for_reload(&loaded.desired);
-        let desired = lists.added_to(&loaded.desired);
-        let added = self.plane.added_vips();
-        Ok(plan(&self.desired, &desired, &live, &added))
     }
 }
 

@@ -6,16 +6,17 @@
 //! the pins ends, as it does under `ip netns exec`.
 
 mod admin;
-mod contested_vip;
 mod director;
 mod error;
 mod file_watch;
 mod flow_sync;
 mod group;
+mod host_warning;
 mod local_real_server;
 mod reload_guard;
 mod reload_history;
 mod separation;
+mod startup_warning;
 #[cfg(test)]
 mod tests;
 mod tracked;
@@ -173,7 +174,7 @@ pub async fn run<P: Plane>(
     );
     keeper_state.report_ready();
     notify(&notifier, Notification::Ready);
-    contested_vip::warn_in_background(loaded.desired.clone());
+    startup_warning::warn_in_background(loaded.desired.clone(), engine.added_vips(), file.clone());
     let mut director = Director::new(
         engine,
         loaded,
@@ -340,14 +341,16 @@ async fn serve<P: Plane>(
     }
 }
 
-/// Reloads after a signal. There is no response to a signal, so the diagnostics are written to stderr.
+/// Reloads after a signal. There is no response to a signal, so the findings are written to stderr.
 async fn reload_by_signal(director: &mut Director<impl Plane>, notifier: &Notifier) {
     notify(notifier, Notification::Reloading);
     let (request, caller) = (FileRequest::default(), Caller::this_process());
-    if let Err(error) = director.reload(&request, &caller).await {
-        for line in error.diagnostics.iter().flat_map(|text| text.lines()) {
-            eprintln!("{line}");
-        }
+    let findings = match director.reload(&request, &caller).await {
+        Ok(reloaded) => reloaded.findings,
+        Err(error) => error.diagnostics.unwrap_or_default(),
+    };
+    for line in findings.lines() {
+        eprintln!("{line}");
     }
     notify(notifier, Notification::Ready);
 }

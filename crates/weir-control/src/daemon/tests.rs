@@ -243,15 +243,46 @@ async fn reload_is_applied_and_its_file_stays_active() {
 async fn reload_reports_the_planned_changes() {
     with_daemon("planned", async |daemon| {
         let vip = "192.0.2.10".parse().unwrap();
-        daemon.calls.0.borrow_mut().added_vips = vec![("eth0".to_owned(), vip)];
+        daemon.calls.0.borrow_mut().added_vips = vec![("lo".to_owned(), vip)];
+        let text = format!("[node]\nvip_interface = \"lo\"\n{FILE}");
+        let request = daemon.write("interface.toml", &text);
+        daemon.client.reload(&request).await.unwrap();
         let request = daemon.write("other.toml", "[pool.images]\nservers = [\"10.0.0.5\"]\n");
         let planned = daemon.client.plan(&request).await.unwrap().changes;
         let planned: Vec<String> = planned.into_iter().map(|it| it.change).collect();
-        assert_eq!(planned[1..], ["- address 192.0.2.10 on eth0"]);
+        assert_eq!(planned[2..], ["- address 192.0.2.10 on lo"]);
         assert_eq!(
             daemon.client.reload(&request).await.unwrap().changes,
             planned
         );
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn plan_and_reload_report_problems_of_this_machine() {
+    with_daemon("machine", async |daemon| {
+        let text = "[pool.images]\nservers = [\"10.0.0.5\", \"[2001:db8::5]:80\"]\n\
+            [service.images]\nlisten = [\"192.0.2.10:8080\"]\nforward = \"proxy\"\nprotocol = \"http\"\n\
+            pool = \"images\"\naccess_log = { path = \"/nonexistent/a.log\" }\n";
+        let request = daemon.write("other.toml", text);
+        let reloaded = daemon.client.reload(&request).await.unwrap();
+        let planned = daemon.client.plan(&FileRequest::default()).await;
+        let file = request.path.unwrap().display().to_string();
+        let log = "service images: /nonexistent/a.log cannot be written";
+        let vip = "no interface of this machine has 192.0.2.10 of service images";
+        for message in [log, vip] {
+            let expected = format!("warning: {message}\n --> {file}:3:10\n");
+            assert!(reloaded.findings.contains(&expected), "{}", reloaded.findings);
+        }
+        let warnings = planned.unwrap().warnings;
+        let expected = [
+            format!("{vip}: connections cannot reach the service"),
+            format!(
+                "{log}: /nonexistent: No such file or directory (os error 2); lines would be dropped and counted"
+            ),
+        ];
+        assert_eq!(warnings, expected);
     })
     .await;
 }

@@ -2,6 +2,7 @@
 //!
 //! For a packet, the engine computes the result from the same map rows that the data plane uses.
 
+mod failover;
 mod request;
 
 use std::fmt;
@@ -10,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use weir_engine::Explanation;
 pub use weir_engine::{Packet, PacketError};
 
+pub(crate) use failover::describe_failover;
 pub use request::{Request, RequestError};
 
 /// The response to `POST /v1/explain`: how a packet or request would be handled.
@@ -44,10 +46,12 @@ pub struct ServerInService<'a> {
 }
 
 impl ExplainResponse {
-    /// Adds the last check results of candidates that are down to the engine's explanation.
+    /// Adds the last check results of candidates that are down, and the effect of a failover, to the engine's
+    /// explanation.
     pub(crate) fn new(
         mut explanation: Explanation,
         last_result: &dyn Fn(&ServerInService<'_>) -> Option<String>,
+        failover: Option<String>,
     ) -> Self {
         if let (Some(service), Some(pool)) = (&explanation.service, &explanation.pool) {
             for (step, server) in &explanation.down {
@@ -62,6 +66,9 @@ impl ExplainResponse {
                 }
             }
         }
+        // The first step is the listener.
+        let position = explanation.steps.len().min(1);
+        explanation.steps.splice(position..position, failover);
         Self {
             packet: explanation.packet,
             service: explanation.service,

@@ -1,6 +1,7 @@
 //! Executes one call of the command, from its arguments to its exit code.
 
 use std::io::{self, BufRead, Write};
+use std::path::Path;
 use std::time::Duration;
 
 use weir_ipvsadm::{
@@ -12,6 +13,7 @@ use super::direct::Direct;
 use crate::client::{self, Client};
 use crate::configuration::forwards;
 use crate::ipvsadm_message::{Request, Response};
+use crate::runtime_dir;
 use weir_engine::Paths;
 use weir_engine_host::permit_edits;
 use weir_model::Family;
@@ -282,6 +284,10 @@ impl Session<'_> {
                 Ok(response) => return Ok(response),
                 Err(client::Error::NoDaemon { path }) => match Direct::open(self.paths) {
                     Ok(direct) => self.direct = Some(direct),
+                    // A daemon that starts locks the directory before it listens.
+                    Err(_) if runtime_dir::is_locked(&self.paths.runtime_dir) => {
+                        return Err(self.starting(&path));
+                    }
                     Err(cause) => {
                         let path = path.display();
                         return Err(self.unavailable(&format!(
@@ -308,11 +314,21 @@ impl Session<'_> {
     }
 
     fn unavailable(&mut self, cause: &str) -> End {
-        let write_result = writeln!(
-            self.streams.errors,
-            "Can't initialize ipvs: {cause}\nAre you sure that Weir is or was running on this machine?"
-        );
-        match write_result {
+        self.end_with(&format!(
+            "{cause}\nAre you sure that Weir is or was running on this machine?"
+        ))
+    }
+
+    fn starting(&mut self, socket: &Path) -> End {
+        let socket = socket.display();
+        self.end_with(&format!(
+            "no daemon is listening on {socket} yet, but one is starting: try again when its log reports that it is \
+             ready"
+        ))
+    }
+
+    fn end_with(&mut self, cause: &str) -> End {
+        match writeln!(self.streams.errors, "Can't initialize ipvs: {cause}") {
             Ok(()) => End::Code(2),
             Err(error) => End::Stream(error),
         }

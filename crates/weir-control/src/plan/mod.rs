@@ -9,14 +9,14 @@ use std::fmt;
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
-use weir_model::{Change, Desired, OnRemove, diff};
+use weir_model::{Change, Desired, Edit, OnRemove, diff};
 
 /// The response to `POST /v1/plan`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
     /// The changes in file order, then the changes to local addresses.
     pub changes: Vec<PlannedChange>,
-    /// Warnings about addresses that clients may no longer be able to reach.
+    /// Warnings about addresses that clients may be unable to reach, servers behind a router, and files.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
 }
@@ -62,17 +62,33 @@ pub fn plan(
         changes: diff(old, new).iter().map(plan_change).collect(),
         warnings: Vec::new(),
     };
-    report_address_changes(&mut plan, new, added);
+    report_address_changes(&mut plan, old, new, live, added);
     plan
 }
 
-/// Reports VIPs that Weir has added and that the new configuration removes, moves or assigns to a virtual router. Adds
-/// one change per VIP, and one warning per interface that loses VIPs on which services still listen.
-fn report_address_changes(plan: &mut Plan, new: &Desired, added: &[(String, IpAddr)]) {
-    let listeners = new.services.iter().flat_map(|service| &service.listen);
+/// Returns the addresses on which services listen.
+fn needed_addresses(desired: &Desired) -> BTreeSet<IpAddr> {
+    let listeners = desired.services.iter().flat_map(|service| &service.listen);
     let listeners = listeners.map(|listener| listener.address);
-    let needed: BTreeSet<IpAddr> = listeners.chain(new.proxy_addresses()).collect();
+    listeners.chain(desired.proxy_addresses()).collect()
+}
+
+/// Reports VIPs that Weir has added and that the new configuration removes, moves or assigns to a virtual router. Adds
+/// one change per VIP, and one warning per interface that loses VIPs on which services still listen. Omits VIPs that
+/// the old configuration does not need either: they remain only until their flows end.
+fn report_address_changes(
+    plan: &mut Plan,
+    old: &Desired,
+    new: &Desired,
+    live: &impl LiveFlows,
+    added: &[(String, IpAddr)],
+) {
+    if added.is_empty() {
+        return;
+    }
+    let (old_needed, needed) = (needed_addresses(old), needed_addresses(new));
     let new_interface = new.node.vip_interface.as_deref();
+    let is_same_interface = old.node.vip_interface.as_deref() == new_interface;
     let mut lost_vips: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for (interface, vip) in added {
         let is_needed = needed.contains(vip);
@@ -80,6 +96,11 @@ fn report_address_changes(plan: &mut Plan, new: &Desired, added: &[(String, IpAd
         if is_needed && !is_vrrp && new_interface == Some(interface.as_str()) {
             continue;
         }
+        let is_leaving = is_same_interface && !old_needed.contains(vip);
+        if is_leaving && !is_needed && !is_vrrp {
+            continue;
+        }
+        let (mut flows, mut effect) = (0, None);
         let change = match new_interface {
             _ if new.is_vrrp_address_on(interface, *vip, |_| false) => format!(
                 "~ address {vip} on {interface}: vip_interface -> vrrp, absent only while another director is active"
@@ -90,12 +111,17 @@ fn report_address_changes(plan: &mut Plan, new: &Desired, added: &[(String, IpAd
             Some(new_interface) if is_needed => {
                 format!("~ address {vip}: {interface} -> {new_interface}")
             }
+            Some(new_interface) if new_interface == interface => {
+                flows = flows_of_address(*vip, old, live);
+                effect = Some("use it".to_owned());
+                format!("- address {vip} on {interface}: removed when no flow uses it")
+            }
             _ => format!("- address {vip} on {interface}"),
         };
         plan.changes.push(PlannedChange {
             change,
-            flows: 0,
-            effect: None,
+            flows,
+            effect,
         });
         if is_needed && !is_vrrp {
             lost_vips
@@ -104,22 +130,66 @@ fn report_address_changes(plan: &mut Plan, new: &Desired, added: &[(String, IpAd
                 .push(vip.to_string());
         }
     }
-    let warning = |(interface, vips): (&str, Vec<String>)| {
-        let vips = vips.join(", ");
-        match new_interface {
-            Some(new_interface) => {
-                format!(
-                    "{interface} loses {vips}: Weir adds and announces them only on {new_interface}"
-                )
-            }
-            None => format!(
-                "{interface} loses {vips}, which services listen on: Weir adds addresses only if \
-                 `[node] vip_interface` is set. Clients can reach them only if another program adds them or they are \
-                 routed to this machine"
-            ),
+    let losses = lost_vips.into_iter();
+    plan.warnings = losses
+        .map(|(interface, vips)| loss_warning(interface, &vips.join(", "), new_interface))
+        .collect();
+}
+
+/// Returns the warning about an interface that loses VIPs on which services listen.
+fn loss_warning(interface: &str, vips: &str, new_interface: Option<&str>) -> String {
+    match new_interface {
+        Some(new_interface) => {
+            format!(
+                "{interface} loses {vips}: Weir adds and announces them only on {new_interface}"
+            )
         }
-    };
-    plan.warnings = lost_vips.into_iter().map(warning).collect();
+        None => format!(
+            "{interface} loses {vips}, which services listen on: Weir adds addresses only if `[node] vip_interface` \
+             is set. Clients can reach them only if another program adds them or they are routed to this machine"
+        ),
+    }
+}
+
+/// Returns the number of live flows of an address. Returns 0, which is not shown, if one of its services also listens
+/// on other addresses, because flows are counted per service.
+fn flows_of_address(vip: IpAddr, old: &Desired, live: &impl LiveFlows) -> u64 {
+    let layer_4 = old.services.iter().map(|service| {
+        let addresses = service.listen.iter().map(|listener| listener.address);
+        (&service.name, addresses.collect::<BTreeSet<_>>())
+    });
+    let proxies = old.proxies.iter().map(|proxy| {
+        let addresses = proxy.listen.iter().map(|listener| listener.ip());
+        (&proxy.name, addresses.collect())
+    });
+    let mut services = layer_4.chain(proxies);
+    let count = services.try_fold(0, |sum, (service, addresses)| {
+        if !addresses.contains(&vip) {
+            return Some(sum);
+        }
+        (addresses.len() == 1).then(|| sum + live.count(service, None))
+    });
+    count.unwrap_or_default()
+}
+
+/// Returns whether edits of a pool or a server concern only its checks and what follows from their results. Such edits
+/// do not affect existing flows.
+fn concern_only_health(edits: &[Edit]) -> bool {
+    const HEALTH_KEYS: [&str; 9] = [
+        "check",
+        "require",
+        "slow_start",
+        "quorum",
+        "quorum_hysteresis",
+        "panic_threshold",
+        "max_ejected",
+        "max_latency",
+        "notify",
+    ];
+    edits.iter().all(|edit| {
+        let table = edit.key.split(['.', ' ']).next();
+        table.is_some_and(|table| HEALTH_KEYS.contains(&table))
+    })
 }
 
 fn affected_flows(change: &Change, old: &Desired, live: &impl LiveFlows) -> u64 {
@@ -152,6 +222,11 @@ fn affected_flows(change: &Change, old: &Desired, live: &impl LiveFlows) -> u64 
             old.services.iter().map(count).sum()
         }
         Change::PoolAdded { .. } | Change::ServerAdded { .. } | Change::ServiceAdded { .. } => 0,
+        Change::PoolChanged { edits, .. } | Change::ServerChanged { edits, .. }
+            if concern_only_health(edits) =>
+        {
+            0
+        }
         Change::PoolRemoved { pool, .. }
         | Change::PoolChanged { pool, .. }
         | Change::ServersReordered { pool } => flows_of_pool(pool, None),
@@ -280,6 +355,32 @@ mod tests {
         let mut without_service = with_interface("eth0");
         without_service.services.pop();
         insta::assert_snapshot!("unneeded", render(&without_service));
+        // The address stays until its flows end, so the next reload of the same file changes nothing.
+        let again = plan(&without_service, &without_service, &live, &added);
+        assert_eq!(again.to_string(), "no changes\n");
+        let without_interface = plan(&without_service, &desired(BEFORE), &live, &added);
+        assert!(
+            without_interface
+                .to_string()
+                .contains("- address 192.0.2.11 on eth0\n")
+        );
+    }
+
+    #[test]
+    fn change_of_check_affects_no_flows() {
+        let with_check = |keys: &str, server: &str| {
+            let check = format!("[pool.images.check]\nkind = \"http\"\n{keys}\n");
+            desired(&format!("{BEFORE}\n{check}").replace("\"10.0.0.5\"", server))
+        };
+        let server = "{ address = \"10.0.0.5\", check = { kind = \"tcp\" } }";
+        let before = with_check("", server);
+        let after = with_check("path = \"/a\"", &server.replace("tcp", "http"));
+        let plan = plan(&before, &after, &live, &[]);
+        assert_eq!(plan.changes.len(), 2, "{plan}");
+        assert!(
+            plan.changes.iter().all(|change| change.flows == 0),
+            "{plan}"
+        );
     }
 
     #[test]

@@ -182,6 +182,7 @@ fn render_director(report: &Report) -> String {
     for warning in report.open_files.iter().flat_map(|files| &files.exceeding) {
         let _ = writeln!(out, "warning: {warning}");
     }
+    write_unused_files(&mut out, report);
     for source in &report.sources {
         let (pool, from) = (&source.pool, &source.from);
         let count = format_count(source.servers as u64, "server");
@@ -193,6 +194,21 @@ fn render_director(report: &Report) -> String {
         };
     }
     out
+}
+
+/// Writes a warning for changed files that are not in use.
+fn write_unused_files(out: &mut String, report: &Report) {
+    for (files, error) in [
+        ("certificate", &report.certificate_error),
+        ("list", &report.list_error),
+    ] {
+        if let Some(error) = error {
+            let _ = writeln!(
+                out,
+                "warning: failed to load changed {files} files; the previous files remain in use: {error}"
+            );
+        }
+    }
 }
 
 /// Writes the reasons for the modes of the packet path, and the share of packets on each path.
@@ -251,6 +267,10 @@ fn write_service(
     write_traffic(out, service, previous);
     if let Some(proxy) = &service.proxy {
         super::certificate::write_lines(out, &proxy.certificates);
+        if proxy.log_dropped > 0 {
+            let lines = format_count(proxy.log_dropped, "access log line");
+            let _ = writeln!(out, "  warning: {lines} lost (the log has the cause)");
+        }
     }
     if let (Some(state), Some(cause)) = (&service.pool_state, &service.pool_cause) {
         let _ = writeln!(out, "  pool {}: {state}, {cause}", service.pool);

@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use weir_health::{SavedState, SuspendedServers};
-use weir_model::{Desired, Pool};
+use weir_model::{Desired, Pool, ProxyProtocol};
 use weir_netlink::Event;
 use weir_state::{EjectedServer, HealthEvent, Override, PoolChange, ServerUpdate};
 use weir_sys::Channel;
@@ -16,7 +16,8 @@ use weir_sys::Channel;
 use super::handover::Handover;
 use super::layer4::Layer4;
 use super::{Error, Traffic, needs_engine};
-use crate::explain::{ExplainResponse, Packet, ServerInService};
+use crate::configuration::floating_ips;
+use crate::explain::{ExplainResponse, Packet, ServerInService, describe_failover};
 use crate::ipvsadm_message as ipvsadm;
 use crate::keeper;
 use crate::plane::{LastPassedProbe, Plane, WantedConfiguration};
@@ -237,7 +238,13 @@ impl Plane for Traffic {
         let answer = match &self.engine {
             Some(engine) => {
                 let explanation = engine.explain_packet(packet, &self.states)?;
-                ExplainResponse::new(explanation, last_result)
+                let desired = engine.desired();
+                let service = explanation.service.as_deref();
+                let service = service.and_then(|service| desired.service(service));
+                let failover = service.and_then(|service| {
+                    describe_failover(packet, desired, service, || floating_ips(desired))
+                });
+                ExplainResponse::new(explanation, last_result, failover)
             }
             None => ExplainResponse {
                 packet: packet.to_string(),
@@ -252,14 +259,7 @@ impl Plane for Traffic {
                 at: None,
                 pool: Some(proxy.pool.clone()),
                 server: None,
-                steps: vec![format!(
-                    "a {} proxy listens there; the server is chosen for each {}",
-                    proxy.protocol.as_str(),
-                    match proxy.protocol {
-                        weir_model::ProxyProtocol::Http => "request",
-                        weir_model::ProxyProtocol::Tcp => "connection",
-                    }
-                )],
+                steps: vec![proxy_step(proxy.protocol).to_owned()],
                 outcome: Some(format!("proxy service {} handles it", proxy.name)),
             }),
             _ => Ok(answer),
@@ -424,5 +424,24 @@ impl Traffic {
             Some(engine) => engine.revision(),
             None => self.override_store.revision(),
         }
+    }
+}
+
+/// Returns the explanation of a packet that a proxy service receives.
+const fn proxy_step(protocol: ProxyProtocol) -> &'static str {
+    match protocol {
+        ProxyProtocol::Http => "an http proxy listens there; the server is chosen for each request",
+        ProxyProtocol::Tcp => "a tcp proxy listens there; the server is chosen for each connection",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn proxy_step_has_the_correct_article() {
+        assert!(proxy_step(ProxyProtocol::Http).starts_with("an http proxy"));
+        assert!(proxy_step(ProxyProtocol::Tcp).starts_with("a tcp proxy"));
     }
 }

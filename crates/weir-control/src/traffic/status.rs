@@ -91,7 +91,10 @@ impl Traffic {
             reason: reason.to_owned(),
             since: UNIX_EPOCH
                 + match by_checks {
-                    Some(server_health) => server_health.since,
+                    Some(server_health) => {
+                        let since = server_health.since;
+                        self.states.last_change(&pool.name, &numbers.name, since)
+                    }
                     None => self
                         .states
                         .since(&pool.name, &numbers.name)

@@ -116,7 +116,10 @@ impl Engine {
                 let has_source = |source| self.network.device_with(source) == Some(ifindex);
                 match self.desired.is_vrrp_address_on(name, *address, has_source) {
                     true => self.network.hand_over_address(ifindex, *address).await?,
-                    false => self.network.remove_address(ifindex, *address).await?,
+                    false => {
+                        self.network.remove_address(ifindex, *address).await?;
+                        tracing::info!(%address, interface = name, "removed a VIP that Weir had added");
+                    }
                 }
             }
             self.announcements.cancel(*address);

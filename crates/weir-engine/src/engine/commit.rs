@@ -168,13 +168,13 @@ impl Engine {
         Ok(self.plane.maps().set_client_flags(flags)?)
     }
 
-    /// Writes the next hops of the servers at an address. Returns whether a MAC address changed.
-    pub(super) fn write_hops_at(&self, address: IpAddr) -> Result<bool> {
-        let (hops, mut mac_changed) = (self.network.hops(address), false);
+    /// Writes the next hops of the servers at an address.
+    pub(super) fn write_hops_at(&self, address: IpAddr) -> Result<()> {
+        let hops = self.network.hops(address);
         for id in self.state.allocation.rows_at(address) {
-            mac_changed |= write_hops(self.plane.maps(), *id, &hops)?;
+            write_hops(self.plane.maps(), *id, &hops)?;
         }
-        Ok(mac_changed)
+        Ok(())
     }
 }
 
@@ -189,15 +189,13 @@ const fn hop_flags(device: u32) -> u8 {
     send | if redirect { HOP_REDIRECT } else { 0 }
 }
 
-/// Writes the next hops that differ. Returns whether a MAC address changed.
-fn write_hops(maps: &Maps, id: u32, hops: &Hops) -> Result<bool> {
-    let mut mac_changed = false;
+/// Writes the next hops that differ.
+fn write_hops(maps: &Maps, id: u32, hops: &Hops) -> Result<()> {
     for (slot, hop) in (0..).zip(hops) {
         let present = maps.hop(id, slot)?;
         if (present.link, present.dmac, present.smac) != (hop.link, hop.dmac, hop.smac) {
-            mac_changed |= present.dmac != 0 && hop.dmac != 0 && present.dmac != hop.dmac;
             maps.set_hop(id, slot, hop)?;
         }
     }
-    Ok(mac_changed)
+    Ok(())
 }

@@ -11,6 +11,7 @@ use weir_netlink::Neighbour;
 
 use super::Engine;
 use crate::error::{Error, Result};
+use crate::network::NextHopChange;
 
 /// Groups of hooks: on an attached interface, exactly one hook in each group has a program.
 const HOOKS: [&[Hook]; 3] = [
@@ -135,16 +136,24 @@ impl Engine {
         Ok(())
     }
 
-    /// Counts a server whose packets are now sent to a different MAC address.
-    pub(super) fn count_moved_neighbour(&mut self, server: IpAddr, neighbour: &Neighbour) {
-        self.drift.neighbours += 1;
+    /// Logs a change to a next hop of a server, and counts it if packets are now sent to a different MAC address.
+    pub(super) fn report_next_hop(
+        &mut self,
+        server: IpAddr,
+        neighbour: &Neighbour,
+        change: NextHopChange,
+    ) {
         let via = neighbour.ip;
-        match neighbour.usable_mac() {
-            Some(mac) => {
+        match change {
+            NextHopChange::NewMac(mac) => {
+                self.drift.neighbours += 1;
                 tracing::info!(%server, %via, %mac, "the next hop's MAC address changed");
             }
-            None => {
-                tracing::warn!(%server, %via, "the server's neighbour is unreachable: its packets take another path");
+            NextHopChange::Unreachable if self.network.has_other_next_hop(server, neighbour) => {
+                tracing::warn!(%server, %via, "one of the server's next hops is unreachable");
+            }
+            NextHopChange::Unreachable => {
+                tracing::warn!(%server, %via, "the server's only next hop is unreachable");
             }
         }
     }

@@ -1,16 +1,16 @@
 //! Explains how a packet would be handled, from the rows that packets use, without advancing cursors.
 
 use weir_abi::{Addr, FlowCold};
-use weir_health::State;
-use weir_model::{Listener, Protocol, Service};
-use weir_planner::allocation::{DestSlot, ServiceSlot};
+use weir_model::{Listener, Service};
+use weir_planner::allocation::{DestSlot, ServiceSlot, configured_server};
 use weir_planner::rows::rule;
 use weir_planner::socket::is_socket;
 use weir_sched::choice::criterion;
-use weir_state::ServerStates;
+use weir_state::{ServerStates, state_before_first_result};
 
 use super::Engine;
 use super::explain_choice::Choice;
+use super::explain_exclusion::{ExcludedServer, Exclusion};
 use crate::error::Result;
 use crate::packet::{Explanation, Packet};
 
@@ -54,10 +54,6 @@ impl Engine {
         };
         if is_socket(service) {
             explanation.steps.push(local_clients_of(service));
-        } else {
-            explanation
-                .steps
-                .extend(self.after_failover(packet, service));
         }
         if let Some(dest) = self.flow_server(packet, slot) {
             explanation.steps.push(format!(
@@ -98,26 +94,6 @@ impl Engine {
                 Choice::None => format!("a new flow: {scheduler} finds no usable server"),
             });
         Ok(explanation)
-    }
-
-    /// Describes what happens to a connection if another director with the same configuration file takes over the VIP.
-    fn after_failover(&self, packet: &Packet, service: &Service) -> Option<String> {
-        if packet.protocol != Protocol::Tcp {
-            return None;
-        }
-        let vip = packet.destination.ip();
-        Some(match self.desired.failover_loss(service) {
-            None if self.desired.sync.is_some() => format!(
-                "the connection continues with the same server if another director takes over {vip}: [sync] sends \
-                     the flow to it once the connection is established"
-            ),
-            None => format!(
-                "the connection continues with the same server if another director with this file takes over {vip}"
-            ),
-            Some(reason) => {
-                format!("the connection ends if another director takes over {vip}: {reason}")
-            }
-        })
     }
 
     fn service_of(&self, packet: &Packet) -> Option<(&Service, &Listener)> {
@@ -171,12 +147,16 @@ impl Engine {
             let own_counts = self.plane.maps().live(dest.id)?;
             let exclusion = match (weight, own_counts.overloaded) {
                 (0, _) => {
-                    let server_health = states.health_in(&service.pool, &dest.name, &service.name);
-                    if server_health.is_some_and(|it| it.state == State::Down) {
-                        let step = explanation.steps.len();
-                        explanation.down.push((step, dest.name.clone()));
-                    }
-                    ", accepts no new flows".to_owned()
+                    let cause = match self.exclusion(service, dest, states) {
+                        Exclusion::Down => {
+                            let step = explanation.steps.len();
+                            explanation.down.push((step, dest.name.clone()));
+                            String::new()
+                        }
+                        Exclusion::Other(cause) => format!(": {cause}"),
+                        Exclusion::Unknown => String::new(),
+                    };
+                    format!(", accepts no new flows{cause}")
                 }
                 (_, 0) => {
                     usable += 1;
@@ -191,6 +171,24 @@ impl Engine {
             ));
         }
         Ok(usable)
+    }
+
+    /// Returns why a server with the effective weight 0 accepts no new flows.
+    fn exclusion(&self, service: &Service, dest: &DestSlot, states: &ServerStates) -> Exclusion {
+        let (pool, server) = (service.pool.as_str(), dest.name.as_str());
+        let initial = || {
+            let configured = configured_server(&self.desired, service, dest)?;
+            state_before_first_result(self.desired.pool(pool)?, configured)
+        };
+        let server_health = states.health_in(pool, server, &service.name);
+        let excluded = ExcludedServer {
+            active_override: states.overrides().get(pool, server),
+            state: server_health.map(|it| it.state).or_else(initial),
+            ejection: states.ejection(pool, server, Some(&service.name)),
+            configured_weight: dest.weight,
+            pool_state: states.exceptional_state(pool),
+        };
+        excluded.exclusion()
     }
 
     /// Returns the row with the server's flow counts: its own row or a shared row.

@@ -21,6 +21,7 @@ impl Engine {
     /// # Errors
     /// Fails if the network cannot be read or rows cannot be written; the next tick retries.
     pub async fn network_event(&mut self, event: &Event) -> Result<()> {
+        let next_hop_change = self.network.next_hop_change(event);
         let routes_changed = self.network.handle_event(event);
         if let Event::Link { .. } = event {
             // Do not wait for the refresh: a macvlan with VRRP's virtual MAC address receives packets once it has its
@@ -39,8 +40,9 @@ impl Engine {
             Event::Neighbour { neighbour, .. } => {
                 let servers = self.network.servers_behind(neighbour.ifindex, neighbour.ip);
                 for server in servers {
-                    if self.write_hops_at(server)? {
-                        self.count_moved_neighbour(server, neighbour);
+                    self.write_hops_at(server)?;
+                    if let Some(change) = next_hop_change {
+                        self.report_next_hop(server, neighbour, change);
                     }
                 }
             }

@@ -12,6 +12,7 @@ mod drift;
 mod edit;
 mod explain;
 mod explain_choice;
+mod explain_exclusion;
 mod foreign_program;
 mod handshakes;
 mod latency;

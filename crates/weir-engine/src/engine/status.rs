@@ -210,6 +210,12 @@ impl Engine {
             .and_then(|(pool, server)| state_before_first_result(pool, server));
         let (state, reason) = state_and_reason(dest, active, server_health, initial);
         let forward = configured.map(|server| server.forward_in(service));
+        let shown_health =
+            server_health.filter(|_| active.is_none_or(|active| !active.hides_checks()));
+        let since = match shown_health {
+            Some(server_health) => server_health.since,
+            None => Duration::from_millis(dest.since_ms),
+        };
         Ok(ServerStatus {
             name: dest.name.clone(),
             address: dest.address,
@@ -223,12 +229,7 @@ impl Engine {
             effective_weight: dest.effective,
             state,
             reason,
-            since: UNIX_EPOCH
-                + match server_health.filter(|_| active.is_none_or(|active| !active.hides_checks()))
-                {
-                    Some(server_health) => server_health.since,
-                    None => Duration::from_millis(dest.since_ms),
-                },
+            since: UNIX_EPOCH + states.last_change(&service.pool, &dest.name, since),
             overridden: active.map(|active| active.to_string()),
             active_connections: live.active,
             inactive_connections: live.inactive,

@@ -6,6 +6,7 @@
 mod frame_address;
 mod hop;
 mod interface;
+mod last_mac;
 mod mode;
 mod neighbour;
 
@@ -20,8 +21,10 @@ use weir_planner::rows::NetworkState;
 use crate::error::Result;
 use crate::mark_routing::MarkRouting;
 use crate::route_index::RouteIndex;
+use last_mac::LastMacs;
 
 pub(crate) use self::hop::{Hops, tick};
+pub(crate) use self::last_mac::NextHopChange;
 pub(crate) use self::mode::Plan;
 
 /// Destinations that are routed through the default gateways: addresses in documentation prefixes, which no network
@@ -46,6 +49,8 @@ pub(crate) struct Network {
     addresses_changed: bool,
     /// Neighbours that the kernel keeps resolved for Weir.
     managed: BTreeSet<(u32, IpAddr)>,
+    /// The last known MAC addresses of next hops whose entries have changed.
+    last_macs: LastMacs,
     /// Current XDP features of the drivers.
     drivers: BTreeMap<u32, XdpFeatures>,
     /// Devices that the packet path is attached to, and its mode on each of them.
@@ -84,6 +89,7 @@ impl Network {
             handed_over: BTreeMap::new(),
             addresses_changed: false,
             managed: BTreeSet::new(),
+            last_macs: LastMacs::default(),
             drivers: BTreeMap::new(),
             attached: BTreeMap::new(),
             expected: BTreeSet::new(),
@@ -169,7 +175,9 @@ impl Network {
     pub(crate) fn remove_servers(&mut self, servers: impl Iterator<Item = IpAddr>) {
         for server in servers {
             if self.servers.remove(&server) {
-                self.routes.remove(server, &self.state);
+                for unused in self.routes.remove(server, &self.state) {
+                    self.last_macs.remove(unused);
+                }
                 self.state.lookups.remove(&server);
             }
         }

@@ -3,15 +3,38 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use weir_netlink::ManageOutcome;
+use weir_netlink::{Event, ManageOutcome, Neighbour, resolve};
 
 use super::Network;
+use super::last_mac::NextHopChange;
 use crate::error::Result;
 
 impl Network {
     /// Returns the servers that are reached through a neighbour.
     pub(crate) fn servers_behind(&self, device: u32, neighbour: IpAddr) -> Vec<IpAddr> {
         self.routes.servers_behind(device, neighbour).collect()
+    }
+
+    /// Returns the change that an event reports for a next hop of servers. Must be called before the event is applied.
+    pub(crate) fn next_hop_change(&mut self, event: &Event) -> Option<NextHopChange> {
+        let Event::Neighbour { neighbour, removed } = event else {
+            return None;
+        };
+        let key = (neighbour.ifindex, neighbour.ip);
+        self.routes.servers_behind(key.0, key.1).next()?;
+        if let Some(previous) = self.state.neighbours.get(&key) {
+            self.last_macs.add_unknown(previous);
+        }
+        self.last_macs.handle(neighbour, *removed)
+    }
+
+    /// Returns whether the routes to a server have a next hop other than this neighbour.
+    pub(crate) fn has_other_next_hop(&self, server: IpAddr, neighbour: &Neighbour) -> bool {
+        let paths = resolve(server, &self.state);
+        let mut next_hops = paths
+            .iter()
+            .map(|path| (path.device, path.gateway.unwrap_or(server)));
+        next_hops.any(|next_hop| next_hop != (neighbour.ifindex, neighbour.ip))
     }
 
     /// Makes the kernel keep new next-hop neighbours resolved. Returns the neighbours that the kernel did not keep

@@ -209,6 +209,7 @@ impl Vips {
                     .await?;
             } else if let Some(link) = link {
                 remove_address(netlink, link.index, *address).await?;
+                tracing::info!(%address, interface = name, "removed a VIP that Weir had added");
             }
             self.announcements.cancel(*address);
             self.added.remove(&entry);

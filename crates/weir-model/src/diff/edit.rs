@@ -74,6 +74,12 @@ impl Edits {
         self
     }
 
+    /// Adds an edit that consists of a description instead of two values.
+    pub(super) fn describe(mut self, key: &str, description: String) -> Self {
+        self.push(key, String::new(), description);
+        self
+    }
+
     /// Compares the keys of a table.
     pub(super) fn within(mut self, table: &str, keys: impl FnOnce(Self) -> Self) -> Self {
         let inner = format!("{}{table}.", self.prefix);

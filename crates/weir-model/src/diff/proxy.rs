@@ -89,6 +89,7 @@ fn without_source(proxy: &Proxy) -> Proxy {
 }
 
 /// Compares routes one by one; if the number of routes differs, reports the part between the common prefix and suffix.
+/// Removed routes are reported with their old number, added ones with their new number.
 fn routes(edits: Edits, old: &[Route], new: &[Route]) -> Edits {
     if old.len() == new.len() {
         let pairs = old.iter().zip(new).enumerate();
@@ -109,10 +110,29 @@ fn routes(edits: Edits, old: &[Route], new: &[Route]) -> Edits {
         &old[..old.len() - suffix_count],
         &new[..new.len() - suffix_count],
     );
-    edits.compare("routes", old, new, |routes| {
-        let lines = routes.iter().map(ToString::to_string).collect();
-        format!("[{}]", comma_list(lines))
-    })
+    let list = |routes: &[Route]| {
+        let lines: Vec<String> = routes.iter().map(ToString::to_string).collect();
+        format!("[{}]", lines.join(", "))
+    };
+    let one_or_list = |routes: &[Route]| match routes {
+        [route] => route.to_string(),
+        _ => list(routes),
+    };
+    let numbers = |count: usize| match (prefix_count + 1, prefix_count + count) {
+        (first, last) if first == last => format!("route {first}"),
+        (first, last) => format!("routes {first}-{last}"),
+    };
+    match (old, new) {
+        ([], added) => {
+            let description = format!("added: {}", one_or_list(added));
+            edits.describe(&numbers(added.len()), description)
+        }
+        (removed, []) => {
+            let description = format!("removed: {}", one_or_list(removed));
+            edits.describe(&numbers(removed.len()), description)
+        }
+        (old, new) => edits.compare("routes", old, new, |routes| list(routes)),
+    }
 }
 
 fn route(edits: Edits, name: &str, old: &Route, new: &Route) -> Edits {

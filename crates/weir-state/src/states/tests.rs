@@ -372,6 +372,40 @@ fn override_is_recorded_then_applied_then_copied() {
 }
 
 #[test]
+fn last_change_is_the_newest_of_checks_and_withdrawal() {
+    let (mut states, mut planes) = (ServerStates::default(), Planes::default());
+    let last_change = |states: &ServerStates, from_checks| {
+        let last = states.last_change("p", FIRST, Duration::from_secs(from_checks));
+        last.as_secs()
+    };
+    let mut change = |states: &mut ServerStates, new_override, now| {
+        let now = Duration::from_secs(now);
+        states
+            .change_override(("p", FIRST), new_override, now, &mut planes)
+            .unwrap();
+    };
+    // A weight does not change the state.
+    change(&mut states, Some(Override::Weight(3)), 10);
+    assert_eq!(last_change(&states, 5), 5);
+    change(&mut states, Some(Override::Maint), 20);
+    assert_eq!(last_change(&states, 5), 20);
+    change(&mut states, None, 30);
+    assert_eq!(last_change(&states, 5), 30);
+    assert_eq!(last_change(&states, 40), 40);
+    states.handle_configuration(std::iter::once(&pool()));
+    assert_eq!(last_change(&states, 5), 30);
+    states.handle_configuration(std::iter::empty());
+    assert_eq!(last_change(&states, 5), 5);
+    // A change that is rolled back has no effect.
+    let mut planes = Planes {
+        fail_applies: vec![0],
+        ..Planes::default()
+    };
+    set_drain(&mut states, &mut planes).unwrap_err();
+    assert_eq!(last_change(&states, 5), 5);
+}
+
+#[test]
 fn override_that_cannot_be_recorded_is_not_applied() {
     let mut states = ServerStates::default();
     states.handle_proxy_servers(std::iter::once(("p", FIRST)), Duration::ZERO);

@@ -1,9 +1,11 @@
 //! Implements `weir check`.
 
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
 use std::process::ExitCode;
 
 use weir_control::client::{self, Client};
-use weir_control::configuration::{self, Finding, Loaded, Problem};
+use weir_control::configuration::{self, Finding, Loaded, Problem, Secrets};
 use weir_control::daemon;
 use weir_engine::added_vips;
 
@@ -30,21 +32,13 @@ pub(super) fn check(global: &GlobalOptions, strict: bool, json: bool) -> Outcome
     problems.extend(occupied_listeners(global, &loaded)?);
     let has_fatal_problem = problems.iter().any(|problem| problem.fatal);
     let added = added_vips(&global.runtime_dir);
-    // If the host's addresses cannot be read, check only the file.
-    let absent = block_on(configuration::absent_vips(&loaded.desired, &added))?.unwrap_or_default();
-    let failovers = configuration::failover_findings(&loaded.desired);
-    let file_name = file.display().to_string();
-    let desired = &loaded.desired;
-    let absent = absent
-        .iter()
-        .map(|vip| Finding::from_absent_vip(vip, desired.file_name(vip.source, &file_name)));
-    let failovers = failovers
-        .iter()
-        .map(|it| Finding::from_failover(it, desired.file_name(it.source, &file_name)));
-    let problems = problems.iter().map(|problem| {
-        Finding::from_problem(problem, desired.file_name(problem.source, &file_name))
-    });
-    let host_findings = Finding::merge_similar(absent.chain(failovers).chain(problems));
+    let problems = configuration::findings(&loaded.desired, &problems, file);
+    let host_findings = block_on(configuration::host_findings(
+        &loaded.desired,
+        &added,
+        problems,
+        &file.display().to_string(),
+    ))?;
     let is_warning = |finding: &Finding| finding.severity == "warning";
     let has_warnings = loaded.warnings > 0 || host_findings.iter().any(is_warning);
     if json {
@@ -79,22 +73,34 @@ fn print(findings: &[Finding]) -> Result<(), Failure> {
 }
 
 /// Returns warnings about addresses on which another program listens. They are not errors, because that program may
-/// exit before Weir starts. While a daemon runs, returns none: `weir plan` reports them.
+/// exit before Weir uses the file. While a daemon runs whose listeners are unknown, returns none.
 fn occupied_listeners(global: &GlobalOptions, loaded: &Loaded) -> Result<Vec<Problem>, Failure> {
     let client = Client::new(&global.runtime_dir).within(STATUS_TIMEOUT);
     let reply = block_on(client.status())?;
-    if !matches!(reply, Err(client::Error::NoDaemon { .. })) {
+    let (own_listeners, command) = if matches!(reply, Err(client::Error::NoDaemon { .. })) {
+        (BTreeSet::new(), "run")
+    } else {
         note_other_file(global);
-        return Ok(Vec::new());
-    }
+        let Some(active) = active_listeners(global).filter(|_| reply.is_ok()) else {
+            return Ok(Vec::new());
+        };
+        (active, "reload")
+    };
     let file = global.config();
-    let mut problems = configuration::occupied_listeners(&loaded.desired);
-    problems.retain_mut(|problem| {
+    let mut problems = configuration::occupied_listeners(&loaded.desired, &own_listeners);
+    for problem in &mut problems {
         problem.fatal = false;
-        problem.cause = format!("`weir run` would reject {} now", file.display());
-        true
-    });
+        problem.cause = format!("`weir {command}` would reject {} now", file.display());
+    }
     Ok(problems)
+}
+
+/// Returns the addresses on which the running daemon listens; `None` = unknown, because this user cannot read the
+/// active configuration.
+fn active_listeners(global: &GlobalOptions) -> Option<BTreeSet<SocketAddr>> {
+    let text = daemon::active_config_file(&global.runtime_dir)?;
+    let active = configuration::load_with(&text, false, Secrets::Unread).ok()?;
+    Some(configuration::own_listeners(&active.desired))
 }
 
 /// Prints a note if the running daemon uses a file other than the one being checked.

@@ -1,16 +1,17 @@
 //! Implements `weir plan`.
 
+use std::collections::BTreeSet;
 use std::process::ExitCode;
 
 use weir_control::api::FileRequest;
 use weir_control::client::{self, Client};
-use weir_control::configuration::{self, Secrets};
+use weir_control::configuration::{self, Finding, Secrets};
 use weir_control::daemon;
 use weir_control::plan::{self, Plan};
 use weir_engine::Paths;
 use weir_model::Desired;
 
-use super::{Outcome, REPLY_TIMEOUT, with_progress};
+use super::{Outcome, REPLY_TIMEOUT, block_on, with_progress};
 use crate::arguments::GlobalOptions;
 use crate::failure::Failure;
 use crate::terminal;
@@ -71,5 +72,14 @@ fn plan_without_daemon(global: &GlobalOptions, old: &Desired) -> Result<Plan, Fa
         })?;
     let no_flows = |_: &str, _: Option<&str>| 0;
     let new = &loaded.desired;
-    Ok(plan::plan(old, new, &no_flows, &[]))
+    let mut plan = plan::plan(old, new, &no_flows, &[]);
+    let file_name = file.display().to_string();
+    let found = block_on(configuration::host_warnings(
+        new,
+        &BTreeSet::new(),
+        &file_name,
+    ))?;
+    let found = found.iter().chain(loaded.found_on_host());
+    plan.warnings.extend(Finding::warning_lines(found));
+    Ok(plan)
 }

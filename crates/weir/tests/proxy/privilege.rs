@@ -477,6 +477,8 @@ fn commands_report_missing_privileges() {
     }
     let output = run("doctor");
     assert!(!output.contains("no daemon is running"), "{output}");
+    assert!(output.contains("the daemon was not examined: "), "{output}");
+    assert!(!output.contains("no problems found"), "{output}");
     assert!(
         output.contains("run as root, or as a member of `socket_group`"),
         "{output}"

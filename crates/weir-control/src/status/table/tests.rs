@@ -32,6 +32,20 @@ fn report_fits_80_columns() {
     insta::assert_snapshot!(text);
 }
 
+#[test]
+fn lost_access_log_lines_are_reported() {
+    let mut report = Report::from(&director());
+    let details = serde_json::json!({
+        "protocol": "http", "clients": 0, "requests": 9, "errors": 0, "retries": 0, "log_dropped": 4,
+    });
+    report.services[0].proxy = Some(serde_json::from_value(details).unwrap());
+    let text = render(&report, &View::default());
+    assert!(
+        text.contains("  warning: 4 access log lines lost (the log has the cause)\n"),
+        "{text}"
+    );
+}
+
 /// Returns a report with a pool of 2 000 servers that have long addresses, counters, reasons and probe results. Every
 /// twentieth server is down.
 fn large_report() -> Report {
@@ -156,6 +170,26 @@ fn rejected_list_without_servers_has_no_previous_servers() {
         ),
         "{one_server}"
     );
+}
+
+#[test]
+fn changed_files_that_are_not_in_use_are_warnings() {
+    let key_error = "service www: /etc/weir/www.key: the key does not match the certificate";
+    let report = Report {
+        certificate_error: Some(key_error.to_owned()),
+        list_error: Some("/etc/weir/block.txt: line 3: not a network".to_owned()),
+        ..Report::default()
+    };
+    let text = render(&report, &View::default());
+    for warning in [
+        "warning: failed to load changed certificate files; the previous files remain in use: \
+         service www: /etc/weir/www.key: the key does not match the certificate\n",
+        "warning: failed to load changed list files; the previous files remain in use: \
+         /etc/weir/block.txt: line 3: not a network\n",
+    ] {
+        assert!(text.contains(warning), "{text}");
+    }
+    assert!(!render(&Report::default(), &View::default()).contains("warning"));
 }
 
 #[test]

@@ -1,0 +1,70 @@
+//! Collects the findings about this machine for a valid configuration.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use weir_model::Desired;
+
+use super::failover::knows_floating_ips;
+use super::routed_server::routed_servers;
+use super::{Finding, absent_vips, failover_findings};
+
+/// Maximum number of servers of `direct` whose routes a daemon looks up. A lookup takes microseconds, but the daemon
+/// handles nothing else at that time.
+const LOOKUPS_MAX: usize = 256;
+
+/// Returns the findings about this machine, similar ones merged: VIPs that are on no interface, servers of `direct`
+/// behind a router, connections that are lost on a failover, and `others`. `added` contains the VIPs that Weir has
+/// added, with their interfaces; `file` is the name of the configuration file.
+///
+/// If the machine's addresses or routes cannot be read, nothing is reported about them.
+pub async fn host_findings(
+    desired: &Desired,
+    added: &BTreeSet<(String, IpAddr)>,
+    others: impl IntoIterator<Item = Finding>,
+    file: &str,
+) -> Vec<Finding> {
+    let mut found = addresses_and_routes(desired, added, file, usize::MAX).await;
+    let failovers = failover_findings(desired);
+    found.extend(
+        failovers
+            .iter()
+            .map(|it| Finding::from_failover(it, desired.file_name(it.source, file))),
+    );
+    found.extend(others);
+    Finding::merge_similar(found)
+}
+
+/// Returns the warnings that a daemon reports about a configuration: VIPs that are on no interface, and servers of
+/// `direct` behind a router, if there are at most 256 servers of `direct`. A daemon without access to keepalived's and
+/// Pacemaker's files reports nothing about VIPs, because these programs may manage them.
+pub async fn host_warnings(
+    desired: &Desired,
+    added: &BTreeSet<(String, IpAddr)>,
+    file: &str,
+) -> Vec<Finding> {
+    let mut found = addresses_and_routes(desired, added, file, LOOKUPS_MAX).await;
+    if !knows_floating_ips() {
+        found.retain(|finding| finding.code.is_some());
+    }
+    Finding::merge_similar(found)
+}
+
+async fn addresses_and_routes(
+    desired: &Desired,
+    added: &BTreeSet<(String, IpAddr)>,
+    file: &str,
+    lookups_max: usize,
+) -> Vec<Finding> {
+    let absent = absent_vips(desired, added).await.unwrap_or_default();
+    let routed = routed_servers(desired, lookups_max)
+        .await
+        .unwrap_or_default();
+    let absent = absent
+        .iter()
+        .map(|vip| Finding::from_absent_vip(vip, desired.file_name(vip.source, file)));
+    let routed = routed
+        .iter()
+        .map(|it| Finding::from_routed_server(it, desired.file_name(it.source, file)));
+    absent.chain(routed).collect()
+}

@@ -1,0 +1,38 @@
+//! Collects the warnings about this machine for plans and reloads.
+
+use std::net::IpAddr;
+use std::path::Path;
+
+use weir_model::Desired;
+
+use crate::api::{Caller, FileRequest};
+use crate::configuration::{self, Finding};
+
+/// Returns the file name for findings.
+pub(super) fn displayed_path<'a>(request: &FileRequest, path: &'a Path) -> &'a Path {
+    match request.text {
+        Some(_) => Path::new(configuration::TEXT),
+        None => path,
+    }
+}
+
+/// Returns the warnings about this machine for a configuration that is not active yet. `added` contains the VIPs that
+/// Weir has added, with their interfaces.
+pub(super) async fn host_warnings(
+    desired: &Desired,
+    added: &[(String, IpAddr)],
+    request: &FileRequest,
+    path: &Path,
+) -> Vec<Finding> {
+    let added = added.iter().cloned().collect();
+    let name = displayed_path(request, path).display().to_string();
+    configuration::host_warnings(desired, &added, &name).await
+}
+
+/// Returns the findings as text: only their positions if the caller may not read the file.
+pub(super) fn shown(found: &[Finding], request: &FileRequest, caller: &Caller) -> String {
+    match caller.is_owner() || request.text.is_some() {
+        true => found.iter().map(Finding::render).collect(),
+        false => configuration::locations(found),
+    }
+}
