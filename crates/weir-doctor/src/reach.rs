@@ -3,7 +3,7 @@
 //! socket, because the VIP may also be an address of this machine. Connections that the test opens are reset
 //! immediately.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
@@ -104,8 +104,12 @@ pub(crate) fn unreachable_vips(
     down: &[String],
     disconnected: &[String],
 ) -> Vec<Diagnosis> {
-    let is_skipped = |server: &str| [down, disconnected].concat().iter().any(|it| it == server);
-    let probes = probes(desired, state, &is_skipped);
+    let skipped: HashSet<&str> = down
+        .iter()
+        .chain(disconnected)
+        .map(String::as_str)
+        .collect();
+    let probes = probes(desired, state, &skipped);
     let mut by_device: BTreeMap<(u32, bool), Vec<&SynProbe>> = BTreeMap::new();
     for probe in &probes {
         let key = (probe.device, probe.vip.is_ipv4());
@@ -216,13 +220,13 @@ fn diagnosis(probe: &SynProbe, reply: Option<Reply>) -> Option<Diagnosis> {
 }
 
 /// Returns a probe for each `direct` server and TCP port of a service, at most [`MAX_PROBES`].
-fn probes(desired: &Desired, state: &NetState, is_skipped: &dyn Fn(&str) -> bool) -> Vec<SynProbe> {
+fn probes(desired: &Desired, state: &NetState, skipped: &HashSet<&str>) -> Vec<SynProbe> {
     let mut probes = Vec::new();
     for service in &desired.services {
         let pool = desired.pool(&service.pool);
         for server in pool.into_iter().flat_map(|pool| &pool.servers) {
             let is_direct = server.forward_in(service) == Forward::Direct;
-            if !is_direct || is_skipped(&server.name) {
+            if !is_direct || skipped.contains(server.name.as_str()) {
                 continue;
             }
             let paths = resolve(server.address, state);
@@ -408,7 +412,7 @@ pub(crate) mod tests {
             (None, 64, "does not reply to a SYN for 10.0.0.10:80"),
         ] {
             let state = state(gateway, Some([2, 0, 0, 0, 0, 9]));
-            let probes = probes(&desired(), &state, &|_| false);
+            let probes = probes(&desired(), &state, &HashSet::new());
             let [probe] = probes.as_slice() else {
                 panic!("{probes:?}");
             };
