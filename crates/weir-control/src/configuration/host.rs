@@ -9,8 +9,8 @@ use super::failover::knows_floating_ips;
 use super::routed_server::routed_servers;
 use super::{Finding, absent_vips, failover_findings};
 
-/// Maximum number of servers of `direct` whose routes a daemon looks up. A lookup takes microseconds, but the daemon
-/// handles nothing else at that time.
+/// Maximum numbers of services whose VIPs a daemon looks up, and of servers of `direct` whose routes it looks up. Each
+/// lookup takes microseconds, but the daemon handles nothing else at that time.
 const LOOKUPS_MAX: usize = 256;
 
 /// Returns the findings about this machine, similar ones merged: VIPs that are on no interface, servers of `direct`
@@ -35,9 +35,10 @@ pub async fn host_findings(
     Finding::merge_similar(found)
 }
 
-/// Returns the warnings that a daemon reports about a configuration: VIPs that are on no interface, and servers of
-/// `direct` behind a router, if there are at most 256 servers of `direct`. A daemon without access to keepalived's and
-/// Pacemaker's files reports nothing about VIPs, because these programs may manage them.
+/// Returns the warnings that a daemon reports about a configuration: VIPs that are on no interface, if there are at
+/// most 256 services, and servers of `direct` behind a router, if there are at most 256 of these servers. A daemon
+/// without access to keepalived's and Pacemaker's files reports nothing about VIPs, because these programs may manage
+/// them.
 pub async fn host_warnings(
     desired: &Desired,
     added: &BTreeSet<(String, IpAddr)>,
@@ -56,7 +57,10 @@ async fn addresses_and_routes(
     file: &str,
     lookups_max: usize,
 ) -> Vec<Finding> {
-    let absent = absent_vips(desired, added).await.unwrap_or_default();
+    let absent = match desired.services.len() + desired.proxies.len() <= lookups_max {
+        true => absent_vips(desired, added).await.unwrap_or_default(),
+        false => Vec::new(),
+    };
     let routed = routed_servers(desired, lookups_max)
         .await
         .unwrap_or_default();
