@@ -37,7 +37,12 @@ fn repair_count(world: &World, what: &str) -> u64 {
 /// Changes an object with `break_it` and waits until Weir restores it. Asserts that clients are served, and that Weir
 /// counts and logs the repair once.
 fn assert_restored(world: &World, what: &str, message: &str, break_it: impl FnOnce()) {
-    assert!(is_reachable(world), "before {message}");
+    // On a busy machine, a response can take longer than `curl` waits.
+    wait_for(
+        &format!("clients to be served before {message}"),
+        TIMEOUT,
+        || is_reachable(world),
+    );
     let (before, logged) = (
         repair_count(world, what),
         world.log().matches(message).count(),
