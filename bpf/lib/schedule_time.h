@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * least-time: draws two servers at random by their share (weight per estimated latency), and selects the one with the
- * lower latency * (active + 1) / weight. User space publishes the shares every few milliseconds; flows that are
- * assigned between two updates are counted at once. Among idle servers the first draw is used, so that noise in the
- * estimates does not send all flows to one server. One flow in WEIR_COST_EXPLORE is assigned only by weight, because a
- * server without flows would yield no samples. crates/weir-sched/src/least_time.rs is the model.
+ * least-time: draws two servers at random by their share (weight per estimated latency, see
+ * crates/weir-latency/src/share.rs), and selects the one with the lower (active + 1) / share. User space publishes the
+ * shares every few milliseconds; flows that are assigned between two updates are counted at once. Among idle servers
+ * the first draw is used, so that noise in the estimates does not send all flows to one server. One flow in
+ * WEIR_COST_EXPLORE is assigned only by weight, because a server without flows would yield no samples.
+ * crates/weir-sched/src/least_time.rs is the model.
  */
 #ifndef WEIR_SCHEDULE_TIME_H
 #define WEIR_SCHEDULE_TIME_H

@@ -1,4 +1,5 @@
-//! Computes the shares for `least-time`: weight divided by latency, relative to the service's best server.
+//! Computes the shares for `least-time`: weight divided by a power of the latency, relative to the service's best
+//! server.
 
 use weir_abi::{COST_EXPLORE, COST_SHARE_MAX};
 
@@ -27,13 +28,19 @@ const LATENCY_MIN_US: f64 = 100.0;
 /// Smaller differences from the best server's latency are noise, in microseconds.
 const NOISE_BAND_US: f64 = 250.0;
 /// The same limit as a ratio to the best server's latency.
-const NOISE_BAND_RATIO: f64 = 1.2;
+const NOISE_BAND_RATIO: f64 = 1.1;
+/// Exponent of the latency. Only two random servers are compared for each flow, so the shares must decrease faster than
+/// the latency increases: with exponent 1, a server that handles one request at a time gets more simultaneous requests
+/// than with the proxy, which compares all servers. With exponent 2, equal servers do not remain equal. The simulator
+/// in tests/simulation.rs tests this.
+const LATENCY_EXPONENT: f64 = 1.5;
 
 /// Returns the shares of a service's servers, 1 to [`COST_SHARE_MAX`].
 ///
 /// Servers whose latency is close to that of the best server are treated as equal to it, so that noise does not change
-/// the distribution of flows. Servers without recent samples receive the minimum share; new servers are treated as if
-/// they had the mean latency. If no server has recent samples, the shares are proportional to the weights.
+/// the distribution of flows. Above this limit, the share decreases continuously. Servers without recent samples
+/// receive the minimum share; new servers are treated as if they had the mean latency. If no server has recent samples,
+/// the shares are proportional to the weights.
 #[must_use]
 pub fn shares(servers: &[Server]) -> Vec<u32> {
     let recent = servers.iter().filter_map(|server| match server.latency {
@@ -51,19 +58,15 @@ pub fn shares(servers: &[Server]) -> Vec<u32> {
     } else {
         (best, sum / f64::from(count))
     };
+    let limit = (best * NOISE_BAND_RATIO).max(best + NOISE_BAND_US);
     let per_latency = |server: &Server| {
         let us = match server.latency {
-            LatencyEstimate::Fresh(us)
-                if us.max(LATENCY_MIN_US) > (best * NOISE_BAND_RATIO).max(best + NOISE_BAND_US) =>
-            {
-                us
-            }
-            LatencyEstimate::Fresh(_) => best,
+            LatencyEstimate::Fresh(us) => us,
             LatencyEstimate::New => mean,
             LatencyEstimate::Stale if count == 0 => best,
             LatencyEstimate::Stale => return 0.0,
         };
-        1.0 / weir_sched::least_time::cost(us, 0, server.weight)
+        f64::from(server.weight) * (limit / us.max(limit)).powf(LATENCY_EXPONENT)
     };
     let raw: Vec<f64> = servers.iter().map(per_latency).collect();
     let max = raw.iter().copied().fold(0.0, f64::max);

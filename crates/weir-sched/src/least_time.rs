@@ -1,9 +1,9 @@
 //! Implements `least-time`, which selects the server with the lowest product of latency and load per weight.
 //!
-//! The proxy reads all latencies for each choice, and selects the server with the lowest [`cost`]. At layer 4, the
-//! costs are published every few milliseconds as shares (weight per latency), and [`pick`] draws two servers at random
-//! by share, so that the flows between two updates do not all go to the same server. bpf/lib/schedule_time.h does the
-//! same.
+//! The proxy reads all latencies for each choice, and selects the server with the lowest [`cost`]. At layer 4, shares
+//! (weight per latency, see crates/weir-latency/src/share.rs) are published every few milliseconds. [`pick`] draws two
+//! servers at random by share, so that the flows between two updates do not all go to the same server, and compares
+//! (active + 1) / share. bpf/lib/schedule_time.h does the same.
 
 use crate::load::random_below;
 use crate::{Counts, Member};

@@ -297,11 +297,11 @@ impl Engine {
             return Ok(String::new());
         }
         let ms = f64::from(cost.latency_us) / 1_000.0;
-        let active = u32::try_from(active).unwrap_or(u32::MAX);
-        let total = weir_sched::least_time::cost(ms, active, dest.effective);
-        let share = f64::from(cost.share) / f64::from(COST_SHARE_MAX) * 100.0;
+        let share = f64::from(cost.share) / f64::from(COST_SHARE_MAX);
+        let total = (active as f64 + 1.0) / share.max(f64::MIN_POSITIVE);
+        let percent = share * 100.0;
         Ok(format!(
-            ", latency {ms:.3} ms, cost {total:.3}, share {share:.0} % of the best"
+            ", latency {ms:.3} ms, cost {total:.2}, share {percent:.0} % of the best"
         ))
     }
 
