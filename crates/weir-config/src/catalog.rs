@@ -441,9 +441,10 @@ pub(crate) static NODE: Section = Section {
             Kind::Interface,
             Absent("Weir adds no VIPs"),
             "Weir adds missing VIPs to this interface, as /32 or /128, and announces them. This includes the addresses \
-             of `proxy` services, except unspecified and loopback addresses. Addresses that already exist are never \
-             removed. An added address is removed when no service or connection uses it any more, and by `weir clean`. \
-             A virtual router on the same interface takes over such an address without interruption.",
+             of `proxy` services, except unspecified and loopback addresses. IPv6 addresses are added as deprecated \
+             addresses, so that they are not the source of the director's own connections. Addresses that already \
+             exist are never removed. An added address is removed when no service or connection uses it any more, and \
+             by `weir clean`. A virtual router on the same interface takes over such an address without interruption.",
             "vip_interface = \"eth0\"",
         ),
         Key::new(

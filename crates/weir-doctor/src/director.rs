@@ -16,7 +16,7 @@ use crate::manager::{self, AssignedVip};
 use crate::server_path::{is_unresolved, parse_ip, replies_must_pass_director, return_route_fix};
 use crate::{
     DaemonReport, Diagnosis, Disconnected, ServerReport, ServiceReport, claimant, duplicate, reach,
-    slow, stack,
+    slow, source, stack,
 };
 
 /// Time limit for resolving link addresses. The kernel sends a request every second, and one request or reply may be
@@ -100,6 +100,7 @@ pub async fn director(
         &addresses_with_findings(&state, &disconnected),
         |index| state.links.get(&index).map(|link| link.name.clone()),
     ));
+    findings.extend(source::director_sources(desired, &state));
     findings.extend(manager::removed_vips(&unmanaged_vips(desired, &state)));
     findings.extend(unresolved_servers(&servers, &state, &disconnected));
     findings.extend(icmp_redirects(desired, &netlink, &state));
@@ -268,10 +269,14 @@ fn missing_vips(
         .difference(&present)
         .filter(|vip| !remote_vips.contains(vip) && !is_routed(vip))
         .map(|vip| {
-            let length = if vip.is_ipv4() { 32 } else { 128 };
+            // A deprecated address is not the source of the director's own packets.
+            let options = match vip.is_ipv4() {
+                true => format!("32 dev {device}"),
+                false => format!("128 dev {device} nodad preferred_lft 0"),
+            };
             let observation = format!("no interface of this machine has the VIP {vip}");
             Diagnosis::new(observation, consequence(vip))
-                .fix(format!("ip addr add {vip}/{length} dev {device}"))
+                .fix(format!("ip addr add {vip}/{options}"))
         })
         .collect()
 }
@@ -496,7 +501,8 @@ fn ejected_server(
 fn ejected_server_fix(server: &ServerReport) -> String {
     let cause = match server.forward.as_str() {
         "direct" | "tunnel" | "l3dsr" => {
-            "on that server: weir real-server doctor, which reports a missing VIP and dropped packets"
+            "on that server: weir real-server doctor, which reports a missing VIP, dropped packets, and this director \
+             as the default gateway"
         }
         _ => "correct the server's application, or the firewalls on the path to it",
     };
@@ -550,10 +556,23 @@ fn server_without_handshakes(
         default gateway";
         Diagnosis::new(observation, consequence).fix(return_route_fix(service, server, context))
     } else {
-        let consequence = "handshakes with other servers complete: this server does not have the VIP, its firewall \
-        drops the packets, or its replies are lost";
+        let consequence = format!(
+            "handshakes with other servers complete: this server does not have the VIP, its firewall drops the \
+             packets,{} or its replies are lost",
+            gateway_cause(&server.forward)
+        );
         Diagnosis::new(observation, consequence).fix("on that server: weir real-server doctor")
     })
+}
+
+/// Returns the cause that this machine is the server's default gateway, for servers that reply from the VIP.
+fn gateway_cause(forward: &str) -> &'static str {
+    match forward {
+        "direct" | "tunnel" | "l3dsr" => {
+            " its default gateway is this director, which drops replies whose source is the VIP,"
+        }
+        _ => "",
+    }
 }
 
 /// Reports a service whose handshakes with all servers fail to complete: packets from the VIP are lost on their path.
@@ -587,7 +606,8 @@ fn service_without_handshakes(service: &ServiceReport) -> Option<Diagnosis> {
             ),
             "the servers reply from the VIP: a router, switch or firewall upstream drops packets with an unexpected \
             source (reverse path filter, port security, source guard), a stateful firewall on the path sees only one \
-            direction and drops packets as invalid, or no server has the VIP",
+            direction and drops packets as invalid, this director is the servers' default gateway and drops replies \
+            whose source is the VIP, or no server has the VIP",
         )
         .fix("use a check with via = \"both\" to find out which; then allow packets from the VIP upstream"),
     )
@@ -618,6 +638,41 @@ mod tests {
             let found = ejected_server("web", &server, (&desired, &state));
             let found = found.expect("a finding").to_string();
             assert!(found.contains(&format!("fix:  {fix}")), "{found}");
+        }
+    }
+
+    /// The director drops replies whose source is the VIP, so that it must not be the gateway of such a server.
+    #[test]
+    fn missing_handshakes_can_be_caused_by_the_default_gateway() {
+        let cause = "default gateway";
+        let (desired, state) = (Desired::default(), NetState::default());
+        for (forward, has_cause) in [
+            ("direct", true),
+            ("tunnel", true),
+            ("l3dsr", true),
+            ("proxy", false),
+        ] {
+            let server = ServerReport {
+                address: "10.0.0.5".to_owned(),
+                forward: forward.to_owned(),
+                handshakes: Some(Handshakes {
+                    syns: 16,
+                    completed: 0,
+                }),
+                ..ServerReport::default()
+            };
+            let found = server_without_handshakes("web", &server, (&desired, &state));
+            let consequence = found.expect("a finding").consequence;
+            assert_eq!(consequence.contains(cause), has_cause, "{consequence}");
+            if has_cause {
+                let service = ServiceReport {
+                    name: "web".to_owned(),
+                    forward: forward.to_owned(),
+                    servers: vec![server],
+                };
+                let found = service_without_handshakes(&service).expect("a finding");
+                assert!(found.consequence.contains(cause), "{found}");
+            }
         }
     }
 

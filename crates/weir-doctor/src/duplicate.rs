@@ -20,8 +20,13 @@ pub fn unusable_vips(
     {
         let (vip, prefix) = (address.ip, address.prefix);
         let device = name(address.ifindex).unwrap_or_else(|| address.ifindex.to_string());
+        let lifetime = if prefix == 128 {
+            " preferred_lft 0"
+        } else {
+            ""
+        };
         let add_again = format!(
-            "ip -6 addr del {vip}/{prefix} dev {device} && ip -6 addr add {vip}/{prefix} dev {device} nodad"
+            "ip -6 addr del {vip}/{prefix} dev {device} && ip -6 addr add {vip}/{prefix} dev {device} nodad{lifetime}"
         );
         if address.duplicate {
             findings.push(

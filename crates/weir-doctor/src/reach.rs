@@ -3,7 +3,7 @@
 //! socket, because the VIP may also be an address of this machine. Connections that the test opens are reset
 //! immediately.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
@@ -13,6 +13,8 @@ use weir_sys::FrameSocket;
 use weir_wire::{MacAddr, Packet, TcpFlags};
 
 use crate::Diagnosis;
+use crate::claimant::layer_4_vips;
+use crate::interface::network_of;
 
 /// Timeout for replies. A SYN without a reply is retransmitted once, after half of this time.
 const TIMEOUT: Duration = Duration::from_millis(600);
@@ -221,6 +223,7 @@ fn diagnosis(probe: &SynProbe, reply: Option<Reply>) -> Option<Diagnosis> {
 
 /// Returns a probe for each `direct` server and TCP port of a service, at most [`MAX_PROBES`].
 fn probes(desired: &Desired, state: &NetState, skipped: &HashSet<&str>) -> Vec<SynProbe> {
+    let vips = layer_4_vips(desired);
     let mut probes = Vec::new();
     for service in &desired.services {
         let pool = desired.pool(&service.pool);
@@ -239,7 +242,8 @@ fn probes(desired: &Desired, state: &NetState, skipped: &HashSet<&str>) -> Vec<S
                 let Some(path) = paths.first().filter(|_| probes.len() < MAX_PROBES) else {
                     continue;
                 };
-                let probe = probe(path, state, vip, FIRST_PORT + number.min(4000));
+                let port = FIRST_PORT + number.min(4000);
+                let probe = probe((server.address, path), (state, &vips), vip, port);
                 probes.extend(probe.map(|probe| SynProbe {
                     service: service.name.clone(),
                     server: server.address,
@@ -252,17 +256,27 @@ fn probes(desired: &Desired, state: &NetState, skipped: &HashSet<&str>) -> Vec<S
 }
 
 /// Creates a probe for a path. Returns `None` if the server is this machine, if the path has a VLAN tag, because
-/// replies arrive on another device, or if the source address or a MAC address is unknown.
-fn probe(path: &ResolvedPath, state: &NetState, vip: SocketAddr, port: u16) -> Option<SynProbe> {
+/// replies arrive on another device, or if the source address or a MAC address is unknown. Addresses in `vips` are not
+/// used as the source, because the server may have them too.
+fn probe(
+    (server, path): (IpAddr, &ResolvedPath),
+    (state, vips): (&NetState, &BTreeSet<IpAddr>),
+    vip: SocketAddr,
+    port: u16,
+) -> Option<SynProbe> {
     if path.local || path.vlan.is_some() || path.ifindex != path.device {
         return None;
     }
-    let source = state.addresses.iter().find(|address| {
+    let usable = state.addresses.iter().filter(|address| {
         let matches = address.ifindex == path.device && address.ip.is_ipv4() == vip.is_ipv4();
         let link_local =
             matches!(address.ip, IpAddr::V6(v6) if v6.segments()[0] & 0xffc0 == 0xfe80);
-        matches && address.ip != vip.ip() && !address.tentative && !link_local
-    })?;
+        let is_usable = !address.tentative && !address.destination_only;
+        matches && is_usable && !vips.contains(&address.ip) && !link_local
+    });
+    // An address in the server's network, rather than a VIP of an earlier configuration.
+    let neighbor = path.gateway.unwrap_or(server);
+    let source = usable.min_by_key(|address| !network_of(address).contains(neighbor))?;
     let mac = |mac: weir_netlink::MacAddr| MacAddr::new(mac.octets());
     Some(SynProbe {
         service: String::new(),
@@ -439,5 +453,26 @@ pub(crate) mod tests {
         assert_eq!(count(Some(ip(ROUTER)), &down, &[]), 1);
         assert_eq!(count(Some(ip(ROUTER)), &down, &down), 0);
         assert_eq!(count(None, &down, &[]), 0);
+    }
+
+    #[test]
+    fn source_is_an_own_address_in_the_servers_network() {
+        let mut state = state(Some(ip(ROUTER)), Some([2, 0, 0, 0, 0, 9]));
+        let own = state.addresses[0].clone();
+        let with = |text: &str, prefix, destination_only| Address {
+            ip: ip(text),
+            prefix,
+            destination_only,
+            ..own.clone()
+        };
+        // A VIP of the configuration, one of an earlier configuration, and a deprecated address.
+        state.addresses = vec![
+            with("10.0.0.10", 24, false),
+            with("10.0.0.30", 32, false),
+            with("10.0.0.31", 24, true),
+            own.clone(),
+        ];
+        let probes = probes(&desired(), &state, &HashSet::new());
+        assert_eq!(probes[0].source.ip(), own.ip);
     }
 }

@@ -1,10 +1,11 @@
-//! Reports VIPs that the kernel can use as the source address of a server's own packets. Replies to such packets go to
-//! the director.
+//! Reports VIPs that the kernel can use as the source address of a machine's own packets. Replies to such packets of a
+//! server go to the director. Such packets of a director get no reply from servers that have the VIP too.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use weir_netlink::{Address, Netlink, RouteKind};
+use weir_model::{Desired, Forward};
+use weir_netlink::{Address, NetState, Netlink, RouteKind};
 
 use crate::Diagnosis;
 
@@ -58,6 +59,42 @@ fn usable_as_source(address: &Address) -> Option<Diagnosis> {
             "ip -6 addr change {vip}/{prefix} dev lo preferred_lft 0"
         ))
     })
+}
+
+/// Reports IPv6 VIPs of the director, which servers have too, that the kernel selects as the source of packets to
+/// servers. Weir adds IPv6 VIPs as deprecated addresses; other programs may not.
+pub(crate) fn director_sources(desired: &Desired, state: &NetState) -> Vec<Diagnosis> {
+    let services = desired.services.iter().filter(|service| {
+        matches!(
+            service.forward,
+            Forward::Direct | Forward::Tunnel | Forward::L3dsr
+        )
+    });
+    let listeners = services.flat_map(|service| &service.listen);
+    let vips: BTreeSet<IpAddr> = listeners.map(|listener| listener.address).collect();
+    let is_source = |vip: IpAddr| {
+        let mut lookups = state.lookups.values();
+        lookups.any(|it| it.kind == RouteKind::Unicast && it.prefsrc == Some(vip))
+    };
+    let addresses = state.addresses.iter().filter(|address| {
+        let is_vip = address.ip.is_ipv6() && vips.contains(&address.ip);
+        is_vip && !address.destination_only && is_source(address.ip)
+    });
+    addresses
+        .map(|address| {
+            let (vip, prefix) = (address.ip, address.prefix);
+            let device = state.links.get(&address.ifindex);
+            let device = device.map_or("INTERFACE", |link| &link.name);
+            Diagnosis::new(
+                format!("packets from this director to its servers have the VIP {vip} as their source"),
+                "servers that also have the VIP do not reply: connections of the proxy and of `snat`, and checks of \
+                 other programs, time out",
+            )
+            .fix(format!(
+                "ip -6 addr change {vip}/{prefix} dev {device} preferred_lft 0"
+            ))
+        })
+        .collect()
 }
 
 /// Reports a VIP that the kernel selects as the source address of packets to `destination`.

@@ -71,3 +71,25 @@ fn unicast_ttl_is_imported() {
     let direct_peer = peers("192.0.2.2 min_ttl 255");
     assert!(!direct_peer.contains("unicast_min_ttl"), "{direct_peer}");
 }
+
+/// Without this option, keepalived and Weir both add the address as a deprecated address.
+#[test]
+fn ipv6_address_that_stays_preferred_is_not_imported_silently() {
+    let notes = |address: &str| {
+        let text = format!(
+            "vrrp_instance VI {{\n interface eth0\n virtual_router_id 51\n native_ipv6\n virtual_ipaddress {{\n  \
+             {address}\n }}\n}}\n"
+        );
+        let toml = keepalived("keepalived.conf", &text, &EmptyEnvironment).toml;
+        toml.contains("preferred_lft forever")
+    };
+    assert!(notes("fd00::10 preferred_lft forever"));
+    assert!(notes("fd00::10/128 preferred_lft forever"));
+    for address in [
+        "fd00::10",
+        "fd00::10 preferred_lft 0",
+        "fd00::10/64 preferred_lft forever",
+    ] {
+        assert!(!notes(address), "{address}");
+    }
+}

@@ -78,6 +78,19 @@ impl Address {
     }
 }
 
+/// Returns the lifetimes of an address that is valid for `seconds`; `u32::MAX` = always. An IPv6 address with prefix
+/// 128 is deprecated (RFC 4862 section 5.5.4), as keepalived does it.
+fn lifetimes(ip: IpAddr, prefix: u8, seconds: u32) -> CacheInfo {
+    let mut lifetimes = CacheInfo::default();
+    lifetimes.ifa_valid = seconds;
+    lifetimes.ifa_preferred = if ip.is_ipv6() && prefix == 128 {
+        0
+    } else {
+        seconds
+    };
+    lifetimes
+}
+
 fn address_message(ifindex: u32, ip: IpAddr, prefix: u8) -> AddressMessage {
     let mut message = AddressMessage::default();
     message.header.index = ifindex;
@@ -108,8 +121,9 @@ impl Netlink {
     }
 
     /// Adds `ip`/`prefix` to a device. IPv6 skips duplicate address detection, because a VIP that moves must be usable
-    /// at once. Returns [`Change::None`] if the device already has the address. The kernel adds the local route of an
-    /// IPv6 address asynchronously; a [`crate::Watch`] reports it.
+    /// at once. An IPv6 address with prefix 128 is deprecated from the start, because the kernel would otherwise select
+    /// it as the source of this machine's own connections. Returns [`Change::None`] if the device already has the
+    /// address. The kernel adds the local route of an IPv6 address asynchronously; a [`crate::Watch`] reports it.
     ///
     /// # Errors
     /// Fails if the device does not exist, the prefix is longer than the address, or `CAP_NET_ADMIN` is missing.
@@ -119,8 +133,10 @@ impl Netlink {
             message.header.scope = AddressScope::Host;
         }
         if ip.is_ipv6() {
-            let flags = AddressFlags::Nodad;
-            message.attributes.push(AddressAttribute::Flags(flags));
+            message.attributes.extend([
+                AddressAttribute::Flags(AddressFlags::Nodad),
+                AddressAttribute::CacheInfo(lifetimes(ip, prefix, u32::MAX)),
+            ]);
         }
         let request = format!("add address {ip}/{prefix} to device {ifindex}");
         self.create(&request, RouteNetlinkMessage::NewAddress(message))
@@ -144,7 +160,6 @@ impl Netlink {
             message.header.scope = AddressScope::Host;
         } else {
             let mut lifetimes = CacheInfo::default();
-            lifetimes.ifa_preferred = 0;
             lifetimes.ifa_valid = u32::MAX;
             message.attributes.extend([
                 AddressAttribute::Flags(AddressFlags::Nodad),
@@ -210,10 +225,8 @@ impl Netlink {
         protocol: AddressProtocol,
     ) -> Result<()> {
         let mut message = address_message(ifindex, ip, prefix);
-        let mut lifetimes = CacheInfo::default();
-        (lifetimes.ifa_preferred, lifetimes.ifa_valid) = (lifetime, lifetime);
         message.attributes.extend([
-            AddressAttribute::CacheInfo(lifetimes),
+            AddressAttribute::CacheInfo(lifetimes(ip, prefix, lifetime)),
             AddressAttribute::Protocol(protocol),
         ]);
         if ip.is_ipv6() {

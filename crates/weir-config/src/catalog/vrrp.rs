@@ -96,11 +96,12 @@ pub(crate) static VRRP: Section = Section {
             "addresses",
             Kind::List(&Kind::Network),
             Absent("none"),
-            "Virtual addresses, listed in advertisements; all of one family. Without a prefix length: /32 or /128. An \
-             address that is already on the interface is also removed while the director is not active, unless it is \
-             the source of the advertisements. Without addresses, the virtual router only decides which director is \
-             active, for `notify` and `excluded_addresses`; it uses IPv4 unless `source` or `unicast_peers` are IPv6. \
-             An advertisement lists the first 255 IPv4 or 89 IPv6 addresses.",
+            "Virtual addresses, listed in advertisements; all of one family. Without a prefix length: /32 or /128. The \
+             director adds an IPv6 address with /128 as a deprecated address, so that it is not the source of its own \
+             connections. An address that is already on the interface is also removed while the director is not \
+             active, unless it is the source of the advertisements. Without addresses, the virtual router only decides \
+             which director is active, for `notify` and `excluded_addresses`; it uses IPv4 unless `source` or \
+             `unicast_peers` are IPv6. An advertisement lists the first 255 IPv4 or 89 IPv6 addresses.",
             "addresses = [\"192.0.2.10/24\"]",
         )
         .known_as(&["virtual_ipaddress"]),

@@ -20,7 +20,10 @@ fn handed_over_address_stays_and_can_be_taken_over() {
             net.add_address(device, ip(other), prefix).await.unwrap();
             for prefix in [prefix, if prefix == 24 { 32 } else { 128 }] {
                 net.add_address(device, ip(address), prefix).await.unwrap();
-                assert!(!find(net, address).await[0].handed_over);
+                let found = find(net, address).await;
+                let is_single = prefix == 128;
+                let state = (found[0].handed_over, found[0].destination_only);
+                assert_eq!(state, (false, is_single), "{found:?}");
                 let must_be_removed = net
                     .hand_over_address(device, ip(address), prefix)
                     .await
@@ -39,7 +42,8 @@ fn handed_over_address_stays_and_can_be_taken_over() {
                     .await
                     .unwrap();
                 let found = find(net, address).await;
-                assert!(found.len() == 1 && !found[0].handed_over, "{found:?}");
+                let state = (found[0].handed_over, found[0].destination_only);
+                assert_eq!((found.len(), state), (1, (false, is_single)), "{found:?}");
                 net.remove_address(device, ip(address), prefix)
                     .await
                     .unwrap();

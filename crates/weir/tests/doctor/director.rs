@@ -1,5 +1,8 @@
 //! Tests that the doctor reports packets that the director's own stack drops, and other hosts that have the VIP.
 
+use std::net::{Ipv6Addr, TcpStream};
+use std::time::Instant;
+
 use super::*;
 
 fn doctor_with(path: &std::path::Path) -> [&str; 3] {
@@ -222,7 +225,10 @@ fn duplicate_ipv6_vip_is_reported() {
         "sysctl -qw net.ipv6.conf.eth0.accept_dad=1",
     );
     world.ip("director", &format!("addr del {vip}/128 dev eth0"));
-    world.ip("director", &format!("addr add {vip}/128 dev eth0"));
+    world.ip(
+        "director",
+        &format!("addr add {vip}/128 dev eth0 preferred_lft 0"),
+    );
     let dad_failed = "failed duplicate address detection";
     wait_for("the duplicate", TIMEOUT, || {
         fix_command(&world, "director", &doctor, dad_failed).is_some()
@@ -278,6 +284,74 @@ fn server_that_does_not_answer_is_reported() {
     let first = text.lines().next();
     assert_eq!(first, Some("eth0 is down"), "{text}");
     assert_fixed_by_command(&world, "director", &doctor, "eth0 is down");
+}
+
+/// The kernel would select IPv6 VIPs as the source of packets to the servers, because they have more leading bits in
+/// common with the servers' addresses than the director's address has. The servers could not reply, because they have
+/// these VIPs too.
+#[test]
+fn ipv6_vips_are_not_sources_of_packets_to_servers() {
+    if !privileged() {
+        return;
+    }
+    let mut world = World::new(1);
+    world.start_nginx(64);
+    world.ip("director", "addr del fd71::a/128 dev eth0");
+    let vips = ["fd71::15", "fd71::16"];
+    for vip in vips {
+        world.prepare_direct_servers(&vip);
+    }
+    let check = "{ kind = \"tcp\", interval = \"200ms\", timeout = \"100ms\", rise = 1, fall = 1 }";
+    let text = |services: &[&str]| {
+        let services = services.iter().map(|vip| {
+            let name = vip.replace(':', "-");
+            format!("[service.{name}]\nlisten = [\"[{vip}]:80\"]\nforward = \"direct\"\npool = \"web\"\n")
+        });
+        format!(
+            "[node]\nvip_interface = \"eth0\"\n[pool.web]\nservers = [\"fd71::14\"]\ncheck = {check}\n{}",
+            services.collect::<String>()
+        )
+    };
+    let path = world.write_config(&text(&vips));
+    let doctor = doctor_with(&path);
+    world.start_daemon(&text(&vips));
+    wait_for_no_findings(&world, &doctor);
+    let to_first: SocketAddr = (IpAddr::from(vips[0].parse::<Ipv6Addr>().unwrap()), 80).into();
+    let client = world.spawn_on("client", move || {
+        TcpStream::connect(to_first).expect("connect")
+    });
+    let connection = client.join().expect("thread panicked");
+    // The first VIP is no longer in the configuration, and stays while its connection is open.
+    world.reload(&text(&vips[1..]));
+    let addresses = world.output("director", "ip -6 -o addr show dev eth0");
+    let addresses = String::from_utf8_lossy(&addresses.stdout).into_owned();
+    for vip in vips {
+        let mut lines = addresses.lines();
+        let line = lines.find(|line| line.contains(&format!(" {vip}/128 ")));
+        assert!(
+            line.is_some_and(|line| line.contains(" deprecated")),
+            "{addresses}"
+        );
+    }
+    let route = world.output("director", "ip -6 route get fd71::14");
+    let route = String::from_utf8_lossy(&route.stdout).into_owned();
+    assert!(route.contains(" src fd71::3 "), "{route}");
+    let end = Instant::now() + Duration::from_secs(2);
+    while Instant::now() < end {
+        let server = world.server_status(Family::V6.server(0));
+        assert_eq!(server["state"], "up", "{server:#}");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    wait_for_no_findings(&world, &doctor);
+    drop(connection);
+    // Another program may not deprecate the address.
+    world.ip(
+        "director",
+        "addr replace fd71::16/128 dev eth0 preferred_lft forever",
+    );
+    let finding = "packets from this director to its servers have the VIP fd71::16 as their source";
+    assert_fixed_by_command(&world, "director", &doctor, finding);
+    wait_for_no_findings(&world, &doctor);
 }
 
 /// If an interface is down or has no carrier, the doctor reports only the interface, because findings about the servers

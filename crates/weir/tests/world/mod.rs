@@ -144,11 +144,12 @@ impl World {
             );
         }
         self.keep_flows_of_servers_on_one_cpu();
-        for family in [Family::V4, Family::V6] {
+        // An IPv6 VIP that is not deprecated can become the source of packets to the servers.
+        for (family, lifetime) in [(Family::V4, ""), (Family::V6, "preferred_lft 0")] {
             self.ip(
                 "director",
                 &format!(
-                    "addr add {}/{} dev eth0 nodad",
+                    "addr add {}/{} dev eth0 nodad {lifetime}",
                     family.vip(),
                     full_prefix(family)
                 ),

@@ -107,6 +107,12 @@ pub(super) fn other_interfaces(
     Some(Entry::new("other_interfaces", tables, first))
 }
 
+/// Returns whether the address is an IPv6 address with prefix 128, which is the default.
+fn is_single_ipv6(line: &Node) -> bool {
+    let address = line.words.first().map_or("", String::as_str);
+    address.contains(':') && (!address.contains('/') || address.ends_with("/128"))
+}
+
 /// Options of an address that take no value.
 const FLAGS: &[&str] = &[
     "home",
@@ -140,9 +146,10 @@ fn address_options(line: &Node, interface: &str, notes: &mut Notes) -> Option<St
         match (word, value) {
             ("dev", value) if value == interface => {}
             ("dev", value) if !value.is_empty() => device = Some(value.to_owned()),
-            ("label" | "brd" | "broadcast", _)
-            | ("scope", "global")
-            | ("preferred_lft", "forever") => cosmetic.push(word),
+            ("label" | "brd" | "broadcast", _) | ("scope", "global") => cosmetic.push(word),
+            // Weir adds IPv6 addresses with prefix 128 as deprecated addresses, as keepalived does without this option.
+            ("preferred_lft", "forever") if !is_single_ipv6(line) => cosmetic.push(word),
+            ("preferred_lft", "0") if is_single_ipv6(line) => cosmetic.push(word),
             _ => unsupported.push(format!("{word} {value}")),
         }
     }
