@@ -149,7 +149,7 @@ fn parse_listener(text: &str, allows_unspecified: bool) -> Result<Listener, Addr
 
 /// Returns the address and the port that an IPv6 address without brackets may mean: `fd00::10:80` is an address, but
 /// its last group can also be read as a decimal port.
-fn address_and_port(text: &str) -> Option<SocketAddr> {
+pub(crate) fn address_and_port(text: &str) -> Option<SocketAddr> {
     let (host, port) = text.rsplit_once(':')?;
     let address: Ipv6Addr = host.parse().ok()?;
     let port = parse_port(port).ok()?;

@@ -351,9 +351,13 @@ codes! {
         "Correct the name, or create the interface.";
     /// A configured program does not exist or is not executable.
     MissingProgram = "N007",
-        "Check and notification programs are started only when they are needed. A missing program is logged only at \
-         that time; a check that uses it fails.",
+        "A check whose program cannot be started fails, so its servers go down. A tracked program that cannot be \
+         started counts as failed. A notification is lost, and the log reports this only when it is due.",
         "Install the program, make it executable with `chmod +x`, or correct the path.";
+    /// The last group of a server's IPv6 address may be meant as a port.
+    PossiblePort = "N008",
+        "Without brackets, `2001:db8::22:80` is an address that ends in `:80`, and the server has no port.",
+        "Write `[2001:db8::22]:80` for port 80, or `[2001:db8::22:80]` for the address, which avoids the note.";
 }
 
 impl Code {

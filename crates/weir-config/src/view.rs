@@ -35,7 +35,6 @@ pub(crate) struct Sink<'t> {
     /// Number of different errors, and number of different warnings and notes.
     distinct: [usize; 2],
     errors: usize,
-    pushed: usize,
 }
 
 impl<'t> Sink<'t> {
@@ -54,7 +53,6 @@ impl<'t> Sink<'t> {
             by_merge_key: HashMap::new(),
             distinct: [0; 2],
             errors: 0,
-            pushed: 0,
         }
     }
 
@@ -62,7 +60,6 @@ impl<'t> Sink<'t> {
     /// do not displace them.
     pub(crate) fn push(&mut self, diagnostic: Diagnostic) {
         let is_error = diagnostic.severity() == Severity::Error;
-        self.pushed += 1;
         self.errors += usize::from(is_error);
         if is_error && self.errors == Self::MAX_ERRORS + 1 {
             let max = Self::MAX_ERRORS;
@@ -101,11 +98,6 @@ impl<'t> Sink<'t> {
             }
             Ordering::Greater => {}
         }
-    }
-
-    /// Returns the number of diagnostics, including omitted and repeated ones.
-    pub(crate) const fn pushed(&self) -> usize {
-        self.pushed
     }
 
     /// Returns the number of errors, including omitted and repeated ones.
@@ -529,8 +521,12 @@ fn section_with_key(
         &catalog::ROOT,
     ];
     let all = || common.iter().chain(&catalog::PAGES);
-    near.iter()
-        .find_map(has_key)
+    // A limit of the service can have another name in a route.
+    let limit = (section.path == catalog::SERVICE.path)
+        .then(|| has_equivalent(&&catalog::PROXY_LIMITS))
+        .flatten();
+    limit
+        .or_else(|| near.iter().find_map(has_key))
         .or_else(|| near.iter().rev().find_map(has_equivalent))
         .or_else(|| all().find_map(has_key))
         .or_else(|| all().find_map(has_equivalent))

@@ -173,6 +173,47 @@ fn missing_interfaces_of_routers_and_missing_programs_are_notes() {
 }
 
 #[test]
+fn server_with_a_note_stays_in_the_pool() {
+    let check = "check = { kind = \"script\", command = [\"/opt/none\"] }";
+    let text = format!(
+        "[pool.p]\nservers = [\"10.0.0.5\", {{ address = \"10.0.0.6\", {check} }}]\nsorry = {{ address = \"10.0.0.7\", \
+         {check} }}\n[pool.p.check]\nkind = \"tcp\"\n[service.s]\nlisten = [\"10.0.0.9:80\"]\nforward = \"nat\"\n\
+         pool = \"p\"\n"
+    );
+    let parsed = parse(&text, &OneInterface).unwrap();
+    let codes: Vec<&str> = parsed.findings.iter().map(|it| it.code.as_str()).collect();
+    assert_eq!(codes, ["N007"]);
+    let pool = &parsed.desired.pools[0];
+    assert_eq!((pool.servers.len(), pool.sorry.is_some()), (2, true));
+}
+
+#[test]
+fn ipv6_server_that_may_end_in_a_port_gets_a_note() {
+    let text = |servers: &str| {
+        format!(
+            "[pool.p]\nservers = [{servers}]\ncheck = {{ kind = \"tcp\", port = 80 }}\n[service.s]\nlisten = \
+             [\"[fd00::9]:80\"]\nforward = \"nat\"\npool = \"p\"\n"
+        )
+    };
+    let unclear = text("\"fd00::22:80\", { address = \"fd00::23:8080\" }");
+    let found = parse(&unclear, &HOST).unwrap().findings;
+    insta::assert_snapshot!(render(&found, &unclear, "weir.toml", false));
+    let clear = text(
+        "\"[fd00::22]:80\", \"[fd00::22:80]\", \"fd00::22\", \"fd00::1:2\", \"fd00::1:a0\", \"fd00:0:0:1:2:3:4:80\"",
+    );
+    assert!(parse(&clear, &HOST).unwrap().findings.is_empty());
+}
+
+#[test]
+fn unchecked_servers_of_a_pool_with_other_checks_are_counted() {
+    let text = "[pool.p]\nservers = [\"10.0.0.5\", { address = \"10.0.0.6\", check = { kind = \"tcp\" } }]\n\
+                [service.s]\nlisten = [\"10.0.0.9:80\"]\nforward = \"nat\"\npool = \"p\"\n";
+    let findings = parse(text, &HOST).unwrap().findings;
+    let messages: Vec<&str> = findings.iter().map(|it| it.message.as_str()).collect();
+    assert_eq!(messages, ["1 of 2 servers of pool `p` has no check"]);
+}
+
+#[test]
 fn sync_address_of_another_director_is_reported() {
     let text = |listen: &str| {
         format!(

@@ -218,8 +218,8 @@ fn meets(
     })
 }
 
-/// Returns the value that a condition on the key is compared with, as text. Values that depend on the client's address
-/// or the TLS connection are not available here.
+/// Returns the value that a condition on the key is compared with, as text. Values of the TLS connection are not
+/// available here.
 pub fn compared_value(
     key: ConditionKey,
     conditions: Option<&Conditions>,
@@ -261,10 +261,10 @@ pub fn compared_value(
             let mut header_conditions = conditions.iter().flat_map(|it| &it.headers);
             header_conditions.any(|condition| condition.name.as_bytes().eq_ignore_ascii_case(name))
         }),
-        ConditionKey::Source
-        | ConditionKey::TlsVersion
-        | ConditionKey::TlsSni
-        | ConditionKey::ClientCertSubject => "an unknown value".to_owned(),
+        ConditionKey::Source => route_input.client.to_string(),
+        ConditionKey::TlsVersion | ConditionKey::TlsSni | ConditionKey::ClientCertSubject => {
+            "an unknown value".to_owned()
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
+use rustix::io::Errno;
 use rustix::process::Signal;
 use tokio::process::Command;
 use weir_health::{Outcome, ReportedWeight, Target};
@@ -16,7 +17,10 @@ pub(crate) async fn run_script(script: &Script, target: &Target) -> Outcome {
         return Outcome::unknown("no program is configured");
     };
     if let Some(helper) = privileged::helper() {
-        return run_script_via_helper(helper, script, target).await;
+        return match run_script_via_helper(helper, script, target).await {
+            Ok(code) => evaluate_exit(code, script.dynamic),
+            Err(error) => start_failure(program, &error),
+        };
     }
     let Some(account) = weir_sys::account(&script.user) else {
         return Outcome::unknown(format!("no such user: {}", script.user));
@@ -30,7 +34,7 @@ pub(crate) async fn run_script(script: &Script, target: &Target) -> Outcome {
         .env("WEIR_PORT", port);
     let mut child = match command.spawn() {
         Ok(child) => child,
-        Err(error) => return Outcome::unknown(format!("{program}: {error}")),
+        Err(error) => return start_failure(program, &error),
     };
     let _group = ProcessGroup(child.id());
     match child.wait().await {
@@ -44,17 +48,14 @@ async fn run_script_via_helper(
     helper: &'static dyn PrivilegedHelper,
     script: &Script,
     target: &Target,
-) -> Outcome {
+) -> io::Result<Option<i32>> {
     let program = Program::Check {
         command: script.command.clone(),
         user: script.user.clone(),
         address: target.address,
         port: target.port,
     };
-    match run_via_helper(helper, &program).await {
-        Ok(code) => evaluate_exit(code, script.dynamic),
-        Err(error) => Outcome::unknown(error.to_string()),
-    }
+    run_via_helper(helper, &program).await
 }
 
 /// Runs a program through the privileged helper, which kills the program when the future is dropped.
@@ -95,6 +96,27 @@ impl Drop for ProcessGroup {
             // The processes may already have exited.
             let _ = rustix::process::kill_process_group(pid, Signal::KILL);
         }
+    }
+}
+
+/// Returns the outcome of a program that could not be started: failed if the program itself is the cause, otherwise
+/// unknown, for example if the process table is full or the helper is being restarted.
+fn start_failure(program: &str, error: &io::Error) -> Outcome {
+    const PROGRAM_ERRORS: [Errno; 7] = [
+        Errno::ACCESS,
+        Errno::LIBBAD,
+        Errno::LOOP,
+        Errno::NAMETOOLONG,
+        Errno::NOENT,
+        Errno::NOEXEC,
+        Errno::NOTDIR,
+    ];
+    let text = error.to_string();
+    let reason = text.split(" (os error").next().unwrap_or_default();
+    let note = format!("{program}: {reason}");
+    match Errno::from_io_error(error) {
+        Some(errno) if PROGRAM_ERRORS.contains(&errno) => Outcome::failed(note),
+        _ => Outcome::unknown(note),
     }
 }
 
@@ -153,5 +175,37 @@ mod tests {
         );
         assert_eq!(evaluate(Some(2), false), (Verdict::Failed, None));
         assert_eq!(evaluate(None, true), (Verdict::Failed, None));
+    }
+
+    #[test]
+    fn only_errors_of_the_program_itself_fail_the_probe() {
+        let start = |errno: Errno| start_failure("/opt/check", &errno.into());
+        assert_eq!(
+            start(Errno::NOENT),
+            Outcome::failed("/opt/check: No such file or directory")
+        );
+        for errno in [Errno::ACCESS, Errno::NOEXEC, Errno::NOTDIR, Errno::LOOP] {
+            assert_eq!(start(errno).verdict, Verdict::Failed, "{errno}");
+        }
+        for errno in [
+            Errno::AGAIN,
+            Errno::NOMEM,
+            Errno::MFILE,
+            Errno::TXTBSY,
+            Errno::PERM,
+        ] {
+            assert_eq!(start(errno).verdict, Verdict::Unknown, "{errno}");
+        }
+        let refused = io::Error::new(io::ErrorKind::PermissionDenied, "refused by the helper");
+        for error in [
+            refused,
+            io::Error::other("the privileged helper has exited"),
+        ] {
+            assert_eq!(
+                start_failure("/opt/check", &error).verdict,
+                Verdict::Unknown,
+                "{error}"
+            );
+        }
     }
 }

@@ -54,6 +54,8 @@ pub(crate) struct LogRecord {
     pub(crate) status: u16,
     /// Values for the format's variables, in the order of [`Log::variables`]; empty = no value.
     pub(crate) values: Vec<Vec<u8>>,
+    /// The same for the variables of taps, which are those of [`LogFormat::Json`].
+    pub(crate) tap_values: Vec<Vec<u8>>,
 }
 
 impl LogRecord {
@@ -200,12 +202,14 @@ impl Log {
         self.reopen.store(true, Ordering::Relaxed);
     }
 
-    /// Adds a finished record. `time_ms` is the time since 1970 in milliseconds.
+    /// Adds a finished record. `time_ms` is the time since 1970 in milliseconds; `values` is in the order of
+    /// [`Log::variables`].
     pub(crate) fn put(
         &self,
         worker: usize,
         time_ms: u64,
         record: &LogRecord,
+        values: &[Vec<u8>],
         summary: &ExchangeSummary<'_>,
     ) {
         // The tap may have been opened when there were fewer workers.
@@ -263,7 +267,7 @@ impl Log {
         for (index, name) in self.variables.iter().enumerate() {
             let value = match name.as_str() {
                 "route" => route.as_deref().unwrap_or_default().as_bytes(),
-                _ => record.values.get(index).map_or(&b""[..], Vec::as_slice),
+                _ => values.get(index).map_or(&b""[..], Vec::as_slice),
             };
             let len = u32::try_from(value.len()).unwrap_or(0);
             out.extend_from_slice(&len.to_le_bytes());
@@ -576,8 +580,8 @@ mod tests {
         record.begin(0);
         record.set_request([b"GET", b"/x", b"h", b"", b"agent"], "HTTP/2.0");
         record.status = 504;
-        log.put(0, 0, &record, &summary());
-        log.put(0, 0, &record, &summary());
+        log.put(0, 0, &record, &record.values, &summary());
+        log.put(0, 0, &record, &record.values, &summary());
         let (mut spare, mut out) = (Vec::new(), Vec::new());
         assert_eq!(log.format_lines(&mut spare, &mut out, |_| true), 2);
         let line = "192.0.2.1 GET /x HTTP/2.0 504 10.0.0.5 2 sH\n";
@@ -622,10 +626,10 @@ mod tests {
             termination: *b"--",
             ..summary()
         };
-        (0..30).for_each(|_| log.put(0, 0, &record, &normal));
-        (0..5).for_each(|_| log.put(0, 0, &record, &summary()));
+        (0..30).for_each(|_| log.put(0, 0, &record, &record.values, &normal));
+        (0..5).for_each(|_| log.put(0, 0, &record, &record.values, &summary()));
         record.status = 503;
-        log.put(0, 0, &record, &normal);
+        log.put(0, 0, &record, &record.values, &normal);
         let count = log.format_lines(&mut Vec::new(), &mut Vec::new(), |_| true);
         assert_eq!(count, 3 + 5 + 1);
         assert_eq!(
@@ -647,7 +651,7 @@ mod tests {
             route_line: 12,
             ..summary()
         };
-        log.put(0, 0, &record, &summary);
+        log.put(0, 0, &record, &record.values, &summary);
         let mut out = Vec::new();
         log.format_lines(&mut Vec::new(), &mut out, |_| true);
         assert_eq!(String::from_utf8(out).unwrap(), "r1 a b 12 .\n");
@@ -706,10 +710,10 @@ mod tests {
         let record = LogRecord::default();
         let buffered_bytes = || log.buffers[0].lock().unwrap().bytes.len();
         while buffered_bytes() <= BUFFER_MAX_BYTES {
-            log.put(0, 0, &record, &summary());
+            log.put(0, 0, &record, &record.values, &summary());
         }
         let before = buffered_bytes();
-        log.put(0, 0, &record, &summary());
+        log.put(0, 0, &record, &record.values, &summary());
         assert_eq!((log.dropped_lines(), buffered_bytes()), (1, before));
     }
 }

@@ -128,6 +128,7 @@ exchange = [{ send = "INFO replication\r\n", expect = "role:slave" }]"#
         ("script", "kind = \"script\"\ncommand = [\"/bin/sh\", \"-c\", \"test -n $WEIR_ADDRESS && exit 12\"]\ndynamic \
          = true".to_owned()),
         ("slow", "kind = \"script\"\ncommand = [\"/bin/sleep\", \"60\"]".to_owned()),
+        ("absent", "kind = \"script\"\ncommand = [\"/opt/absent/check\"]".to_owned()),
         ("file", format!("kind = \"file\"\nfile = \"{}\"", weight.display())),
     ];
     world.start_daemon(&checks::config(&checks, "500ms"));
@@ -145,6 +146,12 @@ exchange = [{ send = "INFO replication\r\n", expect = "role:slave" }]"#
             ("ping", "up", 100, "ping"),
             ("script", "up", 10, "exit code 12"),
             ("slow", "down", 0, "no response within 500ms"),
+            (
+                "absent",
+                "down",
+                0,
+                "/opt/absent/check: No such file or directory",
+            ),
             ("file", "up", 42, "file contains 42"),
         ],
     );

@@ -34,11 +34,11 @@ fn responding_server(world: &World) -> String {
     String::from_utf8_lossy(&body).trim().to_owned()
 }
 
-/// Starts a download that takes a few seconds and waits for its first bytes.
-fn slow_download(world: &World) -> Child {
+/// Starts a download at a limited rate (curl's `--limit-rate`) and waits for its first bytes.
+fn slow_download(world: &World, rate: &str) -> Child {
     let child = world
         .command("client", "curl")
-        .args(["-sS", "--max-time", "30", "--limit-rate", "3M", "-o"])
+        .args(["-sS", "--max-time", "60", "--limit-rate", rate, "-o"])
         .arg(world.path("download"))
         .arg(format!("http://{}/big", Family::V4.vip()))
         .stderr(Stdio::piped())
@@ -55,7 +55,9 @@ fn slow_download(world: &World) -> Child {
 fn replace_server_during_download(on_remove: &str) -> (World, std::process::Output, bool) {
     let mut world = prepared_world(12 * MIB);
     world.start_daemon(&config(on_remove, "\"10.71.0.20\""));
-    let curl = slow_download(&world);
+    // A download that is to be aborted must not end before the reload, however long that takes.
+    let rate = if on_remove == "reset" { "300K" } else { "3M" };
+    let curl = slow_download(&world, rate);
     let new_config = config(on_remove, "\"10.71.0.21\"");
     let path = world.write_config(&new_config);
     let plan = world.run_weir(&["plan", "-c", path.to_str().expect("path is valid UTF-8")]);
@@ -266,7 +268,7 @@ fn weight_zero_keeps_flows_but_accepts_no_new_ones() {
     }
     let mut world = prepared_world(12 * MIB);
     world.start_daemon(&config("keep", "\"10.71.0.20\""));
-    let curl = slow_download(&world);
+    let curl = slow_download(&world, "3M");
     world.reload(&config(
         "keep",
         "{ address = \"10.71.0.20\", weight = 0 }, \"10.71.0.21\"",

@@ -184,7 +184,7 @@ pub(crate) static PROXY_LIMITS: Section = Section {
             "Maximum size of a request body in bytes. Requests with a larger body are rejected with 413. 0 = no limit.",
             "body = \"10MiB\"",
         )
-        .known_as(&["client_max_body_size"]),
+        .known_as(&["client_max_body_size", "max_body"]),
         Key::new(
             "rate",
             RATE,

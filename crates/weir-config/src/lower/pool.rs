@@ -228,7 +228,7 @@ fn server(
     match &item.value {
         Value::Text(text) => Some((parse_server(sink, text, &item.span)?, item.span.clone())),
         Value::Table(table) => {
-            let pushed_before = sink.pushed();
+            let errors_before = sink.errors();
             let view = View::open(sink, &catalog::SERVER, table, &item.span);
             let address = view.text(sink, "address");
             let server = address
@@ -250,7 +250,7 @@ fn server(
             });
             let (server, span) = server?;
             // Omit a server with an invalid value, which would cause misleading diagnostics elsewhere.
-            (sink.pushed() == pushed_before && !sink.is_full()).then(|| {
+            (sink.errors() == errors_before && !sink.is_full()).then(|| {
                 (
                     Server {
                         weight: weight.unwrap_or(server.weight),
@@ -303,6 +303,7 @@ fn parse_server(sink: &mut Sink<'_>, text: &str, span: &Range<usize>) -> Option<
     }
     match address::parse_server(text) {
         Ok((address, port)) => {
+            note_possible_port(sink, text, span);
             let source = sink.lines.source(span.start);
             Some(Server {
                 source,
@@ -317,6 +318,20 @@ fn parse_server(sink: &mut Sink<'_>, text: &str, span: &Range<usize>) -> Option<
             sink.push(error_diagnostic(span, error).merge_group(group));
             None
         }
+    }
+}
+
+/// Adds a note if the last group of an IPv6 address without brackets may be meant as a port. A single digit is more
+/// likely to be a part of the address.
+fn note_possible_port(sink: &mut Sink<'_>, text: &str, span: &Range<usize>) {
+    let intended = address::address_and_port(text).filter(|it| it.port() > 9);
+    if let Some(intended) = intended {
+        let message = format!("`{text}` is an address without a port");
+        let fix =
+            format!("write \"{intended}\" if the last number is the port, otherwise \"[{text}]\"");
+        let note = Diagnostic::new(Code::PossiblePort, span, message).fix(fix);
+        // Each message quotes a different server.
+        sink.push(note.merge_group(""));
     }
 }
 

@@ -38,7 +38,9 @@ pub(super) fn check_program(sink: &mut Sink<'_>, path: &str, span: &Range<usize>
         );
         sink.push(
             Diagnostic::new(Code::MissingProgram, span, message)
-                .cause("Weir cannot run the program, and logs the failure only when it tries to")
+                .cause(
+                    "Weir cannot start the program: a check with it fails, a notification is lost",
+                )
                 .fix("install the program, make it executable, or correct the path"),
         );
     }

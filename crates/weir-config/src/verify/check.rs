@@ -194,16 +194,21 @@ fn check_forwarding_paths(sink: &mut Sink<'_>, lowered: &LoweredConfig, pool: &L
 fn report_unchecked(sink: &mut Sink<'_>, pool: &LoweredPool) {
     let has_no_check = |server: &Server| server.checks.as_deref().is_none_or(<[Check]>::is_empty);
     let has_no_pool_check = pool.pool.checks.is_empty() && !pool.has_invalid_check;
-    if pool.complete && has_no_pool_check && pool.pool.servers.iter().any(has_no_check) {
+    let servers = &pool.pool.servers;
+    let unchecked = servers.iter().filter(|it| has_no_check(it)).count();
+    if pool.complete && has_no_pool_check && unchecked > 0 {
         let name = &pool.pool.name;
+        let message = if unchecked == servers.len() {
+            format!("pool `{name}` has no check")
+        } else {
+            let verb = if unchecked == 1 { "has" } else { "have" };
+            let all = servers.len();
+            format!("{unchecked} of {all} servers of pool `{name}` {verb} no check")
+        };
         sink.push(
-            Diagnostic::new(
-                Code::Unchecked,
-                &pool.name,
-                format!("pool `{name}` has no check"),
-            )
-            .cause("a server that is down is still selected")
-            .fix(format!("add {}", header(&["pool", name, "check"]))),
+            Diagnostic::new(Code::Unchecked, &pool.name, message)
+                .cause("a server that is down is still selected")
+                .fix(format!("add {}", header(&["pool", name, "check"]))),
         );
     }
 }

@@ -14,6 +14,8 @@ use std::collections::HashSet;
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use weir_model::Forward;
+
 use super::{Report, Server, Service};
 use crate::count::format_count;
 use layout::{columns, truncate, wrap};
@@ -243,21 +245,32 @@ fn write_packet_paths(out: &mut String, report: &Report) {
     let _ = writeln!(out, "packets by path: {}", shares.join("; "));
 }
 
+/// Returns whether clients reach a service through an address of this machine: `socket` replaces the address before a
+/// packet is sent, and a service that only firewall marks select has no address.
+fn needs_vip(service: &Service) -> bool {
+    let is_mark = |listener: &String| listener.starts_with("fwmark");
+    let has_only_marks = !service.listen.is_empty() && service.listen.iter().all(is_mark);
+    service.forward != Forward::Socket.as_str() && !has_only_marks
+}
+
 fn write_service(
     out: &mut String,
     service: &Service,
     previous: Option<(&Service, Duration)>,
     view: &View<'_>,
 ) {
+    let vip = match needs_vip(service) {
+        true => format!("  vip {}", service.vip),
+        false => String::new(),
+    };
     let _ = writeln!(
         out,
-        "{}  {}  {} {}  pool {}  vip {}{}",
+        "{}  {}  {} {}  pool {}{vip}{}",
         service.name,
         service.listen.join(" "),
         service.forward,
         service.scheduler,
         service.pool,
-        service.vip,
         if service.origin == "file" {
             String::new()
         } else {

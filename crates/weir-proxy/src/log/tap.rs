@@ -58,7 +58,7 @@ impl Taps {
     ) {
         let logs = self.logs.lock().unwrap_or_else(PoisonError::into_inner);
         for log in logs.iter().filter_map(Weak::upgrade) {
-            log.put(worker, time_ms, record, summary);
+            log.put(worker, time_ms, record, &record.tap_values, summary);
         }
     }
 }
@@ -166,6 +166,7 @@ impl Tap {
         };
         let kind = AccessLog::new("-", format);
         let workers = std::thread::available_parallelism().map_or(1, usize::from);
+        // `LogRecord::tap_values` has the variables of this format.
         let log = Arc::new(Log::new(
             &kind,
             ProxyProtocol::Http,

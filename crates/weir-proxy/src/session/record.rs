@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use weir_http::route::{RouteInput, map_key};
 use weir_http::{Field, Name, Request};
-use weir_model::{ProxyProtocol, SplitMix64, Variable};
+use weir_model::{LogFormat, ProxyProtocol, SplitMix64, Variable};
 use weir_select::Reason;
 use weir_sys::{Clock, now_ns};
 
@@ -94,21 +94,25 @@ impl Session {
         self.stop_timer(Timer::Request);
     }
 
-    /// Adds the request's values of the log format's variables to the log record.
+    /// Returns whether the log record needs values of variables.
+    pub(super) fn records_variables(&self) -> bool {
+        let service = &self.local.service;
+        let log = service.log.as_ref();
+        self.log_record.is_some()
+            && (log.is_some_and(|log| !log.variables.is_empty()) || service.taps.is_active())
+    }
+
+    /// Adds the request's values of the variables of the log format and of taps to the log record.
     pub(super) fn log_variables(
         &mut self,
         route_input: RouteInput<'_>,
         host: &[u8],
         random: &mut SplitMix64,
     ) {
-        let Some(log) = self.local.service.log.clone() else {
-            return;
-        };
-        if log.variables.is_empty() || self.log_record.is_none() {
-            return;
-        }
+        let service = Rc::clone(&self.local);
+        let service = &service.service;
         let template_context = self.template_context(route_input, host, "", None, random);
-        let maps = &self.local.service.log_maps;
+        let maps = &service.log_maps;
         let map_value = |name: &str| {
             let name = name.strip_prefix("map.")?;
             let map = maps.iter().find(|map| map.name == name)?;
@@ -118,18 +122,20 @@ impl Session {
                     .to_vec(),
             )
         };
+        let value = |name: &str| {
+            let variable =
+                Variable::from_name(name).map(|variable| template_context.text(&variable));
+            variable.or_else(|| map_value(name)).unwrap_or_default()
+        };
         let Some(record) = &mut self.log_record else {
             return;
         };
-        record.values = log
-            .variables
-            .iter()
-            .map(|name| {
-                let variable =
-                    Variable::from_name(name).map(|variable| template_context.text(&variable));
-                variable.or_else(|| map_value(name)).unwrap_or_default()
-            })
-            .collect();
+        let variables = service.log.iter().flat_map(|log| &log.variables);
+        record.values = variables.map(|name| value(name)).collect();
+        if service.taps.is_active() {
+            let variables = LogFormat::Json.variables().into_iter();
+            record.tap_values = variables.map(value).collect();
+        }
     }
 
     /// Adds the response fields in the log format to the log record. `head` starts with the response's head.
@@ -257,7 +263,7 @@ impl Session {
             let since = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
             let time_ms = u64::try_from(since.as_millis()).unwrap_or(0);
             if let Some(log) = service.log.as_ref().filter(|_| is_logged) {
-                log.put(cx.worker, time_ms, &record, &summary);
+                log.put(cx.worker, time_ms, &record, &record.values, &summary);
             }
             if service.taps.is_active() {
                 service.taps.put(cx.worker, time_ms, &record, &summary);

@@ -285,11 +285,7 @@ impl Session {
             tls,
             secure,
         };
-        if service
-            .log
-            .as_ref()
-            .is_some_and(|log| !log.variables.is_empty())
-        {
+        if self.records_variables() {
             let host = self.default_host(head, request, &cx.fields);
             let route_input = incoming.properties(self.client.ip(), &cx.fields);
             self.log_variables(route_input, host.as_bytes(), &mut cx.random);

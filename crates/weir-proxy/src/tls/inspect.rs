@@ -134,9 +134,8 @@ fn check_validity(certificate: &Certificate, now: i64, source: Source) -> Option
         if days >= EXPIRY_WARNING_DAYS {
             return None;
         }
-        let plural = if days == 1 { "" } else { "s" };
         (
-            format!("{path}: the certificate expires in {days} day{plural}"),
+            format!("{path}: the certificate expires {}", within(days)),
             "clients reject it after that".to_owned(),
             "renew it; Weir loads the new file within 10 s",
         )
@@ -159,6 +158,15 @@ fn check_ocsp(certificate: &Certificate, source: Source) -> Option<Problem> {
         fix: "fetch a new response and run `weir reload`, or remove the file".to_owned(),
         source,
     })
+}
+
+/// Returns when a certificate expires that has this number of full days left.
+fn within(days: i64) -> String {
+    match days {
+        0 => "within a day".to_owned(),
+        1 => "in 1 day".to_owned(),
+        days => format!("in {days} days"),
+    }
 }
 
 fn ago(days: i64) -> String {
@@ -202,5 +210,17 @@ fn report_uncovered_hosts(
                 source: route.source,
             });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn last_day_is_not_shown_as_zero_days() {
+        assert_eq!(within(0), "within a day");
+        assert_eq!(within(1), "in 1 day");
+        assert_eq!(within(2), "in 2 days");
     }
 }

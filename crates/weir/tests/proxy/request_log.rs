@@ -252,7 +252,9 @@ fn tap_without_service_lists_the_services() {
 #[test]
 fn tap_shows_matching_requests_while_it_runs() {
     let origin = Origin::start("o");
-    let proxy = Proxy::start("http", &[origin.address()], "");
+    // The variables of the access log's format are not those of the tap.
+    let log = "access_log = { path = \"-\", format = \"{header.x} {query}\" }";
+    let proxy = Proxy::start("http", &[origin.address()], log);
     let mut command = Command::new(PROGRAM);
     Proxy::set_directories(&mut command, &proxy.directory);
     command.args([
@@ -271,7 +273,9 @@ fn tap_shows_matching_requests_while_it_runs() {
     let load = std::thread::spawn(move || {
         for number in 0..600 {
             client.fetch("GET /other HTTP/1.1\r\nHost: h\r\n\r\n");
-            client.fetch(&format!("GET /wanted/{number} HTTP/1.1\r\nHost: h\r\n\r\n"));
+            client.fetch(&format!(
+                "GET /wanted/{number} HTTP/1.1\r\nHost: h\r\nX: 1\r\n\r\n"
+            ));
             std::thread::sleep(Duration::from_millis(20));
         }
     });
@@ -285,6 +289,8 @@ fn tap_shows_matching_requests_while_it_runs() {
             (&line["service"], &line["status"]),
             (&"s".into(), &200.into())
         );
+        let id = line["request_id"].as_str().expect("no identifier");
+        assert_eq!((id.len(), &line["scheme"]), (32, &"http".into()), "{line}");
     }
     tap.kill().expect("send signal");
     tap.wait().expect("wait for the process");

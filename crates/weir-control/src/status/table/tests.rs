@@ -46,6 +46,28 @@ fn lost_access_log_lines_are_reported() {
     );
 }
 
+#[test]
+fn vip_is_omitted_for_services_without_one() {
+    let report = |listen: &str, forward: &str| {
+        let mut report = Report::from(&director());
+        report.services.truncate(1);
+        let service = &mut report.services[0];
+        service.listen = vec![listen.to_owned()];
+        service.forward = forward.to_owned();
+        service.vip = "absent".to_owned();
+        render(&report, &View::default())
+    };
+    assert!(report("tcp/192.0.2.10:80", "nat").contains("  vip absent"));
+    for (listen, forward) in [
+        ("fwmark/7", "nat"),
+        ("fwmark6/7", "nat"),
+        ("tcp/192.0.2.10:80", "socket"),
+    ] {
+        let text = report(listen, forward);
+        assert!(!text.contains("vip"), "{text}");
+    }
+}
+
 /// Returns a report with a pool of 2 000 servers that have long addresses, counters, reasons and probe results. Every
 /// twentieth server is down.
 fn large_report() -> Report {

@@ -1,0 +1,128 @@
+use super::*;
+use weir_config::{Host, parse};
+
+const FILE: &str = r#"
+[pool.web]
+servers = ["10.0.0.5"]
+
+[service.web]
+listen   = ["0.0.0.0:80"]
+forward  = "proxy"
+protocol = "http"
+pool     = "web"
+
+[[route]]
+service = "web"
+path    = "/old/*"
+redirect = "https://{host}{path}"
+
+[[route]]
+service = "web"
+header  = ["X-Beta: yes"]
+status  = 403
+"#;
+
+fn explain(text: &str, headers: &[&str]) -> String {
+    let desired = parse(FILE, &Host::default()).unwrap().desired;
+    let headers: Vec<String> = headers.iter().map(|line| (*line).to_owned()).collect();
+    match Request::parse(text, &headers) {
+        Ok(request) => request
+            .explain(&desired, Some(&Report::default()), Path::new("weir.toml"))
+            .to_string(),
+        Err(error) => error.to_string(),
+    }
+}
+
+#[test]
+fn conditions_on_the_client_need_its_address() {
+    let file = FILE.replace(
+        "header  = [\"X-Beta: yes\"]",
+        "source  = [\"192.0.2.0/24\"]",
+    );
+    let explain = |keys: &str, header: &str, client: Option<&str>| {
+        let file = file.replace(
+            "pool     = \"web\"\n\n",
+            &format!("pool = \"web\"\n{keys}\n"),
+        );
+        let desired = parse(&file, &Host::default()).unwrap().desired;
+        let request = Request::parse("GET http://a.example/", &[header.to_owned()]).unwrap();
+        request
+            .from_client(client.map(|address| address.parse().unwrap()))
+            .explain(&desired, Some(&Report::default()), Path::new("weir.toml"))
+            .to_string()
+    };
+    let refusal = "response 403 from the route";
+    let unknown = explain("", "X: y", None);
+    assert!(unknown.contains("`--client ADDRESS`"), "{unknown}");
+    assert!(!unknown.contains(refusal), "{unknown}");
+    assert!(explain("", "X: y", Some("192.0.2.7")).contains(refusal));
+    let other = explain("", "X: y", Some("198.51.100.7"));
+    assert!(!other.contains(refusal), "{other}");
+    assert!(other.contains("the request has 198.51.100.7"), "{other}");
+    // A trusted proxy sends the client's address.
+    let keys = "trusted = [\"10.0.0.0/8\"]\nclient_ip_header = \"X-Forwarded-For\"";
+    let sent = "X-Forwarded-For: 192.0.2.7";
+    for (client, refuses) in [
+        (None, true),
+        (Some("10.0.0.1"), true),
+        (Some("11.0.0.1"), false),
+    ] {
+        let text = explain(keys, sent, client);
+        assert_eq!(text.contains(refusal), refuses, "{client:?}: {text}");
+    }
+}
+
+#[test]
+fn each_outcome_is_explained() {
+    let explained = [
+        explain("GET http://a.example/old/x?y", &[]),
+        explain("GET http://a.example", &["X-Beta: yes"]),
+        explain("GET http://a.example/", &[]),
+        explain("GET http://a.example:81/", &[]),
+        explain("GET http://a.example/ x", &[]),
+        explain("GET /", &[]),
+        explain("GET http://a/", &["X"]),
+    ];
+    insta::assert_snapshot!(explained.join("\n"));
+}
+
+#[test]
+fn literal_address_selects_the_service_that_listens_there() {
+    let addresses = FILE.replace("\"0.0.0.0:80\"", "\"192.0.2.1:80\"");
+    let desired = parse(&addresses, &Host::default()).unwrap().desired;
+    let explain = |url: &str| {
+        let request = Request::parse(&format!("GET {url}"), &[]).unwrap();
+        request.explain(&desired, None, Path::new("weir.toml"))
+    };
+    for url in [
+        "http://192.0.2.1/",
+        "http://192.0.2.1:80/",
+        "http://a.example/",
+    ] {
+        assert_eq!(explain(url).service.as_deref(), Some("web"), "{url}");
+    }
+    let other = explain("http://192.0.2.9/");
+    assert_eq!(other.service, None);
+    assert_eq!(
+        other.outcome.as_deref(),
+        Some("no http service listens on 192.0.2.9:80; http services listen on 192.0.2.1:80")
+    );
+}
+
+#[test]
+fn received_and_normalized_path_are_shown() {
+    let explained = [
+        explain("GET http://a.example//x/../%6fld/y?z", &[]),
+        explain("GET http://a.example/%zz", &[]),
+    ];
+    insta::assert_snapshot!(explained.join("\n"));
+}
+
+#[test]
+fn host_header_overrides_the_url() {
+    let explained = explain("GET http://127.0.0.1/old/x", &["host: b.example"]);
+    assert!(
+        explained.contains("redirect 302 to https://b.example/old/x"),
+        "{explained}"
+    );
+}
