@@ -12,7 +12,7 @@ use weir_wire::{ArpOperation, ArpPacket, MacAddr, NeighbourMessage, Packet};
 use crate::{ActivePeer, Diagnosis};
 
 /// Time limit for replies.
-const TIMEOUT: Duration = Duration::from_millis(300);
+pub(crate) const TIMEOUT: Duration = Duration::from_millis(300);
 
 const ETHERTYPE_ARP: u16 = 0x0806;
 const ETHERTYPE_IPV6: u16 = 0x86dd;
@@ -24,7 +24,7 @@ const NEXT_HEADER_OFFSET: usize = 14 + 6;
 const ICMPV6: u8 = 58;
 
 /// A reply from another machine: the address in the query, and the machine's link address.
-type Claim = (IpAddr, String);
+pub(crate) type Claim = (IpAddr, String);
 
 /// The findings about other machines that reply to queries for VIPs.
 #[derive(Debug, Default)]
@@ -53,38 +53,55 @@ pub(crate) fn claimants(
     let mut found = Claimants::default();
     let is_usable = |link: &&Link| link.up && link.carrier && !link.loopback;
     for link in state.links.values().filter(is_usable) {
-        let Some(mac) = link.mac.map(|mac| MacAddr::new(mac.octets())) else {
-            continue;
-        };
         let mut claims = BTreeSet::new();
         for is_ipv4 in [true, false] {
             let of_family = |address: &IpAddr| address.is_ipv4() == is_ipv4;
             let queried_vips = vips.iter().copied().filter(of_family);
             let peers = active_peers.iter().map(|peer| peer.address);
             let queried: Vec<IpAddr> = queried_vips.chain(peers.filter(of_family)).collect();
-            // Segments with other subnets are queried too, because machines with AnyIP or a misplaced VIP reply there.
-            let sender = state.addresses.iter().find_map(|address| {
-                let matches = address.ifindex == link.index && address.ip.is_ipv4() == is_ipv4;
-                (matches && !vips.contains(&address.ip) && !address.tentative).then_some(address.ip)
-            });
-            let Some(sender) = sender.filter(|_| !vips.is_empty() && !queried.is_empty()) else {
-                continue;
-            };
-            let ethertype = if is_ipv4 {
-                ETHERTYPE_ARP
-            } else {
-                ETHERTYPE_IPV6
-            };
-            let query = |address| query(mac, sender, address);
-            // Without the capability to send frames, nothing is reported.
-            let replies = query_all(link.index, ethertype, &queried, &query, &|frame| {
-                parse_claim(frame, mac).filter(|(address, _)| queried.contains(address))
-            });
-            claims.extend(replies.unwrap_or_default());
+            if !vips.is_empty() {
+                claims.extend(claims_on(link, (state, vips), &queried, TIMEOUT));
+            }
         }
         known.examine(&link.name, vips, &claims, &mut found);
     }
     found
+}
+
+/// Returns the replies of other machines on a device's segment to queries for `queried` that arrive within `limit`. The
+/// addresses in `queried` have the same family. The source of the queries is an address of the device that is not in
+/// `vips`; without such an address, or without the capability to send frames, the result is empty.
+pub(crate) fn claims_on(
+    link: &Link,
+    (state, vips): (&NetState, &BTreeSet<IpAddr>),
+    queried: &[IpAddr],
+    limit: Duration,
+) -> BTreeSet<Claim> {
+    let mac = link.mac.map(|mac| MacAddr::new(mac.octets()));
+    let is_ipv4 = queried.first().map(IpAddr::is_ipv4);
+    let (Some(mac), Some(is_ipv4)) = (mac, is_ipv4) else {
+        return BTreeSet::new();
+    };
+    // Segments with other subnets are queried too, because machines with AnyIP or a misplaced VIP reply there.
+    let sender = state.addresses.iter().find_map(|address| {
+        let matches = address.ifindex == link.index && address.ip.is_ipv4() == is_ipv4;
+        (matches && !vips.contains(&address.ip) && !address.tentative).then_some(address.ip)
+    });
+    let Some(sender) = sender else {
+        return BTreeSet::new();
+    };
+    let ethertype = if is_ipv4 {
+        ETHERTYPE_ARP
+    } else {
+        ETHERTYPE_IPV6
+    };
+    let frames = queried
+        .iter()
+        .filter_map(|address| query(mac, sender, *address));
+    let replies = query_all((link.index, ethertype), frames, limit, &|frame| {
+        parse_claim(frame, mac).filter(|(address, _)| queried.contains(address))
+    });
+    replies.unwrap_or_default()
 }
 
 /// The machines that are known and may reply.
@@ -346,22 +363,21 @@ fn parse_claim(frame: &[u8], local: MacAddr) -> Option<Claim> {
     }
 }
 
-/// Sends a query for each address and returns the claims that arrive within [`TIMEOUT`].
+/// Sends the queries on a device and returns the claims that arrive within `limit`.
 ///
 /// # Errors
 /// Fails if frames cannot be sent on the device.
 fn query_all(
-    ifindex: u32,
-    ethertype: u16,
-    addresses: &[IpAddr],
-    query: &dyn Fn(IpAddr) -> Option<Vec<u8>>,
+    (ifindex, ethertype): (u32, u16),
+    queries: impl Iterator<Item = Vec<u8>>,
+    limit: Duration,
     parse: &dyn Fn(&[u8]) -> Option<Claim>,
 ) -> Result<BTreeSet<Claim>, weir_sys::Error> {
     let socket = FrameSocket::open_listener(ifindex, ethertype)?;
-    for frame in addresses.iter().filter_map(|address| query(*address)) {
+    for frame in queries {
         socket.send(ifindex, &frame)?;
     }
-    let (deadline, mut frame) = (Instant::now() + TIMEOUT, [0; 128]);
+    let (deadline, mut frame) = (Instant::now() + limit, [0; 128]);
     let mut claims = BTreeSet::new();
     loop {
         let remaining = deadline.saturating_duration_since(Instant::now());

@@ -52,8 +52,10 @@ pub(crate) fn down_server(
             ),
             false => (
                 "it gets no new flows: its replies to clients do not return through this machine, which must be its \
-                 default gateway; or its application does not run",
-                format!("if its application is running, {route}; otherwise start it"),
+                 default gateway; or its application does not run, or a firewall drops the port",
+                format!(
+                    "if its application is running and no firewall drops the port, {route}; otherwise correct that"
+                ),
             ),
         };
         return Diagnosis::new(observation, consequence).fix(fix);
@@ -74,9 +76,12 @@ fn application_fix(server: &ServerReport) -> String {
     let start = match (parse_ip(&server.address), has_no_response) {
         (Some(address), true) => format!(
             "if ping -c 1 {address} receives no reply, start the server or correct its network; otherwise start its \
-             application"
+             application, correct the firewall that drops the port"
         ),
-        _ => "start its application".to_owned(),
+        (None, true) => {
+            "start its application, correct the firewall that drops the port".to_owned()
+        }
+        (_, false) => "start its application".to_owned(),
     };
     let correct = "or correct its address and the check in the configuration";
     match is_direct {
@@ -269,8 +274,13 @@ mod tests {
             silent.starts_with("if ping -c 1 10.0.0.5 receives no reply"),
             "{silent}"
         );
+        // The machine replies to ping, and a closed port is refused.
+        let firewall =
+            "otherwise start its application, correct the firewall that drops the port, or correct";
+        assert!(silent.contains(firewall), "{silent}");
         let refused = fix("10.0.0.5:80: connection refused");
         assert!(refused.starts_with("start its application"), "{refused}");
+        assert!(!refused.contains("firewall"), "{refused}");
         let other_address = fix("server up, path broken: connection refused at 10.0.0.10:80");
         assert!(
             other_address.contains("listen on the VIP"),

@@ -12,6 +12,7 @@ mod director;
 mod down;
 pub mod duplicate;
 pub mod firewall;
+pub mod gateway;
 mod interface;
 pub mod manager;
 mod reach;

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use weir_model::Desired;
+use weir_model::{Desired, Forward, Server, Service};
 use weir_netlink::{NetState, resolve};
 
 use crate::{ServerReport, claimant, interface};
@@ -30,6 +30,14 @@ pub(crate) fn return_route_fix(
     (desired, state): (&Desired, &NetState),
 ) -> String {
     let address = parse_ip(&server.address);
+    let header = weir_config::header(&["service", service]);
+    if let Some(other) = address.and_then(|server| service_with_direct_replies(server, desired)) {
+        return format!(
+            "set `snat = true` in {header}; this machine must not be the server's default gateway, because it would \
+             drop the replies of {}, whose source is the VIP",
+            other.name
+        );
+    }
     let gateway = address.and_then(|server| local_address_near(server, desired, state));
     let gateway = gateway.map(|gateway| gateway.to_string());
     let gateway = gateway.unwrap_or_else(|| "DIRECTOR".to_owned());
@@ -39,9 +47,23 @@ pub(crate) fn return_route_fix(
     };
     format!(
         "on the server: ip {family}route replace default via {gateway}; for clients on its own segment, a route to \
-         them via {gateway}; or `snat = true` in {}",
-        weir_config::header(&["service", service])
+         them via {gateway}; or `snat = true` in {header}"
     )
+}
+
+/// Returns a service with an IPv4 VIP for which the server replies directly to clients.
+fn service_with_direct_replies(server: IpAddr, desired: &Desired) -> Option<&Service> {
+    desired.services.iter().find(|service| {
+        let pool = desired.pool(&service.pool).into_iter();
+        let mut servers = pool.flat_map(|pool| &pool.servers);
+        let replies_directly = |it: &Server| match it.forward_in(service) {
+            Forward::Direct | Forward::Tunnel | Forward::L3dsr => true,
+            Forward::Nat | Forward::Socket => false,
+        };
+        let mut listeners = service.listen.iter();
+        listeners.any(|listener| listener.address.is_ipv4())
+            && servers.any(|it| it.address == server && replies_directly(it))
+    })
 }
 
 /// Parses a server's address, with or without a port.
@@ -58,4 +80,32 @@ fn local_address_near(server: IpAddr, desired: &Desired, state: &NetState) -> Op
         !vips.contains(&address.ip) && interface::network_of(address).contains(server)
     });
     address.map(|address| address.ip)
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_config::{Host, parse};
+
+    use super::*;
+
+    /// The director drops packets whose source is the VIP.
+    #[test]
+    fn director_is_no_gateway_of_servers_that_reply_from_a_vip() {
+        let nat = "[pool.web]\nservers = [\"10.0.0.5\"]\n[service.web]\nlisten = [\"10.0.0.10:80\"]\n\
+                   forward = \"nat\"\npool = \"web\"\n";
+        let other =
+            "[service.other]\nlisten = [\"10.0.0.11:80\"]\nforward = \"direct\"\npool = \"web\"\n";
+        let server = ServerReport {
+            address: "10.0.0.5:80".to_owned(),
+            forward: "nat".to_owned(),
+            ..ServerReport::default()
+        };
+        for (text, is_gateway) in [(nat.to_owned(), true), (format!("{nat}{other}"), false)] {
+            let desired = parse(&text, &Host::default()).unwrap().desired;
+            let fix = return_route_fix("web", &server, (&desired, &NetState::default()));
+            assert_eq!(fix.contains("route replace default"), is_gateway, "{fix}");
+            assert_eq!(fix.contains("the replies of other"), !is_gateway, "{fix}");
+            assert!(fix.contains("`snat = true` in [service.web]"), "{fix}");
+        }
+    }
 }

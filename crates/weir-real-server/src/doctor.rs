@@ -4,24 +4,26 @@
 //! listening sockets, ARP, firewalls, and settings that are lost at the next boot. With `fix`, makes the changes that
 //! `up` would make; without it, makes no changes.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, SocketAddr};
+use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::path::Path;
 
-use weir_netlink::{Netlink, TcpState, tcp_sockets};
+use weir_netlink::Netlink;
 
 use crate::apply::{Host, reconcile};
 use crate::desired::DesiredState;
+use crate::dropped_packet::dropped_packets;
 use crate::entry::{Role, host_prefix};
 use crate::error::Result;
+use crate::listener;
 use crate::plan::{self, ActualState, Record, Step};
 use crate::request::Options;
 use crate::state::{self, State};
 use crate::unmanaged_vip;
 use weir_dataplane::real_server::object_id;
-use weir_doctor::firewall::{self, INBOUND, OUTBOUND, Packet, PacketFilter, Ruleset, Side};
+use weir_doctor::firewall;
 use weir_doctor::manager::{self, AssignedVip};
-use weir_doctor::{Diagnosis, boot_setting, checksum, conntrack, duplicate, source};
+use weir_doctor::{Diagnosis, boot_setting, checksum, conntrack, duplicate, gateway, source};
 
 /// Returns the problems that are visible from this machine.
 ///
@@ -51,7 +53,10 @@ pub async fn doctor(options: &Options, fix: bool) -> Result<Vec<Diagnosis>> {
         &actual,
         &record,
     ));
-    findings.extend(missing_listeners(&desired));
+    let listeners = listener::listeners();
+    if let Some(listeners) = &listeners {
+        findings.extend(listener::missing_listeners(&desired, listeners));
+    }
     findings.extend(forwarding_loop(&desired, &actual));
     findings.extend(vip_problems(&desired, &actual).await?);
     if !desired.entries.is_empty() {
@@ -59,7 +64,8 @@ pub async fn doctor(options: &Options, fix: bool) -> Result<Vec<Diagnosis>> {
         findings.extend(conntrack::nearly_full_table());
         let firewall = firewall::read();
         findings.extend(firewall.unreadable);
-        findings.extend(dropped_packets(&desired, &firewall.rules));
+        let listeners = listeners.unwrap_or_default();
+        findings.extend(dropped_packets(&desired, &firewall.rules, &listeners));
     }
     // The VIPs on `lo` may have been prepared without Weir.
     if desired.entries.is_empty() && unmanaged_vips.is_empty() {
@@ -74,7 +80,8 @@ pub async fn doctor(options: &Options, fix: bool) -> Result<Vec<Diagnosis>> {
     Ok(findings)
 }
 
-/// Reports VIPs that are not usable, will be removed, or can become the source of the machine's own packets.
+/// Reports VIPs that are not usable, will be removed, can become the source of the machine's own packets, or are on the
+/// default gateway.
 async fn vip_problems(desired: &DesiredState, actual: &ActualState) -> Result<Vec<Diagnosis>> {
     let netlink = Netlink::open()?;
     let addresses = netlink.addresses().await?;
@@ -102,6 +109,8 @@ async fn vip_problems(desired: &DesiredState, actual: &ActualState) -> Result<Ve
         .collect();
     findings.extend(manager::removed_vips(&assigned));
     findings.extend(source::vip_sources(&vips, &addresses, is_loopback, &netlink).await?);
+    let replies_from = desired.entries.iter().map(|entry| entry.vip).collect();
+    findings.extend(gateway::gateways_with_vips(&replies_from, &netlink).await?);
     Ok(findings)
 }
 
@@ -160,38 +169,6 @@ fn misplaced_vips(desired: &DesiredState, actual: &ActualState) -> Vec<Diagnosis
     findings
 }
 
-/// Reports TCP ports of VIPs without a listening socket. Nothing is reported if the sockets cannot be read.
-fn missing_listeners(desired: &DesiredState) -> Vec<Diagnosis> {
-    let Ok(sockets) = tcp_sockets(&[TcpState::Listen]) else {
-        return Vec::new();
-    };
-    let listeners: Vec<SocketAddr> = sockets.iter().map(|socket| socket.local).collect();
-    let mut findings = Vec::new();
-    let ports = desired.entries.iter().filter_map(|entry| {
-        let (first, last) = entry.ports?;
-        (first == last && entry.role.needs_loopback_vip()).then_some((entry.vip, first))
-    });
-    for (vip, port) in ports.collect::<BTreeSet<_>>() {
-        let on_port = || listeners.iter().filter(|local| local.port() == port);
-        if on_port().any(|local| accepts(*local, vip)) {
-            continue;
-        }
-        let observation = match on_port().next() {
-            Some(other) => {
-                format!("a socket listens on {other}, but none on port {port} of the VIP {vip}")
-            }
-            None => format!("no socket listens on port {port}"),
-        };
-        findings.push(
-            Diagnosis::new(observation, "client connections to the VIP are rejected").fix(format!(
-                "configure the server program to listen on {}",
-                SocketAddr::new(vip, port)
-            )),
-        );
-    }
-    findings
-}
-
 /// Reports settings made by `up` that are lost at the next boot, unless a program calls `up` at boot.
 fn settings_lost_at_boot(record: &Record, root: &Path) -> Vec<Diagnosis> {
     let settings = record.sysctls.iter();
@@ -208,52 +185,6 @@ fn settings_lost_at_boot(record: &Record, root: &Path) -> Vec<Diagnosis> {
          are dropped. Alternatives to the fix: systemctl enable weir-real-server@VIP, or another unit that runs weir \
          real-server up",
     )
-}
-
-/// Reports firewall rules that drop client packets or the replies to them.
-fn dropped_packets(desired: &DesiredState, rules: &Ruleset) -> Vec<Diagnosis> {
-    let mut findings = Vec::new();
-    for entry in &desired.entries {
-        let has_vip = entry.role.needs_loopback_vip();
-        // If the VIP need not be on `lo`, packets are addressed to the server's own address.
-        let port = entry
-            .ports
-            .and_then(|(first, last)| (first == last).then_some(first));
-        let (mut syn, mut reply) = (Packet::syn(entry.vip, port), Packet::reply(entry.vip, port));
-        if !has_vip {
-            (syn.destination, reply.source) = (None, None);
-        }
-        let filter = |side| {
-            PacketFilter::all(entry.vip.is_ipv4(), side, port)
-                .with_addresses(has_vip.then_some(entry.vip))
-        };
-        let consequence = "clients of this server receive no reply";
-        if let Some(drop) = rules.find_drop(syn, INBOUND) {
-            findings.push(firewall::diagnosis(
-                &drop,
-                &format!("client packets for {entry}"),
-                consequence,
-                &filter(Side::Destination),
-            ));
-        } else {
-            findings.extend(conntrack::missing_pickup(rules, syn));
-        }
-        if let Some(drop) = rules.find_drop(reply, OUTBOUND) {
-            findings.push(firewall::diagnosis(
-                &drop,
-                &format!("replies from {entry}"),
-                consequence,
-                &filter(Side::Source),
-            ));
-        }
-    }
-    findings
-}
-
-/// Returns whether a socket that listens on `local` accepts connections to the VIP.
-fn accepts(local: SocketAddr, vip: IpAddr) -> bool {
-    let is_wildcard = local.ip().is_unspecified();
-    local.ip() == vip || is_wildcard && (local.is_ipv6() || vip.is_ipv4())
 }
 
 /// Reports a server that forwards IP packets but does not have the VIP: it sends packets for the VIP back to the

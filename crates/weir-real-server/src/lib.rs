@@ -10,8 +10,10 @@
 mod apply;
 pub mod desired;
 mod doctor;
+mod dropped_packet;
 pub mod entry;
 mod error;
+mod listener;
 pub mod plan;
 mod problem;
 mod report;

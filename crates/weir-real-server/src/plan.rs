@@ -259,7 +259,7 @@ fn program_step(
     record: &Record,
     object: u64,
 ) -> Option<Step> {
-    let rules = desired.rules(&local_addresses(desired, actual));
+    let rules = desired.rules(&local_addresses(desired, actual, record));
     let observed = &actual.programs;
     if !rules.needs_ingress() {
         let needs_removal =
@@ -317,18 +317,20 @@ pub(crate) fn receiving_interfaces<'a>(
         .collect()
 }
 
-/// Returns the host's own addresses that other hosts can reach, without the VIPs.
-fn local_addresses(desired: &DesiredState, actual: &ActualState) -> Vec<IpAddr> {
+/// Returns the host's own addresses that other hosts can reach, without the VIPs and without the addresses that Weir
+/// added to `lo`: those that are not VIPs any more are removed after the programs are attached.
+fn local_addresses(desired: &DesiredState, actual: &ActualState, record: &Record) -> Vec<IpAddr> {
     let vips: BTreeSet<IpAddr> = desired.entries.iter().map(|entry| entry.vip).collect();
-    let all = actual
-        .interfaces
-        .iter()
-        .flat_map(|interface| &interface.addresses)
-        .map(|(address, _)| *address);
-    all.filter(|address| {
-        !address.is_loopback() && !is_link_local(*address) && !vips.contains(address)
-    })
-    .collect()
+    let mut local = Vec::new();
+    for interface in &actual.interfaces {
+        let addresses = interface.addresses.iter().map(|(address, _)| *address);
+        local.extend(addresses.filter(|address| {
+            let is_added = interface.loopback && record.addresses.contains(address);
+            let is_reachable = !address.is_loopback() && !is_link_local(*address);
+            is_reachable && !is_added && !vips.contains(address)
+        }));
+    }
+    local
 }
 
 fn loopback_addresses(actual: &ActualState) -> impl Iterator<Item = IpAddr> {

@@ -44,7 +44,7 @@ fn string_field(object: &Value, key: &str) -> String {
 
 impl Ruleset {
     /// Parses the output of nft. Returns `None` if the output is malformed.
-    pub(crate) fn parse(json: &str) -> Option<Self> {
+    pub fn parse(json: &str) -> Option<Self> {
         let document: Value = serde_json::from_str(json).ok()?;
         let mut ruleset = Self::default();
         for object in document.get("nftables")?.as_array()? {

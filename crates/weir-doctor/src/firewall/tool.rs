@@ -40,19 +40,31 @@ pub struct PacketFilter {
     is_ipv4: bool,
     side: Side,
     addresses: Vec<IpAddr>,
-    port: Option<u16>,
+    ports: Vec<u16>,
     mark: Option<u32>,
 }
 
+/// Maximum number of ports in an iptables rule (XT_MULTI_PORTS).
+const MAX_IPTABLES_PORTS: usize = 15;
+
 impl PacketFilter {
     /// Selects TCP packets with this port on `side`, or all packets without a port.
-    pub const fn all(is_ipv4: bool, side: Side, port: Option<u16>) -> Self {
+    pub fn all(is_ipv4: bool, side: Side, port: Option<u16>) -> Self {
         Self {
             is_ipv4,
             side,
             addresses: Vec::new(),
-            port,
+            ports: port.into_iter().collect(),
             mark: None,
+        }
+    }
+
+    /// Selects TCP packets with one of these ports.
+    #[must_use]
+    pub fn with_ports(self, ports: impl IntoIterator<Item = u16>) -> Self {
+        Self {
+            ports: ports.into_iter().collect(),
+            ..self
         }
     }
 
@@ -66,7 +78,7 @@ impl PacketFilter {
     }
 
     /// Selects packets with a firewall mark.
-    pub const fn marked(is_ipv4: bool, mark: u32) -> Self {
+    pub fn marked(is_ipv4: bool, mark: u32) -> Self {
         let mut filter = Self::all(is_ipv4, Side::Destination, None);
         filter.mark = Some(mark);
         filter
@@ -89,13 +101,15 @@ impl PacketFilter {
             (None, 1) => format!("{family} {side}addr {}", self.join_addresses("")),
             (None, _) => format!("{family} {side}addr '{{ {} }}'", self.join_addresses(", ")),
         };
-        if let Some(port) = self.port {
-            words += &format!(" tcp {side}port {port}");
+        match self.ports.as_slice() {
+            [] => {}
+            [port] => words += &format!(" tcp {side}port {port}"),
+            ports => words += &format!(" tcp {side}port '{{ {} }}'", join_ports(ports, ", ")),
         }
         words
     }
 
-    fn iptables_options(&self) -> String {
+    fn iptables_options(&self, ports: &[u16]) -> String {
         let (address, port) = match self.side {
             Side::Source => ("-s", "--sport"),
             Side::Destination => ("-d", "--dport"),
@@ -104,14 +118,24 @@ impl PacketFilter {
         if !self.addresses.is_empty() {
             words.push(format!("{address} {}", self.join_addresses(",")));
         }
-        if let Some(number) = self.port {
-            words.push(format!("-p tcp {port} {number}"));
+        match ports {
+            [] => {}
+            [number] => words.push(format!("-p tcp {port} {number}")),
+            ports => words.push(format!(
+                "-p tcp -m multiport {port}s {}",
+                join_ports(ports, ",")
+            )),
         }
         if let Some(mark) = self.mark {
             words.push(format!("-m mark --mark {mark}"));
         }
         words.join(" ")
     }
+}
+
+fn join_ports(ports: &[u16], separator: &str) -> String {
+    let texts: Vec<String> = ports.iter().map(ToString::to_string).collect();
+    texts.join(separator)
 }
 
 impl Tool {
@@ -123,11 +147,52 @@ impl Tool {
                 filter.nft_expression()
             ),
             Self::Iptables | Self::Ip6tables => {
-                format!(
-                    "{self} -t {table} -I {chain} {} -j ACCEPT",
-                    filter.iptables_options()
-                )
+                let command = |ports: &[u16]| {
+                    let options = filter.iptables_options(ports);
+                    format!("{self} -t {table} -I {chain} {options} -j ACCEPT")
+                };
+                let rules = filter.ports.chunks(MAX_IPTABLES_PORTS);
+                match filter.ports.is_empty() {
+                    true => command(&[]),
+                    false => rules.map(command).collect::<Vec<_>>().join(" && "),
+                }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn command_accepts_all_ports_of_the_filter() {
+        let vip: IpAddr = [10, 0, 0, 10].into();
+        let command = |tool: Tool, side, ports: &[u16]| {
+            let filter = PacketFilter::all(true, side, None).with_addresses([vip]);
+            tool.accept("filter", "INPUT", &filter.with_ports(ports.iter().copied()))
+        };
+        for (tool, ports, expected) in [
+            (Tool::Nft, &[][..], "daddr 10.0.0.10 accept"),
+            (Tool::Nft, &[80], "daddr 10.0.0.10 tcp dport 80 accept"),
+            (Tool::Nft, &[80, 443], "tcp dport '{ 80, 443 }' accept"),
+            (Tool::Iptables, &[], "-I INPUT -d 10.0.0.10 -j ACCEPT"),
+            (Tool::Iptables, &[80], "-d 10.0.0.10 -p tcp --dport 80 -j"),
+            (
+                Tool::Iptables,
+                &[80, 443],
+                "-p tcp -m multiport --dports 80,443 -j",
+            ),
+        ] {
+            let found = command(tool, Side::Destination, ports);
+            assert!(found.contains(expected), "{found}");
+        }
+        let many: Vec<u16> = (1..=16).collect();
+        let found = command(Tool::Iptables, Side::Source, &many);
+        assert!(
+            found.contains("--sports 1,2,3,4,5,6,7,8,9,10,11,12,13,14,15 -j ACCEPT && "),
+            "{found}"
+        );
+        assert!(found.ends_with("-p tcp --sport 16 -j ACCEPT"), "{found}");
     }
 }

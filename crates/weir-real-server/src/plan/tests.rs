@@ -228,6 +228,23 @@ fn programs_are_attached_again_after_build_hook_or_address_change() {
 }
 
 #[test]
+fn partial_down_leaves_nothing_to_change() {
+    for forward in [Forward::Tunnel, Forward::L3dsr] {
+        let up = desired(forward, &["192.0.2.10:80", "192.0.2.11:81"], &[]);
+        let steps = plan(&up, &host(), &Record::default(), OBJECT);
+        let (actual, record) = apply_steps(host(), Record::default(), &steps);
+        let remaining = up.without(&["192.0.2.10".parse().unwrap()]);
+        let steps = plan(&remaining, &actual, &record, OBJECT);
+        assert_eq!(
+            text(&steps),
+            "attach programs to eth0 ingress\nremove 192.0.2.10 from lo"
+        );
+        let (actual, record) = apply_steps(actual, record, &steps);
+        assert_eq!(plan(&remaining, &actual, &record, OBJECT), [], "{forward}");
+    }
+}
+
+#[test]
 fn all_problems_of_the_host_are_returned() {
     let mut conflicting = host();
     conflicting.interfaces[1]

@@ -7,10 +7,14 @@ pub(super) const DOCTOR: [&str; 2] = ["real-server", "doctor"];
 
 /// Returns a network without faults: one server behind a director, prepared for the VIP's port 80.
 pub(super) fn prepared_world() -> World {
+    prepared_for(&format!("{}:80", Family::V4.vip()))
+}
+
+/// Like [`prepared_world`], with a VIP as the argument of `weir real-server up`.
+fn prepared_for(vip: &str) -> World {
     let mut world = World::new(1);
     world.start_nginx(64);
-    let vip = Family::V4.vip().to_string();
-    world.prepare_direct_servers(&format!("{vip}:80"));
+    world.prepare_direct_servers(&vip);
     world.start_daemon(&config("direct").replace(&format!(", \"{}\"", Family::V4.server(1)), ""));
     assert_fixed_by_command(&world, "server0", &DOCTOR, "only until the next boot");
     wait_for("a response from the server", TIMEOUT, || {
@@ -96,6 +100,164 @@ fn server_firewall_rules_are_reported() {
     assert!(is_reachable(&world));
     let (code, text) = run_on(&world, "server0", &DOCTOR);
     assert_eq!(code, 0, "{text}");
+}
+
+/// The VIP has no port, so the rules are evaluated for the port on which nginx listens.
+#[test]
+fn rules_that_drop_a_listening_port_are_reported() {
+    if !privileged() {
+        return;
+    }
+    let mut world = prepared_for(&Family::V4.vip().to_string());
+    let closed = "table inet fw {\n chain input {\n type filter hook input priority 0; policy drop;\n\
+                  ct state established,related accept\n iifname lo accept\n tcp dport 22 accept\n\
+                  meta l4proto { icmp, icmpv6 } accept\n }\n}";
+    assert_blocking_rules_reported(
+        &world,
+        closed,
+        "the chain `inet fw input` of nftables drops client packets for 10.71.0.10:80 direct because of its policy",
+    );
+    assert_blocking_rules_reported(
+        &world,
+        "table inet fw {\n chain input {\n type filter hook input priority 0; policy accept;\n\
+         ip daddr 10.71.0.10 tcp dport 80 drop\n }\n}",
+        "drops client packets for 10.71.0.10:80 direct because of its rule",
+    );
+    // The firewall lets clients reach the service, and deliberately drops another port.
+    world.start_nginx_on("server0", 1, ":9100");
+    let open = closed.replace("dport 22", "dport { 22, 80 }");
+    std::fs::write(world.path("rules.nft"), open).expect("write the file");
+    let line = format!("nft -f {}", world.path("rules.nft").display());
+    run_shell(&world, "server0", &line);
+    assert!(is_reachable(&world));
+    let (code, text) = run_on(&world, "server0", &DOCTOR);
+    assert_eq!(code, 0, "{text}");
+}
+
+/// Connects a client on another network to the director and to another router.
+fn add_remote_client(world: &mut World) {
+    world.add_router("router", 50);
+    world.register_namespace("remote");
+    let [remote, director, router] =
+        ["remote", "director", "router"].map(|host| world.namespace(host));
+    world::sh(&format!(
+        "ip netns add {remote} && ip -n {remote} link set lo up\n\
+         ip -n {director} link add eth1 type veth peer name eth0 netns {remote}\n\
+         ip -n {router} link add eth1 type veth peer name eth1 netns {remote}\n\
+         ip netns exec {director} sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1\n\
+         for device in eth0 eth1; do\n\
+           ip netns exec {remote} sysctl -qw net.ipv6.conf.$device.accept_dad=0\n\
+           ip netns exec {remote} ethtool -K $device tx off && ip -n {remote} link set $device up\n\
+         done\n\
+         ip -n {director} link set eth1 up && ip -n {router} link set eth1 up"
+    ));
+    world.ip("director", "addr add 10.72.0.1/24 dev eth1");
+    world.ip("director", "addr add fd72::1/64 dev eth1 nodad");
+    world.ip("remote", "addr add 10.72.0.2/24 dev eth0");
+    world.ip("remote", "addr add fd72::2/64 dev eth0 nodad");
+    world.ip("remote", "route add default via 10.72.0.1");
+    world.ip("remote", "-6 route add default via fd72::1");
+    world.ip("router", "route add 10.72.0.2/32 dev eth1");
+}
+
+/// The director drops IPv4 packets whose source is one of its own addresses, and forwards such IPv6 packets.
+#[test]
+fn director_as_default_gateway_is_reported() {
+    if !privileged() {
+        return;
+    }
+    let mut world = World::new(1);
+    add_remote_client(&mut world);
+    world.start_nginx(64);
+    let (v4, v6) = (Family::V4.vip().to_string(), Family::V6.vip().to_string());
+    world.prepare_servers(&["--forward", "direct", "--vip", &v4, "--vip", &v6]);
+    world.ip("server0", "route add default via 10.71.0.3");
+    world.ip("server0", "-6 route add default via fd71::3");
+    world.start_daemon(&format!(
+        "[node]\ninterfaces = [\"eth0\", \"eth1\"]\n[pool.web]\nservers = [\"{}\"]\n[pool.six]\nservers = [\"{}\"]\n\
+         [service.web]\nlisten = [\"{v4}:80\"]\npool = \"web\"\nforward = \"direct\"\n\
+         [service.six]\nlisten = [\"[{v6}]:80\"]\npool = \"six\"\nforward = \"direct\"\n",
+        Family::V4.server(0),
+        Family::V6.server(0),
+    ));
+    let is_reached_from = |host: &str, vip: &str| {
+        let line = format!("curl -s -f -o /dev/null -m 2 http://{vip}/name");
+        world.output(host, &line).status.success()
+    };
+    let six = format!("[{v6}]");
+    wait_for("responses from the server", TIMEOUT, || {
+        is_reached_from("client", &v4) && is_reached_from("remote", &six)
+    });
+    assert!(
+        !is_reached_from("remote", &v4),
+        "this is the reported fault"
+    );
+    let seen = "the default gateway 10.71.0.3 is the director, which has the VIP 10.71.0.10: it drops replies whose \
+                source is the VIP";
+    let fix = fix_command(&world, "server0", &DOCTOR, seen).expect("a finding");
+    assert!(fix.contains("route replace default via ROUTER"), "{fix}");
+    let is_reported = || fix_command(&world, "server0", &DOCTOR, "is the director").is_some();
+
+    // A rule gives only the replies from the VIP another gateway.
+    world.ip("server0", "route add default via 10.71.0.50 table 71");
+    world.ip("server0", "rule add from 10.71.0.10 lookup 71");
+    assert!(is_reached_from("remote", &v4) && !is_reported());
+    world.ip("server0", "rule del from 10.71.0.10 lookup 71");
+    assert!(is_reported());
+    world.ip("server0", "route replace default via 10.71.0.50");
+    assert!(is_reached_from("remote", &v4) && !is_reported());
+
+    // A router with proxy ARP also replies to requests for the VIP.
+    world.ip("director", "addr del 10.71.0.10/32 dev eth0");
+    world.ip("router", "route add default dev eth1");
+    run_shell(
+        &world,
+        "router",
+        "sysctl -qw net.ipv4.conf.eth0.proxy_arp=1",
+    );
+    world.ip("router", "route add 10.71.0.10/32 dev eth1");
+    run_shell(
+        &world,
+        "router",
+        "sysctl -qw net.ipv4.neigh.eth0.proxy_delay=0",
+    );
+    let resolves = || {
+        world.output("client", "ping -c 1 -W 1 10.71.0.10");
+        let neighbour = world.output("client", "ip neigh show to 10.71.0.10");
+        String::from_utf8_lossy(&neighbour.stdout).contains("lladdr")
+    };
+    world.ip("client", "neigh flush dev eth0");
+    wait_for("a reply of the router", TIMEOUT, resolves);
+    assert!(!is_reported());
+}
+
+/// `down` with VIPs leaves the settings for the other VIPs in place.
+#[test]
+fn partial_down_is_not_reported_as_a_change() {
+    if !privileged() {
+        return;
+    }
+    let world = World::new(1);
+    let run = |arguments: &[&str]| {
+        let (code, text) = run_on(&world, "server0", arguments);
+        assert!(code == 0, "{arguments:?}: {text}");
+        text
+    };
+    let up = ["real-server", "up", "--forward"];
+    let tunnel = ["tunnel", "--tunnel", "gue", "--vip", "10.71.0.32"];
+    run(&[&up[..], &tunnel].concat());
+    let l3dsr = ["l3dsr", "--dscp", "10", "--vip", "10.71.0.34"];
+    run(&[&up[..], &l3dsr].concat());
+    let show = ["real-server", "show"];
+    assert!(run(&show).contains("all settings are in place"));
+    let steps = run(&["real-server", "down", "--vip", "10.71.0.32"]);
+    assert!(steps.contains("remove 10.71.0.32 from lo"), "{steps}");
+    let text = run(&show);
+    assert!(text.contains("all settings are in place"), "{text}");
+    assert_eq!(
+        fix_command(&world, "server0", &DOCTOR, "changed since"),
+        None
+    );
 }
 
 /// nft does not list the rules of iptables-legacy.

@@ -1,0 +1,153 @@
+//! Reports default gateways of a server that have one of its VIPs. Linux drops an IPv4 packet whose source is one of its
+//! own addresses (`fib_validate_source` in net/ipv4/fib_frontend.c), so such a gateway does not forward the server's replies. It
+//! forwards IPv6 packets with these sources, so IPv6 VIPs are not examined.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
+
+use weir_netlink::{Netlink, RouteKind};
+
+use crate::Diagnosis;
+use crate::claimant::{Claim, TIMEOUT, claims_on};
+
+/// A documentation address (RFC 5737), which has no route of its own. Packets to it use the default route, and a machine
+/// that replies to queries for it replies for any address (proxy ARP).
+const REMOTE: IpAddr = IpAddr::V4(Ipv4Addr::new(198, 51, 100, 1));
+
+/// Time limit for replies of machines with proxy ARP, which Linux delays by up to 0.8 s (`proxy_delay`).
+const PROXY_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Reports default gateways with the same link address as the machine that replies to queries for a VIP. Waits for
+/// replies, up to the time limit, for each gateway.
+///
+/// # Errors
+/// Fails if the network state cannot be read.
+pub async fn gateways_with_vips(
+    vips: &BTreeSet<IpAddr>,
+    netlink: &Netlink,
+) -> Result<Vec<Diagnosis>, weir_netlink::Error> {
+    let state = netlink.read_tables().await?;
+    let mut gateways: BTreeMap<(u32, IpAddr), BTreeSet<IpAddr>> = BTreeMap::new();
+    for vip in vips.iter().filter(|vip| vip.is_ipv4()) {
+        let is_local = state.addresses.iter().any(|address| address.ip == *vip);
+        // Policy rules can give replies from the VIP another gateway.
+        let source = is_local.then_some(*vip);
+        let route = netlink.route_get(REMOTE, source, 0).await?;
+        let next_hops = route.next_hops.iter();
+        for next_hop in next_hops.filter(|_| route.kind == RouteKind::Unicast) {
+            if let Some(gateway) = next_hop.gateway {
+                let key = (next_hop.ifindex, gateway);
+                gateways.entry(key).or_default().insert(*vip);
+            }
+        }
+    }
+    let mut findings = Vec::new();
+    for ((ifindex, gateway), replies_from) in gateways {
+        let Some(link) = state.links.get(&ifindex) else {
+            continue;
+        };
+        let queried = replies_from.iter().copied().chain([gateway]);
+        // An IPv4 route can have an IPv6 gateway (RFC 5549).
+        let (v4, v6): (Vec<_>, Vec<_>) = queried.partition(IpAddr::is_ipv4);
+        let mut claims = claims_on(link, (&state, vips), &v4, TIMEOUT);
+        claims.extend(claims_on(link, (&state, vips), &v6, TIMEOUT));
+        let owned = vips_on(gateway, &replies_from, &claims);
+        if owned.is_empty() {
+            continue;
+        }
+        claims.extend(claims_on(link, (&state, vips), &[REMOTE], PROXY_TIMEOUT));
+        let is_proxy = !vips_on(gateway, &[REMOTE].into(), &claims).is_empty();
+        findings.extend((!is_proxy).then(|| diagnosis(gateway, &owned)));
+    }
+    Ok(findings)
+}
+
+/// Returns those of `vips` for which the gateway's link address was in a reply.
+fn vips_on(gateway: IpAddr, vips: &BTreeSet<IpAddr>, claims: &BTreeSet<Claim>) -> BTreeSet<IpAddr> {
+    let is_on_gateway = |vip: &IpAddr| {
+        let mut of_vip = claims.iter().filter(|(address, _)| address == vip);
+        of_vip.any(|(_, mac)| claims.contains(&(gateway, mac.clone())))
+    };
+    vips.iter().copied().filter(is_on_gateway).collect()
+}
+
+/// Reports a gateway that has these VIPs.
+fn diagnosis(gateway: IpAddr, vips: &BTreeSet<IpAddr>) -> Diagnosis {
+    let (noun, source) = match vips.len() {
+        1 => ("VIP", "the VIP"),
+        _ => ("VIPs", "a VIP"),
+    };
+    let vips: Vec<String> = vips.iter().map(ToString::to_string).collect();
+    Diagnosis::new(
+        format!(
+            "the default gateway {gateway} is the director, which has the {noun} {}: it drops replies whose source is \
+             {source}",
+            vips.join(", ")
+        ),
+        "clients behind that gateway time out",
+    )
+    .fix(
+        "use another router as the default gateway of this machine (ip route replace default via ROUTER), or use \
+         `nat` for the service",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GATEWAY: &str = "10.0.0.1";
+    const VIP: &str = "10.0.0.10";
+    const OTHER_VIP: &str = "10.0.0.11";
+    const DIRECTOR: &str = "02:00:00:00:00:01";
+    const ROUTER: &str = "02:00:00:00:00:09";
+
+    fn ip(text: &str) -> IpAddr {
+        text.parse().expect("address is valid")
+    }
+
+    /// Returns the VIPs on the gateway according to these replies.
+    fn found(claims: &[(&str, &str)]) -> Vec<String> {
+        let claims = claims.iter();
+        let claims = claims.map(|(address, mac)| (ip(address), (*mac).to_owned()));
+        let vips = BTreeSet::from([ip(VIP), ip(OTHER_VIP)]);
+        let found = vips_on(ip(GATEWAY), &vips, &claims.collect());
+        found.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn vips_with_the_link_address_of_the_gateway_are_on_the_gateway() {
+        assert_eq!(found(&[(GATEWAY, DIRECTOR), (VIP, DIRECTOR)]), [VIP]);
+        let both = [
+            (GATEWAY, DIRECTOR),
+            (VIP, DIRECTOR),
+            (OTHER_VIP, DIRECTOR),
+            (OTHER_VIP, ROUTER),
+        ];
+        assert_eq!(found(&both), [VIP, OTHER_VIP]);
+        for claims in [
+            &[][..],
+            &[(GATEWAY, DIRECTOR)],
+            &[(VIP, DIRECTOR)],
+            &[(GATEWAY, ROUTER), (VIP, DIRECTOR), (OTHER_VIP, DIRECTOR)],
+        ] {
+            assert!(found(claims).is_empty(), "{claims:?}");
+        }
+    }
+
+    #[test]
+    fn finding_names_the_gateway_and_its_vips() {
+        let text = |vips: &[&str]| {
+            let vips = vips.iter().map(|vip| ip(vip)).collect();
+            diagnosis(ip(GATEWAY), &vips).observation
+        };
+        assert_eq!(
+            text(&[VIP]),
+            "the default gateway 10.0.0.1 is the director, which has the VIP 10.0.0.10: it drops replies whose source \
+             is the VIP"
+        );
+        let both = text(&[VIP, OTHER_VIP]);
+        assert!(both.contains("the VIPs 10.0.0.10, 10.0.0.11: it"), "{both}");
+    }
+}
