@@ -1,6 +1,6 @@
-//! Reports default gateways of a server that have one of its VIPs. Linux drops an IPv4 packet whose source is one of its
-//! own addresses (`fib_validate_source` in net/ipv4/fib_frontend.c), so such a gateway does not forward the server's replies. It
-//! forwards IPv6 packets with these sources, so IPv6 VIPs are not examined.
+//! Reports default gateways of a server that have one of its VIPs. Linux drops an IPv4 packet whose source is one of
+//! its own addresses (`fib_validate_source` in net/ipv4/fib_frontend.c), so such a gateway does not forward the
+//! server's replies. It forwards IPv6 packets with these sources, so IPv6 VIPs are not examined.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
@@ -11,8 +11,8 @@ use weir_netlink::{Netlink, RouteKind};
 use crate::Diagnosis;
 use crate::claimant::{Claim, TIMEOUT, claims_on};
 
-/// A documentation address (RFC 5737), which has no route of its own. Packets to it use the default route, and a machine
-/// that replies to queries for it replies for any address (proxy ARP).
+/// A documentation address (RFC 5737), which has no route of its own. Packets to it use the default route, and a
+/// machine that replies to queries for it replies for any address (proxy ARP).
 const REMOTE: IpAddr = IpAddr::V4(Ipv4Addr::new(198, 51, 100, 1));
 
 /// Time limit for replies of machines with proxy ARP, which Linux delays by up to 0.8 s (`proxy_delay`).

@@ -1,9 +1,9 @@
 //! Reports firewall rules that drop client packets or the replies to them.
 //!
-//! If a VIP has more than one port, and the rules do not drop all its packets, they are evaluated for each port on which
-//! a program listens. Firewalls drop packets for some of these ports deliberately, such as SSH's. A dropped port is
-//! therefore reported only if the program listens on the VIP itself, if the port is in the VIP's port range, or if the
-//! firewall lets clients reach none of the ports.
+//! If a VIP has more than one port, and the rules do not drop all its packets, they are evaluated for each port on
+//! which a program listens. Firewalls drop packets for some of these ports deliberately, such as SSH's. A dropped port
+//! is therefore reported only if the program listens on the VIP itself, if the port is in the VIP's port range, or if
+//! the firewall lets clients reach none of the ports.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
