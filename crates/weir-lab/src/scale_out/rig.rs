@@ -60,6 +60,8 @@ pub(super) struct Rig<'a> {
     servers: Vec<RealServer>,
     etcd: Vec<Etcd>,
     _bird: Daemon,
+    /// Control socket of the router's BIRD.
+    bird_socket: PathBuf,
     router: Namespace,
     client: Namespace,
     fabric: Fabric<'a>,
@@ -129,7 +131,7 @@ impl<'a> Rig<'a> {
             wire,
         };
         let (router, client) = create_router(&fabric)?;
-        let bird = start_router(&fabric, &router, count + 1)?;
+        let (bird, bird_socket) = start_router(&fabric, &router, count + 1)?;
         let servers = (0..=SERVERS).map(|number| create_real_server(&fabric, method, number));
         let servers = servers.collect::<Result<Vec<_>>>()?;
         let etcd = match method.balancer {
@@ -143,6 +145,7 @@ impl<'a> Rig<'a> {
             servers,
             etcd,
             _bird: bird,
+            bird_socket,
             router,
             client,
             fabric,
@@ -176,6 +179,9 @@ impl<'a> Rig<'a> {
             }
             self.directors[added].drain(self.method)?;
             self.wait_for_paths(added, PATH_REMOVAL_TIMEOUT)?;
+        }
+        if matches!(event, Event::DirectorCut) {
+            self.wait_for_bfd()?;
         }
         let client = Client::open(&self.client, connections)?;
         if matches!(self.method.balancer, Balancer::Weir { has_sync: true, .. }) {
@@ -336,6 +342,22 @@ impl<'a> Rig<'a> {
         )
     }
 
+    /// Waits until the router monitors all directors with BFD, which can begin long after the paths are installed.
+    fn wait_for_bfd(&self) -> Result<()> {
+        let socket = self.bird_socket.to_string_lossy();
+        let sessions = || process::run("birdc", &["-s", &socket, "show", "bfd", "sessions"]);
+        let is_up = |line: &&str| line.split_whitespace().any(|word| word == "Up");
+        wait_for(
+            "the BFD sessions",
+            START_TIMEOUT,
+            || {
+                let count = sessions()?.lines().filter(is_up).count();
+                Ok((count >= self.directors.len()).then_some(()))
+            },
+            || format!(": {}", sessions().unwrap_or_default().trim()),
+        )
+    }
+
     /// Waits until the router's kernel has this number of paths to the VIP.
     fn wait_for_paths(&self, count: usize, limit: Duration) -> Result<()> {
         let routes = || run_ip(&self.router, &format!("route show {VIP}/32"));
@@ -374,7 +396,12 @@ fn create_router(fabric: &Fabric<'_>) -> Result<(Namespace, Namespace)> {
     Ok((router, client))
 }
 
-fn start_router(fabric: &Fabric<'_>, router: &Namespace, directors: u8) -> Result<Daemon> {
+/// Starts BIRD on the router. Returns its control socket too.
+fn start_router(
+    fabric: &Fabric<'_>,
+    router: &Namespace,
+    directors: u8,
+) -> Result<(Daemon, PathBuf)> {
     let mut text = format!(
         "router id {ROUTER};\nprotocol device {{ scan time 1; }}\nprotocol kernel {{\n  merge paths on;\n  ipv4 {{ \
          export all; import none; }};\n}}\n{BFD}"
@@ -409,7 +436,7 @@ fn start_router(fabric: &Fabric<'_>, router: &Namespace, directors: u8) -> Resul
     ];
     let mut bird = launcher.start("bird", Path::new("bird"), &arguments)?;
     bird.wait_ready("BIRD", START_TIMEOUT, || Ok(socket.exists()))?;
-    Ok(bird)
+    Ok((bird, socket))
 }
 
 /// Creates a server that has the VIP, or rules that set the VIP as the source of replies.

@@ -276,7 +276,11 @@ fn server_with_wrong_gateway_is_not_ejected_while_its_check_passes() {
     assert!(!log.contains("a server was ejected"), "{log}");
     let doctor = world.output_of("doctor");
     assert!(doctor.contains("server 10.71.0.21 of web: "), "{doctor}");
-    assert!(doctor.contains("default via 10.71.0.3"), "{doctor}");
+    // The director must not be the gateway of a server that replies to clients of `second` from the VIP.
+    assert!(
+        doctor.contains("set `snat = true` in [service.web]"),
+        "{doctor}"
+    );
     assert!(!doctor.contains("is ejected"), "{doctor}");
 }
 
