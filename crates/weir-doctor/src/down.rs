@@ -72,6 +72,11 @@ fn application_fix(server: &ServerReport) -> String {
             "on that server: let its application listen on the VIP or on all addresses; then: {DOCTOR}"
         );
     }
+    // The reason begins with the program or file of the check, not with the server's address.
+    if server.reason.starts_with('/') {
+        return "correct this program or file on this machine, or the check in the configuration"
+            .to_owned();
+    }
     let has_no_response = server.reason.contains(NO_RESPONSE_PREFIX);
     let start = match (parse_ip(&server.address), has_no_response) {
         (Some(address), true) => format!(
@@ -281,6 +286,8 @@ mod tests {
         let refused = fix("10.0.0.5:80: connection refused");
         assert!(refused.starts_with("start its application"), "{refused}");
         assert!(!refused.contains("firewall"), "{refused}");
+        let program = fix("/opt/check: No such file or directory");
+        assert!(program.starts_with("correct this program"), "{program}");
         let other_address = fix("server up, path broken: connection refused at 10.0.0.10:80");
         assert!(
             other_address.contains("listen on the VIP"),
