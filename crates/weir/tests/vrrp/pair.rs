@@ -39,14 +39,21 @@ impl Pair {
 
     /// Starts `weir run` and waits until its agent runs.
     pub(crate) fn start(&mut self, host: &str, config: &str) {
-        self.start_without_agent(host, config);
+        self.spawn(host, config);
         self.wait_for("the agent", || {
             self.try_weir(host, &["vrrp"]).status.success()
         });
     }
 
-    /// Starts `weir run` and does not wait for an agent.
+    /// Starts `weir run` and waits until the daemon answers. Addresses are added before it listens.
     pub(crate) fn start_without_agent(&mut self, host: &str, config: &str) {
+        self.spawn(host, config);
+        self.wait_for("the daemon", || {
+            self.try_weir(host, &["status"]).status.success()
+        });
+    }
+
+    fn spawn(&mut self, host: &str, config: &str) {
         let path = self.write(host, config);
         let log = fs::OpenOptions::new()
             .create(true)
