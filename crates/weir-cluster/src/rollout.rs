@@ -109,6 +109,16 @@ impl Context<'_> {
         self.mirror.read(&self.keys.name(&Key::Stopped))
     }
 
+    /// Returns the lowest version above `newest` that the pointer and the record of a stopped rollout do not have, even
+    /// if they are not authentic: their state would be reported as the state of the new version.
+    fn unused_version(&self, newest: u64) -> Option<u64> {
+        let current = self.read_pointer(&Key::Current).map(|it| it.version);
+        let used = [current, self.read_stopped().map(|it| it.version)];
+        (1..=3)
+            .filter_map(|step| newest.checked_add(step))
+            .find(|version| !used.contains(&Some(*version)))
+    }
+
     /// Returns a write of a value without a lease.
     fn put<T: serde::Serialize>(&self, key: &Key, value: &T) -> Write {
         Write::Put(Put {
@@ -223,7 +233,7 @@ impl Rollout {
         let newest = newest_in_store
             .max(newest_of_members.unwrap_or(0))
             .max(self.applied.version);
-        let version = newest.checked_add(1);
+        let version = context.unused_version(newest);
         let version = version.ok_or("the group's configuration has reached the maximum version")?;
         let publication = new_publication(context, Some(request), text, version, guard_ms)?;
         self.publication = Some(publication);

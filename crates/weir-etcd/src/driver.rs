@@ -209,15 +209,22 @@ impl Runner {
         }
     }
 
-    /// Executes the machine's outputs, and updates the status. After a failure, switches to the next endpoint.
+    /// Updates the status, and executes the machine's outputs. After a failure, switches to the next endpoint.
     fn drain_outputs(&mut self) {
         if self.machine.failures() != self.failures {
             self.failures = self.machine.failures();
             self.client.rotate();
         }
-        while let Some(output) = self.machine.poll_output() {
+        let outputs: Vec<Output> = std::iter::from_fn(|| self.machine.poll_output()).collect();
+        // First, because a client that reads the status after a publication would otherwise see the state of the
+        // previous one.
+        self.update_status();
+        for output in outputs {
             self.execute(output);
         }
+    }
+
+    fn update_status(&self) {
         let now = self.started.elapsed();
         let current = self.machine.status(now);
         let endpoint = self.client.endpoint().to_string();
